@@ -69,10 +69,10 @@
 //!
 //! # Errors
 //!
-//! Every fallible function returns [`Error`], except for a few that also give memory back, such as [`CopyFailed`]. The
-//! errors of a subsystem are plain data in it: [`Error::downcast_ref`] returns an [`OpError`], `tensor::TensorError`,
-//! `library::LibraryError`, `collective::CollectiveError`, `collective::CommunicatorError`, `profiler::ProfilerError`
-//! or `profiler::trace::TraceError`.
+//! Every fallible function returns [`Error`], except for a few that also return memory to the caller, such as
+//! [`CopyFailed`]. An [`Error`] contains the errors of a subsystem as plain data. [`Error::downcast_ref`] returns an
+//! [`OpError`], `tensor::TensorError`, `library::LibraryError`, `collective::CollectiveError`,
+//! `collective::CommunicatorError`, `profiler::ProfilerError` or `profiler::trace::TraceError`.
 //!
 //! ```
 //! use warpsmith::prelude::*;
@@ -85,8 +85,8 @@
 //! # Ok::<(), warpsmith::Error>(())
 //! ```
 //!
-//! A program built without the device toolchain runs on the emulated device only. Loading its image on a CUDA
-//! device then returns an error that says so.
+//! A program built without the device toolchain runs on the emulated device only. Loading its image on a CUDA device
+//! then returns an error that explains this.
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -113,8 +113,8 @@ pub use warpsmith_runtime::*;
 #[cfg(feature = "tensor")]
 pub use warpsmith_tensor as tensor;
 
-/// NVIDIA's libraries, one feature per library. A library is loaded when a program first uses it.
-// Declared one by one, so that the compiler can name the feature that a missing item needs.
+/// NVIDIA's libraries, one cargo feature per library. A library is loaded when a program first uses it.
+// The libraries are re-exported one by one, so that the compiler can name the feature that a missing item needs.
 pub mod library {
     #[cfg(any(feature = "blas", feature = "dnn"))]
     pub use warpsmith_libraries::PlanCache;

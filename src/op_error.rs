@@ -124,7 +124,7 @@ pub enum OpError {
     GridRule(String),
 }
 
-/// Same text as `Display`, so that `main` and `unwrap` show the message.
+/// Prints the same text as `Display`, so that `main` and `unwrap` show the message.
 impl fmt::Debug for OpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

@@ -11,9 +11,10 @@ use crate::thread_group::{Same, for_parts, lanes, map_rows, with_lanes};
 ///
 /// # Safety
 ///
-/// The launch is as the `thread_group` module defines, with blocks of at most 256 threads, without clusters. With more
-/// than one of `parts`, the thread group is a block. `cache` and `new` have the same columns and as many planes as
-/// there are lengths. With `has_vectors` = 1, all rows of both start at the same address modulo 16 bytes.
+/// The launch must be as the `thread_group` module defines, with blocks of at most 256 threads, without clusters. If
+/// `parts` is more than one, the thread group must be a block. `cache` and `new` must have the same columns and as many
+/// planes as there are lengths. With `has_vectors` = 1, all rows of both must start at the same address modulo 16
+/// bytes.
 #[kernel(
     types(T = u8, u16, u32, u64; I = u32, u64),
     launch_bounds(256, 1),

@@ -1,10 +1,10 @@
 //! Argmin and argmax.
 //!
-//! The first of equal elements wins. A NaN ranks below (argmin) or above (argmax) every number, so that the first NaN
+//! Of equal elements, the first one wins. A NaN ranks below (argmin) or above (argmax) every number, so the first NaN
 //! wins if there is one. +0 and -0 are equal.
 //!
-//! A thread compares the best element of each vector with the best so far. It searches for the position within the
-//! vector only if the vector's best is better. This is rare, and saves most of the instructions.
+//! A thread compares the best element of each vector with the best so far. The thread searches for the position within
+//! the vector only if the vector's best is better. This is rare, so most of the instructions are saved.
 
 use core::marker::PhantomData;
 
@@ -20,7 +20,7 @@ pub struct Candidate<A> {
     index: u64,
 }
 
-/// Index of a candidate that stands for no element.
+/// Index of a candidate that represents no element.
 const NONE: u64 = u64::MAX;
 
 impl<A: KernelType> Partial for Candidate<A> {
@@ -32,11 +32,11 @@ impl<A: KernelType> Partial for Candidate<A> {
 
 /// The ordering of two values.
 trait Order<A> {
-    /// Initial value of the search: no element wins by being equal to it.
+    /// Returns the initial value of the search. No element wins by being equal to it.
     fn worst() -> A;
     /// Returns whether number `a` beats number `b`; false if either is NaN.
     fn beats(a: A, b: A) -> bool;
-    /// Returns the better number; NaN if either is.
+    /// Returns the better number; NaN if either number is NaN.
     fn best(a: A, b: A) -> A;
 }
 
@@ -82,13 +82,13 @@ fn is_nan<A: Scalar>(value: A) -> bool {
 }
 
 impl<A: Scalar> Candidate<A> {
-    /// Identity: no element.
+    /// Returns the identity, which represents no element.
     #[inline(always)]
     fn none<O: Order<A>>() -> Self {
         Self { value: O::worst(), index: NONE }
     }
 
-    /// Returns whether an element of a higher index is better; an equal one is not.
+    /// Returns whether an element with a higher index is better; an equal element is not.
     #[inline(always)]
     fn is_beaten<O: Order<A>>(self, value: A) -> bool {
         O::beats(value, self.value) | (is_nan(value) & !is_nan(self.value))
@@ -104,7 +104,8 @@ impl<A: Scalar> Candidate<A> {
         if b_better { other } else { self }
     }
 
-    /// Index of the winner. If no element beat the worst value, all are equal to it, and the first wins.
+    /// Returns the index of the winner. If no element beat the worst value, all elements are equal to it, and the first
+    /// one wins.
     #[inline(always)]
     fn answer(self) -> u64 {
         if self.index == NONE { 0 } else { self.index }
@@ -164,7 +165,7 @@ macro_rules! kernels {
         ///
         /// # Safety
         ///
-        /// As for [`reduce_into`].
+        /// The conditions of [`reduce_into`] apply.
         #[kernel(
             types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
             consts(ITEMS = 4; VECTOR = 16),

@@ -1,12 +1,12 @@
 //! Elementwise unary and binary operations, comparisons and selection. One kernel serves many operations, selected by
 //! an operation code.
 //!
-//! The code is the same for all threads, so its branch costs almost nothing in a memory-bound kernel. Each type needs
-//! only one kernel instance instead of one per operation. To keep an instance small, the operation is expanded once per
-//! lane of a vector: edges and unaligned arrays use the same code, with single-element loads and stores. f16 and bf16
-//! are computed in f32 and rounded once.
+//! The code is the same for all threads, so its branch costs almost nothing in a memory-bound kernel. Each type
+//! therefore needs only one kernel instance instead of one per operation. To keep an instance small, the operation is
+//! expanded only once per lane of a vector. Edges and unaligned arrays use the same code, with single-element loads and
+//! stores. `f16` and `bf16` are computed in `f32` and rounded once.
 //!
-//! The inputs of binary kernels are arrays of the output's length or are broadcast ([`Form`]).
+//! The inputs of binary kernels are arrays of the output's length, or are broadcast ([`Form`]).
 
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
@@ -65,11 +65,11 @@ pub enum Binary {
     Sub,
     /// `x * y`; integers wrap.
     Mul,
-    /// `x / y`; integers truncate, give 0 where y is 0, and wrap to the smallest integer on overflow.
+    /// `x / y`. Integer division truncates, returns 0 if y is 0, and wraps to the smallest integer on overflow.
     Div,
-    /// Minimum; NaN if either is.
+    /// Minimum; NaN if either input is NaN.
     Minimum,
-    /// Maximum; NaN if either is.
+    /// Maximum; NaN if either input is NaN.
     Maximum,
     /// `x` to the power `y`, for floats.
     Pow,
@@ -81,7 +81,7 @@ pub enum Binary {
     BitXor,
     /// `x << y`, with y modulo the bit width, for integers.
     Shl,
-    /// `x >> y`, with y modulo the bit width, for integers; arithmetic for signed ones.
+    /// `x >> y`, with y modulo the bit width, for integers. The shift is arithmetic for signed integers.
     Shr,
 }
 
@@ -105,13 +105,14 @@ pub enum Compare {
 
 /// Number types with these operations.
 pub trait Arithmetic: Scalar {
-    /// Applies the operation if the type has it; otherwise returns `x`.
+    /// Applies the operation if the type supports it; otherwise returns `x`.
     fn unary(operation: Unary, x: Self) -> Self;
-    /// Applies the operation if the type has it; otherwise returns `x`.
+    /// Applies the operation if the type supports it; otherwise returns `x`.
     fn binary(operation: Binary, x: Self, y: Self) -> Self;
 }
 
-/// Elements per access, at most eight: each lane is expanded with all operations and forms of inputs.
+/// Returns the elements per access, at most eight, because each lane is expanded with all operations and forms of
+/// inputs.
 const fn few_lanes<T>(vector: usize) -> usize {
     if lanes::<T>(vector) > 8 { 8 } else { lanes::<T>(vector) }
 }
@@ -119,8 +120,8 @@ const fn few_lanes<T>(vector: usize) -> usize {
 /// `√(2 / π)`, and the factor of the cube in GELU's tanh approximation.
 const GELU: [f64; 2] = [0.797_884_560_802_865_4, 0.044_715];
 
-/// Two factors of `x / (1 + exp(-z))`, for z with the sign of x, with the exponential function `exp`. Neither factor
-/// overflows if the product does not. 0 for -∞.
+/// Returns two factors of `x / (1 + exp(-z))`, for z with the sign of x, with the exponential function `exp`. Neither
+/// factor overflows if the product does not. The result for -∞ is 0.
 #[inline(always)]
 pub(crate) fn gate<A: Math + From64>(x: A, z: A, exp: impl Fn(A) -> A) -> [A; 2] {
     // exp(-|z|) is computed as a square, because it may be below the smallest number.
@@ -133,7 +134,7 @@ pub(crate) fn gate<A: Math + From64>(x: A, z: A, exp: impl Fn(A) -> A) -> [A; 2]
     }
 }
 
-/// Unary operations of floats, in the accumulator type.
+/// Computes the unary operations of floats, in the accumulator type.
 #[inline(always)]
 fn of_float<A: Math + From64>(operation: Unary, x: A) -> A {
     match operation {
@@ -160,7 +161,7 @@ fn of_float<A: Math + From64>(operation: Unary, x: A) -> A {
             let [a, b] = gate(x, x, A::exp);
             a * b
         }
-        // (1 + tanh(z)) / 2 equals 1 / (1 + exp(-2z)), which keeps its accuracy where tanh is close to -1.
+        // (1 + tanh(z)) / 2 equals 1 / (1 + exp(-2z)), which remains accurate where tanh is close to -1.
         Unary::GeluTanh => {
             let z = x * A::from_f64(2.0 * GELU[0]) * (A::ONE + A::from_f64(GELU[1]) * x * x);
             let [a, b] = gate(x, z, A::exp);
@@ -335,7 +336,8 @@ pub fn binary<T: Arithmetic, const ITEMS: usize, const VECTOR: usize>(
     }))
 }
 
-/// `out[i] = operation(x[i], y[i])`, as 0 or 1: the bytes of a `bool`. Inputs are as for [`binary()`].
+/// `out[i] = operation(x[i], y[i])`, stored as 0 or 1, the bytes of a `bool`. Inputs can be broadcast as in
+/// [`binary()`].
 #[kernel(
     types(T = f32, f64, f16, bf16, i8, u8, i16, u16, i32, u32, i64, u64),
     consts(ITEMS = 1; VECTOR = 16),
@@ -377,7 +379,7 @@ pub fn compare<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     }))
 }
 
-/// `out[i] = if condition[i] != 0 { x[i] } else { y[i] }`, by element size. Inputs are as for [`binary()`].
+/// `out[i] = if condition[i] != 0 { x[i] } else { y[i] }`, by element size. Inputs can be broadcast as in [`binary()`].
 #[kernel(
     types(T = u8, u16, u32, u64),
     consts(ITEMS = 1; VECTOR = 16),
@@ -428,8 +430,8 @@ pub fn clamp<T: Scalar>(low: T, high: T, x: T) -> T {
     if x > high { high } else { x }
 }
 
-/// `x + weight * (y - x)`, computed in the accumulator type. It is exactly x for a weight of 0 and y for 1, and does
-/// not overflow if the result is in range.
+/// `x + weight * (y - x)`, computed in the accumulator type. The result is exactly x for a weight of 0 and exactly y
+/// for a weight of 1, and does not overflow if it is in range.
 #[elementwise(types(T = f32, f64, f16, bf16), consts(ITEMS = 1; VECTOR = 16), scalars(weight))]
 pub fn lerp<T: Float>(weight: T, x: T, y: T) -> T {
     let one = T::Accumulator::ONE;
@@ -442,7 +444,7 @@ pub fn lerp<T: Float>(weight: T, x: T, y: T) -> T {
     } else if difference.abs() < T::Accumulator::MIN_IDENTITY {
         if weight + weight < one { weight.mul_add(difference, x) } else { (-left).mul_add(difference, y) }
     } else {
-        // The difference overflows, or one of the two is infinite.
+        // The difference overflows, or one of the two inputs is infinite.
         weight.mul_add(y, left * x)
     })
 }

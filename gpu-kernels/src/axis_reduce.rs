@@ -1,4 +1,5 @@
-//! Reductions of each row, of each column, and of each segment of an array. Each is one launch and deterministic.
+//! Reductions of each row, of each column, and of each segment of an array. Each reduction is one launch and
+//! deterministic.
 //!
 //! | axis | threads | if there are few results |
 //! | --- | --- | --- |
@@ -6,9 +7,9 @@
 //! | columns | one lane per vector of adjacent columns, with the warps of a block stacked along the rows | several blocks per column |
 //! | segments | a thread group per segment | |
 //!
-//! Blocks that share a result leave partial results in the workspace; the last block to arrive combines them in order.
-//! `workspace` is aligned to 16 bytes. It has [`COUNTERS`] counters of 32 bits, which are zero before and after every
-//! launch, and [16 bytes per partial result](workspace_bytes).
+//! Blocks that share a result store partial results in the workspace, and the last block to arrive combines them in
+//! order. `workspace` must be aligned to 16 bytes. It contains [`COUNTERS`] counters of 32 bits, which are zero before
+//! and after every launch, and [16 bytes per partial result](workspace_bytes).
 
 use gpu_std::atomic::{Atomic, Ordering, scope::Device};
 use gpu_std::prelude::*;
@@ -27,7 +28,7 @@ pub const COUNTERS: usize = 4096;
 /// Maximum number of threads per block.
 pub const MAX_BLOCK: u32 = 256;
 
-/// Bytes of workspace for `partials` partial results.
+/// Returns the bytes of workspace for `partials` partial results.
 pub const fn workspace_bytes(partials: usize) -> usize {
     4 * COUNTERS + 16 * partials
 }
@@ -41,7 +42,7 @@ pub const SLOTS: usize = 4;
 ///
 /// # Safety
 ///
-/// `workspace` is as the module documentation requires, and `result` is below [`COUNTERS`].
+/// `workspace` must be as the module documentation requires, and `result` must be below [`COUNTERS`].
 #[inline(always)]
 pub(crate) unsafe fn shared_result<P>(
     workspace: *mut u64,
@@ -53,15 +54,15 @@ pub(crate) unsafe fn shared_result<P>(
     }
 }
 
-/// Counts the block as finished with its part of a result. Returns whether it is the last of `parts`, so that all
-/// partial results can be read. Every thread of the block calls it.
+/// Counts the block as finished with its part of a result. Returns whether the block is the last of `parts`, in which
+/// case all partial results can be read. Every thread of the block must call it.
 #[inline(always)]
 pub(crate) fn is_last(finished: &Atomic<u32, Device>, parts: u32) -> bool {
     // The block's partial results are written before the barrier.
     thread::sync_threads();
     let mut last = false;
     if thread::thread_idx_x() == 0 {
-        // Releases this block's partial results, and acquires those of the blocks that counted before.
+        // Releases this block's partial results, and acquires the results of the blocks that were counted earlier.
         last = finished.fetch_add(1, Ordering::AcqRel) == parts - 1;
         if last {
             finished.store(0, Ordering::Relaxed);
@@ -74,7 +75,7 @@ pub(crate) fn is_last(finished: &Atomic<u32, Device>, parts: u32) -> bool {
 ///
 /// # Safety
 ///
-/// `row` is valid for `len` elements.
+/// `row` must be valid for `len` elements.
 #[inline(always)]
 unsafe fn fold_row<T: Scalar, R: Fold<T>, const N: usize>(
     row: *const T,
@@ -102,11 +103,11 @@ unsafe fn fold_row<T: Scalar, R: Fold<T>, const N: usize>(
 }
 
 /// Reduces rows of at most [`SLOTS`] vectors per lane. Several rows are processed at once, so that each lane loads
-/// [`SLOTS`] vectors at once. Every thread of a block calls it.
+/// [`SLOTS`] vectors at once. Every thread of a block must call it.
 ///
 /// # Safety
 ///
-/// `write` may be called once per row. Rows consist of whole, aligned vectors.
+/// Calling `write` once per row must be sound. Rows must consist of whole, aligned vectors.
 #[inline(always)]
 unsafe fn short_rows<T: Scalar, R: Fold<T>, const N: usize>(
     x: *const T,
@@ -115,7 +116,7 @@ unsafe fn short_rows<T: Scalar, R: Fold<T>, const N: usize>(
     write: impl Fn(usize, R::Partial),
 ) {
     let vectors = width / N;
-    // Slots per row, a power of two, and rows per round. Rows of the groups of a warp are adjacent.
+    // These are the slots per row, a power of two, and the rows per round. Rows of the groups of a warp are adjacent.
     let of_row = usize::BITS - (vectors.saturating_sub(1) >> group.size.trailing_zeros()).leading_zeros();
     let (rows, (before, groups)) = (SLOTS >> of_row, group.in_warp());
     let place = |first: usize, slot: usize| {
@@ -144,8 +145,8 @@ unsafe fn short_rows<T: Scalar, R: Fold<T>, const N: usize>(
             each::<{ SLOTS / 2 }>(|i| partials[i] = R::combine(partials[2 * i], partials[2 * i + 1]));
             joined += 1;
         }
-        // Transposing reduction: a lane that holds several rows sends half of them to the lane at `distance`, and
-        // combines the other half with the values of that lane.
+        // This is a transposing reduction. A lane that holds several rows sends half of them to the lane at `distance`,
+        // and combines the other half with the values of that lane.
         let (mut own, mut resident, mut distance) = (0, rows, group.size / 2);
         each::<{ SLOTS.trailing_zeros() as usize }>(|step| {
             let half = SLOTS >> (step + 1);
@@ -183,7 +184,7 @@ unsafe fn short_rows<T: Scalar, R: Fold<T>, const N: usize>(
 ///
 /// # Safety
 ///
-/// As for [`sum_rows()`].
+/// The conditions of [`sum_rows()`] apply.
 #[inline(always)]
 unsafe fn reduce_rows<T: Scalar, R: Fold<T>, O, const N: usize>(
     x: *const T,
@@ -211,7 +212,8 @@ unsafe fn reduce_rows<T: Scalar, R: Fold<T>, O, const N: usize>(
             }
         }
     }
-    // Part p of each row belongs to the p-th of its `parts` blocks; with one part, a thread group has the whole row.
+    // Part p of each row belongs to the p-th of its `parts` blocks. With one part, a thread group processes the whole
+    // row.
     let count = parts as usize;
     let mut work = own.first();
     while work < height * count {
@@ -230,8 +232,8 @@ unsafe fn reduce_rows<T: Scalar, R: Fold<T>, O, const N: usize>(
         // SAFETY: the row lies in the array.
         let mut total = unsafe { fold_row::<T, R, N>(x.add(start), len, of_row) };
         let mut is_whole = count == 1;
-        // Runs once for the block's part and, in the last block, again for all parts. The loop keeps the code in one
-        // place.
+        // The loop body runs once for the block's part and, in the last block, again for all parts. The loop avoids a
+        // second copy of the code.
         loop {
             total = own.combine(total, R::combine);
             if is_whole {
@@ -262,8 +264,8 @@ unsafe fn reduce_rows<T: Scalar, R: Fold<T>, O, const N: usize>(
     }
 }
 
-/// Combines the partial results of a block's threads that have the same columns; the first `lanes` threads get the
-/// totals.
+/// Combines the partial results of a block's threads that process the same columns. The first `lanes` threads receive
+/// the totals.
 #[inline(always)]
 fn combine_columns<P: KernelType, const N: usize>(
     partials: &mut [P; N],
@@ -275,7 +277,7 @@ fn combine_columns<P: KernelType, const N: usize>(
     let slots: *mut P = shared_array![u128; 2 * 32 * WARPS].cast();
     let (lane, warp) = (warp::lane_id(), thread::thread_idx_x() / warp::WARP_SIZE);
     let warps = thread::block_dim_x() / warp::WARP_SIZE;
-    // No thread still reads what the preceding call wrote.
+    // After this barrier, no thread reads the slots that the preceding call wrote.
     thread::sync_threads();
     each::<N>(|n| {
         let mut total = partials[n];
@@ -309,7 +311,7 @@ fn combine_columns<P: KernelType, const N: usize>(
 ///
 /// # Safety
 ///
-/// The launch and the workspace are as [`sum_columns()`] requires. `write` may be called once per column.
+/// The launch and the workspace must be as [`sum_columns()`] requires. Calling `write` once per column must be sound.
 #[inline(always)]
 #[allow(clippy::too_many_arguments, reason = "they are the steps of one algorithm")]
 pub(crate) unsafe fn columns_with<P: KernelType, V: Copy, const N: usize>(
@@ -322,7 +324,7 @@ pub(crate) unsafe fn columns_with<P: KernelType, V: Copy, const N: usize>(
     combine: impl Fn(P, P) -> P,
     write: impl Fn(usize, P),
 ) {
-    // `lanes` is a power of two.
+    // The shift is exact, because `lanes` is a power of two.
     let shift = lanes.trailing_zeros();
     let (lane, below) =
         ((thread::thread_idx_x() & (lanes - 1)) as usize, (thread::thread_idx_x() >> shift) as usize);
@@ -330,7 +332,7 @@ pub(crate) unsafe fn columns_with<P: KernelType, V: Copy, const N: usize>(
     let tiles = width.div_ceil(N).div_ceil(1 << shift);
     let mut work = thread::block_idx_x() as usize;
     while work < tiles * parts as usize {
-        // There are few tiles if they have parts.
+        // If tiles have several parts, there are only few tiles.
         let (tile, part) = divided(work, parts);
         let column = (tile * lanes as usize + lane) * N;
         let is_inside = column < width;
@@ -340,7 +342,7 @@ pub(crate) unsafe fn columns_with<P: KernelType, V: Copy, const N: usize>(
         };
         if is_inside {
             let of_thread = (part * rows + below, parts as usize * rows, height);
-            // Single elements use more loads, for as many bytes in flight.
+            // For single elements, more loads keep as many bytes in flight.
             if N > 1 {
                 fold_rows::<_, _, ITEMS>(of_thread, |row| fetch(row, column), &mut partials, &take);
             } else if size_of::<V>() > 4 {
@@ -351,7 +353,7 @@ pub(crate) unsafe fn columns_with<P: KernelType, V: Copy, const N: usize>(
         }
         let has_totals = is_inside & (thread::thread_idx_x() < lanes);
         let mut is_whole = parts == 1;
-        // As for rows.
+        // The loop serves the same purpose as for rows.
         loop {
             combine_columns::<P, N>(&mut partials, lanes, &combine);
             if is_whole {
@@ -385,7 +387,7 @@ pub(crate) unsafe fn columns_with<P: KernelType, V: Copy, const N: usize>(
     }
 }
 
-/// Folds rows `row`, `row + step`, … below `height`. The loads of `ITEMS` rows are issued before the first is used.
+/// Folds rows `row`, `row + step`, … below `height`. The loads of `ITEMS` rows are issued before the first row is used.
 #[inline(always)]
 fn fold_rows<S, V: Copy, const ITEMS: usize>(
     (row, step, height): (usize, usize, usize),
@@ -414,11 +416,11 @@ fn fold_rows<S, V: Copy, const ITEMS: usize>(
     }
 }
 
-/// Reduces columns by `R`.
+/// Reduces columns with `R`.
 ///
 /// # Safety
 ///
-/// As for [`sum_columns()`].
+/// The conditions of [`sum_columns()`] apply.
 #[inline(always)]
 unsafe fn columns<T: Scalar, R: Fold<T>, O, const N: usize>(
     x: Slice2<T>,
@@ -448,15 +450,16 @@ macro_rules! reductions {
         ///
         /// `sides` are the width and the height of the rows, and the row stride in elements. Segment i is the range
         /// from `offsets[i]` (inclusive) to `offsets[i + 1]` (exclusive). With offsets, the width is the length of the
-        /// whole array and the height the number of segments.
+        /// whole array, and the height is the number of segments.
         ///
         /// # Safety
         ///
-        /// The launch is as the `thread_group` module defines, with blocks of at most [`MAX_BLOCK`] threads, without
-        /// clusters. `x` is valid for the rows, and `out` for one value per row; there is one more offset than rows.
-        /// `parts` is the number of blocks per row. With more than one, there are no offsets, the thread group is a
-        /// block, there are at most [`COUNTERS`] rows, and the workspace is for rows times parts partial results.
-        /// Nothing else uses `out` and the workspace until the launch ends.
+        /// The launch must be as the `thread_group` module defines, with blocks of at most [`MAX_BLOCK`] threads,
+        /// without clusters. `x` must be valid for the rows, and `out` for one value per row. The offsets must number
+        /// one more than the rows. `parts` is the number of blocks per row. If it is more than one, there must be no
+        /// offsets, the thread group must be a block, there must be at most [`COUNTERS`] rows, and the workspace must
+        /// be large enough for rows times parts partial results. Nothing else may use `out` and the workspace until the
+        /// launch ends.
         #[kernel(
             types(T = $($t),*),
             launch_bounds(256, $blocks),
@@ -482,11 +485,12 @@ macro_rules! reductions {
         ///
         /// # Safety
         ///
-        /// The launch is one-dimensional, with blocks of 32, 64, 128 or 256 threads. `lanes` is a power of two (1 to
-        /// 32). With a `VECTOR` of 16, rows start at multiples of 16 bytes, and their size is a multiple of 16 bytes.
-        /// `out` has one element per column. `parts` is the number of blocks per column. With more than one, a row has
-        /// at most [`COUNTERS`] tiles of `lanes` vectors, and the workspace is for columns times parts partial results.
-        /// Nothing else uses `out` and the workspace until the launch ends.
+        /// The launch must be one-dimensional, with blocks of 32, 64, 128 or 256 threads. `lanes` must be a power of
+        /// two (1 to 32). With a `VECTOR` of 16, rows must start at multiples of 16 bytes, and their size must be a
+        /// multiple of 16 bytes. `out` must have one element per column. `parts` is the number of blocks per column. If
+        /// it is more than one, a row must have at most [`COUNTERS`] tiles of `lanes` vectors, and the workspace must
+        /// be large enough for columns times parts partial results. Nothing else may use `out` and the workspace until
+        /// the launch ends.
         #[kernel(
             types(T = $($t),*),
             consts(VECTOR = $($vector),*),

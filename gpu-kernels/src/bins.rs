@@ -1,7 +1,7 @@
 //! Exact assignment of numbers to bins of equal width.
 //!
 //! The bin of a float is estimated in the accumulator type and corrected by comparing the float with bin edges. The
-//! edges are found by integer comparisons, so the result is exact for any range. If a table has the edges in the
+//! edges are found by integer comparisons, so the result is exact for any range. If a table contains the edges in the
 //! float's own type, the estimate is never too high, and one comparison corrects it. Otherwise the float is compared
 //! only if the estimate is near an edge.
 
@@ -13,7 +13,7 @@ use gpu_std::prelude::*;
 use crate::powers::{exponent, two_to};
 
 /// Even bins: bin i of `count` covers `lower` + i · width (inclusive) to the start of the next bin, for a width of
-/// (`upper` - `lower`) / `count`. Created by [`Binned::bins`].
+/// (`upper` - `lower`) / `count`. It is created by [`Binned::bins`].
 #[derive(Debug, Clone, Copy)]
 pub struct Bins<T> {
     /// Number of bins.
@@ -22,8 +22,8 @@ pub struct Bins<T> {
     pub lower: T,
     /// Largest number of the last bin.
     pub last: T,
-    /// Scaling of distances: a power of two (1 for integers) so that they neither overflow nor lose digits, and the
-    /// number of bins per scaled distance of 1.
+    /// Two factors. The first scales distances by a power of two (1 for integers), so that they neither overflow nor
+    /// lose digits. The second is the number of bins per scaled distance of 1.
     pub factors: [f64; 2],
     /// Fractional bits of a float's estimated position, in bins.
     pub fraction: u32,
@@ -34,9 +34,9 @@ pub struct Bins<T> {
 /// First number of each bin of a launch.
 #[derive(Debug, Clone, Copy)]
 pub enum Edges<'a, T> {
-    /// Edges in the type of the numbers; for fewer than 2¹⁵ bins.
+    /// Edges in the type of the numbers, for fewer than 2¹⁵ bins.
     Table(&'a [T]),
-    /// Exact edges as from [edge()].
+    /// Exact edges, as returned by [edge()].
     Exact(&'a [f64]),
 }
 
@@ -49,14 +49,14 @@ pub trait Binned: Scalar {
     /// Returns the smallest number that is not below an [edge()].
     fn at_or_above(edge: f64) -> Self;
 
-    /// Creates `count` bins from `lower` to `upper`; `upper` is in the last one if the range `is_inclusive`. `None` for
-    /// a range that is empty or not finite.
+    /// Creates `count` bins from `lower` to `upper`. The last bin includes `upper` if the range `is_inclusive`. Returns
+    /// `None` for a range that is empty or not finite.
     fn bins(count: u32, lower: Self, upper: Self, is_inclusive: bool) -> Option<Bins<Self>>;
 }
 
 /// Returns a power of two and the scale of bins; the exponent is at most `most`.
 fn factors(count: u32, [lower, upper]: [f64; 2], most: i32) -> [f64; 2] {
-    // Half of the distance, because the distance may overflow.
+    // This is half of the distance, because the distance may overflow.
     let power = match lower.abs().max(upper.abs()) > 1.0 {
         true => -1 - exponent(upper / 2.0 - lower / 2.0),
         false => -exponent(upper - lower),
@@ -70,7 +70,7 @@ fn factors(count: u32, [lower, upper]: [f64; 2], most: i32) -> [f64; 2] {
 struct Term {
     is_negative: bool,
     exponent: i32,
-    /// Mantissa: 0, or its highest bit is bit 125, and bits 40 to 0 are clear except in a sum.
+    /// Mantissa. It is 0, or its highest bit is bit 125; bits 40 to 0 are clear except in a sum.
     mantissa: u128,
 }
 
@@ -87,7 +87,7 @@ impl Term {
             return Self { is_negative, exponent: i32::MIN / 2, mantissa };
         }
         let zeros = mantissa.leading_zeros() as i32;
-        // A sum may have one more bit; its lowest bit is clear.
+        // A sum may have one more bit, but its lowest bit is clear.
         let mantissa = if zeros < 2 { mantissa >> 1 } else { mantissa << (zeros - 2) };
         Self { is_negative, exponent: exponent + 2 - zeros, mantissa }
     }
@@ -96,7 +96,7 @@ impl Term {
         (self.exponent, self.mantissa)
     }
 
-    /// Sign of a number with this magnitude.
+    /// Returns the sign of a number with this magnitude.
     fn sign(&self) -> Ordering {
         match (self.mantissa == 0, self.is_negative) {
             (true, _) => Ordering::Equal,
@@ -105,7 +105,7 @@ impl Term {
         }
     }
 
-    /// Sign of the sum of two terms, in any order of magnitude.
+    /// Returns the sign of the sum of two terms, in any order of magnitude.
     fn sign_of_sum(self, other: Self) -> Ordering {
         match self.magnitude().cmp(&other.magnitude()) {
             _ if self.is_negative == other.is_negative => {
@@ -122,10 +122,10 @@ impl Term {
     }
 }
 
-/// Exact sign of the sum of three terms.
+/// Returns the exact sign of the sum of three terms.
 fn sign_of_sum(terms: [Term; 3]) -> Ordering {
     let [mut a, mut b, mut c] = terms;
-    // Largest magnitude first.
+    // Sorts the term of largest magnitude first.
     if a.magnitude() < b.magnitude() {
         (a, b) = (b, a);
     }
@@ -136,7 +136,7 @@ fn sign_of_sum(terms: [Term; 3]) -> Ordering {
         (b, c) = (c, b);
     }
     let distance = a.exponent - b.exponent;
-    // The magnitude exceeds that of both others together.
+    // The magnitude exceeds the magnitudes of both other terms together.
     if distance >= 2 {
         return a.sign();
     }
@@ -145,13 +145,13 @@ fn sign_of_sum(terms: [Term; 3]) -> Ordering {
     Term::normal(a.is_negative, a.exponent, sum).sign_of_sum(c)
 }
 
-/// Returns the smallest f64 that is in bin `i` or after it, of `count` bins from `lower` to `upper`: the first one that
-/// is not below the exact edge.
+/// Returns the smallest f64 that is in bin `i` or after it, of `count` bins from `lower` to `upper`. This is the first
+/// number that is not below the exact edge.
 pub fn edge(lower: f64, upper: f64, i: u32, count: u32) -> f64 {
     if i == 0 || i >= count {
         return lower;
     }
-    // count · x < (count - i) · lower + i · upper.
+    // The comparison is count · x < (count - i) · lower + i · upper.
     let edge = [Term::new(lower, count - i, true), Term::new(upper, i, true)];
     let is_below = |ordinal: i64| {
         let x = Term::new(of_ordinal(ordinal), count, false);
@@ -167,7 +167,8 @@ pub fn edge(lower: f64, upper: f64, i: u32, count: u32) -> f64 {
     } else {
         estimate
     };
-    // The first end is below the edge, the last is not. The step from the estimate doubles until the edge is enclosed.
+    // The first end is below the edge, and the last is not. The step from the estimate doubles until the edge is
+    // enclosed.
     let is_up = is_below(estimate);
     let (mut low, mut high) = if is_up { (estimate, last) } else { (first, estimate) };
     let mut step = 1_u64;
@@ -184,13 +185,14 @@ pub fn edge(lower: f64, upper: f64, i: u32, count: u32) -> f64 {
     }
 }
 
-/// Ordinal of a number in the order of all floats: the next larger number has the next ordinal, and zeros have 0.
+/// Returns the ordinal of a number in the order of all floats. The next larger number has the next ordinal, and zeros
+/// have 0.
 fn ordinal(x: f64) -> i64 {
     let magnitude = (x.to_bits() << 1 >> 1) as i64;
     if x.to_bits() >> 63 == 0 { magnitude } else { -magnitude }
 }
 
-/// Number with this ordinal.
+/// Returns the number with this ordinal.
 fn of_ordinal(ordinal: i64) -> f64 {
     f64::from_bits(ordinal.unsigned_abs() | if ordinal < 0 { 1 << 63 } else { 0 })
 }
@@ -206,15 +208,16 @@ macro_rules! float_bins {
                 }
                 let [unit, scale] = bins.factors.map(|factor| factor as $acc);
                 let distance = Math::mul_add(x, unit, -(lower * unit));
-                // Fixed-point conversion: adding 1.5 times a power of two leaves the position, in bins, in the lowest
-                // bits of the sum.
+                // This is a fixed-point conversion. Adding 1.5 times a power of two moves the position, in bins, to the
+                // lowest bits of the sum.
                 let exponent = <$acc>::MAX_EXP - 1 + $digits - bins.fraction as i32;
                 let shift = <$acc>::from_bits((exponent as $acc_bits) << $digits | 1 << ($digits - 1));
                 let place = Math::mul_add(distance, scale, shift).to_bits().wrapping_sub(shift.to_bits());
                 let in_range = |bin: u32| if bin < bins.count { bin } else { bins.count - 1 };
                 match edges {
                     Edges::Table(edges) => {
-                        // The bin or the preceding one, as a bin is wider than twice the error of the estimate.
+                        // The result is this bin or the preceding one, because a bin is wider than twice the error of
+                        // the estimate.
                         let bin = in_range((place.saturating_sub(bins.slack as $acc_bits) >> bins.fraction) as u32);
                         let is_above = bin + 1 < bins.count && edges.get(bin as usize + 1).is_some_and(|edge| x >= edge.to_acc());
                         Some(bin + is_above as u32)
@@ -225,7 +228,7 @@ macro_rules! float_bins {
                         if (place as u32).wrapping_add(bins.slack) & mask >= 2 * bins.slack {
                             return Some(bin);
                         }
-                        // An edge is near. The estimate is off by at most one for up to 2²⁰ bins.
+                        // An edge is near. For up to 2²⁰ bins, the estimate is off by at most one.
                         let x: f64 = self.cast();
                         let is_below = edges.get(bin as usize).is_some_and(|edge| x < *edge);
                         let is_above = edges.get(bin as usize + 1).is_some_and(|edge| x >= *edge) && bin + 1 < bins.count;
@@ -248,7 +251,7 @@ macro_rules! float_bins {
                 if !(lower < upper && lower.is_finite() && upper.is_finite()) {
                     return None;
                 }
-                // Largest number below `upper`.
+                // This is the largest number below `upper`.
                 const SIGN: $bits = 1 << (<$bits>::BITS - 1);
                 let before = match upper.to_bits() {
                     bits if upper > Self::ZERO => bits - 1,
@@ -259,7 +262,8 @@ macro_rules! float_bins {
                 let factors = factors(count, [lower, upper].map(Scalar::cast::<f64>), $most);
                 let whole = u32::BITS - count.leading_zeros();
                 let fraction = ($digits - 1_u32).saturating_sub(whole).min(24);
-                // Three roundings of the position, those of the factors, and that to the fractional bits.
+                // The error consists of three roundings of the position, the roundings of the factors, and the rounding
+                // to the fractional bits.
                 let off = (f64::from(count) + 1.0) * two_to(1 - $digits) * two_to(fraction as i32);
                 Some(Bins { count, lower, last, factors, fraction, slack: off as u32 + 2 })
             }
@@ -276,7 +280,7 @@ float_bins! {
 macro_rules! integer_bins {
     ($($t:ty),*) => { $(
         impl Binned for $t {
-            /// The result is exact: the estimate is off by at most one for up to 2²⁰ bins.
+            /// The result is exact, because the estimate is off by at most one for up to 2²⁰ bins.
             #[inline(always)]
             fn bin(self, bins: &Bins<Self>, _: Edges<'_, Self>) -> Option<u32> {
                 if !(self >= bins.lower && self <= bins.last) {
@@ -293,7 +297,7 @@ macro_rules! integer_bins {
                 } else {
                     estimate
                 };
-                // With other factors, the estimate may be anything.
+                // With other factors, the estimate can be arbitrary.
                 Some(if bin < bins.count { bin } else { bins.count - 1 })
             }
 

@@ -1,8 +1,8 @@
-//! Norms of rows for which the accumulator type is not enough. Their squares or sums overflow or underflow, or their
-//! spread is lost in the rounding of their mean.
+//! Norms of rows for which the accumulator type is not sufficient. The squares or sums of such a row overflow or
+//! underflow, or its spread is lost in the rounding of its mean.
 //!
-//! Such rows are rare. The thread group reads them several times, one element at a time. It computes in f64, with the
-//! elements scaled by a power of two that makes the largest about 1.
+//! These rows are rare. The thread group reads them several times, one element at a time. It computes in f64, with the
+//! elements scaled by a power of two, so that the largest is about 1.
 
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
@@ -29,14 +29,15 @@ pub(crate) struct Row<T> {
     pub epsilon: f64,
 }
 
-/// Statistics of a row, with elements scaled by 2 to `power` and gradients scaled by 2 to `of_gradients`.
+/// Statistics of a row, with elements scaled by 2 to the power of `power` and gradients by 2 to the power of
+/// `of_gradients`.
 struct Found {
     power: i32,
     mean: f64,
     rest: f64,
     inverse: f64,
     of_gradients: i32,
-    /// Mean of the gradients; `product` is the mean of their products with the normalized elements.
+    /// Mean of the gradients. `product` is the mean of their products with the normalized elements.
     gradient: f64,
     product: f64,
 }
@@ -48,12 +49,12 @@ impl Found {
     }
 }
 
-/// Number of passes over a row: its largest magnitude, its mean, the error of the mean, its squares. `BACKWARD` adds
-/// those of its gradients: the largest magnitude, the sum, the products.
+/// Number of passes over a row: for its largest magnitude, its mean, the error of the mean, and its squares. `BACKWARD`
+/// adds the passes over its gradients: for the largest magnitude, the sum, and the products.
 const FORWARD: u32 = 4;
 const BACKWARD: u32 = 7;
 
-/// Exponent of the power of two that scales a number to about 1, limited to the range of the type.
+/// Returns the exponent of the power of two that scales a number to about 1, limited to the range of the type.
 #[inline(always)]
 fn power<A>(largest: f64) -> i32 {
     let most = if size_of::<A>() == 4 { 126 } else { 1022 };
@@ -70,7 +71,7 @@ fn power<A>(largest: f64) -> i32 {
 impl<T: Float> Row<T> {
     /// # Safety
     ///
-    /// The row contains the element, and is valid.
+    /// The row must contain the element, and must be valid.
     #[inline(always)]
     unsafe fn at(&self, i: usize) -> f64 {
         // SAFETY: by this function's contract.
@@ -80,11 +81,11 @@ impl<T: Float> Row<T> {
     /// Computes the statistics in the first `passes` passes. `gradient` returns the gradient of an element and its
     /// weight.
     ///
-    /// All passes share one loop, which the compiler must not split: that would be much code for a rare case.
+    /// All passes share one loop, which the compiler must not split, because that would be much code for a rare case.
     ///
     /// # Safety
     ///
-    /// `x` is valid for `width` elements.
+    /// `x` must be valid for `width` elements.
     #[inline(always)]
     unsafe fn find(
         &self,
@@ -173,8 +174,8 @@ impl<T: Float> Row<T> {
 ///
 /// # Safety
 ///
-/// The row and `target` are valid for the row's width, and the parameters that are present have as many elements.
-/// Nothing else uses `target`.
+/// The row and `target` must be valid for the row's width, and the parameters that are present must have as many
+/// elements. Nothing else may use `target`.
 #[inline(always)]
 pub(crate) unsafe fn forward<T: Float>(
     row: &Row<T>,
@@ -202,7 +203,7 @@ pub(crate) unsafe fn forward<T: Float>(
 ///
 /// # Safety
 ///
-/// As for [`forward`], also for `dy`; `statistics` is the row's own slot.
+/// The conditions of [`forward`] apply, also for `dy`, and `statistics` must be the row's own slot.
 #[inline(always)]
 pub(crate) unsafe fn backward<T: Float>(
     row: &Row<T>,
@@ -227,7 +228,7 @@ pub(crate) unsafe fn backward<T: Float>(
         // SAFETY: this is the row's own slot, which one thread writes.
         unsafe { statistics.write([rounded, rest.cast(), inverse.cast(), scale.cast()]) };
     }
-    // In three steps: a single factor may overflow even if the result does not.
+    // The product has three factors, because a single factor may overflow even if the result does not.
     let power = found.power - found.of_gradients;
     let factors = [two_to(power / 3), two_to(power - power / 3 * 2)];
     let mut i = group.rank;

@@ -1,15 +1,15 @@
-//! `cast` and `cast_to_signed`: conversions between number types; and `cast_to_bool`.
+//! `cast` and `cast_to_signed`, which convert between number types, and `cast_to_bool`.
 
 use gpu_std::prelude::*;
 
 /// `x as U`.
 ///
-/// Converts as Rust's `as` does. Conversions to floats round to nearest even. A float becomes an integer by truncation;
-/// it saturates if it is out of range, and NaN becomes 0. Integers wrap. `VECTOR` is the size of an access on the side
-/// of the larger type.
+/// The conversion is that of Rust's `as`. Conversions to floats round to nearest even. Conversions from floats to
+/// integers truncate; out-of-range values saturate, and NaN becomes 0. Integers wrap. `VECTOR` is the size of an access
+/// on the side of the larger type.
 ///
-/// For integers to signed integers, use the instance for unsigned integers of the same size, which gives the same bits.
-/// For floats to signed integers, use [`cast_to_signed()`].
+/// From integers to signed integers, use the instance for unsigned integers of the same size, which produces the same
+/// bits. From floats to signed integers, use [`cast_to_signed()`].
 #[elementwise(
     types(
         T = f32, f64, f16, bf16, i8, u8, i16, u16, i32, u32, i64, u64;
@@ -21,14 +21,14 @@ pub fn cast<T: Scalar, U: Scalar>(x: T) -> U {
     x.cast::<U>()
 }
 
-/// [`cast()`] from floats to signed integers.
+/// Like [`cast()`], from floats to signed integers.
 #[elementwise(types(T = f32, f64, f16, bf16; U = i8, i16, i32, i64), consts(ITEMS = 2; VECTOR = 16))]
 pub fn cast_to_signed<T: Scalar, U: Scalar>(x: T) -> U {
     x.cast::<U>()
 }
 
-/// `x != 0`, as 0 or 1: the bytes of a `bool`. It is true for NaN and false for -0.0. Signed integers use the instance
-/// for unsigned ones.
+/// `x != 0`, stored as 0 or 1, the bytes of a `bool`. The result is true for NaN and false for -0.0. Signed integers
+/// use the instance for unsigned integers.
 #[elementwise(types(T = f32, f64, f16, bf16, u8, u16, u32, u64), consts(ITEMS = 2; VECTOR = 16))]
 pub fn cast_to_bool<T: Scalar>(x: T) -> u8 {
     (x != T::ZERO) as u8

@@ -1,12 +1,12 @@
 //! Stream compaction: copies the selected elements in order, and counts them.
 //!
 //! Each kernel is one launch that reads every element once and writes the selected ones, with decoupled look-back
-//! ([`gpu_std::look_back`]). Blocks have a multiple of 32 threads, at most 256. A block compacts the selected elements
-//! of a tile in shared memory, and writes them contiguously once the prefix of the tile is known. Meanwhile it loads
-//! and compacts its next tile.
+//! ([`gpu_std::look_back`]). Blocks must have a multiple of 32 threads, at most 256. A block compacts the selected
+//! elements of a tile in shared memory, and writes them contiguously once the prefix of the tile is known. Meanwhile it
+//! loads and compacts its next tile.
 //!
-//! All take a workspace of [`workspace_len`] words, as [`gpu_std::look_back`] describes. The result does not depend on
-//! the grid.
+//! All kernels take a workspace of [`workspace_len`] words, as [`gpu_std::look_back`] describes. The result does not
+//! depend on the grid.
 
 use gpu_std::look_back::LookBack;
 use gpu_std::prelude::*;
@@ -30,20 +30,20 @@ const AHEAD: usize = 4;
 ///
 /// # Safety
 ///
-/// The methods read only within the given elements.
+/// The methods must read only within the given elements.
 unsafe trait Select<T: Copy, const N: usize> {
     /// Returns whether element `i`, which is `item`, is selected.
     ///
     /// # Safety
     ///
-    /// `i` is below the length.
+    /// `i` must be below the length.
     unsafe fn element(&self, i: usize, item: T) -> bool;
 
-    /// Selection mask of elements `i` to `i + N`, the first in the lowest bit.
+    /// Returns the selection mask of elements `i` to `i + N`, the first in the lowest bit.
     ///
     /// # Safety
     ///
-    /// The elements are below the length, and the first is aligned to a vector.
+    /// The elements must be below the length, and the first must be aligned to a vector.
     #[inline(always)]
     unsafe fn vector(&self, i: usize, items: [T; N]) -> u32 {
         let mut mask = 0;
@@ -56,7 +56,7 @@ unsafe trait Select<T: Copy, const N: usize> {
 }
 
 /// Outputs: the selected elements, their indices (or null), the other elements (or null), and the number of selected
-/// elements. All except the last have the length of the input.
+/// elements. All arrays except the last must have the length of the input.
 #[derive(Clone, Copy)]
 struct Targets<T> {
     selected: *mut T,
@@ -69,9 +69,9 @@ struct Targets<T> {
 ///
 /// # Safety
 ///
-/// `x` and `targets` are valid for `len` elements, and `len` is at most 2³² if `indices` is not null. `workspace` is as
-/// [`TileQueue::new`](gpu_std::look_back::TileQueue::new) requires, and nothing else uses any of it until the launch
-/// ends. Blocks have a multiple of 32 threads, at most 256.
+/// `x` and `targets` must be valid for `len` elements, and `len` must be at most 2³² if `indices` is not null.
+/// `workspace` must be as [`TileQueue::new`](gpu_std::look_back::TileQueue::new) requires, and nothing else may use any
+/// of these until the launch ends. Blocks must have a multiple of 32 threads, at most 256.
 #[inline(always)]
 #[track_caller]
 unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
@@ -82,7 +82,7 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
 ) {
     let threads = block::threads();
     let tile_len = tile_len(threads as usize, ITEMS, N) as u32;
-    // Two stages: one for the tile that is being written, one for the next.
+    // There are two stages: one for the tile that is being written, and one for the next tile.
     let stages: *mut T = shared_array![u128; 2 * (STAGE_BYTES / 16)].cast();
     let head = x.addr() % (N * size_of::<T>()) / size_of::<T>();
     let tiling = Tiling { len, head, tile_len };
@@ -99,11 +99,11 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
     let mut waiting: Option<Staged<ITEMS>> = None;
     let mut next_stage = 0;
     loop {
-        // 2^32 tiles do not fit in memory.
+        // No array has 2^32 tiles, because they do not fit in memory.
         let next = queue.next().map(|tile| tile as u32);
         let (low, high) = tiling.bounds(next.unwrap_or(0));
         let is_whole = tiling.is_whole((low, high));
-        // The thread's first element of the tile; in the first tile it may be before the array.
+        // This is the thread's first element of the tile; in the first tile it may be before the array.
         let start = tiling.first(next.unwrap_or(0)).wrapping_add(of_thread as usize);
         // SAFETY: the array has at least one element.
         let mut rows = [[unsafe { x.read() }; N]; ITEMS];
@@ -146,13 +146,13 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
             if own < 32 {
                 look_back.publish(tile as usize, u64::from(count));
             }
-            // Selected elements first, then the others, if they are requested. The tile before last has been written: a
-            // barrier in `ranks` has passed since.
+            // The stage contains the selected elements first, then the others, if they are requested. The tile before
+            // last has been written, because a barrier in `ranks` has passed since.
             let stage = stages.wrapping_byte_add(next_stage);
-            // Both in one loop for narrow elements: their vectors then stay packed in registers.
+            // Narrow elements of both kinds are staged in one loop, so that their vectors stay packed in registers.
             let together = const { size_of::<T>() < 4 };
             each::<ITEMS>(|row| {
-                // Index among the tile's elements; it wraps for elements outside the tile.
+                // Index among the tile's elements, which wraps for elements outside the tile.
                 let place = (of_thread + (row * row_len) as u32).wrapping_sub(low);
                 let mut rank = befores[row];
                 each::<N>(|i| {
@@ -193,7 +193,7 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
             let (low, high) = tiling.bounds(tile);
             let first = tiling.first(tile).wrapping_add(low as usize);
             let stage = stages.wrapping_byte_add(stage);
-            // Barriers since the staging let all threads read the elements.
+            // Because of barriers since the staging, all threads can read the elements.
             let prefix = look_back.published_prefix_of_block(tile as usize, u64::from(count), |a, b| a + b);
             let before = prefix.unwrap_or(0) as usize;
             if next.is_some() {
@@ -202,7 +202,7 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
             let staged = if keeps_others { high - low } else { count };
             let mut own_slot = own;
             while own_slot < staged {
-                // Several at a time, so that their shared memory latencies overlap.
+                // Several elements are read at a time, so that their shared memory latencies overlap.
                 // SAFETY: the array has at least one element.
                 let mut items = [unsafe { x.read() }; AHEAD];
                 each::<AHEAD>(|i| {
@@ -251,14 +251,14 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
     }
 }
 
-/// A tile whose elements are staged, from the view of one thread.
+/// A tile whose elements are staged, as seen by one thread.
 #[derive(Clone, Copy)]
 struct Staged<const ITEMS: usize> {
     tile: u32,
     /// Number of selected elements.
     count: u32,
-    /// For each row of the thread: the number of selected elements before it, in the upper 16 bits, and the selection
-    /// mask, in the lower 16 bits. A tile has fewer than 2^16 elements, and a vector at most 16.
+    /// For each row of the thread, the number of selected elements before it, in the upper 16 bits, and the selection
+    /// mask, in the lower 16 bits. A tile has fewer than 2^16 elements, and a vector has at most 16.
     rows: [u32; ITEMS],
     /// Offset of the stage, in bytes.
     stage: usize,
@@ -289,7 +289,7 @@ fn ranks<const ITEMS: usize>(chosen: &[u32; ITEMS], lane: u32) -> ([u32; ITEMS],
     (befores, count)
 }
 
-/// Selects by flags; every byte except 0 selects.
+/// Selects by flags. Every byte except 0 selects an element.
 struct Flagged {
     flags: *const u8,
     /// True if the flags of a vector are aligned for a single load.
@@ -319,7 +319,7 @@ unsafe impl<T: Copy, const N: usize> Select<T, N> for Flagged {
     }
 }
 
-/// Selects the elements whose key is in a range, or is not.
+/// Selects the elements whose key is in a range, or outside of it.
 struct Between<T> {
     transform: KeyTransform<T>,
     first: T,
@@ -380,14 +380,15 @@ unsafe impl<T: Bits, const N: usize> Select<T, N> for First<T> {
     }
 }
 
-/// Writes the elements of `x` whose flag is not 0 to `selected` and their number to `count`. The others go to
-/// `rejected`, unless that is null.
+/// Writes the elements of `x` whose flag is not 0 to `selected`, and their number to `count`. The other elements are
+/// written to `rejected`, unless it is null.
 ///
 /// # Safety
 ///
-/// `flags`, `selected` and `rejected` are valid for as many elements as `x` has, at least one. `workspace` points to
-/// `workspace_len` words that are as [`TileQueue::new`](gpu_std::look_back::TileQueue::new) requires, enough for the
-/// tiles. Nothing else uses the outputs until the launch ends. Blocks have a multiple of 32 threads, at most 256.
+/// `flags`, `selected` and `rejected` must be valid for as many elements as `x` has, at least one. `workspace` must
+/// point to `workspace_len` words that are as [`TileQueue::new`](gpu_std::look_back::TileQueue::new) requires, enough
+/// for the tiles. Nothing else may use the outputs until the launch ends. Blocks must have a multiple of 32 threads, at
+/// most 256.
 #[kernel(
     types(T = u8, u16, u32, u64),
     consts(ITEMS = 4; VECTOR = 16),
@@ -415,13 +416,13 @@ pub unsafe fn compact_flagged<T: Scalar, const ITEMS: usize, const VECTOR: usize
 }
 
 /// Writes the elements of `x` whose transformed key is in the range from `first` to `last`, both inclusive, to
-/// `selected` and their number to `count`. The others go to `rejected`, unless that is null. With `is_inverted`,
-/// elements outside the range are selected. Any comparison with a number can be expressed as such a range, for any type
-/// of the size of `T`.
+/// `selected`, and their number to `count`. The other elements are written to `rejected`, unless it is null. With
+/// `is_inverted`, elements outside the range are selected. Any comparison with a number can be expressed as such a
+/// range, for any type of the size of `T`.
 ///
 /// # Safety
 ///
-/// As for [`compact_flagged()`].
+/// The conditions of [`compact_flagged()`] apply.
 #[kernel(
     types(T = u16, u32, u64),
     consts(ITEMS = 4; VECTOR = 16),
@@ -453,13 +454,14 @@ pub unsafe fn compact_compared<T: Bits, const ITEMS: usize, const VECTOR: usize>
 }
 
 /// Writes the first element of each run of equal elements of `x` to `selected`, their number to `count`, and their
-/// indices to `indices`, unless that is null. The bits `magnitude` of an element are its magnitude. Two elements with a
-/// magnitude of 0 are equal, and one with a magnitude above `most` is equal to nothing. For integers, both have all
-/// bits set.
+/// indices to `indices`, unless it is null. The bits `magnitude` of an element are its magnitude. Two elements with a
+/// magnitude of 0 are equal, and an element with a magnitude above `most` equals nothing. For integers, both parameters
+/// have all bits set.
 ///
 /// # Safety
 ///
-/// As for [`compact_flagged()`], also for `indices`; if it is not null, `x` has at most 2³² elements.
+/// The conditions of [`compact_flagged()`] apply, also for `indices`. If `indices` is not null, `x` must have at most
+/// 2³² elements.
 #[kernel(
     types(T = u16, u32, u64),
     consts(ITEMS = 4; VECTOR = 16),
@@ -486,7 +488,7 @@ pub unsafe fn compact_runs<T: Bits, const ITEMS: usize, const VECTOR: usize>(
     })
 }
 
-/// `lengths[i] = starts[i + 1] - starts[i]` for each i below `count[0]`, with `len` after the last start.
+/// `lengths[i] = starts[i + 1] - starts[i]` for each i below `count[0]`, where `len` follows the last start.
 #[kernel]
 pub fn run_lengths(len: u32, count: &[u64], starts: &[u32], mut lengths: DisjointMut<u64>) {
     let runs = count.first().map_or(0, |count| *count as usize);

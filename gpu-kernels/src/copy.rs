@@ -5,12 +5,12 @@ use gpu_std::prelude::*;
 
 use crate::tile::{Split, for_each, in_first_row, lanes, load, realign, store, with_lanes};
 
-/// Copies `src` to `dst`, up to the length of the shorter one.
+/// Copies `src` to `dst`, up to the length of the shorter array.
 ///
-/// Instances exist by element size (`u8`, `u16`, `u32`, `u64`): any plain type of that size can be copied through them.
-/// If the two arrays have different alignment modulo 16 bytes, instances with 16-byte accesses still use them. Each
-/// thread then loads the two aligned accesses that its output spans, and shifts them, one output at a time. Instances
-/// with 4-byte accesses copy such arrays element by element.
+/// Instances exist by element size (`u8`, `u16`, `u32`, `u64`), through which any plain type of that size can be
+/// copied. If the two arrays have different alignment modulo 16 bytes, instances with 16-byte accesses still use such
+/// accesses. Each thread then loads the two aligned accesses that its output spans, and shifts them, one output at a
+/// time. Instances with 4-byte accesses copy such arrays element by element.
 #[kernel(
     types(T = u8, u16, u32, u64),
     consts(ITEMS = 1, 2, 4, 8; VECTOR = 4, 16),
@@ -34,15 +34,16 @@ pub fn copy<T: Scalar, const ITEMS: usize, const VECTOR: usize>(src: &[T], mut d
 ///
 /// # Safety
 ///
-/// Both are valid for `len` elements and do not overlap; all threads of the launch make the same call.
+/// Both pointers must be valid for `len` elements and must not overlap, and all threads of the launch must make the
+/// same call.
 #[inline(always)]
 unsafe fn copy_shifted<T: Scalar, const N: usize>(src: *const T, dst: *mut T, len: usize) {
     if !in_first_row() {
         return;
     }
     let whole = Split::new::<T, N>(dst, len);
-    // The bytes of a vector span two aligned accesses, from `shift` on in the first. Neither access may be outside the
-    // source, so the vectors at its ends are copied element by element.
+    // The bytes of a vector span two aligned accesses, starting at byte `shift` of the first. Neither access may be
+    // outside the source, so the vectors at its ends are copied element by element.
     let shift = src.wrapping_add(whole.head).addr() % 16;
     let first = (whole.head * size_of::<T>() < shift) as usize;
     let vectors = if whole.vectors > first { whole.vectors - first - 1 } else { 0 };

@@ -1,4 +1,5 @@
-//! Full reductions of two arrays, with a predicate, or in several steps. Each is one launch and deterministic.
+//! Full reductions of two arrays, with a predicate, or in several steps. Each reduction is one launch and
+//! deterministic.
 //!
 //! The array is processed as one row in parts (see [`axis_reduce`](crate::axis_reduce)), with the same workspace.
 
@@ -22,11 +23,11 @@ struct Launch {
 }
 
 /// Reduces `K` arrays of `len` elements. Returns `Some` with the result in one thread of the launch. `fold` adds the
-/// elements at one position to an accumulator, `fold_vectors` those at `N` positions.
+/// elements at one position to an accumulator, and `fold_vectors` adds the elements at `N` positions.
 ///
 /// # Safety
 ///
-/// As for [`dot()`].
+/// The conditions of [`dot()`] apply.
 #[inline(always)]
 unsafe fn device_reduce<T: KernelType, P: KernelType, const K: usize, const N: usize>(
     arrays: [*const T; K],
@@ -76,7 +77,7 @@ unsafe fn device_reduce<T: KernelType, P: KernelType, const K: usize, const N: u
     (group.rank == 0).then_some(total)
 }
 
-/// Makes both arguments of [`device_reduce`] from a function of the elements at one position.
+/// Creates both arguments of [`device_reduce`] from a function of the elements at one position.
 #[inline(always)]
 #[allow(clippy::type_complexity, reason = "two closures have no shorter type")]
 fn one_by_one<T: Copy, P: Copy, const K: usize, const N: usize>(
@@ -93,10 +94,10 @@ fn one_by_one<T: Copy, P: Copy, const K: usize, const N: usize>(
 ///
 /// # Safety
 ///
-/// The launch is one-dimensional, with `parts` blocks of 32, 64, 128 or 256 threads, without clusters. With more than
-/// one block, `workspace` is as the module [`axis_reduce`](crate::axis_reduce) requires, for as many partial results of
-/// 48 bytes. With `has_vectors` = 1, the addresses of the arrays are the same modulo 16 bytes. `out` is valid for one
-/// value. Nothing else uses it and the workspace until the launch ends.
+/// The launch must be one-dimensional, with `parts` blocks of 32, 64, 128 or 256 threads, without clusters. With more
+/// than one block, `workspace` must be as the module [`axis_reduce`](crate::axis_reduce) requires, for as many partial
+/// results of 48 bytes. With `has_vectors` = 1, the addresses of the arrays must be the same modulo 16 bytes. `out`
+/// must be valid for one value. Nothing else may use `out` and the workspace until the launch ends.
 #[kernel(
     types(T = f32, f64, f16, bf16, i32, u32, u64),
     launch_bounds(256, 2),
@@ -129,7 +130,7 @@ pub unsafe fn dot<T: Number>(
 ///
 /// # Safety
 ///
-/// As for [`dot()`].
+/// The conditions of [`dot()`] apply.
 #[kernel(
     types(T = f32, f64, f16, bf16, u8, u16, u32, u64),
     launch_bounds(256, 2),
@@ -159,14 +160,14 @@ pub unsafe fn count_if<T: Scalar>(
     })
 }
 
-/// Writes the sum of absolute values of `x` to `out` or, with `is_root` = 1, the square root of the sum of squares. The
-/// root is in range even if the squares are not. Squares are summed three times: of the unscaled numbers, and of the
-/// numbers scaled by two powers of two (as in Blue, "A Portable Fortran Program to Find the Euclidean Norm of a
-/// Vector", 1978, but without branches).
+/// Writes the sum of absolute values of `x` to `out`. With `is_root` = 1, writes the square root of the sum of squares
+/// instead. The root is in range even if the squares are not. Squares are summed three times: those of the unscaled
+/// numbers, and those of the numbers scaled by two powers of two. This follows Blue, "A Portable Fortran Program to
+/// Find the Euclidean Norm of a Vector", 1978, but without branches.
 ///
 /// # Safety
 ///
-/// As for [`dot()`].
+/// The conditions of [`dot()`] apply.
 #[kernel(types(T = f32, f64, f16, bf16), launch_bounds(256, 2), bytes = x.bytes())]
 pub unsafe fn vector_norm<T: Float>(
     x: &[T],
@@ -206,11 +207,12 @@ pub unsafe fn vector_norm<T: Float>(
 }
 
 /// Writes the variance of `x` to `out`: the sum of squared differences from the mean, divided by the number of elements
-/// minus `correction`; NaN if that is not positive. See the module `moments`.
+/// minus `correction`. The result is NaN if the divisor is not positive. The module `moments` describes the
+/// computation.
 ///
 /// # Safety
 ///
-/// As for [`dot()`].
+/// The conditions of [`dot()`] apply.
 #[kernel(types(T = f32, f64, f16, bf16), launch_bounds(256, 2), bytes = x.bytes())]
 pub unsafe fn variance<T: Float>(
     x: &[T],

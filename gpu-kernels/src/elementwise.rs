@@ -1,8 +1,9 @@
 //! Elementwise arithmetic and activation functions.
 //!
-//! f16 and bf16 are computed in f32 and rounded once. If arrays have different lengths, the shortest counts. One access
-//! in flight per thread is enough: the resident blocks together have enough of them. `axpy` has more instances, to
-//! measure this. Wrapping integer operations have one instance for signed and unsigned.
+//! `f16` and `bf16` are computed in `f32` and rounded once. If arrays have different lengths, the length of the
+//! shortest applies. One access in flight per thread is sufficient, because the resident blocks together keep enough of
+//! them in flight. `axpy` has more instances, with which this is measured. Wrapping integer operations use one instance
+//! for signed and unsigned integers.
 
 use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;
@@ -43,8 +44,8 @@ pub fn relu<T: Float>(x: T) -> T {
     x.max_propagate(T::ZERO)
 }
 
-/// `x / 2 * (1 + erf(x / √2))`, the exact form, computed with `erfc` so that negative inputs keep their accuracy. f16
-/// and bf16 use [`fast::gelu`], whose relative error of 2⁻¹⁶ is lost in their rounding.
+/// `x / 2 * (1 + erf(x / √2))`, the exact form, computed with `erfc` so that negative inputs keep their accuracy. `f16`
+/// and `bf16` use [`fast::gelu`], whose relative error of 2⁻¹⁶ is lost in their rounding.
 #[elementwise(types(T = f32, f64, f16, bf16), consts(ITEMS = 1; VECTOR = 16))]
 pub fn gelu<T: Float>(x: T) -> T {
     if const { size_of::<T>() == 2 } {
@@ -57,7 +58,7 @@ pub fn gelu<T: Float>(x: T) -> T {
 #[elementwise(types(T = f32, f64, f16, bf16), consts(ITEMS = 1; VECTOR = 16))]
 pub fn sigmoid<T: Float>(x: T) -> T {
     widened(x, |x| {
-        // The exponential of a large number is avoided: it may overflow even if the result does not.
+        // The code avoids the exponential of a large number, which may overflow even if the result does not.
         let (one, power) = (T::Accumulator::ONE, (-x.abs()).exp());
         (if x < T::Accumulator::ZERO { power } else { one }) / (one + power)
     })

@@ -5,8 +5,8 @@ use gpu_std::prelude::*;
 
 /// Sets every element of `dst` to `value`.
 ///
-/// Instances exist by element size (`u8`, `u16`, `u32`, `u64`): any plain type of that size can be filled through them,
-/// by passing the value's bits.
+/// Instances exist by element size (`u8`, `u16`, `u32`, `u64`). Through them, any plain type of that size can be
+/// filled, by passing the value's bits.
 #[kernel(types(T = u8, u16, u32, u64), consts(ITEMS = 1, 4; VECTOR = 16), launch_bounds(512), bytes = dst.bytes())]
 pub fn fill<T: Scalar, const ITEMS: usize, const VECTOR: usize>(value: T, mut dst: DisjointMut<T>) {
     let len = dst.len();

@@ -1,9 +1,9 @@
 //! Histograms: number of elements per bin, with even bins or given edges, for each channel.
 //!
-//! Channels are interleaved: element i belongs to channel `i % channels`. `counts` holds the bins of channel 0, then
-//! those of channel 1, and so on; a launch adds to the existing values. Each block counts in shared memory if there is
-//! room. It uses several copies to reduce atomic contention if many elements fall into one bin, and adds its counts to
-//! the result at the end. Counts are exact, so the result does not depend on the launch.
+//! Channels are interleaved: element i belongs to channel `i % channels`. `counts` contains the bins of channel 0, then
+//! those of channel 1, and so on; a launch adds to the existing values. If there is room, each block counts in shared
+//! memory. It uses several copies of the counters to reduce atomic contention if many elements fall into one bin, and
+//! adds its counts to the result at the end. Counts are exact, so the result does not depend on the launch.
 
 use core::num::{NonZeroU32, NonZeroU64};
 
@@ -14,10 +14,10 @@ use crate::access::access;
 pub use crate::bins::{Binned, Bins, Edges, edge};
 use crate::tile::{Split, each, for_each, in_first_row, lanes, load, with_lanes};
 
-/// Counters of a block: copies of all bins of all channels, or none; then the counts themselves.
+/// Counters of a block: copies of all bins of all channels. Without copies, the block adds to the counts directly.
 type Local<'a> = Shared<'a, [Atomic<u32, scope::Block>]>;
 
-/// Counts the elements of `x`, each in the bin that `bin` returns, if any. Bins are below `bins`.
+/// Counts the elements of `x`, each in the bin that `bin` returns, if any. Bins must be below `bins`.
 #[inline(always)]
 fn count<T: Scalar, const ITEMS: usize, const N: usize>(
     x: &[T],
@@ -96,8 +96,8 @@ pub fn even_edges(lower: f64, upper: f64, mut edges: DisjointMut<f64>) {
 }
 
 /// Adds to `counts` the number of elements of `x` in each of the [`Bins`] with these values. For floats,
-/// [`even_edges()`] has written the `edges`. A block processes fewer than 2³² elements. `table` has room for all edges,
-/// or is empty.
+/// [`even_edges()`] must have written the `edges`. A block must process fewer than 2³² elements. `table` must have room
+/// for all edges, or be empty.
 #[kernel(
     types(T = f32, f64, f16, bf16, u8, i32, u32),
     consts(ITEMS = 2; VECTOR = 16),
@@ -134,9 +134,9 @@ pub fn histogram_even<T: Binned, const ITEMS: usize, const VECTOR: usize>(
     }
 }
 
-/// Adds to `counts` the number of elements of `x` between adjacent `edges`, which are ascending: bin i covers
-/// `edges[i]` (inclusive) to `edges[i + 1]` (exclusive). A block processes fewer than 2³² elements. `table` has room
-/// for all edges, or is empty.
+/// Adds to `counts` the number of elements of `x` between adjacent `edges`, which must be ascending: bin i covers
+/// `edges[i]` (inclusive) to `edges[i + 1]` (exclusive). A block must process fewer than 2³² elements. `table` must
+/// have room for all edges, or be empty.
 #[kernel(
     types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
     consts(ITEMS = 2; VECTOR = 16),
@@ -157,7 +157,7 @@ pub fn histogram_edges<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     let edges = if has_room { table } else { edges };
     let bin = |item: T| {
         let item = item.to_acc();
-        // Counts the edges that are not above the element; none for NaN.
+        // Counts the edges that are not above the element, which are none for NaN.
         let (mut first, mut count) = (0, edges.len());
         while count > 0 {
             let half = count / 2;

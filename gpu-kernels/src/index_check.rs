@@ -6,8 +6,8 @@ use gpu_std::prelude::*;
 use crate::move_rows::Index;
 
 /// Finds indices of `limit` or more and, if `seen` has one bit per index value, duplicates. `found[0]` becomes the
-/// position of the first out-of-range index, `found[1]` the smallest duplicate. Both are `u64::MAX` initially, and the
-/// bits are 0.
+/// position of the first out-of-range index, and `found[1]` the smallest duplicate. Initially, both must be `u64::MAX`,
+/// and the bits must be 0.
 #[kernel(
     types(I = u32, i64),
     launch_bounds(512),
@@ -44,7 +44,7 @@ pub fn first_bad_offset(offsets: &[u64], len: u64, found: &[Atomic<u64, Device>]
     });
 }
 
-/// Finds the first bad position: each thread checks its positions in increasing order and stops at a bad one.
+/// Finds the first bad position. Each thread checks its positions in increasing order and stops at a bad one.
 #[inline(always)]
 fn first(len: usize, found: &[Atomic<u64, Device>], is_bad: impl Fn(usize) -> bool) {
     let Some(found) = found.first() else { return };

@@ -10,7 +10,7 @@ pub trait Bits: Scalar + BitAnd<Output = Self> + BitOr<Output = Self> {
     /// Transforms the bits to an unsigned integer with the same order.
     fn transform(self, transform: KeyTransform<Self>) -> Self;
 
-    /// Inverse of [`transform`](Self::transform).
+    /// Computes the inverse of [`transform`](Self::transform).
     fn inverse_transform(self, transform: KeyTransform<Self>) -> Self;
 
     /// Returns the eight bits from bit `shift` on.
@@ -22,23 +22,23 @@ pub trait Bits: Scalar + BitAnd<Output = Self> + BitOr<Output = Self> {
     /// Bitwise NOT.
     fn not(self) -> Self;
 
-    /// Difference, modulo 2 to the number of key bits.
+    /// Returns the difference, modulo 2 to the number of key bits.
     fn wrapping_sub(self, other: Self) -> Self;
 }
 
 /// Order-preserving key transform: maps a type's bits to unsigned integers with the same order.
 #[derive(Debug, Clone, Copy)]
 pub struct KeyTransform<K> {
-    /// Bits to flip in a key whose highest bit is set; excludes that bit.
+    /// Bits to flip in a key whose highest bit is set, excluding that bit.
     pub negative: K,
     /// Bits to flip in every key.
     pub always: K,
-    /// Number to subtract afterwards, with wraparound: the number of NaNs with the sign bit set, so that they sort
-    /// after all others.
+    /// Number to subtract afterwards, with wraparound. It is the number of NaNs with the sign bit set, so that they
+    /// sort after all others.
     pub nans: K,
 }
 
-/// Key transform of the opposite order.
+/// Returns the key transform of the opposite order.
 pub fn reversed<K: Bits>(transform: KeyTransform<K>) -> KeyTransform<K> {
     KeyTransform { always: transform.always.not(), nans: K::ZERO.wrapping_sub(transform.nans), ..transform }
 }
@@ -54,7 +54,8 @@ macro_rules! bits {
             #[inline(always)]
             fn inverse_transform(self, transform: KeyTransform<Self>) -> Self {
                 let key = <$t>::wrapping_add(self, transform.nans) ^ transform.always;
-                // The highest bit of a key is not among the bits that it controls.
+                // The highest bit of a key is not among the bits that it controls, so it already has its original value
+                // here.
                 key ^ ((key as $signed >> (<$t>::BITS - 1)) as $t & transform.negative)
             }
             #[inline(always)]

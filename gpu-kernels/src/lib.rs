@@ -1,12 +1,12 @@
 //! Warpsmith's kernels: copy, fill, cast, elementwise operations, full reductions, scans, compaction, histograms,
 //! sorts.
 //!
-//! The same source runs on a GPU and on the emulated device. Every kernel here
+//! The same source runs on a GPU and on the emulated device. Every kernel of this crate
 //!
-//! - is correct for any length, any alignment of its arrays and any grid: blocks loop over tiles, so a grid smaller
-//!   than the number of tiles only takes longer;
-//! - moves most of its data in accesses of `VECTOR` bytes, `ITEMS` of them in flight per thread, with single elements
-//!   before the first aligned address and after the last whole vector;
+//! - is correct for any length, any alignment of its arrays and any grid, because blocks loop over tiles. A grid
+//!   smaller than the number of tiles only takes longer;
+//! - moves most of its data in accesses of `VECTOR` bytes, `ITEMS` of them in flight per thread, and accesses single
+//!   elements before the first aligned address and after the last whole vector;
 //! - uses the first row of a launch (threads and blocks with y = z = 0); other threads return at once.
 //!
 //! | module | kernels |
@@ -38,7 +38,7 @@
 //!
 //! The features `histogram`, `rows`, `scan` and `sort` are families of kernels that a program can disable.
 //!
-//! The safe, typed way to run them is `warpsmith::ops`, and `warpsmith::random`.
+//! The safe, typed interface to these kernels is `warpsmith::ops` and `warpsmith::random`.
 #![no_std]
 #![deny(missing_docs)]
 

@@ -1,8 +1,8 @@
 //! Moments of sets of numbers, combined without loss of precision: the count, the mean, a correction for the rounding
 //! of the mean, and the sum of squared differences from the mean.
 //!
-//! After Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
-//! The mean of equal numbers is that number, and the differences from it are 0.
+//! The method follows Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample
+//! variances", 1979. The mean of equal numbers is that number, and the differences from it are 0.
 
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
@@ -13,7 +13,7 @@ use crate::thread_group::{each, lanewise};
 /// Count, mean, correction of the mean, sum of squared differences.
 type Moments<A> = [A; 4];
 
-/// Sum of two numbers, and its rounding error (Knuth's two-sum).
+/// Returns the sum of two numbers, and its rounding error (Knuth's two-sum).
 #[inline(always)]
 fn two_sum<A: Math>(a: A, b: A) -> [A; 2] {
     let sum = a + b;
@@ -21,7 +21,7 @@ fn two_sum<A: Math>(a: A, b: A) -> [A; 2] {
     [sum, (a - (sum - of_b)) + (b - of_b)]
 }
 
-/// Moments of the union of two disjoint sets.
+/// Returns the moments of the union of two disjoint sets.
 #[inline(always)]
 fn join<A: Math>(a: Moments<A>, b: Moments<A>) -> Moments<A> {
     if a[0] == A::ZERO || b[0] == A::ZERO {
@@ -34,17 +34,17 @@ fn join<A: Math>(a: Moments<A>, b: Moments<A>) -> Moments<A> {
     [count, mean, rest, (difference * difference).mul_add(a[0] * share, a[3] + b[3])]
 }
 
-/// Moments of scaled numbers, and the scale, a power of two: squares stay in range for all numbers.
+/// Moments of scaled numbers, and the scale. The scale is a power of two that keeps squares in range for all numbers.
 pub(crate) type Scaled<A> = [A; 5];
 
-/// Identity: the moments of an empty set.
+/// Returns the identity, the moments of an empty set.
 #[inline(always)]
 pub(crate) fn nothing<A: Math>() -> Scaled<A> {
     let zero = A::ZERO;
     [zero, zero, zero, zero, up()]
 }
 
-/// Rescales moments to another power of two, which is not larger.
+/// Rescales moments to another power of two, which must not be larger.
 #[inline(always)]
 fn scaled<A: Math>([count, mean, rest, squares, scale]: Scaled<A>, to: A) -> Moments<A> {
     if scale == to {
@@ -54,7 +54,7 @@ fn scaled<A: Math>([count, mean, rest, squares, scale]: Scaled<A>, to: A) -> Mom
     [count, mean * factor, rest * factor, squares * factor * factor]
 }
 
-/// Pairwise sum of `N` numbers, where `N` is a power of two: exact if they are equal.
+/// Returns the pairwise sum of `N` numbers, where `N` is a power of two. The sum is exact if the numbers are equal.
 #[inline(always)]
 fn pairwise<A: Math, const N: usize>(mut values: [A; N]) -> A {
     let mut count = N / 2;
@@ -96,7 +96,7 @@ pub(crate) fn with_values<A: Math, const N: usize>(moments: Scaled<A>, values: [
     [count, mean, rest, squares, scale]
 }
 
-/// Moments of the union of two disjoint sets.
+/// Returns the moments of the union of two disjoint sets.
 #[inline(always)]
 pub(crate) fn join_scaled<A: Math>(a: Scaled<A>, b: Scaled<A>) -> Scaled<A> {
     let scale = if a[4] < b[4] { a[4] } else { b[4] };
@@ -104,8 +104,8 @@ pub(crate) fn join_scaled<A: Math>(a: Scaled<A>, b: Scaled<A>) -> Scaled<A> {
     [count, mean, rest, squares, scale]
 }
 
-/// Sum of squared differences divided by `divisor`, rounded to the accumulator type after it is scaled back to its
-/// range.
+/// Returns the sum of squared differences divided by `divisor`, rounded to the accumulator type after it is scaled back
+/// to its range.
 #[inline(always)]
 pub(crate) fn variance<A: Math>([_, _, _, squares, scale]: Scaled<A>, divisor: f64) -> A {
     let scale = 1.0 / scale.cast::<f64>();

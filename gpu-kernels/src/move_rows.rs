@@ -35,7 +35,7 @@ pub struct Rows {
     pub count: u64,
     /// Elements per row.
     pub width: u64,
-    /// Number of rows that indices select from: rows with other indices are skipped.
+    /// Number of rows that indices select from. Rows with other indices are skipped.
     pub limit: u64,
     /// Row pitches in elements, of the source and the destination.
     pub pitches: [u64; 2],
@@ -48,9 +48,9 @@ pub struct Rows {
 ///
 /// # Safety
 ///
-/// The launch is one-dimensional. There is one index per row, or none at all. `from` and `to` are valid for the rows
-/// that `rows` and the indices describe, and do not overlap. No index occurs twice if the indices select the
-/// destination row. Nothing else writes `from` or uses `to` until the launch ends.
+/// The launch must be one-dimensional. There must be one index per row, or none at all. `from` and `to` must be valid
+/// for the rows that `rows` and the indices describe, and must not overlap. No index may occur twice if the indices
+/// select the destination row. Nothing else may write `from` or use `to` until the launch ends.
 #[kernel(
     types(T = u8, u16, u32, u64; I = u32, i64),
     consts(ITEMS = 2; VECTOR = 16),
@@ -88,11 +88,11 @@ unsafe fn move_units<T: KernelType, I: Index, const ITEMS: usize, const N: usize
     to: *mut T,
 ) {
     let Some(of_row) = NonZeroUsize::new(rows.width as usize / N) else { return };
-    // Units per row as 32 bits, which is exact where it is used.
+    // The conversion of the units per row to 32 bits is exact where the result is used.
     let few = NonZeroU32::new(of_row.get() as u32).unwrap_or(NonZeroU32::MIN);
     let units = rows.count as usize * of_row.get();
     let is_small = units >> 32 == 0;
-    // Addresses of a unit; null if its index is out of range.
+    // Returns the addresses of a unit; null if its index is out of range.
     let addresses = |unit: usize| -> (*const T, *mut T) {
         let (row, column) = if of_row.get() == 1 {
             (unit, 0)

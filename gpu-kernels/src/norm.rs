@@ -1,10 +1,10 @@
 //! Layer norm and RMS norm of each row, and their backward passes.
 //!
-//! f16 and bf16 are computed in f32 and rounded once. Each warp computes the mean of its elements, and the sum of
-//! squared differences from it. These are combined (Chan, Golub and LeVeque, "Updating formulae and a pairwise
-//! algorithm for computing sample variances", 1979), so that the thread group synchronizes once per row. A row too long
-//! for registers is read twice. A row whose moments are out of range for the accumulator type is computed again by the
-//! module `careful`.
+//! `f16` and `bf16` are computed in `f32` and rounded once. Each warp computes the mean of its elements, and the sum of
+//! squared differences from the mean. The moments of the warps are combined (Chan, Golub and LeVeque, "Updating
+//! formulae and a pairwise algorithm for computing sample variances", 1979), so that the thread group synchronizes once
+//! per row. A row that is too long for registers is read twice. A row whose moments are out of range for the
+//! accumulator type is computed again by the module `careful`.
 
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
@@ -22,13 +22,13 @@ use crate::thread_group::{Lanes, ThreadGroup, each, lanes, lanewise, load, with_
 struct Moments;
 
 impl Moments {
-    /// Identity: the moments of zero elements.
+    /// Returns the identity, the moments of zero elements.
     #[inline(always)]
     fn none<A: Math>() -> [A; 3] {
         [A::ZERO; 3]
     }
 
-    /// Moments of the union of two disjoint sets (Chan, Golub and LeVeque, 1979), in a symmetric form.
+    /// Returns the moments of the union of two disjoint sets (Chan, Golub and LeVeque, 1979), in a symmetric form.
     #[inline(always)]
     fn join<A: Math>([a_count, a_mean, a_squares]: [A; 3], [b_count, b_mean, b_squares]: [A; 3]) -> [A; 3] {
         let count = a_count + b_count;
@@ -59,8 +59,8 @@ impl Norm {
         u64::from(opaque(self.width)).cast()
     }
 
-    /// Returns the mean (0 for RMS norm) and the reciprocal of √(variance + epsilon). `None` if they are less accurate
-    /// than the elements.
+    /// Returns the mean (0 for RMS norm) and the reciprocal of √(variance + epsilon). Returns `None` if they are less
+    /// accurate than the elements.
     #[inline(always)]
     fn statistics<A: Math + Scalar<Accumulator = A>>(&self, [_, mean, squares]: [A; 3]) -> Option<[A; 2]> {
         let [low, high] = [self.epsilon.to_bits() as u32, (self.epsilon.to_bits() >> 32) as u32].map(opaque);
@@ -71,14 +71,14 @@ impl Norm {
         (is_known & (mean.abs() * inverse <= MAX_MEAN.cast())).then_some([mean, inverse])
     }
 
-    /// Row for the computation in f64.
+    /// Creates the row for the computation in f64.
     #[inline(always)]
     fn row<T>(&self, x: *const T) -> careful::Row<T> {
         careful::Row { x, width: self.width as usize, is_rms: self.is_rms, epsilon: self.epsilon }
     }
 
-    /// Moments of the elements that a warp's lanes of the thread group hold; `vector` returns the vectors of the part.
-    /// The mean is 0 for RMS norm.
+    /// Returns the moments of the elements that the lanes of one warp of the thread group hold. `vector` returns the
+    /// vectors of the part. The mean is 0 for RMS norm.
     #[inline(always)]
     fn moments<A: Math + Scalar<Accumulator = A>, const V: usize, const N: usize>(
         &self,
@@ -122,13 +122,13 @@ fn join<A: Math + Scalar<Accumulator = A>>(lanes: Lanes, [count, mean, squares]:
     [of_all, mean_of_all, lanes.combine((count * difference).mul_add(difference, squares), add)]
 }
 
-/// Normalizes one row, with `V` vectors of `N` elements per thread at once. Returns whether it is done: false if the
-/// row's statistics are not accurate.
+/// Normalizes one row, with `V` vectors of `N` elements per thread at once. Returns false, without completing the row,
+/// if the row's statistics are not accurate.
 ///
 /// # Safety
 ///
-/// The rows and the parameters that are present are valid for the part's length, and aligned if accessed in vectors;
-/// nothing else uses `target`.
+/// The rows and the parameters that are present must be valid for the part's length, and aligned if accessed in
+/// vectors. Nothing else may use `target`.
 #[inline(always)]
 unsafe fn forward<T: Float, const V: usize, const N: usize>(
     source: impl Fn() -> *const T,
@@ -184,14 +184,14 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
     }
 }
 
-/// `out` = layer norm, or with `is_rms` = 1 RMS norm, of each row of `x`, times `weight` plus `bias`.
+/// `out` = layer norm of each row of `x`, or RMS norm with `is_rms` = 1, times `weight` plus `bias`.
 ///
 /// # Safety
 ///
-/// The launch is as the `thread_group` module defines, with blocks of at most 512 threads. `x` and `out` have the same
-/// shape; `weight` and `bias` have one element per column. With `in_vectors` = 1, the rows of both and the parameters
-/// start at multiples of 16 bytes, and their sizes are multiples of 16 bytes. With an instance of few vectors, the
-/// thread groups hold a whole row.
+/// The launch must be as the `thread_group` module defines, with blocks of at most 512 threads. `x` and `out` must have
+/// the same shape; `weight` and `bias` must have one element per column. With `in_vectors` = 1, the rows of both and
+/// the parameters must start at multiples of 16 bytes, and their sizes must be multiples of 16 bytes. With an instance
+/// of few vectors, a thread group must be able to hold a whole row.
 #[kernel(
     types(T = f32, f64, f16, bf16),
     consts(ITEMS = 2, 8),
@@ -240,12 +240,12 @@ fn join_sums<A: Math + Scalar<Accumulator = A>>(
     [count, of_all, squares, lanes.combine(gradients, add), lanes.combine(products, add)]
 }
 
-/// Computes the input gradient of one row; its mean and inverse go to `statistics`. Returns whether it is done: false
-/// if the row's statistics or the sums of its gradients are not accurate.
+/// Computes the input gradient of one row, and stores the row's mean and inverse in `statistics`. Returns false,
+/// without completing the row, if the row's statistics or the sums of its gradients are not accurate.
 ///
 /// # Safety
 ///
-/// As for [`forward`]; `statistics` is the row's own slot.
+/// The conditions of [`forward`] apply, and `statistics` must be the row's own slot.
 #[inline(always)]
 unsafe fn backward<T: Float, const V: usize, const N: usize>(
     (x, dy): &(impl Fn() -> *const T, impl Fn() -> *const T),
@@ -289,7 +289,7 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
         });
         let own = [fold(&gradients, add), fold(&[products], add)].map(|own| group.lanes().combine(own, add));
         sums = if streams {
-            // Joins two sets, of which the second is empty if the first is.
+            // The second of these two sets is empty if the first is.
             let [count, mean, squares] = Moments::join([sums[0], sums[1], sums[2]], of_chunk);
             let before = (sums[1] - mean).mul_add(sums[3], sums[4]);
             let product = (of_chunk[1] - mean).mul_add(own[0], own[1]);
@@ -305,7 +305,7 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
     let is_read_again = streams & !start.is_last::<V>();
     let [count, mean, squares, of_gradients, products] = group.combine_warps(sums, join_sums);
     let Some([mean, inverse]) = norm.statistics([count, mean, squares]) else { return false };
-    // Largest factor of the results.
+    // This is the largest factor of the results.
     let largest = (of_gradients.abs() + products.abs() * inverse) * inverse;
     if !is_finite(largest) | (of_gradients.abs().max_propagate(products.abs() * inverse) < min_product()) {
         return false;
@@ -344,7 +344,8 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
 ///
 /// # Safety
 ///
-/// As for [`norm()`], applied to `x`, `dy`, `weight` and `dx`; `statistics` has one element per row.
+/// The conditions of [`norm()`] must hold for `x`, `dy`, `weight` and `dx`, and `statistics` must have one element per
+/// row.
 #[kernel(
     types(T = f32, f64, f16, bf16),
     consts(ITEMS = 1, 4),
@@ -385,13 +386,13 @@ pub unsafe fn norm_backward<T: Float, const ITEMS: usize>(
 }
 
 /// Computes the parameter gradients of [`norm()`]. `dweight` is the sum over all rows of `dy` times the normalized
-/// values, `dbias` the sum of `dy`.
+/// values, and `dbias` is the sum of `dy`.
 ///
 /// # Safety
 ///
-/// The launch and the workspace are as for [`sum_columns`](crate::axis_reduce::sum_columns()) of `x`, with 16 bytes per
-/// partial result. `x` and `dy` have the same shape; with a `VECTOR` of 16, the alignment conditions apply to the rows
-/// of both. `statistics` comes from [`norm_backward()`]. The gradients have one element per column.
+/// The launch and the workspace must be as for [`sum_columns`](crate::axis_reduce::sum_columns()) of `x`, with 16 bytes
+/// per partial result. `x` and `dy` must have the same shape. With a `VECTOR` of 16, the alignment conditions apply to
+/// the rows of both. `statistics` must come from [`norm_backward()`]. The gradients must have one element per column.
 #[kernel(
     types(T = f32, f64, f16, bf16),
     consts(VECTOR = 1, 16),

@@ -14,9 +14,9 @@ impl Form {
     pub const EACH: Self = Self(0);
     /// One scalar for all elements, passed by value.
     pub const SCALAR: Self = Self(1);
-    /// One element per column: all rows are the same.
+    /// One element per column, so that all rows are the same.
     pub const ROW: Self = Self(2);
-    /// One element per row: all columns are the same.
+    /// One element per row, so that all columns are the same.
     pub const COLUMN: Self = Self(3);
 }
 
@@ -29,7 +29,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Position of element `first` in an output with rows of `width` elements.
+    /// Returns the position of element `first` in an output with rows of `width` elements.
     #[inline(always)]
     pub fn new(first: usize, width: usize) -> Self {
         if width == 0 {
@@ -44,7 +44,7 @@ impl Place {
         Self { row, column, width }
     }
 
-    /// Position of element `first`, with row and column computed only if one of the forms needs them.
+    /// Returns the position of element `first`, with row and column computed only if one of the forms needs them.
     #[inline(always)]
     pub fn of_forms(first: usize, width: usize, forms: &[Form]) -> Self {
         if forms.iter().any(|form| form.0 >= Form::ROW.0) {
@@ -75,7 +75,7 @@ impl<T: Scalar> Operand<T> {
         Self { form, value, ptr, len }
     }
 
-    /// Broadcast form of the operand.
+    /// Returns the broadcast form of the operand.
     #[inline(always)]
     pub fn form(&self) -> Form {
         self.form
@@ -99,8 +99,8 @@ impl<T: Scalar> Operand<T> {
     ///
     /// # Safety
     ///
-    /// The operand [covers](Self::covers) the output, in rows of the width of `place`. `first + count` is at most its
-    /// length; `count` is at most `N`.
+    /// The operand must [cover](Self::covers) the output, in rows of the width of `place`. `first + count` must be at
+    /// most the output's length, and `count` at most `N`.
     #[inline(always)]
     pub unsafe fn load<const N: usize>(&self, place: Place, first: usize, count: usize) -> [T; N] {
         let mut values = [self.value; N];

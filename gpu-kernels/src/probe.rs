@@ -3,14 +3,14 @@
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
 
-/// Independent FMA chains per thread, to hide the FMA latency.
+/// Independent FMA chains per thread, which hide the FMA latency.
 const CHAINS: usize = 8;
 
 /// Floating-point operations per thread and round.
 pub const FLOPS_PER_ROUND: u64 = 2 * CHAINS as u64;
 
-/// Performs `rounds` rounds of FMAs in registers per thread. `out` is unchanged: the store is conditional on a result
-/// that never occurs.
+/// Performs `rounds` rounds of FMAs in registers per thread. `out` is unchanged, because the store is conditional on a
+/// result that never occurs.
 #[kernel]
 pub fn fma_probe(rounds: u32, mut out: DisjointMut<f32>) {
     let index = thread::unique_index();

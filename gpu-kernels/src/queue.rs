@@ -7,7 +7,7 @@ use gpu_std::look_back::TileQueue;
 ///
 /// # Safety
 ///
-/// The words are valid, and as [`TileQueue::new`] requires.
+/// The words must be valid, and as [`TileQueue::new`] requires.
 #[inline(always)]
 pub(crate) unsafe fn queue<'a>((workspace, len): (*const u64, usize), tiles: usize) -> TileQueue<'a> {
     // SAFETY: by this function's contract; an atomic has the layout of its number.

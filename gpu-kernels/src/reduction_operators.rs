@@ -1,4 +1,4 @@
-//! Operators of axis reductions: fold one element after the other, and combine the results of disjoint sets.
+//! Operators of axis reductions, which fold one element after the other and combine the results of disjoint sets.
 
 use core::marker::PhantomData;
 
@@ -6,12 +6,12 @@ use gpu_std::prelude::*;
 
 use crate::reduce::{MeanSums, with_element};
 
-/// A reduction: its accumulator and its operator, which is commutative.
+/// A reduction, defined by its accumulator and its operator, which must be commutative.
 pub(crate) trait Fold<T> {
     /// Accumulator type, at most 16 bytes.
     type Partial: KernelType;
 
-    /// Identity: the accumulator for zero elements.
+    /// Returns the identity, the accumulator for zero elements.
     fn identity() -> Self::Partial;
     /// Folds element `index` into an accumulator; called with increasing indices per accumulator.
     fn fold(partial: Self::Partial, value: T, index: usize) -> Self::Partial;
@@ -23,9 +23,9 @@ pub(crate) trait Fold<T> {
 pub(crate) struct Sum;
 /// Multiplication.
 pub(crate) struct Product;
-/// Minimum; NaN if there is a NaN.
+/// Minimum; NaN if any element is NaN.
 pub(crate) struct Min;
-/// Maximum; NaN if there is a NaN.
+/// Maximum; NaN if any element is NaN.
 pub(crate) struct Max;
 
 macro_rules! folds {
@@ -79,7 +79,7 @@ impl<T: Float> Fold<T> for Mean {
 
 /// Order of an argmin or argmax.
 pub(crate) trait Order<A> {
-    /// Initial value of the search: no element wins by being equal to it.
+    /// Initial value of the search. No element wins by being equal to it.
     const WORST: A;
     /// Returns whether number `a` beats number `b`; false if either is NaN.
     fn beats(a: A, b: A) -> bool;
@@ -106,12 +106,12 @@ impl<A: Scalar> Order<A> for Largest {
     }
 }
 
-/// Candidate element: its value and its index, or all ones if there is no element.
+/// Candidate element: its value and its index, which is all ones if there is no element.
 #[derive(Clone, Copy, KernelType)]
 #[repr(C)]
 pub(crate) struct Candidate<A> {
     value: A,
-    /// Lower and upper half of the index: this avoids padding.
+    /// Lower and upper half of the index. The split avoids padding.
     index: [u32; 2],
 }
 
@@ -126,15 +126,15 @@ impl<A> Candidate<A> {
         self.index[0] as u64 | (self.index[1] as u64) << 32
     }
 
-    /// Index of the winning element.
+    /// Returns the index of the winning element.
     #[inline(always)]
     pub fn index(&self) -> u64 {
-        // If no element beat the worst value, all are equal to it, and the first wins.
+        // If no element beat the worst value, all elements are equal to it, and the first one wins.
         if self.number() == u64::MAX { 0 } else { self.number() }
     }
 }
 
-/// First element that none beats: the first NaN if there is one.
+/// First element that no other element beats, which is the first NaN if there is one.
 pub(crate) struct First<O>(PhantomData<O>);
 
 #[inline(always)]

@@ -1,28 +1,29 @@
-//! Register-resident rows: the elements of a row that a thread of its group holds, loaded at once and stored at once.
+//! Register-resident rows: a thread loads all of its elements of a row at once, keeps them in registers, and stores
+//! them at once.
 //!
-//! A row is divided into chunks of as many elements as the thread group holds; most rows are one chunk. The threads
-//! take vectors of `N` elements in turn: of 16 bytes, or single elements for rows that do not start and end at
-//! multiples of 16 bytes. Loads beyond the end of the row return a neutral value, so that computations on a chunk need
-//! few conditions. If a thread holds one row, 16-bit elements stay packed and are converted at each use, so that twice
-//! as many fit.
+//! A row is divided into chunks of as many elements as the thread group can hold; most rows are one chunk. The threads
+//! take vectors of `N` elements in round-robin order. A vector has 16 bytes, or a single element in rows that do not
+//! start and end at multiples of 16 bytes. Loads beyond the end of the row return a neutral value, so that computations
+//! on a chunk need few conditions. If a thread holds one row, 16-bit elements stay packed and are converted at each
+//! use, so that twice as many fit.
 
 use gpu_std::scalar::Scalar;
 use gpu_std::vectorized::{load_or, opaque, store};
 
 use crate::thread_group::{ThreadGroup, each, lanewise};
 
-/// Const argument of instances for rows that the thread group holds with this number of vectors per thread. They have
-/// no code for longer rows.
+/// Const argument of instances for rows that fit in a thread group with this number of vectors per thread. These
+/// instances contain no code for longer rows.
 pub const FEW: usize = 2;
 /// Const argument of instances for longer rows.
 pub const MANY: usize = 8;
-/// [`FEW`] for instances that hold two rows.
+/// The counterpart of [`FEW`] for instances that hold two rows.
 pub const BACKWARD_FEW: usize = 1;
-/// [`MANY`] for instances that hold two rows.
+/// The counterpart of [`MANY`] for instances that hold two rows.
 pub const BACKWARD_MANY: usize = 4;
 
-/// Number of 16-byte vectors that a thread holds of a row. It is `items`, or half as many for f64, whose functions need
-/// more registers, and for 16-bit elements of two rows, which are held in f32.
+/// Returns the number of 16-byte vectors of a row that a thread holds. This is `items`, or half as many for f64, whose
+/// functions need more registers, and for 16-bit elements of two rows, which are held in f32.
 pub const fn resident_vectors<T>(items: usize) -> usize {
     let is_whole = size_of::<T>() == 4 || is_packed::<T>() && (items == FEW || items == MANY);
     if is_whole || items == 1 { items } else { items / 2 }
@@ -33,7 +34,8 @@ pub(crate) const fn is_packed<T>() -> bool {
     size_of::<T>() == 2
 }
 
-/// Number of elements that a thread holds of a row without vectors, for an instance with this const argument.
+/// Returns the number of elements that a thread holds of a row without vectors, for an instance with this const
+/// argument.
 pub const fn resident_elements(items: usize) -> usize {
     if items == FEW || items == MANY { 8 } else { 4 }
 }
@@ -41,7 +43,7 @@ pub const fn resident_elements(items: usize) -> usize {
 /// A thread's part of a chunk of a row, in vectors of `N` elements.
 #[derive(Clone, Copy)]
 pub(crate) struct Part<const N: usize> {
-    /// The thread's first vector; `step` is the stride between its vectors.
+    /// Index of the thread's first vector; `step` is the stride between its vectors.
     first: u32,
     step: u32,
     /// Vectors per row.
@@ -49,7 +51,7 @@ pub(crate) struct Part<const N: usize> {
 }
 
 impl<const N: usize> Part<N> {
-    /// Part of the first chunk of a row of `len` elements, a multiple of `N`.
+    /// Creates the part of the first chunk of a row of `len` elements, a multiple of `N`.
     #[inline(always)]
     pub fn new(group: &ThreadGroup, len: usize) -> Self {
         Self { first: group.rank as u32, step: group.size as u32, vectors: len as u32 / N as u32 }
@@ -69,21 +71,21 @@ impl<const N: usize> Part<N> {
         self.vectors - (self.first & !(self.step - 1)) <= self.step * V as u32
     }
 
-    /// Part of the next chunk; the row must have one.
+    /// Returns the part of the next chunk, which must exist.
     #[inline(always)]
     pub fn next<const V: usize>(self) -> Self {
         let again = self.again();
         Self { first: again.first + again.step * V as u32, ..again }
     }
 
-    /// Index of vector `item` of the part, and whether the row has it.
+    /// Returns the index of vector `item` of the part, and whether the row contains it.
     #[inline(always)]
     fn vector(&self, item: usize) -> (usize, bool) {
         let vector = self.first.wrapping_add(self.step.wrapping_mul(item as u32));
         (vector as usize, vector < self.vectors)
     }
 
-    /// Number of the `V` vectors that the row has.
+    /// Returns how many of the `V` vectors the row contains.
     #[inline(always)]
     pub fn count<const V: usize>(&self) -> u32 {
         let mut count = 0;
@@ -92,11 +94,11 @@ impl<const N: usize> Part<N> {
     }
 
     /// Loads the thread's `V` vectors of the chunk, with `otherwise` beyond the end of the row. All loads are issued
-    /// before the first is used.
+    /// before the first vector is used.
     ///
     /// # Safety
     ///
-    /// `row` is valid for the row's length, and aligned to the size of a vector.
+    /// `row` must be valid for the row's length, and aligned to the size of a vector.
     #[inline(always)]
     pub unsafe fn load<T: Scalar, const V: usize>(&self, row: *const T, otherwise: T) -> [[T; N]; V] {
         lanewise(|i| {
@@ -107,11 +109,11 @@ impl<const N: usize> Part<N> {
     }
 
     /// Loads vector `item` of the chunk from an array of the row's length that all rows share, such as a weight.
-    /// Returns `otherwise` beyond its end, and if there is no array.
+    /// Returns `otherwise` beyond the end of the array, or if there is no array.
     ///
     /// # Safety
     ///
-    /// The array, if present, is aligned to the size of a vector.
+    /// The array, if present, must be aligned to the size of a vector.
     #[inline(always)]
     pub unsafe fn parameter<T: Scalar>(&self, array: Option<&[T]>, item: usize, otherwise: T) -> [T; N] {
         let (vector, has_it) = self.vector(item);
@@ -120,11 +122,11 @@ impl<const N: usize> Part<N> {
         unsafe { load_or::<T, N, true>(start.wrapping_add(vector * N), has_it, [otherwise; N]) }
     }
 
-    /// Writes vector `item` of the chunk, unless it lies beyond the end of the row.
+    /// Writes vector `item` of the chunk, unless it is beyond the end of the row.
     ///
     /// # Safety
     ///
-    /// `row` is valid for writes of the row's length, and aligned to the size of a vector.
+    /// `row` must be valid for writes of the row's length, and aligned to the size of a vector.
     #[inline(always)]
     pub unsafe fn store<T: Scalar>(&self, row: *mut T, item: usize, values: [T; N]) {
         let (vector, has_it) = self.vector(item);
@@ -135,15 +137,15 @@ impl<const N: usize> Part<N> {
     }
 }
 
-/// Vectors that a thread loads at once of a row too long for registers: fewer, because it keeps more values next to
-/// them.
+/// Returns the number of vectors that a thread loads at once from a row that is too long for registers. It is smaller,
+/// because the thread keeps more values next to the vectors.
 pub(crate) const fn streamed_vectors(held: usize) -> usize {
     if held > 1 { held / 2 } else { 1 }
 }
 
 /// `with_resident!((ITEMS, FEW, in_vectors), T, V, N, part, streams => body)`, for a `part: Part<N>` created by `new`.
-/// Runs `body` with the number of vectors that a thread takes at once, their elements, and whether a row may have more
-/// than one chunk.
+/// The macro runs `body` with the number of vectors that a thread loads at once, their elements, and whether a row may
+/// have more than one chunk.
 macro_rules! with_resident {
     (
         ($items:expr, $few:expr, $in_vectors:expr, $new:expr), $t:ty: $v:ident, $n:ident, $part:ident,
@@ -181,8 +183,8 @@ pub(crate) fn widened<T: Scalar, const V: usize, const N: usize>(
     kept(lanewise(|i| lanewise(|lane| values[i][lane].to_acc())))
 }
 
-/// Returns the values unchanged, but forces their computation here. The compiler neither recomputes them at each use
-/// nor defers the computation, which would keep more than one register alive per value.
+/// Returns the values unchanged, but forces their computation at this point. The compiler can then neither recompute
+/// them at each use nor defer the computation, which would keep more than one register alive per value.
 #[inline(always)]
 pub(crate) fn kept<A: Scalar, const V: usize, const N: usize>(values: [[A; N]; V]) -> [[A; N]; V] {
     lanewise(|i| lanewise(|lane| opaque(values[i][lane])))
@@ -205,7 +207,7 @@ pub(crate) fn converted<T: Scalar, const N: usize>(vector: [T; N]) -> [T::Accumu
     lanewise(|lane| vector[lane].to_acc())
 }
 
-/// Folds values in a fixed order: first over the vectors, lane by lane.
+/// Folds values in a fixed order, first over the vectors, lane by lane.
 #[inline(always)]
 pub(crate) fn fold<A: Copy, const V: usize, const N: usize>(
     values: &[[A; N]; V],

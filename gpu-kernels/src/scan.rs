@@ -1,10 +1,10 @@
 //! Prefix scans: running sum, minimum and maximum, inclusive and exclusive.
 //!
-//! Each is one launch that reads and writes every element once, with [`gpu_std::scan`](mod@gpu_std::scan); blocks have
-//! a multiple of 32 threads. f16 and bf16 are combined in f32 and rounded once; integers wrap. The result is
-//! bit-identical for the same configuration, data and alignment, and does not depend on the grid.
+//! Each scan is one launch that reads and writes every element once, with [`gpu_std::scan`](mod@gpu_std::scan). Blocks
+//! must have a multiple of 32 threads. `f16` and `bf16` are combined in `f32` and rounded once; integers wrap. The
+//! result is bit-identical for the same configuration, data and alignment, and does not depend on the grid.
 //!
-//! All take a workspace of [`workspace_len`] words, as [`gpu_std::look_back`] describes.
+//! All kernels take a workspace of [`workspace_len`] words, as [`gpu_std::look_back`] describes.
 
 use core::marker::PhantomData;
 
@@ -25,12 +25,12 @@ trait Combine<T: Scalar> {
 
 /// Addition.
 struct Sum;
-/// Minimum; NaN if either is.
+/// Minimum; NaN if either operand is NaN.
 struct Min;
-/// Maximum; NaN if either is.
+/// Maximum; NaN if either operand is NaN.
 struct Max;
 
-/// Additive identity that changes no bit of the other operand: −0 for floats, since −0 + 0 is 0.
+/// Additive identity that changes no bit of the other operand. For floats it is −0, because −0 + 0 is 0.
 pub trait Zero: Scalar {
     /// −0 for floats, 0 for integers.
     const NOTHING: Self;
@@ -106,12 +106,12 @@ macro_rules! kernels {
     ($($(#[$doc:meta])* $name:ident = $combine:ident, $bound:ident, [$($t:ident),*];)*) => { $(
         $(#[$doc])*
         ///
-        /// Each result combines the elements up to and including its own or, if `exclusive`, `initial` and the elements
-        /// before its own.
+        /// Each result combines the elements up to and including its own. If `exclusive`, it combines `initial` and the
+        /// elements before its own.
         ///
         /// # Safety
         ///
-        /// `workspace` points to `workspace_len` words that are as
+        /// `workspace` must point to `workspace_len` words that are as
         /// [`TileQueue::new`](gpu_std::look_back::TileQueue::new) requires, enough for the tiles.
         #[kernel(
             types(T = $($t),*),
@@ -135,7 +135,7 @@ macro_rules! kernels {
 }
 
 kernels! {
-    /// Running sum. Integers wrap, so signed integers use the instance for unsigned ones.
+    /// Running sum. Integers wrap, so signed integers use the instance for unsigned integers.
     scan_sum = Sum, Zero, [f32, f64, f16, bf16, u32, u64];
     /// Running minimum; NaN from the first NaN on.
     scan_min = Min, Scalar, [f32, f64, f16, bf16, i32, u32, i64, u64];

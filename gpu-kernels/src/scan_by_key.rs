@@ -1,7 +1,7 @@
 //! Scan by key: running sums that restart where the key changes.
 //!
-//! Implemented as a scan as in [`scan`](mod@crate::scan), over pairs of a sum and a flag that a run started in it. This
-//! operator is associative but not commutative.
+//! It is implemented like [`scan`](mod@crate::scan), over pairs of a sum and a flag that a run started in it. The
+//! operator on these pairs is associative but not commutative.
 
 use core::marker::PhantomData;
 
@@ -21,7 +21,7 @@ struct Keyed<T> {
     is_first: bool,
 }
 
-/// Sum of consecutive elements since the last start of a run, and whether there was one: 1 or 0.
+/// Sum of consecutive elements since the last start of a run, and 1 if there was such a start, otherwise 0.
 #[derive(Clone, Copy, KernelType)]
 #[repr(C)]
 struct Segment<A> {
@@ -72,7 +72,8 @@ struct Pairs<T, K> {
     len: usize,
     head: usize,
     exclusive: bool,
-    /// True if the keys are aligned to vectors where the values are; `out_fits` is the same for the results.
+    /// True if the keys are aligned to vectors at the same elements as the values; `out_fits` states the same for the
+    /// results.
     keys_fit: bool,
     out_fits: bool,
 }
@@ -82,18 +83,18 @@ impl<T: Scalar, K: Scalar> Pairs<T, K> {
     ///
     /// # Safety
     ///
-    /// `i` is below the length.
+    /// `i` must be below the length.
     #[inline(always)]
     unsafe fn is_first(&self, i: usize) -> bool {
         // SAFETY: guaranteed by the caller.
         i == 0 || unsafe { self.keys.add(i - 1).read() != self.keys.add(i).read() }
     }
 
-    /// Result at element `i`, rounded.
+    /// Returns the result at element `i`, rounded.
     ///
     /// # Safety
     ///
-    /// `i` is below the length.
+    /// `i` must be below the length.
     #[inline(always)]
     unsafe fn result(&self, i: usize, value: Segment<T::Accumulator>) -> T
     where
@@ -160,11 +161,11 @@ unsafe impl<T: Zero, K: Scalar, const N: usize> Arrays<Runs<T>, N> for Pairs<T, 
 }
 
 /// Running sum of each run of equal keys, up to and including each element. If `exclusive`, the element itself is not
-/// included and each run starts with 0. Integers wrap.
+/// included, and each run starts with 0. Integers wrap.
 ///
 /// # Safety
 ///
-/// There are as many `keys` as `x`. `workspace` points to `workspace_len` words that are as
+/// `keys` must be as long as `x`. `workspace` must point to `workspace_len` words that are as
 /// [`TileQueue::new`](gpu_std::look_back::TileQueue::new) requires, enough for the tiles with values of two
 /// accumulators.
 #[kernel(

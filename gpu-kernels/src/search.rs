@@ -13,9 +13,9 @@ const MERGE_ITEMS: usize = 8;
 /// Keys per tile of [`merge_sorted()`].
 pub const MERGE_TILE: usize = MERGE_THREADS * MERGE_ITEMS;
 
-/// `out[i]` is the number of elements of `sorted` that are less than `keys[i]` or, if `upper`, not greater. `sorted`
-/// must be ascending; otherwise the results are unspecified. NaN is greater than every number and equal to NaN, as in
-/// the sorts.
+/// Computes, for each i, the number of elements of `sorted` that are less than `keys[i]` or, if `upper`, not greater,
+/// and stores it in `out[i]`. `sorted` must be ascending; otherwise the results are unspecified. NaN is greater than
+/// every number and equal to NaN, as in the sorts.
 #[kernel(
     types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
     bytes = keys.bytes() + out.bytes()
@@ -30,7 +30,7 @@ pub fn search_sorted<T: Scalar>(upper: bool, sorted: &[T], keys: &[T], mut out: 
             let half = count / 2;
             let is_before = sorted.get(first + half).is_some_and(|element| {
                 let element = element.to_acc();
-                // For a NaN key, all numbers precede it and, for the upper bound, other NaNs too.
+                // All numbers precede a NaN key and, for the upper bound, so do other NaNs.
                 let counts = is_nan && (upper || element == element);
                 counts || if upper { element <= key } else { element < key }
             });
@@ -42,8 +42,8 @@ pub fn search_sorted<T: Scalar>(upper: bool, sorted: &[T], keys: &[T], mut out: 
     }
 }
 
-/// Returns the number of elements of `a` among the first `diagonal` elements of the merged arrays. For equal keys,
-/// those of `a` come first. The result is at least `diagonal` minus the length of `b`, and at most the length of `a`.
+/// Returns the number of elements of `a` among the first `diagonal` elements of the merged arrays. Of equal keys, those
+/// of `a` come first. The result is at least `diagonal` minus the length of `b`, and at most the length of `a`.
 #[inline(always)]
 fn merge_path<K: Copy>(
     diagonal: usize,
@@ -65,12 +65,12 @@ fn merge_path<K: Copy>(
     first
 }
 
-/// Merges `a` and `b`, which are sorted in the order of the [`KeyTransform`], to `out`, which has the length of both
-/// together. For equal keys, those of `a` come first. If an input is not sorted, `out` has the keys in some order, and
-/// may repeat or omit some.
+/// Merges `a` and `b`, which must be sorted in the order of the [`KeyTransform`], to `out`, whose length must be the
+/// sum of their lengths. Of equal keys, those of `a` come first. If an input is not sorted, `out` contains the keys in
+/// some order, and may repeat or omit some of them.
 ///
-/// After "GPU Merge Path" (Green, McColl, Bader 2012): a block finds its part of both arrays by binary search, and each
-/// thread finds its own part in shared memory. The block has 256 threads.
+/// The algorithm follows "GPU Merge Path" (Green, McColl, Bader 2012). A block finds its part of both arrays by binary
+/// search, and each thread finds its own part in shared memory. The block must have 256 threads.
 #[kernel(types(K = u32, u64), block(256), bytes = a.bytes() + b.bytes() + out.bytes())]
 pub fn merge_sorted<K: Bits>(
     negative: K,
@@ -101,7 +101,7 @@ pub fn merge_sorted<K: Bits>(
     for tile in block::stride(len.div_ceil(MERGE_TILE)) {
         let start = tile.get() * MERGE_TILE;
         let count = if len - start < MERGE_TILE { len - start } else { MERGE_TILE };
-        // In unsorted arrays the paths may cross: the tile's part of `a` is clamped to the tile.
+        // In unsorted arrays the paths may cross, so the tile's part of `a` is clamped to the tile.
         let a_start = path(start);
         let a_count = path(start + count).saturating_sub(a_start);
         let a_count = if a_count < count { a_count } else { count };
@@ -140,10 +140,10 @@ pub fn merge_sorted<K: Bits>(
             if has_a || has_b {
                 merged[item] = if takes_a { of_a(x) } else { of_b(y) };
             }
-            // Branch-free: the compiler would turn a branch into a select of two addresses.
+            // The arithmetic avoids a branch, which the compiler would turn into a select of two addresses.
             (x, y) = (x + takes_a as usize, y + (has_b && !takes_a) as usize);
         });
-        // All threads have read the stage.
+        // After this barrier, all threads have read the stage.
         thread::sync_threads();
         each::<MERGE_ITEMS>(|item| {
             let place = own * MERGE_ITEMS + item;

@@ -1,8 +1,8 @@
 //! Row-wise top-k, and top-k/top-p sampling.
 //!
-//! One block per row. It finds the smallest selected key by radix selection: a histogram of one digit of the keys per
-//! pass, from the highest digit on. The histogram has integer weights, so the result does not depend on the order of
-//! additions.
+//! One block processes a row. It finds the smallest selected key by radix selection, with a histogram of one digit of
+//! the keys per pass, starting with the highest digit. The histogram has integer weights, so the result does not depend
+//! on the order of additions.
 
 use gpu_std::atomic::{Atomic, Ordering, scope::Block};
 use gpu_std::prelude::*;
@@ -26,7 +26,7 @@ pub trait Ordered: Scalar {
     /// Number of bits of a key.
     const KEY_BITS: u32 = 8 * size_of::<Self>() as u32;
 
-    /// Key: larger for a larger number, the largest for NaN, and the same for both zeros.
+    /// Returns the key, which is larger for a larger number, the largest for NaN, and the same for both zeros.
     fn key(self) -> u64;
 }
 
@@ -55,15 +55,15 @@ ordered! { f32, u32; f64, u64; f16, u16; bf16, u16; }
 struct Selected {
     /// Smallest selected key.
     threshold: u64,
-    /// Weight still needed from keys equal to the threshold: at least 1.
+    /// Weight still needed from keys equal to the threshold, at least 1.
     rest: u64,
     /// Total weight of the keys equal to the threshold.
     equal: u64,
 }
 
 /// Finds the largest threshold for which the keys at or above it have a total weight of at least `want`. Every thread
-/// of the block calls it. `item(i)` returns the key and the weight of element i. The total weight of all elements is at
-/// least `want`, which is at least 1.
+/// of the block must call it. `item(i)` returns the key and the weight of element i. The total weight of all elements
+/// must be at least `want`, which must be at least 1.
 #[inline(always)]
 fn select(len: usize, bits: u32, want: u64, item: impl Fn(usize) -> (u64, u64)) -> Selected {
     let histogram = shared_array![u64; BLOCK as usize];
@@ -88,7 +88,7 @@ fn select(len: usize, bits: u32, want: u64, item: impl Fn(usize) -> (u64, u64)) 
             i += BLOCK as usize;
         }
         thread::sync_threads();
-        // Thread 0 has the highest digit.
+        // Thread 0 processes the highest digit.
         let digit = BLOCK as usize - 1 - own;
         // SAFETY: nothing writes the histogram before the next barrier.
         let weight = unsafe { histogram.add(digit).read() };
@@ -109,20 +109,20 @@ fn select(len: usize, bits: u32, want: u64, item: impl Fn(usize) -> (u64, u64)) 
         rest -= above;
         equal = weight;
     }
-    // No thread still reads the memory that a following selection writes.
+    // After this barrier, no thread reads the memory that a following selection writes.
     thread::sync_threads();
     Selected { threshold: prefix, rest, equal }
 }
 
 /// Writes the `k` largest elements of each row of `x` to `values` in descending order, and their columns to `indices`.
-/// Equal elements are ordered by column. NaN is greater than every number. Instances exist by element size: the key
-/// transform turns the bits into keys. An element without any of the bits `magnitude` is 0, and one with a magnitude
-/// above `most` is NaN.
+/// Equal elements are ordered by column. NaN is greater than every number. Instances exist by element size, because the
+/// key transform turns the bits into keys. An element without any of the bits `magnitude` is 0, and an element with a
+/// magnitude above `most` is NaN.
 ///
 /// # Safety
 ///
-/// The launch is one-dimensional, with blocks of [`BLOCK`] threads. The outputs have the rows of `x` and `k` columns,
-/// from 1 to [`MAX_K`] and at most the columns of `x`.
+/// The launch must be one-dimensional, with blocks of [`BLOCK`] threads. The outputs must have the rows of `x` and `k`
+/// columns. `k` must be from 1 to [`MAX_K`] and at most the number of columns of `x`.
 #[kernel(
     types(T = u16, u32, u64),
     launch_bounds(256, 1),
@@ -163,7 +163,7 @@ pub unsafe fn top_k<T: Bits>(
         // SAFETY: callers pass columns of the row.
         let key = |i: usize| key_of(unsafe { source.add(i).read() });
         let smallest = select(width, key_bits, k as u64, |i| (key(i), 1));
-        // Of equal elements, selects the first: those with the largest inverted columns.
+        // Of equal elements, the first ones are selected, which have the largest inverted columns.
         let last = if smallest.rest < smallest.equal {
             let of_column = |i: usize| (u32::MAX as u64 - i as u64, (key(i) == smallest.threshold) as u64);
             u32::MAX as u64 - select(width, u32::BITS, smallest.rest, of_column).threshold
@@ -216,12 +216,12 @@ pub unsafe fn top_k<T: Bits>(
     }
 }
 
-/// Sorts slots by descending keys, and equal keys by ascending positions: Batcher's bitonic sort (1968). The number of
-/// slots is a power of two.
+/// Sorts slots by descending keys, and equal keys by ascending positions, with Batcher's bitonic sort (1968). The
+/// number of slots must be a power of two.
 ///
 /// # Safety
 ///
-/// Every thread of the block calls it, and nothing else uses the slots.
+/// Every thread of the block must call it, and nothing else may use the slots.
 #[inline(always)]
 unsafe fn sort(keys: *mut u64, places: *mut u32, slots: usize) {
     let mut size = 2;
@@ -254,25 +254,26 @@ unsafe fn sort(keys: *mut u64, places: *mut u32, slots: usize) {
     }
 }
 
-/// Exponential function, in f32 also for f64: weights do not have more bits.
+/// Exponential function, in f32 even for f64, because weights do not have more bits.
 #[inline(always)]
 fn exponential(x: f32) -> f32 {
     x.exp()
 }
 
-/// Weight of the row's largest probability: all weights are integers relative to it.
+/// Weight of the row's largest probability. All weights are integers relative to it.
 const WHOLE: f32 = (1u64 << 40) as f32;
 
 /// Samples a column of each row of `logits`, with a probability proportional to exp(logit / temperature). If `top_k` is
-/// not 0, only the `top_k` largest logits remain. If `top_p` is below 1, only the most probable of these remain whose
-/// probabilities add up to `top_p`. Ties with the smallest remaining element are kept. A column is drawn with the
-/// number of subsequence `row` of the seed at `offset`, or at `base[1] + offset` with seed `base[0]`. A row without a
-/// number above -∞, or with NaN or +∞, gets `u64::MAX`.
+/// not 0, only the `top_k` largest logits remain. If `top_p` is below 1, only the most probable of these logits remain
+/// whose probabilities add up to `top_p`. Ties with the smallest remaining element are kept. A column is drawn with the
+/// number of subsequence `row` of the seed at `offset`, or at `base[1] + offset` with seed `base[0]`. The result for a
+/// row without a number above -∞, or with NaN or +∞, is `u64::MAX`.
 ///
 /// # Safety
 ///
-/// The launch is one-dimensional, with blocks of [`BLOCK`] threads. Rows have 1 to [`MAX_VOCABULARY`] elements; `out`
-/// has one element per row. `scale`, the inverse of the temperature, is positive and finite; `top_p` is above 0.
+/// The launch must be one-dimensional, with blocks of [`BLOCK`] threads. Rows must have 1 to [`MAX_VOCABULARY`]
+/// elements, and `out` must have one element per row. `scale`, the inverse of the temperature, must be positive and
+/// finite, and `top_p` must be above 0.
 #[kernel(types(T = f32, f64, f16, bf16), launch_bounds(256, 1), bytes = logits.bytes())]
 #[allow(clippy::too_many_arguments, reason = "they are what a launch passes")]
 pub unsafe fn sample<T: Ordered + Float>(
@@ -303,7 +304,7 @@ pub unsafe fn sample<T: Ordered + Float>(
         }
         let most = block::reduce(most.to_acc(), Scalar::max_propagate);
         let scale: T::Accumulator = scale.cast();
-        // 0 for NaN.
+        // The weight of NaN is 0.
         let weight = |value: T| {
             let (value, nothing) = (value.to_acc(), T::Accumulator::MAX_IDENTITY);
             // The difference may overflow even if the scaled difference does not.
@@ -335,9 +336,10 @@ pub unsafe fn sample<T: Ordered + Float>(
         }
         let [low, high, ..] = Philox::new(seed, row as u64, offset).next4();
         let word = low as u64 | (high as u64) << 32;
-        // Uniform number below the total.
+        // This is a uniform number below the total.
         let target = ((word as u128 * total as u128) >> 64) as u64;
-        // Finds the column at which the running sum of weights exceeds the target. Each thread has adjacent columns.
+        // Finds the column at which the running sum of weights exceeds the target. Each thread processes adjacent
+        // columns.
         let columns = width.div_ceil(BLOCK as usize);
         let (first, end) = ((own * columns).min(width), ((own + 1) * columns).min(width));
         let mut sum = 0;

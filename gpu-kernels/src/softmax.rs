@@ -1,10 +1,10 @@
 //! Softmax and log-softmax of each row, and their backward passes.
 //!
-//! f16 and bf16 are computed in f32 and rounded once. Each warp finds the maximum of its elements and the sum of their
-//! exponentials; both are combined (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018), so that
-//! the thread group synchronizes once per row. For f32 and f64, each exponential is computed once. For f16 and bf16 it
-//! is computed twice, because the register-resident elements stay packed, two per register. A row too long for
-//! registers is read twice. A row without a number above -∞, or with +∞ or NaN, becomes NaN.
+//! `f16` and `bf16` are computed in `f32` and rounded once. Each warp finds the maximum of its elements and the sum of
+//! their exponentials. Both are combined (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018),
+//! so that the thread group synchronizes once per row. For `f32` and `f64`, each exponential is computed once. For
+//! `f16` and `bf16` it is computed twice, because the register-resident elements stay packed, two per register. A row
+//! that is too long for registers is read twice. A row without a number above -∞, or with +∞ or NaN, becomes NaN.
 
 use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;
@@ -17,7 +17,7 @@ use crate::resident::{
 use crate::thread_group::{Lanes, ThreadGroup, each, lanes, lanewise, with_lanes};
 
 /// Exponential function for results that are rounded to `T`. For 16-bit types, whose memory rate matches the rate of
-/// exact exponentials on a GPU, it is the approximate one. Its error is far below the precision of these types.
+/// exact exponentials on a GPU, the approximate function is used. Its error is far below the precision of these types.
 #[inline(always)]
 pub(crate) fn exponential<T: Float>(x: T::Accumulator) -> T::Accumulator {
     if size_of::<T>() == 2 { fast::exp(x.cast::<f32>()).cast() } else { x.exp() }
@@ -36,15 +36,15 @@ fn join<T: Float>(lanes: Lanes, [most, sum]: Sums<T::Accumulator>) -> Sums<T::Ac
 /// Rescales a sum of exponentials from the base `from` to the base `to`.
 #[inline(always)]
 fn scaled<T: Float>(sum: T::Accumulator, from: T::Accumulator, to: T::Accumulator) -> T::Accumulator {
-    // Also correct if both are -∞, whose difference is NaN.
+    // The comparison is also correct if both are -∞, whose difference is NaN.
     if from == to { sum } else { sum * exponential::<T>(from - to) }
 }
 
-/// Softmax of one row, with `V` vectors of `N` elements per thread at once.
+/// Computes the softmax of one row, with `V` vectors of `N` elements per thread at once.
 ///
 /// # Safety
 ///
-/// The rows are valid for the part's length, and aligned if accessed in vectors; nothing else uses `target`.
+/// The rows must be valid for the part's length, and aligned if accessed in vectors. Nothing else may use `target`.
 #[inline(always)]
 unsafe fn forward<T: Float, const V: usize, const N: usize>(
     source: impl Fn() -> *const T,
@@ -94,7 +94,7 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
     // True if the values are already exponentials, relative to `most`.
     let are_powers = !is_packed::<T>() & !is_read_again & !is_log;
     let inverse = one / total;
-    // Shift, factor and offset of the values, for logarithms or for exponentials.
+    // These are the shift, factor and offset of the values, for logarithms or for exponentials.
     let (shift, scale, offset) = if is_log {
         (of_row, one, -total.ln())
     } else {
@@ -124,13 +124,13 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
     }
 }
 
-/// `out` = softmax of each row of `x`, or with `is_log` = 1 log-softmax.
+/// `out` = softmax of each row of `x`, or log-softmax with `is_log` = 1.
 ///
 /// # Safety
 ///
-/// The launch is as the `thread_group` module defines, with blocks of at most 512 threads. `x` and `out` have the same
-/// shape. With `in_vectors` = 1, rows of both start at multiples of 16 bytes, and their size is a multiple of 16 bytes.
-/// With an instance of few vectors, the thread groups hold a whole row.
+/// The launch must be as the `thread_group` module defines, with blocks of at most 512 threads. `x` and `out` must have
+/// the same shape. With `in_vectors` = 1, rows of both must start at multiples of 16 bytes, and their size must be a
+/// multiple of 16 bytes. With an instance of few vectors, a thread group must be able to hold a whole row.
 #[kernel(
     types(T = f32, f64, f16, bf16),
     consts(ITEMS = 2, 8),
@@ -155,11 +155,11 @@ pub unsafe fn softmax<T: Float, const ITEMS: usize>(
     });
 }
 
-/// Softmax gradient of one row, from its output `y` and the gradient `dy` of that output.
+/// Computes the softmax gradient of one row, from the row's output `y` and the gradient `dy` of that output.
 ///
 /// # Safety
 ///
-/// As for [`forward`].
+/// The conditions of [`forward`] apply.
 #[inline(always)]
 unsafe fn backward<T: Float, const V: usize, const N: usize>(
     (y, dy): &(impl Fn() -> *const T, impl Fn() -> *const T),
@@ -210,7 +210,8 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
         each::<V>(|i| {
             let results = lanewise(|lane| {
                 let (y, dy) = (outputs[i][lane], gradients[i][lane]);
-                // Not the difference of the gradients times the output: that may overflow even if the result does not.
+                // The difference of the gradients is not multiplied by the output first, because that may overflow even
+                // if the result does not.
                 let result = if is_log {
                     exponential::<T>(y).mul_add(-sum, dy * scale)
                 } else {
@@ -233,7 +234,7 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
 ///
 /// # Safety
 ///
-/// As for [`softmax()`], applied to all three views.
+/// The conditions of [`softmax()`] must hold for all three views.
 #[kernel(
     types(T = f32, f64, f16, bf16),
     consts(ITEMS = 1, 4),

@@ -1,13 +1,13 @@
 //! Radix sorts of keys, of key-value pairs, and of segments.
 //!
-//! A stable LSD radix sort with 8-bit digits. [`radix_histogram()`] counts all digits in one read of the keys, and
-//! [`radix_starts()`] turns the counts into offsets. Then one pass per digit reads and writes every pair once:
-//! "Onesweep: A Faster Least Significant Digit Radix Sort for GPUs" (Adinets, Merrill 2022). A block ranks the digits
-//! of its tile, reorders the tile in shared memory, and writes it in runs of one digit. The destination of a run
-//! depends on the preceding tiles. It is found by decoupled look-back, per digit.
+//! The sort is a stable LSD radix sort with 8-bit digits. [`radix_histogram()`] counts all digits in one read of the
+//! keys, and [`radix_starts()`] turns the counts into offsets. Then one pass per digit reads and writes every pair
+//! once, as in "Onesweep: A Faster Least Significant Digit Radix Sort for GPUs" (Adinets, Merrill 2022). A block ranks
+//! the digits of its tile, reorders the tile in shared memory, and writes it in runs of one digit. The destination of a
+//! run depends on the preceding tiles. The block finds it by decoupled look-back, per digit.
 //!
-//! Keys are unsigned integers, sorted in the order that [`KeyTransform`] defines, and are not changed. There are at
-//! most 2³² − 1.
+//! Keys are unsigned integers, sorted in the order that [`KeyTransform`] defines, and are not changed. There can be at
+//! most 2³² − 1 keys.
 
 use core::cell::Cell;
 
@@ -24,10 +24,11 @@ use crate::queue::queue;
 pub const DIGITS: usize = 256;
 /// Bits per digit.
 pub const DIGIT_BITS: u32 = 8;
-/// Threads per block of every kernel here except [`radix_starts()`].
+/// Threads per block of every kernel of this module except [`radix_starts()`].
 pub const THREADS: usize = 384;
 const WARPS: usize = THREADS / 32;
-/// Items per thread for keys and values of these sizes; the value size is 0 without values. Two blocks fit on an SM.
+/// Returns the items per thread for keys and values of these sizes; the value size is 0 without values. With this
+/// number, two blocks fit on an SM.
 const fn items(key_bytes: usize, value_bytes: usize) -> usize {
     match (key_bytes, value_bytes) {
         (4, 0) => 23,
@@ -55,20 +56,20 @@ macro_rules! by_size {
     };
 }
 
-/// Items per tile. Keys have 4 or 8 bytes; values have 4 or 8, or 0 without values.
+/// Returns the items per tile. Keys have 4 or 8 bytes, and values have 4 or 8, or 0 without values.
 pub const fn tile_len(key_bytes: usize, value_bytes: usize) -> usize {
     THREADS * items(key_bytes, value_bytes)
 }
 
-/// Words of workspace of a pass over `len` pairs: see [`gpu_std::look_back`].
+/// Returns the words of workspace of a pass over `len` pairs (see [`gpu_std::look_back`]).
 pub const fn workspace_len(len: usize, key_bytes: usize, value_bytes: usize) -> usize {
     gpu_std::look_back::workspace_len(4, 0) + len.div_ceil(tile_len(key_bytes, value_bytes)) * DIGITS
 }
 
-/// Counters per block of the digit histogram: several for each value of each digit.
+/// Counters per block of the digit histogram, several for each value of each digit.
 const COUNTERS: usize = 8192;
 
-/// Adds to `counts` the number of occurrences of each value of each digit, starting with the lowest digit, for all
+/// Adds the number of occurrences of each value of each digit to `counts`, starting with the lowest digit, for all
 /// digits of a key.
 #[kernel(types(K = u32, u64), block(384), launch_bounds(384, 4), bytes = keys.bytes())]
 pub fn radix_histogram<K: Bits>(
@@ -81,7 +82,7 @@ pub fn radix_histogram<K: Bits>(
 ) {
     const ITEMS: usize = 8;
     let transform = KeyTransform { negative, always, nans };
-    // Adjacent lanes have separate counters, in adjacent banks.
+    // Adjacent lanes use separate counters, in adjacent banks.
     let copies = const { COUNTERS / DIGITS / size_of::<K>() };
     let local = local.zeroed();
     let copy = thread::linear_in_block() as usize % copies;
@@ -120,8 +121,8 @@ pub fn radix_histogram<K: Bits>(
     }
 }
 
-/// Replaces the counts of each digit by their exclusive prefix sum: the number of keys with a lower digit value. One
-/// block per digit.
+/// Replaces the counts of each digit with their exclusive prefix sum, the number of keys with a lower digit value. One
+/// block processes a digit.
 #[kernel(block(256))]
 pub fn radix_starts(mut counts: DisjointMut<u32>) {
     let own = thread::unique_index();
@@ -167,8 +168,8 @@ type Counters<'a> = Shared<'a, [[Atomic<u32, scope::Block>; DIGITS]; WARPS]>;
 ///
 /// # Safety
 ///
-/// All threads of the block call it, and none still uses the stage's items. The ranks are a permutation of the numbers
-/// below the tile's length.
+/// All threads of the block must call it, and none may still use the stage's items. The ranks must be a permutation of
+/// the numbers below the tile's length.
 #[inline(always)]
 #[track_caller]
 unsafe fn exchange<T: Copy, const ITEMS: usize>(
@@ -188,12 +189,13 @@ unsafe fn exchange<T: Copy, const ITEMS: usize>(
     sorted
 }
 
-/// One pass of the sort, by the digit that starts at bit `shift`.
+/// Runs one pass of the sort, by the digit that starts at bit `shift`.
 ///
 /// # Safety
 ///
-/// The arrays are valid for their elements and do not overlap. `starts` has, for each digit value, the number of keys
-/// with a lower one. `workspace` is as [`TileQueue::new`] requires, and has the words of [`workspace_len`].
+/// The arrays must be valid for their elements and must not overlap. `starts` must contain, for each digit value, the
+/// number of keys with a lower value. `workspace` must be as [`TileQueue::new`] requires, and must have the words of
+/// [`workspace_len`].
 #[inline(always)]
 #[track_caller]
 unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
@@ -207,7 +209,7 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
     let own = thread::linear_in_block() as usize;
     let stage = Stage::new();
     let tile_len = THREADS * ITEMS;
-    // Keys are transformed by the first pass, and back by the last.
+    // The first pass transforms the keys, and the last pass transforms them back.
     let changes = (transform.negative | transform.always) != K::ZERO;
     let is_first = changes & (shift == 0);
     let is_last = changes & (shift + DIGIT_BITS == 8 * size_of::<K>() as u32);
@@ -219,8 +221,8 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
         let tile = tile as u32;
         let first = tile as usize * tile_len;
         let rest = if len - first < tile_len { (len - first) as u32 } else { tile_len as u32 };
-        // Number of items from the thread's first one on that are in the array: in warp-striped order, and in striped
-        // order.
+        // These are the numbers of items, from the thread's first one on, that are in the array: in warp-striped order,
+        // and in striped order.
         let own_place = radix::place::<ITEMS>(0) as u32;
         let (in_warps, in_block) = (rest.saturating_sub(own_place), rest.saturating_sub(own as u32));
         let is_whole = rest == tile_len as u32;
@@ -254,8 +256,8 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
             // SAFETY: the workspace has one word per digit of each tile.
             unsafe { words.get_unchecked(word) }.store(tag | count as u64, Ordering::Relaxed);
         };
-        // A digit is extracted from its key at each use, and needs no register. The assembler does not know that bit 31
-        // of a count is 0, so it cannot reuse earlier digits either.
+        // A digit is extracted from its key at each use, so that it needs no register. The assembler cannot infer that
+        // bit 31 of a count is 0, so it cannot reuse earlier digits either.
         let digits_from = Cell::new(shift);
         let digit = |item: usize| opaque(items[item]).digit(digits_from.get());
         let counted = |count: u32| {
@@ -293,7 +295,7 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
             unsafe { stage.offsets.add(own).write((start + before).wrapping_sub(start_in_tile)) };
         }
         queue.prefetch();
-        // Also waits until all threads have read the stage.
+        // The barrier also waits until all threads have read the stage.
         thread::sync_threads();
         let mut places = [0_u32; ITEMS];
         each::<ITEMS>(|item| {
@@ -340,11 +342,11 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
 /// Tiles per look-back step of a thread.
 const LOOKED_AT: usize = 4;
 
-/// Number of keys with the digit in the tiles before `tile`.
+/// Returns the number of keys with the digit in the tiles before `tile`.
 ///
 /// # Safety
 ///
-/// The workspace has one word per digit of each tile, up to `tile`, which is not the first.
+/// The workspace must have one word per digit of each tile, up to `tile`, which must not be the first.
 #[inline(always)]
 unsafe fn look_back(queue: &TileQueue<'_>, tile: u32, digit: usize) -> u32 {
     let words = queue.words();
@@ -384,13 +386,14 @@ macro_rules! by_items {
     };
 }
 
-/// A pass over keys only, by the digit that starts at bit `shift`.
+/// Runs a pass over keys only, by the digit that starts at bit `shift`.
 ///
 /// # Safety
 ///
-/// `keys_out` is valid for as many elements as `keys` has, fewer than 2³², and nothing else uses it. `starts` comes
-/// from [`radix_starts()`] for the counts of that digit. `workspace` points to `workspace_len` words that are as
-/// [`TileQueue::new`] requires, enough by [`workspace_len`]. The block has 384 threads.
+/// `keys_out` must be valid for as many elements as `keys` has, which must be fewer than 2³², and nothing else may use
+/// it. `starts` must come from [`radix_starts()`] for the counts of that digit. `workspace` must point to
+/// `workspace_len` words that are as [`TileQueue::new`] requires, at least [`workspace_len`]. The block must have 384
+/// threads.
 #[kernel(types(K = u32, u64), block(384), launch_bounds(384, 2), bytes = 2 * keys.bytes())]
 pub unsafe fn radix_pass<K: Bits>(
     negative: K,
@@ -413,11 +416,11 @@ pub unsafe fn radix_pass<K: Bits>(
     })
 }
 
-/// A pass over key-value pairs, by the digit of the key that starts at bit `shift`.
+/// Runs a pass over key-value pairs, by the digit of the key that starts at bit `shift`.
 ///
 /// # Safety
 ///
-/// As for [`radix_pass()`]; `values` and `values_out` are as long as `keys`.
+/// The conditions of [`radix_pass()`] apply, and `values` and `values_out` must be as long as `keys`.
 #[kernel(
     types(K = u32, u64; V = u32, u64),
     block(384),
@@ -447,13 +450,13 @@ pub unsafe fn radix_pass_pairs<K: Bits, V: Scalar>(
 }
 
 /// Sorts each segment of the keys: `offsets[i]` (inclusive) to `offsets[i + 1]` (exclusive). Ends beyond the keys are
-/// clamped, and a segment whose start is after its end is empty. A block sorts one segment: in shared memory if it fits
-/// in a tile, otherwise by passes over `spare` and `keys_out`.
+/// clamped, and a segment whose start is after its end is empty. A block sorts one segment, in shared memory if it fits
+/// in a tile, and otherwise by passes over `spare` and `keys_out`.
 ///
 /// # Safety
 ///
-/// `keys_out` and `spare` are valid for as many elements as `keys` has, fewer than 2³², and nothing else uses them. The
-/// segments do not overlap. The block has 384 threads.
+/// `keys_out` and `spare` must be valid for as many elements as `keys` has, which must be fewer than 2³², and nothing
+/// else may use them. The segments must not overlap. The block must have 384 threads.
 #[kernel(types(K = u32, u64), block(384), launch_bounds(384, 1), bytes = 2 * keys.bytes())]
 pub unsafe fn sort_segments<K: Bits>(
     negative: K,
@@ -486,7 +489,7 @@ pub unsafe fn sort_segments<K: Bits>(
 ///
 /// # Safety
 ///
-/// All are valid for `len` elements, and belong to this block only.
+/// All arrays must be valid for `len` elements, and must belong to this block only.
 #[inline(always)]
 #[track_caller]
 unsafe fn sort_segment<K: Bits, const ITEMS: usize>(
@@ -499,12 +502,12 @@ unsafe fn sort_segment<K: Bits, const ITEMS: usize>(
     let stage = Stage::new();
     let own = thread::linear_in_block() as usize;
     let tile_len = THREADS * ITEMS;
-    // Keeps the compiler from unrolling the passes.
+    // `opaque` prevents the compiler from unrolling the passes.
     let places = opaque(size_of::<K>()) as u32;
-    // All threads have read the stage of the preceding segment before it is overwritten.
+    // After this barrier, all threads have read the stage of the preceding segment, and it can be overwritten.
     thread::sync_threads();
     if len <= tile_len {
-        // Transformed keys, so that the padding beyond the last key is the largest.
+        // The keys are transformed, so that the padding beyond the last key is the largest.
         let mut items = [K::ALL_ONES; ITEMS];
         each::<ITEMS>(|item| {
             let place = radix::place::<ITEMS>(item);
@@ -602,7 +605,7 @@ unsafe fn sort_segment<K: Bits, const ITEMS: usize>(
             });
             first += tile_len;
         }
-        // The next pass reads what other threads wrote in this pass.
+        // The next pass reads the keys that other threads wrote in this pass.
         thread::sync_threads();
         place += 1;
     }

@@ -1,13 +1,13 @@
 //! Thread groups for row operations: which threads process a row, how they divide it, and how they combine values.
 //!
-//! A row belongs to a `ThreadGroup`, a thread group: 1 to 32 adjacent lanes, a block, or the blocks of a cluster. Its
-//! threads take whole vectors of `N` elements in turn, from the first aligned address of the row on, and single
-//! elements before and after them. The assignment of elements and the order of combination depend only on the row's
-//! length, its address modulo 16 and the launch, so results are deterministic.
+//! A row belongs to a `ThreadGroup`, which consists of 1 to 32 adjacent lanes, a block, or the blocks of a cluster. Its
+//! threads take whole vectors of `N` elements in round-robin order, from the first aligned address of the row on, and
+//! single elements before and after these. The assignment of elements and the order of combination depend only on the
+//! row's length, its address modulo 16 and the launch, so results are deterministic.
 //!
-//! A launch is one-dimensional, with blocks of 32, 64, 128, … threads. The `group_size` that it passes is the group
-//! size per block: a power of two up to 32, or the block size. Clusters have 1, 2, 4 or 8 blocks; more than one only if
-//! the group is a whole block.
+//! A launch must be one-dimensional, with blocks of 32, 64, 128, … threads. The `group_size` that it passes is the
+//! group size per block, which must be a power of two up to 32, or the block size. Clusters have 1, 2, 4 or 8 blocks,
+//! and more than one only if the group is a whole block.
 
 use core::mem::MaybeUninit;
 use core::num::NonZeroU32;
@@ -31,7 +31,7 @@ pub(crate) fn each<const N: usize>(mut f: impl FnMut(usize)) {
     }
 }
 
-/// Array of the results of `f` for each index, called as by [`each`].
+/// Returns an array of the results of `f` for each index, called as by [`each`].
 #[inline(always)]
 pub(crate) fn lanewise<U: Copy, const N: usize>(f: impl Fn(usize) -> U) -> [U; N] {
     let mut out = [f(0); N];
@@ -48,7 +48,7 @@ const SLOT: usize = 48;
 /// Slots for the warps of a block, and for the blocks of a cluster.
 const SLOTS: usize = 32 + 8;
 
-/// First phase of a group: it uses the first set of slots.
+/// First phase of a group, which uses the first set of slots.
 const BEGIN: u32 = 2;
 
 /// Thread group that processes a row, as seen by one of its threads.
@@ -59,28 +59,28 @@ pub(crate) struct ThreadGroup {
     pub rank: usize,
     /// Lanes of a warp that are in the group.
     lanes: u32,
-    /// Blocks in the group; 1 also for a group of lanes.
+    /// Blocks in the group, which is also 1 for a group of lanes.
     blocks: u32,
     /// The thread's index in its block; `block` is the block size.
     thread: u32,
     block: u32,
-    /// Index of the set of slots, of two, for the next combination. It is [`BEGIN`] until all blocks of the cluster are
-    /// known to have started.
+    /// Index of the set of slots, one of two, for the next combination. It is [`BEGIN`] until all blocks of the cluster
+    /// are known to have started.
     phase: u32,
 }
 
 impl ThreadGroup {
-    /// The calling thread's group in a launch without clusters, with `threads` threads per block.
+    /// Returns the calling thread's group in a launch without clusters, with `threads` threads per block.
     #[inline(always)]
     pub fn in_block(threads: u32) -> Self {
         Self::of(threads, 1, (thread::thread_idx_x(), thread::block_dim_x()))
     }
 
     /// Calls `work` with each of the `height` rows of the calling thread's group, with `threads` threads in each block
-    /// of its cluster. `work` combines at least once per row. The first time, the blocks of a cluster wait until all
-    /// have started.
+    /// of its cluster. `work` must combine values at least once per row. At the first combination, the blocks of a
+    /// cluster wait until all have started.
     ///
-    /// The fields of the group are read again from special registers for each row, which takes fewer registers than
+    /// For each row, the fields of the group are read again from special registers, which takes fewer registers than
     /// keeping them.
     #[inline(always)]
     pub fn for_rows(threads: u32, height: usize, mut work: impl FnMut(Row, &mut Self)) {
@@ -117,29 +117,29 @@ impl ThreadGroup {
         Self { size, rank, lanes, blocks, thread, block, phase: BEGIN }
     }
 
-    /// First row of the group; the others follow at a stride of [`Self::step`] rows.
+    /// Returns the first row of the group; the others follow at a stride of [`Self::step`] rows.
     #[inline(always)]
     pub fn first(&self) -> usize {
         let thread =
             thread::block_idx_x() as usize * thread::block_dim_x() as usize + thread::thread_idx_x() as usize;
-        // The size is a power of two: the GPU divides in one instruction.
+        // The size is a power of two, so the GPU divides in one instruction.
         thread >> self.size.trailing_zeros()
     }
 
-    /// For a group of lanes: the index of the group in its warp, and the number of groups per warp.
+    /// Returns, for a group of lanes, the index of the group in its warp, and the number of groups per warp.
     #[inline(always)]
     pub fn in_warp(&self) -> (usize, usize) {
         let shift = self.size.trailing_zeros();
         ((self.thread % warp::WARP_SIZE) as usize >> shift, warp::WARP_SIZE as usize >> shift)
     }
 
-    /// Number of groups in the launch.
+    /// Returns the number of groups in the launch.
     #[inline(always)]
     pub fn step(&self) -> usize {
         (thread::grid_dim_x() as usize * thread::block_dim_x() as usize) >> self.size.trailing_zeros()
     }
 
-    /// Lanes of the calling thread's warp that are in the group.
+    /// Returns the lanes of the calling thread's warp that are in the group.
     #[inline(always)]
     pub fn lanes(&self) -> Lanes {
         let lane = self.thread % warp::WARP_SIZE;
@@ -147,7 +147,7 @@ impl ThreadGroup {
         Lanes { mask, count: self.lanes }
     }
 
-    /// Combines the values of the group's threads by a fixed tree; every thread gets the result. `combine` is
+    /// Combines the values of the group's threads in a fixed tree. Every thread receives the result. `combine` must be
     /// commutative.
     #[inline(always)]
     pub fn combine<P: KernelType>(&mut self, value: P, combine: impl Fn(P, P) -> P) -> P {
@@ -155,9 +155,9 @@ impl ThreadGroup {
         self.combine_warps(total, |lanes, value| lanes.combine(value, &combine))
     }
 
-    /// Combines values of the group's warps, which are the same in all lanes of each warp; every thread gets the
-    /// result. `join` combines the values of some lanes and returns the result to all of them. It is called first for
-    /// all warps of a block, then for all blocks.
+    /// Combines values of the group's warps, which must be the same in all lanes of each warp. Every thread receives
+    /// the result. `join` combines the values of some lanes and returns the result to all of them. It is called first
+    /// for all warps of a block, then for all blocks.
     #[inline(always)]
     pub fn combine_warps<P: KernelType>(&mut self, value: P, join: impl Fn(Lanes, P) -> P) -> P {
         const { assert!(size_of::<P>() <= SLOT && align_of::<P>() <= 16) };
@@ -199,7 +199,7 @@ impl ThreadGroup {
     }
 }
 
-/// Reads a special register at each call; the value of the intrinsic may be kept in a register.
+/// Reads a special register at each call, whereas the compiler may keep the value of the intrinsic in a register.
 macro_rules! read_again {
     ($register:literal, $otherwise:expr) => {{
         #[cfg(target_arch = "nvptx64")]
@@ -214,19 +214,19 @@ macro_rules! read_again {
     }};
 }
 
-/// The thread's index in its block, and the block size.
+/// Returns the thread's index in its block, and the block size.
 #[inline(always)]
 fn place_again() -> (u32, u32) {
     (read_again!("%tid.x", thread::thread_idx_x()), thread::block_dim_x())
 }
 
-/// Number of blocks in the cluster.
+/// Returns the number of blocks in the cluster.
 #[inline(always)]
 fn blocks_again() -> u32 {
     if gpu_std::arch() < 90 { cluster::blocks() } else { read_again!("%cluster_nctarank", cluster::blocks()) }
 }
 
-/// Rank of the block in the cluster.
+/// Returns the rank of the block in the cluster.
 #[inline(always)]
 fn rank_again() -> u32 {
     if gpu_std::arch() < 90 {
@@ -241,14 +241,14 @@ fn rank_again() -> u32 {
 pub(crate) struct Row(u32);
 
 impl Row {
-    /// Returns the index, hidden from the optimizer: values that depend on it are computed where they are used.
+    /// Returns the index, hidden from the optimizer, so that values that depend on it are computed where they are used.
     #[inline(always)]
     pub fn get(self) -> usize {
         opaque(self.0) as usize
     }
 }
 
-/// Adjacent lanes of a warp; their number is a power of two.
+/// Adjacent lanes of a warp, whose number is a power of two.
 #[derive(Clone, Copy)]
 pub(crate) struct Lanes {
     mask: u32,
@@ -256,7 +256,7 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    /// Combines the values of the lanes by a fixed tree; every lane gets the result. `combine` is commutative.
+    /// Combines the values of the lanes in a fixed tree. Every lane receives the result. `combine` must be commutative.
     #[inline(always)]
     pub fn combine<P: KernelType>(&self, value: P, combine: impl Fn(P, P) -> P) -> P {
         let mut total = value;
@@ -277,7 +277,7 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
-    /// Divides the row of `len` elements at `row` into vectors of `N` or, unless `has_vectors`, into single elements.
+    /// Divides the row of `len` elements at `row` into vectors of `N`, or into single elements unless `has_vectors`.
     #[inline(always)]
     pub fn new<T, const N: usize>(row: *const T, len: usize, has_vectors: bool) -> Self {
         let split = if has_vectors && N > 1 {
@@ -288,13 +288,13 @@ impl Cut {
         Self { split, len }
     }
 
-    /// Number of elements outside vectors.
+    /// Returns the number of elements outside vectors.
     #[inline(always)]
     fn edges(&self) -> usize {
         self.split.head + (self.len - self.split.tail)
     }
 
-    /// Position in the row of the i-th element outside vectors.
+    /// Returns the position in the row of the i-th element outside vectors.
     #[inline(always)]
     fn edge(&self, i: usize) -> usize {
         if i < self.split.head { i } else { self.split.tail + (i - self.split.head) }
@@ -310,9 +310,9 @@ pub(crate) trait RowMap<T, const K: usize> {
 /// Vectors per row that a thread loads at once from memory.
 const STREAMED: usize = 4;
 
-/// Visits a part of a row of any length. The thread `rank` of `size` takes vectors `rank`, `rank + size`, …; the loads
-/// of `ITEMS` of them are issued before the first is used. `vector(i, is_there)` loads the vector that starts at
-/// element i if it exists, and otherwise returns anything; `element(i)` loads a single one. The visitors get the
+/// Visits a part of a row of any length. The thread `rank` of `size` takes vectors `rank`, `rank + size`, …. It issues
+/// the loads of `ITEMS` of them before it uses the first. `vector(i, is_there)` loads the vector that starts at element
+/// i if it exists, and otherwise returns any value; `element(i)` loads a single element. The visitors receive the
 /// position of the first element, and `state`.
 #[inline(always)]
 pub(crate) fn stream<S, V: Copy, W: Copy, const ITEMS: usize, const N: usize>(
@@ -347,11 +347,11 @@ pub(crate) fn stream<S, V: Copy, W: Copy, const ITEMS: usize, const N: usize>(
     }
 }
 
-/// Loops over the rows of a block, where blocks may share rows: part p of `parts` of a row belongs to the p-th block of
-/// the row.
+/// Loops over the rows of a block. Blocks may share rows: part p of `parts` of a row belongs to the p-th block of the
+/// row.
 ///
-/// Calls `work` with each of the `height` rows that the calling thread has a part of, the thread's index among the
-/// threads of the row, and their number. With one part, the thread group has the whole row.
+/// For each of the `height` rows of which the calling thread processes a part, calls `work` with the row, the thread's
+/// index among the threads of the row, and their number. With one part, the thread group processes the whole row.
 #[inline(always)]
 pub(crate) fn for_parts(
     group_size: u32,
@@ -369,30 +369,30 @@ pub(crate) fn for_parts(
     }
 }
 
-/// Returns the row and the part for work item `work`. With several parts, there are fewer than 2³² work items.
+/// Returns the row and the part for work item `work`. With several parts, there must be fewer than 2³² work items.
 #[inline(always)]
 pub(crate) fn divided(work: usize, parts: u32) -> (usize, usize) {
     let Some(several) = NonZeroU32::new(parts).filter(|_| parts > 1) else { return (work, 0) };
     ((work as u32 / several) as usize, (work as u32 % several) as usize)
 }
 
-/// Loads the vector at an address if it `is_there`; otherwise returns anything.
+/// Loads the vector at an address if it `is_there`, and otherwise returns any value.
 ///
 /// # Safety
 ///
-/// As for [`load_or`].
+/// The conditions of [`load_or`] apply.
 #[inline(always)]
 pub(crate) unsafe fn load_or_any<T: KernelType, const N: usize>(ptr: *const T, is_there: bool) -> [T; N] {
     // SAFETY: any bytes are a valid value; the caller guarantees the rest.
     unsafe { load_or::<T, N, false>(ptr, is_there, MaybeUninit::zeroed().assume_init()) }
 }
 
-/// Writes the results of `map` for `K` rows to `target`: the part of thread `rank` of `size`.
+/// Writes the results of `map` for `K` rows to `target`, for the part of thread `rank` of `size`.
 ///
 /// # Safety
 ///
-/// The rows and `target` are valid for `len` elements. If they `have_vectors`, their addresses are the same modulo `N`
-/// elements. Each position has one writer.
+/// The rows and `target` must be valid for `len` elements. If they `have_vectors`, their addresses must be the same
+/// modulo `N` elements. Each position must have one writer.
 #[inline(always)]
 pub(crate) unsafe fn map_rows<T: KernelType, const K: usize, const N: usize>(
     rows: [*const T; K],

@@ -1,4 +1,4 @@
-//! Transformer operations between GEMMs: SwiGLU, rotary position embedding. f16 and bf16 are computed in f32.
+//! Transformer operations between GEMMs: SwiGLU, rotary position embedding. `f16` and `bf16` are computed in `f32`.
 
 use gpu_std::prelude::*;
 
@@ -23,9 +23,9 @@ impl<T: Float> RowMap<T, 2> for SwiGlu {
 ///
 /// # Safety
 ///
-/// The launch is as the `thread_group` module defines, with blocks of at most 256 threads, without clusters. With more
-/// than one of `parts`, the thread group is a block. All views have the same shape. With `has_vectors` = 1, the
-/// addresses of corresponding rows are the same modulo 16 bytes.
+/// The launch must be as the `thread_group` module defines, with blocks of at most 256 threads, without clusters. If
+/// `parts` is more than one, the thread group must be a block. All views must have the same shape. With `has_vectors` =
+/// 1, the addresses of corresponding rows must be the same modulo 16 bytes.
 #[kernel(
     types(T = f32, f64, f16, bf16),
     launch_bounds(256, 1),
@@ -54,16 +54,17 @@ pub unsafe fn swiglu<T: Float>(
     });
 }
 
-/// Rotary position embedding: rotates pairs (a, b) of each head to (a cos - b sin, a sin + b cos). The tables are
-/// indexed by the row's position, or by the row itself if there are no positions. A head has twice the width of `cos`.
-/// Pair i consists of elements i and i + half, or of elements 2i and 2i + 1 with `is_interleaved` = 1. Rows with a
-/// position beyond the tables are skipped.
+/// Rotary position embedding: rotates pairs (a, b) of each head to (a cos - b sin, a sin + b cos). The row's position
+/// selects the table row, or the row's own index if there are no positions. A head must be twice as wide as `cos`. Pair
+/// i consists of elements i and i + half, or of elements 2i and 2i + 1 with `is_interleaved` = 1. Rows with a position
+/// beyond the tables are skipped.
 ///
 /// # Safety
 ///
-/// The launch is as the `thread_group` module defines, with blocks of at most 256 threads, without clusters. With more
-/// than one of `parts`, the thread group is a block. `x` and `out` have the same shape, and their width is a multiple
-/// of the head width. `cos` and `sin` have the same shape; there is one position per row.
+/// The launch must be as the `thread_group` module defines, with blocks of at most 256 threads, without clusters. If
+/// `parts` is more than one, the thread group must be a block. `x` and `out` must have the same shape, and their width
+/// must be a multiple of the head width. `cos` and `sin` must have the same shape, and there must be one position per
+/// row.
 #[kernel(
     types(T = f32, f64, f16, bf16; I = u32, u64),
     launch_bounds(256, 1),

@@ -1,12 +1,13 @@
 //! `transpose`: transposes one matrix, or a batch of matrices of one shape.
 //!
 //! A block processes square tiles of 16-byte accesses. A thread reads as many rows as an access has elements,
-//! transposes that square in registers, and writes its rows to shared memory as accesses. An XOR swizzle spreads these
-//! over the banks, so that neither side has bank conflicts.
+//! transposes this square in registers, and writes its rows to shared memory, one access per row. An XOR swizzle
+//! distributes the accesses over the banks, so that neither side has bank conflicts.
 //!
-//! A tile whose rows are not aligned to 16 bytes, or at an edge, is moved element by element, with adjacent threads on
-//! adjacent elements. Output rows of a tile start at multiples of 32 bytes, a sector. Partial sectors, which two blocks
-//! would write, take twice the memory time. Each tile therefore reads a few more rows than it has.
+//! A tile at an edge, or whose rows are not aligned to 16 bytes, is moved element by element, with adjacent threads on
+//! adjacent elements. Output rows of a tile start at multiples of 32 bytes, the size of a sector. Partial sectors,
+//! which two blocks would write, would take twice the memory time. Each tile therefore reads a few more rows than its
+//! own.
 
 use core::mem::MaybeUninit;
 use core::num::NonZeroUsize;
@@ -16,46 +17,46 @@ use gpu_std::shared::{copy_async, wait_copies};
 
 use crate::tile::{each, in_first_row, load, store, with_lanes};
 
-/// Number of 16-byte accesses per row of a tile.
+/// Returns the number of 16-byte accesses per row of a tile.
 const fn chunks(size: usize) -> usize {
-    // A tile of bytes with 16 accesses would have 64 KiB.
+    // A tile of bytes with 16 accesses would take 64 KiB.
     if size == 1 { 8 } else { 16 }
 }
 
-/// Threads per block: one for each square of accesses in a tile.
+/// Returns the threads per block, one for each square of accesses in a tile.
 pub const fn threads(size: usize) -> u32 {
     (chunks(size) * chunks(size)) as u32
 }
 
-/// Side length of a tile in elements.
+/// Returns the side length of a tile in elements.
 pub const fn side(size: usize) -> usize {
     chunks(size) * (16 / size)
 }
 
-/// Elements per sector: the maximum shift of the rows of an unaligned tile.
+/// Returns the elements per sector, the maximum shift of the rows of an unaligned tile.
 const fn sector(size: usize) -> usize {
     32 / size
 }
 
-/// Row pitch, in elements, of a tile that is moved element by element. The same column of adjacent rows is in adjacent
-/// banks, or in every second one.
+/// Returns the row pitch, in elements, of a tile that is moved element by element. With this pitch, the same column of
+/// adjacent rows is in adjacent banks, or in every second bank.
 const fn pitch(size: usize) -> usize {
     side(size) + if size < 4 { 4 / size } else { 1 }
 }
 
-/// Threads per row of a tile that is moved element by element; the other threads move other rows.
+/// Returns the threads per row of a tile that is moved element by element; the other threads move other rows.
 const fn in_row(size: usize) -> usize {
     let threads = threads(size) as usize;
     if threads < side(size) { threads } else { side(size) }
 }
 
-/// Shared memory of a tile, for both ways to move it.
+/// Returns the shared memory of a tile, for both ways to move it.
 #[inline(always)]
 fn shared_tile<T>() -> *mut T {
     const fn accesses(size: usize) -> usize {
         ((side(size) + sector(size)) * pitch(size) * size).div_ceil(16)
     }
-    // A static cannot depend on `T`. A kernel keeps only the array that it uses.
+    // A static cannot depend on `T`. The kernel contains only the array that it uses.
     match const { size_of::<T>() } {
         1 => shared_array![u128; accesses(1)].cast(),
         2 => shared_array![u128; accesses(2)].cast(),
@@ -85,8 +86,9 @@ pub struct Matrices {
 ///
 /// # Safety
 ///
-/// The launch is one-dimensional, with blocks of [`threads`] threads. `from` and `to` are valid for the elements that
-/// `shape` describes, and do not overlap. Nothing else writes `from` or uses `to` until the launch ends.
+/// The launch must be one-dimensional, with blocks of [`threads`] threads. `from` and `to` must be valid for the
+/// elements that `shape` describes, and must not overlap. Nothing else may write `from` or use `to` until the launch
+/// ends.
 #[kernel(
     types(T = u8, u16, u32, u64, u128),
     launch_bounds(256, 1),
@@ -136,8 +138,8 @@ pub unsafe fn transpose<T: KernelType>(shape: Matrices, from: *const T, to: *mut
     }
 }
 
-/// Swizzled index of element `row` of column `column` in a transposed tile. Accesses of `N` elements of one column are
-/// consecutive, with a different start in each group of `N` columns.
+/// Returns the swizzled index of element `row` of column `column` in a transposed tile. Accesses of `N` elements of one
+/// column are consecutive, with a different start in each group of `N` columns.
 #[inline(always)]
 fn place<const N: usize>(size: usize, column: usize, row: usize) -> usize {
     let chunk = (row / N) ^ ((column / N) % 8);
@@ -169,11 +171,11 @@ const AHEAD: usize = 8;
 /// Bounds of a partial or unaligned tile.
 #[derive(Clone, Copy)]
 struct Part {
-    /// Rows of the matrix from the tile's first row on.
+    /// Number of rows of the matrix from the tile's first row on.
     rows: usize,
     /// Elements per row of the tile.
     width: usize,
-    /// True for the first tile of its rows: no rows precede it.
+    /// True for the first tile of its rows, which no rows precede.
     is_first: bool,
     /// True if output rows start at the first sector boundary of the tile, and end within the first sector after the
     /// tile.
@@ -184,8 +186,8 @@ struct Part {
 ///
 /// # Safety
 ///
-/// `source` and `target` are valid for the tile as bounded by `part`; nothing else uses the memory of the tile. All
-/// threads of the block call it.
+/// `source` and `target` must be valid for the tile as bounded by `part`, and nothing else may use the memory of the
+/// tile. All threads of the block must call it.
 #[inline(always)]
 unsafe fn move_elements<T: KernelType>(
     source: *const T,
@@ -219,7 +221,8 @@ unsafe fn move_elements<T: KernelType>(
     wait_copies();
     thread::sync_threads();
 
-    // In each row, writes the elements from the first sector boundary on; in the first tile, also those before it.
+    // In each row, the loop writes the elements from the first sector boundary on; in the first tile, also those before
+    // it.
     let most = if part.is_first { side + beyond } else { side };
     let mut first = x;
     while first < most {
@@ -261,7 +264,7 @@ unsafe fn move_elements<T: KernelType>(
 unsafe fn write_accesses<T: KernelType, const N: usize>(tile: *const T, target: *mut T, pitch: usize) {
     let (chunks, thread) = (const { chunks(size_of::<T>()) }, thread::thread_idx_x() as usize);
     let (across, down) = (thread % chunks, thread / chunks);
-    // All are read before the first is written, so that their shared memory latencies overlap.
+    // All accesses are read before the first is written, so that their shared memory latencies overlap.
     // SAFETY: zeros are a value of a `KernelType`.
     let zero: T = unsafe { MaybeUninit::zeroed().assume_init() };
     let mut values = [[zero; N]; N];

@@ -29,7 +29,7 @@ pub(crate) fn expand(space: TokenStream, item: TokenStream) -> Result<TokenStrea
     };
     let (ty, attrs, vis, name) = (&item.ty, &item.attrs, &item.vis, &item.ident);
     Ok(quote! {
-        // Counts as a use of the import of the type.
+        // This counts as a use of the import of the type.
         const _: usize = ::core::mem::size_of::<#ty>();
         #(#attrs)*
         #[cfg_attr(target_arch = "nvptx64", unsafe(link_section = ".shared"))]

@@ -116,8 +116,8 @@ fn implement(
 enum Layout {
     /// `repr(C)`.
     C,
-    /// `repr(C, packed)` or `repr(transparent)`: no padding between fields. `packed(2)` is not included: its fields are
-    /// at multiples of 2.
+    /// `repr(C, packed)` or `repr(transparent)`, without padding between fields. `packed(2)` is not included, because
+    /// its fields are at multiples of 2.
     Tight,
 }
 
@@ -192,7 +192,7 @@ fn padding(input: &DeriveInput, fields: &Fields, layout: Layout) -> TokenStream 
         }
     }
     if layout == Layout::Tight {
-        // Finds nothing, unless another macro changes the struct after this one.
+        // The check finds nothing unless another macro changes the struct after this one.
         let (text, types) = (format!("`{name}` has padding"), members.iter().map(|(_, ty)| ty));
         checks.push(quote_spanned! {name.span()=>
             ::gpu_std::__private::check_padding(
@@ -207,8 +207,8 @@ fn padding(input: &DeriveInput, fields: &Fields, layout: Layout) -> TokenStream 
     quote!({ #(#checks)* false #(#inside)* })
 }
 
-/// Emits the signature of a struct, for the comparison of host and GPU code: from its name, and the names and
-/// signatures of its fields.
+/// Emits the signature of a struct, for the comparison of host and GPU code. It is computed from the struct's name, and
+/// the names and signatures of its fields.
 fn signature(input: &DeriveInput, fields: &Fields) -> TokenStream {
     let name = input.ident.to_string();
     let parts = fields.iter().enumerate().map(|(index, field)| {

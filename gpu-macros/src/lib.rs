@@ -1,7 +1,8 @@
 //! Macros of the device library: `#[kernel]`, `#[elementwise]`, `#[reduction]`, `#[scan]`, `#[derive(KernelType)]`,
 //! `#[derive(KernelValue)]`, `#[address_space(shared)]` and `printf!`.
 //!
-//! Use them through `gpu_std`, which re-exports them: their expansions name that crate as the manifest does.
+//! Use them through `gpu_std`, which re-exports them, because their expansions use the name of that crate in the
+//! manifest.
 //!
 //! | module | purpose |
 //! | --- | --- |

@@ -1,8 +1,9 @@
-//! Path of gpu-std in the crate where a macro expands: the manifest may rename it, or depend only on the facade.
+//! Path of gpu-std in the crate where a macro expands, because the manifest may rename gpu-std or depend only on the
+//! facade.
 //!
-//! This reads only the dependency tables of the manifest. The crate `proc-macro-crate` does the same. But it brings 8
-//! crates, which every clean build would compile twice, for the host and for the device's kernels. It also starts cargo
-//! for each crate that expands a macro.
+//! The module reads only the dependency tables of the manifest. The crate `proc-macro-crate` would do the same.
+//! However, it depends on 8 crates, which every clean build would compile twice, for the host and for the device's
+//! kernels. It also runs cargo for each crate that expands a macro.
 
 use std::path::Path;
 
@@ -12,7 +13,7 @@ use quote::quote;
 /// Package name of gpu-std.
 const PACKAGE: &str = "warpsmith-gpu-std";
 
-/// Replaces `::gpu_std` in the tokens by the path of gpu-std in this crate.
+/// Replaces `::gpu_std` in the tokens with the path of gpu-std in this crate.
 pub(crate) fn found(tokens: TokenStream) -> TokenStream {
     let own = std::env::var("CARGO_MANIFEST_DIR");
     match own.ok().and_then(|folder| path_of(Path::new(&folder))) {
@@ -21,7 +22,7 @@ pub(crate) fn found(tokens: TokenStream) -> TokenStream {
     }
 }
 
-/// Returns the path of gpu-std, by the manifest in `folder`; `None` if it is `::gpu_std`.
+/// Returns the path of gpu-std according to the manifest in `folder`; `None` if it is `::gpu_std`.
 fn path_of(folder: &Path) -> Option<TokenStream> {
     let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).ok()?;
     let root = || {
@@ -42,7 +43,8 @@ fn path_of(folder: &Path) -> Option<TokenStream> {
     Some(quote!(#(::#path)*))
 }
 
-/// Returns the Rust name under which a manifest depends on `package`. `root` returns the manifest of its workspace.
+/// Returns the Rust name under which a manifest depends on `package`. `root` returns the manifest of the crate's
+/// workspace.
 fn name_of(manifest: &str, package: &str, root: &dyn Fn() -> Option<String>) -> Option<String> {
     let mut found = None;
     for dependency in dependencies(manifest) {
@@ -56,7 +58,7 @@ fn name_of(manifest: &str, package: &str, root: &dyn Fn() -> Option<String>) -> 
             }
         };
         if is_it {
-            // A dependency that is not renamed has the name of its library.
+            // Without renaming, the name of a dependency is the name of its library.
             let name = if dependency.name == PACKAGE { "gpu_std" } else { &dependency.name };
             found = Some(name.replace('-', "_"));
         }
@@ -70,7 +72,7 @@ struct Dependency {
     name: String,
     /// Package name, if the entry states it.
     package: Option<String>,
-    /// True if the entry inherits the rest from the workspace.
+    /// True if the entry inherits its other fields from the workspace.
     is_inherited: bool,
 }
 
@@ -125,7 +127,7 @@ fn dependencies(manifest: &str) -> Vec<Dependency> {
     all
 }
 
-/// Splits a TOML text at each `separator` outside brackets and strings; removes comments.
+/// Splits a TOML text at each `separator` outside brackets and strings, and removes comments.
 fn split(toml: &str, separator: char) -> Vec<String> {
     let mut parts = vec![String::new()];
     let (mut depth, mut quote, mut chars) = (0_usize, None, toml.chars());
@@ -185,7 +187,8 @@ fn ends_with_colons(tokens: &[TokenTree]) -> bool {
     }
 }
 
-/// Returns true if a `::` after this name continues its path. After a keyword such as `impl` or `as` it starts one.
+/// Returns true if a `::` after this name continues its path. After a keyword such as `impl` or `as`, it starts a new
+/// path.
 fn is_in_path(name: &Ident) -> bool {
     let name = name.to_string();
     ["crate", "self", "super", "Self"].contains(&&*name) || syn::parse_str::<Ident>(&name).is_ok()

@@ -102,7 +102,7 @@ fn count(conversions: usize) -> String {
     }
 }
 
-/// Returns the format with every integer conversion 64 bits long, and the kinds of its conversions.
+/// Returns the format with every integer conversion extended to 64 bits, and the kinds of its conversions.
 fn conversions(format: &str) -> std::result::Result<(String, Vec<Kind>), String> {
     let mut text = String::new();
     let mut kinds = Vec::new();

@@ -5,15 +5,15 @@ use bytemuck::{AnyBitPattern, NoUninit};
 /// Types whose values can be stored in device memory: plain bits, valid for any bit pattern, without padding.
 ///
 /// Implemented automatically for `AnyBitPattern` and `NoUninit` types of `bytemuck`, and so for all `Pod` types. These
-/// are numbers, `f16` and `bf16` of `half`, vectors of `glam`, arrays of those, and structs that derive gpu-std's
-/// `KernelType`. `bool` and enums implement it in gpu-std's `Checked`.
+/// include numbers, `f16` and `bf16` of `half`, vectors of `glam`, arrays of those, and structs that derive gpu-std's
+/// `KernelType`. `bool` and enums implement it through gpu-std's `Checked`.
 ///
-/// Padding bytes hold whatever was in memory before, such as freed host memory. A copy to the device would transfer
-/// them, to where kernels, files and other hosts can read them.
+/// Padding bytes contain whatever was in memory before, such as freed host memory. A copy to the device would transfer
+/// them, and kernels, files and other hosts could then read them.
 ///
 /// # Safety
 ///
-/// The type has no padding, if [`Self::CHECKED`] compiles.
+/// If [`Self::CHECKED`] compiles, the type must not have padding.
 #[diagnostic::on_unimplemented(
     message = "values of `{Self}` cannot lie in device memory",
     label = "not plain bits without padding of which every pattern is a value",

@@ -4,10 +4,10 @@
 /// range exactly if it is negative or too large.
 pub const MAX_SIDE: usize = i32::MAX as usize;
 
-/// Rows, columns and row stride of a view, in elements: element `[row, column]` is at offset
-/// `row * row_stride + column`.
+/// Rows, columns and row stride of a view, in elements. Element `[row, column]` is at offset `row * row_stride +
+/// column`.
 ///
-/// The columns are at most the row stride, and all are at most [`MAX_SIDE`].
+/// The number of columns is at most the row stride, and all three are at most [`MAX_SIDE`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Extents2 {
@@ -20,7 +20,7 @@ impl Extents2 {
     /// Extents without elements.
     pub const EMPTY: Self = Self { rows: 0, columns: 0, row_stride: 0 };
 
-    /// Makes extents; `None` if a side exceeds [`MAX_SIDE`] or the row stride is below the columns.
+    /// Creates extents; `None` if a side exceeds [`MAX_SIDE`] or the row stride is less than the number of columns.
     pub const fn new(rows: usize, columns: usize, row_stride: usize) -> Option<Self> {
         if columns > row_stride || row_stride > MAX_SIDE || rows > MAX_SIDE {
             return None;
@@ -28,19 +28,19 @@ impl Extents2 {
         Some(Self { rows: rows as u32, columns: columns as u32, row_stride: row_stride as u32 })
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     #[inline(always)]
     pub const fn rows(self) -> u32 {
         self.rows
     }
 
-    /// Number of elements per row.
+    /// Returns the number of elements per row.
     #[inline(always)]
     pub const fn columns(self) -> u32 {
         self.columns
     }
 
-    /// Distance between the starts of adjacent rows, in elements.
+    /// Returns the distance between the starts of adjacent rows, in elements.
     #[inline(always)]
     pub const fn row_stride(self) -> u32 {
         self.row_stride
@@ -52,7 +52,7 @@ impl Extents2 {
         self.columns == 0 || self.rows == 0
     }
 
-    /// Number of elements from the first to the last, including the padding between rows.
+    /// Returns the number of elements from the first to the last, including the padding between rows.
     pub const fn span(self) -> usize {
         if self.is_empty() { 0 } else { self.offset([self.rows - 1, self.columns - 1]) + 1 }
     }
@@ -64,11 +64,12 @@ impl Extents2 {
     }
 }
 
-/// Planes, rows, columns, plane stride and row stride of a view, in elements: element `[plane, row, column]` is at
+/// Planes, rows, columns, plane stride and row stride of a view, in elements. Element `[plane, row, column]` is at
 /// offset `plane * plane_stride + row * row_stride + column`.
 ///
-/// The columns are at most the row stride. The plane stride is a multiple of the row stride, of at least the rows. All
-/// sides, and the plane stride in rows, are at most [`MAX_SIDE`]; times the planes the latter is below 2^32.
+/// The number of columns is at most the row stride. The plane stride is a multiple of the row stride, and at least
+/// `rows * row_stride`. All sides, and the plane stride in rows, are at most [`MAX_SIDE`]. The product of the plane
+/// stride in rows and the number of planes is below 2^32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Extents3 {
@@ -84,12 +85,12 @@ impl Extents3 {
     /// Extents without elements.
     pub const EMPTY: Self = Self { planes: 0, rows: 0, columns: 0, plane_rows: 0, row_stride: 0 };
 
-    /// Makes extents; `None` if they violate the conditions of this type.
+    /// Creates extents; `None` if they violate the conditions of this type.
     pub const fn new(
         [planes, rows, columns]: [usize; 3],
         [plane_stride, row_stride]: [usize; 2],
     ) -> Option<Self> {
-        // Rows without elements may have a stride of 0, and then planes have too.
+        // The stride of rows without elements may be 0, and then the plane stride is 0 too.
         let plane_rows = match plane_stride.checked_div(row_stride) {
             Some(plane_rows) if plane_rows * row_stride == plane_stride => plane_rows,
             None if plane_stride == 0 => rows,
@@ -105,31 +106,31 @@ impl Extents3 {
         Some(Self { planes, rows, columns, plane_rows: plane_rows as u32, row_stride: row_stride as u32 })
     }
 
-    /// Number of planes.
+    /// Returns the number of planes.
     #[inline(always)]
     pub const fn planes(self) -> u32 {
         self.planes
     }
 
-    /// Number of rows per plane.
+    /// Returns the number of rows per plane.
     #[inline(always)]
     pub const fn rows(self) -> u32 {
         self.rows
     }
 
-    /// Number of elements per row.
+    /// Returns the number of elements per row.
     #[inline(always)]
     pub const fn columns(self) -> u32 {
         self.columns
     }
 
-    /// Distance between the starts of adjacent planes, in elements.
+    /// Returns the distance between the starts of adjacent planes, in elements.
     #[inline(always)]
     pub const fn plane_stride(self) -> u64 {
         self.plane_rows as u64 * self.row_stride as u64
     }
 
-    /// Distance between the starts of adjacent rows, in elements.
+    /// Returns the distance between the starts of adjacent rows, in elements.
     #[inline(always)]
     pub const fn row_stride(self) -> u32 {
         self.row_stride
@@ -141,7 +142,7 @@ impl Extents3 {
         self.columns == 0 || self.rows == 0 || self.planes == 0
     }
 
-    /// Number of elements from the first to the last, including the padding between rows and planes.
+    /// Returns the number of elements from the first to the last, including the padding between rows and planes.
     pub const fn span(self) -> usize {
         if self.is_empty() { 0 } else { self.offset([self.planes - 1, self.rows - 1, self.columns - 1]) + 1 }
     }
@@ -166,11 +167,11 @@ impl Extents3 {
 pub enum Claims {
     /// No requirement: a launch may have any shape.
     Any,
-    /// One dimension: a thread's elements follow from its linear index.
+    /// One dimension: the linear index determines a thread's elements.
     Linear,
-    /// At most two dimensions: a thread's elements follow from its x and y.
+    /// At most two dimensions: x and y determine a thread's elements.
     Plane,
-    /// At most three dimensions: a thread's elements follow from its x, y and z.
+    /// At most three dimensions: x, y and z determine a thread's elements.
     Volume,
 }
 
@@ -198,7 +199,7 @@ impl Claims {
         claims
     }
 
-    /// Maximum number of dimensions of a launch.
+    /// Returns the maximum number of dimensions of a launch.
     pub const fn dimensions(self) -> usize {
         match self {
             Claims::Linear => 1,
@@ -207,8 +208,8 @@ impl Claims {
         }
     }
 
-    /// Returns whether a launch may have this grid and block: it does not have too many dimensions, and no thread index
-    /// in a 2-D or 3-D view exceeds 32 bits.
+    /// Returns whether a launch may have this grid and block. It must not have too many dimensions, and no thread index
+    /// in a 2-D or 3-D view may exceed 32 bits.
     #[inline]
     pub const fn allow(self, grid: [u32; 3], block: [u32; 3]) -> bool {
         let [is_line, is_plane] = [(grid[1] | block[1] | grid[2] | block[2]) == 1, (grid[2] | block[2]) == 1];

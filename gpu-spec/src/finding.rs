@@ -1,4 +1,4 @@
-//! Findings of `warpsmith check`, as text and as JSON. Not compiled for the GPU.
+//! Findings of `warpsmith check`, as text and as JSON. The module is not compiled for the GPU.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -22,7 +22,7 @@ pub enum FindingKind {
     Uninitialized,
     /// An access at an address that is not a multiple of its size.
     Misaligned,
-    /// The kernel was compiled without instrumentation, so that nothing was checked.
+    /// A kernel that was compiled without instrumentation, so that nothing was checked.
     NotInstrumented,
 }
 
@@ -115,7 +115,7 @@ pub struct Finding {
     pub memory: String,
     /// Access that revealed the error.
     pub access: Option<Access>,
-    /// For a race, the earlier access.
+    /// Earlier access, for a race.
     pub other: Option<Access>,
     /// Advice for a fix.
     pub advice: String,
@@ -181,7 +181,7 @@ impl Finding {
 /// Findings of some launches. As text, each finding starts with its kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Findings {
-    /// Findings in the order in which they happened, each once per pair of source locations and launch.
+    /// Findings in the order of their occurrence, each once per pair of source locations and launch.
     pub findings: Vec<Finding>,
     /// Number of findings beyond the limit.
     pub more: u64,

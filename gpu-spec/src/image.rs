@@ -1,31 +1,32 @@
 //! [`ImageSpec`]: the GPU image of a kernel crate, written by the builder and read by the runtime.
 //!
-//! An image holds the kernels of a kernel crate and its dependencies, in parts. A part is one module (of the fat
-//! binary) for the driver, in one or more forms. It is unpacked and loaded when the first of its kernels is looked up.
-//! The kernel records are the contract: a kernel type is found in an image only if the record of its symbol has the
-//! same package, version, module and parameters.
+//! An image contains the kernels of a kernel crate and its dependencies, divided into parts. For the driver, a part is
+//! one module (of the fat binary), in one or more forms. The runtime unpacks and loads a part when the first of its
+//! kernels is looked up. The kernel records are the contract between host and image. A kernel type is found in an image
+//! only if the record of its symbol has the same package, version, module and parameters.
 
 pub use crate::kernel::AbiParam;
 use crate::kernel::KernelInfo;
 
-/// Separator in the symbols that `#[kernel]` writes, between the symbol of a kernel and a suffix that is unique in the
-/// program. The builder removes both. If several kernels have the same symbol, the builder appends their modules:
-/// [`qualified`].
+/// Separator in the symbols that `#[kernel]` emits, between the symbol of a kernel and a suffix that is unique in the
+/// program. The builder removes the separator and the suffix. If several kernels have the same symbol, the builder
+/// appends their modules (see [`qualified`]).
 pub const ENTRY_MARK: &str = ".entry.";
 
-/// Encodes a Rust name as part of a symbol, which has only ASCII letters, digits and `_`: `größe` is `gr$f6$$df$e`.
+/// Encodes a Rust name as part of a symbol, which contains only ASCII letters, digits, `_` and `$`: `größe` becomes
+/// `gr$f6$$df$e`.
 pub fn symbol_of(name: &str) -> impl Iterator<Item = char> {
     name.chars().flat_map(|c| {
         let is_plain = c.is_ascii_alphanumeric() || c == '_';
-        // For example `\u{f6}`.
+        // The escape is `\u{f6}`, for example.
         let number = c.escape_unicode().filter(|c| !matches!(c, '\\' | 'u'));
         let number = number.map(|c| if matches!(c, '{' | '}') { '$' } else { c });
         is_plain.then_some(c).into_iter().chain(number.filter(move |_| !is_plain))
     })
 }
 
-/// Symbol of a kernel that shares its name with another symbol of the image: followed by the path of its module, crate
-/// first, as in `scale$kernels$half`.
+/// Returns the qualified symbol of a kernel that shares its symbol with another kernel of the image. The path of its
+/// module follows the symbol, crate first, as in `scale$kernels$half`.
 pub fn qualified(symbol: &str, module: &str) -> impl Iterator<Item = char> {
     let path = module.split("::").flat_map(|part| core::iter::once('$').chain(symbol_of(part)));
     symbol.chars().chain(path)
@@ -37,7 +38,7 @@ pub fn qualified(symbol: &str, module: &str) -> impl Iterator<Item = char> {
 pub const ORIGIN_PREFIX: &str = "__warpsmith_origin.";
 
 /// Symbol prefix of a constant in the GPU code that makes a remaining panic in a kernel a build error. The kernel's
-/// symbol follows the prefix. The builder reads and removes it like that of [`ORIGIN_PREFIX`].
+/// symbol follows the prefix. The builder reads and removes it like the constant of [`ORIGIN_PREFIX`].
 pub const NO_PANIC_PREFIX: &str = "__warpsmith_no_panic.";
 
 /// A GPU image.
@@ -45,11 +46,11 @@ pub const NO_PANIC_PREFIX: &str = "__warpsmith_no_panic.";
 pub struct ImageSpec {
     /// Kernel crate of the image.
     pub package: Package,
-    /// Other packages whose kernels may be in the image. Only read if there is no code: otherwise the kernel records
-    /// name the packages.
+    /// Other packages whose kernels may be in the image. Only read if there is no code, because otherwise the kernel
+    /// records name the packages.
     pub dependencies: &'static [Package],
-    /// Source locations of its packages, as far as they are known. A kernel of the same package that was compiled
-    /// elsewhere belongs to a different package.
+    /// Source locations of its packages, as far as known. A kernel of the same package that was compiled in another
+    /// location belongs to a different package.
     pub sources: &'static [Source],
     /// Reason why there is no code; `None` if there is code.
     pub missing: Option<&'static str>,
@@ -59,7 +60,7 @@ pub struct ImageSpec {
     pub parts: &'static [ImagePart],
     /// Kernels, sorted by symbol.
     pub kernels: &'static [KernelRecord],
-    /// NVIDIA's device runtime, `libcudadevrt.a`, for parts that are linked with it; `None` without such parts.
+    /// NVIDIA's device runtime, `libcudadevrt.a`, for parts that must be linked with it; `None` without such parts.
     pub device_runtime: Option<Packed>,
 }
 
@@ -77,7 +78,8 @@ pub struct Package {
 pub struct Source {
     /// The located package.
     pub package: Package,
-    /// [`hash`] of the path of its folder, with symbolic links resolved; several if it was moved.
+    /// Hash (see [`hash`]) of the path of the package's folder, with symbolic links resolved; several hashes if the
+    /// folder was moved.
     pub folders: &'static [u64],
 }
 
@@ -96,7 +98,7 @@ pub struct Compilers {
 pub struct ImagePart {
     /// Rust module of its kernels, for example `elementwise`; the kernel crate's name for kernels of its root.
     pub name: &'static str,
-    /// True if its code is relocatable, and linked with the device runtime when it is loaded. That is the code of
+    /// True if its code is relocatable and must be linked with the device runtime when it is loaded. This applies to
     /// kernels that launch kernels or set a graph's conditions.
     pub is_linked: bool,
     /// Code forms, at least one.
@@ -150,7 +152,7 @@ pub struct KernelRecord {
     pub part: usize,
     /// Origin and parameters; `None` for a kernel that was not written with `#[kernel]`.
     pub abi: Option<KernelAbi>,
-    /// Stack that a thread needs, as far as it is known.
+    /// Stack that a thread needs, as far as known.
     pub stack: StackUse,
     /// Bytes of stack per thread requested by `#[kernel(stack = BYTES)]`; 0 without it.
     pub requested_stack: u32,
@@ -158,7 +160,7 @@ pub struct KernelRecord {
     pub block: Option<[u32; 3]>,
     /// Required cluster of every launch, from `#[kernel(cluster(2))]`.
     pub cluster: Option<[u32; 3]>,
-    /// Resource use, one entry per architecture that it is assembled for; empty if there was no `ptxas`.
+    /// Resource use, one entry per architecture for which the kernel is assembled; empty if `ptxas` was not available.
     pub resources: &'static [KernelResources],
     /// Panics that the compiler could not rule out, on any architecture.
     pub panics: &'static [PanicPlace],
@@ -202,12 +204,12 @@ pub struct KernelAbi {
     pub params: &'static [AbiParam],
 }
 
-/// Stack that a kernel's threads need, as far as it is known.
+/// Stack that a kernel's threads need, as far as known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StackUse {
-    /// At most this many bytes on every architecture, callees included; 0 if there was no `ptxas` to measure it.
+    /// At most this many bytes on every architecture, callees included; 0 if `ptxas` was not available to measure it.
     Known(u32),
-    /// Unknown until it runs: it recurses, or calls through a pointer.
+    /// Unknown before execution, because the kernel recurses or calls through a pointer.
     Unknown,
 }
 
@@ -227,7 +229,7 @@ pub struct KernelResources {
 }
 
 impl ImageSpec {
-    /// Makes an image without code, for the emulated device.
+    /// Creates an image without code, for the emulated device.
     pub const fn without_code(package: Package, reason: &'static str) -> Self {
         Self {
             package,
@@ -247,7 +249,7 @@ impl ImageSpec {
         self.kernels.get(index)
     }
 
-    /// Returns the record of a kernel: by its symbol, or by its qualified symbol if several kernels have that name.
+    /// Returns the record of a kernel, by its symbol, or by its qualified symbol if several kernels share the symbol.
     pub fn kernel_of(&self, kernel: &KernelInfo) -> Option<&'static KernelRecord> {
         let qualified =
             |record: &&KernelRecord| record.symbol.chars().eq(qualified(kernel.symbol, kernel.module));

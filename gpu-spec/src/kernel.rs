@@ -1,5 +1,5 @@
 //! One kernel instance: [`KernelInfo`] is its data, [`KernelSpec`] adds its code for the emulated device, and
-//! [`Kernel`] is the instance as a type.
+//! [`Kernel`] represents the instance as a type.
 
 use core::ffi::c_void;
 
@@ -11,13 +11,13 @@ use crate::tensor_map::TensorMapData;
 /// Runs one GPU thread of a kernel on the CPU.
 ///
 /// `args` points to one pointer per kernel parameter (PTX `.param`), in order, exactly as `cuLaunchKernel` takes them.
-/// A by-value parameter is one kernel parameter. A slice or a disjoint view is two: a pointer and a `usize` length, or
-/// a pointer and [`Extents2`] or [`Extents3`]. A raw pointer is one, and so is the `usize` length of a shared array. A
-/// tensor map is one, its 128 bytes.
+/// A by-value parameter is one kernel parameter. A slice or a disjoint view is passed as two: a pointer and a `usize`
+/// length, or a pointer and [`Extents2`] or [`Extents3`]. A raw pointer is one kernel parameter, and so is the `usize`
+/// length of a shared array. A tensor map is one kernel parameter of 128 bytes.
 pub type HostEntry = unsafe fn(args: *const *const c_void);
 
-/// Computes the bytes of device memory that a launch with these arguments reads and writes, from
-/// `#[kernel(bytes = …)]`. `args` are those of a [`HostEntry`]; the memory that they point to is not read.
+/// Computes the bytes of device memory that a launch with these arguments reads and writes, from `#[kernel(bytes =
+/// …)]`. `args` are as for a [`HostEntry`]; the memory that they point to is not read.
 pub type BytesOfLaunch = unsafe fn(args: *const *const c_void) -> u64;
 
 /// One instance of a kernel: its symbol, parameters and limits.
@@ -25,8 +25,8 @@ pub type BytesOfLaunch = unsafe fn(args: *const *const c_void) -> u64;
 pub struct KernelInfo {
     /// Name of the kernel as written in the source, for example `axpy`.
     pub name: &'static str,
-    /// Symbol of this instance in the GPU image, for example `axpy__f32_4_16`. If several kernels have that name, the
-    /// image adds their modules: [`qualified`](crate::image::qualified).
+    /// Symbol of this instance in the GPU image, for example `axpy__f32_4_16`. If several kernels share that symbol,
+    /// the image appends their modules (see [`qualified`](crate::image::qualified)).
     pub symbol: &'static str,
     /// Package that defines the kernel, for example `gpu-kernels`.
     pub package: &'static str,
@@ -42,15 +42,15 @@ pub struct KernelInfo {
     pub consts: &'static [ConstArgument],
     /// Parameters, as written in the source.
     pub params: &'static [ParamSpec],
-    /// Limits promised with `launch_bounds`; `None` without them.
+    /// Limits declared with `launch_bounds`; `None` without them.
     pub launch_bounds: Option<LaunchBounds>,
     /// Required block of every launch, from `block(16, 16)`.
     pub block: Option<[u32; 3]>,
     /// Required cluster of every launch, from `cluster(2, 1)`.
     pub cluster: Option<[u32; 3]>,
     /// Bytes of static shared memory per block for its parameters `Shared<[T; N]>` and `DoubleBuffer<[T; N]>`.
-    /// `shared_array!` in its body takes more. The launch determines the dynamic shared memory of its parameters
-    /// `Shared<[T]>`: [`Self::has_dynamic_shared`].
+    /// `shared_array!` in its body uses additional shared memory. The launch determines the dynamic shared memory of
+    /// its parameters `Shared<[T]>` (see [`Self::has_dynamic_shared`]).
     pub static_shared: u32,
     /// Launch shapes in which each index of its mutable views belongs to one thread.
     pub claims: Claims,
@@ -64,24 +64,25 @@ pub struct KernelInfo {
     pub is_safe: bool,
     /// True if its blocks wait for each other, so that all of them must be resident at the same time.
     pub cooperative: bool,
-    /// True if it may start before the preceding kernel on the stream is done (PDL): it waits for that kernel
-    /// explicitly.
+    /// True if the kernel may start before the preceding kernel on the stream is done (PDL); it must wait for that
+    /// kernel explicitly.
     pub dependent: bool,
 }
 
 /// One instance of a kernel that the program launches, on a GPU or on the emulated device.
 ///
-/// It is separate from [`KernelInfo`], of which a program lists all kernels of its crates. The code for the emulated
-/// device is therefore linked only for kernels that the program launches.
+/// A program lists the [`KernelInfo`] of all kernels of its crates, which is why this type is separate. The code for
+/// the emulated device is therefore linked only for kernels that the program launches.
 #[derive(Debug)]
 pub struct KernelSpec {
     /// Data of the instance, whose fields are also fields of this type (by `Deref`).
     pub info: KernelInfo,
     /// Entry that the emulated device calls.
     pub entry: HostEntry,
-    /// Function for the bytes that a launch moves, for its bandwidth in traces; `None` if the kernel does not state it.
+    /// Function that computes the bytes that a launch moves, for the bandwidth in traces; `None` if the kernel does not
+    /// declare them.
     pub bytes: Option<BytesOfLaunch>,
-    /// Check of the lengths of its arguments; `None` if there are no requirements.
+    /// Function that checks the lengths of the arguments; `None` if there are no requirements.
     pub lengths: Option<CheckLengths>,
 }
 
@@ -95,7 +96,7 @@ impl core::ops::Deref for KernelSpec {
 }
 
 impl KernelSpec {
-    /// Makes the spec of a hand-written kernel, from [`KernelInfo::new`].
+    /// Creates the spec of a hand-written kernel, from [`KernelInfo::new`].
     pub const fn new(
         package: &'static str,
         version: &'static str,
@@ -108,8 +109,8 @@ impl KernelSpec {
 }
 
 impl KernelInfo {
-    /// Makes the data of a hand-written kernel: a safe function named like its symbol, without type or const arguments,
-    /// limits or requests.
+    /// Creates the data of a hand-written kernel: a safe function named like its symbol, without type or const
+    /// arguments, limits or requests.
     pub const fn new(
         package: &'static str,
         version: &'static str,
@@ -140,7 +141,7 @@ impl KernelInfo {
         }
     }
 
-    /// Returns true if it has arrays in dynamic shared memory, `Shared<[T]>` or `DoubleBuffer<[T]>`.
+    /// Returns true if the kernel has arrays in dynamic shared memory, `Shared<[T]>` or `DoubleBuffer<[T]>`.
     pub fn has_dynamic_shared(&self) -> bool {
         self.params.iter().any(|param| param.kind == ParamKind::Shared)
     }
@@ -197,20 +198,20 @@ impl ParamSpec {
         AbiParam::new(self.kind, self.size, self.align, self.signature)
     }
 
-    /// Returns its kernel parameters (PTX `.param`), in order.
+    /// Returns the kernel parameters (PTX `.param`) of this parameter, in order.
     pub fn lower(&self) -> impl Iterator<Item = PtxParam> + use<> {
         let (first, second) = self.kind.lower(self.size, self.align);
         core::iter::once(first).chain(second)
     }
 }
 
-/// One parameter of a kernel as a compiler understood it: kind, size, alignment and signature.
+/// One parameter of a kernel as a compiler represents it: kind, size, alignment and signature.
 ///
-/// The host compiler writes it into [`KernelInfo::params`]. The device compiler writes it into the GPU code: next to
-/// the entry with symbol `S` there is a constant `[AbiParam; N]` with the symbol `__warpsmith_abi.S`. It has one
-/// element per parameter, in source order; a kernel without parameters has an array of length 0. In LLVM IR it is an
-/// array of bytes, with little-endian numbers, or `zeroinitializer`. The builder compares the constants with the
-/// entries' kernel parameters. Nothing refers to the constants, so none remains in the PTX.
+/// The host compiler stores it in [`KernelInfo::params`]. The device compiler stores it in the GPU code. Next to the
+/// entry with symbol `S`, the code contains a constant `[AbiParam; N]` with the symbol `__warpsmith_abi.S`. The
+/// constant has one element per parameter, in source order; for a kernel without parameters, its length is 0. In LLVM
+/// IR it is an array of bytes, with little-endian numbers, or `zeroinitializer`. The builder compares the constants
+/// with the entries' kernel parameters. Nothing refers to the constants, so none remains in the PTX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct AbiParam {
@@ -221,8 +222,8 @@ pub struct AbiParam {
     /// Alignment in bytes of the value or element.
     pub align: u32,
     /// [`signature`](crate::signature()) of the type's name and content (for an enum, its variants and their numbers).
-    /// It includes the mapping of a view or the dimensions of a tensor, whether the parameter is optional, and what the
-    /// kernel promises about itself.
+    /// The signature includes the mapping of a view or the dimensions of a tensor, whether the parameter is optional,
+    /// and what the kernel declares about itself.
     pub signature: u32,
 }
 
@@ -230,7 +231,7 @@ impl AbiParam {
     /// Symbol prefix of the record; the kernel's symbol follows.
     pub const PREFIX: &str = "__warpsmith_abi.";
 
-    /// Makes the record of a parameter. Sizes of 4 GiB and more become `u32::MAX`.
+    /// Creates the record of a parameter. Sizes of 4 GiB and more become `u32::MAX`.
     pub const fn new(kind: ParamKind, size: usize, align: usize, signature: u32) -> Self {
         const fn clamp(bytes: usize) -> u32 {
             if bytes > u32::MAX as usize { u32::MAX } else { bytes as u32 }
@@ -266,7 +267,7 @@ impl AbiParam {
     }
 }
 
-/// Kind of a parameter, which determines how it is passed. The numbers are part of the GPU image format and never
+/// Kind of a parameter, which determines how it is passed. The numbers are part of the GPU image format and must never
 /// change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
@@ -289,7 +290,7 @@ pub enum ParamKind {
     Slice3 = 7,
     /// A disjoint mutable 3-D view: a device pointer and [`Extents3`].
     SliceMut3 = 8,
-    /// An array in dynamic shared memory: a length in elements, see [`SharedLen`](crate::SharedLen).
+    /// An array in dynamic shared memory: a length in elements (see [`SharedLen`](crate::SharedLen)).
     Shared = 9,
     /// A tensor map: [`TensorMapData`], passed by value.
     TensorMap = 10,
@@ -326,7 +327,7 @@ impl ParamKind {
         Self::TensorMap,
     ];
 
-    /// Number of kernel parameters.
+    /// Returns the number of kernel parameters.
     pub const fn ptx_param_count(self) -> usize {
         match self.lower(0, 1).1 {
             Some(_) => 2,
@@ -354,10 +355,10 @@ impl ParamKind {
     }
 }
 
-/// A kernel with generic arguments that it lists: `axpy<f32, 4, 16>` is an instance if `#[kernel(types(…), consts(…))]`
-/// names these arguments. A kernel without generic parameters is its own only instance.
+/// A kernel with generic arguments that it lists. For example, `axpy<f32, 4, 16>` is an instance if `#[kernel(types(…),
+/// consts(…))]` names these arguments. A kernel without generic parameters is its own only instance.
 ///
-/// Host code that is generic over a kernel's types uses it as a bound:
+/// Host code that is generic over a kernel's types uses the trait as a bound:
 ///
 /// ```ignore
 /// fn run<T: Scalar + DeviceCopy>(device: &Device, x: &DeviceBuffer<T>) -> Result<()>
@@ -367,7 +368,7 @@ impl ParamKind {
 ///
 /// # Safety
 ///
-/// Only `#[kernel]` implements it.
+/// Only `#[kernel]` may implement it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an instance of the kernel",
     label = "the kernel does not list these arguments",
@@ -385,12 +386,13 @@ pub unsafe trait Instance: 'static {
     fn of_gpu() -> *const c_void;
 }
 
-/// A kernel instance as a type: `axpy<f32, 4, 16>`. Implemented for every [`Instance`].
+/// A kernel instance as a type: `axpy<f32, 4, 16>`. It is implemented for every [`Instance`].
 ///
 /// # Safety
 ///
-/// Only `#[kernel]` implements it. `Params` must list, in order, the markers of [`crate::param`] that match the machine
-/// parameters of `spec().entry` and of the symbol in the GPU image. On the GPU, `code()` is the address of that symbol.
+/// Only `#[kernel]` may implement it. `Params` must list, in order, the markers of [`crate::param`] that match the
+/// kernel parameters of `spec().entry` and of the symbol in the GPU image. On the GPU, `code()` must return the address
+/// of that symbol.
 pub unsafe trait Kernel: 'static {
     /// Tuple of [`crate::param`] markers.
     type Params;
@@ -399,17 +401,17 @@ pub unsafe trait Kernel: 'static {
     #[cfg(not(target_arch = "nvptx64"))]
     fn spec() -> &'static KernelSpec;
 
-    /// Returns the address of the instance's code, with which a kernel on the GPU launches it.
+    /// Returns the address of the instance's code, which a kernel on the GPU needs to launch the instance.
     #[cfg(target_arch = "nvptx64")]
     fn code() -> *const c_void;
 }
 
-/// A kernel that is a safe function: any launch with arguments of the correct types, and of any shape within the limits
+/// A kernel that is a safe function. Any launch with arguments of the correct types, and of any shape within the limits
 /// of the device and its [`KernelInfo`], has defined behavior.
 ///
 /// # Safety
 ///
-/// Only `#[kernel]` implements it, for functions not marked `unsafe`.
+/// Only `#[kernel]` may implement it, for functions not marked `unsafe`.
 #[diagnostic::on_unimplemented(
     message = "safe code cannot launch `{Self}`",
     label = "an unsafe kernel, or no instance of one",

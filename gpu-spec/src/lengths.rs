@@ -3,13 +3,13 @@
 use core::ffi::c_void;
 use core::fmt;
 
-/// Compares the lengths of a launch's arguments. `args` are those of a [`HostEntry`](crate::HostEntry); the memory that
-/// they point to is not read. `extent` is the number of threads along x, y and z that the launch was made for, if it
-/// names one.
+/// Compares the lengths of a launch's arguments. `args` are as for a [`HostEntry`](crate::HostEntry); the memory that
+/// they point to is not read. `extent` is the number of threads along x, y and z that the launch requested, if it
+/// requested one.
 pub type CheckLengths =
     unsafe fn(args: *const *const c_void, extent: Option<[u64; 3]>) -> Result<(), WrongLength>;
 
-/// Length of an argument, or the extent that a launch was made for.
+/// Length of an argument, or the extent that a launch requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Length {
     /// Name of the parameter; `None` for the launch.
@@ -26,7 +26,7 @@ impl Length {
         self.sides == other.sides || (is_line(self) || is_line(other)) && total(self) == total(other)
     }
 
-    /// Fails if two of these do not agree. Absent arguments are ignored.
+    /// Returns an error if two of the lengths do not agree. Absent arguments are ignored.
     pub fn all_agree(lengths: &[Option<Self>]) -> Result<(), WrongLength> {
         let mut present = lengths.iter().flatten();
         let Some(first) = present.next() else { return Ok(()) };
@@ -53,7 +53,7 @@ impl fmt::Display for Length {
     }
 }
 
-/// Invalid lengths, with which a kernel is not launched.
+/// Invalid lengths, which prevent the launch of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WrongLength {
     /// Two lengths that must agree.

@@ -1,7 +1,7 @@
 //! ABI metadata shared by kernels and the host runtime.
 //!
-//! `#[kernel]` writes one [`KernelSpec`] for every instance of a kernel; the runtime, the emulator and the tuner read
-//! it. The crate contains only data. It is `no_std`, depends only on `bytemuck`, for its traits, and is compiled for
+//! `#[kernel]` emits one [`KernelSpec`] for every instance of a kernel, which the runtime, the emulator and the tuner
+//! read. The crate contains only data. It is `no_std`, depends only on `bytemuck` (for its traits), and is compiled for
 //! both the host and the GPU.
 //!
 //! | module | contents |

@@ -11,10 +11,10 @@ pub struct LaunchBounds {
     pub min_blocks: u32,
 }
 
-/// Launch bounds, required block and required cluster of a kernel; zeros for those not given.
+/// Launch bounds, required block and required cluster of a kernel; zeros for missing ones.
 ///
-/// If the kernel limits its launches, the GPU code has a constant of this type next to the entry with symbol `S`. Its
-/// symbol is `__warpsmith_launch.S`. The builder reads it and removes it from the PTX.
+/// If the kernel limits its launches, the GPU code contains a constant of this type next to the entry with symbol `S`.
+/// Its symbol is `__warpsmith_launch.S`. The builder reads it and removes it from the PTX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct LaunchLimits {
@@ -28,10 +28,10 @@ impl LaunchLimits {
     /// Symbol prefix of the record; the kernel's symbol follows.
     pub const PREFIX: &str = "__warpsmith_launch.";
 
-    /// Makes limits from these numbers; `bounded` is true if launch bounds are given.
+    /// Creates limits from these numbers; `bounded` is true if launch bounds are given.
     ///
     /// # Panics
-    /// If no launch can satisfy a number. `#[kernel]` calls it in constants, where that is a compile error.
+    /// Panics if no launch can satisfy a number. `#[kernel]` calls it in constants, where a panic is a compile error.
     pub const fn new(
         bounded: bool,
         max_threads: u64,
@@ -75,7 +75,7 @@ impl LaunchLimits {
         }
     }
 
-    /// Returns the launch bounds; a required block bounds them by its threads.
+    /// Returns the launch bounds. A required block limits them to its number of threads.
     pub const fn launch_bounds(self) -> Option<LaunchBounds> {
         match self {
             Self { max_threads: 0, .. } => None,
@@ -96,7 +96,8 @@ impl LaunchLimits {
     /// Compares the required block with the requirements of the kernel's views.
     ///
     /// # Panics
-    /// If the kernel could never be launched. `#[kernel]` calls it in constants, where that is a compile error.
+    /// Panics if the kernel could never be launched. `#[kernel]` calls it in constants, where a panic is a compile
+    /// error.
     pub const fn check(self, claims: Claims) {
         if let Some(block) = self.block() {
             let is_line = block[1] == 1 && block[2] == 1;

@@ -1,9 +1,9 @@
-//! Mailbox in which a panicking kernel leaves its message.
+//! Mailbox in which a panicking kernel stores its message.
 //!
-//! Every GPU image with kernels has one global, [`MAILBOX_SYMBOL`], a pointer to a [`Mailbox`] in host memory that the
-//! GPU can write. The runtime sets it after loading a module. The first thread to panic moves `state` from [`EMPTY`] to
-//! [`WRITING`], fills the other fields, makes them visible to the host, sets [`READY`] and traps. Host memory outlives
-//! the poisoned context, so the text can still be read.
+//! Every GPU image with kernels contains one global, [`MAILBOX_SYMBOL`]. It is a pointer to a [`Mailbox`] in host
+//! memory that the GPU can write. The runtime sets the pointer after it has loaded a module. The first thread to panic
+//! moves `state` from [`EMPTY`] to [`WRITING`], fills the other fields, makes them visible to the host, sets [`READY`]
+//! and traps. Host memory outlives the poisoned context, so the text can still be read.
 
 /// Symbol of the global: a `*mut Mailbox`, null until the runtime sets it.
 pub const MAILBOX_SYMBOL: &str = "__warpsmith_mailbox";
@@ -15,9 +15,9 @@ pub const WRITING: u32 = 1;
 /// Value of `state`: the message is complete.
 pub const READY: u32 = 2;
 
-/// Maximum bytes of a message; longer ones are truncated.
+/// Maximum bytes of a message; longer messages are truncated.
 pub const MESSAGE_BYTES: usize = 512;
-/// Maximum bytes of a file name; only the end of longer ones is kept.
+/// Maximum bytes of a file name; only the end of a longer name is kept.
 pub const FILE_BYTES: usize = 256;
 
 /// One panic, as written by the GPU.
@@ -45,7 +45,7 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// Makes a mailbox that has not been written.
+    /// Creates a mailbox that has not been written.
     pub const fn empty() -> Self {
         Self {
             state: EMPTY,

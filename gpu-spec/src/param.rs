@@ -7,27 +7,27 @@ use crate::{Extents2, Extents3};
 
 /// `value: T`, copied to the kernel.
 pub struct Value<T>(PhantomData<T>);
-/// `data: &[T]`: read by every thread.
+/// `data: &[T]`, which every thread can read.
 pub struct Slice<T>(PhantomData<T>);
-/// `counts: &[Atomic<T>]`: read and changed by every thread; represents a buffer of `T` that the launch borrows
-/// mutably.
+/// `counts: &[Atomic<T>]`, which every thread can read and change. It represents a buffer of `T` that the launch
+/// borrows mutably.
 pub struct AtomicSlice<T>(PhantomData<T>);
 /// `out: DisjointMut<T, M>`: every thread writes its own elements.
 pub struct SliceMut<T>(PhantomData<T>);
-/// `image: Slice2<T>`: a 2-D view, read by every thread.
+/// `image: Slice2<T>`, a 2-D view that every thread can read.
 pub struct Slice2<T>(PhantomData<T>);
-/// `counts: Slice2<Atomic<T>>`: a 2-D view, read and changed by every thread; represents a view of `T` that the launch
-/// borrows mutably.
+/// `counts: Slice2<Atomic<T>>`, a 2-D view that every thread can read and change. It represents a view of `T` that the
+/// launch borrows mutably.
 pub struct AtomicSlice2<T>(PhantomData<T>);
-/// `volume: Slice3<T>`: a 3-D view, read by every thread.
+/// `volume: Slice3<T>`, a 3-D view that every thread can read.
 pub struct Slice3<T>(PhantomData<T>);
-/// `counts: Slice3<Atomic<T>>`: the three-dimensional version of [`AtomicSlice2`].
+/// `counts: Slice3<Atomic<T>>`, the three-dimensional version of [`AtomicSlice2`].
 pub struct AtomicSlice3<T>(PhantomData<T>);
 /// `out: DisjointMut2<T, M>`: every thread writes its own elements.
 pub struct SliceMut2<T>(PhantomData<T>);
 /// `out: DisjointMut3<T, M>`: every thread writes its own elements.
 pub struct SliceMut3<T>(PhantomData<T>);
-/// `tile: Shared<[T]>`: an array in dynamic shared memory. A `DoubleBuffer<[T]>` has elements `[T; 2]`.
+/// `tile: Shared<[T]>`: an array in dynamic shared memory. The elements of a `DoubleBuffer<[T]>` are `[T; 2]`.
 pub struct Shared<T>(PhantomData<T>);
 /// `map: &TensorMap<T, RANK>`: a tensor in device memory, for TMA copies.
 pub struct TensorMap<T, const RANK: usize>(PhantomData<T>);
@@ -58,7 +58,8 @@ impl<T> SliceMarker for AtomicSlice<T> {
     type Planes = AtomicSlice3<T>;
 }
 
-/// Markers of slices and views, which are two kernel parameters (PTX `.param`): a pointer, and a length or extents.
+/// Markers of slices and views, which are passed as two kernel parameters (PTX `.param`): a pointer, and a length or
+/// extents.
 pub trait PointerAndExtent {
     /// Type of the length or extents.
     type Extent: Copy + 'static;

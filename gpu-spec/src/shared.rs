@@ -16,12 +16,13 @@
 pub struct SharedLen(pub usize);
 
 impl SharedLen {
-    /// Alignment in bytes of every array: that of dynamic shared memory, and the maximum alignment of an element.
+    /// Alignment in bytes of every array. It is the alignment of dynamic shared memory, and the maximum alignment of an
+    /// element.
     pub const ALIGN: usize = 16;
 
     /// Returns the bytes of a block's dynamic shared memory that an array of elements `T` takes, including the padding
-    /// before the next array. A `DoubleBuffer<[T]>` counts as one array of `[T; 2]`. `None` if the result exceeds 32
-    /// bits.
+    /// before the next array. A `DoubleBuffer<[T]>` counts as one array of `[T; 2]`. Returns `None` if the result
+    /// exceeds 32 bits.
     #[inline(always)]
     pub const fn bytes<T>(self) -> Option<u32> {
         let Some(bytes) = self.0.checked_mul(size_of::<T>()) else { return None };

@@ -1,9 +1,9 @@
-//! Type signatures: numbers that show whether two compilers mean the same type.
+//! Type signatures: numbers that show whether two compilers refer to the same type.
 
-/// Computes the signature of a type with this name and parts with these signatures: 32 bits of FNV-1a.
+/// Computes the signature of a type with this name and parts with these signatures, as 32 bits of FNV-1a.
 ///
 /// The host compiler and the device compiler each compute the signature of every parameter of a kernel. If the two
-/// differ, the image does not belong to the kernel. A type without a signature has 0.
+/// signatures differ, the image does not belong to the kernel. The signature of a type without one is 0.
 pub const fn signature(name: &str, parts: &[u32]) -> u32 {
     let (name, mut hash, mut i) = (name.as_bytes(), 0x811c_9dc5, 0);
     while i < name.len() {

@@ -43,7 +43,7 @@ impl Swizzle {
         offset ^ (((offset >> 7) & mask) << 4)
     }
 
-    /// Maximum bytes of a box's row; `None` if there is no limit.
+    /// Returns the maximum bytes of a box's row; `None` if there is no limit.
     pub const fn row_bytes(self) -> Option<u32> {
         match self {
             Self::None => None,
@@ -53,7 +53,7 @@ impl Swizzle {
         }
     }
 
-    /// Period of the pattern in bytes; a box in shared memory must be aligned to it.
+    /// Returns the period of the pattern in bytes, to which a box in shared memory must be aligned.
     pub const fn align(self) -> usize {
         match self {
             Self::None => 128,
@@ -64,7 +64,7 @@ impl Swizzle {
     }
 }
 
-/// A tensor in device memory and the box that one copy moves. Dimension 0 is the innermost: its elements are
+/// A tensor in device memory and the box that one copy moves. Dimension 0 is the innermost, so its elements are
 /// contiguous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TensorMapSpec {
@@ -97,7 +97,7 @@ pub enum TensorMapError {
     Dim(usize, u64),
     /// Unsupported stride of a dimension: dimension and stride in bytes.
     Stride(usize, u64),
-    /// Stride smaller than what the dimension spans: dimension, stride and minimum stride in bytes.
+    /// Stride that is smaller than the span of the dimension: dimension, stride and minimum stride in bytes.
     Overlap(usize, u64, u64),
     /// Unsupported box size along a dimension: dimension and size.
     Tile(usize, u32),
@@ -145,7 +145,7 @@ impl core::fmt::Display for TensorMapError {
 impl core::error::Error for TensorMapError {}
 
 impl TensorMapSpec {
-    /// Fails if the hardware does not support the map.
+    /// Checks that the hardware supports the map.
     ///
     /// # Errors
     /// Returns a [`TensorMapError`] with the first invalid field.
@@ -190,7 +190,8 @@ impl TensorMapSpec {
         }
     }
 
-    /// Returns the bytes that the tensor spans from its address. Requires a map that [`Self::check`] accepts.
+    /// Returns the number of bytes that the tensor spans from its address. The map must be one that [`Self::check`]
+    /// accepts.
     pub fn span(&self) -> u64 {
         let strides = core::iter::once(u64::from(self.element_bytes)).chain(self.strides);
         let last = self.dims.iter().zip(strides).take(self.rank);
@@ -244,7 +245,7 @@ impl TensorMapSpec {
     }
 }
 
-/// Low half of the first word of an emulated device's map.
+/// Marker of an emulated device's map, in the low half of its first word.
 const MAGIC: u64 = 0x7e45_0a9b;
 
 #[cfg(test)]

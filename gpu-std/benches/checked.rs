@@ -1,5 +1,5 @@
-//! Cost of checking, in time and memory. Times are the CPU time of the calling thread, which runs a checked launch
-//! alone, and wall-clock time. An unchecked launch runs on all cores; with `RAYON_NUM_THREADS=1` on one.
+//! Cost of checking, in time and memory. Times are wall-clock time, and the CPU time of the calling thread, which runs
+//! a checked launch alone. An unchecked launch runs on all cores, or on one with `RAYON_NUM_THREADS=1`.
 //!
 //! - `warpsmith check bench --package warpsmith-gpu-std --bench checked`: checked;
 //! - the same with `WARPSMITH_CHECK=0` set for the program that it builds: compiled for the check, not checked;
@@ -26,7 +26,7 @@ fn saxpy(a: f32, x: &[f32], mut y: DisjointMut<f32>) {
 }
 
 /// # Safety
-/// Blocks have 256 threads.
+/// Blocks must have 256 threads.
 #[kernel(launch_bounds(256))]
 unsafe fn smooth(data: &[f32], mut out: DisjointMut<f32>) {
     let tile = shared_array![f32; 258];
@@ -57,7 +57,7 @@ fn histogram(data: &[u32], bins: &[Atomic<u32>]) {
 }
 
 /// # Safety
-/// `parts` has one element more than there are blocks.
+/// `parts` must have one more element than there are blocks.
 #[kernel]
 unsafe fn last_block(data: &[f32], parts: *mut f32, count: &[Atomic<u32>]) {
     let value = data.get(thread::unique_index().get()).copied().unwrap_or(0.0);
@@ -108,13 +108,13 @@ impl Drop for Buffer {
     }
 }
 
-/// Returns the time for which this thread has run on a core.
+/// Returns the CPU time of this thread.
 fn busy() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
 }
 
-/// Returns the shortest times of a launch: of the calling thread, and wall-clock.
+/// Returns the shortest times of a launch: CPU time of the calling thread, and wall-clock time.
 fn time<K: Kernel>(words: &[u64]) -> [Duration; 2] {
     let args: Vec<*const c_void> = words.iter().map(|word| std::ptr::from_ref(word).cast()).collect();
     let launch = Launch {

@@ -1,9 +1,10 @@
 //! Block-wide operations: reductions, scans and broadcasts.
 //!
-//! [`reduce`] and the scans combine one value per thread, [`scan_warps`] one value per warp. [`broadcast`] passes the
-//! value of one thread to all threads. Every thread of the block must call them; they wait for each other and use
-//! shared memory for 32 values. The order of combination depends only on the block size, so the same values give
-//! bit-identical results. A value is any [`KernelType`] of at most 256 bytes without padding.
+//! [`reduce`] and the scans combine one value per thread; [`scan_warps`] combines one value per warp. [`broadcast`]
+//! passes the value of one thread to all threads. Every thread of the block must call these functions, because they
+//! synchronize the block. They use shared memory for 32 values. The order of combination depends only on the block
+//! size, so the same values give bit-identical results. A value is any [`KernelType`] of at most 256 bytes without
+//! padding.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -45,13 +46,13 @@ pub use crate::thread::{
     block_dim as dim, block_idx as index, sync_threads, sync_threads_and, sync_threads_count, sync_threads_or,
 };
 
-/// Number of threads in a block; at most 1024.
+/// Returns the number of threads in a block; at most 1024.
 #[inline(always)]
 pub fn threads() -> u32 {
     thread::block_dim_x() * thread::block_dim_y() * thread::block_dim_z()
 }
 
-/// The block's linear index in the grid.
+/// Returns the block's linear index in the grid.
 #[inline(always)]
 pub fn linear_index() -> usize {
     let [x, y, z] = thread::block_idx();
@@ -60,7 +61,7 @@ pub fn linear_index() -> usize {
 }
 
 /// Combines the values of all threads in the order of their linear indices. `combine` must be associative (or nearly,
-/// as float addition is). Every thread gets the same result, bit for bit.
+/// as float addition is). Every thread receives the same result, bit for bit.
 #[inline(always)]
 #[track_caller]
 pub fn reduce<T: KernelType>(value: T, combine: impl Fn(T, T) -> T) -> T {
@@ -188,7 +189,7 @@ impl Warp {
         u32::MAX >> (WARP_SIZE - self.lanes)
     }
 
-    /// Number of warps in the block.
+    /// Returns the number of warps in the block.
     #[inline(always)]
     fn warps(self) -> u32 {
         threads().div_ceil(WARP_SIZE)
@@ -209,21 +210,22 @@ impl Warp {
         total
     }
 
-    /// Total of the warps below this one, if any; `within` is the scan within the warp.
+    /// Returns the total of the warps below this one, if any; `within` is the result of the scan within the warp.
     #[inline(always)]
     #[track_caller]
     fn below<T: KernelType>(self, within: T, combine: impl Fn(T, T) -> T) -> Option<T> {
         self.across(within, self.lane + 1 == self.lanes, combine).0
     }
 
-    /// Combines one value per warp, taken from the lane with `is_shown`: the warps below this one, and all warps.
+    /// Combines one value per warp, passed by the lane with `is_shown`. Returns the totals of the warps below this one
+    /// and of all warps.
     #[inline(always)]
     #[track_caller]
     fn across<T: KernelType>(self, value: T, is_shown: bool, combine: impl Fn(T, T) -> T) -> (Option<T>, T) {
         let totals = self.share(value, is_shown);
         let warps = self.warps();
         let found = if threads().is_multiple_of(WARP_SIZE) {
-            // Each warp has a lane for every warp of the block.
+            // Every warp contains a lane for each warp of the block.
             let mut total = totals.of(if self.lane < warps { self.lane } else { 0 });
             let mut distance = 1;
             while distance < warps {
@@ -263,7 +265,7 @@ impl Warp {
     }
 }
 
-/// Shared memory for one value of each of 32 warps, in one slot per warp.
+/// Returns shared memory for one value of each of 32 warps, in one slot per warp.
 #[inline(always)]
 #[track_caller]
 fn slots<T>() -> *mut u8 {
@@ -310,7 +312,7 @@ impl<T: KernelType> Totals<T> {
     fn of(&self, warp: u32) -> T {
         if size_of::<T>() <= 8 {
             // SAFETY: the slot is one of 32 in shared memory, written by its warp before the barrier. If threads of
-            // that warp broke the rules and exited, the read returns arbitrary bits, which are still a valid value.
+            // that warp exited against the rules, the read returns arbitrary bits, which are still a valid value.
             return words::of_bits(unsafe { self.slots.cast::<u64>().add(warp as usize).read_volatile() });
         }
         let mut slot = self.slot(warp);
@@ -324,13 +326,13 @@ impl<T: KernelType> Totals<T> {
         })
     }
 
-    /// First word of a slot.
+    /// Returns the first word of a slot.
     #[inline(always)]
     fn slot(&self, warp: u32) -> *mut u32 {
         self.slots.cast::<u32>().wrapping_add(warp as usize * Self::WORDS)
     }
 
-    /// Lets the slots be written again.
+    /// Waits until all threads have read the slots, so that they can be reused.
     #[inline(always)]
     #[track_caller]
     fn done(self) {

@@ -10,14 +10,15 @@ use crate::element::{KernelType, KernelValue};
 ///
 /// # Safety
 ///
-/// The type has the size, alignment and bytes of `Bits`, and `is_valid` is true only for bits that are a valid value.
+/// The type must have the size, alignment and bytes of `Bits`, and `is_valid` must return true only for the bits of a
+/// valid value.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is neither `bool` nor an enum of kernels",
     label = "not a `KernelEnum`",
     note = "an enum without fields is one with `#[derive(Clone, Copy, KernelValue)]` and the type of its numbers, as in `#[repr(u8)]`"
 )]
 pub unsafe trait KernelEnum: KernelValue {
-    /// Integer type of its bytes.
+    /// Integer type with the same bytes.
     type Bits: KernelType + Pod + PartialEq + fmt::Debug;
 
     /// Returns whether the bits are a valid value.
@@ -35,10 +36,10 @@ unsafe impl KernelEnum for bool {
     }
 }
 
-/// The bytes of a `bool` or of an enum, in a buffer or in a struct that is stored in one.
+/// The bytes of a `bool` or an enum in a buffer, or in a struct that is stored in a buffer.
 ///
-/// A buffer can be uninitialized or hold data of another type, so its bytes may not be a valid `T`: [`get`] checks
-/// this. Otherwise it is like a `T`, of the same size.
+/// A buffer can be uninitialized or contain data of another type, so its bytes may not be a valid `T`. [`get`] checks
+/// them. Apart from that, a `Checked<T>` behaves like a `T` of the same size.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -91,7 +92,7 @@ impl<T: KernelEnum> Checked<T> {
         T::is_valid(self.bits).then(|| unsafe { core::mem::transmute_copy(&self.bits) })
     }
 
-    /// Returns the bytes as a number, whether they are a valid value or not.
+    /// Returns the bytes as a number, even if they are not a valid value.
     #[inline(always)]
     pub fn bits(self) -> T::Bits {
         self.bits
@@ -101,7 +102,7 @@ impl<T: KernelEnum> Checked<T> {
     #[inline(always)]
     pub fn from_slice(values: &[T]) -> &[Self] {
         const { assert!(size_of::<T>() == size_of::<Self>() && align_of::<T>() == align_of::<Self>()) };
-        // SAFETY: the elements have the same size, alignment and bytes, and any bytes are a `Checked`.
+        // SAFETY: the elements have the same size, alignment and bytes, and any bytes are a valid `Checked`.
         unsafe { core::slice::from_raw_parts(values.as_ptr().cast(), values.len()) }
     }
 }

@@ -4,7 +4,7 @@
 use crate::nvvm;
 
 /// Cycles of the multiprocessor (SM) clock since an arbitrary start. The start differs between SMs, and the rate varies
-/// with the clock frequency. On the emulated device: nanoseconds.
+/// with the clock frequency. On the emulated device, the unit is nanoseconds.
 #[inline(always)]
 pub fn cycles() -> u64 {
     gpu_or_host!(nvvm::clock64(), nanoseconds())

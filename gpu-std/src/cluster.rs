@@ -1,13 +1,13 @@
 //! Thread block clusters: up to 16 blocks that run at the same time in one GPC and can access each other's shared
 //! memory.
 //!
-//! A launch divides its grid into clusters. Without clusters, and below compute capability 9.0, which has none, each
-//! block is a cluster of one block, and everything here works for it. A kernel that needs larger clusters must declare
-//! `arch = 90`.
+//! A launch divides its grid into clusters. Without clusters, each block is a cluster of one block, and every function
+//! of this module works for it. The same holds below compute capability 9.0, which does not support clusters. A kernel
+//! that needs larger clusters must declare `arch = 90`.
 //!
-//! Distributed shared memory: [`map_shared`] returns the address of a piece of shared memory in another block of the
-//! cluster. A block must not access another block's shared memory before that block has started or after it has ended.
-//! Put a [`sync`] before the first use and one after the last.
+//! For distributed shared memory, [`map_shared`] returns the address of shared memory in another block of the cluster.
+//! A block must not access another block's shared memory before that block has started or after it has ended. Call
+//! [`sync`] before the first use and after the last.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -41,7 +41,7 @@ use crate::host::{collective, shared as emulated_shared, thread as emulated};
 use crate::{arch, nvvm};
 use crate::{block, thread};
 
-/// Number of blocks in the cluster along x, y, z.
+/// Returns the number of blocks in the cluster along x, y, z.
 #[inline(always)]
 pub fn dim() -> [u32; 3] {
     gpu_or_host!(
@@ -54,7 +54,7 @@ pub fn dim() -> [u32; 3] {
     )
 }
 
-/// Number of blocks in the cluster: 1 to 16.
+/// Returns the number of blocks in the cluster: 1 to 16.
 #[inline(always)]
 pub fn blocks() -> u32 {
     gpu_or_host!(
@@ -63,7 +63,7 @@ pub fn blocks() -> u32 {
     )
 }
 
-/// The cluster's index in the grid: x, y, z.
+/// Returns the cluster's index in the grid: x, y, z.
 #[inline(always)]
 pub fn index() -> [u32; 3] {
     #[cfg(target_arch = "nvptx64")]
@@ -80,7 +80,7 @@ pub fn index() -> [u32; 3] {
     }
 }
 
-/// The block's index in its cluster: x, y, z.
+/// Returns the block's index in its cluster: x, y, z.
 #[inline(always)]
 pub fn block_index() -> [u32; 3] {
     #[cfg(target_arch = "nvptx64")]
@@ -97,26 +97,26 @@ pub fn block_index() -> [u32; 3] {
     }
 }
 
-/// The block's linear index in its cluster.
+/// Returns the block's linear index in its cluster.
 #[inline(always)]
 pub fn block_rank() -> u32 {
     gpu_or_host!(if arch() < 90 { 0 } else { nvvm::cluster_ctarank() }, emulated::cluster_rank())
 }
 
-/// Number of threads in the cluster.
+/// Returns the number of threads in the cluster.
 #[inline(always)]
 pub fn threads() -> u32 {
     blocks() * block::threads()
 }
 
-/// The thread's linear index in its cluster, counted block by block.
+/// Returns the thread's linear index in its cluster, counted block by block.
 #[inline(always)]
 pub fn thread_rank() -> u32 {
     block_rank() * block::threads() + thread::linear_in_block()
 }
 
 /// Waits until every thread of the cluster has arrived. All writes of these threads to shared or global memory before
-/// it are visible to all of them after it.
+/// the barrier are visible to all of them after it.
 ///
 /// Every thread of the cluster that has not returned must reach the same barrier.
 #[inline(always)]
@@ -133,12 +133,12 @@ pub fn sync() {
     collective::cluster_sync("cluster::sync");
 }
 
-/// The first half of [`sync`]: signals that the thread has arrived, and does not wait. Before [`wait`], the thread can
-/// do work that neither writes data that others read nor reads data that they write.
+/// The first half of [`sync`]: signals that the thread has arrived, without waiting. Between `arrive` and [`wait`], the
+/// thread can do work that neither writes data that other threads read nor reads data that they write.
 ///
-/// Every thread of the cluster that has not returned must call it, and then `wait`, before any other synchronization of
-/// this module. The emulated device reports a thread that does not. PTX leaves that undefined, as it does for incorrect
-/// masks of [`warp`](crate::warp).
+/// Every thread of the cluster that has not returned must call `arrive`, and then `wait`, before any other
+/// synchronization of this module. The emulated device reports threads that violate this rule. In PTX the behavior is
+/// then undefined, as with incorrect masks of [`warp`](crate::warp).
 #[inline(always)]
 #[track_caller]
 pub fn arrive() {
@@ -169,14 +169,14 @@ pub fn wait() {
 ///
 /// # Safety
 ///
-/// `pointer` points into shared memory of the calling block, and `rank` is below [`blocks`]. Block `rank` has started,
-/// and does not end before the last use of the address.
+/// `pointer` must point into shared memory of the calling block, and `rank` must be below [`blocks`]. Block `rank` must
+/// have started, and must not end before the last use of the address.
 #[inline(always)]
 #[track_caller]
 pub unsafe fn map_shared<T>(pointer: *mut T, rank: u32) -> *mut T {
     #[cfg(target_arch = "nvptx64")]
     {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         if arch() < 90 { pointer } else { unsafe { nvvm::mapa(pointer.cast(), rank) }.cast() }
     }
     #[cfg(not(target_arch = "nvptx64"))]
@@ -189,13 +189,13 @@ pub unsafe fn map_shared<T>(pointer: *mut T, rank: u32) -> *mut T {
 ///
 /// # Safety
 ///
-/// `pointer` points into shared memory of a block of the cluster.
+/// `pointer` must point into shared memory of a block of the cluster.
 #[inline(always)]
 #[track_caller]
 pub unsafe fn shared_rank<T>(pointer: *const T) -> u32 {
     #[cfg(target_arch = "nvptx64")]
     {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         if arch() < 90 { 0 } else { unsafe { nvvm::getctarank(pointer.cast()) } }
     }
     #[cfg(not(target_arch = "nvptx64"))]

@@ -1,20 +1,20 @@
-//! Mutable views that give every thread its own elements.
+//! Mutable views that assign every thread its own elements.
 //!
 //! Safe kernels write through [`DisjointMut`], or [`DisjointMut2`] and [`DisjointMut3`] in two and three dimensions.
 //! All threads of a launch have a view of the same memory. A thread can access only the elements of an index that no
-//! other thread can have. Such an index is a *claim*: an index token, which proves ownership.
+//! other thread can obtain. Such an index is a *claim*: an index token that proves ownership.
 //!
 //! # Why this is sound
 //!
 //! 1. *Indices are divided among threads.* In a launch of S threads, index i belongs to the thread whose linear index
-//!    is i mod S. [`unique_index`] gives thread t the index t, and [`grid_stride`] gives it t, t + S, t + 2S, …. All of
-//!    these belong to the calling thread. S and t are constant while a kernel runs.
-//! 2. *An index does not leave its thread.* [`UniqueIndex`] has no public constructor, cannot be made from bytes, and
-//!    is neither `Send` nor `Sync`. So no safe memory that threads share can hold one. Copies of it belong to the same
-//!    thread. (On the host, a `thread_local!` could carry an index to the next emulated thread on the same OS thread,
-//!    or into another launch. The host's `get_mut` therefore checks that the index belongs to the caller.)
+//!    is i mod S. [`unique_index`] returns the index t to thread t, and [`grid_stride`] returns t, t + S, t + 2S, ….
+//!    All of these belong to the calling thread. S and t are constant while a kernel runs.
+//! 2. *An index does not leave its thread.* [`UniqueIndex`] has no public constructor, cannot be created from bytes,
+//!    and is neither `Send` nor `Sync`. So no safe memory that threads share can contain one. Copies of it belong to
+//!    the same thread. (On the host, a `thread_local!` could carry an index to the next emulated thread on the same OS
+//!    thread, or into another launch. The host's `get_mut` therefore checks that the index belongs to the caller.)
 //! 3. *All threads divide the memory in the same way.* The elements of index i depend only on i, the length and the
-//!    mapping `M`. `M` is part of the parameter's type. No safe function changes it, takes a subview, or makes a view
+//!    mapping `M`. `M` is part of the parameter's type. No safe function changes it, takes a subview, or creates a view
 //!    from something else, so two threads cannot disagree. For any one `M`, the element sets of different indices do
 //!    not overlap.
 //! 4. *The borrow checker applies within a thread.* A view is neither `Clone` nor `Copy`. `get_mut` borrows it mutably
@@ -23,11 +23,11 @@
 //!    launch. A claim of [`unique_2d`] or [`unique_3d`] belongs to the thread whose indices are x, y and z modulo the
 //!    launch's threads along each axis. These claims distinguish threads only in launches with no more dimensions than
 //!    the claim, and with at most 2^32 threads along each axis. Each view states the shapes that its claims need
-//!    ([`MutableView::CLAIMS`]). `#[kernel]` puts the requirements of all views into the kernel's `KernelInfo`. The
-//!    runtime refuses other launches. The kernel itself checks none of this.
-//! 6. *Nothing else touches the memory.* The runtime makes a view from a buffer that the launch borrows mutably. It
-//!    lets nothing read or write the buffer until the launch ends. Two parameters of one launch therefore never
-//!    overlap.
+//!    ([`MutableView::CLAIMS`]). `#[kernel]` records the requirements of all views in the kernel's `KernelInfo`. The
+//!    runtime refuses other launches. The kernel itself does not check them.
+//! 6. *Nothing else accesses the memory.* The runtime creates a view from a buffer that the launch borrows mutably. It
+//!    prevents all other reads and writes of the buffer until the launch ends. Two parameters of one launch therefore
+//!    never overlap.
 
 mod claims;
 mod planes;
@@ -54,7 +54,7 @@ use crate::per_block::PerBlock;
 use crate::per_tile::PerTile;
 use crate::thread;
 
-/// An index that no other thread of the launch has: a thread's claim to its elements of a [`DisjointMut`].
+/// An index that no other thread of the launch can obtain: a thread's claim to its elements of a [`DisjointMut`].
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -83,7 +83,7 @@ pub struct UniqueIndex {
 }
 
 impl Claim for UniqueIndex {
-    /// Makes an index that belongs to this thread: index modulo the launch size is the thread's linear index.
+    /// Creates an index that must belong to this thread: the index modulo the launch size is the thread's linear index.
     #[inline(always)]
     fn at(index: usize) -> Self {
         Self { index, _of_this_thread: PhantomData }
@@ -91,7 +91,7 @@ impl Claim for UniqueIndex {
 }
 
 impl UniqueIndex {
-    /// The index.
+    /// Returns the index.
     #[inline(always)]
     pub fn get(self) -> usize {
         self.index
@@ -118,7 +118,7 @@ impl UniqueIndex {
     }
 }
 
-/// A type of index that only the calling thread has: [`UniqueIndex`].
+/// An index type whose values belong to the calling thread alone: [`UniqueIndex`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an index that only the calling thread has",
     label = "every thread could name the same element",
@@ -138,7 +138,7 @@ impl OwnIndex for UniqueIndex {
     }
 }
 
-/// The calling thread's linear index in the launch.
+/// Returns the calling thread's linear index in the launch.
 #[inline(always)]
 pub(crate) fn linear_in_launch() -> usize {
     crate::block::linear_index() * crate::block::threads() as usize + thread::linear_in_block() as usize
@@ -162,10 +162,10 @@ pub fn unique_index() -> UniqueIndex {
     note = "there are `DisjointMut` of `Elements`, `Chunks<N>`, `Striped<N>`, `Planes<K>`, `PerTile<N>`, `PerBlock` and `Unclaimed`, `DisjointMut2` of `Elements`, `Rows`, `Tiles<ROWS, COLUMNS>` and `TransposedTiles<ROWS, COLUMNS>`, and `DisjointMut3` of `Elements`"
 )]
 pub trait MutableView: sealed::View {
-    /// Launch shapes in which no two threads have the same claim to the view.
+    /// Launch shapes in which no two threads can obtain the same claim to the view.
     const CLAIMS: Claims;
 
-    /// Error text if the constants of the mapping are invalid; `#[kernel]` and the view then do not compile.
+    /// Error text if the constants of the mapping are invalid, in which case `#[kernel]` and the view do not compile.
     #[doc(hidden)]
     const WRONG: Option<&'static str>;
 
@@ -173,8 +173,8 @@ pub trait MutableView: sealed::View {
     #[doc(hidden)]
     const PLANES: usize;
 
-    /// Signature of the mapping, for the comparison of host and GPU code: see
-    /// [`gpu_spec::signature`](mod@gpu_spec::signature).
+    /// Signature of the mapping, for the comparison of host and GPU code (see
+    /// [`gpu_spec::signature`](mod@gpu_spec::signature)).
     #[doc(hidden)]
     const SIGNATURE: u32;
 }
@@ -244,21 +244,21 @@ impl<V: MutableView> MutableView for Option<V> {
     const SIGNATURE: u32 = V::SIGNATURE;
 }
 
-/// The mapping in which each claim has one element: the element at its index in a [`DisjointMut`], or at its
+/// The mapping in which each claim owns one element: the element at its index in a [`DisjointMut`], or at its
 /// coordinates in a [`DisjointMut2`] or [`DisjointMut3`].
 pub enum Elements {}
 
-/// The mapping of a [`DisjointMut2`] in which index i has row i.
+/// The mapping of a [`DisjointMut2`] in which index i owns row i.
 pub enum Rows {}
 
-/// The mapping of a [`DisjointMut`] in which index i has elements `i * N .. (i + 1) * N`, truncated at the length.
+/// The mapping of a [`DisjointMut`] in which index i owns elements `i * N .. (i + 1) * N`, truncated at the length.
 pub enum Chunks<const N: usize> {}
 
-/// The mapping of a [`DisjointMut`] in which no index has an element. It is for kernels that divide the work themselves
-/// with [`as_mut_ptr`](DisjointMut::as_mut_ptr), and allows launches of any shape.
+/// The mapping of a [`DisjointMut`] in which no index owns an element. It is for kernels that divide the work
+/// themselves with [`as_mut_ptr`](DisjointMut::as_mut_ptr), and allows launches of any shape.
 pub enum Unclaimed {}
 
-/// A mutable slice that gives every thread of the launch its own elements.
+/// A mutable slice that assigns every thread of the launch its own elements.
 ///
 /// The mapping `M` determines the elements of a thread: [`Elements`] (one each), [`Chunks`] or [`Striped`] (`N` each).
 /// The module documentation explains why two threads can never access the same element.
@@ -289,18 +289,19 @@ pub struct DisjointMut<'a, T, M = Elements> {
 }
 
 impl<'a, T, M> DisjointMut<'a, T, M> {
-    /// Makes a view of `len` elements at `data`; every thread of the launch makes the same view.
+    /// Creates a view of `len` elements at `data`; every thread of the launch creates the same view.
     ///
     /// # Safety
     ///
-    /// For `'a`, `data` is aligned and valid for reads and writes of `len` elements. All threads of the launch make the
-    /// view with the same arguments and mapping, at most once. Only these views use the memory.
+    /// `data` must be aligned, and valid for reads and writes of `len` elements for `'a`. All threads of the launch
+    /// must create the view with the same arguments and mapping, each at most once. Only these views may access the
+    /// memory.
     #[inline(always)]
     pub unsafe fn from_raw_parts(data: *mut T, len: usize) -> Self {
         Self { data, len, _borrow: PhantomData, _mapping: PhantomData }
     }
 
-    /// Number of elements in the whole view, over all threads.
+    /// Returns the number of elements of the whole view, across all threads.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.len
@@ -319,14 +320,14 @@ impl<'a, T, M> DisjointMut<'a, T, M> {
         self.data
     }
 
-    /// Reborrows the view for a shorter lifetime, to pass it to a function and keep it.
+    /// Reborrows the view for a shorter lifetime, so that it can be passed to a function and still be used afterwards.
     #[inline(always)]
     pub fn reborrow(&mut self) -> DisjointMut<'_, T, M> {
         DisjointMut { data: self.data, len: self.len, _borrow: PhantomData, _mapping: PhantomData }
     }
 }
 
-/// Types that could index a mutable view, as in `y[i]`: none, since any thread could have the same index.
+/// Types that could index a mutable view, as in `y[i]`: none, because any thread could use the same index.
 #[diagnostic::on_unimplemented(
     message = "a mutable view is not indexed by `[…]`: any thread could name the same element",
     label = "take the element by `get_mut`, with a claim that only the calling thread has",
@@ -340,7 +341,7 @@ pub trait ViewIndex: sealed::ViewIndex {
 
 macro_rules! not_indexed {
     ($($view:ident),*) => { $(
-        /// Exists only for its error message, which says how to access an element.
+        /// Exists only for its error message, which states how to access an element.
         impl<T, M, I: ViewIndex> Index<I> for $view<'_, T, M> {
             type Output = T;
 
@@ -353,7 +354,7 @@ macro_rules! not_indexed {
 not_indexed!(DisjointMut, DisjointMut2, DisjointMut3);
 
 impl<T> DisjointMut<'_, T, Elements> {
-    /// Element `index`, or `None` past the end.
+    /// Returns element `index`, or `None` past the end.
     #[inline(always)]
     #[track_caller]
     pub fn get_mut<I: OwnIndex>(&mut self, index: I) -> Option<&mut T> {
@@ -368,7 +369,7 @@ impl<T> DisjointMut<'_, T, Elements> {
     }
 }
 
-/// Returns the first element of a chunk; `None` beyond the address space.
+/// Returns the index of a chunk's first element; `None` if it is beyond the address space.
 #[inline(always)]
 fn chunk(index: usize, len: usize) -> Option<usize> {
     index.checked_mul(len)
@@ -390,7 +391,7 @@ impl<T, const N: usize> DisjointMut<'_, T, Chunks<N>> {
         Some(unsafe { core::slice::from_raw_parts_mut(self.data.add(start), len) })
     }
 
-    /// Number of chunks in the whole view; the last may have fewer than `N` elements.
+    /// Returns the number of chunks in the whole view; the last may have fewer than `N` elements.
     #[inline(always)]
     pub fn chunks(&self) -> usize {
         self.len.div_ceil(N)

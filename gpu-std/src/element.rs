@@ -1,7 +1,7 @@
 //! Types that can cross from host to kernel.
 //!
 //! Host and GPU code are compiled by two compilers, so the layout of exchanged data must not be the compiler's choice.
-//! Two traits state what a type promises:
+//! Two traits state what a type guarantees:
 //!
 //! | trait | promise | use |
 //! | --- | --- | --- |
@@ -9,10 +9,10 @@
 //! | [`KernelType`] | also, every bit pattern is valid | also an element of a buffer, and a value that threads exchange |
 //!
 //! A kernel reads arbitrary bytes that the host or another kernel left in a buffer, so every bit pattern must be a
-//! valid element. That excludes `bool` and enums: they are passed by value, and stored in buffers as
+//! valid element. That excludes `bool` and enums, which are passed by value, and stored in buffers as
 //! [`Checked`](crate::Checked).
 //!
-//! Derive them for your own types:
+//! Derive the traits for your own types:
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -64,17 +64,18 @@ use half::{bf16, f16};
 
 /// A type that can be passed to a kernel by value.
 ///
-/// Implemented for numbers, `bool`, `char`, `f16`, `bf16`, arrays, and with the feature `glam` for glam's types. A
-/// struct derives it; that needs `#[repr(C)]` or `#[repr(transparent)]`, `Clone` and `Copy`, and fields that all
-/// implement it. A fieldless enum derives it; that needs an integer `repr`, such as `#[repr(u8)]`. Every [`KernelType`]
-/// also implements it: the derive of `KernelType` implements this trait too.
+/// Implemented for numbers, `bool`, `char`, `f16`, `bf16`, arrays, and with the feature `glam` for glam's types.
+/// Structs derive it, which requires `#[repr(C)]` or `#[repr(transparent)]`, `Clone` and `Copy`, and fields that all
+/// implement it. Fieldless enums derive it, which requires an integer `repr`, such as `#[repr(u8)]`. Every
+/// [`KernelType`] also implements it, because the derive of `KernelType` implements both traits.
 ///
 /// A value must not be zero-sized or aligned to more than 16 bytes. `#[kernel]` checks both.
 ///
 /// # Safety
 ///
-/// Size, alignment and the offset of every field do not depend on the compiler: the type is a primitive type, or its
-/// layout follows from its `repr` and those of all its parts. It holds no reference or pointer that is dereferenced.
+/// Size, alignment and field offsets must not depend on the compiler. The type must be a primitive type, or its layout
+/// must follow from its `repr` and those of all its parts. It must not contain a reference or pointer that is
+/// dereferenced.
 #[diagnostic::on_unimplemented(
     message = "kernels cannot take `{Self}`",
     label = "not a `KernelValue`",
@@ -82,8 +83,8 @@ use half::{bf16, f16};
     note = "a struct is with `#[derive(Clone, Copy, KernelValue)]` and `#[repr(C)]`, an enum without fields with `#[repr(u8)]`"
 )]
 pub unsafe trait KernelValue: Copy + Send + Sync + 'static {
-    /// Signature of the type, for the comparison of host and GPU code: see
-    /// [`gpu_spec::signature`](mod@gpu_spec::signature).
+    /// Signature of the type, for the comparison of host and GPU code (see
+    /// [`gpu_spec::signature`](mod@gpu_spec::signature)).
     #[doc(hidden)]
     const SIGNATURE: u32 = 0;
 }
@@ -92,16 +93,17 @@ pub unsafe trait KernelValue: Copy + Send + Sync + 'static {
 /// [`DisjointMut`](crate::DisjointMut) view, and threads of a warp or block can exchange it.
 ///
 /// Implemented for numbers, `f16`, `bf16`, arrays, [`Checked`](crate::Checked), and with the feature `glam` for glam's
-/// types. A struct derives it; that needs `#[repr(C)]` or `#[repr(transparent)]`, `Clone` and `Copy`, and fields that
-/// all implement it. Padding between or after the fields is an error, which states the field to insert. The derive also
-/// implements `bytemuck::Pod`, or for a generic struct `bytemuck::AnyBitPattern` and `DeviceCopy`, which the host side
-/// needs. A struct that already derives `bytemuck::Pod` must implement this trait and [`KernelValue`] by hand.
+/// types. Structs derive it, which requires `#[repr(C)]` or `#[repr(transparent)]`, `Clone` and `Copy`, and fields that
+/// all implement it. Padding between or after the fields is an error, which names the field to insert. The derive also
+/// implements `bytemuck::Pod`, which the host side requires; for a generic struct, it implements
+/// `bytemuck::AnyBitPattern` and `DeviceCopy`. A struct that already derives `bytemuck::Pod` must implement this trait
+/// and [`KernelValue`] by hand.
 ///
 /// An element is aligned to at most 256 bytes. `#[kernel]` checks this.
 ///
 /// # Safety
 ///
-/// Every bit pattern is a valid value, as for [`bytemuck::AnyBitPattern`].
+/// Every bit pattern must be a valid value, as for [`bytemuck::AnyBitPattern`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot lie in memory that kernels use",
     label = "not a `KernelType`",
@@ -109,14 +111,14 @@ pub unsafe trait KernelValue: Copy + Send + Sync + 'static {
     note = "some bytes are no `bool` and no variant of an enum: use `Checked<bool>`, `Checked<Enum>`"
 )]
 pub unsafe trait KernelType: KernelValue {
-    /// True if some bytes of a value belong to no field. Evaluating it fails to compile for a struct that derives the
-    /// trait and has its own padding.
+    /// True if a value contains bytes that belong to no field. Evaluating it fails to compile for a struct that derives
+    /// the trait and has its own padding.
     #[doc(hidden)]
     const HAS_PADDING: bool = true;
     /// −1 for a signed and 1 for an unsigned integer of at least 32 bits, otherwise 0.
     #[doc(hidden)]
     const INTEGER: i8 = 0;
-    /// Bytes of an innermost element of an array; of the type itself if it is not an array.
+    /// Bytes of an innermost element of an array, or of the type itself if it is not an array.
     #[doc(hidden)]
     const ELEMENT_BYTES: usize = size_of::<Self>();
 }
@@ -164,7 +166,7 @@ mod glam_types {
         [false, 0] Vec2 Vec3 Vec4 Quat Mat2 Mat3 Mat4 Affine3;
         [false, 0] DVec2 DVec3 DVec4 DQuat DMat2 DMat3 DMat4 DAffine2 DAffine3;
         [false, 0] IVec2 IVec3 IVec4 UVec2 UVec3 UVec4;
-        // Padded to the size of one more component, or with an unused component.
+        // These types are padded to the size of one more component, or contain an unused component.
         [true, 0] Vec3A Mat3A Affine2 Affine3A;
     }
 }
@@ -201,13 +203,13 @@ unsafe impl<T: Send + Sync + 'static> KernelType for PhantomData<T> {
     const HAS_PADDING: bool = false;
 }
 
-/// A type that can be an element of a slice parameter `&[T]`, `Slice2<T>` or `Slice3<T>`. These are every
-/// [`KernelType`], and [`Atomic`](crate::atomic::Atomic) of device or system scope, for which a launch borrows the
+/// A type that can be an element of a slice parameter `&[T]`, `Slice2<T>` or `Slice3<T>`. It is implemented for every
+/// [`KernelType`], and for [`Atomic`](crate::atomic::Atomic) of device or system scope, for which a launch borrows the
 /// buffer mutably.
 ///
 /// # Safety
 ///
-/// `Param` is the marker for a buffer that holds elements of this type, and threads may share them.
+/// `Param` must be the marker for a buffer with elements of this type, and sharing them between threads must be sound.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an element of a kernel's slice",
     label = "neither a `KernelType` nor an `Atomic` of device or system scope",
@@ -218,11 +220,11 @@ pub unsafe trait SliceElement: Sync + 'static {
     /// Marker of a slice of elements of this type.
     type Param: param::SliceMarker;
 
-    /// Compiles only for types with a valid layout, see [`KernelType`].
+    /// Compiles only for types with a valid layout (see [`KernelType`]).
     #[doc(hidden)]
     const CHECKED: () = ();
 
-    /// Signature of the type: see [`KernelValue::SIGNATURE`].
+    /// Signature of the type (see [`KernelValue::SIGNATURE`]).
     #[doc(hidden)]
     const SIGNATURE: u32 = 0;
 }

@@ -1,8 +1,8 @@
 //! Elementwise kernels: `out[i] = f(x[i], y[i], …)`.
 //!
-//! [`#[elementwise]`](macro@crate::elementwise) makes such a kernel from a scalar function. Its kernels call [`map`],
-//! which kernels that do more can call too. If all arrays reach an aligned address at the same element, most elements
-//! use vector accesses; otherwise all accesses are scalar.
+//! [`#[elementwise]`](macro@crate::elementwise) generates such a kernel from a scalar function. The generated kernels
+//! call [`map`], which handwritten kernels can call too. If all arrays reach an aligned address at the same element,
+//! most elements use vector accesses; otherwise all accesses are scalar.
 
 use crate::vectorized::{
     Split, aligned, for_each, in_first_row, lanes_of, lanewise, load, store, with_lanes,
@@ -15,7 +15,7 @@ pub use crate::family::Elementwise;
 ///
 /// # Safety
 ///
-/// `element` and `vector` read only the elements that they are given.
+/// `element` and `vector` must read only the elements that they are given.
 pub unsafe trait Sources: Copy {
     /// One element of each array.
     type Element: Copy;
@@ -31,14 +31,14 @@ pub unsafe trait Sources: Copy {
     ///
     /// # Safety
     ///
-    /// The elements are valid to read.
+    /// The elements must be valid to read.
     unsafe fn element(self, i: usize) -> Self::Element;
 
     /// Reads elements `i` to `i + N` of each array in one access per array.
     ///
     /// # Safety
     ///
-    /// The elements are valid to read, and aligned to the size of the vector.
+    /// The elements must be valid to read, and aligned to the size of the vector.
     unsafe fn vector<const N: usize>(self, i: usize) -> Self::Vector<N>;
 
     /// Returns one lane of a vector.
@@ -91,7 +91,7 @@ sources!(A 0, B 1);
 sources!(A 0, B 1, C 2);
 sources!(A 0, B 1, C 2, D 3);
 
-/// Size of the largest element among the sources and `U`, in bytes.
+/// Returns the size of the largest element among the sources and `U`, in bytes.
 const fn largest<S: Sources, U>() -> usize {
     if S::LARGEST > size_of::<U>() { S::LARGEST } else { size_of::<U>() }
 }
@@ -99,7 +99,7 @@ const fn largest<S: Sources, U>() -> usize {
 /// Computes `out[i] = f((a[i], b[i], …))` for `i` below `len`, with all threads of a launch; each element is written
 /// once. Threads and blocks whose y or z is not 0 do nothing.
 ///
-/// Each thread has `ITEMS` accesses of `VECTOR` bytes to the array with the largest elements in flight.
+/// Each thread keeps `ITEMS` accesses in flight, of `VECTOR` bytes to the array with the largest elements.
 ///
 /// ```
 /// use gpu_std::elementwise::map;
@@ -118,10 +118,9 @@ const fn largest<S: Sources, U>() -> usize {
 /// ```
 ///
 /// # Safety
-/// Every pointer is valid for `len` elements and aligned to its element type. `out` may be the same pointer as a
-/// source, but no array may overlap another in any other way. All threads of the launch call it with the same arguments
-/// and constants. Nothing else accesses `out` until the launch ends.
-/// nothing else touches `out` until the launch ends.
+/// Every pointer must be valid for `len` elements and aligned to its element type. `out` may equal a source pointer,
+/// but arrays must not overlap in any other way. All threads of the launch must call it with the same arguments and
+/// constants. Nothing else may access `out` until the launch ends.
 #[inline(always)]
 pub unsafe fn map<const ITEMS: usize, const VECTOR: usize, S: Sources, U: Copy>(
     sources: S,

@@ -21,7 +21,7 @@ pub use gpu_spec::{
     AbiParam, Claims, DeviceCopy, Extents2, Extents3, LaunchLimits, Length, WrongLength, signature,
 };
 
-/// Alignment of every host buffer in bytes, which is therefore the maximum alignment of an element.
+/// Alignment of every host buffer in bytes, and therefore the maximum alignment of an element.
 const BUFFER_ALIGN: usize = 256;
 
 /// Compiles only for types that can be passed by value; returns their signature.
@@ -69,7 +69,7 @@ pub const fn check_padding(place: &str, bytes: usize) {
     }
 }
 
-/// Text of an error in a constant, which cannot be formatted otherwise.
+/// Text of a compile-time error, because constants cannot be formatted by other means.
 struct PaddingText {
     bytes: [u8; 512],
     len: usize,
@@ -111,7 +111,7 @@ impl PaddingText {
 /// Static shared memory limit of a block, in bytes.
 const SHARED_BYTES: usize = 48 << 10;
 
-/// Compiles only for types of shared arrays. They are internal to the kernel and have no signature.
+/// Compiles only for types of shared arrays. Shared arrays are internal to the kernel and have no signature.
 pub const fn check_shared<T: SharedData>() -> u32 {
     assert!(size_of::<T>() > 0, "a shared array has elements, and they have bytes");
     0
@@ -159,11 +159,11 @@ pub const fn check_parameters(params: &[AbiParam]) {
 ///
 /// # Safety
 ///
-/// `data` is not null, aligned, and valid for reads of `len` elements while the kernel runs. (A null pointer is not
-/// replaced here, because a choice between two pointers would hide from LLVM that the kernel reads global memory.)
+/// `data` must be aligned, not null, and valid for reads of `len` elements while the kernel runs. (A null pointer is
+/// not replaced here, because a choice between two pointers would hide from LLVM that the kernel reads global memory.)
 #[inline(always)]
 pub unsafe fn slice<'a, T>(data: *const T, len: usize) -> &'a [T] {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { core::slice::from_raw_parts(data, len) }
 }
 
@@ -171,10 +171,10 @@ pub unsafe fn slice<'a, T>(data: *const T, len: usize) -> &'a [T] {
 ///
 /// # Safety
 ///
-/// The conditions of [`slice`].
+/// The conditions of [`slice`] apply.
 #[inline(always)]
 pub unsafe fn planes<'a, T, const K: usize>(data: *const T, len: usize) -> SlicePlanes<'a, T, K> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     SlicePlanes::new(unsafe { slice(data, len) })
 }
 
@@ -182,10 +182,10 @@ pub unsafe fn planes<'a, T, const K: usize>(data: *const T, len: usize) -> Slice
 ///
 /// # Safety
 ///
-/// The conditions of [`DisjointMut::from_raw_parts`].
+/// The conditions of [`DisjointMut::from_raw_parts`] apply.
 #[inline(always)]
 pub unsafe fn view<'a, T, M>(data: *mut T, len: usize) -> DisjointMut<'a, T, M> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { DisjointMut::from_raw_parts(data, len) }
 }
 
@@ -193,13 +193,13 @@ pub unsafe fn view<'a, T, M>(data: *mut T, len: usize) -> DisjointMut<'a, T, M> 
 ///
 /// # Safety
 ///
-/// Every launch of the running kernel has the block of `limits`.
+/// Every launch of the running kernel must use the block size of `limits`.
 #[cfg(target_arch = "nvptx64")]
 #[inline(always)]
 pub unsafe fn assume_block(limits: LaunchLimits) {
     use crate::thread::{block_dim_x, block_dim_y, block_dim_z, thread_idx_x, thread_idx_y, thread_idx_z};
     if let Some([x, y, z]) = limits.block() {
-        // SAFETY: the caller's promise; an index is below the size.
+        // SAFETY: guaranteed by the caller; an index is below the size.
         unsafe {
             core::hint::assert_unchecked(block_dim_x() == x && thread_idx_x() < x);
             core::hint::assert_unchecked(block_dim_y() == y && thread_idx_y() < y);
@@ -217,17 +217,17 @@ pub const fn claims<V: MutableView>() -> (Claims, u32) {
     (V::CLAIMS, V::SIGNATURE)
 }
 
-/// Defines the functions that make a view from two kernel parameters, on the GPU and on the host.
+/// Defines the functions that create a view from two kernel parameters, on the GPU and on the host.
 macro_rules! views {
     ($($make:ident, $read:ident: $view:ident<$($mapping:ident)?>, $pointer:ty, $extents:ident;)*) => { $(
         /// Returns the view of a parameter.
         ///
         /// # Safety
         ///
-        /// The conditions of its `from_raw_parts`.
+        /// The conditions of the view's `from_raw_parts` apply.
         #[inline(always)]
         pub unsafe fn $make<'a, T $(, $mapping)?>(data: $pointer, extents: $extents) -> $view<'a, T $(, $mapping)?> {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { $view::from_raw_parts(data, extents) }
         }
 
@@ -235,14 +235,14 @@ macro_rules! views {
         ///
         /// # Safety
         ///
-        /// The conditions of [`read_value`] for both, and of the view's `from_raw_parts`.
+        /// The conditions of [`read_value`] apply to both, and those of the view's `from_raw_parts`.
         #[cfg(not(target_arch = "nvptx64"))]
         #[inline(always)]
         pub unsafe fn $read<'a, T $(, $mapping)?>(
             args: *const *const core::ffi::c_void,
             index: usize,
         ) -> $view<'a, T $(, $mapping)?> {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { $make(read_value(args, index), read_value(args, index + 1)) }
         }
     )* };
@@ -258,10 +258,10 @@ views! {
 ///
 /// # Safety
 ///
-/// Every thread of the launch calls it once for this static and barrier. Nothing else uses either of them.
+/// Every thread of the launch must call it once for this static and barrier. Nothing else may use either of them.
 #[inline(always)]
 pub unsafe fn shared<'a, A>(memory: &'static SharedStatic<A>, barrier: u32) -> Shared<'a, A> {
-    // SAFETY: the caller's promise; a kernel ends before its shared memory does.
+    // SAFETY: guaranteed by the caller; a kernel ends before its shared memory does.
     unsafe { Shared::from_raw_parts(memory.as_mut_ptr(), barrier) }
 }
 
@@ -269,7 +269,7 @@ pub unsafe fn shared<'a, A>(memory: &'static SharedStatic<A>, barrier: u32) -> S
 ///
 /// # Safety
 ///
-/// The conditions of [`shared`].
+/// The conditions of [`shared`] apply.
 #[inline(always)]
 pub unsafe fn double_buffer<'a, A>(
     memory: &'static SharedStatic<[A; 2]>,
@@ -314,7 +314,7 @@ impl SharedPlace {
 ///
 /// # Safety
 ///
-/// The conditions of [`shared_slice`].
+/// The conditions of [`shared_slice`] apply.
 #[inline(always)]
 pub unsafe fn shared_bytes<T>(len: usize) -> u32 {
     // SAFETY: the elements fit in the shared memory of a block.
@@ -325,13 +325,13 @@ pub unsafe fn shared_bytes<T>(len: usize) -> u32 {
 ///
 /// # Safety
 ///
-/// The conditions of [`shared`]. Also, the block has dynamic shared memory for the array at its place, which no other
-/// array uses. (The emulated device checks this.)
+/// The conditions of [`shared`] apply. The block must also have dynamic shared memory for the array at its place, which
+/// no other array may use. (The emulated device checks this.)
 #[inline(always)]
 #[track_caller]
 pub unsafe fn shared_slice<'a, T>(place: SharedPlace, barrier: u32) -> Shared<'a, [T]> {
     let array = core::ptr::slice_from_raw_parts_mut(place.memory::<T>(), place.len);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { Shared::from_raw_parts(array, barrier) }
 }
 
@@ -339,12 +339,12 @@ pub unsafe fn shared_slice<'a, T>(place: SharedPlace, barrier: u32) -> Shared<'a
 ///
 /// # Safety
 ///
-/// The conditions of [`shared_slice`].
+/// The conditions of [`shared_slice`] apply.
 #[inline(always)]
 #[track_caller]
 pub unsafe fn double_buffer_slice<'a, T>(place: SharedPlace, barrier: u32) -> DoubleBuffer<'a, [T]> {
     let first = core::ptr::slice_from_raw_parts_mut(place.memory::<[T; 2]>().cast::<T>(), place.len);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { DoubleBuffer::from_raw_parts(first, place.len * size_of::<T>(), barrier) }
 }
 
@@ -352,22 +352,22 @@ pub unsafe fn double_buffer_slice<'a, T>(place: SharedPlace, barrier: u32) -> Do
 ///
 /// # Safety
 ///
-/// `args` has more than `index` pointers, and the one at `index` points to a `T`.
+/// `args` must contain more than `index` pointers, and the one at `index` must point to a `T`.
 #[cfg(not(target_arch = "nvptx64"))]
 #[inline(always)]
 pub unsafe fn read_value<T>(args: *const *const core::ffi::c_void, index: usize) -> T {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     #[cfg(not(warpsmith_check))]
     unsafe {
         (*args.add(index)).cast::<T>().read_unaligned()
     }
-    // A GPU has no such memory, so it is read without checking the access.
+    // A GPU passes no such pointers, so the access to them is not checked.
     #[cfg(warpsmith_check)]
-    // SAFETY: the caller's promise; after the call the value is initialized.
+    // SAFETY: guaranteed by the caller; after the call the value is initialized.
     unsafe {
         let mut value = core::mem::MaybeUninit::<T>::uninit();
         crate::host::check::read_argument(args, index, value.as_mut_ptr().cast(), size_of::<T>());
-        // Instrumented, whether or not the kernel uses the value: this tells the checker that the crate is
+        // This read is instrumented, whether or not the kernel uses the value, and tells the checker that the crate is
         // instrumented.
         value.as_ptr().read_volatile()
     }
@@ -377,11 +377,11 @@ pub unsafe fn read_value<T>(args: *const *const core::ffi::c_void, index: usize)
 ///
 /// # Safety
 ///
-/// The conditions of [`read_value`] for both, and of [`slice`].
+/// The conditions of [`read_value`] apply to both, and those of [`slice`].
 #[cfg(not(target_arch = "nvptx64"))]
 #[inline(always)]
 pub unsafe fn read_slice<'a, T>(args: *const *const core::ffi::c_void, index: usize) -> &'a [T] {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { slice(read_value(args, index), read_value(args, index + 1)) }
 }
 
@@ -389,14 +389,14 @@ pub unsafe fn read_slice<'a, T>(args: *const *const core::ffi::c_void, index: us
 ///
 /// # Safety
 ///
-/// The conditions of [`read_slice`].
+/// The conditions of [`read_slice`] apply.
 #[cfg(not(target_arch = "nvptx64"))]
 #[inline(always)]
 pub unsafe fn read_planes<'a, T, const K: usize>(
     args: *const *const core::ffi::c_void,
     index: usize,
 ) -> SlicePlanes<'a, T, K> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     SlicePlanes::new(unsafe { read_slice(args, index) })
 }
 
@@ -404,14 +404,14 @@ pub unsafe fn read_planes<'a, T, const K: usize>(
 ///
 /// # Safety
 ///
-/// The conditions of [`read_value`] for both, and of [`view`].
+/// The conditions of [`read_value`] apply to both, and those of [`view`].
 #[cfg(not(target_arch = "nvptx64"))]
 #[inline(always)]
 pub unsafe fn read_view<'a, T, M>(
     args: *const *const core::ffi::c_void,
     index: usize,
 ) -> DisjointMut<'a, T, M> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { view(read_value(args, index), read_value(args, index + 1)) }
 }
 
@@ -419,14 +419,14 @@ pub unsafe fn read_view<'a, T, M>(
 ///
 /// # Safety
 ///
-/// The conditions of [`read_value`], for the duration of the launch.
+/// The conditions of [`read_value`] must hold for the duration of the launch.
 #[cfg(not(target_arch = "nvptx64"))]
 #[inline(always)]
 pub unsafe fn read_tensor_map<'a, T: KernelType, const RANK: usize>(
     args: *const *const core::ffi::c_void,
     index: usize,
 ) -> &'a TensorMap<T, RANK> {
-    // SAFETY: the caller's promise; its address is a multiple of 64, like that of a GPU kernel parameter.
+    // SAFETY: guaranteed by the caller; its address is a multiple of 64, like that of a GPU kernel parameter.
     unsafe { &*(*args.add(index)).cast() }
 }
 
@@ -434,10 +434,10 @@ pub unsafe fn read_tensor_map<'a, T: KernelType, const RANK: usize>(
 ///
 /// # Safety
 ///
-/// The conditions of [`read_value`].
+/// The conditions of [`read_value`] apply.
 #[cfg(not(target_arch = "nvptx64"))]
 #[inline(always)]
 pub unsafe fn is_null(args: *const *const core::ffi::c_void, index: usize) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { read_value::<*const u8>(args, index).is_null() }
 }

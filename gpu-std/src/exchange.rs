@@ -1,8 +1,8 @@
 //! Blocked and striped arrangements of a tile's items, and the exchange between them.
 //!
-//! A tile has `ITEMS` items per thread, for n threads. In *blocked* order, thread t has the consecutive items
-//! `t * ITEMS` to `(t + 1) * ITEMS - 1`, as a scan or a comparison with the next item needs them. In *striped* order it
-//! has items t, t + n, t + 2n, …, so that accesses of a warp are coalesced.
+//! A tile contains `ITEMS` items per thread, for n threads. In *blocked* order, thread t owns the consecutive items `t
+//! * ITEMS` to `(t + 1) * ITEMS - 1`, as required by scans and comparisons with the next item. In *striped* order, it
+//! owns items t, t + n, t + 2n, …, so that accesses of a warp are coalesced.
 //!
 //! | | blocked | striped |
 //! | --- | --- | --- |
@@ -53,8 +53,8 @@ pub fn load_striped<T: KernelType, const ITEMS: usize>(data: &[T], first: usize,
 /// the end.
 ///
 /// If the thread's first item is aligned, it uses accesses of up to 16 bytes; otherwise it loads item by item. Accesses
-/// of a warp are not coalesced: from 16 bytes of items per thread on, [`load_striped`] and [`striped_to_blocked`] are
-/// faster.
+/// of a warp are not coalesced. If a thread's items take 16 bytes or more, [`load_striped`] and [`striped_to_blocked`]
+/// are faster.
 #[inline(always)]
 pub fn load_blocked<T: KernelType, const ITEMS: usize>(data: &[T], first: usize, default: T) -> [T; ITEMS] {
     let start = first + thread::linear_in_block() as usize * ITEMS;
@@ -78,11 +78,11 @@ pub fn load_blocked<T: KernelType, const ITEMS: usize>(data: &[T], first: usize,
 
 /// Exchanges a tile from blocked to striped order: returns the calling thread's items in striped order.
 ///
-/// It synchronizes like the operations of [`Shared`], on the block's array `tile`.
+/// It synchronizes the block like the operations of [`Shared`], on the block's array `tile`.
 ///
 /// # Panics
 ///
-/// If the block does not have `THREADS` threads: require that with `#[kernel(block(…))]`.
+/// Panics if the block does not have `THREADS` threads; specify that number with `#[kernel(block(…))]`.
 #[inline(always)]
 #[track_caller]
 pub fn blocked_to_striped<T: KernelType, const ITEMS: usize, const THREADS: usize>(
@@ -103,12 +103,12 @@ pub fn blocked_to_striped<T: KernelType, const ITEMS: usize, const THREADS: usiz
 
 /// Exchanges a tile from striped to blocked order: returns the calling thread's items in blocked order.
 ///
-/// It synchronizes like the operations of [`Shared`], on the block's array `tile`. With an odd number of items there
-/// are no bank conflicts on reads.
+/// It synchronizes the block like the operations of [`Shared`], on the block's array `tile`. With an odd number of
+/// items, reads are free of bank conflicts.
 ///
 /// # Panics
 ///
-/// The conditions of [`blocked_to_striped`].
+/// Panics in the same cases as [`blocked_to_striped`].
 #[inline(always)]
 #[track_caller]
 pub fn striped_to_blocked<T: KernelType, const ITEMS: usize, const THREADS: usize>(

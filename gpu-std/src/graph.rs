@@ -1,10 +1,10 @@
 //! Conditions of conditional graph nodes, set by kernels.
 //!
 //! A *condition* is a number that determines whether a conditional node runs its body, or how often. Kernels that
-//! precede the node, or lie in its body, set it with [`set_condition`]. They receive the condition as a `u64` argument,
-//! from the host's handle.
+//! precede the node, or are part of its body, set it with [`set_condition`]. They receive the condition as a `u64`
+//! argument, from the host's handle.
 //!
-//! On the GPU this is a function of NVIDIA's device runtime, see [`dynamic`](crate::dynamic). On the emulated device
+//! On the GPU this is a function of NVIDIA's device runtime (see [`dynamic`](crate::dynamic)). On the emulated device
 //! the handle is the address of an atomic number owned by the graph.
 //!
 //! ```
@@ -28,12 +28,12 @@
 ///
 /// # Panics
 ///
-/// On the emulated device, if `condition` is 0.
+/// Panics on the emulated device if `condition` is 0.
 ///
 /// # Safety
 ///
-/// `condition` is the handle of a condition of the graph in which the calling kernel runs. No two threads set it at the
-/// same time.
+/// `condition` must be the handle of a condition of the graph in which the calling kernel runs. No two threads may set
+/// it at the same time.
 #[inline(always)]
 pub unsafe fn set_condition(condition: u64, value: u32) {
     #[cfg(target_arch = "nvptx64")]
@@ -41,7 +41,7 @@ pub unsafe fn set_condition(condition: u64, value: u32) {
         unsafe extern "C" {
             fn cudaGraphSetConditional(condition: u64, value: u32);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { cudaGraphSetConditional(condition, value) };
     }
     #[cfg(not(target_arch = "nvptx64"))]
@@ -50,8 +50,8 @@ pub unsafe fn set_condition(condition: u64, value: u32) {
 
         assert!(condition != 0, "0 is no condition of a graph");
         let number = core::ptr::with_exposed_provenance::<AtomicU32>(condition as usize);
-        // SAFETY: the caller promises a condition of the running graph. On the emulated device it is the exposed
-        // address of an atomic number that the graph keeps alive while it runs.
+        // SAFETY: the caller promises a condition of the running graph. On the emulated device the handle is the
+        // exposed address of an atomic number that the graph keeps alive while it runs.
         unsafe { (*number).store(value, Ordering::Release) };
     }
 }

@@ -35,13 +35,13 @@ use crate::{arch, atomic, nvvm};
 
 pub use crate::thread::{grid_dim as dim, launch_size as threads};
 
-/// Number of blocks in the launch.
+/// Returns the number of blocks in the launch.
 #[inline(always)]
 pub fn blocks() -> usize {
     thread::grid_dim_x() as usize * thread::grid_dim_y() as usize * thread::grid_dim_z() as usize
 }
 
-/// The thread's linear index in the launch: below [`threads`].
+/// Returns the thread's linear index in the launch: below [`threads`].
 #[inline(always)]
 pub fn rank() -> usize {
     crate::block::linear_index() * crate::block::threads() as usize + thread::linear_in_block() as usize
@@ -56,12 +56,13 @@ pub fn is_cooperative() -> bool {
 /// Waits until every thread of the grid has arrived. All writes to global memory before it are visible to all threads
 /// after it.
 ///
-/// Every thread of the grid must reach the same barrier, including threads without work: if one has returned, the
+/// Every thread of the grid must reach the same barrier, including threads without work. If one has returned, the
 /// others wait forever. The emulated device reports that as a deadlock; a GPU hangs.
 ///
 /// # Panics
 ///
-/// If the launch has several blocks and is not cooperative. Launches of `#[kernel(cooperative)]` kernels always are.
+/// Panics if the launch has several blocks and is not cooperative. Launches of `#[kernel(cooperative)]` kernels always
+/// are.
 #[inline(always)]
 #[track_caller]
 pub fn sync() {
@@ -94,7 +95,7 @@ fn check_cooperative(is_cooperative: bool) {
     );
 }
 
-/// Address of the memory that the driver gives a cooperative launch; 0 in any other launch.
+/// Address of the memory that the driver provides for a cooperative launch; 0 in any other launch.
 #[cfg(target_arch = "nvptx64")]
 #[inline(always)]
 fn workspace() -> u64 {
@@ -116,16 +117,18 @@ fn sync_blocks(workspace: u64) {
         let word = core::ptr::with_exposed_provenance_mut::<u32>(workspace as usize + 4);
         atomic::Atomic::<u32, atomic::scope::Device>::from_ptr(word)
     };
-    // Releases the writes of the block: the preceding block barrier orders them before the arrival.
+    // Releases the writes of the block, which the preceding block barrier orders before the arrival.
     let before = word.fetch_add(share, atomic::Ordering::Release);
     while (word.load(atomic::Ordering::Acquire) ^ before) & LAST == 0 {}
 }
 
-/// Lets the dependent launch that follows start once every block has called this or ended. That launch must still call
-/// [`dependency_wait`] before it reads memory that this one writes; that call waits for this launch's end.
+/// Lets the next, dependent launch start once every block has called this function or ended. That launch must still
+/// call [`dependency_wait`] before it reads memory that this one writes, because only that call waits for this launch's
+/// end.
 ///
-/// Call it early, in any one thread of each block. Blocks of the next launch then use the SM resources that this one
-/// leaves free. Does nothing below compute capability 9.0, on the emulated device, or if no dependent launch follows.
+/// Call the function early, in any one thread of each block. Blocks of the next launch then use the SM resources that
+/// this one leaves free. Has no effect below compute capability 9.0, on the emulated device, or if no dependent launch
+/// follows.
 #[inline(always)]
 pub fn launch_dependents() {
     #[cfg(target_arch = "nvptx64")]
@@ -137,9 +140,9 @@ pub fn launch_dependents() {
 /// Waits until the launches that this one depends on have ended and their writes are visible.
 ///
 /// Before this call, a dependent launch must not read memory that earlier launches on the stream write, nor write
-/// memory that they read. A safe kernel with `#[kernel(dependent)]` starts with it. Does nothing in a launch that is
-/// not dependent, or below compute capability 9.0. It also does nothing on the emulated device, where the earlier
-/// launches have already ended.
+/// memory that they read. A safe kernel with `#[kernel(dependent)]` calls it automatically at its start. Has no effect
+/// in a launch that is not dependent, or below compute capability 9.0. On the emulated device it has no effect either,
+/// because the earlier launches have already ended.
 #[inline(always)]
 pub fn dependency_wait() {
     #[cfg(target_arch = "nvptx64")]

@@ -29,14 +29,14 @@ use crate::{block, cluster, grid, thread};
 
 pub use crate::tile::Tile;
 
-/// Threads that can wait for each other. A value represents the group that the calling thread belongs to.
+/// A group of threads that can wait for each other. A value represents the group of the calling thread.
 ///
 /// The trait is sealed, so `unsafe` code can rely on sizes and ranks.
 pub trait Group: Sealed {
-    /// Number of threads in the group.
+    /// Returns the number of threads in the group.
     fn size(&self) -> usize;
 
-    /// The calling thread's index in the group: below [`size`](Self::size).
+    /// Returns the calling thread's index in the group: below [`size`](Self::size).
     fn thread_rank(&self) -> usize;
 
     /// Waits until every thread of the group has arrived. Writes before it, to memory that all threads of the group can

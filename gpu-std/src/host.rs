@@ -1,7 +1,7 @@
-//! Functions that the device library calls on the host: the emulator's, with the feature `emulated`.
+//! Functions of the emulator that the device library calls on the host, with the feature `emulated`.
 //!
-//! Without the feature, stubs with the same names and signatures let kernel crates compile for the host, which launches
-//! the kernels on a GPU. A stub of a function that only kernels can call panics.
+//! Without the feature, stubs with the same names and signatures let kernel crates compile for a host that launches the
+//! kernels on a GPU. A stub of a function that only kernels can call panics.
 
 #[cfg(feature = "emulated")]
 pub use warpsmith_emulator::{check, collective, copies, dynamic, output, shared, thread};
@@ -19,7 +19,7 @@ macro_rules! __host_entry {
     };
 }
 
-/// Host entry that panics, so that rustc does not compile kernels for the host.
+/// Host entry that panics. It does not name the kernel, so that rustc does not compile kernels for the host.
 #[cfg(not(feature = "emulated"))]
 #[macro_export]
 #[doc(hidden)]
@@ -36,7 +36,7 @@ mod absent {
     macro_rules! kernels_only {
         (unsafe $($name:ident($($parameter:ident: $type:ty),*) $(-> $result:ty)?;)*) => {$(
             /// # Safety
-            /// Any call is safe: it panics.
+            /// Any call is safe, because it panics.
             pub unsafe fn $name($(_: $type),*) $(-> $result)? {
                 crate::host::not_emulated()
             }
@@ -148,7 +148,7 @@ mod absent {
         }
     }
 
-    /// Stubs of the checker: nothing is checked.
+    /// Stubs of the checker, which check nothing.
     pub mod check {
         use core::ffi::c_void;
         use core::sync::atomic::Ordering;
@@ -187,7 +187,7 @@ fn not_emulated() -> ! {
 }
 
 /// # Safety
-/// Any call is safe: it panics.
+/// Any call is safe, because it panics.
 #[cfg(not(feature = "emulated"))]
 pub unsafe fn absent_entry(_: *const *const core::ffi::c_void) {
     not_emulated()

@@ -5,7 +5,7 @@ use bytemuck::{Pod, Zeroable};
 use crate::element::{KernelType, KernelValue};
 use crate::scalar::Scalar;
 
-/// A key and the index of the element that has it, for argmin and argmax. It can be reduced in threads, blocks
+/// A key and the index of its element, for argmin and argmax. It can be reduced in threads, blocks
 /// ([`block::reduce`](crate::block::reduce)), warps and tiles, and on the host over the blocks' results.
 ///
 /// [`max`](Self::max) and [`min`](Self::min) are associative and commutative operators for such reductions. Of equal
@@ -42,7 +42,7 @@ use crate::scalar::Scalar;
 #[repr(C)]
 pub struct Indexed<T> {
     key: T,
-    /// Stored as bytes, so that no padding follows for any key.
+    /// Stored as bytes, so that the struct has no padding for any key.
     index: [u8; 8],
 }
 
@@ -50,7 +50,7 @@ impl<T: Scalar> Indexed<T> {
     /// Absence of an element.
     pub const NONE: Self = Self { key: T::ZERO, index: [u8::MAX; 8] };
 
-    /// Makes a pair of an element's index, which is below `u64::MAX`, and key.
+    /// Creates a pair of an element's index, which must be below `u64::MAX`, and its key.
     #[inline(always)]
     pub fn new(index: usize, key: T) -> Self {
         const { check_key::<T>() };
@@ -63,19 +63,19 @@ impl<T: Scalar> Indexed<T> {
         (!self.is_none()).then(|| (self.number() as usize, self.key))
     }
 
-    /// Returns the pair with the larger key: a NaN, if there is one; the lower index if keys are equal.
+    /// Returns the pair with the larger key. NaN counts as the largest; of equal keys, the lower index wins.
     #[inline(always)]
     pub fn max(self, other: Self) -> Self {
         self.better(other, other.key > self.key)
     }
 
-    /// Returns the pair with the smaller key: a NaN, if there is one; the lower index if keys are equal.
+    /// Returns the pair with the smaller key. NaN counts as the smallest; of equal keys, the lower index wins.
     #[inline(always)]
     pub fn min(self, other: Self) -> Self {
         self.better(other, other.key < self.key)
     }
 
-    /// Returns `other` if its key `beats` that of `self`, or if NaN, absence or the index decides for it.
+    /// Returns `other` if its key `beats` the key of `self`, or if NaN, absence or the index decides.
     #[inline(always)]
     fn better(self, other: Self, beats: bool) -> Self {
         let (is_nan, other_is_nan) = (is_nan(self.key), is_nan(other.key));
@@ -95,8 +95,8 @@ impl<T: Scalar> Indexed<T> {
     }
 }
 
-/// Rejects keys that would misalign the index. Threads exchange words; a value that does not consist of words would go
-/// through memory.
+/// Rejects keys that would misalign the index. Threads exchange whole words, so a value that does not consist of words
+/// would be passed through memory.
 const fn check_key<T>() {
     assert!(
         size_of::<T>() >= 4,
@@ -110,7 +110,7 @@ fn is_nan<T: Scalar>(key: T) -> bool {
     key != key
 }
 
-/// Compares the results of `get`: two absent elements are equal.
+/// Compares the results of `get`, so that two absent elements are equal.
 impl<T: Scalar> PartialEq for Indexed<T> {
     #[inline(always)]
     fn eq(&self, other: &Self) -> bool {

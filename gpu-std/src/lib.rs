@@ -1,8 +1,8 @@
 //! Device library: the API that kernels written in Rust call.
 //!
-//! Every function has two bodies. Compiled for `nvptx64`, it is a GPU instruction. Compiled for the host, it calls the
-//! emulated device, so that the same kernel runs in `cargo test` on any machine. The host side needs only stable Rust;
-//! `warpsmith-builder` compiles the GPU side.
+//! Every function has two bodies. Compiled for `nvptx64`, it emits GPU instructions. Compiled for the host, it calls
+//! the emulated device, so that the same kernel runs in `cargo test` on any machine. The host side needs only stable
+//! Rust; `warpsmith-builder` compiles the GPU side.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -50,8 +50,8 @@
 //! | [`per_block`], [`per_tile`] | mutable views that give each block or tile its own elements |
 //! | `registry` | all kernels of the program (host only) |
 //!
-//! A panic in a kernel (a failed `assert!`, an index out of range) stops the launch. The host gets it as an error with
-//! its text, file and line, kernel, block and thread.
+//! A panic in a kernel (a failed `assert!`, an index out of range) stops the launch. The host receives an error with
+//! the text, file and line, kernel, block and thread.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(
     target_arch = "nvptx64",
@@ -136,7 +136,7 @@ pub use glam;
 /// Derives [`KernelType`](trait@KernelType) and [`KernelValue`](trait@KernelValue) for a struct, and the bytemuck
 /// traits that they need.
 ///
-/// The struct must be `#[repr(C)]` or `#[repr(transparent)]` and must have no padding: declare padding as a field.
+/// The struct must be `#[repr(C)]` or `#[repr(transparent)]` and must not have padding; declare padding as a field.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -234,7 +234,7 @@ pub use per_tile::PerTile;
 #[cfg(not(target_arch = "nvptx64"))]
 pub use shape::Shape;
 
-/// Makes a function a kernel that the host can launch.
+/// Turns a function into a kernel that the host can launch.
 ///
 /// # Parameters
 ///
@@ -257,7 +257,7 @@ pub use shape::Shape;
 /// A kernel is a free function and returns nothing. A safe kernel function can be launched from safe code.
 ///
 /// The mutable views of a kernel limit the dimensions of its launches. If all views are `DisjointMut`, launches are
-/// one-dimensional; with a `DisjointMut2` they have up to two dimensions. A kernel without mutable views can be
+/// one-dimensional; with a `DisjointMut2` they can have up to two dimensions. A kernel without mutable views can be
 /// launched in any number of dimensions.
 ///
 /// # Options
@@ -269,49 +269,51 @@ pub use shape::Shape;
 /// - `block(x)`, `block(x, y)` or `block(x, y, z)`: every launch has blocks of exactly this size. A launch that does
 ///   not specify the block (`Launch::cover((width, height))`) uses this size; a launch with another block is an error.
 ///   Inside the kernel the block size is a compile-time constant.
-/// - `cluster(x)`, `cluster(x, y)` or `cluster(x, y, z)`: every launch groups its blocks into clusters of this size,
-///   for [`cluster`]. Implies `arch = 90`.
+/// - `cluster(x)`, `cluster(x, y)` or `cluster(x, y, z)`: every launch groups its blocks into clusters of this size
+///   (see [`cluster`]). The option implies `arch = 90`.
 ///
 ///   The numbers of these three options may be constants, including those of `consts(…)`:
 ///   `consts(TILE = 16, 32), block(TILE, TILE)`.
 /// - `arch = 90`: the kernel needs compute capability 9.0 and is left out of images for lower ones. `arch = "90a"`: the
 ///   kernel uses instructions that only GPUs of compute capability 9.0 have ([`tensor`]), and is compiled for `sm_90a`
 ///   only.
-/// - `stack = 16384`: each thread needs this many bytes of stack. Only for kernels whose stack use the compiler cannot
-///   compute: those that recurse, call through pointers or `dyn`, or format with `core::fmt`.
+/// - `stack = 16384`: each thread needs this many bytes of stack. It is only for kernels whose stack use the compiler
+///   cannot compute: those that recurse, call through pointers or `dyn`, or format with `core::fmt`.
 /// - `cooperative`: blocks wait for each other with [`grid::sync`]. Every launch is then cooperative, so all blocks are
-///   resident at the same time. A grid that is too large for that is an error, which states the maximum size.
+///   resident at the same time. A launch whose grid is too large to be resident fails with an error that states the
+///   maximum size.
 /// - `dependent`: programmatic dependent launch (PDL), on compute capability 9.0 and later. The launch may start before
 ///   the preceding one on the stream has ended, once that one calls [`grid::launch_dependents`]. This hides most of the
-///   launch overhead. A safe kernel calls [`grid::dependency_wait`] first, and so waits for the end of the preceding
-///   launch. An `unsafe fn` must call it itself, in every thread, before it touches memory that earlier launches use.
-///   It can first do independent work (load constants, clear shared memory). On other devices the option has no effect.
+///   launch overhead. A safe kernel calls [`grid::dependency_wait`] automatically at its start, and so waits for the
+///   end of the preceding launch. An `unsafe fn` must call it itself, in every thread, before it touches memory that
+///   earlier launches use. It can first do independent work (load constants, clear shared memory). On other devices the
+///   option has no effect.
 /// - `no_panic`: a panic left in the GPU code is a build error with file and line. Such panics are bounds checks and
 ///   assertions that the compiler cannot rule out. `warpsmith kernels -p .` shows how many are left in any kernel,
 ///   and where. The option has no effect on the emulated device.
 /// - `same_len(x, y)`: a launch whose slices or views of these names differ in length is an error that states the names
 ///   and lengths. The host checks it before the launch, also in prepared launches and in graphs. 2-D and 3-D views must
-///   agree in all sides, and with a slice in the number of elements; a planes view counts the length of one plane. The
-///   name `launch` stands for the threads that `Launch::auto`, `Launch::linear` or `Launch::cover` names, so that no
-///   element is left out: `same_len(x, y, launch)`. Separate independent groups by `;`: `same_len(x, y; a, b)`.
-///   Launches from kernels ([`dynamic`]) are not checked.
+///   agree in all sides, and a view and a slice in the number of elements; a planes view counts the length of one
+///   plane. The name `launch` stands for the threads that `Launch::auto`, `Launch::linear` or `Launch::cover`
+///   specifies, so that no element is left out: `same_len(x, y, launch)`. Separate independent groups with `;`:
+///   `same_len(x, y; a, b)`. Launches from kernels ([`dynamic`]) are not checked.
 /// - `bytes = x.bytes() + 2 * y.bytes()`: the bytes that a launch reads and writes in device memory, each counted as
 ///   often as it has to be moved. Traces and their tables then show the kernel's bandwidth and its share of the
-///   device's peak. The host computes this integer expression from the launch arguments while a profiler records. In it
-///   a slice or view is a `Shape`, with `len()`, `bytes()`, `width()`, `height()` and `depth()`. Values and pointers
-///   are themselves, and generic parameters are those of the instance: `bytes = n as usize * size_of::<T>()`. If the
-///   expression panics, the bytes of that launch are unknown.
+///   device's peak. The host computes this integer expression from the launch arguments while a profiler records. In
+///   the expression, a slice or view is a `Shape`, with `len()`, `bytes()`, `width()`, `height()` and `depth()`. Values
+///   and pointers stand for themselves, and generic parameters for their values in the instance: `bytes = n as usize *
+///   size_of::<T>()`. If the expression panics, the bytes of that launch are unknown.
 ///
 /// - `crate = path::to::gpu_std`: the path of gpu-std, for a crate that re-exports it. The macros emit `unsafe` code
-///   that relies on gpu-std. Naming another crate, or one that replaces parts of gpu-std, is a promise that it is
+///   that relies on gpu-std. If you name another crate, or one that replaces parts of gpu-std, you guarantee that it is
 ///   equivalent.
 ///
 /// # Generated items
 ///
-/// The function stays as it is (with `#[inline(always)]` if it has no `#[inline]` attribute), so that other kernels can
-/// call it. The macro adds a type of the same name and generic parameters, which is a [`Kernel`] with the arguments of
-/// each [`Instance`]. Launches name this type, on the host and in [`dynamic`]. On the host it also adds an entry to the
-/// `registry`.
+/// The function itself does not change (except for `#[inline(always)]` if it has no `#[inline]` attribute), so that
+/// other kernels can call it. The macro adds a type of the same name and generic parameters, which is a [`Kernel`] with
+/// the arguments of each [`Instance`]. Launches name this type, on the host and in [`dynamic`]. On the host the macro
+/// also adds an entry to the `registry`.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -353,7 +355,7 @@ pub use shape::Shape;
 /// ```
 pub use gpu_macros::kernel;
 
-/// Makes a scalar function an elementwise kernel over arrays: `out[i] = f(x[i], y[i], …)`.
+/// Turns a scalar function into an elementwise kernel over arrays: `out[i] = f(x[i], y[i], …)`.
 ///
 /// The function takes up to four elements by value and returns one, of any kernel types. The kernel uses vectorized
 /// accesses at any alignment. It has instances with 1 and 4 accesses in flight per thread.
@@ -382,8 +384,8 @@ pub use gpu_macros::kernel;
 /// ```
 ///
 /// `warpsmith::ops::map::<scaled_relu>(&stream, &KERNELS, (&x, &y, &mut out))` launches it. The call is safe, checks
-/// the lengths, and uses the tuned configuration or otherwise the default. As a kernel its name is
-/// `scaled_relu<ITEMS, VECTOR>`; launched directly, it processes as many elements as the shortest array has.
+/// the lengths, and uses the tuned configuration or otherwise the default. The kernel's name is `scaled_relu<ITEMS,
+/// VECTOR>`; a direct launch processes as many elements as the shortest array contains.
 ///
 /// # Options
 ///
@@ -396,9 +398,9 @@ pub use gpu_macros::kernel;
 ///   default.
 pub use gpu_macros::elementwise;
 
-/// Makes an associative and commutative operator a kernel that reduces an array to one value.
+/// Turns an associative and commutative operator into a kernel that reduces an array to one value.
 ///
-/// The operator combines two values of a type that kernels take, of at most 256 bytes without padding.
+/// The operator combines two values of a kernel type without padding, of at most 256 bytes.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -433,16 +435,17 @@ pub use gpu_macros::elementwise;
 ///
 /// # Options
 ///
-/// - `identity = value`, required: the identity element of the operator, which is the result for no elements.
+/// - `identity = value`, required: the identity element of the operator, and the result for an empty array.
 /// - `fold = |value, x: X| …` or `|value, x: X, index| …`: accumulates an element `x` of type `X` into a value. It is
-///   required if elements and values differ in type. `index` is a `u64` that increases from call to call on one value.
+///   required if elements and values differ in type. `index` is a `u64` that increases with each call on the same
+///   value.
 /// - `finish = |value| -> R { … }`: converts the final value to the result.
 /// - `types(T = f32, bf16)`, `consts(ITEMS = 4; VECTOR = 16)`, `launch_bounds(512, 1)`, `arch = 90`, `no_panic`: as for
 ///   [`#[elementwise]`](macro@elementwise). These constants and bounds are the default.
 pub use gpu_macros::reduction;
 
-/// Makes an associative operator a kernel that scans an array. Each result combines all elements up to and including
-/// its own (inclusive), or before it (exclusive).
+/// Turns an associative operator into a kernel that scans an array. Each result combines all elements up to and
+/// including its own (inclusive), or before it (exclusive).
 ///
 /// The operator combines two values of a kernel type without padding, in the order of their elements. It need not be
 /// commutative.
@@ -475,7 +478,7 @@ pub use gpu_macros::reduction;
 ///
 /// # Options
 ///
-/// - `identity = value`, required: combined with another value it gives that value, bit for bit.
+/// - `identity = value`, required: combined with another value, it must result in that value, bit for bit.
 /// - `types(T = f32, f64)`, `consts(ITEMS = 4; VECTOR = 16)`, `launch_bounds(256, 2)`, `arch = 90`, `no_panic`: as for
 ///   [`#[elementwise]`](macro@elementwise). These constants and bounds are the default.
 pub use gpu_macros::scan;
@@ -493,7 +496,7 @@ pub use gpu_macros::scan;
 /// | `%%` | none: a percent sign |
 ///
 /// Flags, width and precision are as in C, except `*`. Length modifiers such as `l` are not needed. On a GPU the text
-/// appears when the host waits for the stream; a full buffer loses the oldest text.
+/// appears when the host waits for the stream; if the buffer is full, the oldest text is lost.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -518,13 +521,13 @@ pub use view::{Slice2, Slice3};
 /// Returns the compute capability that the running code was compiled for, as `10 * major + minor`: 80, 90; 0 on the
 /// emulated device.
 ///
-/// It is a compile-time constant: the optimizer removes the test in `if arch() >= 90 { … }`.
+/// It is a compile-time constant, so the optimizer removes the test in `if arch() >= 90 { … }`.
 #[inline(always)]
 pub fn arch() -> u32 {
     #[cfg(target_arch = "nvptx64")]
     {
-        // SAFETY: the name is a NUL-terminated constant string. Only casts may lead to it, because the LLVM pass that
-        // resolves the call runs before inlining.
+        // SAFETY: the name is a NUL-terminated constant string. Only casts may produce the pointer, because the LLVM
+        // pass that resolves the call runs before inlining.
         unsafe { nvvm::__nvvm_reflect(b"__CUDA_ARCH\0" as *const [u8; 12] as *const u8) as u32 / 10 }
     }
     #[cfg(not(target_arch = "nvptx64"))]

@@ -1,13 +1,13 @@
 //! Single-pass scans over all blocks of a launch, by decoupled look-back.
 //!
-//! A [`TileQueue`] gives each block the next tile, in order, until none is left, for any grid size. A [`LookBack`]
-//! gives a block the exclusive prefix of its tile while earlier tiles are still in progress.
+//! A [`TileQueue`] assigns each block the next tile, in order, until none is left, for any grid size. A [`LookBack`]
+//! computes the exclusive prefix of a block's tile while earlier tiles are still in progress.
 //!
 //! # Bit-identical results
 //!
-//! Classic look-back (Merrill, Garland: "Single-pass Parallel Prefix Scan with Decoupled Look-back", 2016) adds the
-//! totals of as many tiles as have no prefix yet. That number depends on timing, and so does the rounding of floats.
-//! Here the tile's index determines the association, in three levels of 32:
+//! Classic look-back (Merrill, Garland: "Single-pass Parallel Prefix Scan with Decoupled Look-back", 2016) adds tile
+//! totals back to the nearest published prefix. The number of totals depends on timing, and so does the rounding of
+//! floats. Here the tile's index determines the association, in three levels of 32:
 //!
 //! - a *tile* publishes its total;
 //! - the last tile of a *group* of 32 adds up the 32 totals, and publishes the group's total;
@@ -15,16 +15,16 @@
 //!   prefix, and publishes the prefix of the next section.
 //!
 //! The prefix of a tile is section prefix + (preceding groups of the section + preceding tiles of the group). Each sum
-//! is a tree of neighbors ([`warp::reduce_first`]). One warp reads all values at the same time, one value per lane and
-//! level. Sections wait for each other sequentially, but that is only one step per 1024 tiles. A sum of n elements has
-//! as many roundings as pairwise summation, plus one per section.
+//! is a tree reduction of neighbors ([`warp::reduce_first`]). One warp reads all values at the same time, one value per
+//! lane and level. Sections wait for each other sequentially, but that is only one step per 1024 tiles. A sum of n
+//! elements is rounded as often as in pairwise summation, plus once per section.
 //!
 //! # The workspace
 //!
 //! The workspace is a slice of [`workspace_len`] atomics, zeroed before its first use. It is never cleared between
-//! launches: each launch publishes values with a new tag. Launches on one stream can share it, whatever they scan, also
-//! in a graph that is launched many times. Launches that may overlap must not share it. Always pass the whole
-//! workspace: after 2³¹ launches the tags wrap, and the slice is cleared.
+//! launches, because each launch publishes values with a new tag. Launches on one stream can share it, whatever they
+//! scan, also in a graph that is launched many times. Launches that may overlap must not share it. Always pass the
+//! whole workspace, because after 2³¹ launches the tags wrap, and the slice is cleared.
 //!
 //! ```
 //! use gpu_std::atomic::Atomic;
@@ -84,8 +84,9 @@ pub const fn workspace_len(bytes: usize, tiles: usize) -> usize {
 
 /// Tile queue of a launch: its blocks take tiles in order.
 ///
-/// All threads of a block make one queue per launch, and call [`next`](Self::next) together until it returns `None`.
-/// The last block to do so prepares the workspace for the next launch. All blocks of the grid take part, in any number.
+/// All threads of a block must create one queue per launch, and call [`next`](Self::next) together until it returns
+/// `None`. The last block to do so prepares the workspace for the next launch. All blocks of the grid must take part;
+/// their number is arbitrary.
 #[derive(Debug)]
 pub struct TileQueue<'a> {
     workspace: &'a [Atomic<u64>],
@@ -97,18 +98,18 @@ pub struct TileQueue<'a> {
 }
 
 impl<'a> TileQueue<'a> {
-    /// Makes a queue of the `tiles` tiles of this launch, fewer than 2³¹.
+    /// Creates a queue of the `tiles` tiles of this launch, which must be fewer than 2³¹.
     ///
     /// # Safety
     ///
-    /// The workspace has at least [`workspace_len`] words. It was zeroed once, and only queues of launches that have
-    /// ended have written its header since. All threads of all blocks of this launch make one queue with the same
-    /// workspace and number of tiles. They call [`next`](Self::next) until it returns `None`. Each tile then belongs to
-    /// exactly one block, and unsafe code may rely on it.
+    /// The workspace must have at least [`workspace_len`] words. It must have been zeroed once, and since then only
+    /// queues of launches that have ended may have written its header. All threads of all blocks of this launch must
+    /// create one queue with the same workspace and number of tiles. They must call [`next`](Self::next) until it
+    /// returns `None`. Each tile then belongs to exactly one block, and unsafe code may rely on it.
     ///
     /// # Panics
     ///
-    /// On the emulated device, if the workspace is too small for its header, or there are too many tiles.
+    /// Panics on the emulated device if the workspace is too small for its header, or there are too many tiles.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn new(workspace: &'a [Atomic<u64>], tiles: usize) -> Self {
@@ -126,8 +127,9 @@ impl<'a> TileQueue<'a> {
         unsafe { self.workspace.get_unchecked(word) }
     }
 
-    /// Returns the tag of this launch, from 1 to 2³¹ − 1. No other launch with the workspace has had it since the
-    /// workspace was cleared. It is for kernels that publish in their own words, which start at [`words`](Self::words).
+    /// Returns the tag of this launch, from 1 to 2³¹ − 1. No other launch has used the tag with this workspace since
+    /// the workspace was cleared. It is for kernels that publish in their own words, which start at
+    /// [`words`](Self::words).
     #[inline(always)]
     pub fn tag(&self) -> u32 {
         self.tag
@@ -141,9 +143,9 @@ impl<'a> TileQueue<'a> {
         unsafe { self.workspace.get_unchecked(HEADER..) }
     }
 
-    /// Takes the block's next tile before [`next`](Self::next), without waiting for it, unless that has returned
-    /// `None`. Call it once the block's current tile needs no other tile: from then on, other tiles may wait for the
-    /// prefetched one.
+    /// Takes the block's next tile ahead of [`next`](Self::next), without waiting for it. Must not be called after
+    /// `next` has returned `None`. Call it once the block's current tile needs no other tile, because from then on
+    /// other tiles may wait for the prefetched one.
     #[inline(always)]
     pub fn prefetch(&mut self) {
         if thread::linear_in_block() == 0 && self.ahead == NONE {
@@ -151,8 +153,8 @@ impl<'a> TileQueue<'a> {
         }
     }
 
-    /// Returns the block's next tile; `None` if none is left. All threads of the block get the same tile, and wait for
-    /// each other.
+    /// Returns the block's next tile; `None` if none is left. All threads of the block receive the same tile, and wait
+    /// for each other.
     #[inline(always)]
     #[track_caller]
     #[allow(clippy::should_implement_trait)]
@@ -161,7 +163,7 @@ impl<'a> TileQueue<'a> {
         if thread::linear_in_block() == 0 {
             tile = if self.ahead == NONE { self.take() } else { self.ahead };
             self.ahead = NONE;
-            // Each block gets `None` once; the last such block resets the workspace for the next launch.
+            // Each block receives `None` once; the last such block resets the workspace for the next launch.
             if tile == self.tiles + blocks() - 1 {
                 self.finish();
             }
@@ -187,8 +189,8 @@ impl<'a> TileQueue<'a> {
     }
 }
 
-/// Panics on the emulated device if a precondition does not hold. (On a GPU, a panic with its text would be more code
-/// than all the rest.)
+/// Panics on the emulated device if a precondition does not hold. (On a GPU, the panic and its text would be larger
+/// than the rest of the code.)
 #[inline(always)]
 #[track_caller]
 pub(crate) fn check(holds: bool, otherwise: &'static str) {
@@ -198,14 +200,14 @@ pub(crate) fn check(holds: bool, otherwise: &'static str) {
     assert!(holds, "{otherwise}");
 }
 
-/// Number of blocks in the launch.
+/// Returns the number of blocks in the launch.
 #[inline(always)]
 fn blocks() -> u32 {
     let [x, y, z] = thread::grid_dim();
     x * y * z
 }
 
-/// Look-back prefixes of tiles: see the module documentation.
+/// Look-back prefixes of tiles (see the module documentation).
 #[derive(Debug, Clone, Copy)]
 pub struct LookBack<'a, T> {
     words: &'a [Atomic<u64>],
@@ -215,18 +217,18 @@ pub struct LookBack<'a, T> {
 }
 
 impl<'a, T: KernelType> LookBack<'a, T> {
-    /// Words per value: each holds 32 bits of the value and the tag.
+    /// Words per value, each with 32 bits of the value and the tag.
     const WORDS: usize = size_of::<T>().div_ceil(4);
 
-    /// Makes a look-back over the tiles of the queue.
+    /// Creates a look-back over the tiles of the queue.
     ///
     /// # Safety
     ///
-    /// The queue's workspace has at least [`workspace_len`] words for values of this size and the queue's tiles.
+    /// The queue's workspace must have at least [`workspace_len`] words for values of this size and the queue's tiles.
     ///
     /// # Panics
     ///
-    /// On the emulated device, if the workspace is too small.
+    /// Panics on the emulated device if the workspace is too small.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn new(queue: &TileQueue<'a>) -> Self {
@@ -236,13 +238,13 @@ impl<'a, T: KernelType> LookBack<'a, T> {
         Self { words: queue.words(), tag: queue.tag, tiles, _value: PhantomData }
     }
 
-    /// Slot of a group's value, after the slots of the tiles.
+    /// Returns the slot of a group's value, after the slots of the tiles.
     #[inline(always)]
     fn group(&self, group: usize) -> usize {
         self.tiles as usize + group
     }
 
-    /// Slot of a section's value, after the slots of the groups.
+    /// Returns the slot of a section's value, after the slots of the groups.
     #[inline(always)]
     fn section(&self, section: usize) -> usize {
         let tiles = self.tiles as usize;
@@ -253,16 +255,16 @@ impl<'a, T: KernelType> LookBack<'a, T> {
     ///
     /// # Safety
     ///
-    /// The word belongs to a slot that [`workspace_len`] counts, below that of the last section.
+    /// The word must belong to a slot that [`workspace_len`] counts, below that of the last section.
     #[inline(always)]
     unsafe fn word(&self, word: usize) -> &'a Atomic<u64> {
-        // SAFETY: the caller's promise, and the contract of `new`.
+        // SAFETY: guaranteed by the caller, and the contract of `new`.
         unsafe { self.words.get_unchecked(word) }
     }
 
     /// Returns the exclusive prefix of `tile` (`None` for the first tile), for the block that took `tile` from the
-    /// queue. `total` is the combined value of the tile. All threads of the block, whose size is a multiple of 32, call
-    /// it with the same values, once per tile. They wait for each other, and all get the result.
+    /// queue. `total` is the combined value of the tile. All threads of the block, whose size must be a multiple of 32,
+    /// must call it with the same values, once per tile. They wait for each other, and all receive the result.
     #[inline(always)]
     #[track_caller]
     pub fn prefix_of_block(&self, tile: usize, total: T, combine: impl Fn(T, T) -> T) -> Option<T> {
@@ -273,7 +275,7 @@ impl<'a, T: KernelType> LookBack<'a, T> {
         self.published_prefix_of_block(tile, total, combine)
     }
 
-    /// [`prefix_of_block`](Self::prefix_of_block) of a tile that is already [published](Self::publish) and
+    /// Returns the [`prefix_of_block`](Self::prefix_of_block) of a tile that is already [published](Self::publish) and
     /// [closed](Self::close).
     #[inline(always)]
     #[track_caller]
@@ -300,14 +302,15 @@ impl<'a, T: KernelType> LookBack<'a, T> {
     }
 
     /// Publishes the total of a tile to the blocks of later tiles. Does not wait. All 32 lanes of one warp of the block
-    /// that took the tile call it once, then [`close`](Self::close), then [`prefix`](Self::prefix).
+    /// that took the tile must call it once, then [`close`](Self::close), then [`prefix`](Self::prefix).
     ///
     /// A block that publishes its next tile before it waits for the prefix of the previous one does not delay other
     /// blocks. The cost is the registers or memory of two tiles.
     ///
     /// # Panics
     ///
-    /// On the emulated device, if the queue has no such tile. On a GPU the prefixes of all tiles are then unspecified.
+    /// Panics on the emulated device if the queue has no such tile. On a GPU the prefixes of all tiles are then
+    /// unspecified.
     #[inline(always)]
     #[track_caller]
     pub fn publish(&self, tile: usize, total: T) {
@@ -319,11 +322,11 @@ impl<'a, T: KernelType> LookBack<'a, T> {
 
     /// If a tile is the last of its group, waits for the totals of the others and publishes the total of the group. It
     /// must not be called between [`publish`](Self::publish) and [`prefix`](Self::prefix) of an earlier tile of the
-    /// block: tiles may wait only for earlier tiles.
+    /// block, because tiles may wait only for earlier tiles.
     ///
     /// # Panics
     ///
-    /// The conditions of [`publish`](Self::publish).
+    /// Panics in the same cases as [`publish`](Self::publish).
     #[inline(always)]
     #[track_caller]
     pub fn close(&self, tile: usize, total: T, combine: impl Fn(T, T) -> T) {
@@ -347,7 +350,7 @@ impl<'a, T: KernelType> LookBack<'a, T> {
     ///
     /// # Panics
     ///
-    /// The conditions of [`publish`](Self::publish).
+    /// Panics in the same cases as [`publish`](Self::publish).
     #[inline(always)]
     #[track_caller]
     pub fn prefix(&self, tile: usize, total: T, combine: impl Fn(T, T) -> T) -> Option<T> {
@@ -355,7 +358,7 @@ impl<'a, T: KernelType> LookBack<'a, T> {
         let (tile, tiles_below, groups_below) = self.place(tile);
         let group = tile / LEVEL;
         let section = group / LEVEL;
-        // Missing values of the three levels in this lane.
+        // Values of the three levels that this lane still waits for.
         let mut of_tile = Pending::new(lane < tiles_below);
         let mut of_group = Pending::new(lane < groups_below);
         let mut of_section = Pending::new(lane == 0 && section > 0);

@@ -1,7 +1,7 @@
 //! LLVM's intrinsics for NVIDIA GPUs, CUDA's libdevice, and functions that the driver links.
 //!
-//! All convergent operations are declared here and used only as LLVM intrinsics: LLVM may move or duplicate inline
-//! assembly, but not these.
+//! All convergent operations are declared here as LLVM intrinsics and used only in that form, because LLVM may move or
+//! duplicate inline assembly, but not these intrinsics.
 
 use core::ffi::c_void;
 
@@ -41,7 +41,7 @@ unsafe extern "C" {
     /// High half of the workspace address of a cooperative launch.
     #[link_name = "llvm.nvvm.read.ptx.sreg.envreg1"]
     pub safe fn envreg1() -> u32;
-    /// Low half of that address.
+    /// Low half of the workspace address of a cooperative launch.
     #[link_name = "llvm.nvvm.read.ptx.sreg.envreg2"]
     pub safe fn envreg2() -> u32;
 

@@ -1,9 +1,9 @@
-//! Panics on the GPU: the text goes to the host's mailbox, then the context stops.
+//! Panics on the GPU: the panicking thread writes the text to the host's mailbox, then stops the context.
 //!
-//! The builder replaces the bodies of core's panic functions by calls to the `__warpsmith_panic_*` functions here, so
-//! that `core::fmt` is not part of the image. A panic costs one call at its call site; the rest of the code exists
-//! once, here. Numbers are written digit by digit, without a buffer. A kernel therefore needs no stack for panics that
-//! do not happen.
+//! The builder replaces the bodies of core's panic functions with calls to the `__warpsmith_panic_*` functions of this
+//! module, so that `core::fmt` is not part of the image. A panic costs one call at its call site; the image contains
+//! the rest of the code once, in this module. Numbers are written digit by digit, without a buffer. A kernel therefore
+//! needs no stack for panics that do not occur.
 
 use core::panic::{Location, PanicInfo};
 use core::ptr;
@@ -19,17 +19,19 @@ use crate::{nvvm, thread};
 #[unsafe(no_mangle)]
 static mut __warpsmith_mailbox: *mut Mailbox = ptr::null_mut();
 
-/// Number of polls for another thread's message to finish before this thread stops the context: about a second.
+/// Number of times that this thread polls for the end of another thread's message before it stops the context: about a
+/// second.
 const PATIENCE: u32 = 1 << 20;
 
-/// A message in progress; its mailbox is null if this thread is not the first to panic, or if there is no mailbox.
+/// A message in progress. Its mailbox is null if this thread is not the first to panic, or if the runtime set no
+/// mailbox.
 struct Message {
     mailbox: *mut Mailbox,
     len: usize,
 }
 
 impl Message {
-    /// Claims the mailbox, unless another thread has, and records the thread and the source location.
+    /// Claims the mailbox, unless another thread has claimed it, and records the thread and the source location.
     #[inline(always)]
     fn begin(location: &'static Location<'static>) -> Self {
         // SAFETY: the runtime writes the pointer before it launches any kernel of the module. The read is volatile
@@ -194,7 +196,7 @@ extern "C" fn __warpsmith_panic_slice(
     message.end(c"slice range out of bounds".as_ptr().cast(), location)
 }
 
-/// Any other panic, with a text known at compile time. `message` has a NUL after `len` bytes.
+/// Any other panic, whose text is known at compile time. A NUL must follow the `len` bytes of `message`.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 #[cold]

@@ -1,4 +1,4 @@
-//! Mutable views that give every block its own elements, for block-wide results.
+//! Mutable views that assign every block its own elements, for block-wide results.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -25,20 +25,20 @@
 //! # Why this is sound
 //!
 //! The argument of [`disjoint`](crate::disjoint) holds with blocks instead of threads. In a launch of B blocks, index i
-//! belongs to the block whose linear index is i mod B. [`unique_index`] and [`stride`] give a block only such indices,
-//! and an index never leaves its thread. A view gives its element only to the first thread of that block, so no two
-//! threads of a launch access the same element. The mapping is part of the parameter's type, so no thread sees the
-//! memory with another mapping.
+//! belongs to the block whose linear index is i mod B. [`unique_index`] and [`stride`] return only such indices, and an
+//! index never leaves its thread. A view returns the element only to the first thread of that block, so no two threads
+//! of a launch access the same element. The mapping is part of the parameter's type, so no thread accesses the memory
+//! through another mapping.
 
 use core::marker::PhantomData;
 
 use crate::disjoint::{Claim, DisjointMut, GridStride};
 use crate::{block, thread};
 
-/// The mapping of a [`DisjointMut`] in which a block's index i has element i, accessible to the block's first thread.
+/// The mapping of a [`DisjointMut`] in which a block's index i owns element i, accessible to the block's first thread.
 pub enum PerBlock {}
 
-/// An index that no other block of the launch has. All threads of the block have the same index.
+/// An index that no other block of the launch can obtain. All threads of the block have the same index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BlockIndex {
     index: usize,
@@ -47,7 +47,7 @@ pub struct BlockIndex {
 }
 
 impl Claim for BlockIndex {
-    /// Makes an index that belongs to this block: modulo the number of blocks it is the block's linear index.
+    /// Creates an index that must belong to this block: modulo the number of blocks, it is the block's linear index.
     #[inline(always)]
     fn at(index: usize) -> Self {
         Self { index, _of_this_thread: PhantomData }
@@ -55,14 +55,14 @@ impl Claim for BlockIndex {
 }
 
 impl BlockIndex {
-    /// The index.
+    /// Returns the index.
     #[inline(always)]
     pub fn get(self) -> usize {
         self.index
     }
 }
 
-/// Number of blocks in the launch.
+/// Returns the number of blocks in the launch.
 #[inline(always)]
 fn blocks() -> usize {
     let [x, y, z] = thread::grid_dim();
@@ -75,14 +75,14 @@ pub fn unique_index() -> BlockIndex {
     BlockIndex::at(block::linear_index())
 }
 
-/// Divides `0..len` among all blocks of the launch, however many there are: block b gets b, b + B, b + 2B, … for B
-/// blocks. All threads of a block get the same indices.
+/// Divides `0..len` among all blocks of the launch, however many there are: block b receives b, b + B, b + 2B, … for B
+/// blocks. All threads of a block receive the same indices.
 #[inline(always)]
 pub fn stride(len: usize) -> BlockStride {
     GridStride::new(block::linear_index(), blocks(), len)
 }
 
-/// Indices that [`stride`] gives to a block.
+/// Iterator over the indices that [`stride`] assigns to a block.
 pub type BlockStride = GridStride<BlockIndex>;
 
 impl<T> DisjointMut<'_, T, PerBlock> {

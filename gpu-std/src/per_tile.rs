@@ -24,11 +24,11 @@
 //! # Why this is sound
 //!
 //! The argument of [`disjoint`](crate::disjoint) holds with tiles instead of threads. [`Tile::current`] panics if a
-//! block is not divided into tiles of `N` threads. In a launch of S threads, each of the S / N tiles therefore has `N`
-//! threads of one block. Their linear indices in the launch differ only modulo `N`. Index i belongs to tile i mod (S /
-//! N). [`Tile::unique_index`] and [`Tile::stride`] give a tile only such indices, and an index never leaves its thread.
-//! A view gives its element only to the thread whose linear index in the block is a multiple of `N`; each tile has one
-//! such thread. `N` is part of both the index type and the view type.
+//! block is not divided into tiles of `N` threads. In a launch of S threads, each of the S / N tiles therefore consists
+//! of `N` threads of one block. Their linear indices in the launch differ only modulo `N`. Index i belongs to tile i
+//! mod (S / N). [`Tile::unique_index`] and [`Tile::stride`] return only such indices, and an index never leaves its
+//! thread. A view returns the element only to the thread whose linear index in the block is a multiple of `N`; each
+//! tile contains one such thread. `N` is part of both the index type and the view type.
 
 use core::marker::PhantomData;
 
@@ -36,11 +36,11 @@ use crate::disjoint::{Claim, DisjointMut, GridStride, MutableView, linear_in_lau
 use crate::thread;
 use crate::tile::Tile;
 
-/// The mapping of a [`DisjointMut`] in which index i of a tile of `N` threads has element i, accessible to the tile's
+/// The mapping of a [`DisjointMut`] in which index i of a tile of `N` threads owns element i, accessible to the tile's
 /// first thread.
 pub enum PerTile<const N: u32> {}
 
-/// An index that no other tile of `N` threads of the launch has. All threads of the tile have the same index.
+/// An index that no other tile of `N` threads of the launch can obtain. All threads of the tile have the same index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TileIndex<const N: u32> {
     index: usize,
@@ -49,7 +49,7 @@ pub struct TileIndex<const N: u32> {
 }
 
 impl<const N: u32> Claim for TileIndex<N> {
-    /// Makes an index that belongs to this tile: modulo the number of tiles it is the tile's number.
+    /// Creates an index that must belong to this tile: modulo the number of tiles, it is the tile's number.
     #[inline(always)]
     fn at(index: usize) -> Self {
         Self { index, _of_this_thread: PhantomData }
@@ -57,26 +57,26 @@ impl<const N: u32> Claim for TileIndex<N> {
 }
 
 impl<const N: u32> TileIndex<N> {
-    /// The index.
+    /// Returns the index.
     #[inline(always)]
     pub fn get(self) -> usize {
         self.index
     }
 }
 
-/// Number of tiles of `N` threads in the launch.
+/// Returns the number of tiles of `N` threads in the launch.
 #[inline(always)]
 fn tiles<const N: u32>() -> usize {
     thread::launch_size() / N as usize
 }
 
-/// Number of the calling thread's tile in the launch.
+/// Returns the number of the calling thread's tile in the launch.
 #[inline(always)]
 fn number<const N: u32>() -> usize {
     linear_in_launch() / N as usize
 }
 
-/// Indices that [`Tile::stride`] gives to a tile.
+/// Iterator over the indices that [`Tile::stride`] assigns to a tile.
 pub type TileStride<const N: u32> = GridStride<TileIndex<N>>;
 
 impl<const N: u32> Tile<N> {
@@ -86,8 +86,8 @@ impl<const N: u32> Tile<N> {
         TileIndex::at(number::<N>())
     }
 
-    /// Divides `0..len` among all tiles of the launch, however many there are: tile t gets t, t + S, t + 2S, … for S
-    /// tiles. All threads of a tile get the same indices.
+    /// Divides `0..len` among all tiles of the launch, however many there are: tile t receives t, t + S, t + 2S, … for
+    /// S tiles. All threads of a tile receive the same indices.
     #[inline(always)]
     pub fn stride(&self, len: usize) -> TileStride<N> {
         GridStride::new(number::<N>(), tiles::<N>(), len)

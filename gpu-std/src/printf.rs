@@ -1,8 +1,8 @@
 //! Implementation of [`printf!`](crate::printf!): text output from a kernel.
 //!
 //! On the GPU it uses `vprintf`, which writes to the context's buffer; the driver prints it when the host waits for the
-//! stream. On the emulated device the C library formats the text, so that both produce the same characters. The public
-//! items here are for the macro.
+//! stream. On the emulated device the C library formats the text, so that both devices print the same characters. The
+//! items are public only for the macro.
 
 use half::{bf16, f16};
 
@@ -173,15 +173,15 @@ mod host {
     ///
     /// # Safety
     ///
-    /// The conversions in `format` match `arguments`, in order, and strings are valid.
+    /// The conversions in `format` must match `arguments`, in order, and strings must be valid.
     pub unsafe fn print(format: &CStr, arguments: &[Argument]) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         crate::host::check::unchecked(|| unsafe { print_unchecked(format, arguments) });
     }
 
     /// # Safety
     ///
-    /// The conditions of [`print`].
+    /// The conditions of [`print`] apply.
     unsafe fn print_unchecked(format: &CStr, arguments: &[Argument]) {
         let mut text = Vec::new();
         let mut rest = format.to_bytes();
@@ -199,7 +199,7 @@ mod host {
                 text.push(b'%');
             } else {
                 let &argument = arguments.next().expect("the macro counts the arguments");
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { append(&mut text, conversion, argument) };
             }
         }
@@ -211,7 +211,7 @@ mod host {
     ///
     /// # Safety
     ///
-    /// `conversion` matches the argument's type, and a string is valid.
+    /// `conversion` must match the argument's type, and a string must be valid.
     unsafe fn append(text: &mut Vec<u8>, conversion: &[u8], argument: Argument) {
         let conversion = CString::new(conversion).expect("a part of a C string has no NUL");
         let mut size = 64;

@@ -1,11 +1,11 @@
-//! Stable ranks of digits within a block, as radix sort, partition by key and bucketing need them.
+//! Stable ranks of digits within a block, for radix sort, partition by key and bucketing.
 //!
-//! The items of a tile are in *warp-striped* order: warp w has `32 * ITEMS` consecutive items, and its lane l has items
-//! l, l + 32, l + 64, … of these. The rank of an item is its index after a stable sort of the tile by digit.
+//! The items of a tile are in *warp-striped* order: warp w owns `32 * ITEMS` consecutive items, and its lane l owns
+//! items l, l + 32, l + 64, … of these. The rank of an item is its index after a stable sort of the tile by digit.
 //!
 //! The algorithm follows "Onesweep: A Faster Least Significant Digit Radix Sort for GPUs" (Adinets, Merrill 2022). The
-//! lanes of a warp with the same digit find each other by votes. The highest of these lanes adds their number to a
-//! counter of the warp.
+//! lanes of a warp with the same digit find each other by warp votes. The highest of these lanes adds their number to
+//! the warp's counter of that digit.
 //!
 //! ```
 //! use gpu_std::atomic::{Atomic, scope};
@@ -54,18 +54,18 @@ pub fn place<const ITEMS: usize>(item: usize) -> usize {
     (warp * WARP_SIZE) as usize * ITEMS + item * WARP_SIZE as usize + lane as usize
 }
 
-/// Ranks the digits of the block's items, which are in warp-striped order ([`place`]). Only the lowest log2(`BINS`)
-/// bits of each digit count; `BINS` is a power of two.
+/// Ranks the digits of the block's items, which must be in warp-striped order ([`place`]). Only the lowest log2(`BINS`)
+/// bits of each digit count; `BINS` must be a power of two.
 ///
-/// It synchronizes like the operations of [`Shared`], on the block's array `counters`, and at
-/// [`sync_threads`](crate::thread::sync_threads). A caller that then writes memory that other threads read before this
-/// call must first use its own barrier.
+/// The function synchronizes the block like the operations of [`Shared`], on the block's array `counters`, and at
+/// [`sync_threads`](crate::thread::sync_threads). If other threads read memory before this call and the caller writes
+/// it afterwards, the caller must synchronize the block itself in between.
 ///
 /// # Panics
 ///
-/// If the block does not have 32 threads for each of `WARPS` warps, or has fewer threads than `BINS`: require its shape
-/// with `#[kernel(block(…))]`. Does not compile if `BINS` is not a power of two of at least 2, or for more than 32
-/// items.
+/// Panics if the block does not have 32 threads for each of `WARPS` warps, or has fewer threads than `BINS`; specify
+/// its shape with `#[kernel(block(…))]`. Does not compile if `BINS` is not a power of two of at least 2, or for more
+/// than 32 items.
 #[inline(always)]
 #[track_caller]
 pub fn rank<const ITEMS: usize, const BINS: usize, const WARPS: usize>(
@@ -82,16 +82,16 @@ pub fn rank<const ITEMS: usize, const BINS: usize, const WARPS: usize>(
     Ranks { ranks, start, count }
 }
 
-/// [`rank()`] of digits that `digit` returns per item. It is called more than once per item, so that the digits need
-/// not be stored. Calls `counted` in every thread once the thread's `count` is known, for kernels that publish it to
-/// other blocks. Then calls `ranked` with each of the thread's items and its rank, for kernels that do not store the
-/// ranks either. Returns the thread's `start` and `count`, as in [`Ranks`].
+/// Ranks items like [`rank()`], with the digits that `digit` returns per item. `digit` is called more than once per
+/// item, so that the digits need not be stored. The function calls `counted` in every thread once the thread's `count`
+/// is known, for kernels that publish it to other blocks. It then calls `ranked` with each of the thread's items and
+/// its rank, for kernels that do not store the ranks either. Returns the thread's `start` and `count`, as in [`Ranks`].
 ///
-/// When `counted` is called, all threads have passed a barrier inside this function.
+/// Before `counted` is called, all threads pass a barrier inside this function.
 ///
 /// # Panics
 ///
-/// The conditions of [`rank()`].
+/// Panics in the same cases as [`rank()`].
 #[inline(always)]
 #[track_caller]
 pub fn rank_with<const ITEMS: usize, const BINS: usize, const WARPS: usize>(
@@ -114,7 +114,7 @@ pub fn rank_with<const ITEMS: usize, const BINS: usize, const WARPS: usize>(
     });
     thread::sync_threads();
 
-    // In thread d: the number of items with digit d, and the start of each warp's items with that digit.
+    // Thread d computes the number of items with digit d, and the start of each warp's items with that digit.
     let is_digit = (own as usize) < BINS;
     let mut count = 0;
     if is_digit {
@@ -139,7 +139,7 @@ pub fn rank_with<const ITEMS: usize, const BINS: usize, const WARPS: usize>(
         let digit = digit(item);
         let same = match_digit::<BINS>(digit);
         let counter = &of_warp[digit as usize];
-        // Position for the next item with this digit.
+        // Position of the next item with this digit.
         let next = counter.load(Ordering::Relaxed) + (same & up_to_own).count_ones();
         warp::sync_warp(warp::FULL_MASK);
         store_if(same & !up_to_own == 0, counter, next);
@@ -149,8 +149,8 @@ pub fn rank_with<const ITEMS: usize, const BINS: usize, const WARPS: usize>(
     (if is_digit { start } else { 0 }, count)
 }
 
-/// Stores to a counter in shared memory if the condition holds. It avoids a branch, after which the lanes of a warp
-/// would have to reconverge.
+/// Stores to a counter in shared memory if the condition holds. The predicated store avoids a branch, after which the
+/// lanes of a warp would have to reconverge.
 #[inline(always)]
 fn store_if(condition: bool, counter: &Atomic<u32, scope::Block>, count: u32) {
     #[cfg(target_arch = "nvptx64")]

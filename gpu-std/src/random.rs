@@ -1,10 +1,10 @@
 //! Random numbers in kernels: the counter-based generator Philox 4x32-10, and the conversion of its words to uniform
 //! and normal numbers.
 //!
-//! A number is a function of a seed, a subsequence and an offset, so threads store no state: each uses its own
-//! subsequence. Words and uniform numbers are bit-identical on a GPU and on the host. They equal those of cuRAND's
-//! device functions for Philox with the same three parameters. Normal numbers agree to a few units in the last place,
-//! see [`normal2`].
+//! A number is a function of a seed, a subsequence and an offset. Threads therefore store no state, and each uses its
+//! own subsequence. Words and uniform numbers are bit-identical on a GPU and on the host. They equal the results of
+//! cuRAND's Philox device functions with the same three parameters. Normal numbers agree to a few units in the last
+//! place (see [`normal2`]).
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -60,7 +60,8 @@ pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
 
 /// Returns both halves of the product, low half first.
 ///
-/// On the GPU it is one instruction: from plain multiplications LLVM would use 64-bit arithmetic for the whole round.
+/// On the GPU the multiplication is one instruction. From plain multiplications, LLVM would generate 64-bit arithmetic
+/// for the whole round.
 #[inline(always)]
 fn multiply<const BY: u32>(word: u32) -> (u32, u32) {
     #[cfg(target_arch = "nvptx64")]
@@ -86,8 +87,8 @@ fn multiply<const BY: u32>(word: u32) -> (u32, u32) {
     }
 }
 
-/// Philox 4x32-10 at a position of a subsequence, with the parameters of `curand_init`: each of 2⁶⁴ subsequences of a
-/// seed has 2⁶⁶ words.
+/// Philox 4x32-10 at a position of a subsequence, with the parameters of `curand_init`. A seed has 2⁶⁴ subsequences of
+/// 2⁶⁶ words each.
 ///
 /// ```
 /// use gpu_std::random::Philox;
@@ -105,8 +106,8 @@ pub struct Philox {
 }
 
 impl Philox {
-    /// Starts at word `offset` of a subsequence of the seed. Words come in blocks of four: the offset is rounded down
-    /// to a multiple of four.
+    /// Starts at word `offset` of a subsequence of the seed. Words come in blocks of four, so the offset is rounded
+    /// down to a multiple of four.
     #[inline(always)]
     pub const fn new(seed: u64, subsequence: u64, offset: u64) -> Self {
         Self::at_block(seed, subsequence, offset / 4)
@@ -139,8 +140,8 @@ pub fn uniform(word: u32) -> f32 {
     word as f32 * WORD + 0.5 * WORD
 }
 
-/// Returns a uniform number in [0, 1), like `torch.rand`: [`uniform()`] with 1 replaced by 0. There are slightly more
-/// than 2²⁴ different results, and 0 has a probability of 2⁻²⁵.
+/// Returns a uniform number in [0, 1), like `torch.rand`: the result of [`uniform()`] with 1 replaced by 0. There are
+/// slightly more than 2²⁴ different results, and the probability of 0 is 2⁻²⁵.
 #[inline(always)]
 pub fn uniform_below_one(word: u32) -> f32 {
     let value = uniform(word);
@@ -161,9 +162,9 @@ fn bits53([low, high]: [u32; 2]) -> u64 {
 /// Returns two independent normal numbers of mean 0 and variance 1 from two words, by the Box-Muller method, like
 /// `curand_normal2`.
 ///
-/// On a GPU the logarithm, square root, sine and cosine are the approximate functions of [`fast`]. With r = √(x² + y²),
-/// results differ from those of exact functions by at most 2·10⁻⁶ r + 2·10⁻⁷ / r. The difference is at most 6·10⁻⁴,
-/// near the origin, where the resolution of the words is of that size. r is at most 6.8.
+/// On a GPU, logarithm, square root, sine and cosine are the approximate functions of [`fast`]. With r = √(x² + y²),
+/// results differ from those of exact functions by at most 2·10⁻⁶ r + 2·10⁻⁷ / r. The difference is at most 6·10⁻⁴, and
+/// largest near the origin, where the words have no finer resolution. r is at most 6.8.
 #[inline(always)]
 pub fn normal2([first, second]: [u32; 2]) -> [f32; 2] {
     const RADIANS: f32 = 2.0 * PI * WORD;
@@ -185,7 +186,7 @@ pub fn normal4([a, b, c, d]: [u32; 4]) -> [f32; 4] {
 /// Returns two independent normal numbers of mean 0 and variance 1 with the accuracy of `f64` from four words, by the
 /// Box-Muller method, like `curand_normal2_double`.
 ///
-/// Results of GPU and host differ as much as their logarithms do, by some units in the last place.
+/// GPU and host results differ as much as their logarithms do, by a few units in the last place.
 #[inline(always)]
 pub fn normal2_f64([a, b, c, d]: [u32; 4]) -> [f64; 2] {
     let radius = (-2.0 * uniform_f64([a, b]).ln()).sqrt();
@@ -193,7 +194,8 @@ pub fn normal2_f64([a, b, c, d]: [u32; 4]) -> [f64; 2] {
     [radius * sine, radius * cosine]
 }
 
-/// Sine and cosine of πx for x from 0 to 2, within 3·10⁻¹⁶, without the lookup table in memory of a general sine.
+/// Returns sine and cosine of πx for x from 0 to 2, within 3·10⁻¹⁶, without the lookup table in memory that a general
+/// sine needs.
 #[inline(always)]
 fn sin_cos_pi(x: f64) -> (f64, f64) {
     // The nearest quarter turn; the remaining angle is exact.

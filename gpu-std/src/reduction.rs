@@ -1,7 +1,8 @@
-//! Single-launch, deterministic reductions of whole arrays: the last block to finish combines the partial results.
+//! Single-launch, deterministic reductions of whole arrays, in which the last block to finish combines the partial
+//! results.
 //!
-//! [`#[reduction]`](macro@crate::reduction) makes such a kernel from an associative operator. Its kernels call
-//! [`reduce`], which kernels that do more can call with a hand-written [`Reduction`].
+//! [`#[reduction]`](macro@crate::reduction) generates such a kernel from an associative operator. The generated kernels
+//! call [`reduce`], which handwritten kernels can call with their own [`Reduction`].
 //!
 //! The order in which values are combined depends only on the length, the address of the first element modulo `VECTOR`,
 //! and the launch configuration. Each block folds a strided share of the input. Each thread folds into several
@@ -22,7 +23,7 @@ pub use crate::family::Reduce;
 
 /// The partial value (accumulator) of a reduction: any [`KernelType`] without padding, of at most [`MAX_BYTES`].
 pub trait Partial: Copy {
-    /// Returns the value of the lane `delta` above; all lanes in `mask` call it.
+    /// Returns the value of the lane `delta` above; all lanes in `mask` must call it.
     fn shuffle_down(self, mask: u32, delta: u32) -> Self;
 }
 
@@ -47,7 +48,7 @@ pub trait Reduction {
     /// Accumulates element `index`; called with increasing indices per partial value.
     fn fold(partial: Self::Partial, value: Self::Item, index: u64) -> Self::Partial;
     /// Accumulates the elements of a vector whose first element is `index`, by default each into its own partial value.
-    /// It may leave some partial values unchanged: all of them are combined in the end.
+    /// An implementation may leave some partial values unchanged, because all of them are combined in the end.
     #[inline(always)]
     fn fold_vector<const N: usize>(partials: &mut [Self::Partial; N], vector: [Self::Item; N], index: u64) {
         each::<N>(|lane| partials[lane] = Self::fold(partials[lane], vector[lane], index + lane as u64));
@@ -62,22 +63,23 @@ pub trait Reduction {
 pub const MAX_BYTES: usize = 256;
 
 /// Returns the workspace size in bytes of a reduction with partial values of `value_bytes` in a grid of `blocks`. The
-/// workspace is aligned to 16 bytes, or to the value if its alignment is larger. Its first 16 bytes must be zero before
-/// the first use. Every launch leaves them zero, so launches on one stream can share the workspace. Launches that may
-/// overlap must not.
+/// workspace must be aligned to 16 bytes, or to the value if its alignment is larger. Its first 16 bytes must be zero
+/// before the first use. Every launch leaves them zero, so launches on one stream can share the workspace. Launches
+/// that may overlap must not share it.
 pub const fn workspace_bytes(value_bytes: usize, blocks: usize) -> usize {
     HEADER_BYTES + value_bytes.next_multiple_of(16) * blocks
 }
 
-/// Header bytes of the workspace before the blocks' partial values; the counter of finished blocks is at the start.
+/// Header bytes of the workspace before the blocks' partial values. The header starts with the counter of finished
+/// blocks.
 const HEADER_BYTES: usize = 16;
 
 /// Reduces `input`; returns `Some` with the value in exactly one thread of the launch.
 ///
 /// # Safety
 ///
-/// The launch is one-dimensional. `workspace` is as [`workspace_bytes`] describes, for the blocks of the grid. Nothing
-/// else uses it until the launch ends.
+/// The launch must be one-dimensional. `workspace` must meet the requirements of [`workspace_bytes`], for the blocks of
+/// the grid. Nothing else may use it until the launch ends.
 #[inline(always)]
 pub unsafe fn reduce<R: Reduction, const ITEMS: usize, const VECTOR: usize>(
     input: &[R::Item],
@@ -100,10 +102,10 @@ pub unsafe fn reduce<R: Reduction, const ITEMS: usize, const VECTOR: usize>(
     if first_thread {
         // SAFETY: slot `block_idx_x` belongs to this block.
         unsafe { partials.add(thread::block_idx_x() as usize).write(share) };
-        // Releases this block's partial value, and acquires those of the blocks that were counted before.
+        // Releases this block's partial value, and acquires the values of the blocks that were counted earlier.
         is_last = finished.fetch_add(1, Ordering::AcqRel) == blocks - 1;
     }
-    // The barrier makes the writes that thread 0 acquired visible to the whole block. It also keeps `block_combine`
+    // The barrier makes the writes that thread 0 acquired visible to the whole block. It also prevents `block_combine`
     // from overwriting the slots of shared memory while they are read.
     if !thread::sync_threads_or(is_last) {
         return None;
@@ -120,7 +122,8 @@ pub unsafe fn reduce<R: Reduction, const ITEMS: usize, const VECTOR: usize>(
 ///
 /// # Safety
 ///
-/// The conditions of [`reduce`]; `result` is valid for one value, and nothing else uses it until the launch ends.
+/// The conditions of [`reduce`] apply. `result` must be valid for one value, and nothing else may use it until the
+/// launch ends.
 #[inline(always)]
 pub unsafe fn reduce_into<R: Reduction, const ITEMS: usize, const VECTOR: usize>(
     input: &[R::Item],
@@ -134,13 +137,13 @@ pub unsafe fn reduce_into<R: Reduction, const ITEMS: usize, const VECTOR: usize>
     }
 }
 
-/// Combines the partial values of all blocks of the grid, within the calling block; its thread 0 has the result. The
-/// caller must put a barrier between this and [`block_combine`].
+/// Combines the partial values of all blocks of the grid, within the calling block. Only its thread 0 returns the
+/// result. The caller must place a barrier between this function and [`block_combine`].
 ///
 /// # Safety
 ///
-/// `partials` has one value for each block of a one-dimensional grid. All of them are written, and the writes are
-/// ordered before this call.
+/// `partials` must contain one value for each block of a one-dimensional grid. All of them must be written, and the
+/// writes ordered before this call.
 #[inline(always)]
 unsafe fn combine_partials<R: Reduction>(partials: *const R::Partial) -> R::Partial {
     let mut total = R::identity();
@@ -153,7 +156,7 @@ unsafe fn combine_partials<R: Reduction>(partials: *const R::Partial) -> R::Part
     block_combine::<R>(total)
 }
 
-/// Folds this thread's share of the input: all threads of the launch divide the input among them.
+/// Folds this thread's share of the input, which all threads of the launch divide among them.
 #[inline(always)]
 fn thread_share<R: Reduction, const ITEMS: usize, const N: usize>(input: &[R::Item]) -> R::Partial {
     let (ptr, len) = (input.as_ptr(), input.len());
@@ -172,8 +175,8 @@ fn thread_share<R: Reduction, const ITEMS: usize, const N: usize>(input: &[R::It
     partial
 }
 
-/// Combines the values of all threads of a one-dimensional block; thread 0 has the result. The caller must put a
-/// barrier between two calls.
+/// Combines the values of all threads of a one-dimensional block. Only thread 0 returns the result. The caller must
+/// place a barrier between two calls.
 #[inline(always)]
 fn block_combine<R: Reduction>(value: R::Partial) -> R::Partial {
     let slots = slots::<R::Partial>();
@@ -189,7 +192,7 @@ fn block_combine<R: Reduction>(value: R::Partial) -> R::Partial {
         unsafe { slots.byte_add(index as usize * slot_bytes::<R::Partial>()).write(total) };
     }
     thread::sync_threads();
-    // Every warp continues, so that no warp diverges; only the result of the first warp is used.
+    // All warps continue, so that none diverges; only the result of the first warp is used.
     let warps = threads.div_ceil(warp::WARP_SIZE);
     let value = if lane < warps {
         // SAFETY: warp `lane` wrote its slot before the barrier.
@@ -200,7 +203,7 @@ fn block_combine<R: Reduction>(value: R::Partial) -> R::Partial {
     warp_combine::<R>(value, lane, lanes)
 }
 
-/// Combines the values of the first `lanes` lanes of a warp, which has only these lanes; lane 0 has the result.
+/// Combines the values of the first `lanes` lanes of a warp, which has only these lanes. Lane 0 returns the result.
 #[inline(always)]
 fn warp_combine<R: Reduction>(mut value: R::Partial, lane: u32, lanes: u32) -> R::Partial {
     let mask = if lanes == warp::WARP_SIZE { warp::FULL_MASK } else { (1 << lanes) - 1 };
@@ -215,13 +218,13 @@ fn warp_combine<R: Reduction>(mut value: R::Partial, lane: u32, lanes: u32) -> R
     value
 }
 
-/// Bytes per warp slot: at least 16.
+/// Returns the bytes per warp slot, at least 16.
 const fn slot_bytes<P>() -> usize {
     let bytes = size_of::<P>().next_power_of_two();
     if bytes < size_of::<u128>() { size_of::<u128>() } else { bytes }
 }
 
-/// Shared memory for one value of each of 32 warps.
+/// Returns shared memory for one value of each of 32 warps.
 #[inline(always)]
 fn slots<P>() -> *mut P {
     // A static cannot depend on `P`. The kernel contains only the array that it uses.

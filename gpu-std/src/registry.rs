@@ -1,7 +1,7 @@
 //! Registry of all kernels of the program, collected by the linker. The runtime, the tuner and the command line list
 //! it.
 //!
-//! A kernel crate is part of the program if the program uses anything of it; `use my_kernels as _;` is enough.
+//! A kernel crate is part of the program if the program uses any of its items; `use my_kernels as _;` is enough.
 
 use gpu_spec::KernelInfo;
 

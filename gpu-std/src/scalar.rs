@@ -9,8 +9,8 @@
 //! | [`Element`] | every [`Scalar`], and [`Checked<bool>`](crate::Checked) |
 //! | [`Bits`] | every [`Integer`], and [`Checked<bool>`](crate::Checked) |
 //!
-//! A [`Float`] is a [`Number`], and a [`Number`] or an [`Integer`] is a [`Scalar`]. All are sealed. 16-bit floats are
-//! computed in `f32`: their [`Scalar::Accumulator`].
+//! A [`Float`] is a [`Number`], and a [`Number`] or an [`Integer`] is a [`Scalar`]. All these traits are sealed. 16-bit
+//! floats are computed in `f32`, their [`Scalar::Accumulator`].
 
 use core::fmt::Debug;
 use core::hash::Hash;
@@ -71,12 +71,12 @@ pub trait Scalar: Sealed + KernelType + Pod + PartialEq + PartialOrd + Debug + S
     /// Returns the maximum; NaN if either is NaN. +0 is greater than −0.
     fn max_propagate(self, other: Self) -> Self;
 
-    /// Converts as `as` does: integers wrap, and floats round to nearest even. Float to integer truncates and
-    /// saturates, and NaN becomes 0.
+    /// Converts as `as` does: integers wrap, and floats round to nearest even. A cast from float to integer truncates
+    /// and saturates, and NaN becomes 0.
     fn cast<U: Scalar>(self) -> U;
 }
 
-/// Conversion from the widest types, through which any number converts to any other.
+/// Conversion from the widest types, through which any number can be converted to any other.
 #[doc(hidden)]
 pub trait From64: Sized {
     fn from_i64(value: i64) -> Self;
@@ -172,13 +172,13 @@ bits! { i8: -1; u8: u8::MAX; i16: -1; u16: u16::MAX; i32: -1; u32: u32::MAX; i64
 /// assert_eq!((bytes(1.0_f64), bytes(Checked::from(true))), (8, 1));
 /// ```
 pub trait Element: Sealed + KernelType + DeviceCopy {
-    /// Type that kernels use for it: the type itself, or `u8` for `Checked<bool>`.
+    /// Type that kernels use for the elements: the type itself, or `u8` for `Checked<bool>`.
     type Scalar: Scalar;
     /// True if a cast to this type tests for nonzero.
     #[doc(hidden)]
     const IS_BOOL: bool = false;
 
-    /// Number with the same bytes.
+    /// Returns the number with the same bytes.
     fn to_scalar(self) -> Self::Scalar;
 }
 
@@ -224,7 +224,7 @@ pub trait Float:
     + Div<Output = Self>
     + Neg<Output = Self>
 {
-    /// Returns `self` · y + z, rounded once. This also holds for f16 and bf16, for which a computation in the
+    /// Returns `self` · y + z, rounded once. This also holds for `f16` and `bf16`, for which a computation in the
     /// accumulator type would round twice.
     ///
     /// ```
@@ -251,7 +251,7 @@ macro_rules! wide_floats {
 }
 wide_floats! { f32 f64 }
 
-/// Returns x · y + z for rounding to a 16-bit float: the product is exact, and an inexact sum is rounded to odd.
+/// Returns x · y + z for rounding to a 16-bit float. The product is exact, and an inexact sum is rounded to odd.
 #[inline(always)]
 fn odd_mul_add(x: f64, y: f64, z: f64) -> f64 {
     let product = x * y;
@@ -453,7 +453,8 @@ macro_rules! narrow_floats {
         impl From64 for $t {
             #[inline(always)]
             fn from_i64(value: i64) -> Self {
-                // Without an absolute value: ptxas 13.0 computes a negative one for the smallest `i32`.
+                // This code avoids the absolute value, because ptxas 13.0 computes a negative one for the smallest
+                // `i32`.
                 let exact = if value >> 53 == value >> 63 { value } else { spared(value as u64) as i64 };
                 $t::from_f32(round_to_odd(exact as f64))
             }
@@ -484,9 +485,9 @@ fn spared(value: u64) -> u64 {
     value & !SPARE | ((value & SPARE != 0) as u64) << 12
 }
 
-/// Rounds `value` to `f32` by round-to-odd: unless `value` is an `f32`, the result is the adjacent `f32` with an odd
-/// last bit. It rounds to the same 16-bit float as `value`, because it is on the same side of every tie. (`half`'s own
-/// conversion from `f64` ignores the lower half of the mantissa.)
+/// Rounds `value` to `f32` by round-to-odd. If `value` is not an `f32`, the result is the adjacent `f32` with an odd
+/// last bit. The result rounds to the same 16-bit float as `value`, because it is on the same side of every tie.
+/// (`half`'s own conversion from `f64` ignores the lower half of the mantissa.)
 #[inline(always)]
 fn round_to_odd(value: f64) -> f32 {
     let near = value as f32;

@@ -1,16 +1,18 @@
 //! Single-pass scans of whole arrays, for scans, scans by key and user-written kernels.
 //!
-//! [`#[scan]`](macro@crate::scan) makes such a kernel from an associative operator. Its kernels call [`scan_slice`];
-//! [`scan()`] is for kernels that do more, such as scans of several arrays.
+//! [`#[scan]`](macro@crate::scan) generates such a kernel from an associative operator. The generated kernels call
+//! [`scan_slice`]; [`scan()`] is for kernels that do more, such as scans of several arrays.
 //!
-//! A scan reads each element once and writes each result once. A tile is `ITEMS` rows of vectors of `N` elements per
-//! thread, warp after warp. A row of a warp is 32 adjacent vectors, so that all accesses cover whole cache lines. A
-//! thread adds up its vectors. The lanes of the warp scan their rows by shuffles, and the warps of the block scan their
-//! totals in shared memory. The blocks scan theirs by [decoupled look-back](crate::look_back).
+//! A scan reads each element once and writes each result once. A tile consists of `ITEMS` rows of vectors of `N`
+//! elements per thread, warp after warp. A row of a warp is 32 adjacent vectors, so that all accesses cover whole cache
+//! lines. Each thread combines the elements of its vectors. The lanes of the warp scan their rows by shuffles, and the
+//! warps of the block scan their totals in shared memory. The blocks scan their totals by [decoupled
+//! look-back](crate::look_back).
 //!
-//! The order in which elements are combined, and so the bits of the result, depend only on a few parameters. These are
-//! the length, the alignment of the first element, the threads of a block, `ITEMS` and `N`. The order is a tree that
-//! joins neighbors. An operation that is associative (or nearly, as float addition is) need not be commutative.
+//! The order in which elements are combined, and therefore the bits of the result, depend only on a few parameters.
+//! These are the length, the alignment of the first element, the number of threads per block, `ITEMS` and `N`. The
+//! order is a tree that combines neighbors. The operation must be associative (or nearly, as float addition is), but
+//! need not be commutative.
 
 use crate::atomic::Atomic;
 use crate::disjoint::{DisjointMut, Unclaimed};
@@ -32,9 +34,9 @@ pub trait Operation {
     /// Type of a result.
     type Output: Copy;
 
-    /// Returns an item whose [`value`](Self::value) is [`identity`](Self::identity), for the ends of the array.
+    /// Returns an item whose [`value`](Self::value) is [`identity`](Self::identity), for positions outside the array.
     fn absent() -> Self::Item;
-    /// Returns the identity: combined with it, every value stays the same, bit for bit.
+    /// Returns the identity. Combining it with any value must return that value, bit for bit.
     fn identity() -> Self::Value;
     /// Returns the value of an element.
     fn value(item: Self::Item) -> Self::Value;
@@ -50,9 +52,9 @@ pub trait Operation {
 ///
 /// # Safety
 ///
-/// The methods have no preconditions other than those that they state.
+/// The methods must not have preconditions other than those that they state.
 pub unsafe trait Arrays<O: Operation, const N: usize> {
-    /// Number of elements.
+    /// Returns the number of elements.
     fn len(&self) -> usize;
 
     /// Returns true if there are no elements.
@@ -60,45 +62,46 @@ pub unsafe trait Arrays<O: Operation, const N: usize> {
         self.len() == 0
     }
 
-    /// Number of elements between an aligned address and the first element; less than `N`.
+    /// Returns the number of elements between an aligned address and the first element, less than `N`.
     fn head(&self) -> usize;
 
     /// Loads elements `i` to `i + N`.
     ///
     /// # Safety
     ///
-    /// The elements are below the length, and `i + head` is a multiple of `N`.
+    /// The elements must be below the length, and `i + head` must be a multiple of `N`.
     unsafe fn load_vector(&self, i: usize) -> [O::Item; N];
 
     /// Loads element `i`.
     ///
     /// # Safety
     ///
-    /// `i` is below the length.
+    /// `i` must be below the length.
     unsafe fn load(&self, i: usize) -> O::Item;
 
     /// Writes results `i` to `i + N`.
     ///
     /// # Safety
     ///
-    /// The conditions of [`load_vector`](Self::load_vector); no other thread reads or writes these elements.
+    /// The conditions of [`load_vector`](Self::load_vector) apply, and no other thread may read or write these
+    /// elements.
     unsafe fn store_vector(&self, i: usize, values: [O::Value; N]);
 
     /// Writes result `i`.
     ///
     /// # Safety
     ///
-    /// `i` is below the length; no other thread reads or writes this element.
+    /// `i` must be below the length, and no other thread may read or write this element.
     unsafe fn store(&self, i: usize, value: O::Value);
 }
 
-/// Number of elements per tile of a [`scan()`] with blocks of `threads`.
+/// Returns the number of elements per tile of a [`scan()`] with blocks of `threads`.
 #[inline(always)]
 pub const fn tile_len(threads: usize, items: usize, lanes: usize) -> usize {
     threads * items * lanes
 }
 
-/// Number of tiles of a [`scan()`]: see [`tile_len`].
+/// Returns the number of tiles of a [`scan()`] (see [`tile_len`]).
 #[inline(always)]
 pub const fn tiles(len: usize, head: usize, tile_len: usize) -> usize {
     if len == 0 { 0 } else { (head + len).div_ceil(tile_len) }
@@ -113,18 +116,18 @@ pub struct Tiling {
     pub len: usize,
     /// Positions before the first element.
     pub head: usize,
-    /// Positions per tile: see [`tile_len`].
+    /// Positions per tile (see [`tile_len`]).
     pub tile_len: u32,
 }
 
 impl Tiling {
-    /// Number of tiles.
+    /// Returns the number of tiles.
     #[inline(always)]
     pub const fn tiles(&self) -> usize {
         tiles(self.len, self.head, self.tile_len as usize)
     }
 
-    /// Returns the positions of a tile that have elements, relative to its start: the first, and one past the last.
+    /// Returns the positions of a tile that contain elements, relative to its start: the first, and one past the last.
     #[inline(always)]
     pub const fn bounds(&self, tile: u32) -> (u32, u32) {
         let (head, tile_len) = (self.head, self.tile_len);
@@ -135,27 +138,29 @@ impl Tiling {
         )
     }
 
-    /// Returns true if all positions of a tile with these bounds have elements.
+    /// Returns true if all positions of a tile with these bounds contain elements.
     #[inline(always)]
     pub const fn is_whole(&self, bounds: (u32, u32)) -> bool {
         bounds.0 == 0 && bounds.1 == self.tile_len
     }
 
-    /// Returns the element at the start of a tile; for the first tile it wraps to before the array.
+    /// Returns the element at the start of a tile; for the first tile, the index may wrap to before the array.
     #[inline(always)]
     pub const fn first(&self, tile: u32) -> usize {
         (tile as usize * self.tile_len as usize).wrapping_sub(self.head)
     }
 }
 
-/// Maximum number of tiles of a scan of `len` elements of `bytes` at any alignment, with accesses of `vector` bytes.
+/// Returns the maximum number of tiles of a scan of `len` elements of `bytes` at any alignment, with accesses of
+/// `vector` bytes.
 pub const fn max_tiles(len: usize, bytes: usize, threads: usize, items: usize, vector: usize) -> usize {
     let lanes = crate::vectorized::lanes_of(bytes, vector);
     tiles(len, lanes - 1, tile_len(threads, rows(bytes, items), lanes))
 }
 
-/// Number of accesses per thread and tile of [`scan_slice`], from `ITEMS`. It is halved, if possible, for elements of
-/// less or more than 4 bytes. These take more registers, and fewer blocks would fit.
+/// Returns the number of accesses per thread and tile of [`scan_slice`], computed from `ITEMS`. It is halved, if
+/// possible, for elements that are not 4 bytes large. These take more registers, so that fewer blocks would fit on an
+/// SM.
 const fn rows(bytes: usize, items: usize) -> usize {
     if bytes != 4 && items > 1 && items.is_power_of_two() { items / 2 } else { items }
 }
@@ -166,11 +171,11 @@ struct Slices<O: Operation> {
     out: *mut O::Output,
     len: usize,
     head: usize,
-    /// True if the output is aligned to vectors where the input is.
+    /// True if the output is aligned to vectors at the same elements as the input.
     out_fits: bool,
 }
 
-// SAFETY: `scan_slice` makes it from arrays of `len` elements.
+// SAFETY: `scan_slice` creates it from arrays of `len` elements.
 unsafe impl<O: Operation, const N: usize> Arrays<O, N> for Slices<O> {
     #[inline(always)]
     fn len(&self) -> usize {
@@ -182,12 +187,12 @@ unsafe impl<O: Operation, const N: usize> Arrays<O, N> for Slices<O> {
     }
     #[inline(always)]
     unsafe fn load_vector(&self, i: usize) -> [O::Item; N] {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { load(self.x.add(i)) }
     }
     #[inline(always)]
     unsafe fn load(&self, i: usize) -> O::Item {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.x.add(i).read() }
     }
     #[inline(always)]
@@ -198,7 +203,7 @@ unsafe impl<O: Operation, const N: usize> Arrays<O, N> for Slices<O> {
                 results[lane] = O::output(values[lane]);
             }
         });
-        // SAFETY: the caller's promise; the address is aligned if `i + head` is a multiple of `N`.
+        // SAFETY: guaranteed by the caller; the address is aligned if `i + head` is a multiple of `N`.
         unsafe {
             if self.out_fits {
                 store(self.out.add(i), results);
@@ -209,21 +214,21 @@ unsafe impl<O: Operation, const N: usize> Arrays<O, N> for Slices<O> {
     }
     #[inline(always)]
     unsafe fn store(&self, i: usize, value: O::Value) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.out.add(i).write(O::output(value)) }
     }
 }
 
-/// Scans `x` to `out`, up to the length of the shorter. The results are those of [`scan()`]; exclusive results include
-/// `initial`. `workspace` is a pointer to the workspace and its number of words.
+/// Scans `x` to `out`, up to the length of the shorter. The results equal those of [`scan()`]; exclusive results
+/// include `initial`. `workspace` is a pointer to the workspace and its number of words.
 ///
-/// All threads of all blocks call it once per launch; blocks have a multiple of 32 threads.
+/// All threads of all blocks must call the function once per launch, in blocks whose size is a multiple of 32 threads.
 ///
 /// # Safety
 ///
-/// Blocks have at most 256 threads. The workspace is as [`TileQueue::new`] requires for the [`max_tiles`] of the
-/// length. It has the words of [`workspace_len`](crate::look_back::workspace_len) for values of `O::Value`. Nothing
-/// else uses the workspace or `out` until the launch ends.
+/// Blocks must have at most 256 threads. The workspace must be as [`TileQueue::new`] requires for the [`max_tiles`] of
+/// the length. It must contain the words of [`workspace_len`](crate::look_back::workspace_len) for values of
+/// `O::Value`. Nothing else may use the workspace or `out` until the launch ends.
 #[inline(always)]
 #[track_caller]
 pub unsafe fn scan_slice<O: Operation, const ITEMS: usize, const VECTOR: usize>(
@@ -261,17 +266,17 @@ pub unsafe fn scan_slice<O: Operation, const ITEMS: usize, const VECTOR: usize>(
 
 /// Scans an array: combines `initial` with the elements up to and including each one, or, if `exclusive`, before it.
 ///
-/// All threads of all blocks call it once per launch; blocks have a multiple of 32 threads. `queue` covers the
-/// [`tiles`] of the array, and no tile has been taken from it.
+/// All threads of all blocks must call the function once per launch, in blocks whose size is a multiple of 32 threads.
+/// `queue` must cover the [`tiles`] of the array, and no tile may have been taken from it.
 ///
 /// # Safety
 ///
-/// Blocks have at most 256 threads. The queue's workspace has the words of
+/// Blocks must have at most 256 threads. The queue's workspace must contain the words of
 /// [`workspace_len`](crate::look_back::workspace_len) for values of `O::Value`.
 ///
 /// # Panics
 ///
-/// On the emulated device, if the block's threads are not a multiple of 32 up to 256, or the workspace is too small.
+/// Panics on the emulated device if the block size is not a multiple of 32 up to 256, or the workspace is too small.
 #[inline(always)]
 #[track_caller]
 pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
@@ -314,8 +319,8 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
     // The thread's first element of a tile; in the first tile it may lie before the array.
     let first = |tile: u32| tiling.first(tile).wrapping_add(of_thread as usize);
 
-    // Shared memory in which a thread keeps its rows of elements, for the waiting tile and the next one. The rows then
-    // take no registers while the block waits for others, and are not read from memory twice.
+    // Shared memory in which a thread stores its rows of elements, for the waiting tile and the next one. The rows then
+    // take no registers while the block waits for others, and are not loaded from global memory twice.
     let stages: *mut u128 = if const { is_kept::<O, ITEMS, N>() } {
         shared_array![u128; 2 * MAX_ROWS * MAX_THREADS]
     } else {
@@ -326,8 +331,8 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
     };
     let mut stage = 0;
 
-    // The tile whose total is published and whose results are not yet written. Its prefix arrives while the next tile
-    // is read.
+    // The tile whose total is published and whose results are not yet stored. Its prefix arrives while the next tile is
+    // loaded.
     let mut waiting: Option<Found<O::Value, ITEMS>> = None;
     loop {
         // No array has 2^32 tiles.
@@ -414,7 +419,7 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
 const MAX_THREADS: usize = 256;
 const MAX_ROWS: usize = 4;
 
-/// Returns true if rows are kept in shared memory; otherwise they are read again.
+/// Returns true if rows are kept in shared memory; otherwise they are loaded again.
 const fn is_kept<O: Operation, const ITEMS: usize, const N: usize>() -> bool {
     size_of::<[O::Item; N]>() <= 16 && ITEMS <= MAX_ROWS
 }

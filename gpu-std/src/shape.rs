@@ -15,7 +15,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Number of elements, excluding the padding between the rows of a view.
+    /// Returns the number of elements, excluding the padding between the rows of a view.
     pub fn len(self) -> usize {
         self.planes * self.rows * self.columns
     }
@@ -25,22 +25,22 @@ impl Shape {
         self.len() == 0
     }
 
-    /// Size of the elements in bytes.
+    /// Returns the size of the elements in bytes.
     pub fn bytes(self) -> usize {
         self.len() * self.element
     }
 
-    /// Number of planes; 1 for a slice or a 2-D view.
+    /// Returns the number of planes; 1 for a slice or a 2-D view.
     pub fn planes(self) -> usize {
         self.planes
     }
 
-    /// Number of rows per plane; 1 for a slice.
+    /// Returns the number of rows per plane; 1 for a slice.
     pub fn rows(self) -> usize {
         self.rows
     }
 
-    /// Number of elements per row; for a slice, its length.
+    /// Returns the number of elements per row; the length for a slice.
     pub fn columns(self) -> usize {
         self.columns
     }
@@ -49,19 +49,19 @@ impl Shape {
 /// Reads kernel parameter `index`.
 ///
 /// # Safety
-/// `args` has more than `index` pointers, and the one at `index` points to a `T`.
+/// `args` must contain more than `index` pointers, and the one at `index` must point to a `T`.
 pub unsafe fn read_argument<T>(args: *const *const c_void, index: usize) -> T {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { (*args.add(index)).cast::<T>().read_unaligned() }
 }
 
 /// Reads the shape of a slice or view of `T` whose kernel parameters start at `index`.
 ///
 /// # Safety
-/// The conditions of [`read_argument`], for each kernel parameter of this kind of parameter.
+/// The conditions of [`read_argument`] must hold for each kernel parameter of this kind of parameter.
 pub unsafe fn read_shape<T>(args: *const *const c_void, index: usize, kind: ParamKind) -> Shape {
     let element = size_of::<T>();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let [planes, rows, columns] = unsafe {
         match kind {
             ParamKind::Slice2 | ParamKind::SliceMut2 => {
@@ -78,26 +78,26 @@ pub unsafe fn read_shape<T>(args: *const *const c_void, index: usize, kind: Para
     Shape { planes, rows, columns, element }
 }
 
-/// Reads the shape of an optional parameter, as [`read_shape`] does.
+/// Reads the shape of an optional parameter like [`read_shape`].
 ///
 /// # Safety
-/// The conditions of [`read_shape`].
+/// The conditions of [`read_shape`] apply.
 pub unsafe fn read_optional_shape<T>(
     args: *const *const c_void,
     index: usize,
     kind: ParamKind,
 ) -> Option<Shape> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         (!read_argument::<*const u8>(args, index).is_null()).then(|| read_shape::<T>(args, index, kind))
     }
 }
 
-/// Reads the length of a slice or view as [`read_shape`] does; for a planes view, that of one plane; `None` if it is
-/// absent.
+/// Reads the length of a slice or view like [`read_shape`]. For a planes view, this is the length of one plane. Returns
+/// `None` if the parameter is absent.
 ///
 /// # Safety
-/// The conditions of [`read_shape`].
+/// The conditions of [`read_shape`] apply.
 pub unsafe fn length<T>(
     args: *const *const c_void,
     index: usize,
@@ -105,7 +105,7 @@ pub unsafe fn length<T>(
     (name, planes): (&'static str, usize),
     is_optional: bool,
 ) -> Result<Option<Length>, WrongLength> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     if is_optional && unsafe { read_argument::<*const u8>(args, index).is_null() } {
         return Ok(None);
     }
@@ -120,7 +120,7 @@ pub unsafe fn length<T>(
     Ok(Some(length))
 }
 
-/// Converts the extent that a launch was made for to a length.
+/// Converts the extent that a launch requested to a length.
 pub fn launch_length(extent: Option<[u64; 3]>) -> Option<Length> {
     extent.map(|sides| Length { name: None, sides })
 }

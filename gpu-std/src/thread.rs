@@ -24,57 +24,57 @@ macro_rules! coordinates {
 }
 
 coordinates! {
-    /// The thread's x index in its block (CUDA `threadIdx.x`).
+    /// Returns the thread's x index in its block (CUDA `threadIdx.x`).
     thread_idx_x = tid_x, thread_index[0];
-    /// The thread's y index in its block.
+    /// Returns the thread's y index in its block.
     thread_idx_y = tid_y, thread_index[1];
-    /// The thread's z index in its block.
+    /// Returns the thread's z index in its block.
     thread_idx_z = tid_z, thread_index[2];
-    /// The block's x index in the grid (CUDA `blockIdx.x`).
+    /// Returns the block's x index in the grid (CUDA `blockIdx.x`).
     block_idx_x = ctaid_x, block_index[0];
-    /// The block's y index in the grid.
+    /// Returns the block's y index in the grid.
     block_idx_y = ctaid_y, block_index[1];
-    /// The block's z index in the grid.
+    /// Returns the block's z index in the grid.
     block_idx_z = ctaid_z, block_index[2];
-    /// Number of threads per block along x.
+    /// Returns the number of threads per block along x.
     block_dim_x = ntid_x, block_dim[0];
-    /// Number of threads per block along y.
+    /// Returns the number of threads per block along y.
     block_dim_y = ntid_y, block_dim[1];
-    /// Number of threads per block along z.
+    /// Returns the number of threads per block along z.
     block_dim_z = ntid_z, block_dim[2];
-    /// Number of blocks in the grid along x.
+    /// Returns the number of blocks in the grid along x.
     grid_dim_x = nctaid_x, grid_dim[0];
-    /// Number of blocks in the grid along y.
+    /// Returns the number of blocks in the grid along y.
     grid_dim_y = nctaid_y, grid_dim[1];
-    /// Number of blocks in the grid along z.
+    /// Returns the number of blocks in the grid along z.
     grid_dim_z = nctaid_z, grid_dim[2];
 }
 
-/// The thread's index in its block: x, y, z.
+/// Returns the thread's index in its block: x, y, z.
 #[inline(always)]
 pub fn thread_idx() -> [u32; 3] {
     [thread_idx_x(), thread_idx_y(), thread_idx_z()]
 }
 
-/// The block's index in the grid: x, y, z.
+/// Returns the block's index in the grid: x, y, z.
 #[inline(always)]
 pub fn block_idx() -> [u32; 3] {
     [block_idx_x(), block_idx_y(), block_idx_z()]
 }
 
-/// Number of threads per block along x, y, z.
+/// Returns the number of threads per block along x, y, z.
 #[inline(always)]
 pub fn block_dim() -> [u32; 3] {
     [block_dim_x(), block_dim_y(), block_dim_z()]
 }
 
-/// Number of blocks in the grid along x, y, z.
+/// Returns the number of blocks in the grid along x, y, z.
 #[inline(always)]
 pub fn grid_dim() -> [u32; 3] {
     [grid_dim_x(), grid_dim_y(), grid_dim_z()]
 }
 
-/// The thread's index in a one-dimensional launch: `block_idx_x * block_dim_x + thread_idx_x`.
+/// Returns the thread's index in a one-dimensional launch: `block_idx_x * block_dim_x + thread_idx_x`.
 ///
 /// Wraps at 2³²; [`unique_index`] does not.
 #[inline(always)]
@@ -82,28 +82,28 @@ pub fn index_1d() -> u32 {
     block_idx_x().wrapping_mul(block_dim_x()).wrapping_add(thread_idx_x())
 }
 
-/// The thread's x and y index in a two-dimensional launch; [`unique_2d`] returns a claim to the element in row y and
-/// column x.
+/// Returns the thread's x and y index in a two-dimensional launch; [`unique_2d`] returns a claim to the element in row
+/// y and column x.
 #[inline(always)]
 pub fn index_2d() -> [u32; 2] {
     [index_1d(), block_idx_y().wrapping_mul(block_dim_y()).wrapping_add(thread_idx_y())]
 }
 
-/// The thread's x, y and z index in a three-dimensional launch; [`unique_3d`] returns a claim to the element in plane
-/// z, row y and column x.
+/// Returns the thread's x, y and z index in a three-dimensional launch; [`unique_3d`] returns a claim to the element in
+/// plane z, row y and column x.
 #[inline(always)]
 pub fn index_3d() -> [u32; 3] {
     let [x, y] = index_2d();
     [x, y, block_idx_z().wrapping_mul(block_dim_z()).wrapping_add(thread_idx_z())]
 }
 
-/// The thread's linear index in its block.
+/// Returns the thread's linear index in its block.
 #[inline(always)]
 pub fn linear_in_block() -> u32 {
     thread_idx_x() + block_dim_x() * (thread_idx_y() + block_dim_y() * thread_idx_z())
 }
 
-/// Number of threads in the launch.
+/// Returns the number of threads in the launch.
 #[inline(always)]
 pub fn launch_size() -> usize {
     let blocks = grid_dim_x() as usize * grid_dim_y() as usize * grid_dim_z() as usize;
@@ -114,8 +114,8 @@ pub fn launch_size() -> usize {
 /// the barrier are visible to all threads of the block after it.
 ///
 /// Every thread of the block that has not returned must reach a barrier. If one does not, the emulated device reports a
-/// deadlock and a GPU hangs. The threads of a warp may diverge: it is PTX's `barrier.sync` without `.aligned`, which is
-/// defined in divergent code too.
+/// deadlock and a GPU hangs. The threads of a warp may diverge, because the barrier is PTX's `barrier.sync` without
+/// `.aligned`, which is also defined in divergent code.
 #[inline(always)]
 #[track_caller]
 pub fn sync_threads() {
@@ -125,35 +125,35 @@ pub fn sync_threads() {
     collective::barrier(false);
 }
 
-/// [`sync_threads`] that returns the number of threads with a true `predicate`.
+/// Synchronizes like [`sync_threads`], and returns the number of threads with a true `predicate`.
 #[inline(always)]
 #[track_caller]
 pub fn sync_threads_count(predicate: bool) -> u32 {
     gpu_or_host!(nvvm::barrier_count(0, predicate), collective::barrier(predicate).count)
 }
 
-/// [`sync_threads`] that returns whether `predicate` was true in all threads.
+/// Synchronizes like [`sync_threads`], and returns whether `predicate` was true in all threads.
 #[inline(always)]
 #[track_caller]
 pub fn sync_threads_and(predicate: bool) -> bool {
     gpu_or_host!(nvvm::barrier_and(0, predicate), collective::barrier(predicate).and)
 }
 
-/// [`sync_threads`] that returns whether `predicate` was true in any thread.
+/// Synchronizes like [`sync_threads`], and returns whether `predicate` was true in any thread.
 #[inline(always)]
 #[track_caller]
 pub fn sync_threads_or(predicate: bool) -> bool {
     gpu_or_host!(nvvm::barrier_or(0, predicate), collective::barrier(predicate).or)
 }
 
-/// Orders this thread's earlier memory accesses before its later ones, as other threads of the block see them:
-/// [`atomic::fence`](crate::atomic::fence) with `AcqRel` in block scope.
+/// Orders this thread's earlier memory accesses before its later ones, as observed by other threads of the block.
+/// Equals [`atomic::fence`](crate::atomic::fence) with `AcqRel` in block scope.
 #[inline(always)]
 pub fn block_fence() {
     crate::atomic::fence::<crate::atomic::scope::Block>(core::sync::atomic::Ordering::AcqRel);
 }
 
-/// Orders this thread's earlier memory accesses before its later ones, as all threads of the device see them:
+/// Orders this thread's earlier memory accesses before its later ones, as observed by all threads of the device. Equals
 /// [`atomic::fence`](crate::atomic::fence) with `AcqRel` in device scope. An atomic store after the fence publishes the
 /// writes before it.
 #[inline(always)]
@@ -161,14 +161,14 @@ pub fn device_fence() {
     crate::atomic::fence::<crate::atomic::scope::Device>(core::sync::atomic::Ordering::AcqRel);
 }
 
-/// Orders this thread's earlier memory accesses before its later ones, as the host and other devices see them:
-/// [`atomic::fence`](crate::atomic::fence) with `AcqRel` in system scope.
+/// Orders this thread's earlier memory accesses before its later ones, as observed by the host and other devices.
+/// Equals [`atomic::fence`](crate::atomic::fence) with `AcqRel` in system scope.
 #[inline(always)]
 pub fn system_fence() {
     crate::atomic::fence::<crate::atomic::scope::System>(core::sync::atomic::Ordering::AcqRel);
 }
 
-/// Suspends the calling thread for about `nanoseconds` (between zero and twice that), at most a millisecond. It is for
+/// Suspends the calling thread for about `nanoseconds` (between zero and twice that), at most a millisecond. Use it in
 /// loops that poll for another thread. On the emulated device it lets other threads run.
 #[inline(always)]
 #[track_caller]
@@ -183,7 +183,8 @@ pub fn nanosleep(nanoseconds: u32) {
 }
 
 /// Pauses in a loop that polls another device or the host. Call it in addition to reading the atomic. On the emulated
-/// device the host thread sleeps briefly, because the awaited work may need the CPU. It does nothing on the GPU.
+/// device the host thread sleeps briefly, because the awaited work may need the CPU. On the GPU, the function does
+/// nothing.
 #[inline(always)]
 #[track_caller]
 pub fn system_pause() {

@@ -1,7 +1,7 @@
-//! Tiles: sub-warp groups of 1, 2, 4, 8, 16 or 32 adjacent lanes, as CUDA's `thread_block_tile`.
+//! Tiles: sub-warp groups of 1, 2, 4, 8, 16 or 32 adjacent lanes, like CUDA's `thread_block_tile`.
 //!
-//! All threads of the tile must call every function, except those that return the thread's rank; they wait for each
-//! other. Different tiles of a warp can execute different code.
+//! All threads of the tile must call every function, because they wait for each other. The functions that return the
+//! thread's rank are an exception. Different tiles of a warp can execute different code.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -29,7 +29,7 @@ use crate::{block, thread};
 /// The calling thread's tile: `N` adjacent lanes, the first of which is a multiple of `N`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tile<const N: u32> {
-    /// Neither `Send` nor `Sync`: a tile is meaningful only to the thread that made it.
+    /// Makes the type neither `Send` nor `Sync`, because a tile is meaningful only to the thread that created it.
     _of_this_thread: PhantomData<*const ()>,
 }
 
@@ -44,8 +44,8 @@ impl<const N: u32> Tile<N> {
     ///
     /// # Panics
     ///
-    /// If the number of threads of a block is not a multiple of `N`. `N` other than 1, 2, 4, 8, 16 or 32 does not
-    /// compile.
+    /// Panics if the number of threads of a block is not a multiple of `N`. `N` other than 1, 2, 4, 8, 16 or 32 does
+    /// not compile.
     #[inline(always)]
     #[track_caller]
     pub fn current() -> Self {
@@ -54,25 +54,25 @@ impl<const N: u32> Tile<N> {
         Self { _of_this_thread: PhantomData }
     }
 
-    /// Number of threads in the tile.
+    /// Returns the number of threads in the tile.
     #[inline(always)]
     pub fn size(&self) -> u32 {
         N
     }
 
-    /// The thread's index in the tile.
+    /// Returns the thread's index in the tile.
     #[inline(always)]
     pub fn rank(&self) -> u32 {
         warp::lane_id() & (N - 1)
     }
 
-    /// The tile's index in its block.
+    /// Returns the tile's index in its block.
     #[inline(always)]
     pub fn index(&self) -> u32 {
         thread::linear_in_block() / N
     }
 
-    /// Mask of the tile's lanes, for the functions of [`warp`].
+    /// Returns the mask of the tile's lanes, for the functions of [`warp`].
     #[inline(always)]
     pub fn mask(&self) -> u32 {
         Self::LANES << self.first_lane()
@@ -83,38 +83,38 @@ impl<const N: u32> Tile<N> {
         warp::lane_id() & !(N - 1)
     }
 
-    /// Waits until all threads of the tile have arrived. Their memory writes before it are visible to all of them after
-    /// it.
+    /// Waits until all threads of the tile have arrived. Their earlier memory writes are visible to all of them
+    /// afterwards.
     #[inline(always)]
     #[track_caller]
     pub fn sync(&self) {
         warp::sync_warp(self.mask());
     }
 
-    /// The value that the thread of rank `rank` (modulo the size) passes.
+    /// Returns the value that the thread of rank `rank` (modulo the size) passes.
     #[inline(always)]
     #[track_caller]
     pub fn shuffle<T: KernelType>(&self, value: T, rank: u32) -> T {
         warp::shuffle_width(self.mask(), value, rank, N)
     }
 
-    /// The value of the thread `delta` ranks below; the lowest `delta` threads get their own value. `delta` must be
-    /// less than 32.
+    /// Returns the value of the thread `delta` ranks below; the lowest `delta` threads receive their own value. `delta`
+    /// must be less than 32.
     #[inline(always)]
     #[track_caller]
     pub fn shuffle_up<T: KernelType>(&self, value: T, delta: u32) -> T {
         warp::shuffle_up_width(self.mask(), value, delta, N)
     }
 
-    /// The value of the thread `delta` ranks above; the highest `delta` threads get their own value. `delta` must be
-    /// less than 32.
+    /// Returns the value of the thread `delta` ranks above; the highest `delta` threads receive their own value.
+    /// `delta` must be less than 32.
     #[inline(always)]
     #[track_caller]
     pub fn shuffle_down<T: KernelType>(&self, value: T, delta: u32) -> T {
         warp::shuffle_down_width(self.mask(), value, delta, N)
     }
 
-    /// The value of the thread whose rank is the caller's XOR `rank_mask`, which must be less than the size.
+    /// Returns the value of the thread whose rank is the caller's XOR `rank_mask`, which must be less than the size.
     #[inline(always)]
     #[track_caller]
     pub fn shuffle_xor<T: KernelType>(&self, value: T, rank_mask: u32) -> T {
@@ -135,14 +135,15 @@ impl<const N: u32> Tile<N> {
         warp::any(self.mask(), predicate)
     }
 
-    /// Mask of the threads in which `predicate` is true: bit `r` stands for the thread of rank `r`.
+    /// Returns a mask of the threads in which `predicate` is true; bit `r` stands for the thread of rank `r`.
     #[inline(always)]
     #[track_caller]
     pub fn ballot(&self, predicate: bool) -> u32 {
         warp::ballot(self.mask(), predicate) >> self.first_lane()
     }
 
-    /// Mask of the threads whose `value` has the same bits as the caller's: bit `r` stands for the thread of rank `r`.
+    /// Returns a mask of the threads whose `value` has the same bits as the caller's; bit `r` stands for the thread of
+    /// rank `r`.
     #[inline(always)]
     #[track_caller]
     pub fn match_any<T: KernelType>(&self, value: T) -> u32 {
@@ -157,9 +158,9 @@ impl<const N: u32> Tile<N> {
     }
 
     /// Combines the values of all threads. `combine` must be commutative and associative (or nearly, as float addition
-    /// is). Every thread gets the same result, bit for bit.
+    /// is). Every thread receives the same result, bit for bit.
     ///
-    /// The values are combined in a tree whose levels join threads `N / 2`, …, 2, 1 apart.
+    /// The values are combined in a tree whose levels combine threads `N / 2`, …, 2, 1 apart.
     #[inline(always)]
     #[track_caller]
     pub fn reduce<T: KernelType>(&self, value: T, combine: impl Fn(T, T) -> T) -> T {
@@ -172,7 +173,7 @@ impl<const N: u32> Tile<N> {
         total
     }
 
-    /// The sum, in every thread. Integers wrap; f16 and bf16 are rounded after every addition.
+    /// Returns the sum, in every thread. Integers wrap; `f16` and `bf16` are rounded after every addition.
     #[inline(always)]
     #[track_caller]
     pub fn reduce_add<T: KernelType + Scalar>(&self, value: T) -> T {
@@ -182,7 +183,7 @@ impl<const N: u32> Tile<N> {
         self.reduce(value, T::wrapping_add)
     }
 
-    /// The smallest value, in every thread; NaN if any value is NaN.
+    /// Returns the smallest value, in every thread; NaN if any value is NaN.
     #[inline(always)]
     #[track_caller]
     pub fn reduce_min<T: KernelType + Scalar>(&self, value: T) -> T {
@@ -192,7 +193,7 @@ impl<const N: u32> Tile<N> {
         self.reduce(value, T::min_propagate)
     }
 
-    /// The largest value, in every thread; NaN if any value is NaN.
+    /// Returns the largest value, in every thread; NaN if any value is NaN.
     #[inline(always)]
     #[track_caller]
     pub fn reduce_max<T: KernelType + Scalar>(&self, value: T) -> T {

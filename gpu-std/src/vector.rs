@@ -2,11 +2,11 @@
 
 use core::ops::{Index, IndexMut};
 
-/// `N` elements that are loaded and stored at once: `Vector<f32, 4>` is one 16-byte access on the GPU.
+/// `N` elements that are loaded and stored at once. For example, a `Vector<f32, 4>` is one 16-byte access on the GPU.
 ///
-/// Vectors of 1, 2, 4, 8 and 16 bytes take one access, multiples of 16 bytes several accesses of 16. Vectors of any
-/// other size are moved element by element. The type itself has the alignment of `T`: only [`Vector::load`] and
-/// [`Vector::store`] require more.
+/// Vectors of 1, 2, 4, 8 and 16 bytes take one access. Multiples of 16 bytes take several accesses of 16 bytes. Vectors
+/// of any other size are accessed element by element. The type itself has the alignment of `T`; only [`Vector::load`]
+/// and [`Vector::store`] require more.
 ///
 /// ```
 /// use gpu_std::Vector;
@@ -28,20 +28,20 @@ impl<T: Copy, const N: usize> Vector<T, N> {
     /// Size of the vector in bytes.
     pub const BYTES: usize = N * size_of::<T>();
 
-    /// Alignment that [`load`](Self::load) and [`store`](Self::store) require: that of one access.
+    /// Alignment that [`load`](Self::load) and [`store`](Self::store) require, which is the alignment of one access.
     pub const ALIGN: usize = match Self::BYTES {
         1 | 2 | 4 | 8 => Self::BYTES,
         bytes if bytes > 0 && bytes % 16 == 0 => 16,
         _ => align_of::<T>(),
     };
 
-    /// Makes a vector of these elements.
+    /// Creates a vector of these elements.
     #[inline(always)]
     pub const fn from_array(array: [T; N]) -> Self {
         Self(array)
     }
 
-    /// Makes a vector with `value` in every element.
+    /// Creates a vector with `value` in every element.
     #[inline(always)]
     pub const fn splat(value: T) -> Self {
         Self([value; N])
@@ -63,16 +63,16 @@ impl<T: Copy, const N: usize> Vector<T, N> {
     ///
     /// # Safety
     ///
-    /// `ptr` is valid for reads of `N` elements, all initialized, and aligned to [`ALIGN`](Self::ALIGN) bytes.
+    /// `ptr` must be valid for reads of `N` elements, all initialized, and aligned to [`ALIGN`](Self::ALIGN) bytes.
     ///
     /// # Panics
     ///
-    /// On the emulated device, if `ptr` is not so aligned.
+    /// Panics on the emulated device if `ptr` is not so aligned.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn load(ptr: *const T) -> Self {
         #[cfg(target_arch = "nvptx64")]
-        // SAFETY: the caller's promise; the accesses cover exactly the vector's bytes.
+        // SAFETY: guaranteed by the caller; the accesses cover exactly the vector's bytes.
         unsafe {
             use core::simd::Simd;
             match Self::BYTES {
@@ -86,7 +86,7 @@ impl<T: Copy, const N: usize> Vector<T, N> {
         #[cfg(not(target_arch = "nvptx64"))]
         {
             check(ptr, Self::ALIGN);
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { ptr.cast::<Self>().read() }
         }
     }
@@ -95,16 +95,16 @@ impl<T: Copy, const N: usize> Vector<T, N> {
     ///
     /// # Safety
     ///
-    /// `ptr` is valid for writes of `N` elements and aligned to [`ALIGN`](Self::ALIGN) bytes.
+    /// `ptr` must be valid for writes of `N` elements and aligned to [`ALIGN`](Self::ALIGN) bytes.
     ///
     /// # Panics
     ///
-    /// On the emulated device, if `ptr` is not so aligned.
+    /// Panics on the emulated device if `ptr` is not so aligned.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn store(self, ptr: *mut T) {
         #[cfg(target_arch = "nvptx64")]
-        // SAFETY: the caller's promise; the accesses cover exactly the vector's bytes.
+        // SAFETY: guaranteed by the caller; the accesses cover exactly the vector's bytes.
         unsafe {
             use core::simd::Simd;
             match Self::BYTES {
@@ -118,7 +118,7 @@ impl<T: Copy, const N: usize> Vector<T, N> {
         #[cfg(not(target_arch = "nvptx64"))]
         {
             check(ptr, Self::ALIGN);
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { ptr.cast::<Self>().write(self) }
         }
     }
@@ -126,15 +126,15 @@ impl<T: Copy, const N: usize> Vector<T, N> {
 
 impl<T: Copy, const N: usize> Vector<T, N> {
     /// Stores `N` elements to global memory with a streaming hint: evict-first in the L2 cache (PTX's `st.cs`). It is
-    /// for outputs larger than the cache that all blocks write at several places at once.
+    /// for outputs larger than the cache that all blocks write at several positions at once.
     ///
     /// # Safety
     ///
-    /// The conditions of [`store`](Self::store); `ptr` points to global memory, as kernel arguments do.
+    /// The conditions of [`store`](Self::store) apply, and `ptr` must point to global memory, as kernel arguments do.
     ///
     /// # Panics
     ///
-    /// The conditions of [`store`](Self::store).
+    /// Panics in the same cases as [`store`](Self::store).
     #[inline(always)]
     #[track_caller]
     pub unsafe fn store_streaming(self, ptr: *mut T) {
@@ -142,8 +142,8 @@ impl<T: Copy, const N: usize> Vector<T, N> {
         if Self::BYTES > 0 && Self::BYTES % 16 == 0 {
             let mut access = 0;
             while access < Self::BYTES / 16 {
-                // SAFETY: the caller's promise. The local variable may be aligned to less than an access, whose bytes
-                // are within the vector.
+                // SAFETY: guaranteed by the caller. The local variable may be aligned to less than an access, whose
+                // bytes are within the vector.
                 unsafe {
                     let [a, b, c, d] = (&raw const self).cast::<[u32; 4]>().add(access).read_unaligned();
                     core::arch::asm!(
@@ -161,7 +161,7 @@ impl<T: Copy, const N: usize> Vector<T, N> {
             }
             return;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.store(ptr) }
     }
 }
@@ -172,14 +172,14 @@ impl<T: Copy, const N: usize> Vector<T, N> {
     ///
     /// # Safety
     ///
-    /// The conditions of [`Vector::load`]; every bit pattern is a valid `A`, and the size of `A` divides the vector's
-    /// size.
+    /// The conditions of [`Vector::load`] apply, every bit pattern must be a valid `A`, and the size of `A` must divide
+    /// the vector's size.
     #[inline(always)]
     unsafe fn load_as<A>(ptr: *const T) -> Self {
         let mut vector = core::mem::MaybeUninit::<Self>::uninit();
         let mut access = 0;
         while access < Self::BYTES / size_of::<A>() {
-            // SAFETY: the caller's promise; the local variable may be aligned to less than an `A`, so its access is
+            // SAFETY: guaranteed by the caller; the local variable may be aligned to less than an `A`, so its access is
             // unaligned.
             unsafe {
                 let part = ptr.cast::<A>().add(access).read();
@@ -195,13 +195,13 @@ impl<T: Copy, const N: usize> Vector<T, N> {
     ///
     /// # Safety
     ///
-    /// The conditions of [`Vector::store`]; every bit pattern is a valid `A`, and the size of `A` divides the vector's
-    /// size.
+    /// The conditions of [`Vector::store`] apply, every bit pattern must be a valid `A`, and the size of `A` must
+    /// divide the vector's size.
     #[inline(always)]
     unsafe fn store_as<A>(self, ptr: *mut T) {
         let mut access = 0;
         while access < Self::BYTES / size_of::<A>() {
-            // SAFETY: the caller's promise; the local variable may be aligned to less than an `A`, so its access is
+            // SAFETY: guaranteed by the caller; the local variable may be aligned to less than an `A`, so its access is
             // unaligned.
             unsafe {
                 let part = (&raw const self).cast::<A>().add(access).read_unaligned();
@@ -212,7 +212,7 @@ impl<T: Copy, const N: usize> Vector<T, N> {
     }
 }
 
-/// Panics on a misaligned address, as a GPU stops with a misaligned-address error.
+/// Panics on a misaligned address, at which a GPU would stop with a misaligned-address error.
 #[cfg(not(target_arch = "nvptx64"))]
 #[inline(always)]
 #[track_caller]

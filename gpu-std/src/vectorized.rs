@@ -1,9 +1,9 @@
 //! Vectorized distribution of an array over the threads of a launch: whole vectors in tiles, single elements at the
 //! edges.
 //!
-//! These are the building blocks of [`elementwise`](mod@crate::elementwise) and [`reduction`](mod@crate::reduction),
-//! for kernels of another form. Exactly one thread of the first row ([`in_first_row`]) visits each element of `0..len`,
-//! for any grid and block.
+//! [`elementwise`](mod@crate::elementwise) and [`reduction`](mod@crate::reduction) are built on these functions, which
+//! also serve kernels of other forms. Exactly one thread of the first row ([`in_first_row`]) visits each element of
+//! `0..len`, for any grid and block.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -38,13 +38,13 @@ use core::mem::{size_of, transmute_copy};
 
 use crate::{Vector, thread};
 
-/// Number of elements of type `T` per access of `vector` bytes (1, 2, 4, 8 or 16). It is one if the size of `T` is not
-/// a power of two or exceeds the access.
+/// Returns the number of elements of type `T` per access of `vector` bytes (1, 2, 4, 8 or 16). It is one if the size of
+/// `T` is not a power of two or exceeds the access.
 pub const fn lanes<T>(vector: usize) -> usize {
     lanes_of(size_of::<T>(), vector)
 }
 
-/// Number of elements of `size` bytes per access of `vector` bytes, as [`lanes`].
+/// Returns the number of elements of `size` bytes per access of `vector` bytes, like [`lanes`].
 pub const fn lanes_of(size: usize, vector: usize) -> usize {
     let lanes = if size.is_power_of_two() && size < vector { vector / size } else { 1 };
     if lanes > 16 { 16 } else { lanes }
@@ -67,12 +67,12 @@ macro_rules! __with_lanes {
         $body
     }};
 }
-/// `with_lanes!(lanes, N => body)`: runs `body` with the constant `N` set to `lanes` (1, 2, 4, 8 or 16). `lanes` is a
-/// constant expression that may depend on type and const parameters, which an array length may not.
+/// `with_lanes!(lanes, N => body)` runs `body` with the constant `N` set to `lanes` (1, 2, 4, 8 or 16). `lanes` is a
+/// constant expression that may depend on type and const parameters, which an array length must not.
 pub use crate::__with_lanes as with_lanes;
 
-/// Calls `f(0)` to `f(N - 1)`, for N up to 32, without a loop. Indexed arrays then become registers even if `f` is
-/// large. LLVM does not unroll a loop with a large body, and keeps the arrays in memory.
+/// Calls `f(0)` to `f(N - 1)`, for N up to 32, without a loop. Indexed arrays are then allocated in registers even if
+/// `f` is large. LLVM does not unroll a loop with a large body, and leaves its arrays in memory.
 #[inline(always)]
 pub fn each<const N: usize>(mut f: impl FnMut(usize)) {
     const { assert!(N <= 32, "an unrolled loop has at most 32 rounds") };
@@ -86,14 +86,14 @@ pub fn each<const N: usize>(mut f: impl FnMut(usize)) {
     calls!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31);
 }
 
-/// Hides `value`, a number of 4 or 8 bytes, from the optimizer. Computations on the result happen here, in each
-/// iteration of a loop. They are not merged with other computations on the same value, which would be kept in
-/// registers.
+/// Hides `value`, a number of 4 or 8 bytes, from the optimizer. Computations on the result are therefore evaluated at
+/// this point, in each iteration of a loop. They are not merged with other computations on the same value, whose
+/// results would occupy registers.
 #[inline(always)]
 pub fn opaque<T: Copy>(value: T) -> T {
     const { assert!(size_of::<T>() == 4 || size_of::<T>() == 8, "a register has 4 or 8 bytes") };
     #[cfg(target_arch = "nvptx64")]
-    // SAFETY: the assembly is only a comment; the register holds the bytes of the value.
+    // SAFETY: the assembly is only a comment; the register contains the bytes of the value.
     unsafe {
         if size_of::<T>() == 4 {
             let mut bits: u32 = transmute_copy(&value);
@@ -109,7 +109,7 @@ pub fn opaque<T: Copy>(value: T) -> T {
     value
 }
 
-/// Returns true if y and z of this thread and its block are 0. Other threads have no work.
+/// Returns true if y and z of this thread and of its block are 0. Other threads have no work.
 #[inline(always)]
 pub fn in_first_row() -> bool {
     thread::thread_idx_y() | thread::thread_idx_z() | thread::block_idx_y() | thread::block_idx_z() == 0
@@ -123,12 +123,12 @@ pub fn aligned<T, const N: usize>(ptr: *const T) -> bool {
 
 /// Loads `N` elements in one access, if they have 1, 2, 4, 8 or 16 bytes.
 ///
-/// [`Vector`] itself rejects other sizes at compile time. [`with_lanes`] names such sizes in branches that are never
-/// taken but must compile.
+/// [`Vector`] itself rejects other sizes at compile time. With [`with_lanes`], such sizes occur in branches that are
+/// never taken but must compile.
 ///
 /// # Safety
 ///
-/// `ptr` is valid for reads of `N` elements and aligned to the size of the vector.
+/// `ptr` must be valid for reads of `N` elements and aligned to the size of the vector.
 #[inline(always)]
 pub unsafe fn load<T: Copy, const N: usize>(ptr: *const T) -> [T; N] {
     // SAFETY: by this function's contract; a vector of integers of the same size holds the same bytes.
@@ -144,14 +144,14 @@ pub unsafe fn load<T: Copy, const N: usize>(ptr: *const T) -> [T; N] {
     }
 }
 
-/// [`load`] if `is_there`, otherwise returns `otherwise`. On a GPU it is one predicated instruction without a branch,
-/// so that several loads are issued back to back. It is for memory that nothing writes during the launch. Unless
-/// `KEPT`, 16-byte accesses do not allocate in the L1 cache.
+/// Calls [`load`] if `is_there`, otherwise returns `otherwise`. On a GPU the load is one predicated instruction without
+/// a branch, so that several loads are issued back to back. Use it for memory that nothing writes during the launch.
+/// Unless `KEPT` is set, 16-byte accesses do not allocate in the L1 cache.
 ///
 /// # Safety
 ///
-/// If `is_there`, the conditions of [`load`]. Nothing writes the elements while the kernel runs, and `ptr` points to
-/// global memory.
+/// If `is_there`, the conditions of [`load`] apply. Nothing may write the elements while the kernel runs, and `ptr`
+/// must point to global memory.
 #[inline(always)]
 pub unsafe fn load_or<T: Copy, const N: usize, const KEPT: bool>(
     ptr: *const T,
@@ -222,7 +222,7 @@ pub unsafe fn load_or<T: Copy, const N: usize, const KEPT: bool>(
 ///
 /// # Safety
 ///
-/// `ptr` is valid for writes of `N` elements and aligned to the size of the vector.
+/// `ptr` must be valid for writes of `N` elements and aligned to the size of the vector.
 #[inline(always)]
 pub unsafe fn store<T: Copy, const N: usize>(ptr: *mut T, values: [T; N]) {
     // SAFETY: as in `load`.
@@ -274,9 +274,9 @@ impl Split {
     }
 }
 
-/// Visits `0..count` in tiles of `ITEMS` × block size. Thread t of a block takes positions t, t + block size, … of each
-/// tile. In a full tile it issues all loads before it uses the first value. Within a thread, calls come in increasing
-/// order of index.
+/// Visits `0..count` in tiles of `ITEMS` × block size. Thread t of a block visits positions t, t + block size, … of
+/// each tile. In a full tile it issues all loads before it uses the first value. Within a thread, the indices of the
+/// calls increase.
 #[inline(always)]
 pub fn for_each<V: Copy, const ITEMS: usize>(
     count: usize,
@@ -306,7 +306,7 @@ pub fn for_each<V: Copy, const ITEMS: usize>(
     }
 }
 
-/// Makes a vector of `f(i)` for each lane i.
+/// Creates an array of `f(i)` for each lane i.
 #[inline(always)]
 pub fn lanewise<U: Copy, const N: usize>(f: impl Fn(usize) -> U) -> [U; N] {
     let mut out = [f(0); N];
@@ -318,9 +318,9 @@ pub fn lanewise<U: Copy, const N: usize>(f: impl Fn(usize) -> U) -> [U; N] {
     out
 }
 
-/// Visits `0..len` in runs, given by first index and number of elements: aligned vectors of `N` of `ptr`, and the
-/// elements before and after them. Unlike [`for_each`] and [`Split::edges`], it has a single call site of `visit`,
-/// which keeps a kernel small. Each thread has only one run in flight.
+/// Visits `0..len` in runs, each given by its first index and number of elements. Runs are aligned vectors of `N`
+/// elements at `ptr`, and the elements before and after them. Unlike [`for_each`] and [`Split::edges`], it has a single
+/// call site of `visit`, which keeps a kernel small. Each thread has only one run in flight.
 #[inline(always)]
 pub fn for_each_run<T, const N: usize>(ptr: *const T, len: usize, mut visit: impl FnMut(usize, usize)) {
     let split = Split::new::<T, N>(ptr, len);
@@ -341,12 +341,12 @@ pub fn for_each_run<T, const N: usize>(ptr: *const T, len: usize, mut visit: imp
     }
 }
 
-/// Stores the first `count` of `values` to `ptr` at element `first`: in one access if there are `N` and they are
+/// Stores the first `count` of `values` to `ptr` at element `first`, in one access if `count` is `N` and they are
 /// aligned.
 ///
 /// # Safety
 ///
-/// The elements are valid to write.
+/// The elements must be valid to write.
 #[inline(always)]
 pub unsafe fn store_run<T: Copy, const N: usize>(ptr: *mut T, first: usize, count: usize, values: [T; N]) {
     let ptr = ptr.wrapping_add(first);
@@ -367,7 +367,7 @@ pub unsafe fn store_run<T: Copy, const N: usize>(ptr: *mut T, first: usize, coun
 #[inline(always)]
 pub fn realign(low: [u32; 4], high: [u32; 4], shift: usize) -> [u32; 4] {
     let mut words = [low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]];
-    // Shifts by whole words first, two and one, then by bytes within a word.
+    // Shifts by two words and by one word first, then by bytes within a word.
     if shift & 8 != 0 {
         words = [words[2], words[3], words[4], words[5], words[6], words[7], 0, 0];
     }

@@ -1,17 +1,17 @@
 //! Read-only 2-D and 3-D views: [`Slice2`] and [`Slice3`].
 //!
-//! The sides and strides are launch parameters and part of the view, so they are equal in all threads. An index of any
-//! integer type is in range exactly if it is at least 0 and below the side. `row - 1` of an unsigned index may wrap and
-//! is then out of range.
+//! The sides and strides are launch parameters and part of the view, so they are the same in all threads. An index of
+//! any integer type is in range exactly if it is at least 0 and below the side. `row - 1` of an unsigned index may
+//! wrap, which makes it out of range.
 //!
 //! # Order of indices and sizes
 //!
-//! Shapes and elements have the outermost dimension first, like Rust arrays: a view of `as_2d(rows, columns)` has
-//! elements `[row, column]`, one of `as_3d(planes, rows, columns)` has `[plane, row, column]`. This holds for
-//! [`Slice2`] and [`Slice3`], the claims of [`unique_2d`](crate::thread::unique_2d) and
+//! Shapes and indices have the outermost dimension first, like Rust arrays. A view of `as_2d(rows, columns)` has
+//! elements `[row, column]`, and a view of `as_3d(planes, rows, columns)` has elements `[plane, row, column]`. This
+//! holds for [`Slice2`] and [`Slice3`], the claims of [`unique_2d`](crate::thread::unique_2d) and
 //! [`unique_3d`](crate::thread::unique_3d), [`Shared`](crate::Shared) arrays, and [`Tiles`](crate::disjoint::Tiles).
-//! *Threads* have x first, as in CUDA: `Launch::cover((columns, rows))`, `block(x, y)`, and a thread's own indices, such
-//! as [`index_2d`](crate::thread::index_2d). x is the column, y the row.
+//! *Threads* have x first, as in CUDA: `Launch::cover((columns, rows))`, `block(x, y)`, and a thread's own indices,
+//! such as [`index_2d`](crate::thread::index_2d). x is the column, and y is the row.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -70,11 +70,11 @@ macro_rules! coordinates {
 }
 coordinates! { u8 as u32, u16 as u32, u32 as u32, i32 as u32, usize as usize, isize as usize, u64 as u64, i64 as u64 }
 
-/// Read-only 2-D view, as a kernel parameter. Copies copy the view, not the elements.
+/// Read-only 2-D view, as a kernel parameter. Copying a view does not copy the elements.
 ///
 /// A launch passes `buffer.as_2d(rows, columns)?`. Elements can be [`Atomic`](crate::atomic::Atomic)s, which all
-/// threads read and change. For a `Slice2<Atomic<T>>` a launch passes `buffer.as_2d_mut(rows, columns)?` of a buffer of
-/// `T`.
+/// threads can read and change. For a `Slice2<Atomic<T>>`, a launch passes `buffer.as_2d_mut(rows, columns)?` of a
+/// buffer of `T`.
 ///
 /// ```
 /// use gpu_std::atomic::{Atomic, Ordering};
@@ -111,32 +111,32 @@ unsafe impl<T: Sync> Send for Slice2<'_, T> {}
 unsafe impl<T: Sync> Sync for Slice2<'_, T> {}
 
 impl<'a, T> Slice2<'a, T> {
-    /// Makes a view of the elements that start at `data`.
+    /// Creates a view of the elements that start at `data`.
     ///
     /// # Safety
     ///
-    /// For `'a`, `data` is aligned, not null, and valid for reads of `extents.span()` elements. As for a shared
-    /// reference to each element, nothing changes the elements except through atomics.
+    /// `data` must be aligned, not null, and valid for reads of `extents.span()` elements for `'a`. As for a shared
+    /// reference to each element, nothing may change the elements except through atomics.
     #[inline(always)]
     pub unsafe fn from_raw_parts(data: *const T, extents: Extents2) -> Self {
-        // SAFETY: the caller's promise. It removes the null comparison of an `Option<&T>`.
+        // SAFETY: guaranteed by the caller. The assumption removes the null comparison of an `Option<&T>`.
         unsafe { core::hint::assert_unchecked(!data.is_null()) };
         Self { data, extents, _borrow: PhantomData }
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     #[inline(always)]
     pub fn rows(self) -> usize {
         self.extents.rows() as usize
     }
 
-    /// Number of elements per row.
+    /// Returns the number of elements per row.
     #[inline(always)]
     pub fn columns(self) -> usize {
         self.extents.columns() as usize
     }
 
-    /// Distance between the starts of adjacent rows, in elements: at least the columns.
+    /// Returns the distance between the starts of adjacent rows, in elements; at least the number of columns.
     #[inline(always)]
     pub fn row_stride(self) -> usize {
         self.extents.row_stride() as usize
@@ -173,10 +173,10 @@ impl<'a, T> Slice2<'a, T> {
     ///
     /// # Safety
     ///
-    /// `row` and `column` are in range.
+    /// `row` and `column` must be in range.
     #[inline(always)]
     pub unsafe fn get_unchecked(self, [row, column]: [usize; 2]) -> &'a T {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { &*self.data.add(self.extents.offset([row as u32, column as u32])) }
     }
 
@@ -204,7 +204,7 @@ impl<'a, T> Slice2<'a, T> {
 
 /// # Panics
 ///
-/// If the element is out of range.
+/// Panics if the element is out of range.
 impl<T, I: Coordinate> Index<[I; 2]> for Slice2<'_, T> {
     type Output = T;
 
@@ -224,7 +224,7 @@ impl<T, I: Coordinate> Index<[I; 2]> for Slice2<'_, T> {
 
 /// # Panics
 ///
-/// If the element is out of range.
+/// Panics if the element is out of range.
 impl<T> Index<Unique2d> for Slice2<'_, T> {
     type Output = T;
 
@@ -279,43 +279,43 @@ unsafe impl<T: Sync> Send for Slice3<'_, T> {}
 unsafe impl<T: Sync> Sync for Slice3<'_, T> {}
 
 impl<'a, T> Slice3<'a, T> {
-    /// Makes a view of the elements that start at `data`.
+    /// Creates a view of the elements that start at `data`.
     ///
     /// # Safety
     ///
-    /// The conditions of [`Slice2::from_raw_parts`].
+    /// The conditions of [`Slice2::from_raw_parts`] apply.
     #[inline(always)]
     pub unsafe fn from_raw_parts(data: *const T, extents: Extents3) -> Self {
-        // SAFETY: the caller's promise. It removes the null comparison of an `Option<&T>`.
+        // SAFETY: guaranteed by the caller. The assumption removes the null comparison of an `Option<&T>`.
         unsafe { core::hint::assert_unchecked(!data.is_null()) };
         Self { data, extents, _borrow: PhantomData }
     }
 
-    /// Number of planes.
+    /// Returns the number of planes.
     #[inline(always)]
     pub fn planes(self) -> usize {
         self.extents.planes() as usize
     }
 
-    /// Number of rows per plane.
+    /// Returns the number of rows per plane.
     #[inline(always)]
     pub fn rows(self) -> usize {
         self.extents.rows() as usize
     }
 
-    /// Number of elements per row.
+    /// Returns the number of elements per row.
     #[inline(always)]
     pub fn columns(self) -> usize {
         self.extents.columns() as usize
     }
 
-    /// Distance between the starts of adjacent planes, in elements.
+    /// Returns the distance between the starts of adjacent planes, in elements.
     #[inline(always)]
     pub fn plane_stride(self) -> usize {
         self.extents.plane_stride() as usize
     }
 
-    /// Distance between the starts of adjacent rows, in elements: at least the columns.
+    /// Returns the distance between the starts of adjacent rows, in elements; at least the number of columns.
     #[inline(always)]
     pub fn row_stride(self) -> usize {
         self.extents.row_stride() as usize
@@ -372,7 +372,7 @@ impl<'a, T> Slice3<'a, T> {
 
 /// # Panics
 ///
-/// If the element is out of range.
+/// Panics if the element is out of range.
 impl<T, I: Coordinate> Index<[I; 3]> for Slice3<'_, T> {
     type Output = T;
 
@@ -393,7 +393,7 @@ impl<T, I: Coordinate> Index<[I; 3]> for Slice3<'_, T> {
 
 /// # Panics
 ///
-/// If the element is out of range.
+/// Panics if the element is out of range.
 impl<T> Index<Unique3d> for Slice3<'_, T> {
     type Output = T;
 

@@ -2,16 +2,16 @@
 //!
 //! The lane of a thread is its [`linear_in_block`](crate::thread::linear_in_block) modulo 32.
 //!
-//! Every function here except [`lane_id`], [`active_mask`] and [`elect`] takes a mask of lanes. All lanes in the mask
-//! must call it with the same mask, and the caller must be in the mask; they wait for each other. If lanes disagree or
-//! never arrive, the emulated device reports it. A GPU hangs or returns unspecified values.
+//! Every function of this module except [`lane_id`], [`active_mask`] and [`elect`] takes a mask of lanes. All lanes in
+//! the mask must call the function with the same mask, and wait for each other. The caller must be in the mask. If
+//! lanes disagree or never arrive, the emulated device reports a fault. A GPU hangs or returns unspecified values.
 //!
-//! The functions are nevertheless safe: an exception to the guarantees of safe code, like
-//! [`cluster::arrive`](crate::cluster::arrive). PTX leaves a call undefined if lanes disagree or a lane is outside its
-//! mask. On existing GPUs such a call behaves as described above, for the calling warp. A check in each call would cost
-//! as much as the call.
+//! The functions are nevertheless safe. This is an exception to the guarantees of safe code, like
+//! [`cluster::arrive`](crate::cluster::arrive). In PTX, the behavior of a call is undefined if lanes disagree or a lane
+//! is outside its mask. On existing GPUs such a call behaves as described above, for the calling warp. A check in each
+//! call would cost as much as the call.
 //!
-//! Lanes exchange any [`KernelType`] without padding, including structs: one instruction per 32 bits.
+//! Lanes exchange any [`KernelType`] without padding, including structs, with one instruction per 32 bits.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -50,27 +50,28 @@ pub const WARP_SIZE: u32 = 32;
 /// Mask of all 32 lanes.
 pub const FULL_MASK: u32 = u32::MAX;
 
-/// The lane of the calling thread, 0 to 31.
+/// Returns the lane of the calling thread, 0 to 31.
 #[inline(always)]
 pub fn lane_id() -> u32 {
     gpu_or_host!(nvvm::laneid(), emulated::lane())
 }
 
-/// Mask of the lanes that execute this together with the caller right now. The hardware determines them, so this does
-/// not replace knowing the mask.
+/// Returns the mask of the lanes that currently execute this instruction together with the caller. The hardware
+/// determines these lanes, so the function does not tell a kernel which mask to pass.
 #[inline(always)]
 #[track_caller]
 pub fn active_mask() -> u32 {
     gpu_or_host!(nvvm::activemask(), collective::active_mask())
 }
 
-/// Returns true if the caller is the lowest lane in `mask`, so for exactly one lane of the mask. Does not wait.
+/// Returns true if the caller is the lowest lane in `mask`, and therefore in exactly one lane of the mask. The function
+/// does not wait.
 #[inline(always)]
 pub fn elect(mask: u32) -> bool {
     lane_id() == mask.trailing_zeros()
 }
 
-/// Waits until all lanes in `mask` have arrived. Their memory writes before it are visible to all of them after it.
+/// Waits until all lanes in `mask` have arrived. Their earlier memory writes are visible to all of them afterwards.
 #[inline(always)]
 #[track_caller]
 pub fn sync_warp(mask: u32) {
@@ -120,18 +121,19 @@ shuffles! {
     /// The value that lane `lane` (modulo 32) passes. Unspecified if that lane is not in the mask.
     shuffle, shuffle_width(lane) = shfl_idx, 0x1f, |_, lane, first, width| Some(first | lane & (width - 1));
 
-    /// The value of the lane `delta` below; the lowest `delta` lanes get their own value. `delta` must be less than 32.
+    /// Returns the value of the lane `delta` below; the lowest `delta` lanes receive their own value. `delta` must be
+    /// less than 32.
     shuffle_up, shuffle_up_width(delta) = shfl_up, 0, |lane, delta, first, _| {
         lane.checked_sub(delta).filter(|&source| source >= first)
     };
 
-    /// The value of the lane `delta` above; the highest `delta` lanes get their own value. `delta` must be less
-    /// than 32.
+    /// Returns the value of the lane `delta` above; the highest `delta` lanes receive their own value. `delta` must be
+    /// less than 32.
     shuffle_down, shuffle_down_width(delta) = shfl_down, 0x1f, |lane, delta, first, width| {
         Some(lane + delta).filter(|&source| source < first + width)
     };
 
-    /// The value of the lane whose index is the caller's XOR `lane_mask`.
+    /// Returns the value of the lane whose index is the caller's XOR `lane_mask`.
     shuffle_xor, shuffle_xor_width(lane_mask) = shfl_bfly, 0x1f, |lane, lane_mask, first, width| {
         Some(lane ^ lane_mask).filter(|&source| source < first + width)
     };
@@ -151,15 +153,15 @@ pub fn any(mask: u32, predicate: bool) -> bool {
     gpu_or_host!(nvvm::vote_any(mask, predicate), matching(mask, "any", predicate as u64, 1) != 0)
 }
 
-/// The lanes of the mask in which `predicate` is true.
+/// Returns the lanes of the mask in which `predicate` is true.
 #[inline(always)]
 #[track_caller]
 pub fn ballot(mask: u32, predicate: bool) -> u32 {
     gpu_or_host!(nvvm::vote_ballot(mask, predicate), matching(mask, "ballot", predicate as u64, 1))
 }
 
-/// The lanes of the mask whose `value` has the same bits as the caller's. A NaN therefore matches the same NaN, and +0
-/// does not match −0.
+/// Returns the lanes of the mask whose `value` has the same bits as the caller's. A NaN therefore matches the same NaN,
+/// and +0 does not match −0.
 #[inline(always)]
 #[track_caller]
 pub fn match_any<T: KernelType>(mask: u32, value: T) -> u32 {
@@ -187,11 +189,11 @@ pub fn match_any<T: KernelType>(mask: u32, value: T) -> u32 {
 #[inline(always)]
 #[track_caller]
 pub fn match_all<T: KernelType>(mask: u32, value: T) -> bool {
-    // If all lanes of the mask match one caller's value, they match every caller's value.
+    // If all lanes of the mask match the value of one caller, they match the value of every caller.
     match_any(mask, value) == mask
 }
 
-/// The value of `lane`, as returned by [`gather`].
+/// Returns the value of `lane`, as [`gather`] does.
 #[cfg(not(target_arch = "nvptx64"))]
 #[track_caller]
 fn of_lane<T: KernelType>(mask: u32, operation: &'static str, value: T, lane: u32) -> T {
@@ -205,7 +207,8 @@ fn of_lane<T: KernelType>(mask: u32, operation: &'static str, value: T, lane: u3
     found
 }
 
-/// The values of all lanes of the mask. The values of other lanes, unspecified on a GPU, are filled with 0xA5 bytes.
+/// Returns the values of all lanes of the mask. The values of other lanes, which are unspecified on a GPU, are filled
+/// with 0xA5 bytes.
 #[cfg(not(target_arch = "nvptx64"))]
 #[track_caller]
 fn gather<T: KernelType>(mask: u32, operation: &'static str, value: T) -> [T; WARP_SIZE as usize] {
@@ -219,7 +222,7 @@ fn gather<T: KernelType>(mask: u32, operation: &'static str, value: T) -> [T; WA
     values
 }
 
-/// The lanes of the mask whose `bits` equal `wanted`.
+/// Returns the lanes of the mask whose `bits` equal `wanted`.
 #[cfg(not(target_arch = "nvptx64"))]
 #[track_caller]
 fn matching(mask: u32, operation: &'static str, bits: u64, wanted: u64) -> u32 {
@@ -230,9 +233,9 @@ fn matching(mask: u32, operation: &'static str, bits: u64, wanted: u64) -> u32 {
 }
 
 /// Combines the values of all lanes of the mask. `combine` must be commutative and associative (or nearly, as float
-/// addition is). Every lane gets the same result, bit for bit.
+/// addition is). Every lane receives the same result, bit for bit.
 ///
-/// For the full mask, values are combined in a tree whose levels join lanes 16, 8, 4, 2 and 1 apart. For any other
+/// For the full mask, values are combined in a tree whose levels combine lanes 16, 8, 4, 2 and 1 apart. For any other
 /// mask, they are combined from the lowest lane to the highest.
 #[inline(always)]
 #[track_caller]
@@ -240,7 +243,7 @@ pub fn reduce<T: KernelType>(mask: u32, value: T, combine: impl Fn(T, T) -> T) -
     reduce_named(mask, value, "reduce", combine)
 }
 
-/// [`reduce`] with an `operation` name for messages.
+/// Combines like [`reduce`], with an `operation` name for messages.
 #[inline(always)]
 #[track_caller]
 fn reduce_named<T: KernelType>(
@@ -290,11 +293,11 @@ fn reduce_named<T: KernelType>(
 }
 
 /// Combines the values of lanes 0 to `count` − 1, in the order of the lanes. `combine` must be associative (or nearly).
-/// Every lane gets the same result, bit for bit. All 32 lanes call it with the same `count`, from 1 to 32; the values
-/// of the other lanes are ignored.
+/// Every lane receives the same result, bit for bit. All 32 lanes must call it with the same `count`, from 1 to 32; the
+/// values of the other lanes are ignored.
 ///
-/// It takes five steps: a tree of neighbors whose levels join values 1, 2, 4, 8 and 16 lanes apart. Unlike [`reduce`],
-/// the operation need not be commutative.
+/// It takes five steps, in a tree of neighbors whose levels combine values 1, 2, 4, 8 and 16 lanes apart. Unlike
+/// [`reduce`], the operation need not be commutative.
 #[inline(always)]
 #[track_caller]
 pub fn reduce_first<T: KernelType>(count: u32, value: T, combine: impl Fn(T, T) -> T) -> T {
@@ -311,8 +314,8 @@ pub fn reduce_first<T: KernelType>(count: u32, value: T, combine: impl Fn(T, T) 
     shuffle(FULL_MASK, total, 0)
 }
 
-/// The lanes of the mask whose `value` has the same lowest `BITS` bits as the caller's. It is [`match_any`] for a few
-/// bits, with one vote per bit, which is faster on a GPU.
+/// Returns the lanes of the mask whose `value` has the same lowest `BITS` bits as the caller's. It is [`match_any`] for
+/// a few bits, with one vote per bit, which is faster on a GPU.
 #[inline(always)]
 #[track_caller]
 pub fn match_bits<const BITS: u32>(mask: u32, value: u32) -> u32 {
@@ -322,7 +325,7 @@ pub fn match_bits<const BITS: u32>(mask: u32, value: u32) -> u32 {
         let mut same = mask;
         let mut bit = 0;
         while bit < BITS {
-            // In assembly, because LLVM would shift the value for each bit and test it twice.
+            // The loop body is assembly, because LLVM would shift the value for each bit and test it twice.
             // SAFETY: the lanes of the mask vote together; only registers change.
             unsafe {
                 core::arch::asm!(
@@ -347,10 +350,10 @@ pub fn match_bits<const BITS: u32>(mask: u32, value: u32) -> u32 {
     match_any(mask, value & (u32::MAX >> (32 - BITS)))
 }
 
-/// Combines the values of the lanes of the mask up to and including the caller, from the lowest on. `combine` must be
-/// associative (or nearly).
+/// Combines the values of the lanes of the mask up to and including the caller, starting with the lowest. `combine`
+/// must be associative (or nearly).
 ///
-/// It takes five steps if the mask is all lanes below some number, and one step per lane if the mask has gaps.
+/// It takes five steps if the mask consists of all lanes below some number, and one step per lane if the mask has gaps.
 #[inline(always)]
 #[track_caller]
 pub fn inclusive_scan<T: KernelType>(mask: u32, value: T, combine: impl Fn(T, T) -> T) -> T {
@@ -380,8 +383,8 @@ pub fn inclusive_scan<T: KernelType>(mask: u32, value: T, combine: impl Fn(T, T)
     total
 }
 
-/// Combines `identity` and the values of the lanes of the mask below the caller, from the lowest on. `combine` must be
-/// associative (or nearly).
+/// Combines `identity` and the values of the lanes of the mask below the caller, starting with the lowest. `combine`
+/// must be associative (or nearly).
 #[inline(always)]
 #[track_caller]
 pub fn exclusive_scan<T: KernelType>(mask: u32, value: T, identity: T, combine: impl Fn(T, T) -> T) -> T {
@@ -397,14 +400,14 @@ pub fn exclusive_scan<T: KernelType>(mask: u32, value: T, identity: T, combine: 
     if lower == 0 { identity } else { combine(identity, before) }
 }
 
-/// Returns true if the mask is all lanes below some number.
+/// Returns true if the mask consists of all lanes below some number.
 #[inline(always)]
 fn has_no_gaps(mask: u32) -> bool {
     mask & mask.wrapping_add(1) == 0
 }
 
-/// The sum over the lanes of the mask, in every lane. Integers wrap. Floats are added in a fixed order, so the same
-/// values give bit-identical sums. f16 and bf16 are rounded after every addition.
+/// Returns the sum over the lanes of the mask, in every lane. Integers wrap. Floats are added in a fixed order, so the
+/// same values give bit-identical sums. `f16` and `bf16` are rounded after every addition.
 #[inline(always)]
 #[track_caller]
 pub fn reduce_add<T: KernelType + Scalar>(mask: u32, value: T) -> T {
@@ -415,7 +418,7 @@ pub fn reduce_add<T: KernelType + Scalar>(mask: u32, value: T) -> T {
     reduce_named(mask, value, "reduce_add", T::wrapping_add)
 }
 
-/// The smallest value over the lanes of the mask, in every lane; NaN if any value is NaN.
+/// Returns the smallest value over the lanes of the mask, in every lane; NaN if any value is NaN.
 #[inline(always)]
 #[track_caller]
 pub fn reduce_min<T: KernelType + Scalar>(mask: u32, value: T) -> T {
@@ -428,7 +431,7 @@ pub fn reduce_min<T: KernelType + Scalar>(mask: u32, value: T) -> T {
     reduce_named(mask, value, "reduce_min", T::min_propagate)
 }
 
-/// The largest value over the lanes of the mask, in every lane; NaN if any value is NaN.
+/// Returns the largest value over the lanes of the mask, in every lane; NaN if any value is NaN.
 #[inline(always)]
 #[track_caller]
 pub fn reduce_max<T: KernelType + Scalar>(mask: u32, value: T) -> T {
@@ -457,10 +460,10 @@ macro_rules! bitwise {
 }
 
 bitwise! {
-    /// The bits set in all lanes of the mask, in every lane.
+    /// Returns the bits set in all lanes of the mask, in every lane.
     reduce_and, BitAnd::bitand = redux_and;
-    /// The bits set in any lane of the mask, in every lane.
+    /// Returns the bits set in any lane of the mask, in every lane.
     reduce_or, BitOr::bitor = redux_or;
-    /// The bits set in an odd number of lanes of the mask, in every lane.
+    /// Returns the bits set in an odd number of lanes of the mask, in every lane.
     reduce_xor, BitXor::bitxor = redux_xor;
 }

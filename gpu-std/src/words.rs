@@ -1,6 +1,7 @@
-//! Values as 32-bit words, in which threads exchange them.
+//! Values as 32-bit words, the unit in which threads exchange them.
 //!
-//! Only values without padding: padding bytes are uninitialized, and reading them as a number is undefined.
+//! The values must not contain padding, because padding bytes are uninitialized, and reading them as a number is
+//! undefined.
 
 use core::mem::MaybeUninit;
 use core::ptr::copy_nonoverlapping;
@@ -21,7 +22,7 @@ const fn check<T: KernelType>() {
 #[inline(always)]
 pub(crate) fn map<T: KernelType>(value: T, mut f: impl FnMut(u32) -> u32) -> T {
     const { check::<T>() };
-    // These special cases are equivalent to the code below, but take LLVM fewer steps.
+    // These special cases are equivalent to the code below, but LLVM simplifies them in fewer steps.
     if size_of::<T>() == 8 {
         let bits = bits(value);
         let low = f(bits as u32) as u64;
@@ -59,12 +60,12 @@ pub(crate) fn bits<T: KernelType>(value: T) -> u64 {
     const { check::<T>() };
     let mut bits = 0_u64;
     let len = if size_of::<T>() < 8 { size_of::<T>() } else { 8 };
-    // SAFETY: both have `len` bytes, and without padding those of the value are initialized.
+    // SAFETY: both have `len` bytes, and without padding the bytes of the value are initialized.
     unsafe { copy_nonoverlapping((&raw const value).cast::<u8>(), (&raw mut bits).cast::<u8>(), len) };
     bits
 }
 
-/// Makes a value from its lowest bits; bytes past the first 8 are 0.
+/// Creates a value from its lowest bits; bytes past the first 8 are 0.
 #[inline(always)]
 pub(crate) fn of_bits<T: KernelType>(bits: u64) -> T {
     let mut value = MaybeUninit::<T>::zeroed();
@@ -76,7 +77,7 @@ pub(crate) fn of_bits<T: KernelType>(bits: u64) -> T {
     }
 }
 
-/// Makes a value in which every byte is `byte`.
+/// Creates a value in which every byte is `byte`.
 #[cfg(not(target_arch = "nvptx64"))]
 pub(crate) fn filled<T: KernelType>(byte: u8) -> T {
     let mut value = MaybeUninit::<T>::uninit();
@@ -87,7 +88,7 @@ pub(crate) fn filled<T: KernelType>(byte: u8) -> T {
     }
 }
 
-/// Returns the 8 bytes of `value` at `8 * part`; bytes past its end are 0.
+/// Returns the 8 bytes of `value` at `8 * part`; bytes past the value's end are 0.
 #[cfg(not(target_arch = "nvptx64"))]
 pub(crate) fn part<T: KernelType>(value: T, part: usize) -> u64 {
     const { check::<T>() };

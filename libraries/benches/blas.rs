@@ -1,8 +1,8 @@
 //! GEMM throughput, and the host time of a call compared with cuBLAS's own.
 //!
 //! `WARPSMITH_BENCH_DEVICE` names the device; the emulated device runs only small shapes. Each value is the median of 9
-//! rounds of about 20 ms each, timed by events after a warm-up. `benches/peers/gemm.py` does the same with PyTorch and
-//! prints the same lines.
+//! rounds of about 20 ms each, timed by events after a warm-up. `benches/peers/gemm.py` measures the same with PyTorch
+//! and prints the same lines.
 
 use std::ffi::c_void;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use half::bf16;
 use warpsmith_libraries::blas::{self, Gemm, Math, Matmul, VectorType};
 use warpsmith_runtime::{Device, DeviceBuffer, Result, Stream};
 
-/// m, n, k: square, transformer layers, skinny and flat, and odd sizes.
+/// Sizes m, n and k: square, transformer layers, skinny and flat, and odd sizes.
 const SHAPES: [[usize; 3]; 20] = [
     [512, 512, 512],
     [1024, 1024, 1024],
@@ -106,7 +106,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Measures the host time of a call: ours and cuBLAS's with the same arguments, interleaved.
+/// Measures the host time of a call, interleaved with cuBLAS's own call with the same arguments.
 fn host_cost(stream: &Stream) -> Result<()> {
     const SIZE: usize = 128;
     const CALLS: usize = 200;

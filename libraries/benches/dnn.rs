@@ -1,9 +1,9 @@
 //! Ten convolutions of ResNet-50 with cuDNN, forward and backward, and the host time of a call.
-//! `benches/peers/convolution.py` does the same with PyTorch and prints the same lines.
+//! `benches/peers/convolution.py` measures the same with PyTorch and prints the same lines.
 //!
-//! `WARPSMITH_BENCH_DEVICE` names the device, by default the best available; an argument selects rows that contain it.
-//! Each row is the median of 20 samples of 10 calls between two events, with the plan that was fastest when timed. The
-//! batch size is 32; the emulated device runs batch size 1 of the smallest shape.
+//! `WARPSMITH_BENCH_DEVICE` names the device, by default the best available. An argument selects the rows that contain
+//! it. Each row is the median of 20 samples of 10 calls between two events, with the plan that was fastest when timed.
+//! The batch size is 32; the emulated device runs batch size 1 of the smallest shape.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -1,8 +1,8 @@
-//! FFT throughput, and the host time of a call. `benches/peers/fft.py` does the same with PyTorch.
+//! FFT throughput, and the host time of a call. `benches/peers/fft.py` measures the same with PyTorch.
 //!
 //! `WARPSMITH_BENCH_DEVICE` names the device, by default an emulated one, on which only the host time is measured. Each
 //! row is the median of 20 samples of 10 calls between two events; GB/s counts the data read and written once. An
-//! argument selects rows that contain it.
+//! argument selects the rows that contain it.
 
 use std::time::Instant;
 
@@ -72,7 +72,7 @@ fn host(stream: &Stream, picked: &str) -> Result<()> {
     let cache = fft::plan_cache(device);
     let mut x = DeviceBuffer::<Complex<f32>>::zeros(stream, 4096)?;
     let sizes = |plans: usize| move |at: usize| 16 + at % plans;
-    // Creating a plan takes cuFFT about 20 ms.
+    // cuFFT takes about 20 ms to create a plan.
     let many = if device.is_emulated() { 4096 } else { 100 };
     for plans in [1, many] {
         let row = format!("host, {plans} plans in the cache");

@@ -36,7 +36,7 @@ impl DataType {
     }
 }
 
-/// A type of the libraries, which the emulated device converts to `f64` and back: those of [`DataType`].
+/// An element type of the libraries, one of [`DataType`]. The emulated device converts elements to `f64` and back.
 pub trait LibraryType: DeviceCopy {
     const TYPE: DataType;
     /// Converts exactly to `f64`.
@@ -106,7 +106,7 @@ impl Factor {
         Self { single: value as f32, double: value, is_double: T::TYPE == DataType::F64 }
     }
 
-    /// Returns the address of the value, which must outlive its use.
+    /// Returns the address of the value, which must outlive the use of the address.
     pub fn as_ptr(&self) -> *const std::ffi::c_void {
         if self.is_double { (&raw const self.double).cast() } else { (&raw const self.single).cast() }
     }

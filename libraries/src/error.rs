@@ -86,7 +86,7 @@ pub enum LibraryError {
     Shape {
         /// Requested operation.
         operation: &'static str,
-        /// The mismatch, with the values, and what would match.
+        /// The mismatch, with the values, and the accepted ones.
         problem: String,
     },
 
@@ -150,7 +150,7 @@ impl LibraryError {
     }
 }
 
-/// Fails unless all operands are on the stream's device.
+/// Returns an error unless all operands are on the stream's device.
 pub(crate) fn check_devices<const N: usize>(
     stream: &Stream,
     operation: &'static str,

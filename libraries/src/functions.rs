@@ -1,10 +1,11 @@
 //! [`functions`]: library functions, looked up by name on the first call.
 //!
-//! The bindings declare return codes as an enumeration of one version's codes. Later versions add codes, and an
-//! enumeration value that is not declared is undefined behavior. The functions here therefore return plain numbers.
+//! The bindings declare return codes as an enumeration of the codes of one version. Later versions add codes, and an
+//! enumeration value that is not declared is undefined behavior. The functions of this module therefore return plain
+//! numbers.
 
-/// Declares functions of a loaded library, which `$library` returns. A function that the library's version does not
-/// have returns `$missing`.
+/// Declares functions of a loaded library, which `$library` returns. A function that is missing in the library's
+/// version returns `$missing`.
 macro_rules! functions {
     ($library:path, $status:ty, $missing:expr; $($name:ident($($argument:ident: $type:ty),*);)*) => { $(
         /// Calls the library function of this name; its safety conditions apply.

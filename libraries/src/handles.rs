@@ -2,7 +2,7 @@
 //!
 //! A handle is created if none is free, and returned when its guard is dropped. A handle last used on the same stream
 //! is preferred, because it needs no setup. The number of handles never exceeds the maximum number of concurrent calls.
-//! They are destroyed with the device.
+//! Handles are destroyed with the device.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +12,7 @@ use warpsmith_runtime::driver::StreamHandle;
 use warpsmith_runtime::error::Result;
 use warpsmith_runtime::stream::Stream;
 
-/// A library handle. The device's context is current when one is created, used or dropped.
+/// A library handle. The device's context must be current when a handle is created, used or dropped.
 pub(crate) trait LibraryHandle: Sized + Send {
     /// Creates a handle.
     fn create() -> Result<Self>;
@@ -34,7 +34,7 @@ impl<H> Default for HandlePool<H> {
 }
 
 impl<H: LibraryHandle> HandlePool<H> {
-    /// Acquires a handle set to `stream`. The device's context is current.
+    /// Acquires a handle set to `stream`. The device's context must be current.
     pub fn acquire(&self, stream: &Stream) -> Result<HandleGuard<'_, H>> {
         let id = stream.id();
         let spare = {

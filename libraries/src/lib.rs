@@ -9,25 +9,25 @@
 //! | [`sparse`] | cuSPARSE | all operations, sequentially |
 //! | [`rand`] | cuRAND | an error |
 //!
-//! On the emulated device, captured library work is a host function. A graph with such work cannot be the body of a
-//! conditional node there ([`Graph::add_if`](warpsmith_runtime::Graph::add_if) and the like). As in CUDA, such a body
-//! cannot contain host functions.
+//! On the emulated device, captured library work is a host function. On that device, a graph with such work cannot be
+//! the body of a conditional node ([`Graph::add_if`](warpsmith_runtime::Graph::add_if) and similar methods). As in
+//! CUDA, such a body cannot contain host functions.
 //!
-//! Each module is a cargo feature of the same name; a program that enables none compiles none of them.
+//! Each module is a cargo feature of the same name; a program compiles only the modules that it enables.
 //!
-//! The libraries are loaded on first use. [`Vendor::version`] reports whether one is installed; a call that needs a
-//! missing library fails with [`LibraryError::Missing`] and does nothing. The search order is: the system's default
+//! The libraries are loaded on first use. [`Vendor::version`] reports whether a library is installed. A call that needs
+//! a missing library fails with [`LibraryError::Missing`] and has no effect. The search order is: the system's default
 //! paths; the folders in `WARPSMITH_LIBRARY_PATH` (separated by `:`); `CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`; the
-//! packages of the active Python environment. Relative folders are ignored, and so are the variables in a set-uid
-//! program.
+//! packages of the active Python environment. Relative folders are ignored. In a set-uid program, the variables are
+//! ignored as well.
 //!
-//! Every operation checks shapes, strides and types before anything is enqueued. It returns before it has run, and can
-//! be captured in a graph unless its documentation says otherwise. Library handles are kept per device, are used by one
-//! thread at a time, and are preferably reused on the same stream. Two streams never share a workspace.
+//! Every operation checks shapes, strides and types before anything is enqueued. An operation returns before it has
+//! run, and can be captured in a graph unless its documentation states otherwise. Library handles are kept per device,
+//! are used by one thread at a time, and are preferably reused on the same stream. Two streams never share a workspace.
 //!
-//! The first use of a library creates a handle, which may wait for the whole device. CUDA forbids that while a stream
-//! of the device is captured, so a capture in another thread then fails with an error. The capturing thread itself may
-//! use a library for the first time.
+//! The first use of a library creates a handle, which may wait for the whole device. CUDA forbids this wait while a
+//! stream of the device is captured, so a capture in another thread then fails with an error. The capturing thread
+//! itself may use a library for the first time.
 
 #![deny(missing_docs)]
 // If no library is enabled, only `Vendor` is used.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 /// A device's cached plans for [`blas::matmul`](crate::blas::matmul), for the convolutions of [`dnn`](crate::dnn) or
-/// for [`fft`](crate::fft). A plan holds what was chosen or computed for one shape.
+/// for [`fft`](crate::fft). A plan contains the state that was chosen or computed for one shape.
 ///
 /// ```
 /// use warpsmith_runtime::Device;
@@ -23,17 +23,17 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 pub struct PlanCache<'a>(pub(crate) &'a dyn Kept);
 
 impl PlanCache<'_> {
-    /// Number of plans.
+    /// Returns the number of plans.
     pub fn size(&self) -> usize {
         self.0.sizes().0
     }
 
-    /// Maximum number of plans: by default 1024 for `blas`, 4096 for `fft`, 10 000 for `dnn`.
+    /// Returns the maximum number of plans: by default 1024 for `blas`, 4096 for `fft`, 10 000 for `dnn`.
     pub fn max_size(&self) -> usize {
         self.0.sizes().1
     }
 
-    /// Sets the maximum number of plans. With 0, each call makes its own plan.
+    /// Sets the maximum number of plans. With 0, each call creates its own plan.
     pub fn set_max_size(&self, max: usize) {
         self.0.set_max_size(max);
     }
@@ -83,13 +83,13 @@ mod plans {
             self.0.lock().unwrap_or_else(PoisonError::into_inner)
         }
 
-        /// Returns true if there is a plan for the key. This does not count as a use.
+        /// Returns true if the cache contains a plan for the key. The query does not count as a use.
         pub fn has(&self, key: &K) -> bool {
             self.lock().plans.entries.contains_key(key)
         }
 
-        /// Returns the plan for a key. `make` is called without the lock: two threads may both make one, and one of the
-        /// two is kept.
+        /// Returns the plan for a key. `make` is called without the lock, so two threads may both create a plan; one of
+        /// the two is kept.
         pub fn get_or_make(&self, key: &K, make: impl FnOnce() -> Result<P>) -> Result<Arc<P>> {
             let mut cache = self.lock();
             if let Some(plan) = cache.plans.get(key).cloned() {
@@ -156,7 +156,7 @@ impl<K, V> fmt::Debug for Lru<K, V> {
     }
 }
 
-/// Methods return evicted values: drop them where no lock is held.
+/// Methods return evicted values, which callers must drop while they hold no lock.
 impl<K: Eq + Hash + Clone, V> Lru<K, V> {
     pub fn new(max: usize) -> Self {
         Self { entries: HashMap::default(), max, now: 0 }
@@ -206,8 +206,8 @@ impl<K: Eq + Hash + Clone, V> Lru<K, V> {
     }
 }
 
-/// Hash function of the keys, several times as fast as the standard library's: one rotation and one multiplication per
-/// word. The keys are not chosen by an adversary.
+/// Hash function of the keys, with one rotation and one multiplication per word. It is several times as fast as the
+/// standard library's. This is sufficient, because the keys are not chosen by an adversary.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Words(u64);
 
@@ -233,7 +233,7 @@ impl Hasher for Words {
     }
 
     fn finish(&self) -> u64 {
-        // The map uses the lowest bits, which multiplication mixes least.
+        // The map uses the lowest bits, which a multiplication mixes least.
         self.0 ^ (self.0 >> 32)
     }
 }

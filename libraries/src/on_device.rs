@@ -5,8 +5,8 @@ use std::ops::{Deref, DerefMut};
 use warpsmith_runtime::device::Device;
 use warpsmith_runtime::extension::{WeakDevice, drop_elsewhere, in_host_function};
 
-/// A library's state on a device, dropped with the device's context current, on any thread. It does not keep the device
-/// alive, because the device may own it as an extension.
+/// A library's state on a device, which is dropped with the device's context current, on any thread. The state does not
+/// keep the device alive, because the device may own the state as an extension.
 #[derive(Debug)]
 pub(crate) struct OnDevice<T: Send + 'static> {
     /// Present until this is dropped.
@@ -47,7 +47,7 @@ impl<T: Send> Drop for OnDevice<T> {
         }
         match device.bind() {
             Ok(_calls) => drop(value),
-            // The device belongs to another process (after a fork), and so does the library's state on it.
+            // After a fork, the device belongs to another process, and so does the library's state on it.
             Err(_) => std::mem::forget(value),
         }
     }

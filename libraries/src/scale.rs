@@ -12,19 +12,19 @@ use warpsmith_runtime::stream::Stream;
 
 /// Number of rows of the matrix as which most of a long array is scaled.
 const ROWS: usize = 8192;
-/// Minimum number of elements for `geam`: from here on it saves more time than its extra launch costs.
+/// Minimum number of elements for `geam`, from which on it saves more time than its extra launch costs.
 const LONG: usize = 1 << 18;
 
-/// Fails if cuBLAS is needed but missing.
+/// Returns an error if cuBLAS is needed but missing.
 pub(super) fn check_library(device: &Device) -> Result<()> {
     if device.is_emulated() { Ok(()) } else { Vendor::Cublas.version().map(|_| ()) }
 }
 
-/// Enqueues the scaling of `len` elements on a GPU's stream. [`check_library`] has succeeded, and the device's context
-/// is current.
+/// Enqueues the scaling of `len` elements on a GPU's stream. [`check_library`] must have succeeded, and the device's
+/// context must be current.
 ///
 /// # Safety
-/// There are `len` elements at the address, and their use is ordered.
+/// The address must have `len` elements, and their use must be ordered.
 pub(super) unsafe fn enqueue<T: LibraryType>(
     stream: &Stream,
     at: DevicePtr,
@@ -47,19 +47,20 @@ pub(super) unsafe fn enqueue<T: LibraryType>(
     let (data, computed) =
         (code::cublas(T::TYPE), if T::TYPE == DataType::F64 { DataType::F64 } else { DataType::F32 });
     let computed = code::cublas(computed);
-    // Scaling half as many complex numbers would take two thirds of the time (H200), but the neighbor of an infinite
-    // number would be wrong. SAFETY: the factor is a local variable of the computation type, read before the call
-    // returns; the elements are as the caller guarantees.
+    // Scaling half as many complex numbers would take only two thirds of the time (H200), but the neighbor of an
+    // infinite number would be wrong. SAFETY: the factor is a local variable of the computation type, read before the
+    // call returns; the elements are as the caller guarantees.
     check("cublasScalEx_64", unsafe {
         sys::cublasScalEx_64(handle.raw(), len, factor.as_ptr(), computed, rest, data, 1, computed)
     })
 }
 
-/// Scales `columns` times [`ROWS`] elements with cuBLAS's fastest call; returns false if there is none for the type.
+/// Scales `columns` times [`ROWS`] elements with cuBLAS's fastest call. Returns false if cuBLAS has no such call for
+/// the type.
 ///
 /// # Safety
-/// There are `rows * columns` elements at the address, and their use is ordered on the handle's stream; the handle
-/// takes factors from the host.
+/// The address must have `rows * columns` elements, their use must be ordered on the handle's stream, and the handle
+/// must take factors from the host.
 unsafe fn scale_rows<T: LibraryType>(
     handle: &Handle,
     at: DevicePtr,

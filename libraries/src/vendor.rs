@@ -1,7 +1,7 @@
 //! [`Vendor`]: NVIDIA's libraries, with their availability and version.
 //!
-//! Each library is searched for once per process. Nothing here panics: the bindings' own loader, which panics if a
-//! library is missing, is called only for a library that is known to be loaded.
+//! Each library is searched for once per process. No function of this module panics. The bindings' own loader, which
+//! panics if a library is missing, is called only for a library that has already been loaded.
 
 use std::sync::OnceLock;
 
@@ -19,14 +19,14 @@ struct Entry {
     /// Oldest major version whose functions and types match the bindings.
     minimum: u32,
     is_loaded: unsafe fn() -> bool,
-    /// Returns major, minor and patch of a loaded library.
+    /// Returns major, minor and patch version of a loaded library.
     version: fn() -> Option<[i32; 3]>,
 }
 
 macro_rules! vendors {
     ($($feature:literal: #[$doc:meta] $vendor:ident, $name:literal, $file:literal, $package:literal, $minimum:literal,
         $module:ident :: $get:ident, $status:ident :: $ok:ident;)*) => {
-        /// One of NVIDIA's libraries, if its feature is on.
+        /// One of NVIDIA's libraries, if its feature is enabled.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Vendor {
             $(#[cfg(feature = $feature)] #[$doc] $vendor,)*
@@ -106,7 +106,7 @@ impl Vendor {
     /// ```
     ///
     /// # Errors
-    /// [`LibraryError::Missing`] if it is not installed or cannot be loaded, [`LibraryError::TooOld`].
+    /// Returns [`LibraryError::Missing`] if it is not installed or cannot be loaded, or [`LibraryError::TooOld`].
     pub fn version(self) -> Result<VendorVersion> {
         static KNOWN: [OnceLock<std::result::Result<VendorVersion, LibraryError>>; 6] =
             [const { OnceLock::new() }; 6];
@@ -131,8 +131,8 @@ impl Vendor {
     }
 }
 
-/// Loads the newest version of a library from the first of the folders that has it. The system then finds it by its
-/// soname.
+/// Loads the newest version of a library from the first of the folders that contains it. The system then finds it by
+/// its soname.
 #[cfg(unix)]
 fn preload(file: &str, paths: &LibraryPaths) {
     use std::os::unix::ffi::OsStrExt;

@@ -79,7 +79,7 @@ use crate::stream::Stream;
 
 pub use crate::device::WeakDevice;
 pub use crate::device::drivers::{DRIVER_HOOKS, open_devices};
-pub use crate::device::fork::is_any_stream_capturing;
+pub use crate::device::flags::is_any_stream_capturing;
 pub use crate::device::graph_nodes::{GraphNode, GraphNodes, GraphWork};
 pub use crate::device::observe::{
     Awaited, AwaitedBuffer, CopyDirection, Ended, MemoryKind, Observation, Observed, ObservedStream,

@@ -1,8 +1,9 @@
-//! Benchmarking and tuning of kernels: those of [`ops`](crate::ops), and a program's own. Needs the feature `bench`.
+//! Benchmarking and tuning of kernels: the kernels of [`ops`](crate::ops), and a program's own. The module needs the
+//! feature `bench`.
 //!
-//! This module re-exports everything from `warpsmith_tuner`. [`bench_main!`](crate::bench_main) makes a benchmark
+//! This module re-exports everything from `warpsmith_tuner`. [`bench_main!`](crate::bench_main) defines a benchmark
 //! program with the commands of `warpsmith`. [`suite`] adds the benchmarks of this crate's operations, and the probes
-//! that give the measured peaks.
+//! that measure the peaks.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -41,7 +42,7 @@ pub use warpsmith_tuner::*;
 
 use benchmark::{Benchmark, Suite};
 
-/// Suite of the operations of [`ops`](crate::ops), after `own` benchmarks. The names must be unique.
+/// Returns a suite of the operations of [`ops`](crate::ops), after `own` benchmarks. The names must be unique.
 ///
 /// ```
 /// let suite = warpsmith::bench::suite(Vec::new());
@@ -64,7 +65,7 @@ pub fn suite(own: Vec<Box<dyn Benchmark>>) -> Suite {
     Suite { benchmarks, left_out: left_out.collect(), probes }
 }
 
-/// Features with operations: name, whether it is enabled, prefixes of the operations' names.
+/// Features with operations: name, whether it is enabled, and prefixes of the operations' names.
 const FEATURES: [(&str, bool, &[&str]); 5] = [
     ("histogram", cfg!(feature = "histogram"), &["histogram_"]),
     ("rows", cfg!(feature = "rows"), &["sum_", "argmax_", "softmax_", "layer_norm_", "rms_norm_", "swiglu_"]),
@@ -73,13 +74,13 @@ const FEATURES: [(&str, bool, &[&str]); 5] = [
     ("tensor", cfg!(feature = "tensor"), &["matmul"]),
 ];
 
-/// Suite of only `own` benchmarks, with the probes.
+/// Returns a suite of only `own` benchmarks, with the probes.
 pub fn only(own: Vec<Box<dyn Benchmark>>) -> Suite {
     Suite { benchmarks: own, left_out: Vec::new(), probes }
 }
 
 /// Defines the `main` of a program that measures and tunes these benchmarks, with the commands of `warpsmith`. With `;
-/// ops` at the end, it includes the operations of [`ops`](crate::ops). Needs the feature `command`.
+/// ops` at the end, the program includes the operations of [`ops`](crate::ops). The macro needs the feature `command`.
 ///
 /// In `benches/tune.rs`, with `harness = false` in `Cargo.toml`:
 ///

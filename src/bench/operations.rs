@@ -1,7 +1,7 @@
 //! Benchmarks of the operations of [`ops`](crate::ops): their names, types, tuning spaces and bytes moved.
 //!
-//! Guarantees: a name here is the kernel's name in the source, so that it can be found in the GPU image's report. A
-//! type is listed only if an instance for it exists.
+//! A name here is the kernel's name in the source, so that the report of the GPU image contains it. A type is listed
+//! only if an instance for it exists.
 
 use gpu_spec::KernelSpec;
 use warpsmith_runtime::{Device, GpuImage};
@@ -29,12 +29,12 @@ pub struct Operation {
     reads: u64,
     /// Elements written per element of the size.
     writes: u64,
-    /// Arrays of the size that one launch works on: one fewer than reads plus writes if one is updated in place.
+    /// Arrays of this size that one launch accesses: one fewer than reads plus writes if an array is updated in place.
     arrays: u64,
     /// True if only half of the output is written.
     writes_half: bool,
-    /// Floating-point operations per element of the size. It is 0 for pure data movement, and for functions whose
-    /// operation count depends on the implementation.
+    /// Floating-point operations per element of the size. The number is 0 for pure data movement, and for functions
+    /// whose operation count depends on the implementation.
     flops: u64,
 }
 
@@ -49,7 +49,7 @@ const fn operation(
     Operation { name, kernel: name, summary, reads, writes, arrays, flops, writes_half: false }
 }
 
-/// An operation that shares its kernel with others.
+/// Defines an operation that shares its kernel with others.
 const fn served(kernel: &'static str, operation: Operation) -> Operation {
     Operation { kernel, ..operation }
 }
@@ -115,7 +115,7 @@ impl Benchmark for Operation {
     }
 
     fn dtypes(&self) -> Vec<&'static str> {
-        // `copy` and `fill` have instances by element size, which serve every type of the size.
+        // `copy` and `fill` have instances by element size, and each instance serves every type of that size.
         let has_instances = |dtype: &&'static str| !ops::instances_of(self.kernel, dtype).is_empty();
         DTYPES.iter().map(|&(dtype, _)| dtype).filter(has_instances).collect()
     }
@@ -147,7 +147,7 @@ impl Benchmark for Operation {
             bytes: array.saturating_mul(self.reads).saturating_add(written),
             flops: if is_float(dtype) { n.saturating_mul(self.flops) } else { 0 },
             footprint: array.saturating_mul(self.arrays),
-            // Initial content of outputs in a check.
+            // The check also allocates the initial content of the outputs.
             spare: array.saturating_mul(self.writes),
         }
     }
@@ -176,7 +176,7 @@ pub fn configuration(config: &Config) -> Configuration {
 /// Converts values on axes to the operation's configuration.
 ///
 /// # Errors
-/// A value that is missing or invalid.
+/// Returns an error for a missing or invalid value.
 pub fn config(
     configuration: &Configuration,
 ) -> std::result::Result<Config, Box<dyn std::error::Error + Send + Sync>> {
@@ -195,7 +195,7 @@ fn is_float(dtype: &str) -> bool {
     matches!(dtype, "f32" | "f64" | "f16" | "bf16")
 }
 
-/// Size of an element in bytes; 0 for a name that is not a type.
+/// Returns the size of an element in bytes; 0 for a name that is not a type.
 fn element_bytes(dtype: &str) -> u64 {
     DTYPES.iter().find(|&&(name, _)| name == dtype).map_or(0, |&(_, bytes)| bytes)
 }

@@ -25,7 +25,7 @@ const BINS: usize = 256;
 #[cfg(feature = "scan")]
 type Scan<T> = fn(&Stream, Config, &DeviceBuffer<T>, &mut DeviceBuffer<T>) -> warpsmith_runtime::Result<()>;
 
-/// A scan whose results are exact.
+/// Prepares a scan whose results are exact.
 #[cfg(feature = "scan")]
 pub(super) fn scan<T: Number>(
     setup: &Setup<'_>,
@@ -52,7 +52,7 @@ pub(super) fn scan<T: Number>(
     Ok(Some(Box::new(Arrays::new(setup.stream, setup.copies, parts)?)))
 }
 
-/// Selection of about half of the elements.
+/// Prepares a selection of about half of the elements.
 #[cfg(feature = "scan")]
 pub(super) fn select<T: Number>(setup: &Setup<'_>) -> Prepared {
     let limit = T::from_f64(if T::IS_SIGNED { 0.0 } else { 49.0 });
@@ -82,7 +82,7 @@ pub(super) fn select<T: Number>(setup: &Setup<'_>) -> Prepared {
     Ok(Some(Box::new(Arrays::new(setup.stream, setup.copies, parts)?)))
 }
 
-/// A histogram of 256 even bins; the data falls into about 200 of them.
+/// Prepares a histogram of 256 even bins; the data falls into about 200 of them.
 #[cfg(feature = "histogram")]
 pub(super) fn histogram<T: Number + Binned>(setup: &Setup<'_>) -> Prepared {
     let is_float = T::EPSILON > 0.0;

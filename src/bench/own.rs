@@ -1,5 +1,5 @@
-//! [`map`] and [`reduce`]: benchmarks of a user's own functions and operators, made kernels by `#[elementwise]` and
-//! `#[reduction]`.
+//! [`map`] and [`reduce`]: benchmarks of a user's own functions and operators, which `#[elementwise]` and
+//! `#[reduction]` turned into kernels.
 
 use std::sync::Arc;
 
@@ -43,9 +43,9 @@ struct Own<I: Scalar, O: Scalar> {
     launch: Arc<Launch<I, O>>,
 }
 
-/// Benchmark of a function over arrays of `I`. `launch` calls [`ops::map_with`] for it. `reference` computes an element
-/// in f64 from the elements of the first three arrays. The configurations are the instances that the kernel crate
-/// lists, with block sizes and grids that are worth trying. [`ops::map`] uses the configuration that
+/// Returns the benchmark of a function over arrays of `I`. `launch` must call [`ops::map_with`] for the function.
+/// `reference` computes an element in f64 from the elements of the first three arrays. The configurations combine the
+/// instances that the kernel crate lists with suitable block sizes and grids. [`ops::map`] uses the configuration that
 /// [`tune`](crate::bench) finds.
 ///
 /// ```
@@ -86,7 +86,7 @@ pub fn map<F: Elementwise, I: Scalar, O: Scalar>(
     }
 }
 
-/// Benchmark of an operator, as [`map`]. `reference` is the result in f64.
+/// Returns the benchmark of an operator, like [`map`]. `reference` is the result in f64.
 ///
 /// ```
 /// use warpsmith::bench::{self, benchmark::{Benchmark, Setup}};
@@ -127,7 +127,7 @@ impl<I: Scalar, O: Scalar> Own<I, O> {
         self.variants.iter().map(|variant| (variant.spec)()).collect()
     }
 
-    /// Bytes per element of the arrays that are read, and of the one that is written.
+    /// Returns the bytes per element of the arrays that are read, and of the array that is written.
     fn bytes(&self) -> [u64; 2] {
         let params = self.specs().first().map_or(&[][..], |spec| spec.params);
         let of = |kind: ParamKind| {

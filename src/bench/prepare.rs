@@ -18,20 +18,20 @@ use super::ordered;
 use crate::ops::{self, Config};
 use crate::random::{Layout, fixed};
 
-/// One rounding more than in the reference: results are rounded first to f32, then to a half type.
+/// Tolerance of one rounding more than in the reference, because results are rounded first to f32, then to a half type.
 const ROUNDED: Tolerance = Tolerance { relative: 1.0, absolute: 0.0 };
-/// Functions that are not correctly rounded, some with cancellation in the argument.
+/// Tolerance of functions that are not correctly rounded, some with cancellation in the argument.
 const FUNCTION: Tolerance = Tolerance { relative: 4.0, absolute: 2.0 };
-/// Maximum absolute error of normal numbers by approximate functions: 6·10⁻⁴, next to 0.
+/// Maximum absolute error of normal numbers computed with approximate functions: 6·10⁻⁴, next to 0.
 const NORMAL_ERROR: f64 = 6.1e-4;
-/// Factor of axpy, and the value that fill writes: exact in every float type.
+/// Factor of axpy, and the value that fill writes. Both are exact in every float type.
 const FACTOR: f64 = 1.5;
 const FILLED: f64 = 3.0;
 
-/// Puts an operation's buffers on the stream's device; `None` if it does not support the type.
+/// Allocates an operation's buffers on the stream's device; `None` if the operation does not support the type.
 ///
 /// # Errors
-/// Out of memory, and any other [enqueue errors](crate::Error#enqueue-errors).
+/// Returns an out-of-memory error, and any other [enqueue errors](crate::Error#enqueue-errors).
 pub fn prepare(name: &str, setup: &Setup<'_>) -> Prepared {
     let setting = Setting(setup);
     #[cfg(feature = "histogram")]
@@ -72,7 +72,7 @@ type Launch<I, O> =
 type DrawFn<T> = fn(&Stream, Config, (u64, Layout), DeviceSliceMut<'_, T>) -> warpsmith_runtime::Result<()>;
 
 impl Setting<'_> {
-    /// Prepares kernels that exist for float types only, and all others.
+    /// Prepares kernels that exist for float types only, or for all types.
     fn real<T: Float<Accumulator: Draw>>(&self, kernel: &str) -> Prepared {
         match kernel {
             "axpy" => self.axpy::<T>(),
@@ -303,8 +303,8 @@ impl Setting<'_> {
         self.arrays(inputs, initial, launch, Expected::Each(reference, Vec::new()), tolerance)
     }
 
-    /// Prepares random numbers of a fixed seed, which the host generates too: `numbers` returns those of a block of
-    /// words.
+    /// Prepares random numbers of a fixed seed, which the host generates too. `numbers` returns the numbers of a block
+    /// of words.
     fn drawn<T: Float>(
         &self,
         launch: DrawFn<T>,
@@ -368,7 +368,7 @@ impl Setting<'_> {
     }
 }
 
-/// Unary operation.
+/// Enqueues a unary operation.
 fn unary<T: Number>(
     stream: &Stream,
     config: Config,
@@ -379,7 +379,7 @@ fn unary<T: Number>(
     ops::unary_with(stream, Some(config), operation, inputs[0].as_slice(), out.into())
 }
 
-/// Binary operation.
+/// Enqueues a binary operation.
 fn binary<T: Number>(
     stream: &Stream,
     config: Config,
@@ -390,7 +390,7 @@ fn binary<T: Number>(
     ops::binary_with(stream, Some(config), operation, (&inputs[0]).into(), (&inputs[1]).into(), out.into())
 }
 
-/// Index of the first element with the largest key.
+/// Returns the index of the first element with the largest key.
 fn first<T: Scalar>(data: &[T], key: fn(f64) -> f64) -> f64 {
     let better =
         |a: (usize, f64), b: (usize, f64)| if b.1 > a.1 || (b.1 == a.1 && b.0 < a.0) { b } else { a };

@@ -1,7 +1,7 @@
 //! Probes that measure the device's peaks: a copy, a read and FMAs, interleaved with the kernels under test.
 //!
-//! The copy and the read are this crate's own operations in their default configurations, over arrays far larger than
-//! the cache. The FMAs keep everything in registers.
+//! The copy and the read are this crate's own operations in their default configurations, over arrays much larger than
+//! the cache. The FMAs operate on registers only.
 
 use gpu_kernels::probe::{FLOPS_PER_ROUND, fma_probe};
 use warpsmith_runtime::{Device, DeviceBuffer, Launch, PreparedLaunch, Stream};
@@ -16,10 +16,11 @@ use super::operations::{OPERATIONS, Operation};
 /// Rounds of multiplications per thread.
 const ROUNDS: u32 = 4096;
 
-/// Creates the probes: `copy`, `read` and, on a real device, `fma`. The emulated device has no meaningful `fma` time.
+/// Creates the probes: `copy`, `read` and, on a real device, `fma`. On the emulated device, a time of `fma` has no
+/// meaning.
 ///
 /// # Errors
-/// Out of memory, and any other [enqueue errors](crate::Error#enqueue-errors).
+/// Returns an out-of-memory error, and any other [enqueue errors](crate::Error#enqueue-errors).
 pub fn probes(stream: &Stream) -> Result<Vec<Probe>> {
     let mut probes = vec![operation("copy", "copy", stream)?, operation("read", "reduce_sum", stream)?];
     if !stream.device().is_emulated() {
@@ -28,8 +29,8 @@ pub fn probes(stream: &Stream) -> Result<Vec<Probe>> {
     Ok(probes)
 }
 
-/// Elements of a bandwidth probe: enough to make the start and the end of a launch negligible, up to an eighth of the
-/// memory.
+/// Returns the number of elements of a bandwidth probe: enough to make the start and the end of a launch negligible, up
+/// to an eighth of the memory.
 fn elements(device: &Device) -> Result<u64> {
     let wanted = if device.is_emulated() { 1 << 16 } else { 1 << 28 };
     Ok((device.memory().available()? / 64).clamp(1, wanted))
@@ -43,7 +44,7 @@ fn operation(probe: &'static str, name: &str, stream: &Stream) -> Result<Probe> 
     let setup = Setup { stream, dtype: "f32", n: n as usize, copies: 1, seed: 1 };
     Ok(Probe {
         name: probe,
-        // Compute is measured by another probe: the additions of the read cost it nothing.
+        // Another probe measures compute, because the additions of the read are hidden behind its loads.
         work: Work { flops: 0, ..operation.work("f32", n) },
         configuration: operation.default_configuration("f32", n, stream.device()),
         case: operation.prepare(&setup)?,

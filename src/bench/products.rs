@@ -1,8 +1,8 @@
-//! Benchmarks of GEMM, whose configurations are the available schedules. The default schedule follows from the sizes
-//! alone; a program selects another one with [`matmul_with`](crate::tensor::matmul_with).
+//! Benchmarks of GEMM, whose configurations are the available schedules. The sizes alone determine the default
+//! schedule; a program selects another one with [`matmul_with`](crate::tensor::matmul_with).
 //!
-//! A size of n elements means the largest square matrix `b` that fits, with sides that are multiples of 8. `a` has the
-//! same number of rows, or the number in the benchmark's name.
+//! For a size of n elements, `b` is the largest square matrix that fits, with sides that are multiples of 8. `a` has
+//! the same number of rows as `b`, or the number in the benchmark's name.
 
 use gpu_spec::KernelSpec;
 use gpu_std::scalar::Scalar;
@@ -18,7 +18,7 @@ use warpsmith_tuner::verify::Tolerance;
 
 use crate::tensor::{self, Epilogue, Matrix, Schedule, matmul_with};
 
-/// Tolerance for the order of additions, and one rounding.
+/// Tolerance for the order of the additions, and one rounding.
 const SUMS: Tolerance = Tolerance { relative: 2.0, absolute: 64.0 };
 
 /// GEMM of 16-bit matrices, with row-major `a` and transposed `b`.
@@ -38,7 +38,7 @@ pub const PRODUCTS: &[Product] = &[
 ];
 
 impl Product {
-    /// m, and the side of `b`.
+    /// Returns m, and the side of `b`.
     fn sides(&self, n: u64) -> [u64; 2] {
         let side = (n.isqrt() / 8 * 8).max(8);
         [self.rows.unwrap_or(side), side]
@@ -88,7 +88,7 @@ impl Benchmark for Product {
     }
 
     fn instance(&self, _: &str, _: &Configuration) -> Option<&'static KernelSpec> {
-        // No launch looks up a tuned schedule.
+        // No launch looks up a tuned schedule, so there is no instance to store it for.
         None
     }
 
@@ -123,7 +123,7 @@ impl Product {
         T: Scalar + tensor::GemmElement<Sum = f32, Output = T>,
     {
         let [m, side] = self.sides(setup.n as u64).map(|side| side as usize);
-        // Rows are multiples of one row by powers of two, so the host does not need a GEMM for the expected result.
+        // All rows are multiples of one row by powers of two, so the host computes the expected result without a GEMM.
         let factor = |row: usize| f64::from([1.0f32, -1.0, 0.5, 2.0, -0.5, -2.0, 0.25][row % 7]);
         let of = |seed: u64, rows: usize| -> (Vec<f64>, Vec<T>) {
             let row: Vec<T> = generate(Values::Spread, seed, side);

@@ -1,4 +1,5 @@
-//! Benchmark of the sort. It is not an [`Operation`](super::Operation), because its kernels have one configuration.
+//! Benchmark of the sort. It is not an [`Operation`](super::Operation), because its kernels have only one
+//! configuration.
 
 use gpu_spec::KernelSpec;
 use gpu_std::Kernel;
@@ -13,12 +14,12 @@ use warpsmith_tuner::verify::Tolerance;
 
 use crate::ops::{self, Order, SortKey};
 
-/// Sort of keys with random bits. Its work counts the bytes moved by all passes.
+/// Sort of keys with random bits. Its work includes the bytes moved by all passes.
 #[derive(Debug, Clone, Copy)]
 pub struct Sort;
 
 impl Sort {
-    /// Bytes per key; 0 for a name that is not a key type.
+    /// Returns the bytes per key; 0 for a name that is not a key type.
     fn bytes(dtype: &str) -> u64 {
         match dtype {
             "f32" | "i32" | "u32" => 4,
@@ -56,7 +57,7 @@ impl Benchmark for Sort {
     fn work(&self, dtype: &str, n: u64) -> Work {
         let bytes = Self::bytes(dtype);
         let array = n.saturating_mul(bytes);
-        // One read for the counts, then a read and a write for each byte of a key.
+        // The sort reads the keys once for the counts, then reads and writes them once for each byte of a key.
         Work {
             bytes: array.saturating_mul(1 + 2 * bytes),
             flops: 0,
@@ -90,7 +91,7 @@ impl Benchmark for Sort {
     }
 }
 
-/// Keys of random bits, without NaN, which is not comparable.
+/// Prepares keys of random bits, without NaN, which is not comparable.
 fn keys<T: SortKey>(setup: &Setup<'_>, order: fn(&T, &T) -> std::cmp::Ordering) -> Result<Box<dyn Case>> {
     let bits: Vec<u64> =
         (0..setup.n as u64).map(|i| setup.seed.wrapping_add(i).wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect();

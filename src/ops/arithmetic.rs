@@ -97,8 +97,8 @@ pub(crate) fn compare_with<T: Element>(
 /// they are 0. Each input may be broadcast.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch), [`OpError::Shape`](crate::OpError::Shape); [enqueue
-/// errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch), [`OpError::Shape`](crate::OpError::Shape); also
+/// the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{gpu_std::Checked, ops, prelude::*};
@@ -123,7 +123,7 @@ pub fn select<'c, 'x, 'y, 'o, T: Element>(
     select_with(stream, None, condition.into(), x.into(), y.into(), out.into())
 }
 
-/// [`select()`] with an optional configuration.
+/// Like [`select()`], with an optional configuration.
 pub(crate) fn select_with<T: Element>(
     stream: &Stream,
     config: Option<Config>,
@@ -151,7 +151,7 @@ pub(crate) fn select_with<T: Element>(
     }
 }
 
-/// [`select()`] on unsigned integers of the element size.
+/// Like [`select()`], on unsigned integers of the element size.
 fn select_as<T: Element, S: Scalar>(
     stream: &Stream,
     config: Option<Config>,
@@ -163,7 +163,7 @@ fn select_as<T: Element, S: Scalar>(
 ) -> Result<()> {
     let (x, y) = (x.arguments(bits::<T, S>, S::ZERO)?, y.arguments(bits::<T, S>, S::ZERO)?);
     let out = out.cast::<S>()?;
-    // The condition does not limit the vector width: if it is unaligned, its bytes are read one by one.
+    // The condition does not limit the vector width, because the bytes of an unaligned condition are read one by one.
     let arrays = [x.address(), y.address(), out.as_device_ptr()];
     let launch = Operation::new::<S>(stream, "select", out.len(), &arrays, config);
     let arguments =
@@ -188,7 +188,8 @@ fn select_as<T: Element, S: Scalar>(
 /// `out[i] = min(max(x[i], low), high)`; NaN stays NaN. If `low > high`, the result is `high`. A NaN bound is ignored.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) and the [enqueue
+/// errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -211,7 +212,7 @@ pub fn clamp<'x, 'o, T: Scalar>(
     clamp_with(stream, None, x.into(), (low, high), out.into())
 }
 
-/// [`clamp()`] with an optional configuration.
+/// Like [`clamp()`], with an optional configuration.
 pub(crate) fn clamp_with<T: Scalar>(
     stream: &Stream,
     config: Option<Config>,
@@ -226,12 +227,13 @@ pub(crate) fn clamp_with<T: Scalar>(
     unsafe { launch.launch::<(Value<T>, Value<T>, Slice<T>, SliceMut<T>), _>((low, high, x, out)) }
 }
 
-/// `out[i] = x[i] + weight * (y[i] - x[i])`; f16 and bf16 are computed in f32 and rounded once. A weight of 0 gives
-/// exactly `x[i]` and a weight of 1 exactly `y[i]`, even if the other input is infinite or NaN. The result does not
-/// overflow if it is in range, even if `y[i] - x[i]` is not.
+/// `out[i] = x[i] + weight * (y[i] - x[i])`; `f16` and `bf16` are computed in `f32` and rounded once. The result is
+/// exactly `x[i]` for a weight of 0 and exactly `y[i]` for a weight of 1, even if the other input is infinite or NaN. A
+/// result in range does not overflow, even if `y[i] - x[i]` does.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) and the [enqueue
+/// errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -255,7 +257,7 @@ pub fn lerp<'x, 'y, 'o, T: Float>(
     lerp_with(stream, None, (x.into(), y.into()), weight, out.into())
 }
 
-/// [`lerp()`] with an optional configuration.
+/// Like [`lerp()`], with an optional configuration.
 pub(crate) fn lerp_with<T: Float>(
     stream: &Stream,
     config: Option<Config>,
@@ -278,7 +280,8 @@ macro_rules! unary {
         $(#[$doc])*
         ///
         /// # Errors
-        /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); [enqueue errors](crate::Error#enqueue-errors).
+        /// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) and the [enqueue
+        /// errors](crate::Error#enqueue-errors).
         #[doc = unary_example!($name, $x, $result)]
         #[track_caller]
         pub fn $name<'x, 'o, T: $bound>(
@@ -330,7 +333,8 @@ unary! {
 /// `out[i] = !x[i]`: bitwise for integers, logical for `bool`.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) and the [enqueue
+/// errors](crate::Error#enqueue-errors).
 #[doc = unary_example!(not, [0x00u8, 0xF0], [0xFF, 0x0F])]
 #[track_caller]
 pub fn not<'x, 'o, T: Bits>(
@@ -353,8 +357,9 @@ macro_rules! binary {
         $(#[$doc])*
         ///
         /// # Errors
-        /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch), [`OpError::Shape`](crate::OpError::Shape) for a
-        /// broadcast input; [enqueue errors](crate::Error#enqueue-errors).
+        /// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch),
+        /// [`OpError::Shape`](crate::OpError::Shape) for a broadcast input; also the [enqueue
+        /// errors](crate::Error#enqueue-errors).
         #[doc = binary_example!($name, $x, $y, $result)]
         #[track_caller]
         pub fn $name<'x, 'y, 'o, T: $bound>(
@@ -371,11 +376,11 @@ macro_rules! binary {
 binary! { binary_with:
     /// `out[i] = x[i] - y[i]`; integers wrap.
     sub: Scalar => T, Binary::Sub, [5i32, 2], [3, 4] => [2, -2];
-    /// `out[i] = x[i] / y[i]`; integers truncate and wrap, and give 0 for a divisor of 0.
+    /// `out[i] = x[i] / y[i]`. Integer division truncates and wraps, and the result for a divisor of 0 is 0.
     div: Scalar => T, Binary::Div, [7i32, -7, 1], [2, 2, 0] => [3, -3, 0];
-    /// Smaller of `x[i]` and `y[i]`; NaN if either is. ([`min()`](super::min) is the minimum of an array.)
+    /// Smaller of `x[i]` and `y[i]`; NaN if either of them is NaN. ([`min()`](super::min) is the minimum of an array.)
     minimum: Scalar => T, Binary::Minimum, [1.0f32, 5.0], [2.0, 3.0] => [1.0, 3.0];
-    /// Larger of `x[i]` and `y[i]`; NaN if either is. ([`max()`](super::max) is the maximum of an array.)
+    /// Larger of `x[i]` and `y[i]`; NaN if either of them is NaN. ([`max()`](super::max) is the maximum of an array.)
     maximum: Scalar => T, Binary::Maximum, [1.0f32, 5.0], [2.0, 3.0] => [2.0, 5.0];
     /// `x[i]` to the power `y[i]`.
     pow: Float => T, Binary::Pow, [2.0f32, 9.0], [3.0, 0.5] => "[8.000, 3.000]";
@@ -412,14 +417,16 @@ binary! { compare_with:
         => (Checked::from_slice(&[false, true, true]));
 }
 
-/// Defines `add` and `mul`: dedicated kernels serve them where no input is broadcast and the type has such a kernel.
+/// Defines `add` and `mul`. A dedicated kernel serves them if no input is broadcast and such a kernel exists for the
+/// type.
 macro_rules! own_kernels {
     ($($(#[$doc:meta])* $name:ident, $with:ident, $operation:expr, $x:tt, $y:tt => $result:tt;)*) => { $(
         $(#[$doc])*
         ///
         /// # Errors
-        /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch), [`OpError::Shape`](crate::OpError::Shape) for a
-        /// broadcast input; [enqueue errors](crate::Error#enqueue-errors).
+        /// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch),
+        /// [`OpError::Shape`](crate::OpError::Shape) for a broadcast input; also the [enqueue
+        /// errors](crate::Error#enqueue-errors).
         #[doc = binary_example!($name, $x, $y, $result)]
         #[track_caller]
         pub fn $name<'x, 'y, 'o, T: Scalar>(

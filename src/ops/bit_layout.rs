@@ -2,7 +2,7 @@
 
 use gpu_std::scalar::Scalar;
 
-/// Bit pattern of a number.
+/// Returns the bit pattern of a number.
 pub(super) fn bits<T: Scalar>(x: T) -> u64 {
     let mut bytes = [0; 8];
     bytes[..size_of::<T>()].copy_from_slice(bytemuck::bytes_of(&x));
@@ -17,11 +17,11 @@ pub(super) struct BitLayout {
     pub sign: u64,
     #[cfg_attr(not(feature = "scan"), allow(dead_code, reason = "comparisons alone need it"))]
     pub is_float: bool,
-    /// Bits to invert in a number whose highest bit is set, and in every number, so that the order of numbers is that
-    /// of unsigned integers.
+    /// Bits to invert in a number whose highest bit is set, and bits to invert in every number. The results, as
+    /// unsigned integers, have the order of the numbers.
     pub negative: u64,
     pub always: u64,
-    /// Bits of a float's magnitude, and the largest magnitude that is not NaN; all bits of an integer.
+    /// Bits of a float's magnitude, and the largest magnitude that is not NaN. For an integer, both contain all bits.
     pub magnitude: u64,
     pub most: u64,
 }

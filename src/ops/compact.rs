@@ -1,7 +1,7 @@
 //! Stream compaction: copies the selected elements in order. Each operation is one launch and reads every element once.
 //!
-//! The number of selected elements is written to `count` on the device, one element; the operation does not wait for
-//! it. Output elements beyond that number are unchanged.
+//! The number of selected elements is written to `count`, a single element on the device; the operation does not wait
+//! for it. Output elements beyond that number are unchanged.
 
 use gpu_kernels::access::access;
 use gpu_kernels::compact::{self, workspace_len};
@@ -39,7 +39,7 @@ pub enum Comparison {
     NotEqual,
 }
 
-/// Outputs of a partition; without `rejected`, only the selected elements are written.
+/// Outputs of a partition. Without `rejected`, only the selected elements are written.
 struct Outputs<'a, T: DeviceCopy> {
     selected: DeviceSliceMut<'a, T>,
     rejected: Option<DeviceSliceMut<'a, T>>,
@@ -47,7 +47,7 @@ struct Outputs<'a, T: DeviceCopy> {
 }
 
 impl<T: DeviceCopy> Outputs<'_, T> {
-    /// Fails if an output does not have the length of the input.
+    /// Returns an error if an output does not have the length of the input.
     fn check(&self, operation: &'static str, len: usize) -> Result<()> {
         same_length(operation, ("x", len), ("selected", self.selected.len()))?;
         if let Some(rejected) = &self.rejected {
@@ -113,7 +113,7 @@ fn flagged<T: Scalar>(
     })
 }
 
-/// [`flagged`] on unsigned integers of the element size.
+/// Like [`flagged`], on unsigned integers of the element size.
 fn flagged_by_size<T: Element>(
     operation: &'static str,
     stream: &Stream,
@@ -165,7 +165,7 @@ impl Keys {
             Comparison::GreaterOrEqual => Some((low, largest)),
             Comparison::Equal | Comparison::NotEqual => Some((low, high)),
         };
-        // `None`: an empty range.
+        // `None` stands for an empty range.
         let (first, last) = range.filter(|(first, last)| first <= last).unwrap_or((1, 0));
         Self { transform: [negative, always], first, last, is_inverted: comparison == Comparison::NotEqual }
     }
@@ -272,7 +272,7 @@ fn runs<T: Number>(
     }
 }
 
-/// [`runs`] on integers of the element size; `equality` defines which bit patterns are equal.
+/// Like [`runs`], on integers of the element size; `equality` defines which bit patterns are equal.
 fn runs_of<T: Scalar>(
     operation: &'static str,
     stream: &Stream,
@@ -319,10 +319,10 @@ fn runs_of<T: Scalar>(
 }
 
 /// Writes the elements for which the comparison of `x[i]` with `with` holds to the start of `selected`, in order, and
-/// their number to `count`. `selected` has the length of `x`.
+/// their number to `count`. `selected` must have the length of `x`.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::LengthMismatch`] and the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops::{self, Comparison}, prelude::*};
@@ -366,10 +366,10 @@ pub fn select_if_with<'x, 's, 'c, T: Number>(
 }
 
 /// Writes the elements whose flag is true to the start of `selected`, in order, and their number to `count`. `flags`
-/// and `selected` have the length of `x`.
+/// and `selected` must have the length of `x`.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::LengthMismatch`] and the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{gpu_std::Checked, ops, prelude::*};
@@ -396,11 +396,11 @@ pub fn select_flagged<'x, 'f, 's, 'c, T: Element>(
     flagged_by_size("select_flagged", stream, None, (x.into(), flags.into()), to)
 }
 
-/// [`select_if()`] that also writes the other elements to the start of `rejected`, in order. `selected` and `rejected`
-/// have the length of `x`.
+/// Like [`select_if()`], but also writes the other elements to the start of `rejected`, in order. `selected` and
+/// `rejected` must have the length of `x`.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::LengthMismatch`] and the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops::{self, Comparison}, prelude::*};
@@ -431,11 +431,11 @@ pub fn partition_if<'x, 's, 'r, 'c, T: Number>(
     compared("partition_if", stream, None, (comparison, with), x.into(), to)
 }
 
-/// [`select_flagged()`] that also writes the other elements to the start of `rejected`, in order. All arrays except
-/// `count` have the same length.
+/// Like [`select_flagged()`], but also writes the other elements to the start of `rejected`, in order. All arrays
+/// except `count` must have the same length.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::LengthMismatch`] and the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{gpu_std::Checked, ops, prelude::*};
@@ -466,10 +466,11 @@ pub fn partition_flagged<'x, 'f, 's, 'r, 'c, T: Element>(
 }
 
 /// Writes the first element of each run of equal elements to the start of `selected`, and the number of runs to
-/// `count`, as PyTorch's `unique_consecutive`. `selected` has the length of `x`. NaN is equal to nothing; −0 equals +0.
+/// `count`, like PyTorch's `unique_consecutive`. `selected` must have the length of `x`. NaN equals nothing, and −0
+/// equals +0.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::LengthMismatch`] and the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -508,13 +509,13 @@ pub fn unique_with<'x, 's, 'c, T: Number>(
     runs("unique", stream, config.into(), x.into(), to, None)
 }
 
-/// Run-length encoding: as [`unique()`], and writes the length of run i to `lengths[i]`. `lengths` also has the length
-/// of `x`.
+/// Run-length encoding: like [`unique()`], and also writes the length of run i to `lengths[i]`. `lengths` must also
+/// have the length of `x`.
 ///
-/// Uses temporary memory for one array of the size of `lengths`, and two launches.
+/// The operation uses temporary memory for one array of the size of `lengths`, and two launches.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for 2³² elements or more; [enqueue
+/// Returns [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for 2³² elements or more; also the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```

@@ -9,13 +9,14 @@ use super::config::Config;
 use super::launch::{Operation, same_length};
 use warpsmith_runtime::Result;
 
-/// `dst[i] = src[i]`, bit by bit; also for structs.
+/// Computes `dst[i] = src[i]` bit by bit, for any type including structs.
 ///
-/// This is the copy kernel that `bench` and `tune` measure. Programs use [`Stream::copy`], which needs no kernel and
-/// also copies between devices, and [`Stream::copy_rows`] for rows.
+/// This is the copy kernel that `bench` and `tune` measure. Programs should use [`Stream::copy`], which needs no kernel
+/// and also copies between devices, or [`Stream::copy_rows`] for rows.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) and the [enqueue
+/// errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -47,7 +48,7 @@ pub fn copy_with<'s, 'd, T: DeviceCopy>(
     let _site = site();
     let (src, dst) = (src.into(), dst.into());
     same_length("copy", ("src", src.len()), ("dst", dst.len()))?;
-    // Copies integers of 8 bytes, or of the largest size that divides the size and the alignment of `T`.
+    // The kernel copies integers of 8 bytes, or of the largest size that divides the size and the alignment of `T`.
     match size_of::<T>() | align_of::<T>() {
         _ if size_of::<T>() == 0 => Ok(()),
         bits if bits % 8 == 0 => copy_as::<u64>(stream, config.into(), src.cast()?, dst.cast()?),
@@ -72,7 +73,7 @@ fn copy_as<T: Scalar>(
 /// `dst[i] = value`.
 ///
 /// # Errors
-/// The [enqueue errors](crate::Error#enqueue-errors).
+/// Returns the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{gpu_std::Checked, ops, prelude::*};
@@ -119,7 +120,8 @@ pub fn fill_with<'d, T: Element>(
 /// | number | `Checked<bool>` | `x != 0`: true for NaN, false for -0.0 |
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) and the [enqueue
+/// errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{gpu_std::Checked, ops, prelude::*};

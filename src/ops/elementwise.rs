@@ -1,4 +1,4 @@
-//! Elementwise operations: `out[i] = f(x[i], y[i], …)`. f16 and bf16 are computed in f32 and rounded once.
+//! Elementwise operations: `out[i] = f(x[i], y[i], …)`. `f16` and `bf16` are computed in `f32` and rounded once.
 
 use gpu_spec::param::{Slice, SliceMut, Value};
 use gpu_std::scalar::Float;
@@ -10,8 +10,8 @@ use super::example::unary_example;
 use super::launch::{Operation, same_length};
 use warpsmith_runtime::Result;
 
-/// Defines each operation and its form for a given configuration, which the tuner times, with the parameters of its
-/// kernel.
+/// Defines each operation, and its form for a given configuration, which the tuner measures. The arguments include the
+/// parameters of its kernel.
 macro_rules! operations {
     (@value $scalar:ident) => { Value<T> };
     (@slice $input:ident) => { Slice<T> };
@@ -22,7 +22,8 @@ macro_rules! operations {
         $(#[$doc])*
         ///
         /// # Errors
-        /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); [enqueue errors](crate::Error#enqueue-errors).
+        /// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) and the [enqueue
+        /// errors](crate::Error#enqueue-errors).
         #[track_caller]
         pub fn $name<'i, 'o, T: $bound>(
             stream: &Stream,

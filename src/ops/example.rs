@@ -1,6 +1,6 @@
 //! Doctests of operations that macros define, so that each operation has its own example.
 
-/// Lines of a doctest with `stream`, a stream of the emulated device.
+/// Lines of a doctest that creates `stream`, a stream of the emulated device.
 macro_rules! example {
     ($($line:expr),+ $(,)?) => {
         concat!(
@@ -12,7 +12,7 @@ macro_rules! example {
     };
 }
 
-/// Statement of a doctest that makes the buffer `$name` from an array.
+/// Statement of a doctest that creates the buffer `$name` from an array.
 macro_rules! buffer {
     ($name:ident, $elements:tt) => {
         concat!(

@@ -1,6 +1,6 @@
 //! Histograms: exact counts, in one launch that reads every element once.
 //!
-//! `counts` holds the bins of channel 0, then those of channel 1, and so on. It is overwritten.
+//! `counts` contains the bins of channel 0, then those of channel 1, and so on. The operations overwrite it.
 
 use gpu_kernels::histogram::{Binned, Bins, even_edges};
 use gpu_spec::SharedLen;
@@ -21,14 +21,14 @@ const COPIES_BYTES: usize = 16 << 10;
 const MAX_COPIES: usize = 8;
 /// Maximum shared memory in bytes for one copy of the counters, or for the edges.
 const MAX_BYTES: usize = 24 << 10;
-/// Maximum number of equal-width bins: with more, the estimate of a bin could be off by more than one.
+/// Maximum number of equal-width bins. With more bins, the estimate of a bin could be wrong by more than one.
 const MAX_BINS: usize = 1 << 20;
 
 fn unsupported<R>(operation: &'static str, problem: String) -> Result<R> {
     Err(OpError::Unsupported { operation, problem }.into())
 }
 
-/// Number of channels, and bins per channel, for `counts` counters in total.
+/// Returns the number of channels, and of bins per channel, for `counts` counters in total.
 fn shape(operation: &'static str, len: usize, channels: usize, counts: usize) -> Result<[u32; 2]> {
     if channels == 0 || !counts.is_multiple_of(channels) || counts == 0 {
         return unsupported(
@@ -50,7 +50,8 @@ fn shape(operation: &'static str, len: usize, channels: usize, counts: usize) ->
     }
 }
 
-/// Length of a block's counters in shared memory: as many copies as fit the budget, or 0 if one copy is too large.
+/// Returns the length of a block's counters in shared memory: as many copies as fit the budget, or 0 if one copy is too
+/// large.
 fn local_len(counts: usize) -> usize {
     match counts * 4 {
         bytes if bytes > MAX_BYTES => 0,
@@ -58,7 +59,7 @@ fn local_len(counts: usize) -> usize {
     }
 }
 
-/// Length of a block's table of edges in shared memory: all edges, or 0 if they do not fit.
+/// Returns the length of a block's table of edges in shared memory: all edges, or 0 if they do not fit.
 fn table_len<T>(edges: usize) -> SharedLen {
     SharedLen(if edges * size_of::<T>() <= MAX_BYTES { edges } else { 0 })
 }
@@ -90,7 +91,7 @@ fn plan<'s, T: Scalar>(
 
 /// Range of numbers, `lower..upper` or `lower..=upper`, for [`histogram_even()`].
 pub trait BinRange<T>: sealed::Sealed {
-    /// The two ends, and whether the last bin includes the upper one.
+    /// Returns the two ends, and whether the last bin includes the upper one.
     #[doc(hidden)]
     fn ends(self) -> (T, T, bool);
 }
@@ -117,15 +118,15 @@ impl<T> BinRange<T> for std::ops::RangeInclusive<T> {
 /// Counts the elements in n bins of equal width, where n is the length of `counts`. Bin i covers the half-open interval
 /// from `lower + i * width` to the start of the next bin. Elements outside the range, and NaN, are not counted.
 ///
-/// For `lower..upper` the width is `(upper - lower) / n`. `lower..=upper` includes `upper`. For integers this range has
-/// one more value, so that `0..=255` covers all values of `u8`. For floats the width is the same, and `upper` falls
-/// into the last bin.
+/// For `lower..upper` the width is `(upper - lower) / n`. `lower..=upper` includes `upper`. For integers, this range
+/// contains one more value, so that `0..=255` covers all values of `u8`. For floats the width is the same, and `upper`
+/// falls into the last bin.
 ///
-/// The counts are exact for any finite range: an element's bin is the one that contains its unrounded value.
+/// The counts are exact for any finite range, because an element's bin is the one that contains its unrounded value.
 ///
 /// # Errors
-/// [`OpError::Unsupported`] for a range that is empty or not finite, for zero bins, and for more than 2²⁰ bins;
-/// [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::Unsupported`] for a range that is empty or not finite, for zero bins, and for more than 2²⁰ bins;
+/// also the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -149,11 +150,12 @@ pub fn histogram_even<'x, 'c, T: Element<Scalar = T> + Binned>(
     histogram_even_with(stream, None, x, 1, range, counts)
 }
 
-/// [`histogram_even()`] of each of `channels` interleaved channels: element i belongs to channel `i % channels`. The
-/// counts of a channel are adjacent.
+/// Like [`histogram_even()`], for each of `channels` interleaved channels: element i belongs to channel `i % channels`.
+/// The counts of a channel are adjacent.
 ///
 /// # Errors
-/// As for [`histogram_even()`]; [`OpError::Unsupported`] if the length is not a multiple of `channels`.
+/// Returns the errors of [`histogram_even()`], and [`OpError::Unsupported`] if the length is not a multiple of
+/// `channels`.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -234,13 +236,13 @@ pub fn histogram_even_with<'x, 'c, T: Element<Scalar = T> + Binned>(
 }
 
 /// Counts the elements between adjacent `edges`: bin i covers `edges[i]` (inclusive) to `edges[i + 1]` (exclusive).
-/// `counts` has one element less than `edges`. Elements below the first edge, elements at or above the last, and NaN
-/// are not counted.
+/// `counts` must have one element less than `edges`. Elements below the first edge, elements at or above the last, and
+/// NaN are not counted.
 ///
 /// The edges must be ascending; otherwise the counts are unspecified.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for fewer than two edges; [enqueue
+/// Returns [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for fewer than two edges; also the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -264,10 +266,11 @@ pub fn histogram_edges<'x, 'e, 'c, T: Number>(
     histogram_edges_with(stream, None, x, edges, 1, counts)
 }
 
-/// [`histogram_edges()`] of each of `channels` interleaved channels, which share the edges.
+/// Like [`histogram_edges()`], for each of `channels` interleaved channels, which share the edges.
 ///
 /// # Errors
-/// As for [`histogram_edges()`]; [`OpError::Unsupported`] if the length is not a multiple of `channels`.
+/// Returns the errors of [`histogram_edges()`], and [`OpError::Unsupported`] if the length is not a multiple of
+/// `channels`.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};

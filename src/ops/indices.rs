@@ -67,9 +67,9 @@ macro_rules! index {
 }
 index! { u32 i64 }
 
-/// Indices that are known to be in range.
+/// Indices that have been checked to be in range.
 ///
-/// The constructor checks the indices once and waits for the result. Operations that take `Indices` are then
+/// The constructor checks the indices once and waits for the result. Operations that take `Indices` are therefore
 /// asynchronous and check nothing. The elements cannot change while they are borrowed.
 ///
 /// ```
@@ -95,10 +95,10 @@ pub struct Indices<'a, I: Index> {
 }
 
 impl<'a, I: Index> Indices<'a, I> {
-    /// Checks that all indices are at least 0 and below `limit`: for gather.
+    /// Checks that all indices are at least 0 and below `limit`, as required by gather.
     ///
     /// # Errors
-    /// [`OpError::Index`](crate::OpError::Index), which names the first such index; [enqueue
+    /// Returns [`OpError::Index`](crate::OpError::Index), which names the first such index; also the [enqueue
     /// errors](crate::Error#enqueue-errors).
     #[track_caller]
     pub fn new(stream: &Stream, elements: impl Into<DeviceSlice<'a, I>>, limit: usize) -> Result<Self> {
@@ -106,11 +106,12 @@ impl<'a, I: Index> Indices<'a, I> {
         Self::checked(stream, elements.into(), limit, false)
     }
 
-    /// Checks also that no index occurs twice: for scatter. Uses temporary memory of one bit per element below `limit`.
+    /// Checks also that no index occurs twice, as required by scatter. The check uses temporary memory of one bit per
+    /// element below `limit`.
     ///
     /// # Errors
-    /// As for [`new`](Self::new); [`OpError::DuplicateIndex`](crate::OpError::DuplicateIndex), which names the smallest
-    /// duplicate.
+    /// Returns the errors of [`new`](Self::new), and [`OpError::DuplicateIndex`](crate::OpError::DuplicateIndex), which
+    /// names the smallest duplicate.
     #[track_caller]
     pub fn unique(stream: &Stream, elements: impl Into<DeviceSlice<'a, I>>, limit: usize) -> Result<Self> {
         let _site = site();
@@ -122,7 +123,7 @@ impl<'a, I: Index> Indices<'a, I> {
         Ok(Self { elements, limit, is_unique })
     }
 
-    /// The number of indices.
+    /// Returns the number of indices.
     pub fn len(&self) -> usize {
         self.elements.len()
     }
@@ -132,12 +133,12 @@ impl<'a, I: Index> Indices<'a, I> {
         self.elements.is_empty()
     }
 
-    /// Exclusive upper bound of the indices.
+    /// Returns the exclusive upper bound of the indices.
     pub fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Fails if there are fewer elements or rows than the limit that the indices were checked for.
+    /// Returns an error if there are fewer elements or rows than the limit for which the indices were checked.
     fn chooses(&self, operation: &'static str, what: &str, available: usize) -> Result<()> {
         if self.limit <= available {
             return Ok(());
@@ -149,7 +150,7 @@ impl<'a, I: Index> Indices<'a, I> {
         misfit(operation, problem)
     }
 
-    /// Fails unless the indices were checked to be unique.
+    /// Returns an error unless the indices were checked to be unique.
     fn writes(&self, operation: &'static str) -> Result<()> {
         if self.is_unique {
             return Ok(());
@@ -161,8 +162,8 @@ impl<'a, I: Index> Indices<'a, I> {
 /// Copies rows of any element type by indices.
 ///
 /// # Safety
-/// Both slices contain the rows that `indices` select, of `width` elements at these pitches. No index occurs twice if
-/// the indices select the rows to be written.
+/// Both slices must contain the rows that `indices` select, of `width` elements at these pitches. No index may occur
+/// twice if the indices select the rows to be written.
 unsafe fn by_indices<T: DeviceCopy, I: Index>(
     stream: &Stream,
     indices: &Indices<'_, I>,
@@ -183,7 +184,7 @@ unsafe fn by_indices<T: DeviceCopy, I: Index>(
             pitches: pitches.map(of),
             scatters: scatters.into(),
         };
-        // SAFETY: guaranteed by the caller, in other units.
+        // SAFETY: guaranteed by the caller, in units of `T`.
         unsafe { launch_rows::<U, I>(stream, rows, Some(indices.elements), from.cast()?, to.cast()?) }
     })
 }
@@ -191,9 +192,9 @@ unsafe fn by_indices<T: DeviceCopy, I: Index>(
 /// `to[i] = from[indices[i]]`.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) unless `to` has one element per index;
-/// [`OpError::Shape`](crate::OpError::Shape) if the indices were checked for a limit above the length of `from`;
-/// [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) unless `to` has one element per index;
+/// [`OpError::Shape`](crate::OpError::Shape) if the indices were checked for a limit above the length of `from`; also
+/// the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -221,11 +222,12 @@ pub fn gather<'f, 't, T: DeviceCopy, I: Index>(
     unsafe { by_indices(stream, indices, (1, [1, 1], false), from, to) }
 }
 
-/// `to[[i, column]] = from[[indices[i], column]]`: gathers rows of a table, as an embedding lookup does.
+/// `to[[i, column]] = from[[indices[i], column]]`: gathers rows of a table, like an embedding lookup.
 ///
 /// # Errors
-/// [`OpError::Shape`](crate::OpError::Shape) if the widths differ, if `to` does not have one row per index, or if the
-/// indices were checked for a limit above the number of rows; [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::Shape`](crate::OpError::Shape) if the widths differ, if `to` does not have one row per index, or
+/// if the indices were checked for a limit above the number of rows; also the [enqueue
+/// errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -255,13 +257,13 @@ pub fn gather_rows<T: DeviceCopy, I: Index>(
     unsafe { by_indices(stream, indices, (width, pitches, false), from.elements(), to.into_elements()) }
 }
 
-/// `to[indices[i]] = from[i]`; the other elements of `to` are unchanged. The indices must be unique: see
-/// [`Indices::unique`].
+/// `to[indices[i]] = from[i]`; the other elements of `to` are unchanged. The indices must be unique (see
+/// [`Indices::unique`]).
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) unless `from` has one element per index;
+/// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) unless `from` has one element per index;
 /// [`OpError::Shape`](crate::OpError::Shape) if the indices were checked for a limit above the length of `to`, or were
-/// not checked to be unique; [enqueue errors](crate::Error#enqueue-errors).
+/// not checked to be unique; also the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -294,13 +296,13 @@ pub fn scatter<'f, 't, T: DeviceCopy, I: Index>(
     unsafe { by_indices(stream, indices, (1, [1, 1], true), from, to) }
 }
 
-/// `to[[indices[i], column]] = from[[i, column]]`; the other rows of `to` are unchanged. The indices must be unique:
-/// see [`Indices::unique`].
+/// `to[[indices[i], column]] = from[[i, column]]`; the other rows of `to` are unchanged. The indices must be unique
+/// (see [`Indices::unique`]).
 ///
 /// # Errors
-/// [`OpError::Shape`](crate::OpError::Shape) if the widths differ, if `from` does not have one row per index, if the
-/// indices were checked for a limit above the number of rows, or if they were not checked to be unique; [enqueue
-/// errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::Shape`](crate::OpError::Shape) if the widths differ, if `from` does not have one row per index,
+/// if the indices were checked for a limit above the number of rows, or were not checked to be unique; also the
+/// [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -330,7 +332,7 @@ pub fn scatter_rows<T: DeviceCopy, I: Index>(
     unsafe { by_indices(stream, indices, (width, pitches, true), from.elements(), to.into_elements()) }
 }
 
-/// Fails if the widths differ.
+/// Returns an error if the widths differ.
 fn same_width(operation: &'static str, from: usize, to: usize) -> Result<()> {
     if from == to {
         return Ok(());

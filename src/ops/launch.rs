@@ -1,7 +1,7 @@
 //! [`Operation`]: turns a kernel's name, element type, length and configuration into a checked launch.
 //!
-//! Instances are found by name, or belong to a user's function or operator. A configuration read from a file or swept
-//! by a tuner therefore needs no code of its own.
+//! Instances are looked up by name, or belong to a user's function or operator. A configuration that was read from a
+//! file or swept by a tuner therefore needs no code of its own.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ use crate::IMAGE;
 use crate::op_error::OpError;
 use warpsmith_runtime::Result;
 
-/// Fails if two arrays of an operation differ in length.
+/// Returns an error if two arrays of an operation differ in length.
 pub(crate) fn same_length(
     operation: &'static str,
     (first_name, first): (&'static str, usize),
@@ -31,7 +31,7 @@ pub(crate) fn same_length(
 
 /// Source of a kernel's instances.
 enum Code {
-    /// This crate's image, by the kernel's type arguments, joined with commas.
+    /// This crate's image, with the kernel's type arguments, joined by commas.
     Own(Cow<'static, str>),
     /// A user's image.
     Family { image: &'static GpuImage, variants: &'static [Variant], is_reduction: bool },
@@ -47,12 +47,12 @@ pub(crate) struct Operation<'a> {
     /// Common alignment of all arrays, in bytes, at most 16.
     alignment: u32,
     config: Option<Config>,
-    /// Threads per row of blocks, where the blocks form rows.
+    /// Threads per row of blocks, for a grid with rows.
     row: Option<u32>,
 }
 
 impl<'a> Operation<'a> {
-    /// Operation of a kernel with one element type, over `n` elements of the arrays at these addresses.
+    /// Creates the operation of a kernel with one element type, over `n` elements of the arrays at these addresses.
     pub fn new<T: Scalar>(
         stream: &'a Stream,
         kernel: &'static str,
@@ -64,7 +64,7 @@ impl<'a> Operation<'a> {
         Self { stream, kernel, code, element_bytes: size_of::<T>(), n, alignment, config, row: None }
     }
 
-    /// Operation of a kernel that converts from one element type to another.
+    /// Creates the operation of a kernel that converts from one element type to another.
     pub fn between<T: Scalar, U: Scalar>(
         stream: &'a Stream,
         kernel: &'static str,
@@ -78,7 +78,7 @@ impl<'a> Operation<'a> {
         Self { stream, kernel, code, element_bytes, n, alignment, config, row: None }
     }
 
-    /// Operation of a kernel that moves elements of one type by indices of another.
+    /// Creates the operation of a kernel that moves elements of one type by indices of another.
     pub fn by_indices<T: Scalar, I: Scalar>(
         stream: &'a Stream,
         kernel: &'static str,
@@ -89,7 +89,8 @@ impl<'a> Operation<'a> {
         Self { element_bytes: size_of::<T>(), ..Self::between::<T, I>(stream, kernel, n, arrays, config) }
     }
 
-    /// Operation of a user's function or operator, with its code in `image`. Its largest elements have `element_bytes`.
+    /// Creates the operation of a user's function or operator, with its code in `image`. The size of its largest
+    /// elements is `element_bytes`.
     pub fn of_family(
         stream: &'a Stream,
         image: &'static GpuImage,
@@ -104,12 +105,13 @@ impl<'a> Operation<'a> {
         Self { stream, kernel, code, element_bytes, n, alignment, config, row: None }
     }
 
-    /// Launches a 2-D grid: rows of blocks (in y), each row with `threads` threads, rounded up to whole rows.
+    /// Selects a 2-D grid of rows of blocks (along y), each with `threads` threads. The number of blocks is rounded up
+    /// to whole rows.
     pub fn in_rows_of(self, threads: u32) -> Self {
         Self { row: Some(threads), ..self }
     }
 
-    /// Finds the instance and the number of blocks.
+    /// Selects the instance and the number of blocks.
     pub fn plan(&self) -> Result<Plan<'a>> {
         let device = self.stream.device();
         let (image, instances) = match self.code {
@@ -126,7 +128,7 @@ impl<'a> Operation<'a> {
         let spec = self.instance(&config)?;
         let function = module.function(spec)?;
         let resident = || {
-            // Number of blocks in one wave, which the function caches.
+            // Returns the number of blocks in one wave, which the function caches.
             let most = device.properties().max_grid[0] as usize;
             let all =
                 Launch::linear(most.saturating_mul(config.block as usize).max(1), config.block).waves(1);
@@ -147,7 +149,7 @@ impl<'a> Operation<'a> {
         Ok(Plan { stream: self.stream, function, grid: [blocks.div_ceil(rows), rows], config })
     }
 
-    /// Configuration that the device's store has for the operation.
+    /// Returns the configuration that the device's store contains for the operation.
     fn tuned(&self, module: &Module) -> Option<Config> {
         let store = LaunchStore::of(module.device());
         if !store.has_tuned() {
@@ -169,7 +171,7 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// Instance that a configuration names.
+    /// Returns the instance that a configuration names.
     fn instance(&self, config: &Config) -> Result<&'static KernelSpec> {
         match &self.code {
             Code::Own(dtype) => config::instance(self.kernel, dtype, config),
@@ -187,7 +189,7 @@ impl<'a> Operation<'a> {
     /// Enqueues the launch; does nothing if there are no elements.
     ///
     /// # Safety
-    /// As for [`Plan::launch`].
+    /// The conditions of [`Plan::launch`] apply.
     pub unsafe fn launch<P, A: Arguments<P>>(&self, arguments: A) -> Result<()> {
         if self.n == 0 {
             return Ok(());
@@ -197,13 +199,13 @@ impl<'a> Operation<'a> {
     }
 }
 
-/// Instance of a user's function or operator that a configuration names.
+/// Returns the instance of a user's function or operator that a configuration names.
 fn of_config(variants: &[Variant], config: &Config) -> Option<&'static KernelSpec> {
     let is_it = |variant: &&Variant| (variant.items, variant.vector) == (config.items, config.vector);
     variants.iter().find(is_it).map(|variant| (variant.spec)())
 }
 
-/// Type arguments of a user's function or operator, joined with commas.
+/// Returns the type arguments of a user's function or operator, joined by commas.
 fn family_types(variants: &[Variant]) -> String {
     let types = variants.first().map_or(&[][..], |variant| (variant.spec)().types);
     types.iter().map(|argument| argument.name).collect::<Vec<_>>().join(",")
@@ -218,12 +220,12 @@ pub(crate) struct Plan<'a> {
 }
 
 impl Plan<'_> {
-    /// Number of blocks of the grid.
+    /// Returns the number of blocks of the grid.
     pub fn blocks(&self) -> u32 {
         self.grid[0] * self.grid[1]
     }
 
-    /// Selected configuration.
+    /// Returns the selected configuration.
     #[cfg(feature = "scan")]
     pub fn config(&self) -> &Config {
         &self.config
@@ -232,8 +234,8 @@ impl Plan<'_> {
     /// Enqueues the launch.
     ///
     /// # Safety
-    /// `P` are the kernel's parameters. If the kernel is unsafe, its conditions hold for a launch of [`Self::blocks`]
-    /// blocks with these arguments. The grid is one-dimensional, except for an operation [in
+    /// `P` must be the kernel's parameters. If the kernel is unsafe, its conditions must hold for a launch of
+    /// [`Self::blocks`] blocks with these arguments. The grid is one-dimensional, except for an operation [in
     /// rows](Operation::in_rows_of).
     pub unsafe fn launch<P, A: Arguments<P>>(&self, arguments: A) -> Result<()> {
         let launch = Launch::grid_block((self.grid[0], self.grid[1]), self.config.block);

@@ -1,4 +1,5 @@
-//! Row movement: transposes, concatenation and splitting. Elements are moved bit by bit, also structs.
+//! Row movement: transposes, concatenation and splitting. Elements of any type, including structs, are moved bit by
+//! bit.
 
 use std::ops::Range;
 
@@ -50,8 +51,8 @@ pub(super) use with_unit;
 /// Moves rows of units, in order or by indices.
 ///
 /// # Safety
-/// Both pointers are valid for the rows that `rows` describes. No index occurs twice if the indices select the row to
-/// be written.
+/// Both pointers must be valid for the rows that `rows` describes. No index may occur twice if the indices select the
+/// row to be written.
 pub(super) unsafe fn launch_rows<U: Scalar, I: Scalar>(
     stream: &Stream,
     rows: Rows,
@@ -104,8 +105,8 @@ fn copy_rows<T: DeviceCopy>(
 /// `to[[column, row]] = from[[row, column]]`.
 ///
 /// # Errors
-/// [`OpError::Shape`] unless the shape of `to` is the transpose of the shape of `from`, and for elements of a size
-/// other than 1, 2, 4, 8 or 16 bytes; [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::Shape`] unless the shape of `to` is the transpose of the shape of `from`, and for elements of a
+/// size other than 1, 2, 4, 8 or 16 bytes; also the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -129,10 +130,10 @@ pub fn transpose<T: DeviceCopy>(
     turn("transpose", stream, (shape, turned, pitches), from.elements(), to.into_elements())
 }
 
-/// [`transpose()`] of each plane: `to[[plane, column, row]] = from[[plane, row, column]]`.
+/// Like [`transpose()`], for each plane: `to[[plane, column, row]] = from[[plane, row, column]]`.
 ///
 /// # Errors
-/// As for [`transpose()`]; [`OpError::Shape`] also if the numbers of planes differ.
+/// Returns the errors of [`transpose()`], and [`OpError::Shape`] if the numbers of planes differ.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -219,7 +220,7 @@ where
     unsafe { kernel.launch_unsafe(stream, launch, (shape, from, to)) }
 }
 
-/// Ranges of consecutive parts of these sizes, and the sum of the sizes.
+/// Returns the ranges of consecutive parts of these sizes, and the sum of the sizes.
 fn ranges(sizes: impl IntoIterator<Item = usize>) -> (Vec<Range<usize>>, usize) {
     let mut end = 0;
     let range = |size: usize| {
@@ -231,7 +232,7 @@ fn ranges(sizes: impl IntoIterator<Item = usize>) -> (Vec<Range<usize>>, usize) 
     (ranges, end)
 }
 
-/// Fails unless the parts together have the size of the whole.
+/// Returns an error unless the parts together have the size of the whole.
 fn fits(
     operation: &'static str,
     (what, sum, whole): (&str, usize, usize),
@@ -259,7 +260,8 @@ macro_rules! along {
         #[doc = concat!("Views one ", $doc, " the other, in `to`.")]
         ///
         /// # Errors
-        /// [`OpError::Shape`] if the parts do not add up to the whole; [enqueue errors](crate::Error#enqueue-errors).
+        /// Returns [`OpError::Shape`] if the parts do not add up to the whole; also the [enqueue
+        /// errors](crate::Error#enqueue-errors).
         $(#[$concat_example])*
         #[track_caller]
         pub fn $concat<T: DeviceCopy>(
@@ -280,7 +282,8 @@ macro_rules! along {
         #[doc = concat!("The reverse of [`", stringify!($concat), "()`]: parts of `from`, one ", $doc, " the other.")]
         ///
         /// # Errors
-        /// [`OpError::Shape`] if the parts do not add up to the whole; [enqueue errors](crate::Error#enqueue-errors).
+        /// Returns [`OpError::Shape`] if the parts do not add up to the whole; also the [enqueue
+        /// errors](crate::Error#enqueue-errors).
         $(#[$split_example])*
         #[track_caller]
         pub fn $split<T: DeviceCopy>(

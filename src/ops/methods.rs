@@ -5,7 +5,7 @@ use warpsmith_runtime::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, R
 
 use gpu_std::scalar::{Float, Number};
 
-/// Defines the trait: each method calls the function of its name.
+/// Defines the trait. Each method calls the function of its name.
 macro_rules! methods {
     ($(#[$doc:meta])* $trait:ident: $($name:ident: $bound:ident => $value:ty;)*) => {
         $(#[$doc])*
@@ -17,7 +17,7 @@ macro_rules! methods {
                 #[doc = concat!("Calls [`ops::", stringify!($name), "()`](super::", stringify!($name), "()).")]
                 ///
                 /// # Errors
-                /// The errors of that function.
+                /// Returns the errors of that function.
                 #[track_caller]
                 fn $name(&self) -> Result<$value>
                 where
@@ -33,8 +33,9 @@ macro_rules! methods {
 }
 
 methods! {
-    /// Full reductions of a buffer or slice, on the stream that the buffer was made on. Each is the function of
-    /// [`ops`](crate::ops) with its name: it waits for the value, and has the same types, special cases and errors.
+    /// Full reductions of a buffer or slice, on the stream on which the buffer was allocated. Each method calls the
+    /// function of [`ops`](crate::ops) with its name. It waits for the value, and supports the same types and special
+    /// cases, with the same errors.
     ///
     /// ```
     /// # use warpsmith::prelude::*;

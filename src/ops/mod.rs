@@ -2,21 +2,21 @@
 //!
 //! Every operation is enqueued on the given stream and returns before it has run, except the reductions that return a
 //! value to the host. Inputs and outputs are [`DeviceBuffer`](crate::DeviceBuffer)s or slices of them, at any
-//! alignment. They are on the stream's device, except for the inputs of [`reduce_add()`]. Mismatched lengths are an
-//! error, and nothing is enqueued. Zero elements are valid and launch nothing; only a minimum or maximum of zero
-//! elements is an error.
+//! alignment. Buffers must be on the stream's device, except for the inputs of [`reduce_add()`]. Mismatched lengths are
+//! an error, in which case nothing is enqueued. Operations on zero elements are valid and launch nothing; only a
+//! minimum or maximum of zero elements is an error.
 //!
 //! An operation `x` uses the configuration that was tuned for the type, size, alignment and device ([`tuned_config`]).
 //! If there is none, it uses the default ([`default_config`]). [`variants`] lists the available instances. Results of a
 //! floating-point reduction may differ in the last bits between configurations. To make them independent of tuning,
 //! install an empty store: `LaunchStore::in_memory().install(&device)`.
 //!
-//! Arguments have one order: the stream, options, inputs (arrays, then numbers), outputs. A full reduction `x` waits
-//! for its value; `x_into` is asynchronous, and leaves the value on the device. Positions, and counts of elements of a
-//! whole array, are `u64`; indices that a caller gives can be of any [`Index`].
+//! All operations have the same order of arguments: the stream, options, inputs (arrays, then numbers), outputs. A full
+//! reduction `x` waits for its value; `x_into` is asynchronous and leaves the value on the device. Positions, and
+//! counts of elements of a whole array, are `u64`; indices that a caller passes can be of any [`Index`].
 //!
 //! Copies, elementwise operations, full reductions and random numbers are always available. The features `histogram`,
-//! `rows`, `scan` and `sort` of this crate add the other families, `families` adds all four.
+//! `rows`, `scan` and `sort` of this crate add the other families, and `families` adds all four.
 //!
 //! | operation | types |
 //! | --- | --- |
@@ -67,7 +67,7 @@
 //! # Generic code
 //!
 //! A function that is generic over the element type needs one bound: [`Float`], [`Integer`], [`Number`] or [`Scalar`].
-//! Kernels have the same traits, in [`gpu_std::scalar`].
+//! Kernels use the same traits, from [`gpu_std::scalar`].
 //!
 //! ```
 //! use warpsmith::ops::{self, Float};
@@ -170,7 +170,7 @@ pub use reduce::{
     max_into_with, mean, min, min_into, min_into_with, prod, prod_into, prod_into_with, sum, sum_into,
     sum_into_with,
 };
-// Listed by name, so that the compiler can name the feature that a missing item needs.
+// These items are listed by name, so that the compiler can name the feature that a missing item needs.
 #[cfg(feature = "rows")]
 pub use rows::{
     Predicate, RotaryPairs, Sampling, all, all_into, any, any_into, append_to_cache, argmax_columns,

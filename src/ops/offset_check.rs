@@ -7,7 +7,7 @@ use super::index_check::read;
 use crate::IMAGE;
 use crate::op_error::OpError;
 
-/// Fails if an offset exceeds the next offset or `len`. Waits for the stream.
+/// Returns an error if an offset exceeds the next offset or `len`. The function waits for the stream.
 pub(super) fn check_offsets(
     stream: &Stream,
     operation: &'static str,

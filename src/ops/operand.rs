@@ -94,14 +94,14 @@ pub(super) struct Arguments<'a, S: DeviceCopy> {
 }
 
 impl<S: DeviceCopy> Arguments<'_, S> {
-    /// Address of the array; for a scalar, an address that is aligned to everything.
+    /// Returns the address of the array; for a scalar, an address that is aligned to any size.
     pub fn address(&self) -> DevicePtr {
         self.array.as_ref().map_or(DevicePtr::NULL, DeviceSlice::as_device_ptr)
     }
 }
 
 impl<'a, T: DeviceCopy> Operand<'a, T> {
-    /// The array, if it has the shape of the output.
+    /// Returns the array, if it has the shape of the output.
     pub(super) fn each(&self) -> Option<DeviceSlice<'a, T>> {
         match self.0 {
             Source::Each(array) => Some(array),
@@ -109,7 +109,7 @@ impl<'a, T: DeviceCopy> Operand<'a, T> {
         }
     }
 
-    /// The value, if the operand is a scalar.
+    /// Returns the value, if the operand is a scalar.
     pub(super) fn scalar(&self) -> Option<T> {
         match self.0 {
             Source::Scalar(value) => Some(value),
@@ -117,10 +117,10 @@ impl<'a, T: DeviceCopy> Operand<'a, T> {
         }
     }
 
-    /// Row width of an output of `len` elements, if the operand determines it.
+    /// Returns the row width of an output of `len` elements, if the operand determines it.
     ///
     /// # Errors
-    /// A length that does not match.
+    /// Returns an error for a length that does not match.
     pub(super) fn width(
         &self,
         operation: &'static str,
@@ -148,7 +148,7 @@ impl<'a, T: DeviceCopy> Operand<'a, T> {
         Ok(Some(if what == "row" { count } else { len / count }))
     }
 
-    /// Kernel arguments, as elements with the same bytes.
+    /// Returns the kernel arguments, as elements with the same bytes.
     pub(super) fn arguments<S: DeviceCopy>(
         &self,
         bits: impl Fn(T) -> S,
@@ -166,10 +166,10 @@ impl<'a, T: DeviceCopy> Operand<'a, T> {
     }
 }
 
-/// Row width that all operands agree on; 1 if no operand determines it.
+/// Returns the row width on which all operands agree; 1 if no operand determines it.
 ///
 /// # Errors
-/// A length that does not match, or widths that differ.
+/// Returns an error for a length that does not match, or for widths that differ.
 pub(super) fn common_width(
     operation: &'static str,
     widths: impl IntoIterator<Item = Result<Option<usize>>>,
@@ -189,7 +189,7 @@ pub(super) fn common_width(
     Ok(common.unwrap_or(1))
 }
 
-/// Unsigned integer with the bytes of a number.
+/// Returns the unsigned integer with the bytes of a number.
 pub(super) fn bits<T: Element, S: bytemuck::Pod>(value: T) -> S {
     let number = value.to_scalar();
     bytemuck::pod_read_unaligned(bytemuck::bytes_of(&number))

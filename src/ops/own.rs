@@ -1,4 +1,4 @@
-//! Launches of a user's functions and operators that `#[elementwise]` and `#[reduction]` made kernels. As for the
+//! Launches of a user's functions and operators that `#[elementwise]` and `#[reduction]` turned into kernels. As in the
 //! operations of this crate, the tuned configuration applies, or otherwise the default.
 
 use gpu_spec::{KernelSpec, ParamKind};
@@ -14,13 +14,13 @@ use super::config::Config;
 use super::launch::{Operation, same_length};
 use super::reduce::{element, value};
 
-/// `out[i] = f(x[i], y[i], …)` for a function `F` that [`#[elementwise]`](macro@gpu_std::elementwise) made a kernel,
-/// with its code in `image`. The arguments are those of the function: a buffer or slice per array and a value per
-/// scalar. The output follows, unless the function updates its last array.
+/// Computes `out[i] = f(x[i], y[i], …)` for a function `F` that [`#[elementwise]`](macro@gpu_std::elementwise) turned
+/// into a kernel, with its code in `image`. The arguments are those of the function: a buffer or slice per array and a
+/// value per scalar. The output follows, unless the function updates its last array.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) if an array and the output differ in length; [enqueue
-/// errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) if an array and the output differ in length;
+/// also the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// use warpsmith::gpu_std::prelude::*;
@@ -52,10 +52,10 @@ pub fn map<F: Elementwise>(
     map_with::<F>(stream, image, None, arguments)
 }
 
-/// [`map()`] with a configuration. The available instances are those that the kernel crate lists.
+/// Like [`map()`], with a configuration. The kernel crate lists the available instances.
 ///
 /// # Errors
-/// As for [`map()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
+/// Returns the errors of [`map()`], and [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
 ///
 /// ```
 /// use warpsmith::gpu_std::prelude::*;
@@ -98,7 +98,7 @@ pub fn map_with<F: Elementwise>(
     unsafe { operation.launch::<F::Params, _>(arguments) }
 }
 
-/// Slices among the arguments of a launch.
+/// The slices among the arguments of a launch.
 struct Arrays(Vec<Array>);
 
 struct Array {
@@ -109,7 +109,7 @@ struct Array {
 }
 
 impl Arrays {
-    /// Slices of a kernel that takes only values and slices.
+    /// Collects the slices of a kernel that takes only values and slices.
     fn of<P, A: Arguments<P>>(spec: &KernelSpec, arguments: &A) -> Self {
         with_ptx_params::<P, A, _>(arguments, |machine| {
             let mut slots = machine.iter();
@@ -137,11 +137,12 @@ impl Arrays {
 type Item<R> = <<R as Reduce>::Operator as Reduction>::Item;
 type Output<R> = <<R as Reduce>::Operator as Reduction>::Output;
 
-/// Reduces `x` with an operator `R` that [`#[reduction]`](macro@gpu_std::reduction) made a kernel, with its code in
-/// `image`. Waits for the result. For zero elements, the result is derived from the operator's identity.
+/// Reduces `x` with an operator `R` that [`#[reduction]`](macro@gpu_std::reduction) turned into a kernel, with its code
+/// in `image`. The function waits for the result. The result for zero elements is computed from the operator's
+/// identity.
 ///
 /// # Errors
-/// The [enqueue errors](crate::Error#enqueue-errors).
+/// Returns the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// use warpsmith::gpu_std::prelude::*;
@@ -174,10 +175,10 @@ where
     unsafe { value(stream, &operation, x, value_bytes::<R>(), of_nothing::<R>()) }
 }
 
-/// [`reduce()`] that leaves the result on the device in `out`, a single element.
+/// Like [`reduce()`], but leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) unless `out` has one element; [enqueue
+/// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) unless `out` has one element; also the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -212,10 +213,10 @@ where
     reduce_into_with::<R>(stream, image, None, x, out)
 }
 
-/// [`reduce_into()`] with a configuration.
+/// Like [`reduce_into()`], with a configuration.
 ///
 /// # Errors
-/// As for [`reduce_into()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
+/// Returns the errors of [`reduce_into()`], and [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
 ///
 /// ```
 /// use warpsmith::gpu_std::prelude::*;
@@ -270,12 +271,12 @@ where
     Operation::of_family(stream, image, variants, element_bytes, x.len(), &[x.as_device_ptr()], config)
 }
 
-/// Bytes of an operator's accumulator.
+/// Returns the bytes of an operator's accumulator.
 const fn value_bytes<R: Reduce>() -> usize {
     size_of::<<R::Operator as Reduction>::Partial>()
 }
 
-/// Result for zero elements.
+/// Returns the result for zero elements.
 fn of_nothing<R: Reduce>() -> Output<R> {
     R::Operator::finish(R::Operator::identity())
 }

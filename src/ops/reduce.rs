@@ -1,7 +1,8 @@
-//! Full reductions. Each is one launch. The same configuration, data and alignment give bit-identical results.
+//! Full reductions. Each reduction is one launch. The same configuration, data and alignment give bit-identical
+//! results.
 //!
-//! The forms that return a value wait for it. The `_into` forms are asynchronous: they leave the value on the device in
-//! the accumulator type, f32 for f16 and bf16.
+//! The forms that return a value wait for it. The `_into` forms are asynchronous. They leave the value on the device in
+//! the accumulator type, which is `f32` for `f16` and `bf16`.
 
 use gpu_kernels::reduce::mean_of;
 use gpu_spec::param::{PointerMut, Slice};
@@ -16,7 +17,7 @@ use super::workspace;
 use crate::op_error::OpError;
 use warpsmith_runtime::Result;
 
-/// Bytes of an accumulator of the operations' own reductions.
+/// Bytes of an accumulator of this module's reductions.
 const VALUE_BYTES: usize = 16;
 
 /// Launches `kernel` over `x` and waits for its value; for zero elements the result is `of_nothing`.
@@ -31,7 +32,7 @@ fn to_host<T: Number, D: DeviceCopy>(
     unsafe { value(stream, &operation, x, VALUE_BYTES, of_nothing) }
 }
 
-/// Launches `kernel` over `x`, which leaves its value in `out`; for zero elements the result is `of_nothing`.
+/// Launches `kernel` over `x`, which stores its value in `out`; for zero elements the result is `of_nothing`.
 fn to_element<T: Number, D: DeviceCopy>(
     stream: &Stream,
     kernel: &'static str,
@@ -49,7 +50,7 @@ fn to_element<T: Number, D: DeviceCopy>(
 /// Launches a reduction over `x` and waits for its value; for zero elements the result is `of_nothing`.
 ///
 /// # Safety
-/// The operation's kernel reduces `T` to `D`, with accumulators of at most `value_bytes`.
+/// The operation's kernel must reduce `T` to `D`, with accumulators of at most `value_bytes`.
 pub(super) unsafe fn value<T: DeviceCopy, D: DeviceCopy>(
     stream: &Stream,
     operation: &Operation<'_>,
@@ -74,10 +75,10 @@ pub(super) unsafe fn value<T: DeviceCopy, D: DeviceCopy>(
     }
 }
 
-/// Launches a reduction over `x`, which leaves its value in `out`; for zero elements the result is `of_nothing`.
+/// Launches a reduction over `x`, which stores its value in `out`; for zero elements the result is `of_nothing`.
 ///
 /// # Safety
-/// As for [`value`]; `out` is one element.
+/// The conditions of [`value`] apply, and `out` must be one element.
 pub(super) unsafe fn element<T: DeviceCopy, D: DeviceCopy>(
     stream: &Stream,
     operation: &Operation<'_>,
@@ -103,19 +104,19 @@ pub(super) unsafe fn element<T: DeviceCopy, D: DeviceCopy>(
     }
 }
 
-/// Fails if `x` has no elements.
+/// Returns an error if `x` has no elements.
 fn not_empty<T: Number>(operation: &'static str, x: &DeviceSlice<'_, T>) -> Result<()> {
     if x.is_empty() { Err(OpError::Empty { operation }.into()) } else { Ok(()) }
 }
 
-/// Sum. Floats are summed in their own type (f16 and bf16 in f32), integers in 64 bits with wraparound. The sum of zero
-/// elements is 0.
+/// Returns the sum of the elements. Floats are summed in their own type (`f16` and `bf16` in `f32`), integers in 64
+/// bits with wraparound. The sum of zero elements is 0.
 ///
-/// A floating-point sum is infinite or NaN if a running sum leaves the range, even if the total is in range: `[3e38,
-/// 3e38, -3e38]`. A [`mean()`] stays in range.
+/// A floating-point sum is infinite or NaN if a running sum leaves the range, even if the total is in range, as for
+/// `[3e38, 3e38, -3e38]`. A [`mean()`] stays in range.
 ///
 /// # Errors
-/// The [enqueue errors](crate::Error#enqueue-errors).
+/// Returns the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -130,10 +131,10 @@ pub fn sum<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> 
     to_host(stream, "reduce_sum", x.into(), T::SumAccumulator::ZERO).map(Scalar::cast)
 }
 
-/// Product, in the types of [`sum()`]. The product of zero elements is 1.
+/// Returns the product of the elements, in the types of [`sum()`]. The product of zero elements is 1.
 ///
 /// # Errors
-/// The [enqueue errors](crate::Error#enqueue-errors).
+/// Returns the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -148,11 +149,11 @@ pub fn prod<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) ->
     to_host(stream, "reduce_prod", x.into(), T::SumAccumulator::ONE).map(Scalar::cast)
 }
 
-/// Mean, rounded once from the accumulated sum. It stays in range for in-range elements, even if their sum does not.
-/// The mean of zero elements is NaN.
+/// Returns the mean, rounded once from the accumulated sum. The mean of in-range elements is in range, even if their
+/// sum is not. The mean of zero elements is NaN.
 ///
 /// # Errors
-/// The [enqueue errors](crate::Error#enqueue-errors).
+/// Returns the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -168,10 +169,10 @@ pub fn mean<'x, T: Float>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> 
     Ok(mean_of::<T, T>(to_host(stream, "reduce_mean", x, [T::SumAccumulator::ZERO; 2])?, x.len()))
 }
 
-/// Minimum; NaN if any element is NaN.
+/// Returns the minimum; NaN if any element is NaN.
 ///
 /// # Errors
-/// [`OpError::Empty`]; [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::Empty`] and the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -188,10 +189,10 @@ pub fn min<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> 
     to_host(stream, "reduce_min", x, T::Accumulator::MIN_IDENTITY).map(T::from_acc)
 }
 
-/// Maximum; NaN if any element is NaN.
+/// Returns the maximum; NaN if any element is NaN.
 ///
 /// # Errors
-/// [`OpError::Empty`]; [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::Empty`] and the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -208,10 +209,10 @@ pub fn max<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> 
     to_host(stream, "reduce_max", x, T::Accumulator::MAX_IDENTITY).map(T::from_acc)
 }
 
-/// Index of the minimum: the first of equal elements, or the first NaN if there is one.
+/// Returns the index of the minimum: the first of equal elements, or the first NaN if there is one.
 ///
 /// # Errors
-/// [`OpError::Empty`]; [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::Empty`] and the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -228,10 +229,10 @@ pub fn argmin<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) 
     to_host(stream, "reduce_argmin", x, 0)
 }
 
-/// Index of the maximum: the first of equal elements, or the first NaN if there is one.
+/// Returns the index of the maximum: the first of equal elements, or the first NaN if there is one.
 ///
 /// # Errors
-/// [`OpError::Empty`]; [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::Empty`] and the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -257,7 +258,8 @@ macro_rules! into {
         #[doc = concat!("[`", stringify!($name), "()`], left on the device in `out`, a single element. ", $nothing_doc)]
         ///
         /// # Errors
-        /// [`OpError::LengthMismatch`] unless `out` has one element; [enqueue errors](crate::Error#enqueue-errors).
+        /// Returns [`OpError::LengthMismatch`] unless `out` has one element; also the [enqueue
+        /// errors](crate::Error#enqueue-errors).
         #[doc = into_example!($into, $x, [$value])]
         #[track_caller]
         pub fn $into<'x, 'o, T: Number>(

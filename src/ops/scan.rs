@@ -1,4 +1,4 @@
-//! Prefix scans. Each is one launch that reads and writes every element once. The same configuration, data and
+//! Prefix scans. Each scan is one launch that reads and writes every element once. The same configuration, data and
 //! alignment give bit-identical results.
 
 use gpu_kernels::scan::{max_tiles, workspace_len};
@@ -16,7 +16,7 @@ use super::tile_queue;
 use crate::op_error::OpError;
 use warpsmith_runtime::Result;
 
-/// Fails for a block size that is not a multiple of the warp size.
+/// Returns an error for a block size that is not a multiple of the warp size.
 pub(super) fn whole_warps(operation: &'static str, plan: &Plan<'_>) -> Result<()> {
     let block = plan.config().block;
     if block.is_multiple_of(32) {
@@ -62,11 +62,11 @@ type Combined<S> = <<S as Scan>::Operator as scan::Operation>::Value;
 /// Result type of a user's scan.
 type Output<S> = <<S as Scan>::Operator as scan::Operation>::Output;
 
-/// Inclusive scan of `x` to `out`, of the same length, with an operator that [`#[scan]`](macro@gpu_std::scan) made a
-/// kernel, with its code in `image`. `out[i]` combines elements 0 to i.
+/// Inclusive scan of `x` to `out`, of the same length, with an operator that [`#[scan]`](macro@gpu_std::scan) turned
+/// into a kernel, with its code in `image`. `out[i]` combines elements 0 to i.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::LengthMismatch`] and the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// use warpsmith::gpu_std::prelude::*;
@@ -102,11 +102,11 @@ where
     own::<S>(stream, image, (false, S::Operator::identity()), x.into(), out.into())
 }
 
-/// Exclusive scan: as [`inclusive_scan()`], but combines `initial` with the elements before each one. `out[0]` is
+/// Exclusive scan: like [`inclusive_scan()`], but combines `initial` with the elements before each one. `out[0]` is
 /// `initial`.
 ///
 /// # Errors
-/// As for [`inclusive_scan()`].
+/// Returns the errors of [`inclusive_scan()`].
 ///
 /// ```
 /// use warpsmith::gpu_std::prelude::*;
@@ -140,7 +140,7 @@ where
     own::<S>(stream, image, (true, initial), x.into(), out.into())
 }
 
-/// Launches a user's scan, in the configuration of our own scans if it has such an instance.
+/// Launches a user's scan, in the configuration of our own scans if such an instance exists.
 fn own<S: Scan>(
     stream: &Stream,
     image: &'static GpuImage,
@@ -206,7 +206,7 @@ fn by_key<T: Number, K: Scalar>(
     }
 }
 
-/// [`by_key`] with values and keys converted to the kernel's types.
+/// Like [`by_key`], with values and keys converted to the kernel's types.
 fn by_any_key<T: Number, K: Element>(
     operation: &'static str,
     stream: &Stream,
@@ -252,11 +252,11 @@ fn by_any_key<T: Number, K: Element>(
     }
 }
 
-/// Inclusive running sum within each run of equal keys, as [`inclusive_sum()`]. Keys are any [`Element`] of 4 or 8
-/// bytes; they are equal if their bits are.
+/// Inclusive running sum within each run of equal keys, like [`inclusive_sum()`]. Keys can be any [`Element`] of 4 or 8
+/// bytes, and are equal if their bits are.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for keys of 1 or 2 bytes; [enqueue
+/// Returns [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for keys of 1 or 2 bytes; also the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -280,11 +280,11 @@ pub fn inclusive_sum_by_key<'k, 'x, 'o, K: Element, T: Number>(
     by_any_key("inclusive_sum_by_key", stream, None, false, keys.into(), (x.into(), out.into()))
 }
 
-/// Exclusive running sum within each run of equal keys; 0 at the first element of a run. Otherwise as
+/// Exclusive running sum within each run of equal keys; 0 at the first element of a run. Otherwise like
 /// [`inclusive_sum_by_key()`].
 ///
 /// # Errors
-/// As for [`inclusive_sum_by_key()`].
+/// Returns the errors of [`inclusive_sum_by_key()`].
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -307,7 +307,7 @@ pub fn exclusive_sum_by_key<'k, 'x, 'o, K: Element, T: Number>(
     by_any_key("exclusive_sum_by_key", stream, None, true, keys.into(), (x.into(), out.into()))
 }
 
-/// Defines each scan and its form for a given configuration, which the tuner times.
+/// Defines each scan, and its form for a given configuration, which the tuner measures.
 macro_rules! scans {
     ($(
         $(#[$doc:meta])*
@@ -316,7 +316,7 @@ macro_rules! scans {
         $(#[$doc])*
         ///
         /// # Errors
-        /// [`OpError::LengthMismatch`]; [enqueue errors](crate::Error#enqueue-errors).
+        /// Returns [`OpError::LengthMismatch`] and the [enqueue errors](crate::Error#enqueue-errors).
         #[track_caller]
         pub fn $name<'x, 'o, T: Number>(
             stream: &Stream,
@@ -347,10 +347,10 @@ macro_rules! scans {
 }
 
 scans! {
-    /// Inclusive running sum: `out[i] = x[0] + … + x[i]`, as PyTorch's `cumsum`, with input and output of one type.
-    /// Integers wrap; f16 and bf16 are summed in f32, and each result is rounded once.
+    /// Inclusive running sum: `out[i] = x[0] + … + x[i]`, like PyTorch's `cumsum`, with input and output of one type.
+    /// Integers wrap; `f16` and `bf16` are summed in `f32`, and each result is rounded once.
     ///
-    /// A result has as many roundings as pairwise summation, plus one for about every 2²⁰ elements before it.
+    /// A result is rounded as often as in pairwise summation, plus once for about every 2²⁰ elements before it.
     ///
     /// ```
     /// # use warpsmith::{ops, prelude::*};

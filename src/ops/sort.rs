@@ -1,5 +1,5 @@
-//! Radix sorts, binary searches in sorted arrays, and merges. They are asynchronous; each uses temporary memory of the
-//! size of its outputs.
+//! Radix sorts, binary searches in sorted arrays, and merges. The operations are asynchronous, and each uses temporary
+//! memory of the size of its outputs.
 
 use gpu_kernels::key_transform::{self, Bits, KeyTransform};
 use gpu_kernels::search::{MERGE_THREADS, MERGE_TILE};
@@ -23,8 +23,8 @@ use warpsmith_runtime::Result;
 
 /// Sort order.
 ///
-/// It is a total order: for floats −∞, …, −0, +0, …, +∞, NaN. NaNs are greater than all numbers, regardless of sign and
-/// payload, and keep their bits. NaNs with the sign bit set come after NaNs without.
+/// The order is total. For floats it is −∞, …, −0, +0, …, +∞, NaN. NaNs are greater than all numbers, regardless of
+/// sign and payload, and keep their bits. NaNs with the sign bit set come after NaNs without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Order {
     /// Smallest first.
@@ -34,13 +34,13 @@ pub enum Order {
     Descending,
 }
 
-/// A type of keys that can be sorted: f32, i32, u32, f64, i64, u64.
+/// A key type that can be sorted: `f32`, `i32`, `u32`, `f64`, `i64`, `u64`.
 pub trait SortKey: Number + sealed::Key {}
 
 mod sealed {
     use super::*;
 
-    /// A key as the bits that a radix sort takes.
+    /// A key as the bits that a radix sort processes.
     pub trait Key {
         type Bits: KeyBits;
         /// Order-preserving key transform (ascending) of the type's bits.
@@ -70,7 +70,7 @@ mod sealed {
         ) -> Result<()>;
 
         /// # Safety
-        /// The conditions of `radix_pass` hold, except for the lengths of the arrays, which it checks.
+        /// The conditions of `radix_pass` must hold, except for the lengths of the arrays, which this function checks.
         unsafe fn pass<V: Payload>(
             of: &Launcher<'_>,
             transform: (KeyTransform<Self>, u32),
@@ -111,7 +111,7 @@ impl<'a> Launcher<'a> {
         Ok(Self { stream, module: stream.device().load(&IMAGE)? })
     }
 
-    /// Launch of one wave, with at most one block for each of `tiles`.
+    /// Returns a launch of one wave, with at most one block for each of `tiles`.
     fn over(tiles: usize, threads: usize) -> Launch {
         Launch::linear(tiles.saturating_mul(threads), threads as u32).waves(1)
     }
@@ -210,7 +210,7 @@ keys! {
     f64 as u64: !(1 << 63), 1 << 63, (1 << 52) - 1;
 }
 
-/// Key transform of a type in an order.
+/// Returns the key transform of a type in an order.
 fn transform_of<T: SortKey>(order: Order) -> KeyTransform<T::Bits> {
     match order {
         Order::Ascending => T::TRANSFORM,
@@ -218,7 +218,7 @@ fn transform_of<T: SortKey>(order: Order) -> KeyTransform<T::Bits> {
     }
 }
 
-/// Fails if indices would not fit 32 bits.
+/// Returns an error if indices would not fit in 32 bits.
 fn countable(operation: &'static str, len: usize) -> Result<()> {
     if u32::try_from(len).is_ok() {
         return Ok(());
@@ -285,10 +285,10 @@ fn sort_bits<K: KeyBits, V: Payload>(
     }
 }
 
-/// Sorts `x` to `out`, which has the same length.
+/// Sorts `x` to `out`, which must have the same length.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for 2³² elements or more; [enqueue
+/// Returns [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for 2³² elements or more; also the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -318,11 +318,11 @@ pub fn sort<'x, 'o, T: SortKey>(
 }
 
 /// Sorts pairs by key: writes the sorted keys to `keys_out` and their values to `values_out`. The sort is stable. All
-/// arrays have the same length; a value is any [`Element`] of 4 or 8 bytes.
+/// arrays must have the same length; a value is any [`Element`] of 4 or 8 bytes.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for values of 1 or 2 bytes, and for 2³² elements or more;
-/// [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for values of 1 or 2 bytes, and for 2³² elements or
+/// more; also the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops::{self, Order}, prelude::*};
@@ -380,17 +380,17 @@ pub fn sort_pairs<'k, 'v, 'o, 'p, K: SortKey, V: Element>(
 }
 
 /// Sorts each segment of `x`, from `offsets[i]` (inclusive) to `offsets[i + 1]` (exclusive), to the same positions of
-/// `out`, which has the length of `x`. Elements of `out` outside all segments are unchanged.
+/// `out`, which must have the length of `x`. Elements of `out` outside all segments are unchanged.
 ///
 /// One block sorts one segment, so throughput grows with the number of segments. For a few long segments, call
 /// [`sort()`] on each.
 ///
-/// The operation waits for the stream, to check the offsets.
+/// The operation waits for the stream in order to check the offsets.
 ///
 /// # Errors
-/// [`OpError::Offset`] for offsets that decrease or exceed the length of `x`, before anything is written;
+/// Returns [`OpError::Offset`] for offsets that decrease or exceed the length of `x`, before anything is written;
 /// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for an empty array of offsets, and for 2³² elements or more;
-/// [enqueue errors](crate::Error#enqueue-errors).
+/// also the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops::{self, Order}, prelude::*};
@@ -437,13 +437,13 @@ pub fn sort_segments<'x, 'f, 'o, T: SortKey>(
     )
 }
 
-/// Merges `a` and `b`, both sorted in the given order, to `out`, which has the length of both together. For equal keys,
-/// those of `a` come first.
+/// Merges `a` and `b`, both sorted in the given order, to `out`, whose length must be the sum of their lengths. Of
+/// equal keys, those of `a` come first.
 ///
 /// If an input is not sorted, the contents of `out` are unspecified: some of the keys, in some order.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`]; [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::LengthMismatch`] and the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops::{self, Order}, prelude::*};
@@ -498,12 +498,13 @@ fn search<T: Number>(
     unsafe { function.launch_as::<Params<T>, _>(stream, launch, &(upper, sorted, keys, out)) }
 }
 
-/// Returns, for each key, the number of elements of `sorted` that are less: the first insertion position, as C++'s
-/// `lower_bound` and PyTorch's `searchsorted`. NaN is greater than every number and equal to NaN, as in [`sort()`].
-/// `sorted` must be ascending; otherwise the positions are unspecified.
+/// Returns, for each key, the number of elements of `sorted` that are less than the key. This is the first insertion
+/// position, like C++'s `lower_bound` and PyTorch's `searchsorted`. NaN is greater than every number and equal to NaN,
+/// as in [`sort()`]. `sorted` must be ascending; otherwise the positions are unspecified.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`] unless `out` has the length of `keys`; [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::LengthMismatch`] unless `out` has the length of `keys`; also the [enqueue
+/// errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -526,11 +527,11 @@ pub fn lower_bound<'s, 'k, 'o, T: Number>(
     search("lower_bound", false, stream, sorted.into(), keys.into(), out.into())
 }
 
-/// Returns, for each key, the number of elements of `sorted` that are not greater: the last insertion position.
-/// Otherwise as [`lower_bound()`].
+/// Returns, for each key, the number of elements of `sorted` that are not greater than the key. This is the last
+/// insertion position. Otherwise like [`lower_bound()`].
 ///
 /// # Errors
-/// As for [`lower_bound()`].
+/// Returns the errors of [`lower_bound()`].
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};

@@ -1,9 +1,9 @@
 //! Scratch memory for kernels whose blocks take tiles in order ([`gpu_std::look_back`]): one workspace per stream and
 //! size.
 //!
-//! A workspace is initialized to zero, and every launch leaves it in the state that the next launch needs. The last
-//! epoch of a launch clears the whole workspace, so a kernel gets all of it. Sizes are therefore powers of two, and
-//! each size has its own memory.
+//! A workspace is initialized to zero, and every launch leaves it in the state that the next launch requires. When the
+//! epochs are used up, the kernel clears the whole workspace, so it must receive all of it. Sizes are therefore powers
+//! of two, with separate memory for each size.
 
 use warpsmith_runtime::driver::DevicePtr;
 use warpsmith_runtime::{Error, Result, Stream};
@@ -39,11 +39,11 @@ const PURPOSES: [&str; 25] = [
     "tiles 2^40",
 ];
 
-/// Runs `work` with the address and size of the stream's workspace of at least `words` 64-bit words. Nothing else
-/// enqueues work with it in the meantime.
+/// Runs `work` with the address and size of the stream's workspace of at least `words` 64-bit words. No other thread
+/// can enqueue work with the workspace in the meantime.
 ///
 /// # Safety
-/// `work` enqueues work with the workspace on this stream only, and only kernels that use it as a
+/// `work` must enqueue work with the workspace on this stream only, and only kernels that use it as a
 /// [`TileQueue`](gpu_std::look_back::TileQueue).
 pub(super) unsafe fn with<R>(
     stream: &Stream,

@@ -1,7 +1,7 @@
 //! [`tuned_config`]: the configuration that a tuner found for an operation, if it can be launched.
 //!
 //! A record in the store was written by another program and may be damaged or belong to an older build. A record that
-//! names no existing instance, or that an operation cannot launch, is skipped. It is never an error.
+//! names no existing instance, or that an operation cannot launch, is skipped. It never causes an error.
 
 use gpu_spec::KernelSpec;
 use warpsmith_runtime::store::{LaunchStore, TunedConfiguration, TuningKey};
@@ -10,20 +10,21 @@ use warpsmith_runtime::{Device, DevicePtr, Module};
 use super::config::{self, Config, GridRule};
 use crate::IMAGE;
 
-/// Maximum number of waves in a stored configuration of a reduction: each block needs its own memory.
+/// Maximum number of waves in a stored configuration of a reduction, because each block needs its own memory.
 const MAX_WAVES: u32 = 64;
 /// Maximum number of blocks in a stored configuration, independent of the number of elements. Only elementwise kernels
-/// may have more, up to one block per element: a corrupt number would keep the device busy without work.
+/// may have more blocks, up to one per element. A corrupt number would otherwise keep the device busy without work.
 const MAX_BLOCKS: u32 = 1 << 16;
 
-/// Returns the fastest configuration found by a tuner for `kernel` (its source name, for example `reduce_sum`) and
-/// `dtype` (as for [`variants`](super::variants): `f32`, or `f32,f64` for a cast). It is for `n` elements on `device`,
-/// arrays aligned to `alignment` bytes (the minimum of all arrays; above 16 counts as 16), and the current kernel code.
-/// `None` if nothing was tuned, or if the result cannot be launched.
+/// Returns the fastest configuration that a tuner found for `kernel` (its source name, for example `reduce_sum`) and
+/// `dtype` (as in [`variants`](super::variants): `f32`, or `f32,f64` for a cast). The configuration is for `n` elements
+/// on `device`, the current kernel code, and arrays aligned to `alignment` bytes, the minimum over all arrays. An
+/// alignment above 16 counts as 16. Returns `None` if nothing was tuned, or if the result cannot be launched.
 ///
-/// Every operation uses it if no configuration is given, and falls back to [`default_config`](super::default_config).
-/// It is looked up in the device's [`LaunchStore`], under the instance's own type arguments: `copy` and `fill` have the
-/// unsigned integer of the type's size. For a reduction, the alignment is that of its input.
+/// Every operation uses this configuration if none is given, and otherwise falls back to
+/// [`default_config`](super::default_config). The device's [`LaunchStore`] is searched under the instance's own type
+/// arguments. For `copy` and `fill`, these are the unsigned integer of the type's size. For a reduction, the alignment
+/// is the alignment of its input.
 ///
 /// ```
 /// use warpsmith::Device;
@@ -44,7 +45,7 @@ pub fn tuned_config(kernel: &str, dtype: &str, n: usize, alignment: u32, device:
     find_own(&store, &device.load(&IMAGE).ok()?, kernel, dtype, n, alignment)
 }
 
-/// [`tuned_config`] from the store of a device that has the image loaded.
+/// Like [`tuned_config`], from the store of a device on which the image is loaded.
 pub(super) fn find_own(
     store: &LaunchStore,
     module: &Module,
@@ -68,7 +69,7 @@ pub(super) struct Known<'a> {
     pub is_reduction: bool,
 }
 
-/// Tuned configuration for a kernel of an image, if `instance` finds an instance for it.
+/// Returns the tuned configuration for a kernel of an image, if `instance` returns an instance for it.
 pub(super) fn find(
     store: &LaunchStore,
     module: &Module,
@@ -99,7 +100,8 @@ pub(super) fn find(
         .then_some(config)
 }
 
-/// Configuration with these values; `None` if one is missing, or if there is an axis that operations do not have.
+/// Returns the configuration with these values; `None` if one is missing, or if there is an axis that operations do not
+/// support.
 fn from_values(tuned: &TunedConfiguration) -> Option<Config> {
     let (mut block, mut grid, mut items, mut vector) = (None, None, None, None);
     for (axis, value) in &tuned.values {
@@ -114,7 +116,7 @@ fn from_values(tuned: &TunedConfiguration) -> Option<Config> {
     Some(Config { block: block?, grid: grid?, items: items?, vector: vector? })
 }
 
-/// Common alignment of all addresses in bytes, at most 16.
+/// Returns the common alignment of all addresses in bytes, at most 16.
 pub(super) fn alignment(addresses: &[DevicePtr]) -> u32 {
     let all = addresses.iter().fold(16, |all, address| all | address.0);
     1 << all.trailing_zeros()

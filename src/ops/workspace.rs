@@ -1,8 +1,7 @@
 //! Scratch memory for reductions: one workspace per stream, so that two streams never share one.
 //!
-//! A workspace is initialized to zero, and every reduction leaves its header zero, so launches on one stream can follow
-//! each other without a memset. The stream keeps the workspace, and replaces it by a larger one if a larger grid needs
-//! that.
+//! A workspace is initialized to zero, and every reduction leaves its header zero, so successive launches on one stream
+//! need no memset. The stream keeps the workspace, and replaces it with a larger one if a larger grid needs it.
 
 use gpu_std::reduction::{MAX_BYTES, workspace_bytes};
 use warpsmith_runtime::driver::DevicePtr;
@@ -21,19 +20,19 @@ pub(super) struct Workspace {
     memory: DevicePtr,
 }
 
-/// Runs `work` with the stream's workspace, allocated or grown for `blocks` with values of `value_bytes`. Nothing else
-/// enqueues work with it in the meantime.
+/// Runs `work` with the stream's workspace, allocated or grown for `blocks` with values of `value_bytes`. No other
+/// thread can enqueue work with the workspace in the meantime.
 ///
 /// # Safety
-/// `work` enqueues work with the workspace on this stream only, for grids of up to `blocks`, and its kernels leave the
-/// header zero.
+/// `work` must enqueue work with the workspace on this stream only, for grids of up to `blocks`, and its kernels must
+/// leave the header zero.
 pub(super) unsafe fn with<R>(
     stream: &Stream,
     blocks: u32,
     value_bytes: usize,
     work: impl FnOnce(&Workspace) -> Result<R>,
 ) -> Result<R> {
-    // Sizes double, so that a growing grid seldom needs a new allocation.
+    // Sizes are powers of two, so that a growing grid seldom needs a new allocation.
     let blocks = blocks.max(MIN_BLOCKS).checked_next_power_of_two().unwrap_or(blocks);
     let bytes = RESULT_BYTES + workspace_bytes(value_bytes, blocks as usize);
     // SAFETY: the setup work is on this stream; the caller guarantees the rest.
@@ -49,12 +48,12 @@ pub(super) unsafe fn with<R>(
 }
 
 impl Workspace {
-    /// Address of a value for the host.
+    /// Returns the address of a value for the host.
     pub fn result(&self) -> DevicePtr {
         self.memory
     }
 
-    /// Address of the partial results, the kernel's workspace.
+    /// Returns the address of the partial results, the kernel's workspace.
     pub fn partials(&self) -> DevicePtr {
         self.memory.offset(RESULT_BYTES)
     }
@@ -69,7 +68,7 @@ impl Workspace {
                 instead: "use the form that writes it to a buffer, `…_into`",
             }));
         }
-        // SAFETY: the driver calls get only the stream's own handles and the memory that it keeps.
+        // SAFETY: the driver calls receive only the stream's own handles and the memory that it keeps.
         let (driver, context) = unsafe { stream.device().driver() };
         // SAFETY: the memory is valid. `value` stays valid until the stream has been synchronized; after that the copy
         // is not running, regardless of the outcome.
@@ -77,7 +76,7 @@ impl Workspace {
             let target = std::ptr::from_mut(&mut value).cast();
             driver.copy_to_host(context, target, self.memory, size_of::<T>(), stream.handle())
         };
-        // The stream's error takes precedence: it explains a fault.
+        // The stream's error takes precedence, because it explains a fault.
         stream.synchronize()?;
         copied?;
         Ok(value)

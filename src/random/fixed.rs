@@ -1,4 +1,4 @@
-//! Random numbers from the start of a seed's sequence, with a configuration, and the same numbers on the host: for
+//! Random numbers from the start of a seed's sequence, with a configuration, and the same numbers on the host, for
 //! benchmarks.
 
 use gpu_std::random::Philox;
@@ -38,7 +38,7 @@ pub(crate) fn normal<T: Float>(
     draw.run_with(&numbers(of), out, normal_launch(0.0, 1.0))
 }
 
-/// Numbers that these operations write to `n` elements; `numbers` gives those of each block of words.
+/// Returns the numbers that these operations write to `n` elements; `numbers` returns the numbers of a block of words.
 pub(crate) fn expected<T: Float>(
     (seed, layout): (u64, Layout),
     n: usize,

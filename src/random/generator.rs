@@ -16,13 +16,13 @@ use warpsmith_runtime::Result;
 /// Seed of a new generator, the same as in PyTorch.
 pub const DEFAULT_SEED: u64 = 67_280_421_310_721;
 
-/// Largest offset: states store it as a signed number.
+/// Largest offset, because states store the offset as a signed number.
 const MAX_OFFSET: u64 = i64::MAX as u64;
 
 /// Random number generator: a seed, and an offset that each operation advances. Clones share both.
 ///
-/// A generator is not tied to a device: its numbers depend only on its [`Layout`], seed and offset. An operation on a
-/// captured stream takes its numbers when the graph is launched; see [`random`](super).
+/// A generator is not tied to a device, because its numbers depend only on its [`Layout`], seed and offset. An
+/// operation on a captured stream takes its numbers when the graph is launched (see [`random`](super)).
 ///
 /// ```
 /// use warpsmith::random::Generator;
@@ -52,7 +52,7 @@ pub(super) struct State {
     /// Offset in words of each subsequence, a multiple of 4.
     pub offset: u64,
     layout: Layout,
-    /// Captures that take numbers from the generator, and the graphs made from them.
+    /// Captures that take numbers from the generator, and the graphs instantiated from them.
     captures: Vec<Weak<Replay>>,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Numbers {
     /// Offset from the start of the sequence, or from the start of a graph's launch.
     pub offset: u64,
     pub layout: Layout,
-    /// Location of the seed and the offset of the launch, for captured operations.
+    /// Device location of the launch's seed and offset, for captured operations.
     pub(super) replay: Option<Arc<Replay>>,
 }
 
@@ -77,77 +77,79 @@ impl Generator {
         Self { shared: Arc::new(Shared { state: Mutex::new(state) }) }
     }
 
-    /// Sets the seed, and the offset to 0.
+    /// Sets the seed, and resets the offset to 0.
     ///
     /// # Errors
-    /// [`OpError::Random`] while a capture that uses the generator is active.
+    /// Returns [`OpError::Random`] while a capture that uses the generator is active.
     pub fn manual_seed(&self, seed: u64) -> Result<()> {
         self.change("Generator::manual_seed", |state| (state.seed, state.offset) = (seed, 0))
     }
 
-    /// Sets a fresh seed from the operating system, and the offset to 0. Returns the seed.
+    /// Sets a fresh seed from the operating system, and resets the offset to 0. Returns the seed.
     ///
     /// # Errors
-    /// As for [`Self::manual_seed`].
+    /// Returns the errors of [`Self::manual_seed`].
     pub fn seed(&self) -> Result<u64> {
         let seed = fresh_seed();
         self.change("Generator::seed", |state| (state.seed, state.offset) = (seed, 0))?;
         Ok(seed)
     }
 
-    /// Most recently set seed.
+    /// Returns the most recently set seed.
     pub fn initial_seed(&self) -> u64 {
         self.shared.lock().seed
     }
 
-    /// Offset: the number of words of each subsequence that are used up.
+    /// Returns the offset: the number of words of each subsequence that are used up.
     ///
     /// # Errors
-    /// As for [`Self::manual_seed`].
+    /// Returns the errors of [`Self::manual_seed`].
     pub fn offset(&self) -> Result<u64> {
         self.change("Generator::offset", |state| state.offset)
     }
 
-    /// Sets the offset, a multiple of 4. An operation that would pass 2⁶³ fails; a graph launch wraps to 0.
+    /// Sets the offset, which must be a multiple of 4. An operation whose numbers would pass offset 2⁶³ fails, whereas
+    /// a graph launch wraps to 0.
     ///
     /// # Errors
-    /// [`OpError::Random`] for an offset that is not a multiple of 4 or not below 2⁶³; as for [`Self::manual_seed`].
+    /// Returns [`OpError::Random`] for an offset that is not a multiple of 4 or not below 2⁶³, and the errors of
+    /// [`Self::manual_seed`].
     pub fn set_offset(&self, offset: u64) -> Result<()> {
         let call = "Generator::set_offset";
         check_offset(call, offset)?;
         self.change(call, |state| state.offset = offset)
     }
 
-    /// State in PyTorch's format: the seed and the offset, 8 bytes each, little-endian.
+    /// Returns the state in PyTorch's format: the seed and the offset, 8 bytes each, little-endian.
     ///
     /// # Errors
-    /// As for [`Self::manual_seed`].
+    /// Returns the errors of [`Self::manual_seed`].
     pub fn state(&self) -> Result<[u8; 16]> {
         self.change("Generator::state", |state| state.bytes())
     }
 
-    /// Sets the state: 16 bytes as from [`Self::state`], or 8 bytes with only the seed, the format of old versions of
-    /// PyTorch.
+    /// Sets the state: 16 bytes as returned by [`Self::state`], or 8 bytes with only the seed, the format of old
+    /// versions of PyTorch.
     ///
     /// # Errors
-    /// [`OpError::Random`] for any other number of bytes and for an offset that [`Self::set_offset`] rejects; as for
-    /// [`Self::manual_seed`].
+    /// Returns [`OpError::Random`] for any other number of bytes and for an offset that [`Self::set_offset`] rejects,
+    /// and the errors of [`Self::manual_seed`].
     pub fn set_state(&self, state: &[u8]) -> Result<()> {
         let call = "Generator::set_state";
         let parts = seed_and_offset(call, state)?;
         self.change(call, |state| (state.seed, state.offset) = parts)
     }
 
-    /// Layout: how numbers are divided among virtual threads.
+    /// Returns the layout, which divides numbers among virtual threads.
     pub fn layout(&self) -> Layout {
         self.shared.lock().layout
     }
 
-    /// Sets how numbers are divided among virtual threads. Two generators with the same layout, seed and offset give
-    /// the same numbers on any device.
+    /// Sets the layout, which divides numbers among virtual threads. Two generators with the same layout, seed and
+    /// offset produce the same numbers on any device.
     ///
     /// # Errors
-    /// As for [`Self::manual_seed`].
+    /// Returns the errors of [`Self::manual_seed`].
     pub fn set_layout(&self, layout: Layout) -> Result<()> {
         self.change("Generator::set_layout", |state| state.layout = layout)
     }
@@ -159,8 +161,8 @@ impl Generator {
         Ok(change(&mut state))
     }
 
-    /// Calls `work` with numbers for an operation on a stream. `increment` returns, for a layout, the required advance
-    /// of the offset. If `work` fails, the offset is restored, unless other numbers were taken in the meantime.
+    /// Calls `work` with numbers for an operation on a stream. `increment` returns the required advance of the offset
+    /// for a layout. If `work` fails, the offset is restored, unless other numbers were taken in the meantime.
     pub(crate) fn with_numbers<R>(
         &self,
         stream: &Stream,
@@ -174,7 +176,7 @@ impl Generator {
         })
     }
 
-    /// Sets the offset back from `end` to the start of these numbers.
+    /// Resets the offset from `end` to the start of these numbers.
     fn rewind(&self, numbers: &Numbers, end: u64) {
         let mut state = self.shared.lock();
         match &numbers.replay {
@@ -242,7 +244,7 @@ impl State {
     }
 }
 
-/// Seed and offset from a state's bytes.
+/// Extracts seed and offset from a state's bytes.
 fn seed_and_offset(call: &'static str, state: &[u8]) -> Result<(u64, u64)> {
     let (seed, offset) = match state.as_chunks() {
         ([seed], []) => (*seed, [0; 8]),
@@ -265,7 +267,7 @@ fn check_offset(call: &'static str, offset: u64) -> Result<()> {
     Err(OpError::Random { call, problem }.into())
 }
 
-/// Offset after an operation.
+/// Returns the offset after an operation.
 pub(super) fn after(call: &'static str, offset: u64, increment: u64) -> Result<u64> {
     offset.checked_add(increment).filter(|&offset| offset <= MAX_OFFSET).ok_or_else(|| {
         OpError::Random {
@@ -308,8 +310,8 @@ fn defaults() -> MutexGuard<'static, Defaults> {
 /// Default generator of a device.
 struct DefaultGenerator(Generator);
 
-/// Default generator of a device, for programs that do not need their own. Every call returns the same generator. Its
-/// seed is [`DEFAULT_SEED`], or the last one set by [`manual_seed_all`].
+/// Returns the default generator of a device, for programs that do not need their own. Every call returns the same
+/// generator. Its seed is [`DEFAULT_SEED`], or the last seed set by [`manual_seed_all`].
 ///
 /// ```
 /// use warpsmith::random;
@@ -334,7 +336,8 @@ pub fn default_generator(device: &Device) -> Generator {
 /// Sets the seed of the default generators of all devices, including devices that are opened later.
 ///
 /// # Errors
-/// [`OpError::Random`] while a capture that uses one of them is active; no seed is changed then.
+/// Returns [`OpError::Random`] while a capture that uses one of the generators is active, in which case no seed is
+/// changed.
 ///
 /// ```
 /// use warpsmith::random;
@@ -353,7 +356,7 @@ pub fn manual_seed_all(seed: u64) -> Result<()> {
 /// opened later. Returns the seed.
 ///
 /// # Errors
-/// As for [`manual_seed_all`].
+/// Returns the errors of [`manual_seed_all`].
 ///
 /// ```
 /// use warpsmith::random;
@@ -378,7 +381,8 @@ fn seed_everywhere(call: &'static str, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// States of the devices' default generators, taken at one point in time, each as from [`Generator::state`].
+/// Returns the states of the devices' default generators, taken at one point in time, each in the format of
+/// [`Generator::state`].
 ///
 /// ```
 /// use warpsmith::random;
@@ -393,17 +397,19 @@ fn seed_everywhere(call: &'static str, seed: u64) -> Result<()> {
 /// ```
 ///
 /// # Errors
-/// [`OpError::Random`] while a capture that uses one of them is active, and for a device that is named twice.
+/// Returns [`OpError::Random`] while a capture that uses one of the generators is active, and for a device that is
+/// listed twice.
 pub fn states(devices: &[Device]) -> Result<Vec<[u8; 16]>> {
     let mut states = vec![[0; 16]; devices.len()];
     of_devices("random::states", devices, |index, state| states[index] = state.bytes())?;
     Ok(states)
 }
 
-/// Sets the states of the devices' default generators, each as [`Generator::set_state`] does.
+/// Sets the states of the devices' default generators, each like [`Generator::set_state`].
 ///
 /// # Errors
-/// As for [`states`] and [`Generator::set_state`]; also unless there is one state per device. No state is changed then.
+/// Returns the errors of [`states`] and [`Generator::set_state`], and an error unless there is one state per device. In
+/// these cases no state is changed.
 ///
 /// ```
 /// use warpsmith::random;
@@ -442,7 +448,7 @@ fn of_devices(call: &'static str, devices: &[Device], change: impl FnMut(usize, 
     change_all(call, &generators, change)
 }
 
-/// Calls `change` with the state of each generator and its index, unless a capture that uses one is active.
+/// Calls `change` with the state of each generator and its index, unless a capture that uses one of them is active.
 fn change_all(
     call: &'static str,
     generators: &[Arc<Shared>],

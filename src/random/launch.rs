@@ -25,7 +25,7 @@ pub(super) struct Draw<'a> {
     /// The operation's name.
     pub call: &'static str,
     pub kernel: &'static str,
-    /// Numbers made from one block of words.
+    /// Numbers generated from one block of words.
     pub lanes: usize,
     pub stream: &'a Stream,
     pub config: Option<Config>,
@@ -53,7 +53,7 @@ impl Draw<'_> {
             .with_numbers(self.stream, self.call, increment, |numbers| self.run_with(numbers, out, launch))
     }
 
-    /// [`Self::run`] with numbers that are already taken.
+    /// Like [`Self::run`], with numbers that are already taken.
     pub fn run_with<T: Scalar>(
         &self,
         numbers: &Numbers,
@@ -63,7 +63,7 @@ impl Draw<'_> {
         let Numbers { seed, mut offset, layout, .. } = *numbers;
         let parts = parts(out.len(), size_of::<T>());
         if parts.len() > 1 {
-            // PyTorch takes numbers for the whole array before it splits it, and leaves them unused.
+            // PyTorch takes numbers for the whole array before it splits the array, and leaves these numbers unused.
             offset += layout.increment(out.len(), self.lanes);
         }
         with_base(numbers, self.stream, |base| {

@@ -1,8 +1,8 @@
 //! Random numbers on the device: generators with PyTorch's seeds, states and order, and operations that fill arrays.
 //!
-//! A [`Generator`] has a seed and an offset. Each operation takes its numbers there and advances the offset, so a
-//! program gives the same numbers in every run ([`Generator::manual_seed`]), on a GPU and on the emulated device. The
-//! numbers come from Philox 4x32-10 ([`gpu_std::random`]).
+//! A [`Generator`] consists of a seed and an offset. Each operation takes its numbers from a generator and advances the
+//! offset. A program therefore produces the same numbers in every run ([`Generator::manual_seed`]), on a GPU and on the
+//! emulated device. The numbers come from Philox 4x32-10 ([`gpu_std::random`]).
 //!
 //! ```
 //! use warpsmith::prelude::*;
@@ -44,20 +44,21 @@
 //! | [`dropout()`] | kept elements of an array | `dropout`, but drops other elements | f32, f64, f16, bf16 |
 //! | [`permutation()`] | 0 to n − 1 in random order | `randperm`, but another order | i32, u32, i64, u64 |
 //!
-//! Order: all but the last two have PyTorch's order on a CUDA device, which depends on the number of SMs. That number
-//! is part of the generator ([`Layout`]), not of the device it is used on. A generator for a CUDA device has the
-//! device's layout. A generator for the emulated device has the layout of an H100 or H200, so that it gives the same
-//! numbers as these with the same seed. To match other devices, set the same layout on both. Arrays of more than 2³¹
-//! bytes are halved until no part is longer, as in PyTorch, and the parts are filled in sequence.
+//! Order: all operations but the last two follow PyTorch's order on a CUDA device, which depends on the number of SMs.
+//! That number is part of the generator ([`Layout`]), not of the device on which the generator is used. A generator for
+//! a CUDA device uses the device's layout. A generator for the emulated device uses the layout of an H100 or H200, so
+//! that it produces the same numbers as these GPUs with the same seed. To match other devices, set the same layout on
+//! both. Arrays of more than 2³¹ bytes are halved until no part is longer, as in PyTorch, and the parts are filled in
+//! sequence.
 //!
-//! Graphs: captured operations read their seed and offset from memory that each graph launch updates. Each launch gives
-//! new numbers, the same that the operations would give without a graph. A launch takes numbers once for each capture
-//! in its graph. A part that runs several times in a launch (in a loop, or added in several places) has the same
-//! numbers each time. A part that does not run (in a conditional node) takes its numbers too. A rejected launch takes
-//! none.
+//! Graphs: captured operations read their seed and offset from memory that each graph launch updates. Each launch
+//! produces new numbers, the same that the operations would produce without a graph. A launch takes numbers once for
+//! each capture in its graph. A part that runs several times in a launch (in a loop, or added in several places) uses
+//! the same numbers each time. A part that does not run (in a conditional node) also takes its numbers. A rejected
+//! launch takes no numbers.
 //!
-//! An operation on zero elements, or one that fails, takes no numbers from a generator. A generator can be used from
-//! any thread. An operation reserves its numbers atomically, so two operations never have the same numbers.
+//! An operation on zero elements, or one that fails, takes no numbers from a generator. Any thread can use a generator.
+//! An operation reserves its numbers atomically, so two operations never use the same numbers.
 
 #[cfg(feature = "bench")]
 pub(crate) mod fixed;

@@ -20,7 +20,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A type that [`bernoulli`] gives: u8, f32, f64, f16, bf16.
+/// Output type of [`bernoulli`]: `u8`, `f32`, `f64`, `f16`, `bf16`.
 pub trait Bernoulli: Scalar + sealed::Sealed {}
 
 macro_rules! flags {
@@ -50,16 +50,16 @@ fn problem<R>(call: &'static str, problem: String) -> Result<R> {
     Err(OpError::Random { call, problem }.into())
 }
 
-/// Numbers of type `T` made from one block of words.
+/// Returns how many numbers of type `T` are generated from one block of words.
 pub(super) const fn lanes<T: Scalar>() -> usize {
     if size_of::<T::Accumulator>() == 8 { 2 } else { 4 }
 }
 
 /// Fills `out` with uniform numbers in [0, 1), bit-identical to `torch.rand` on CUDA with the generator's seed, offset
-/// and [layout](super::Layout). f16 and bf16 are rounded from f32; a number that rounds to 1 becomes 0.
+/// and [layout](super::Layout). `f16` and `bf16` are rounded from `f32`; a number that rounds to 1 becomes 0.
 ///
 /// # Errors
-/// The [enqueue errors](crate::Error#enqueue-errors).
+/// Returns the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{prelude::*, random::{self, Generator}};
@@ -94,15 +94,15 @@ pub fn uniform_with<'o, T: Float>(
     draw("uniform", "uniform", lanes::<T>(), stream, config.into()).run(generator, out.into(), launch)
 }
 
-/// Fills `out` with uniform numbers in `range`, as PyTorch's `uniform_`: low + u (high − low), rounded, for u in (0,
+/// Fills `out` with uniform numbers in `range`, like PyTorch's `uniform_`: low + u (high − low), rounded, for u in (0,
 /// 1], with high replaced by low.
 ///
-/// The length high − low is rounded to the type first, as in PyTorch. If that increases it, as for ends of very
-/// different magnitude, numbers may exceed high by up to half the spacing of the type's numbers at that length. f16 and
-/// bf16 are computed in f32 and rounded.
+/// The length high − low is rounded to the type first, as in PyTorch. If that increases the length, as for ends of very
+/// different magnitude, numbers may exceed high by up to half the spacing of the type's numbers at that length. `f16`
+/// and `bf16` are computed in `f32` and rounded.
 ///
 /// # Errors
-/// [`OpError::Random`] for a range that is empty, or whose ends or length are not finite; [enqueue
+/// Returns [`OpError::Random`] for a range that is empty, or whose ends or length are not finite; also the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -146,13 +146,13 @@ pub(super) fn uniform_launch<T: Float>(
     launch!(T; from => T, to => T)
 }
 
-/// Fills `out` with normal numbers of this mean and standard deviation, in the order of PyTorch's `normal_`. f16 and
-/// bf16 are computed in f32 and rounded. f32 has the accuracy of [`normal2`](crate::gpu_std::random::normal2), so
+/// Fills `out` with normal numbers of this mean and standard deviation, in the order of PyTorch's `normal_`. `f16` and
+/// `bf16` are computed in `f32` and rounded. `f32` has the accuracy of [`normal2`](crate::gpu_std::random::normal2), so
 /// values may differ from PyTorch's in the last bits.
 ///
 /// # Errors
-/// [`OpError::Random`] for a negative standard deviation, and for a mean or standard deviation that is not finite in
-/// the type; [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::Random`] for a negative standard deviation, and for a mean or standard deviation that is not
+/// finite in the type; also the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*, random::{self, Generator}};
@@ -210,13 +210,13 @@ pub(super) fn normal_launch<T: Float>(
 /// Fills `out` with exponentially distributed numbers of this rate (the inverse of the mean), in the order of PyTorch's
 /// `exponential_`: −ln(u) / rate, rounded, for u in (0, 1]. −ln(1) is replaced by a minimum above 0.
 ///
-/// The numbers are above 0 and finite unless the rate takes them out of the type's range. The minimum is 2⁻²⁴ / rate
-/// (f64: 2⁻⁵³ / rate), which rounds to 0 for f16 at rates of 2 and above. The largest f16 numbers are infinite below a
-/// rate of about 4 · 10⁻⁴. f32 and bf16 leave the range only at rates above 10³⁷ or below 10⁻³⁷.
+/// The numbers are above 0 and finite, unless the rate moves them out of the type's range. The minimum is 2⁻²⁴ / rate
+/// (f64: 2⁻⁵³ / rate), which rounds to 0 for f16 at rates of 2 and above. The largest `f16` numbers are infinite below
+/// a rate of about 4 · 10⁻⁴. `f32` and `bf16` leave the range only at rates above 10³⁷ or below 10⁻³⁷.
 ///
 /// # Errors
-/// [`OpError::Random`] for a rate that is not positive and finite, and for one whose mean is not representable in f32
-/// (for f64, in f64); [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::Random`] for a rate that is not positive and finite, and for a rate whose mean is not
+/// representable in `f32` (or in `f64`, for `f64`); also the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*, random::{self, Generator}};
@@ -246,12 +246,13 @@ pub fn exponential<'o, T: Float>(
     draw.run(generator, out.into(), launch!(T; 1.0 / rate => f64))
 }
 
-/// Fills `out` with integers in `range`, as `torch.randint` does: random words modulo the size of the range. The words
-/// have 32 bits for sizes below 2²⁸ and 64 bits otherwise. For sizes up to 2⁶⁰, an integer comes up at most a sixteenth
-/// more often than another; above that, up to twice as often. For a power of two, all are equally likely.
+/// Fills `out` with integers in `range`, like `torch.randint`: random words modulo the size of the range. The words
+/// have 32 bits for sizes below 2²⁸ and 64 bits otherwise. For sizes up to 2⁶⁰, an integer occurs at most a sixteenth
+/// more often than another; for larger sizes, up to twice as often. For a power of two, all integers are equally
+/// likely.
 ///
 /// # Errors
-/// [`OpError::Random`] for an empty range; [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::Random`] for an empty range; also the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{prelude::*, random::{self, Generator}};
@@ -280,11 +281,11 @@ pub fn integers<'o, T: Integer + Number>(
     draw.run(generator, out.into(), launch!(T; start => T, range => u64))
 }
 
-/// Fills `out` with 1 with probability `p`, rounded to f32, and 0 otherwise. For `p` = 1 the result is always 1, where
-/// PyTorch gives a 0 once in 2²⁵ times.
+/// Fills `out` with 1 with probability `p`, rounded to f32, and 0 otherwise. For `p` = 1 the result is always 1,
+/// whereas PyTorch returns 0 once in 2²⁵ times.
 ///
 /// # Errors
-/// [`OpError::Random`] for a `p` below 0 or above 1; [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::Random`] for a `p` below 0 or above 1; also the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{prelude::*, random::{self, Generator}};
@@ -309,13 +310,13 @@ pub fn bernoulli<'o, T: Bernoulli>(
     draw.run(generator, out.into(), launch!(T; threshold => f32))
 }
 
-/// Drops each element with probability `p`. For a dropped element `mask[i]` and `y[i]` are 0, even if `x[i]` is NaN.
+/// Drops each element with probability `p`. For a dropped element, `mask[i]` and `y[i]` are 0, even if `x[i]` is NaN.
 /// Otherwise `mask[i]` is 1 and `y[i]` is `x[i]` / (1 − p).
 ///
 /// The dropped elements do not depend on the [layout](super::Layout).
 ///
 /// # Errors
-/// [`OpError::Random`] for a `p` below 0 or above 1; [`OpError::LengthMismatch`]; [enqueue
+/// Returns [`OpError::Random`] for a `p` below 0 or above 1; [`OpError::LengthMismatch`]; also the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -367,12 +368,12 @@ pub fn dropout<'x, 'y, 'm, T: Float>(
 
 /// Fills `out` with 0 to n − 1 in random order, where n is its length.
 ///
-/// The order is computed, not sorted: it uses no temporary memory and one launch. There are at most 2¹²⁸ orders, so for
-/// more than 34 elements not every order can come up. The order differs from PyTorch's `randperm`. It does not depend
-/// on the [layout](super::Layout).
+/// The order is computed, not sorted, so the operation uses no temporary memory and only one launch. There are at most
+/// 2¹²⁸ orders, so for more than 34 elements not every order can occur. The order differs from PyTorch's `randperm`. It
+/// does not depend on the [layout](super::Layout).
 ///
 /// # Errors
-/// [`OpError::Random`] if n − 1 does not fit the type; [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::Random`] if n − 1 does not fit the type; also the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{prelude::*, random::{self, Generator}};
@@ -429,12 +430,12 @@ pub(super) fn draw<'a>(
     Draw { call, kernel, lanes, stream, config }
 }
 
-/// The f32 threshold for uniform numbers: nearest to the probability, as in PyTorch. Fails unless `p`, the caller's
-/// argument, is a probability.
+/// Returns the f32 threshold for uniform numbers that is nearest to the probability, as in PyTorch. Returns an error
+/// unless `p`, the caller's argument, is a probability.
 fn threshold(call: &'static str, p: f64, probability: f64) -> Result<f32> {
     if !(0.0..=1.0).contains(&p) {
         return problem(call, format!("the probability must be from 0 to 1, found {p}"));
     }
-    // A threshold above all uniform numbers, whose maximum is 1.
+    // This threshold exceeds all uniform numbers, whose maximum is 1.
     Ok(if probability == 1.0 { 2.0 } else { probability as f32 })
 }

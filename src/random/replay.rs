@@ -11,18 +11,18 @@ use warpsmith_runtime::{DeviceBuffer, Launch, Stream};
 use super::generator::State;
 use crate::IMAGE;
 
-/// Generator state for one capture. The callback that runs before each launch of the graph owns it.
+/// Generator state for one capture. The callback that runs before each launch of the graph owns this state.
 pub(super) struct Replay {
     capture: CaptureId,
     /// Seed and offset of the launch.
     base: Mutex<DeviceBuffer<u64>>,
-    /// Advance of the offset per launch. It is changed only with the generator locked.
+    /// Advance of the offset per launch. It is changed only while the generator is locked.
     increment: AtomicU64,
 }
 
 impl Replay {
     pub fn new(stream: &Stream, capture: CaptureId) -> warpsmith_runtime::Result<Self> {
-        // Allocated outside the graph's memory, because it is written outside the graph.
+        // The buffer is allocated outside the graph's memory, because it is written outside the graph.
         let base = DeviceBuffer::uninit(&stream.device().default_stream(), 2)?;
         Ok(Self { capture, base: Mutex::new(base), increment: AtomicU64::new(0) })
     }
@@ -43,7 +43,7 @@ impl Replay {
         self.increment.store(increment, Ordering::Relaxed);
     }
 
-    /// Memory that captured kernels read.
+    /// Returns the memory that captured kernels read.
     pub fn base(&self) -> MutexGuard<'_, DeviceBuffer<u64>> {
         self.base.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -52,7 +52,8 @@ impl Replay {
     pub fn begin(&self, stream: &Stream, state: &mut State) -> warpsmith_runtime::Result<()> {
         let kernel = stream.device().load(&IMAGE)?.kernel::<random_base>()?;
         kernel.launch(stream, Launch::grid_block(1, 32), (state.seed, state.offset, &mut *self.base()))?;
-        // A multiple of 4, and far from the end in any program; at the end it wraps to 0, as PyTorch's does.
+        // The increment is a multiple of 4, and the end is out of reach for any program. At the end the offset wraps to
+        // 0, as in PyTorch.
         state.offset = state.offset.wrapping_add(self.increment()) & (i64::MAX as u64 - 3);
         Ok(())
     }

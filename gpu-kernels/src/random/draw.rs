@@ -1,15 +1,16 @@
 //! One random number per element, in the order of PyTorch's distributions on CUDA.
 //!
-//! Order: there are T virtual threads (`threads`, a multiple of 256). Thread t draws from subsequence t, one block of
-//! four words per step. A block makes four numbers, or two if each takes two words: the lanes. Step by step and lane by
-//! lane, the numbers of all threads are adjacent. Element i belongs to step i / (lanes · T), lane i % (lanes · T) / T
-//! and thread i % T.
+//! The order is based on T virtual threads (`threads`, a multiple of 256). Thread t draws from subsequence t, one block
+//! of four words per step. A block of words yields four numbers, or two if each number takes two words. These numbers
+//! are the lanes. Step by step and lane by lane, the numbers of all threads are adjacent. Element i belongs to step i /
+//! (lanes · T), lane i % (lanes · T) / T and thread i % T.
 //!
-//! Each thread of the launch computes the lanes of four adjacent virtual threads, whose numbers are stored in accesses
-//! of up to 16 bytes. If the array is not aligned for these, it computes one virtual thread. Rows of blocks of the
-//! launch take steps, and the threads of a row take virtual threads; both loop if there are fewer. The result is the
-//! same for any grid. Each lane of a block of words is written to a separate, distant location. Streaming stores write
-//! these as fast as a single location; normal stores reach three quarters of that speed (H200).
+//! Each thread of the launch computes the lanes of four adjacent virtual threads, whose numbers it stores in accesses
+//! of up to 16 bytes. If the array is not aligned for these accesses, a thread computes one virtual thread. Rows of
+//! blocks of the launch process steps, and the threads of a row process virtual threads. Both loop if the launch is
+//! smaller. The result is the same for any grid. Each lane of a block of words is written to a separate, distant
+//! location. Streaming stores write these locations as fast as a single one; normal stores reach three quarters of that
+//! speed (H200).
 
 use core::num::{NonZeroU32, NonZeroU64};
 
@@ -25,12 +26,12 @@ use crate::tile::{each, opaque};
 /// Virtual threads whose numbers a thread computes at once.
 pub const COLUMNS: usize = 4;
 
-/// Range from which [`integers()`] takes two words per number. With one word, the smallest numbers would be up to a
+/// Range from which on [`integers()`] uses two words per number. With one word, the smallest numbers would be up to a
 /// sixteenth more frequent than the others.
 pub const WIDE_RANGE: u64 = 1 << 28;
 
 /// Fills `out` with uniform numbers in [`from`, `to`): `from` + u (`to` − `from`) for u in (0, 1], rounded once, with
-/// `to` replaced by `from`. f16 and bf16 are computed in f32 and rounded once more.
+/// `to` replaced by `from`. `f16` and `bf16` are computed in `f32` and rounded once more.
 #[kernel(types(T = f32, f64, f16, bf16), consts(ITEMS = 4; VECTOR = 16), launch_bounds(512, 2), bytes = out.bytes())]
 pub fn uniform<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR: usize>(
     seed: u64,
@@ -48,8 +49,8 @@ pub fn uniform<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR: us
     draw(Place::new(seed, offset, base), threads, lanes, out, sample, Some([to, from]));
 }
 
-/// Fills `out` with normal numbers: `mean` + z · `std`, rounded once, where z has mean 0 and variance 1. f16 and bf16
-/// are computed in f32 and rounded once more.
+/// Fills `out` with normal numbers: `mean` + z · `std`, rounded once, where z has mean 0 and variance 1. `f16` and
+/// `bf16` are computed in `f32` and rounded once more.
 #[kernel(types(T = f32, f64, f16, bf16), consts(ITEMS = 4; VECTOR = 16), launch_bounds(512), bytes = out.bytes())]
 pub fn normal<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR: usize>(
     seed: u64,
@@ -77,7 +78,7 @@ pub fn exponential<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR
     out: DisjointMut<T, Unclaimed>,
 ) {
     let scale = accumulator::<T>(scale);
-    // Distance from 1 to the next smaller number.
+    // This is the distance from 1 to the next smaller number.
     let smallest = accumulator::<T>(if <T::Accumulator as Draw>::LANES == 4 {
         f32::EPSILON as f64 / 2.0
     } else {
@@ -92,9 +93,9 @@ pub fn exponential<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR
     draw(Place::new(seed, offset, base), threads, <T::Accumulator as Draw>::LANES, out, sample, None);
 }
 
-/// Fills `out` with integers from `low` (inclusive) to `low` + `range` (exclusive): a word modulo `range`, of 32 bits
-/// for ranges below [`WIDE_RANGE`] and of 64 bits otherwise. A `range` of 0 writes nothing. Signed integers are drawn
-/// as unsigned integers with the same bits.
+/// Fills `out` with integers from `low` (inclusive) to `low` + `range` (exclusive). Each is a word modulo `range`, of
+/// 32 bits for ranges below [`WIDE_RANGE`] and of 64 bits otherwise. With a `range` of 0, nothing is written. Signed
+/// integers are drawn as unsigned integers with the same bits.
 #[kernel(types(T = u32, u64), consts(ITEMS = 4; VECTOR = 16), launch_bounds(512), bytes = out.bytes())]
 pub fn integers<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     seed: u64,
@@ -171,12 +172,12 @@ fn draw<T: Scalar>(
     }
 }
 
-/// [`draw()`] with `N` virtual threads per thread.
+/// Like [`draw()`], with `N` virtual threads per thread.
 ///
 /// # Safety
 ///
-/// `out` is valid for `len` elements, which nothing else uses. If `N` is more than 1, `out` is aligned to the accesses
-/// of a [`Vector`] of `N` elements, and `N` divides `threads`.
+/// `out` must be valid for `len` elements, which nothing else may use. If `N` is more than 1, `out` must be aligned to
+/// the accesses of a [`Vector`] of `N` elements, and `N` must divide `threads`.
 #[inline(always)]
 unsafe fn columns<T: Scalar, const N: usize>(
     place: Place,
@@ -205,8 +206,8 @@ unsafe fn columns<T: Scalar, const N: usize>(
         let first_of = |step: usize| step * of_step + column * N;
         let mut step = thread::block_idx_y() as usize;
         while first_of(step) + (lanes - 1) * threads + N <= len {
-            // Without `opaque`, LLVM turns the induction variable into one pointer per store, which takes the registers
-            // of half the threads.
+            // Without `opaque`, LLVM turns the induction variable into one pointer per store, which would occupy so
+            // many registers that only half the threads fit.
             let start = opaque(first_of(step));
             let mut values = [sampled(step, 0); N];
             each::<N>(|n| {
@@ -215,7 +216,7 @@ unsafe fn columns<T: Scalar, const N: usize>(
                 }
             });
             if let Some([rare, other]) = instead {
-                // One instruction per element instead of two.
+                // The maximum takes one instruction per element instead of two.
                 let mut most = values[0][0];
                 each::<N>(|n| each::<4>(|lane| most = most.max_propagate(values[n][lane])));
                 if most >= rare {
@@ -235,7 +236,7 @@ unsafe fn columns<T: Scalar, const N: usize>(
             });
             step += thread::grid_dim_y() as usize;
         }
-        // The last, partial step of the array; the next one would start beyond the end.
+        // This is the last, partial step of the array; the next one would start beyond the end.
         let (start, mut n) = (first_of(step), 0);
         while start < len && n < N {
             let values = sampled(step, n);
@@ -250,7 +251,7 @@ unsafe fn columns<T: Scalar, const N: usize>(
                     unsafe { out.add(i).write(value) };
                 }
             });
-            // Not unrolled: the unrolled code would be larger than the rest of the kernel.
+            // The loop is not unrolled, because the unrolled code would be larger than the rest of the kernel.
             n = opaque(n + 1);
         }
         column += stride;

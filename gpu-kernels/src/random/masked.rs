@@ -10,7 +10,7 @@ use crate::tile::{aligned, each, for_each, in_first_row};
 const CHUNK: usize = 4;
 
 /// Dropout: if a uniform f32 number in (0, 1] is below `keep[0]`, `y[i]` is `x[i]` · `keep[1]` and `mask[i]` is 1.
-/// Otherwise both are 0. The length is that of the shortest array.
+/// Otherwise both are 0. The length of the shortest array applies.
 ///
 /// Element i uses word i % 4 of the first block of subsequence i / 4. The mask therefore depends only on the seed and
 /// the offset, which advances by 4.
@@ -61,14 +61,14 @@ pub fn dropout<T: Float, const ITEMS: usize, const VECTOR: usize>(
             },
         );
     }
-    // Elements after the last whole chunk, or all elements if the arrays are not aligned.
+    // These are the elements after the last whole chunk, or all elements if the arrays are not aligned.
     let first = if fits { whole * CHUNK } else { 0 };
     for_each::<(), 1>(
         len - first,
         |_| (),
         |i, ()| {
             let i = first + i;
-            // Not by index, which would put the array in local memory.
+            // The array is not indexed, which would place it in local memory.
             let [a, b, c, d] = kept(i / CHUNK).map(u32::from);
             let kept = (a | b << 1 | c << 2 | d << 3) >> (i % CHUNK) & 1 == 1;
             // SAFETY: the element is below `len` in all three, and is visited once.

@@ -1,7 +1,8 @@
 //! Random number kernels that fill arrays, with Philox 4x32-10.
 //!
-//! The seed and the offset are `seed` and `offset`. If `base` is not empty, the seed is `base[0]` and `base[1]` is
-//! added to the offset, so that each launch of a graph has new numbers. The offset is a multiple of 4.
+//! The parameters `seed` and `offset` determine the numbers. If `base` is not empty, the seed is `base[0]`, and
+//! `base[1]` is added to the offset, so that each launch of a graph produces new numbers. The offset must be a multiple
+//! of 4.
 //!
 //! | module | kernels |
 //! | --- | --- |

@@ -1,12 +1,12 @@
-//! `permutation`: 0 to n − 1 in random order; each element is computed from its index alone.
+//! `permutation`: 0 to n − 1 in random order, where each element is computed from its index alone.
 //!
-//! The index is split into (l, r) with l < a and r < b, for a and b about √n and a · b ≥ n, and goes through the rounds
-//! of a Feistel network. In each round, l increases by a number that depends on r, modulo a; in the next, r by one that
-//! depends on l, modulo b. Each round is invertible, so the network is a permutation of the a · b pairs. A pair beyond
-//! n goes through again until it is below n (cycle walking), which makes it a permutation of n. At most a pairs are
-//! beyond n, so repetition is rare. The round functions are multiplications as in Philox, with keys from one block of
-//! the generator. The method follows "Bandwidth-optimal random shuffling for GPUs" (Mitchell, Stokes, Frank, Holmes
-//! 2021), which uses powers of two for a and b.
+//! The index is split into (l, r) with l < a and r < b, for a and b about √n and a · b ≥ n, and passes through the
+//! rounds of a Feistel network. In each round, l increases modulo a by a number that depends on r. In the next round, r
+//! increases modulo b by a number that depends on l. Each round is invertible, so the network is a permutation of the a
+//! · b pairs. A pair beyond n passes through the network again until it is below n (cycle walking), which makes the
+//! result a permutation of n. At most a pairs are beyond n, so repetitions are rare. The round functions are
+//! multiplications as in Philox, with keys from one block of the generator. The method follows "Bandwidth-optimal
+//! random shuffling for GPUs" (Mitchell, Stokes, Frank, Holmes 2021), which uses powers of two for a and b.
 //!
 //! One of a and b is even. If both were odd, each round would be a product of cycles of odd length, so that only even
 //! permutations of the pairs could occur.
@@ -21,8 +21,9 @@ use crate::tile::{each, for_each, in_first_row, lanes, with_lanes};
 const ROUNDS: u32 = 12;
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 
-/// Writes a permutation of 0 to n − 1 to `out`, which has n elements. `a` and `b` come from [`sides`] for n. Nothing is
-/// written if their product is less than n, or exceeds it by a or more: pairs could then take very many repetitions.
+/// Writes a permutation of 0 to n − 1 to `out`, which has n elements. `a` and `b` must come from [`sides`] for n.
+/// Nothing is written if their product is less than n, or exceeds it by a or more, because pairs could then need very
+/// many repetitions.
 #[kernel(types(T = u32, u64), consts(ITEMS = 1; VECTOR = 16), launch_bounds(512), bytes = out.bytes())]
 pub fn permutation<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     seed: u64,
@@ -79,12 +80,13 @@ pub fn sides(n: u64) -> Option<(u32, u32)> {
     Some((u32::try_from(a).ok()?, u32::try_from(n.div_ceil(a)).ok()?))
 }
 
-/// Element `index` of the permutation of `n` that [`permutation()`] computes with this key, on the host or the GPU.
+/// Returns element `index` of the permutation of `n` that [`permutation()`] computes with this key, on the host or the
+/// GPU.
 pub fn permuted_at(key: [u32; 4], [a, b]: [u32; 2], n: u64, index: u64) -> u64 {
     permuted(key, [a, b], n, [(index / b as u64) as u32, (index % b as u64) as u32])
 }
 
-/// Maps a pair to its permuted index. `a · b` is at least `n`, and the pair stands for an index below `n`.
+/// Maps a pair to its permuted index. `a · b` must be at least `n`, and the pair must represent an index below `n`.
 #[inline(always)]
 fn permuted(key: [u32; 4], [a, b]: [u32; 2], n: u64, [mut l, mut r]: [u32; 2]) -> u64 {
     loop {
@@ -117,7 +119,7 @@ fn mix(value: u32, first: u32, second: u32) -> u32 {
     fold((once ^ second) as u64 * MULTIPLIERS[1] as u64)
 }
 
-/// Returns (`value` + `word` · `side` / 2³²) modulo `side`; `value` is below `side`.
+/// Returns (`value` + `word` · `side` / 2³²) modulo `side`; `value` must be below `side`.
 #[inline(always)]
 fn add_below(value: u32, word: u32, side: u32) -> u32 {
     let gain = ((word as u64 * side as u64) >> 32) as u32;

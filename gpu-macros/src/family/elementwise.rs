@@ -1,4 +1,4 @@
-//! `#[elementwise]`: makes a kernel over arrays from a scalar function.
+//! `#[elementwise]`: generates a kernel over arrays from a scalar function.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};

@@ -1,7 +1,8 @@
-//! `#[elementwise]`, `#[reduction]` and `#[scan]`: kernels of a known form around a user-written function.
+//! `#[elementwise]`, `#[reduction]` and `#[scan]`: kernels of a fixed form around a user-written function.
 //!
-//! All emit a kernel function, which is processed like every `#[kernel]`. Its generic parameters end with two
-//! additional constants, `ITEMS` and `VECTOR`. The user's function keeps its name; the kernel's type has the same name.
+//! Each attribute emits a kernel function, which is processed like every `#[kernel]`. Its generic parameters end with
+//! two additional constants, `ITEMS` and `VECTOR`. The user's function keeps its name, and the kernel's type has the
+//! same name.
 
 pub(crate) mod elementwise;
 pub(crate) mod reduction;
@@ -22,7 +23,7 @@ pub(crate) struct Family {
     pub function: TokenStream,
     /// Items that the kernel uses.
     pub helpers: TokenStream,
-    /// Host-side items: implementations for its type.
+    /// Host-side items, which implement traits for its type.
     pub of_host: fn(&Ident, &[OfTypes]) -> TokenStream,
 }
 
@@ -66,11 +67,11 @@ impl OfTypes {
     }
 }
 
-/// Options of all families, which have the meaning of the `#[kernel]` options of these names.
+/// Options of all families, with the meaning of the `#[kernel]` options of these names.
 const SHARED: [&str; 6] = ["types", "consts", "launch_bounds", "arch", "no_panic", "crate"];
 
-/// Reads a family's options. `own` reads its specific options and returns whether it recognized one; the rest are the
-/// kernel's.
+/// Reads a family's options. `own` reads the family's specific options and returns whether it recognized one; the
+/// kernel's parser reads the rest.
 fn options(
     attribute: &str,
     names: &str,

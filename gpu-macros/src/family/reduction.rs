@@ -1,4 +1,4 @@
-//! `#[reduction]`: makes a reduction kernel from an associative operator.
+//! `#[reduction]`: generates a reduction kernel from an associative operator.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};

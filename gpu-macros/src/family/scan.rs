@@ -1,4 +1,4 @@
-//! `#[scan]`: makes a scan kernel from an associative operator.
+//! `#[scan]`: generates a scan kernel from an associative operator.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
@@ -89,7 +89,7 @@ pub(crate) fn expand(tokens: TokenStream, item: TokenStream) -> Result<TokenStre
     let kernel: ItemFn = parse_quote! {
         #(#documentation)*
         #vis #signature {
-            // A separate function, so that the expression cannot contain unsafe operations.
+            // The check is a separate function, so that the expression cannot contain unsafe operations.
             fn check<#(#all_declared),*>() {
                 const { ::core::assert!(#threads <= 256, "a scan has up to 256 threads in a block") };
             }

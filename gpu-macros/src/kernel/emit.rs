@@ -1,11 +1,11 @@
 //! Items that `#[kernel]` emits in addition to the function.
 //!
-//! - For the GPU: one `extern "ptx-kernel"` entry per instance, a record of its parameters as the device compiler lays
-//!   them out, and a record of its launch limits. The name of the entry's section states its requirements:
-//!   `.warpsmith,0,0,MIN_ARCH` (`90a` for that architecture only), and `,STACK` if it is given. The builder reads all
-//!   of them.
-//! - For the host: a type with the kernel's name, which is a `Kernel` for the arguments of each `Instance`; an entry
-//!   for the emulated device; and a registered `KernelSpec`.
+//! - For the GPU, it emits one `extern "ptx-kernel"` entry per instance, a record of its parameters as the device
+//!   compiler lays them out, and a record of its launch limits. The name of the entry's section states its
+//!   requirements: `.warpsmith,0,0,MIN_ARCH` (`90a` for that architecture only), and `,STACK` if it is given. The
+//!   builder reads these records and names.
+//! - For the host, it emits a type with the kernel's name, which is a `Kernel` for the arguments of each `Instance`. It
+//!   also emits an entry for the emulated device and a registered `KernelSpec`.
 
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,9 +30,9 @@ pub(crate) fn kernel(kernel: &Kernel) -> TokenStream {
     if !function.attrs.iter().any(|attribute| attribute.path().is_ident("inline")) {
         function.attrs.push(syn::parse_quote!(#[inline(always)]));
     }
-    // A kernel has one parameter for each buffer of its launch.
+    // A kernel needs one parameter for each buffer of its launch.
     function.attrs.push(syn::parse_quote!(#[allow(clippy::too_many_arguments)]));
-    // The kernel of a family is known only by its type: the function of this name is the user's.
+    // A family's kernel is visible only as its type, because the function of this name is the user's.
     let (shown, hidden) = match &kernel.family {
         None => (quote!(#function), None),
         Some(family) => {
@@ -101,7 +101,8 @@ fn marker(kernel: &Kernel) -> TokenStream {
     let gap = (!docs.is_empty()).then(|| quote!(#[doc = ""]));
     let (mut declared, _) = plain_generics(&function.sig.generics);
     if kernel.family.is_some() {
-        // Defaults of `ITEMS` and `VECTOR`: without these arguments the type represents all of these instances.
+        // These are the defaults of `ITEMS` and `VECTOR`. Without these arguments, the type represents all instances
+        // with the same types.
         let from = declared.len().saturating_sub(2);
         declared[from..].iter_mut().for_each(|constant| constant.extend(quote!(= 0)));
     }
@@ -157,14 +158,15 @@ pub(crate) fn bounded_generics(generics: &Generics) -> (Vec<TokenStream>, Vec<To
     (bounded.collect(), predicates.map(ToTokens::to_token_stream).collect())
 }
 
-/// Emits `Kernel` for all instances at once, so that generic code knows the parameters, and `SafeKernel`.
+/// Emits `Kernel` for all instances at once, so that generic code can use the parameters, and `SafeKernel`.
 fn as_kernel(kernel: &Kernel) -> TokenStream {
     let sig = &kernel.function.sig;
     let name = &sig.ident;
     let (_, used) = plain_generics(&sig.generics);
     let (bounded, predicates) = bounded_generics(&sig.generics);
     let markers = kernel.params.iter().filter_map(marker_of);
-    // Known for types without parameters; those are checked where they are written.
+    // Only kernels with type parameters need these bounds. In other kernels, the types are checked where they are
+    // written.
     let is_generic = sig.generics.type_params().next().is_some();
     let is_slice =
         |param: &&Param| is_generic && matches!(param.kind, Kind::Slice | Kind::Planes(_) | Kind::View(_));
@@ -182,7 +184,7 @@ fn as_kernel(kernel: &Kernel) -> TokenStream {
         }
     });
     quote! {
-        // SAFETY: `Params` and the entries of all instances are written from the same parameters.
+        // SAFETY: `Params` and the entries of all instances are generated from the same parameters.
         unsafe impl<#(#bounded),*> ::gpu_std::Kernel for #of #clause {
             type Params = (#(#markers,)*);
 
@@ -201,10 +203,10 @@ fn as_kernel(kernel: &Kernel) -> TokenStream {
     }
 }
 
-/// Emits checks of the parameters: each type, at its location; all together; and their lifetimes. The results are two
-/// constants: `__CLAIMED` for the mutable views, `__SIGNATURES` for all parameters.
+/// Emits checks of the parameters: of each type, at its location; of all together; and of their lifetimes. The checks
+/// define two constants: `__CLAIMED` for the mutable views, and `__SIGNATURES` for all parameters.
 fn checks(kernel: &Kernel, instance: &Instance) -> TokenStream {
-    // Properties on which a launch relies, in addition to the parameters.
+    // These are properties on which a launch relies, in addition to the parameters.
     let promises = [!kernel.is_safe, kernel.options.cooperative, kernel.options.dependent];
     let promises = promises.into_iter().rev().fold(0u32, |bits, promise| bits << 1 | u32::from(promise));
     let (mut claimed, mut signatures) = (Vec::new(), Vec::new());
@@ -256,7 +258,8 @@ fn checks(kernel: &Kernel, instance: &Instance) -> TokenStream {
     .collect()
 }
 
-/// Emits the bytes of its arrays in static shared memory, which compile only if a block has enough.
+/// Emits the bytes of the kernel's arrays in static shared memory. The expression compiles only if a block has enough
+/// of it.
 fn static_shared(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let arrays = forms(kernel, instance).into_iter().zip(&kernel.params).filter_map(|(form, param)| {
         let Kind::Shared(array) = param.kind else { return None };
@@ -267,7 +270,7 @@ fn static_shared(kernel: &Kernel, instance: &Instance) -> TokenStream {
 }
 
 /// Emits a check that compiles only if the kernel takes slices and views of any lifetime. A kernel that requires a
-/// lifetime longer than the launch, however it is written, could keep the data.
+/// lifetime longer than the launch, in whatever form, could keep the data.
 fn any_lifetime(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let params = forms(kernel, instance).into_iter().map(|form| form.ty);
     let safety = (!kernel.is_safe).then(|| quote!(unsafe));
@@ -359,7 +362,7 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     }
 }
 
-/// Returns a text that is unique in the program: the crate, and the number of kernels that this process has written.
+/// Returns a text that is unique in the program: the crate, and the number of kernels that this process has emitted.
 fn unique() -> String {
     static WRITTEN: AtomicUsize = AtomicUsize::new(0);
     let mut of_crate = std::hash::DefaultHasher::new();
@@ -369,7 +372,7 @@ fn unique() -> String {
     format!("{:016x}.{}", of_crate.finish(), WRITTEN.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Emits the parameter layout of the device compiler, for the builder: see `gpu_spec::AbiParam`.
+/// Emits the parameter layout of the device compiler, for the builder (see `gpu_spec::AbiParam`).
 fn abi_record(kernel: &Kernel, instance: &Instance, symbol: &str) -> TokenStream {
     let symbol = format!("{}{symbol}", gpu_spec::AbiParam::PREFIX);
     let params = abi(kernel, instance);
@@ -381,7 +384,7 @@ fn abi_record(kernel: &Kernel, instance: &Instance, symbol: &str) -> TokenStream
     }
 }
 
-/// Emits the kernel's origin, for the builder: see `gpu_spec::image::ORIGIN_PREFIX`.
+/// Emits the kernel's origin, for the builder (see `gpu_spec::image::ORIGIN_PREFIX`).
 fn origin(symbol: &str) -> TokenStream {
     let symbol = format!("{}{symbol}", gpu_spec::image::ORIGIN_PREFIX);
     quote! {
@@ -400,7 +403,7 @@ fn folder() -> u64 {
     folder.map_or(0, |folder| gpu_spec::image::hash(folder.as_os_str().as_encoded_bytes()))
 }
 
-/// Emits the marker that makes a remaining panic an error, for the builder: see `gpu_spec::image::NO_PANIC_PREFIX`.
+/// Emits the marker that makes a remaining panic an error, for the builder (see `gpu_spec::image::NO_PANIC_PREFIX`).
 fn no_panic(symbol: &str) -> TokenStream {
     let symbol = format!("{}{symbol}", gpu_spec::image::NO_PANIC_PREFIX);
     quote! {

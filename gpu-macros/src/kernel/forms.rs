@@ -1,7 +1,7 @@
 //! Representation of each parameter of a kernel in an instance.
 //!
-//! Parameter types may depend on the generic parameters in any way (`T::Accumulator`, `[T; N]`), so they are not
-//! substituted as text. A helper trait, implemented once for all arguments, has them as associated types.
+//! Parameter types can depend on the generic parameters in any way (`T::Accumulator`, `[T; N]`), so they are not
+//! substituted as text. Instead, a helper trait, implemented once for all arguments, declares them as associated types.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote, quote_spanned};
@@ -43,7 +43,7 @@ pub(crate) fn types(kernel: &Kernel) -> TokenStream {
     }
 }
 
-/// Returns the marker of a parameter in `Kernel::Params`; none for an array in static shared memory.
+/// Returns the marker of a parameter in `Kernel::Params`; `None` for an array in static shared memory.
 pub(crate) fn marker_of(param: &Param) -> Option<TokenStream> {
     let element = &param.element;
     let marker = match &param.kind {
@@ -101,21 +101,21 @@ pub(crate) fn planes_of(instance: &Instance, param: &Param, index: usize) -> Tok
 
 /// Representation of one parameter in an instance.
 pub(crate) struct Form {
-    /// Type of the value, of the element of a slice or view, or of the array in shared memory. For a shared slice, the
-    /// type that its length counts.
+    /// Type of the value, of the element of a slice or view, or of the array in shared memory. For a shared slice, it
+    /// is the type that its length counts.
     pub element: TokenStream,
-    /// Variant of `gpu_spec::ParamKind`; an array in static shared memory has none.
+    /// Variant of `gpu_spec::ParamKind`; not used for an array in static shared memory.
     pub kind: Ident,
     /// Type of the parameter, with any lifetime.
     pub ty: TokenStream,
     /// Function that compiles only for supported types, and returns their signature.
     pub check: Option<TokenStream>,
-    /// Kernel parameters (PTX `.param`) of the GPU entry, and the argument made from them.
+    /// Kernel parameters (PTX `.param`) of the GPU entry, and the argument built from them.
     pub ptx_params: TokenStream,
     pub on_gpu: TokenStream,
-    /// Function that reads the argument from the host's kernel parameters, of which it takes `slots`. For an array in
-    /// shared memory it is the argument itself. In static shared memory the argument takes no kernel parameter; in
-    /// dynamic shared memory it takes its length, by the name used in the GPU entry.
+    /// Function that reads the argument from the host's kernel parameters, of which it uses `slots`. For an array in
+    /// shared memory it is the argument itself. In static shared memory, the argument uses no kernel parameter. In
+    /// dynamic shared memory, it uses its length, by the name used in the GPU entry.
     pub on_host: TokenStream,
     pub slots: usize,
 }
@@ -197,7 +197,8 @@ fn form(index: usize, param: &Param, instance: &Instance, ahead: &mut Ahead) -> 
         }
         Kind::TensorMap(rank) => Form {
             check: Some(quote!(check_tensor)),
-            // The builder makes it a grid constant: the reference points to the parameter itself, in constant memory.
+            // The builder makes the parameter a grid constant, so the reference points to the parameter itself, in
+            // constant memory.
             ptx_params: quote!(#data: *const ::gpu_std::TensorMap<#element, #rank>),
             on_gpu: quote!(&*#data),
             on_host: quote!(read_tensor_map::<#element, #rank>),

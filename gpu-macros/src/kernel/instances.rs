@@ -54,7 +54,7 @@ impl Instance {
     }
 }
 
-/// Expands the lists of `options` to all instances for `generics`.
+/// Expands the lists of `options` to all instances of `generics`.
 pub(crate) fn expand(generics: &Generics, options: &Options, errors: &mut Errors) -> Vec<Instance> {
     check_names(generics, options, errors);
     let mut instances = vec![Instance::default()];
@@ -115,7 +115,7 @@ pub(crate) fn expand(generics: &Generics, options: &Options, errors: &mut Errors
     instances
 }
 
-/// Checks that every list is for a parameter of its kind.
+/// Checks that every list names a parameter of the matching kind.
 fn check_names(generics: &Generics, options: &Options, errors: &mut Errors) {
     let is_type = |name: &Ident| generics.type_params().any(|parameter| parameter.ident == *name);
     let is_const = |name: &Ident| generics.const_params().any(|parameter| parameter.ident == *name);

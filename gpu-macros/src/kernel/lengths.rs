@@ -1,5 +1,5 @@
 //! `same_len(x, y)`: lengths of a launch that must agree, which the host checks before the launch. The same function
-//! checks that a structure of arrays has whole planes.
+//! checks that the length of a planes view is a multiple of its number of planes.
 
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
@@ -34,7 +34,7 @@ pub(crate) fn check_names(groups: &[Vec<Ident>], params: &[Param], errors: &mut 
     }
 }
 
-/// Emits the field of the spec, and the function that it holds.
+/// Emits the field of the spec, and the function that it refers to.
 pub(crate) fn lengths(kernel: &Kernel, instance: &Instance) -> [TokenStream; 2] {
     let mut slot = 0usize;
     let (mut lengths, mut planes) = (Vec::new(), Vec::new());

@@ -1,7 +1,7 @@
 //! Launch limits of a kernel: `launch_bounds`, `block` and `cluster`.
 //!
-//! Their numbers may be constants, so the compilers evaluate them: the macro writes a constant `__LIMITS`. The host
-//! reads it directly, and the builder as the bytes of a static.
+//! The numbers may be constants, which only the compilers can evaluate. The macro therefore emits a constant
+//! `__LIMITS`. The host reads it directly, and the builder reads it as the bytes of a static.
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
@@ -53,7 +53,7 @@ pub(crate) fn constants(kernel: &Kernel, instance: &Instance) -> TokenStream {
     instance.0.iter().filter_map(of).collect()
 }
 
-/// Emits the static that the builder reads: see `gpu_spec::LaunchLimits`. None for a kernel without limits.
+/// Emits the static that the builder reads (see `gpu_spec::LaunchLimits`). Returns `None` for a kernel without limits.
 pub(crate) fn record(kernel: &Kernel, symbol: &str) -> Option<TokenStream> {
     if !is_limited(kernel) {
         return None;

@@ -1,6 +1,6 @@
-//! `#[kernel]`: from a function to entries on the GPU, entries on the emulated device, and a type that launches name.
+//! `#[kernel]`: generates entries on the GPU, entries on the emulated device, and a type that launches name.
 //!
-//! All errors in the function are found before anything is emitted, and every error points at the token to change.
+//! All errors in the function are detected before anything is emitted, and every error points at the token to change.
 
 pub(crate) mod emit;
 mod forms;
@@ -33,7 +33,8 @@ pub(crate) struct Kernel {
     pub instances: Vec<instances::Instance>,
     /// True if the function is not `unsafe`.
     pub is_safe: bool,
-    /// Additional items if `#[elementwise]`, `#[reduction]` or `#[scan]` wrote it. Its function is then hidden.
+    /// Additional items if `#[elementwise]`, `#[reduction]` or `#[scan]` generated the kernel. Its function is then
+    /// hidden.
     pub family: Option<Family>,
 }
 
@@ -55,7 +56,7 @@ impl Errors {
         }
     }
 
-    /// Fails if there were any errors.
+    /// Returns an error if any was collected.
     pub fn finish(self) -> Result<()> {
         self.0.map_or(Ok(()), Err)
     }
@@ -94,7 +95,7 @@ pub(crate) fn write(function: ItemFn, options: Options, family: Option<Family>) 
     })
 }
 
-/// Rejects what a kernel's signature must not have, apart from its parameters and generics.
+/// Rejects a signature that a kernel must not have, apart from its parameters and generics.
 fn check_signature(function: &ItemFn, errors: &mut Errors) {
     let sig = &function.sig;
     if let Some(token) = &sig.constness {

@@ -38,7 +38,7 @@ pub(crate) struct Options {
     pub cluster: Option<Vec<Expr>>,
     /// `arch = 90`; 0 if not given.
     pub arch: u32,
-    /// `arch = "90a"`: no other architecture can run it.
+    /// `arch = "90a"`: no other architecture can run the kernel.
     pub is_arch_specific: bool,
     /// `bytes = x.bytes() + y.bytes()`: the bytes that a launch moves.
     pub bytes: Option<Expr>,

@@ -9,7 +9,7 @@ use syn::{
 
 use super::{Errors, shared};
 
-/// Kind of a parameter, as `gpu_spec::ParamKind`, and arrays in shared memory.
+/// Kind of a parameter: the kinds of `gpu_spec::ParamKind`, and arrays in shared memory.
 pub(crate) enum Kind {
     /// `T`.
     Value,
@@ -23,7 +23,7 @@ pub(crate) enum Kind {
     View(u8),
     /// `DisjointMut2<T, M>` or `DisjointMut3<T, M>`, with the number of dimensions, and `M` if it is written.
     ViewMut(u8, Option<Box<Type>>),
-    /// `Shared<A>` or `DoubleBuffer<A>`, which no launch passes.
+    /// `Shared<A>` or `DoubleBuffer<A>`, which is not an argument of a launch.
     Shared(shared::Array),
     /// `&TensorMap<T, RANK>`, with its number of dimensions.
     TensorMap(usize),
@@ -197,7 +197,7 @@ fn classify(ty: &Type, is_safe: bool) -> Result<(Kind, Type), Wrong<'_>> {
     }
 }
 
-/// Returns the `'static` lifetime of a slice or view, with which a kernel could keep the data beyond the launch.
+/// Returns the `'static` lifetime of a slice or view, which would let a kernel keep the data beyond the launch.
 fn static_lifetime(ty: &Type) -> Option<&Lifetime> {
     let lifetime = match ty {
         Type::Reference(reference) => reference.lifetime.as_ref(),
@@ -268,7 +268,7 @@ fn is_tensor_map(path: &TypePath) -> bool {
     path.path.segments.last().is_some_and(|segment| segment.ident == "TensorMap")
 }
 
-/// Reads the arguments of `TensorMap<T, RANK>`; without `RANK` it has two dimensions.
+/// Reads the arguments of `TensorMap<T, RANK>`. Without `RANK`, the tensor has two dimensions.
 fn tensor_map(path: &TypePath) -> Result<(Kind, Type), Wrong<'_>> {
     let form = || -> Wrong<'_> {
         (path, "name the element type and the dimensions, a number: `&TensorMap<bf16, 2>`".to_owned())

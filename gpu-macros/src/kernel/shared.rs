@@ -1,6 +1,6 @@
 //! The parameters `Shared<A>` and `DoubleBuffer<A>`: arrays in shared memory. The entry reserves arrays of a fixed
-//! length in static shared memory, and the launch does not pass them. For slices the launch passes the length, and they
-//! are consecutive in dynamic shared memory.
+//! length in static shared memory, and the launch does not pass them. For slices, the launch passes the length, and the
+//! arrays are consecutive in dynamic shared memory.
 
 use proc_macro2::{Literal, TokenStream};
 use quote::{ToTokens, quote};
@@ -9,8 +9,8 @@ use syn::{GenericArgument, Ident, PathArguments, Type, TypePath};
 use super::Errors;
 use super::params::{Kind, Param};
 
-/// Maximum number of arrays per kernel: each has its own barrier, of the 15 that a block has in addition to that of
-/// `sync_threads`.
+/// Maximum number of arrays per kernel. Each array needs its own barrier, and a block has 15 in addition to the barrier
+/// of `sync_threads`.
 const MAX: usize = 15;
 
 /// Kind of a shared array parameter.
@@ -22,7 +22,7 @@ pub(crate) struct Array {
     pub is_slice: bool,
 }
 
-/// Arrays of a kernel before a given one.
+/// Arrays of a kernel that precede a given one.
 #[derive(Default)]
 pub(crate) struct Ahead {
     /// Number of arrays.
@@ -57,8 +57,8 @@ impl Array {
         if self.is_slice { quote!(check_shared_elements) } else { quote!(check_shared) }
     }
 
-    /// Emits the argument of an entry, after those in `ahead`, on the GPU and on the host; `len` is a length that the
-    /// launch passed.
+    /// Emits the argument of an entry, after those in `ahead`, on the GPU and on the host; `len` is the length that the
+    /// launch passed, if any.
     pub fn arguments(self, element: &TokenStream, len: &Ident, ahead: &mut Ahead) -> [TokenStream; 2] {
         ahead.count += 1;
         if self.is_slice {

@@ -1,10 +1,11 @@
 //! Atomic operations on the GPU: PTX instructions with their ordering and scope.
 //!
-//! They are written in assembly because LLVM, used through `core::sync::atomic`, drops the ordering and has no scopes:
-//! it emits relaxed operations of device scope. Where those are sufficient, LLVM's operations are used. LLVM infers the
-//! address space (`atom.shared`, `atom.global`), which is faster than a generic address. They are called through
-//! rustc's intrinsics, whose ordering is part of the type. All LLVM atomics from this module are therefore `monotonic`,
-//! even before optimization. An LLVM atomic with another ordering comes from `core::sync::atomic`.
+//! They are inline assembly because LLVM drops the ordering of `core::sync::atomic` operations and does not support
+//! scopes. It would emit relaxed operations of device scope. Where relaxed operations are sufficient, this module uses
+//! LLVM's atomics. For these, LLVM infers the address space (`atom.shared`, `atom.global`), which is faster than
+//! generic addressing. They are called through rustc's intrinsics, which take the ordering as a const parameter. All
+//! LLVM atomics from this module are therefore `monotonic`, even before optimization. An LLVM atomic with any other
+//! ordering comes from a use of `core::sync::atomic`.
 
 use core::arch::asm;
 use core::intrinsics::{self, AtomicOrdering};
@@ -97,32 +98,32 @@ macro_rules! emit_st {
     };
 }
 
-/// Defines functions `name(p, value, order)` that are one `atom` instruction.
+/// Defines functions `name(p, value, order)`, each a single `atom` instruction.
 macro_rules! atoms {
     ($class:ident: $($name:ident = $op:literal),*) => { $(
         #[inline(always)]
         unsafe fn $name<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self {
             fence_if_sequential::<S>(order);
             let old: Self;
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { with_order!(order, emit_atom!($class, $op, p, value, old)) };
             old
         }
     )* };
 }
 
-/// Defines functions `name(p, value, order)` of integers, which use LLVM's atomics if relaxed.
+/// Defines integer functions `name(p, value, order)`, which use LLVM's atomics if the ordering is relaxed.
 macro_rules! integer_atoms {
     ($class:ident: $($name:ident = $relaxed:expr, $op:literal;)*) => { $(
         #[inline(always)]
         unsafe fn $name<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self {
             if matches!((order, S::LEVEL), (Ordering::Relaxed, Level::Block | Level::Device)) {
-                // SAFETY: the caller's promise; a wider scope than requested is harmless.
+                // SAFETY: guaranteed by the caller; a wider scope than requested is harmless.
                 return unsafe { $relaxed(p, value) };
             }
             fence_if_sequential::<S>(order);
             let old: Self;
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { with_order!(order, emit_atom!($class, $op, p, value, old)) };
             old
         }
@@ -137,12 +138,12 @@ macro_rules! common {
         unsafe fn load<S: Scope>(p: *mut Self, order: Ordering) -> Self {
             if matches!((order, S::LEVEL), (Ordering::Relaxed, Level::Block)) {
                 let from: fn($bits) -> Self = $from;
-                // SAFETY: the caller's promise; the bits are laid out as the value.
+                // SAFETY: guaranteed by the caller; the bits are laid out as the value.
                 return from(unsafe { intrinsics::atomic_load::<$bits, RELAXED>(p.cast_const().cast()) });
             }
             fence_if_sequential::<S>(order);
             let value: Self;
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 match order {
                     Ordering::Relaxed => with_scope!(emit_ld!("relaxed", $class, $bits_ty, p, value)),
@@ -155,11 +156,11 @@ macro_rules! common {
         unsafe fn store<S: Scope>(p: *mut Self, value: Self, order: Ordering) {
             if matches!((order, S::LEVEL), (Ordering::Relaxed, Level::Block)) {
                 let to: fn(Self) -> $bits = $to;
-                // SAFETY: the caller's promise; the bits are laid out as the value.
+                // SAFETY: guaranteed by the caller; the bits are laid out as the value.
                 return unsafe { intrinsics::atomic_store::<$bits, RELAXED>(p.cast(), to(value)) };
             }
             fence_if_sequential::<S>(order);
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 match order {
                     Ordering::Release => with_scope!(emit_st!("release", $class, $bits_ty, p, value)),
@@ -181,7 +182,7 @@ macro_rules! common {
             let (to, from): (fn(Self) -> $bits, fn($bits) -> Self) = ($to, $from);
             let (current, new) = (to(current), to(new));
             let old: $bits;
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { with_order!(order, emit_cas!($class, $cas, p, current, new, old)) };
             if old == current { Ok(from(old)) } else { Err(from(old)) }
         }
@@ -235,12 +236,12 @@ macro_rules! floats {
             atoms!($class: add = $add);
             #[inline(always)]
             unsafe fn min<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { update::<Self, S>(p, order, |old| old.min_propagate(value)) }
             }
             #[inline(always)]
             unsafe fn max<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { update::<Self, S>(p, order, |old| old.max_propagate(value)) }
             }
         }
@@ -255,10 +256,10 @@ floats! {
 ///
 /// # Safety
 ///
-/// The conditions of [`Raw`].
+/// The conditions of [`Raw`] apply.
 #[inline(always)]
 unsafe fn update<T: Raw, S: Scope>(p: *mut T, order: Ordering, f: impl Fn(T) -> T) -> T {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let mut old = unsafe { T::load::<S>(p, Ordering::Relaxed) };
     loop {
         // SAFETY: as above.

@@ -1,5 +1,5 @@
-//! Atomic operations on the emulated device: the host's atomics. In a program built by `warpsmith check`, each is
-//! reported.
+//! Atomic operations on the emulated device, implemented by the host's atomics. A program built by `warpsmith check`
+//! reports each operation to the checker.
 
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
@@ -29,14 +29,15 @@ fn checked_scope<S: Scope>() -> crate::host::check::Scope {
     }
 }
 
-/// Expression `$same`: true if the operation leaves the memory unchanged, from the old value and the argument. A loop
-/// of such operations waits for another thread, which must get to run.
+/// Defines read-modify-write operations. From the old value and the argument, `$same` computes whether the operation
+/// leaves the memory unchanged. A loop of such operations polls for another thread, so the emulator must let that
+/// thread run.
 macro_rules! same_name {
     ($atomic:ident: $($name:ident = $method:ident, |$old:ident, $value:ident| $same:expr;)*) => { $(
         #[inline(always)]
         unsafe fn $name<S: Scope>(p: *mut Self, $value: Self, order: Ordering) -> Self {
             accessed::<_, S>(p, Operation::Update, order);
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             let $old = unsafe { $atomic::from_ptr(p) }.$method($value, order);
             if $same {
                 spin_hint();
@@ -53,13 +54,13 @@ macro_rules! integers {
             unsafe fn load<S: Scope>(p: *mut Self, order: Ordering) -> Self {
                 spin_hint();
                 accessed::<_, S>(p, Operation::Load, order);
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { $atomic::from_ptr(p) }.load(order)
             }
             #[inline(always)]
             unsafe fn store<S: Scope>(p: *mut Self, value: Self, order: Ordering) {
                 accessed::<_, S>(p, Operation::Store, order);
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { $atomic::from_ptr(p) }.store(value, order);
             }
             same_name! { $atomic:
@@ -76,7 +77,7 @@ macro_rules! integers {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<Self, Self> {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 let result = unsafe { $atomic::from_ptr(p) }.compare_exchange(current, new, success, failure);
                 match result {
                     Ok(_) => accessed::<_, S>(p, Operation::Update, success),
@@ -106,13 +107,13 @@ macro_rules! updated {
         #[inline(always)]
         unsafe fn $name<S: Scope>(p: *mut Self, $value: Self, order: Ordering) -> Self {
             accessed::<_, S>(p, Operation::Update, order);
-            // SAFETY: the caller's promise; the bits have the same size.
+            // SAFETY: guaranteed by the caller; the bits have the same size.
             let cell = unsafe { $atomic::from_ptr(p.cast()) };
             let new = |bits| {
                 let $old = Self::from_bits(bits);
                 Some($new.to_bits())
             };
-            // The closure never declines.
+            // The closure never returns `None`.
             Self::from_bits(cell.fetch_update(order, Ordering::Relaxed, new).unwrap_or_else(|bits| bits))
         }
     )* };
@@ -123,7 +124,7 @@ macro_rules! floats {
         impl Raw for $t {
             #[inline(always)]
             unsafe fn load<S: Scope>(p: *mut Self, order: Ordering) -> Self {
-                // SAFETY: the caller's promise; the bits have the same size.
+                // SAFETY: guaranteed by the caller; the bits have the same size.
                 Self::from_bits(unsafe { <$bits as Raw>::load::<S>(p.cast(), order) })
             }
             #[inline(always)]

@@ -1,13 +1,13 @@
 //! Atomic operations with an [`Ordering`] and a scope, the set of threads for which they are atomic.
 //!
-//! Orderings mean the same as in [`core::sync::atomic`]. On the GPU they become the `.relaxed`, `.acquire`, `.release`
-//! and `.acq_rel` forms of PTX instructions. `SeqCst` is a `fence.sc` before the `.acq_rel` form (`.acquire` for a
-//! load, `.relaxed` for a store), which is the mapping of PTX's memory model. A wider scope costs more;
-//! [`scope::Device`] is the default. On the emulated device every scope is the process.
+//! Orderings mean the same as in [`core::sync::atomic`]. On the GPU they select the `.relaxed`, `.acquire`, `.release`
+//! and `.acq_rel` forms of PTX instructions. `SeqCst` compiles to a `fence.sc` followed by the `.acq_rel` form
+//! (`.acquire` for a load, `.relaxed` for a store), as PTX's memory model prescribes. A wider scope costs more;
+//! [`scope::Device`] is the default. On the emulated device every scope covers the whole process.
 //!
-//! A `&[Atomic<T>]` is a parameter of a safe kernel; a launch takes a buffer of `T` for it, borrowed mutably. An atomic
-//! of [`scope::Block`] cannot be such a parameter, because all blocks share the buffer; it is for shared memory. An
-//! operation whose result is unused becomes a reduction (`red`), which does not wait for memory.
+//! A safe kernel can take a `&[Atomic<T>]`; the launch passes a buffer of `T`, borrowed mutably. An atomic of
+//! [`scope::Block`] cannot be a kernel parameter, because all blocks share the buffer; it is for shared memory. If the
+//! result of an operation is unused, the compiler emits a reduction (`red`), which does not wait for memory.
 //!
 //! ```
 //! use gpu_std::atomic::{Atomic, Ordering};
@@ -61,7 +61,7 @@ pub struct Atomic<T, S = Device> {
 // SAFETY: every access through a shared reference is atomic.
 unsafe impl<T: AtomicValue, S> Sync for Atomic<T, S> {}
 
-// All blocks of a launch have the same slice, so block scope is insufficient.
+// All blocks of a launch share the slice, so block scope is insufficient.
 macro_rules! slice_elements {
     ($($scope:ty),*) => { $(
         // SAFETY: it has the layout of `T`, for which all bit patterns are valid. Every access is atomic for all
@@ -95,12 +95,12 @@ implemented!(AtomicValue: i32, u32, i64, u64, f32, f64);
 implemented!(AtomicInteger: i32, u32, i64, u64);
 
 impl<T, S> Atomic<T, S> {
-    /// Makes an atomic with this initial value.
+    /// Creates an atomic with this initial value.
     pub const fn new(value: T) -> Self {
         Self { value: UnsafeCell::new(value), _scope: PhantomData }
     }
 
-    /// Returns an atomic at `ptr`, for memory without an `Atomic`, such as shared memory.
+    /// Returns an atomic at `ptr`, for memory that is not declared as `Atomic`, such as shared memory.
     ///
     /// ```
     /// use gpu_std::atomic::{Atomic, Ordering, scope};
@@ -129,11 +129,11 @@ impl<T, S> Atomic<T, S> {
     ///
     /// # Safety
     ///
-    /// For `'a`, `ptr` is aligned and valid for reads and writes. Every access that may happen at the same time as
-    /// another is atomic, in a scope that contains both threads.
+    /// `ptr` must be aligned and valid for reads and writes for `'a`. Every access that may happen at the same time as
+    /// another must be atomic, in a scope that contains both threads.
     #[inline(always)]
     pub const unsafe fn from_ptr<'a>(ptr: *mut T) -> &'a Self {
-        // SAFETY: the type has the layout of `T`; the rest is the caller's promise.
+        // SAFETY: the type has the layout of `T`; the rest is guaranteed by the caller.
         unsafe { &*ptr.cast::<Self>() }
     }
 
@@ -157,11 +157,11 @@ macro_rules! operations {
 }
 
 impl<T: AtomicValue, S: Scope> Atomic<T, S> {
-    /// Loads the value. Lets other emulated threads run, so that a loop that polls for one ends.
+    /// Loads the value. On the emulated device, a load lets other threads run, so that a polling loop ends.
     ///
     /// # Panics
     ///
-    /// If `order` is `Release` or `AcqRel`.
+    /// Panics if `order` is `Release` or `AcqRel`.
     #[inline(always)]
     #[track_caller]
     pub fn load(&self, order: Ordering) -> T {
@@ -177,7 +177,7 @@ impl<T: AtomicValue, S: Scope> Atomic<T, S> {
     ///
     /// # Panics
     ///
-    /// If `order` is `Acquire` or `AcqRel`.
+    /// Panics if `order` is `Acquire` or `AcqRel`.
     #[inline(always)]
     #[track_caller]
     pub fn store(&self, value: T, order: Ordering) {
@@ -192,23 +192,24 @@ impl<T: AtomicValue, S: Scope> Atomic<T, S> {
     operations! {
         /// Stores the value and returns the previous one.
         swap => swap;
-        /// Adds, and returns the previous value. Integers wrap.
+        /// Adds `value`, and returns the previous value. Integer addition wraps.
         fetch_add => add;
         /// Stores the minimum of the current value and `value`, and returns the previous value. NaN is less than every
-        /// number, −0 less than +0.
+        /// number, and −0 is less than +0.
         fetch_min => min;
         /// Stores the maximum of the current value and `value`, and returns the previous value. NaN is greater than
-        /// every number, +0 greater than −0.
+        /// every number, and +0 is greater than −0.
         fetch_max => max;
     }
 
-    /// Stores `new` if the value equals `current` bit for bit. Returns the previous value: `Ok` if `new` was stored.
+    /// Stores `new` if the value equals `current` bit for bit. Returns the previous value, as `Ok` if `new` was stored.
     ///
-    /// Unlike the other operations, it lets other emulated threads run if it fails, so that retry loops end.
+    /// Unlike the read-modify-write methods, a failed compare-exchange lets other emulated threads run, so that retry
+    /// loops end.
     ///
     /// # Panics
     ///
-    /// If `failure` is `Release` or `AcqRel`.
+    /// Panics if `failure` is `Release` or `AcqRel`.
     #[inline(always)]
     #[track_caller]
     pub fn compare_exchange(&self, current: T, new: T, success: Ordering, failure: Ordering) -> Result<T, T> {
@@ -242,7 +243,7 @@ impl<T: AtomicValue + fmt::Debug, S: Scope> fmt::Debug for Atomic<T, S> {
 ///
 /// # Panics
 ///
-/// If `order` is `Relaxed`.
+/// Panics if `order` is `Relaxed`.
 ///
 /// ```no_run
 /// use gpu_std::atomic::{Ordering, fence, scope};

@@ -8,7 +8,7 @@ use super::scope::Scope;
 ///
 /// # Safety
 ///
-/// For every function: `p` is aligned and valid, and all accesses that may be simultaneous are atomic.
+/// For every function, `p` must be aligned and valid, and all accesses that may be simultaneous must be atomic.
 pub trait Raw: Copy {
     unsafe fn load<S: Scope>(p: *mut Self, order: Ordering) -> Self;
     unsafe fn store<S: Scope>(p: *mut Self, value: Self, order: Ordering);
@@ -29,7 +29,7 @@ pub trait Raw: Copy {
 ///
 /// # Safety
 ///
-/// The conditions of [`Raw`].
+/// The conditions of [`Raw`] apply.
 pub trait RawInteger: Raw {
     unsafe fn and<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;
     unsafe fn or<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;

@@ -1,8 +1,8 @@
 //! Claims (index tokens) in two and three dimensions: [`Unique2d`] and [`Unique3d`].
 //!
-//! The parent module explains why a claim is unique. These claims also need a launch in which x and y (and z)
-//! distinguish all threads. A kernel with a view of them declares that requirement ([`gpu_spec::Claims`]), and the
-//! runtime refuses other launches.
+//! The parent module explains why a claim is unique. These claims also require a launch in which x and y (and z)
+//! distinguish all threads. A kernel with a view that needs such claims declares the requirement
+//! ([`gpu_spec::Claims`]), and the runtime refuses other launches.
 
 use core::marker::PhantomData;
 
@@ -23,8 +23,8 @@ macro_rules! claim {
         }
 
         impl $name {
-            /// Makes the claim to coordinates that belong to the calling thread: along each axis, the index modulo the
-            /// launch's threads is the thread's index.
+            /// Creates the claim to coordinates that must belong to the calling thread: along each axis, the index
+            /// modulo the number of threads of the launch is the thread's index.
             #[inline(always)]
             pub(super) fn at([$($side),*]: [u32; $dimensions]) -> Self {
                 Self { $($side,)* _of_this_thread: PhantomData }
@@ -51,8 +51,8 @@ macro_rules! claim {
                 [$(self.$side),*]
             }
 
-            /// Returns whether the coordinates belong to the calling thread: see point 2 of the parent module's
-            /// documentation.
+            /// Returns whether the coordinates belong to the calling thread (see point 2 of the parent module's
+            /// documentation).
             #[cfg(not(target_arch = "nvptx64"))]
             #[inline(always)]
             pub(super) fn is_own(self) -> bool {
@@ -67,8 +67,8 @@ macro_rules! claim {
 }
 
 claim! {
-    /// Coordinates that no other thread of a launch of at most two dimensions has: a thread's claim to its element of a
-    /// [`DisjointMut2`](crate::DisjointMut2).
+    /// Coordinates that no other thread of a launch of at most two dimensions can obtain: a thread's claim to its
+    /// element of a [`DisjointMut2`](crate::DisjointMut2).
     Unique2d: 2, Plane, [
         /// The element's row: the thread's index along y.
         row: 1,
@@ -78,7 +78,7 @@ claim! {
 }
 
 claim! {
-    /// Coordinates that no other thread of a launch has: a thread's claim to its element of a
+    /// Coordinates that no other thread of a launch can obtain: a thread's claim to its element of a
     /// [`DisjointMut3`](crate::DisjointMut3).
     Unique3d: 3, Volume, [
         /// The element's plane: the thread's index along z.
@@ -90,7 +90,7 @@ claim! {
     ]
 }
 
-/// Number of threads of the launch along x, y and z.
+/// Returns the number of threads of the launch along x, y and z.
 #[inline(always)]
 pub(super) fn launch_threads() -> [u64; 3] {
     let along = |blocks: u32, threads: u32| u64::from(blocks) * u64::from(threads);

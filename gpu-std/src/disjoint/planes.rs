@@ -2,9 +2,9 @@
 //!
 //! # Why this is sound
 //!
-//! A view of `K` planes has n elements in each plane, and index i below n has the elements `k * n + i` for k below `K`.
-//! Such an element determines k and i, so two indices have no element in common. n is part of the view and the same in
-//! all threads.
+//! A view of `K` planes contains n elements per plane, and index i below n owns the elements `k * n + i` for k below
+//! `K`. Such an element determines k and i, so two indices share no element. n is part of the view and the same in all
+//! threads.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -12,8 +12,8 @@ use core::ops::{Index, IndexMut};
 
 use super::{DisjointMut, MutableView, OwnIndex};
 
-/// The mapping of a [`DisjointMut`] of `K` consecutive planes of equal length, in which index i has element i of each
-/// plane. It passes a structure of `K` arrays as one parameter. Adjacent threads have adjacent elements in every plane.
+/// The mapping of a [`DisjointMut`] of `K` consecutive planes of equal length, in which index i owns element i of each
+/// plane. It passes a structure of `K` arrays as one parameter. Adjacent threads own adjacent elements in every plane.
 ///
 /// A launch refuses a buffer whose length is not a multiple of `K`. The read-only counterpart is [`SlicePlanes`].
 ///
@@ -33,7 +33,7 @@ use super::{DisjointMut, MutableView, OwnIndex};
 /// ```
 pub enum Planes<const K: usize> {}
 
-/// A thread's element of each of `K` planes, from a view of [`Planes`].
+/// A thread's elements, one in each of `K` planes, from a view of [`Planes`].
 pub struct Column<'a, T, const K: usize> {
     /// Pointer to the element in the first plane.
     first: *mut T,
@@ -43,7 +43,7 @@ pub struct Column<'a, T, const K: usize> {
 }
 
 impl<T, const K: usize> DisjointMut<'_, T, Planes<K>> {
-    /// Number of elements per plane.
+    /// Returns the number of elements per plane.
     #[inline(always)]
     pub fn plane_len(&self) -> usize {
         const { assert!(Self::WRONG.is_none()) };
@@ -94,7 +94,7 @@ impl<T, const K: usize> Column<'_, T, K> {
 
 /// # Panics
 ///
-/// If the plane does not exist.
+/// Panics if the plane does not exist.
 impl<T, const K: usize> Index<usize> for Column<'_, T, K> {
     type Output = T;
 
@@ -109,7 +109,7 @@ impl<T, const K: usize> Index<usize> for Column<'_, T, K> {
 
 /// # Panics
 ///
-/// If the plane does not exist.
+/// Panics if the plane does not exist.
 impl<T, const K: usize> IndexMut<usize> for Column<'_, T, K> {
     #[inline(always)]
     #[track_caller]
@@ -136,14 +136,14 @@ pub struct SlicePlanes<'a, T, const K: usize> {
 }
 
 impl<'a, T, const K: usize> SlicePlanes<'a, T, K> {
-    /// Makes the planes of a slice. If its length is not a multiple of `K`, the remaining elements are in no plane.
+    /// Divides a slice into planes. If its length is not a multiple of `K`, the remaining elements belong to no plane.
     #[inline(always)]
     pub fn new(elements: &'a [T]) -> Self {
         const { assert!(K > 0, "a view has at least one plane") };
         Self { elements, plane_len: elements.len() / K }
     }
 
-    /// Number of elements per plane.
+    /// Returns the number of elements per plane.
     #[inline(always)]
     pub fn plane_len(self) -> usize {
         self.plane_len
@@ -191,7 +191,7 @@ impl<T, const K: usize> Copy for SlicePlanes<'_, T, K> {}
 
 /// # Panics
 ///
-/// If the element is out of range.
+/// Panics if the element is out of range.
 impl<T, const K: usize> Index<[usize; 2]> for SlicePlanes<'_, T, K> {
     type Output = T;
 

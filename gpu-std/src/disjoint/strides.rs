@@ -1,8 +1,8 @@
 //! Grid-stride loops over claims. [`grid_stride`] divides indices among all threads of a launch, however many there
 //! are; [`grid_stride_2d`] and [`grid_stride_3d`] divide coordinates.
 //!
-//! Each iterator starts at an index that belongs to the caller and advances by the launch size, so all its items belong
-//! to the caller: point 1 of the parent module's documentation.
+//! Each iterator starts at an index that belongs to the caller and advances by the launch size. All its items therefore
+//! belong to the caller, by point 1 of the parent module's documentation.
 
 use core::iter::FusedIterator;
 use core::marker::PhantomData;
@@ -11,15 +11,15 @@ use super::claims::{Unique2d, Unique3d, launch_threads};
 use super::{UniqueIndex, linear_in_launch};
 use crate::thread;
 
-/// A claim that can be made from its index. The trait is not public, so nothing outside the library makes claims with
-/// it.
+/// A claim that can be created from its index. The trait is not public, so that only this library can create claims
+/// through it.
 pub trait Claim {
-    /// Makes the claim to an index, which must belong to the caller.
+    /// Creates the claim to an index, which must belong to the caller.
     fn at(index: usize) -> Self;
 }
 
-/// Divides `0..len` among all threads of the launch, however many there are: thread t gets t, t + S, t + 2S, …
-/// for S threads.
+/// Divides `0..len` among all threads of the launch, however many there are: thread t receives t, t + S, t + 2S, … for
+/// S threads.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -38,7 +38,8 @@ pub fn grid_stride(len: usize) -> GridStride {
     GridStride::new(linear_in_launch(), thread::launch_size(), len)
 }
 
-/// The claims that [`grid_stride`] gives to a thread, and [`block::stride`](crate::block::stride) to a block.
+/// Iterator over the claims that [`grid_stride`] assigns to a thread, and [`block::stride`](crate::block::stride) to a
+/// block.
 #[derive(Debug)]
 pub struct GridStride<C = UniqueIndex> {
     next: usize,
@@ -66,7 +67,7 @@ impl<C: Claim> Iterator for GridStride<C> {
             return None;
         }
         let index = self.next;
-        // Near the end of the address space the sum may overflow: then the iteration ends.
+        // Near the end of the address space the sum may overflow, which ends the iteration.
         self.next = index.saturating_add(self.step);
         Some(C::at(index))
     }
@@ -75,8 +76,8 @@ impl<C: Claim> Iterator for GridStride<C> {
 impl<C: Claim> FusedIterator for GridStride<C> {}
 
 /// Divides `rows` x `columns` coordinates among all threads of a launch of at most two dimensions, however many there
-/// are. A thread gets its own coordinates, and those whole launches further along x and along y. The order is row by
-/// row.
+/// are. A thread receives its own coordinates, and those at multiples of the launch size from them along x and y. The
+/// order is row by row.
 ///
 /// Sides above 2^32 - 1 are clamped to it.
 ///
@@ -174,7 +175,7 @@ macro_rules! place_stride {
         impl $name {
             #[inline(always)]
             fn new(mut $slowest: Axis, $($side: Axis),*) -> Self {
-                // If the thread has no coordinates in a row, it has none at all; the same holds for planes without
+                // If the thread has no coordinates in a row, it has none at all. The same holds for planes without
                 // rows.
                 if $($side.is_at_end())||* {
                     $slowest.next = $slowest.size;
@@ -204,12 +205,12 @@ macro_rules! place_stride {
 }
 
 place_stride! {
-    /// The claims that [`grid_stride_2d`] gives to a thread.
+    /// Iterator over the claims that [`grid_stride_2d`] assigns to a thread.
     GridStride2d: Unique2d, row, [column], [column]
 }
 
 place_stride! {
-    /// The claims that [`grid_stride_3d`] gives to a thread.
+    /// Iterator over the claims that [`grid_stride_3d`] assigns to a thread.
     GridStride3d: Unique3d, plane, [row, column], [column, row]
 }
 
@@ -217,7 +218,7 @@ place_stride! {
 mod tests {
     use super::*;
 
-    /// Random numbers of all magnitudes, many of them near the maximum.
+    /// Returns random numbers of all magnitudes, many of them near the maximum.
     fn numbers() -> impl FnMut(u128) -> u128 {
         let seed = fastrand::u64(..);
         println!("seed {seed:#x}");
@@ -229,7 +230,7 @@ mod tests {
         }
     }
 
-    /// First indices of a thread, by exact arithmetic.
+    /// Returns the first indices of a thread, by exact arithmetic.
     fn exact(first: u128, step: u128, len: u128) -> Vec<u128> {
         (0..4).map(|round| first + round * step).take_while(|index| *index < len).collect()
     }
@@ -265,7 +266,7 @@ mod tests {
             let found: Vec<[u128; 2]> = found.map(|cell| cell.get().map(|index| index as u128)).collect();
             let (rows, columns) = (along(rows), along(columns));
             let places = rows.iter().flat_map(|row| columns.iter().map(|column| [*row, *column]));
-            // Four indices are known per axis, which suffice for three coordinates.
+            // Each axis lists four indices, which suffice for three coordinates.
             let expected: Vec<_> = places.take(3).collect();
             assert_eq!(found, expected);
         }

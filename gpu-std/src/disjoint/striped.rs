@@ -2,15 +2,15 @@
 //!
 //! # Why this is sound
 //!
-//! In blocks of n threads, index i has the elements `(i / n) * n * N + k * n + i % n` for k below `N`. Such an element
-//! determines the tile `i / n`, k, and `i % n`, so two indices have no element in common. n is the same in all threads
-//! of a launch.
+//! In blocks of n threads, index i owns the elements `(i / n) * n * N + k * n + i % n` for k below `N`. Such an element
+//! determines the tile `i / n`, k, and `i % n`, so two indices share no element. n is the same in all threads of a
+//! launch.
 
 use super::{DisjointMut, MutableView, OwnIndex};
 use crate::block;
 
-/// The mapping of a [`DisjointMut`] in which each block has a tile of `N` elements per thread; tiles of consecutive
-/// blocks are adjacent. Thread t of n has elements t, t + n, t + 2n, … of its block's tile, so adjacent threads have
+/// The mapping of a [`DisjointMut`] in which each block owns a tile of `N` elements per thread; tiles of consecutive
+/// blocks are adjacent. Thread t of n owns elements t, t + n, t + 2n, … of its block's tile, so adjacent threads own
 /// adjacent elements.
 ///
 /// ```
@@ -41,7 +41,7 @@ impl<T, const N: usize> DisjointMut<'_, T, Striped<N>> {
     ///
     /// # Panics
     ///
-    /// If `item` is not below `N`.
+    /// Panics if `item` is not below `N`.
     #[inline(always)]
     #[track_caller]
     pub fn get_mut<I: OwnIndex>(&mut self, index: I, item: usize) -> Option<&mut T> {

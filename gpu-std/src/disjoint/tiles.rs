@@ -1,17 +1,17 @@
-//! Mappings that give each block a 2-D tile: [`Tiles`] and [`TransposedTiles`].
+//! Mappings that assign each block a 2-D tile: [`Tiles`] and [`TransposedTiles`].
 //!
 //! # Why this is sound
 //!
 //! The mapping is a type, so all threads agree on the tile of each block. In a launch of at most two dimensions, each
-//! block's tile starts at a multiple of its sides that only that block has. Tiles of different blocks therefore do not
-//! overlap. Within a tile, element i in row-major order belongs to the thread of the block whose linear index is i
-//! modulo the block's threads. Point 4 of the parent module holds as for `get_mut`: the view is borrowed while the
-//! kernel has a reference to an element, and the kernel has one reference at a time.
+//! block's tile starts at multiples of its sides, at an origin that no other block has. Tiles of different blocks
+//! therefore do not overlap. Within a tile, element i in row-major order belongs to the thread of the block whose
+//! linear index is i modulo the block's threads. Point 4 of the parent module holds as for `get_mut`. The view is
+//! borrowed while the kernel holds a reference to an element, and the kernel holds one reference at a time.
 
 use super::DisjointMut2;
 use crate::thread;
 
-/// The mapping of a [`DisjointMut2`] in which block x, y has the tile of `ROWS` x `COLUMNS` elements that starts at
+/// The mapping of a [`DisjointMut2`] in which block x, y owns the tile of `ROWS` x `COLUMNS` elements that starts at
 /// element `[y * ROWS, x * COLUMNS]`.
 ///
 /// ```
@@ -26,18 +26,18 @@ use crate::thread;
 /// ```
 pub struct Tiles<const ROWS: usize, const COLUMNS: usize>(());
 
-/// The mapping of a [`DisjointMut2`] in which block x, y has the tile of `ROWS` x `COLUMNS` elements that starts at
-/// element `[x * ROWS, y * COLUMNS]`: the transposed tile position, for kernels that transpose.
+/// The mapping of a [`DisjointMut2`] in which block x, y owns the tile of `ROWS` x `COLUMNS` elements that starts at
+/// element `[x * ROWS, y * COLUMNS]`. This transposed tile position is for kernels that transpose.
 pub struct TransposedTiles<const ROWS: usize, const COLUMNS: usize>(());
 
-/// A mapping that gives each block a tile.
+/// A mapping that assigns each block a tile.
 pub trait TileMapping: sealed::Tile {}
 
 mod sealed {
     pub trait Tile {
         const ROWS: usize;
         const COLUMNS: usize;
-        /// Position of the tile among tiles: row and column.
+        /// Returns the position of the tile among all tiles, as row and column.
         fn place() -> [u32; 2];
     }
 }
@@ -78,7 +78,8 @@ impl<T, M: TileMapping> DisjointMut2<'_, T, M> {
     /// tile. In a block of n threads, each thread writes every n-th element in row-major order, so that accesses of a
     /// warp are coalesced. Elements outside the view are skipped.
     ///
-    /// It contains no barrier. Every thread of the block has to call it; otherwise some elements keep their old values.
+    /// The method contains no barrier. Every thread of the block must call it; otherwise some elements keep their old
+    /// values.
     ///
     /// ```
     /// use gpu_std::prelude::*;
@@ -96,7 +97,7 @@ impl<T, M: TileMapping> DisjointMut2<'_, T, M> {
     }
 
     /// Calls `update` with each of the calling thread's elements of the block's tile, and its row and column in the
-    /// tile. The division of elements is that of [`Self::write_tile`].
+    /// tile. Elements are divided among threads as in [`Self::write_tile`].
     #[inline(always)]
     pub fn update_tile(&mut self, mut update: impl FnMut(&mut T, [usize; 2])) {
         const { assert!(super::is_tile(M::ROWS, M::COLUMNS), "a tile has 1 to 4096 rows and columns") };
@@ -107,7 +108,8 @@ impl<T, M: TileMapping> DisjointMut2<'_, T, M> {
         let (data, row_stride) =
             (self.data.wrapping_add(top.wrapping_mul(self.row_stride()) + left), self.row_stride());
         let (own, threads) = (thread::linear_in_block(), crate::block::threads());
-        // Counted without the thread's index, so that the number of iterations is constant if the block size is.
+        // The loop counter does not include the thread's index, so that the number of iterations is constant if the
+        // block size is.
         let mut round = 0;
         while round < (M::COLUMNS * M::ROWS) as u32 {
             let index = round + own;

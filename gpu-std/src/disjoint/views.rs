@@ -1,4 +1,4 @@
-//! Mutable 2-D and 3-D views that give every thread its own elements: [`DisjointMut2`] and [`DisjointMut3`].
+//! Mutable 2-D and 3-D views that assign every thread its own elements: [`DisjointMut2`] and [`DisjointMut3`].
 
 use core::marker::PhantomData;
 
@@ -19,17 +19,17 @@ macro_rules! view {
         }
 
         impl<'a, T, M> $name<'a, T, M> {
-            /// Makes the view of the elements that start at `data`; every thread of the launch makes the same view.
+            /// Creates the view of the elements that start at `data`; every thread of the launch creates the same view.
             ///
             /// # Safety
             ///
-            /// For `'a`, `data` is aligned, not null, and valid for reads and writes of `extents.span()` elements. All
-            /// threads of the launch make the view with the same arguments and mapping, at most once. Only these views
-            /// use the elements. The launch has a shape that [`MutableView::CLAIMS`](super::MutableView::CLAIMS)
-            /// allows.
+            /// `data` must be aligned, not null, and valid for reads and writes of `extents.span()` elements for `'a`.
+            /// All threads of the launch must create the view with the same arguments and mapping, each at most once.
+            /// Only these views may use the elements. The launch must have a shape that
+            /// [`MutableView::CLAIMS`](super::MutableView::CLAIMS) allows.
             #[inline(always)]
             pub unsafe fn from_raw_parts(data: *mut T, extents: $extents) -> Self {
-                // SAFETY: the caller's promise. It removes the null comparison of an `Option<&mut T>`.
+                // SAFETY: guaranteed by the caller. The assumption removes the null comparison of an `Option<&mut T>`.
                 unsafe { core::hint::assert_unchecked(!data.is_null()) };
                 Self { data, extents, _borrow: PhantomData, _mapping: PhantomData }
             }
@@ -50,7 +50,8 @@ macro_rules! view {
                 self.data
             }
 
-            /// Reborrows the view for a shorter lifetime, to pass it to a function and keep it.
+            /// Reborrows the view for a shorter lifetime, so that it can be passed to a function and still be used
+            /// afterwards.
             #[inline(always)]
             pub fn reborrow(&mut self) -> $name<'_, T, M> {
                 $name { data: self.data, extents: self.extents, _borrow: PhantomData, _mapping: PhantomData }
@@ -60,7 +61,7 @@ macro_rules! view {
             ///
             /// # Safety
             ///
-            /// No thread writes the elements while the view lives: for example, between two grid-wide barriers.
+            /// No thread may write the elements while the view lives, for example between two grid-wide barriers.
             #[inline(always)]
             pub unsafe fn as_slice(&self) -> $read<'_, T> {
                 // SAFETY: this view describes the memory; the caller promises that nothing changes it.
@@ -71,7 +72,7 @@ macro_rules! view {
 }
 
 view! {
-    /// A mutable 2-D view that gives every thread of the launch its own elements, as a kernel parameter.
+    /// A mutable 2-D view that assigns every thread of the launch its own elements, as a kernel parameter.
     ///
     /// The mapping `M` determines the elements of a thread:
     ///
@@ -81,8 +82,8 @@ view! {
     /// | [`Rows`] | the row at its index | [`unique_index`](crate::thread::unique_index), [`grid_stride`](crate::thread::grid_stride) |
     /// | [`Tiles`](super::Tiles), [`TransposedTiles`](super::TransposedTiles) | its share of the block's tile | none: [`write_tile`](Self::write_tile) |
     ///
-    /// A launch passes `buffer.as_2d_mut(rows, columns)?`. Three-dimensional launches are refused, since several
-    /// threads would have the same x and y.
+    /// A launch passes `buffer.as_2d_mut(rows, columns)?`. The runtime refuses three-dimensional launches, because
+    /// several threads would share the same x and y.
     ///
     /// ```
     /// use gpu_std::prelude::*;
@@ -101,13 +102,13 @@ view! {
         rows,
         /// Number of elements per row.
         columns,
-        /// Distance between the starts of adjacent rows, in elements: at least the columns.
+        /// Distance between the starts of adjacent rows, in elements; at least the number of columns.
         row_stride
     ]
 }
 
 view! {
-    /// A mutable 3-D view that gives every thread of the launch its own element, at its
+    /// A mutable 3-D view that assigns every thread of the launch its own element, at its
     /// [`unique_3d`](crate::thread::unique_3d), as a kernel parameter.
     ///
     /// A launch passes `buffer.as_3d_mut(planes, rows, columns)?`.
@@ -121,7 +122,7 @@ view! {
         columns,
         /// Distance between the starts of adjacent planes, in elements.
         plane_stride,
-        /// Distance between the starts of adjacent rows, in elements: at least the columns.
+        /// Distance between the starts of adjacent rows, in elements; at least the number of columns.
         row_stride
     ]
 }

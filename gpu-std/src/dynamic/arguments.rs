@@ -13,7 +13,7 @@
 //! | `data: *const T` | `*const T`, `*mut T` |
 //! | `out: *mut T` | `*mut T` |
 //!
-//! They are passed as one tuple of up to 32 arguments.
+//! A launch passes its arguments as one tuple of up to 32 elements.
 
 use core::marker::PhantomData;
 
@@ -37,11 +37,11 @@ pub struct Parameters<'a> {
 }
 
 impl Parameters<'_> {
-    /// Makes an empty parameter list.
+    /// Creates an empty parameter list.
     ///
     /// # Safety
     ///
-    /// `base` is aligned to 16 bytes and valid for writes of all parameters that are added.
+    /// `base` must be aligned to 16 bytes and valid for writes of all parameters that are added.
     #[inline(always)]
     pub(super) unsafe fn new(base: *mut u8) -> Self {
         Self { base, bytes: 0, _buffer: PhantomData }
@@ -57,7 +57,7 @@ impl Parameters<'_> {
     }
 }
 
-/// Maximum bytes of a value, including the padding before it for alignment.
+/// Returns the maximum bytes of a value, including the alignment padding before it.
 const fn bytes_of<T>() -> usize {
     size_of::<T>() + align_of::<T>() - 1
 }
@@ -66,7 +66,7 @@ const fn bytes_of<T>() -> usize {
 ///
 /// # Safety
 ///
-/// `add` adds the kernel parameters that `M` represents, which take at most `BYTES` bytes.
+/// `add` must add the kernel parameters that `M` represents, and they must take at most `BYTES` bytes.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be passed by a kernel for a kernel parameter `{M}`",
     label = "not an argument for `{M}`",
@@ -77,7 +77,7 @@ pub unsafe trait Argument<M> {
     /// Maximum size of the argument, in bytes.
     const BYTES: usize;
 
-    /// Bytes of dynamic shared memory that the child needs for the argument.
+    /// Returns the bytes of dynamic shared memory that the child needs for the argument.
     #[inline(always)]
     fn shared_bytes(&self) -> u32 {
         0
@@ -87,7 +87,7 @@ pub unsafe trait Argument<M> {
     fn add(self, parameters: &mut Parameters<'_>);
 }
 
-// SAFETY: a value is one kernel parameter, its bytes.
+// SAFETY: a value is passed as one kernel parameter, which consists of its bytes.
 unsafe impl<T: KernelValue> Argument<Value<T>> for T {
     const BYTES: usize = bytes_of::<T>();
 
@@ -205,7 +205,7 @@ unsafe impl<T> Argument<param::Shared<T>> for SharedLen {
 ///
 /// # Safety
 ///
-/// The conditions of [`Argument`], for each argument in order.
+/// The conditions of [`Argument`] must hold for each argument, in order.
 #[diagnostic::on_unimplemented(
     message = "these are not the arguments of a kernel with the parameters `{P}`",
     label = "expected a tuple with one argument for each parameter",
@@ -215,7 +215,7 @@ pub unsafe trait Arguments<P> {
     /// Maximum size of the arguments, in bytes.
     const BYTES: usize;
 
-    /// Bytes of dynamic shared memory that the child needs for the arguments.
+    /// Returns the bytes of dynamic shared memory that the child needs for the arguments.
     fn shared_bytes(&self) -> u32;
 
     /// Adds all arguments to the parameters.

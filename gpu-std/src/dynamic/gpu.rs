@@ -30,7 +30,7 @@ const UNKNOWN: LaunchError = LaunchError::numbered(999);
 
 /// # Safety
 ///
-/// The conditions of [`super::launch`]; the arguments take at most [`super::MAX_PARAMETER_BYTES`].
+/// The conditions of [`super::launch`] apply, and the arguments must take at most [`super::MAX_PARAMETER_BYTES`].
 #[inline(always)]
 pub unsafe fn enqueue<K: Kernel, A: Arguments<K::Params>>(
     grid: Dim,
@@ -53,7 +53,7 @@ pub unsafe fn enqueue<K: Kernel, A: Arguments<K::Params>>(
         When::Now => FIRE_AND_FORGET,
         When::Tail => TAIL_LAUNCH,
     };
-    // SAFETY: the runtime allocated the buffer, and it is filled; the rest is the caller's promise.
+    // SAFETY: the runtime allocated the buffer, and it is filled; the rest is guaranteed by the caller.
     match LaunchError::from_code(unsafe { __cudaCDP2LaunchDeviceV2(buffer, stream) }) {
         None => Ok(()),
         Some(error) => Err(error),

@@ -7,7 +7,7 @@ use gpu_spec::Kernel;
 
 use super::{Arguments, Dim, LaunchError, MAX_DEPTH, MAX_PARAMETER_BYTES, MAX_PENDING, Parameters, When};
 
-/// The device library and the emulator have the same limits.
+/// Checks that the device library and the emulator agree on the limits.
 const _: () = assert!(MAX_PENDING == dynamic::MAX_PENDING && MAX_DEPTH == dynamic::MAX_DEPTH);
 
 /// Buffer for the parameters, aligned for any type.
@@ -16,7 +16,7 @@ struct Buffer([MaybeUninit<u8>; MAX_PARAMETER_BYTES]);
 
 /// # Safety
 ///
-/// The conditions of [`super::launch`]; the arguments take at most [`MAX_PARAMETER_BYTES`].
+/// The conditions of [`super::launch`] apply, and the arguments must take at most [`MAX_PARAMETER_BYTES`].
 pub unsafe fn enqueue<K: Kernel, A: Arguments<K::Params>>(
     grid: Dim,
     block: Dim,
@@ -29,8 +29,8 @@ pub unsafe fn enqueue<K: Kernel, A: Arguments<K::Params>>(
     arguments.add_all(&mut unsafe { Parameters::new(buffer.0.as_mut_ptr().cast()) });
     let (grid, block) = ([grid.x, grid.y, grid.z], [block.x, block.y, block.z]);
     let tail = when == When::Tail;
-    // SAFETY: the buffer has the kernel's parameters, laid out as the emulator expects; the rest is the caller's
-    // promise.
+    // SAFETY: the buffer has the kernel's parameters, laid out as the emulator expects; the rest is guaranteed by the
+    // caller.
     let result = unsafe { dynamic::launch(K::spec(), grid, block, shared_bytes, &buffer.0, tail) };
     result.map_err(|refused| match refused {
         Refused::TooManyPending => LaunchError::TOO_MANY_PENDING,

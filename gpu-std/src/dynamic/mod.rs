@@ -1,7 +1,7 @@
 //! Dynamic parallelism: a kernel launches kernels.
 //!
 //! A thread that launches continues immediately; the launched kernel, its *child*, runs when resources are available.
-//! The host sees the launching kernel as done only when all its children, and their children, are done. A kernel cannot
+//! For the host, the launching kernel is done only when all its children, and their children, are done. A kernel cannot
 //! wait for its child, so a child can start at one of two times:
 //!
 //! | function | the child starts | use |
@@ -9,21 +9,21 @@
 //! | [`launch`] | at any time from now on, in any order with other children | work discovered during the kernel |
 //! | [`launch_tail`] | when the launching grid and all children of [`launch`] are done; in launch order | work that uses their results |
 //!
-//! The child sees the writes of the launching thread before the launch. It sees those of other threads of the block if
-//! a barrier precedes the launch.
+//! The child sees the writes that the launching thread performed before the launch. It sees writes of other threads of
+//! the block if a barrier precedes the launch.
 //!
 //! # On the GPU
 //!
-//! Launches go through NVIDIA's device runtime (`libcudadevrt`), which needs a CUDA 12 driver or later. The builder
-//! puts launching kernels and their children into a separate module, so that the code of other kernels does not change.
-//! That module is linked with the device runtime when its first kernel is loaded. About [`MAX_PENDING`] launches can be
-//! pending; another launch fails with [`LaunchError::TOO_MANY_PENDING`] or [`LaunchError::OUT_OF_RESOURCES`].
+//! Launches use NVIDIA's device runtime (`libcudadevrt`), which requires a CUDA 12 driver or later. The builder places
+//! launching kernels and their children in a separate module, so that the code of other kernels does not change. That
+//! module is linked with the device runtime when its first kernel is loaded. About [`MAX_PENDING`] launches can be
+//! pending. Further launches fail with [`LaunchError::TOO_MANY_PENDING`] or [`LaunchError::OUT_OF_RESOURCES`].
 //!
 //! # On the emulated device
 //!
-//! Children run sequentially after the grid that launched them. The order is that of blocks and threads, or determined
-//! by the seed of a seeded launch. [`MAX_PENDING`] and [`MAX_DEPTH`] hold exactly. A fault of a child is reported as a
-//! fault of the launch, and names the child.
+//! Children run sequentially after the grid that launched them. Their order follows the order of blocks and threads, or
+//! the seed of a seeded launch. The limits [`MAX_PENDING`] and [`MAX_DEPTH`] are exact. A fault of a child is reported
+//! as a fault of the launch, and names the child.
 //!
 //! ```
 //! use gpu_std::dynamic;
@@ -190,26 +190,26 @@ enum When {
     Tail,
 }
 
-/// Launches kernel `K` as a child of the running grid: `grid` blocks of `block` threads. Each block gets `shared_bytes`
-/// of dynamic shared memory, in addition to that of its arrays `Shared<[T]>` (at most 48 KiB in all). Each calling
-/// thread launches its own child.
+/// Launches kernel `K` as a child of the running grid: `grid` blocks of `block` threads. Each block receives
+/// `shared_bytes` of dynamic shared memory, in addition to that of its arrays `Shared<[T]>` (at most 48 KiB in all).
+/// Each calling thread launches its own child.
 ///
 /// `arguments` is a tuple with one [`Argument`] for each parameter.
 ///
 /// # Errors
 ///
-/// Returns a [`LaunchError`] if nothing was launched.
+/// Returns a [`LaunchError`] if the launch fails; no part of it then runs.
 ///
 /// # Safety
 ///
-/// - The requirements in the documentation of `K` hold, if it is an `unsafe fn`. `K` is not a cooperative kernel.
-/// - Memory that the arguments name is device memory, not shared memory or a local variable. It is valid until the
-///   child is done: as long as the host's launch, which includes the child.
+/// - If `K` is an `unsafe fn`, the requirements in its documentation must hold. `K` must not be a cooperative kernel.
+/// - Memory that the arguments name must be device memory, not shared memory or a local variable. It must be valid
+///   until the child is done, which is before the host's launch ends.
 /// - The child runs at the same time as the launching grid and other children. After the launch, none of these may read
 ///   or write memory that the child writes, or write memory that it reads, except with atomics.
-/// - Nothing else uses the memory of a [`DisjointMut`](crate::DisjointMut) parameter of `K`. The launch has a shape
-///   that its mutable views allow: up to two dimensions for a [`DisjointMut2`](crate::DisjointMut2). The emulated
-///   device refuses other shapes with [`LaunchError::INVALID_CONFIGURATION`].
+/// - Nothing else may use the memory of a [`DisjointMut`](crate::DisjointMut) parameter of `K`. The launch must have a
+///   shape that the mutable views of `K` allow: up to two dimensions for a [`DisjointMut2`](crate::DisjointMut2). The
+///   emulated device refuses other shapes with [`LaunchError::INVALID_CONFIGURATION`].
 #[inline(always)]
 pub unsafe fn launch<K: Kernel>(
     grid: impl Into<Dim>,
@@ -217,24 +217,25 @@ pub unsafe fn launch<K: Kernel>(
     shared_bytes: u32,
     arguments: impl Arguments<K::Params>,
 ) -> Result<(), LaunchError> {
-    // SAFETY: passed on from the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { enqueue::<K, _>(grid.into(), block.into(), shared_bytes, arguments, When::Now) }
 }
 
-/// [`launch`] for a child that starts when the launching grid and its other children are done, and sees their writes.
-/// Several tail launches of one thread run one after the other, in launch order. The order between threads is
-/// undefined.
+/// Launches a child like [`launch`], but starts it when the launching grid and its other children are done. The child
+/// sees their writes. Several tail launches of one thread run one after the other, in launch order. The order between
+/// threads is undefined.
 ///
-/// Such a child is also one level deeper: a kernel that repeatedly tail-launches itself reaches [`MAX_DEPTH`].
+/// A tail launch also counts as a nesting level, so a kernel that repeatedly tail-launches itself reaches
+/// [`MAX_DEPTH`].
 ///
 /// # Errors
 ///
-/// The errors of [`launch`].
+/// Returns the errors of [`launch`].
 ///
 /// # Safety
 ///
-/// The conditions of [`launch`], except that the child does not run at the same time as the launching grid and its
-/// other children.
+/// The conditions of [`launch`] apply, except that the child does not run at the same time as the launching grid and
+/// its other children.
 #[inline(always)]
 pub unsafe fn launch_tail<K: Kernel>(
     grid: impl Into<Dim>,
@@ -242,13 +243,13 @@ pub unsafe fn launch_tail<K: Kernel>(
     shared_bytes: u32,
     arguments: impl Arguments<K::Params>,
 ) -> Result<(), LaunchError> {
-    // SAFETY: passed on from the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { enqueue::<K, _>(grid.into(), block.into(), shared_bytes, arguments, When::Tail) }
 }
 
 /// # Safety
 ///
-/// The conditions of [`launch`] or [`launch_tail`].
+/// The conditions of [`launch`] or [`launch_tail`] apply.
 #[inline(always)]
 unsafe fn enqueue<K: Kernel, A: Arguments<K::Params>>(
     grid: Dim,
@@ -262,11 +263,11 @@ unsafe fn enqueue<K: Kernel, A: Arguments<K::Params>>(
         return Err(LaunchError::INVALID_CONFIGURATION);
     }
     let shared_bytes = shared_bytes.saturating_add(arguments.shared_bytes());
-    // SAFETY: passed on from the caller; the arguments are those of `K`, and fit.
+    // SAFETY: guaranteed by the caller; the arguments are those of `K`, and fit.
     unsafe { backend::enqueue::<K, A>(grid, block, shared_bytes, arguments, when) }
 }
 
-/// Returns whether the child can count its threads: from 2^63 threads on, indices would wrap and belong to several
+/// Returns whether the child can count its threads. From 2^63 threads on, indices would wrap and belong to several
 /// threads.
 #[inline(always)]
 fn is_countable(grid: Dim, block: Dim) -> bool {

@@ -1,7 +1,7 @@
 //! Approximate `f32` functions: one or two instructions each on the GPU.
 //!
-//! Subnormal numbers are flushed to 0. The errors are those of PTX's `.approx.ftz` instructions. On the emulated device
-//! these are the accurate functions.
+//! Subnormal numbers are flushed to 0. The errors are those of PTX's `.approx.ftz` instructions. On the emulated
+//! device, the accurate functions are called instead.
 
 use crate::math::Math;
 #[cfg(target_arch = "nvptx64")]
@@ -64,7 +64,7 @@ pub fn gelu(x: f32) -> f32 {
         0.214_862_69 * SCALE,
         -0.076_705_52 * SCALE,
     ];
-    // The result is 0 for smaller values and −∞.
+    // For smaller x, including −∞, the result is 0.
     let x = if x < -100.0 { -100.0 } else { x };
     let u = recip(Math::mul_add(0.3, Math::abs(x), 1.0));
     let mut polynomial = P[5];

@@ -1,14 +1,14 @@
 //! Real functions: accurate here, approximate in [`fast`].
 //!
-//! [`Math`] has the functions of the standard library's `f32` and `f64`, under the same names. So a kernel that calls
-//! `x.sin()` also compiles for the GPU, where `core` has none of them. The prelude brings its methods into scope. On
-//! the host the standard library's inherent methods take precedence. It also has functions that are efficient on a GPU:
-//! `rsqrt`, `exp10`, `gelu`.
+//! [`Math`] declares the functions of the standard library's `f32` and `f64`, under the same names. A kernel that calls
+//! `x.sin()` therefore also compiles for the GPU, where `core` provides none of them. The prelude brings its methods
+//! into scope. On the host the standard library's inherent methods take precedence. The trait also declares functions
+//! that are efficient on a GPU: `rsqrt`, `exp10`, `gelu`.
 //!
 //! On the GPU they are CUDA's libdevice functions, except `sin` and `cos`, which need no stack here. On the emulated
-//! device they are from the standard library and `libm`. Standard library methods that take precedence have the errors
-//! of the system's C library. Errors of both sides are within the following bounds of the CUDA programming guide, in
-//! units in the last place (ULP). GPU and emulated results may differ within them:
+//! device they come from the standard library and `libm`. Standard library methods that take precedence have the error
+//! bounds of the system's C library. Errors of both sides are within the following bounds of the CUDA programming
+//! guide, in units in the last place (ULP). GPU and emulated results may differ within these bounds:
 //!
 //! | functions | `f32` | `f64` |
 //! | --- | --- | --- |
@@ -26,8 +26,8 @@
 //!
 //! `gelu` has an additional error from the rounding of x / √2. For 16-bit floats, compute in [`Scalar::Accumulator`].
 //!
-//! A future standard library may get `erf`, `erfc`, `gamma` and `ln_gamma`, and the compiler warns if they are called
-//! as methods. Call the functions of this module instead.
+//! A future standard library may add `erf`, `erfc`, `gamma` and `ln_gamma`, so the compiler warns if they are called as
+//! methods. Call the functions of this module instead.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -129,25 +129,25 @@ macro_rules! functions {
                 self.pow(y)
             }
 
-            /// The logarithm to any base.
+            /// Returns the logarithm to any base.
             #[inline(always)]
             fn log(self, base: Self) -> Self {
                 self.ln() / base.ln()
             }
 
-            /// The sine and the cosine of x in radians.
+            /// Returns the sine and the cosine of x in radians.
             #[inline(always)]
             fn sin_cos(self) -> (Self, Self) {
                 (self.sin(), self.cos())
             }
 
-            /// The fractional part: `self - self.trunc()`.
+            /// Returns the fractional part: `self - self.trunc()`.
             #[inline(always)]
             fn fract(self) -> Self {
                 self - self.trunc()
             }
 
-            /// The integer q for which x = q · y + [`rem_euclid`](Self::rem_euclid).
+            /// Returns the integer q for which x = q · y + [`rem_euclid`](Self::rem_euclid).
             #[inline(always)]
             fn div_euclid(self, y: Self) -> Self {
                 let quotient = (self / y).trunc();
@@ -160,7 +160,7 @@ macro_rules! functions {
                 }
             }
 
-            /// The non-negative remainder of x / y.
+            /// Returns the non-negative remainder of x / y.
             #[inline(always)]
             fn rem_euclid(self, y: Self) -> Self {
                 let remainder = self.fmod(y);
@@ -191,7 +191,7 @@ macro_rules! functions {
 
             #[inline(always)]
             fn gelu(self) -> Self {
-                // The clamp also gives 0 at −∞.
+                // Because of the clamp, the result is also 0 at −∞.
                 0.5 * (if self < -1e4 { -1e4 } else { self }) * erfc(-self * FRAC_1_SQRT_2 as f32)
             }
         }
@@ -239,7 +239,7 @@ macro_rules! functions {
     };
 }
 
-/// `libm::acosh` also returns results for x below 1.
+/// Needed because `libm::acosh` also returns numbers for x below 1.
 #[cfg(not(target_arch = "nvptx64"))]
 fn acosh_on_host(x: f64) -> f64 {
     if x < 1.0 { f64::NAN } else { libm::acosh(x) }

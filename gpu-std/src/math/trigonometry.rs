@@ -1,14 +1,14 @@
 //! Sine and cosine without local memory, for any argument.
 //!
-//! The argument is reduced to r in [-π/4, π/4] and a number of quadrants. Below 10⁵ the reduction is Cody and Waite's:
-//! subtraction of π / 2 in three parts. Above, it is Payne and Hanek's: multiplication with the significant bits of 2 /
-//! π (W. J. Cody and W. Waite, "Software Manual for the Elementary Functions", 1980; M. Payne and R. Hanek, "Radian
-//! reduction for trigonometric functions", 1983). libdevice's reduction keeps the product in an array on the stack;
-//! here it is in registers. The results are within 2 units in the last place.
+//! The argument is reduced to r in [-π/4, π/4] and a number of quadrants. Below 10⁵ the reduction follows Cody and
+//! Waite, who subtract multiples of π / 2 in three parts. Above, it follows Payne and Hanek, who multiply by the
+//! significant bits of 2 / π (W. J. Cody and W. Waite, "Software Manual for the Elementary Functions", 1980; M. Payne
+//! and R. Hanek, "Radian reduction for trigonometric functions", 1983). libdevice's reduction stores the product in an
+//! array on the stack; this one keeps it in registers. The results are within 2 units in the last place.
 
 // On the host only the tests call these functions.
 #![cfg_attr(not(target_arch = "nvptx64"), allow(dead_code))]
-// The constants are as published; the comparison must also fail for NaN.
+// The constants are as published, and the comparison must also fail for NaN.
 #![allow(clippy::excessive_precision, clippy::neg_cmp_op_on_partial_ord)]
 
 use super::Math;
@@ -16,7 +16,7 @@ use super::Math;
 /// Arguments from here on use the Payne-Hanek reduction.
 const LARGE: f64 = 105_414.0;
 
-/// Returns the sine of x; its cosine if `quadrants` is 1.
+/// Returns the sine of x, or its cosine if `quadrants` is 1.
 #[inline(always)]
 pub fn f32(x: f32, quadrants: u32) -> f32 {
     let turns = Math::round_ties_even(x * core::f32::consts::FRAC_2_PI);
@@ -31,7 +31,7 @@ pub fn f32(x: f32, quadrants: u32) -> f32 {
     reduced_f32(r, quadrants.wrapping_add(turns as i32 as u32))
 }
 
-/// Sine or cosine of an argument in [-π/4, π/4], by the polynomials of S. L. Moshier's Cephes library.
+/// Computes the sine or cosine of an argument in [-π/4, π/4], by the polynomials of S. L. Moshier's Cephes library.
 #[inline(always)]
 fn reduced_f32(r: f32, quadrants: u32) -> f32 {
     let z = r * r;
@@ -50,7 +50,7 @@ fn reduced_f32(r: f32, quadrants: u32) -> f32 {
 static WORDS: [u32; 8] =
     [0x0000_0000, 0xA2F9_836E, 0x4E44_1529, 0xFC27_57D1, 0xF534_DDC0, 0xDB62_9599, 0x3C43_9041, 0xFE51_63AB];
 
-/// Sine or cosine of an argument whose magnitude is not below [`LARGE`]; NaN for infinities and NaN.
+/// Computes the sine or cosine of an argument whose magnitude is not below [`LARGE`]; NaN for infinities and NaN.
 #[inline(never)]
 fn large_f32(x: f32, quadrants: u32) -> f32 {
     let bits = x.to_bits();
@@ -81,7 +81,7 @@ fn large_f32(x: f32, quadrants: u32) -> f32 {
     reduced_f32(r, quadrants.wrapping_add(whole))
 }
 
-/// Returns the sine of x; its cosine if `quadrants` is 1.
+/// Returns the sine of x, or its cosine if `quadrants` is 1.
 #[inline(always)]
 pub fn f64(x: f64, quadrants: u32) -> f64 {
     let turns = Math::round_ties_even(x * core::f64::consts::FRAC_2_PI);
@@ -99,7 +99,7 @@ pub fn f64(x: f64, quadrants: u32) -> f64 {
 const HALF_PI: [f64; 3] =
     [core::f64::consts::FRAC_PI_2, 6.123_233_995_736_766e-17, -1.497_384_904_859_169_8e-33];
 
-/// Sine or cosine of an argument in [-π/4, π/4], by the polynomials of Sun's FDLIBM.
+/// Computes the sine or cosine of an argument in [-π/4, π/4], by the polynomials of Sun's FDLIBM.
 #[inline(always)]
 fn reduced_f64(r: f64, quadrants: u32) -> f64 {
     let z = r * r;
@@ -161,7 +161,7 @@ static LONG_WORDS: [u64; 20] = [
     0x5603_3046_FC7B_6BAB,
 ];
 
-/// Large-argument version, as [`large_f32`].
+/// Large-argument version, like [`large_f32`].
 #[inline(never)]
 fn large_f64(x: f64, quadrants: u32) -> f64 {
     let bits = x.to_bits();

@@ -8,27 +8,28 @@ use super::own::{clear_own, for_each_own, reference, sync};
 /// An array that the threads of a block share, as a kernel parameter.
 ///
 /// With a fixed length, `A` is `[T; N]`, `[[T; C]; R]` or `[[[T; C]; R]; P]`; the sizes may be the kernel's generic
-/// parameters. No launch passes such an array. In dynamic shared memory, `A` is `[T]`, `[[T; C]]` or `[[[T; C]; R]]`,
-/// and the launch passes [`SharedLen(length)`](gpu_spec::SharedLen) for it. The block writes an array collectively,
-/// with [`fill`](Self::fill), [`update`](Self::update) or [`zeroed`](Self::zeroed), which return a reference to the
-/// whole array to every thread. The reference must be dropped before the next write. The module documentation explains
-/// why no thread ever sees an array while another one writes it.
+/// parameters. Such an array is not an argument of a launch. In dynamic shared memory, `A` is `[T]`, `[[T; C]]` or
+/// `[[[T; C]; R]]`, and the launch passes [`SharedLen(length)`](gpu_spec::SharedLen) for it. The block writes an array
+/// collectively, with [`fill`](Self::fill), [`update`](Self::update) or [`zeroed`](Self::zeroed). Each returns a
+/// reference to the whole array to every thread. The reference must be dropped before the next write. The module
+/// documentation explains why no thread ever reads an array while another one writes it.
 ///
 /// # Requirements of every operation
 ///
-/// Every thread of the block must take part, in the same operations in the same order, as for
-/// [`block::reduce`](crate::block::reduce): they wait for each other. The emulated device reports a thread that arrives
-/// from another source location, has returned, or waits for something else. On a GPU such a kernel hangs. If all
-/// threads that have not returned reach some operation on the same array, the array instead has other values. These are
-/// the values of each thread's own operation, and arbitrary bytes in the elements of threads that have returned.
+/// Every thread of the block must take part, in the same operations in the same order, because the threads wait for
+/// each other, as in [`block::reduce`](crate::block::reduce). The emulated device reports a thread that arrives from
+/// another source location, has returned, or waits for something else. On a GPU such a kernel hangs. If all threads
+/// that have not returned reach some operation on the same array, the kernel does not hang, but the array contains
+/// other values. These are the values of each thread's own operation, and arbitrary bytes in the elements of threads
+/// that have returned.
 ///
 /// # Performance
 ///
-/// Fix the block's shape with `#[kernel(block(16, 16))]`. The compiler then unrolls the loops over elements. It also
-/// drops the bounds check of an index such as `tile[row + 1][column]`. That requires that `row` and `column` are the
-/// thread's own and the array is large enough. In `fill`, compute coordinates in `u32`, which takes half the GPU
-/// instructions of `usize`. Merge arrays that are written together into one array with an additional index: that saves
-/// barriers.
+/// Fix the block's shape with `#[kernel(block(16, 16))]`. The compiler then unrolls the loops over elements. For an
+/// index such as `tile[row + 1][column]`, it also removes the bounds check. This requires that `row` and `column` are
+/// the thread's own and the array is large enough. In `fill`, compute coordinates in `u32`, which takes half as many
+/// GPU instructions as `usize`. Merge arrays that are written together into one array with an additional index, because
+/// this saves barriers.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -48,22 +49,23 @@ pub struct Shared<'a, A: ?Sized> {
     array: *mut A,
     /// Number of the hardware barrier that only this array uses.
     barrier: u32,
-    /// True if the block has written the array. Until then, no thread reads it.
+    /// True if the block has written the array. Until then, no thread may read it.
     is_written: bool,
     /// True if a panic interrupted an operation and the thread caught it.
     #[cfg(not(target_arch = "nvptx64"))]
     is_broken: bool,
-    /// Neither `Send` nor `Sync`, because of the pointer; lives no longer than the kernel.
+    /// Makes the handle neither `Send` nor `Sync`, because of the pointer, and limits its lifetime to the kernel's.
     _kernel: PhantomData<&'a mut A>,
 }
 
 impl<A: ?Sized> Shared<'_, A> {
-    /// Makes the calling thread's handle of an array.
+    /// Creates the calling thread's handle of an array.
     ///
     /// # Safety
     ///
-    /// While the kernel runs, `array` is valid for reads and writes by all threads of the block. Only the handles that
-    /// they make here use it: one per thread, all with the same barrier, which has no other use.
+    /// While the kernel runs, `array` must be valid for reads and writes by all threads of the block. Only the handles
+    /// that the threads create here may use it: one per thread, all with the same barrier, which must have no other
+    /// use.
     #[inline(always)]
     pub unsafe fn from_raw_parts(array: *mut A, barrier: u32) -> Self {
         Self {
@@ -103,7 +105,7 @@ impl<T> Shared<'_, [T]> {
         self.array.len()
     }
 
-    /// Returns true if it has no elements.
+    /// Returns true if the array has no elements.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -115,9 +117,9 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
     /// `|[plane, row, column]|`.
     ///
     /// Waits (except the first time) until all threads of the block have arrived, so that none still reads the array.
-    /// After writing, waits until all threads have written their elements. The elements are divided among the threads,
-    /// for any number of both, in memory order: adjacent threads have adjacent elements. If the block has as many
-    /// threads as the array has elements, thread `t` has element `t`.
+    /// After writing, it waits until all threads have written their elements. For any number of threads and elements,
+    /// the elements are divided among the threads in memory order, so that adjacent threads own adjacent elements. If
+    /// the block has as many threads as the array has elements, thread `t` owns element `t`.
     ///
     /// ```
     /// use gpu_std::prelude::*;
@@ -137,8 +139,8 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
     ///
     /// # Panics
     ///
-    /// On the emulated device, if a function passed to an earlier operation on the array panicked and the kernel caught
-    /// the panic. Does not compile for zero-sized elements.
+    /// Panics on the emulated device if a function passed to an earlier operation on the array panicked and the kernel
+    /// caught the panic. Does not compile for zero-sized elements.
     #[inline(always)]
     #[track_caller]
     pub fn fill<const D: usize>(&mut self, mut value: impl FnMut([usize; D]) -> A::Element) -> &A
@@ -146,7 +148,7 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
         A: SharedArray<D>,
     {
         const OPERATION: &str = "Shared::fill";
-        // Evaluated here, so that the error names the line of the call.
+        // The check is evaluated here, so that the error names the line of the call.
         const { A::CHECK };
         self.begin(OPERATION);
         // SAFETY: after `begin` the array may be written.
@@ -156,8 +158,8 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
 
     /// Calls `change` for each element, with its indices, to modify it. Elements that were never written are zero.
     ///
-    /// Waits as [`fill`](Self::fill) does. Every operation divides the elements in the same way: the thread that wrote
-    /// an element is the one that changes it.
+    /// Waits as [`fill`](Self::fill) does. Every operation divides the elements in the same way, so the thread that
+    /// wrote an element is the one that changes it.
     ///
     /// ```
     /// use gpu_std::prelude::*;
@@ -179,7 +181,7 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
     ///
     /// # Panics
     ///
-    /// The conditions of [`fill`](Self::fill).
+    /// Panics in the same cases as [`fill`](Self::fill).
     #[inline(always)]
     #[track_caller]
     pub fn update<const D: usize>(&mut self, mut change: impl FnMut(&mut A::Element, [usize; D])) -> &A
@@ -187,7 +189,7 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
         A: SharedArray<D>,
     {
         const OPERATION: &str = "Shared::update";
-        // Evaluated here, so that the error names the line of the call.
+        // The check is evaluated here, so that the error names the line of the call.
         const { A::CHECK };
         let is_written = self.is_written;
         self.begin(OPERATION);
@@ -206,10 +208,10 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
         self.end(OPERATION)
     }
 
-    /// Sets all elements to zero, for example those of an array of [`Atomic`](crate::atomic::Atomic)s, with which the
+    /// Sets all elements to zero, for example those of an array of [`Atomic`](crate::atomic::Atomic)s with which the
     /// threads count or sum together.
     ///
-    /// Waits as [`fill`](Self::fill) does. To read the totals use [`update`](Self::update), which waits for all
+    /// Waits as [`fill`](Self::fill) does. To read the totals, use [`update`](Self::update), which waits for all
     /// threads.
     ///
     /// ```
@@ -236,7 +238,7 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
     ///
     /// # Panics
     ///
-    /// The conditions of [`fill`](Self::fill).
+    /// Panics in the same cases as [`fill`](Self::fill).
     #[inline(always)]
     #[track_caller]
     pub fn zeroed(&mut self) -> &A {
@@ -247,11 +249,11 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
         self.end(OPERATION)
     }
 
-    /// Lets `write` write the calling thread's elements, through a pointer to the array.
+    /// Lets `write` store the calling thread's elements, through a pointer to the array.
     ///
     /// # Safety
     ///
-    /// Of the array's elements, `write` writes only those that `for_each_own` gives to the calling thread.
+    /// `write` must write only those elements that `for_each_own` assigns to the calling thread.
     #[inline(always)]
     #[track_caller]
     pub(crate) unsafe fn write_own(&mut self, operation: &'static str, write: impl FnOnce(*mut A)) -> &A {
@@ -260,8 +262,8 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
         self.end(operation)
     }
 
-    /// Starts a write phase: until [`end`](Self::end) no thread has a reference to the array, and each uses its own
-    /// elements.
+    /// Starts a write phase. Until [`end`](Self::end), no thread holds a reference to the array, and each uses only its
+    /// own elements.
     #[inline(always)]
     #[track_caller]
     fn begin(&mut self, operation: &'static str) {

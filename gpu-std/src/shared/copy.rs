@@ -1,17 +1,18 @@
 //! Asynchronous copies from global to shared memory (`cp.async`), which take no registers.
 
-/// Starts to copy `from`, in global memory, to `to`, in shared memory. A thread's copies are complete when it returns
-/// from [`wait_copies`], or from [`wait_copies_leaving`]. Other threads see them after a barrier that follows.
+/// Starts a copy of `from`, in global memory, to `to`, in shared memory. A thread's copies are complete when it returns
+/// from [`wait_copies`], or from [`wait_copies_leaving`]. Other threads can read the copies after a barrier that
+/// follows.
 ///
-/// For types of 4, 8 and 16 bytes the copy is asynchronous: a thread can have any number of copies in flight and
-/// continues meanwhile. Other types, and all types on the emulated device, are copied before it returns. The 128 bytes
-/// around the source are prefetched to the L2 cache. Memory is read fastest by whole lines, of which other threads, or
-/// this one next, copy the rest.
+/// For types of 4, 8 and 16 bytes the copy is asynchronous: a thread continues, and can have any number of copies in
+/// flight. Other types, and all types on the emulated device, are copied before the function returns. The 128 bytes
+/// around the source are prefetched to the L2 cache. Memory is read fastest in whole lines, and other threads, or later
+/// copies of this one, read the rest of the line.
 ///
 /// # Safety
 ///
-/// Both pointers are valid for a `T` and aligned. A type of 4, 8 or 16 bytes must be aligned to its size. `to` is in
-/// shared memory, and nothing else uses it until the copy is complete.
+/// Both pointers must be aligned and valid for a `T`. A type of 4, 8 or 16 bytes must be aligned to its size. `to` must
+/// be in shared memory, and nothing else may use it until the copy is complete.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -43,7 +44,7 @@ pub unsafe fn copy_async<T: Copy>(from: *const T, to: *mut T) {
     {
         macro_rules! copy {
             ($cache:literal, $bytes:literal) => {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe {
                     core::arch::asm!(
                         concat!(
@@ -65,7 +66,7 @@ pub unsafe fn copy_async<T: Copy>(from: *const T, to: *mut T) {
             _ => {}
         }
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { to.write(from.read()) }
 }
 
@@ -89,8 +90,8 @@ pub fn commit_copies() {
     }
 }
 
-/// Waits until only the latest `LATEST` groups that the calling thread has made with [`commit_copies`] may be
-/// incomplete.
+/// Waits until all but the latest `LATEST` groups that the calling thread committed with [`commit_copies`] are
+/// complete.
 ///
 /// ```
 /// use gpu_std::prelude::*;

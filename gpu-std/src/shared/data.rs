@@ -3,13 +3,14 @@
 use crate::atomic::{Atomic, AtomicValue};
 use crate::element::KernelType;
 
-/// A type that shared memory can hold: every [`KernelType`], arrays of them, and arrays of [`Atomic`]s of any scope.
+/// A type that shared memory can contain: every [`KernelType`], arrays of them, and arrays of [`Atomic`]s of any scope.
 /// Arrays have up to three dimensions, of which the outermost can be a slice: `[T]`, `[[T; C]]`, `[[[T; C]; R]]`.
 ///
 /// # Safety
 ///
-/// Every bit pattern is valid, and threads may read a value concurrently. The elements at the `place` of each number
-/// below `count` lie in the value and do not overlap. `ALIGN` is at most the value's alignment.
+/// Every bit pattern must be valid, and threads must be able to read a value concurrently. The elements at the `place`
+/// of each number below `count` must lie in the value and must not overlap. `ALIGN` must be at most the value's
+/// alignment.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be in shared memory",
     label = "neither a `KernelType` nor an array of atomics",
@@ -25,7 +26,7 @@ pub unsafe trait SharedData: Sync + 'static {
     #[doc(hidden)]
     const ALIGN: usize;
 
-    /// Returns the number of innermost elements; a constant unless it is a slice.
+    /// Returns the number of innermost elements, which is a constant unless the type is a slice.
     #[doc(hidden)]
     fn count(this: *const Self) -> u32;
 
@@ -37,7 +38,7 @@ pub unsafe trait SharedData: Sync + 'static {
     }
 }
 
-// SAFETY: the trait's own promise; an array has the size of its element type.
+// SAFETY: guaranteed by the trait itself; an array has the size of its element type.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: KernelType> SharedData for T {
     const ELEMENT_BYTES: usize = T::ELEMENT_BYTES;
@@ -62,7 +63,7 @@ unsafe impl<T: KernelType> SharedData for [T] {
     }
 }
 
-/// Number of innermost elements of a value.
+/// Returns the number of innermost elements of a value.
 const fn count_of<A>(element_bytes: usize) -> u32 {
     assert!(size_of::<A>() > 0, "a shared array has elements, and they have bytes");
     let count = size_of::<A>() / element_bytes;
@@ -132,7 +133,7 @@ unsafe impl<T: AtomicValue, S: 'static, const P: usize, const R: usize, const C:
 ///
 /// # Safety
 ///
-/// Elements have `ELEMENT_BYTES` bytes; `indices` returns the indices of element `number`.
+/// Elements must have `ELEMENT_BYTES` bytes, and `indices` must return the indices of element `number`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no elements with {D} indices",
     note = "`[T; N]` has `[i]`, `[[T; C]; R]` has `[row, column]`, `[[[T; C]; R]; P]` has `[plane, row, column]`"
@@ -141,7 +142,7 @@ pub unsafe trait SharedArray<const D: usize>: SharedData {
     /// Type of the array's elements.
     type Element: SharedData;
 
-    /// Returns the indices of element `number`, which is below `count`.
+    /// Returns the indices of element `number`, which must be below `count`.
     #[doc(hidden)]
     fn indices(number: u32) -> [usize; D];
 

@@ -5,11 +5,11 @@ use core::marker::PhantomData;
 use super::data::{SharedArray, SharedData};
 use super::own::{clear_own, for_each_own, reference, sync};
 
-/// Two arrays that the threads of a block share, as a kernel parameter: one is read while the other is written. It has
-/// the types and rules of [`Shared`](super::Shared): no launch passes it, unless it is in dynamic shared memory, such
-/// as `DoubleBuffer<[T]>`.
+/// Two arrays that the threads of a block share, as a kernel parameter: one is read while the other is written. It
+/// supports the types and follows the rules of [`Shared`](super::Shared). It is an argument of a launch only if it is
+/// in dynamic shared memory, such as `DoubleBuffer<[T]>`.
 ///
-/// It takes twice the memory of a [`Shared`](super::Shared), but a write waits for the block once instead of twice.
+/// It takes twice the memory of a [`Shared`](super::Shared), but a write synchronizes the block once instead of twice.
 /// With [`step`](Self::step), each new value can depend on all old values.
 ///
 /// ```
@@ -44,17 +44,17 @@ pub struct DoubleBuffer<'a, A: ?Sized> {
     /// True if a panic interrupted an operation and the thread caught it.
     #[cfg(not(target_arch = "nvptx64"))]
     is_broken: bool,
-    /// Neither `Send` nor `Sync`, because of the pointer; lives no longer than the kernel.
+    /// Makes the handle neither `Send` nor `Sync`, because of the pointer, and limits its lifetime to the kernel's.
     _kernel: PhantomData<&'a mut A>,
 }
 
 impl<A: ?Sized> DoubleBuffer<'_, A> {
-    /// Makes the calling thread's handle of two arrays.
+    /// Creates the calling thread's handle of two arrays.
     ///
     /// # Safety
     ///
-    /// The conditions of [`Shared::from_raw_parts`](super::Shared::from_raw_parts), for the array at `first` and for a
-    /// second one that starts `distance` bytes later. The two do not overlap.
+    /// The conditions of [`Shared::from_raw_parts`](super::Shared::from_raw_parts) apply to the array at `first` and to
+    /// a second one that starts `distance` bytes later. The two arrays must not overlap.
     #[inline(always)]
     pub unsafe fn from_raw_parts(first: *mut A, distance: usize, barrier: u32) -> Self {
         Self {
@@ -85,12 +85,12 @@ impl<T> DoubleBuffer<'_, [T]> {
 }
 
 impl<A: SharedData + ?Sized> DoubleBuffer<'_, A> {
-    /// Sets each element to the value that `value` returns for its indices, as [`Shared::fill`](super::Shared::fill)
-    /// does. Waits once, after the elements are written.
+    /// Sets each element to the value that `value` returns for its indices, like [`Shared::fill`](super::Shared::fill).
+    /// Synchronizes the block once, after the elements are written.
     ///
     /// # Panics
     ///
-    /// The conditions of [`Shared::fill`](super::Shared::fill).
+    /// Panics in the same cases as [`Shared::fill`](super::Shared::fill).
     #[inline(always)]
     #[track_caller]
     pub fn fill<const D: usize>(&mut self, mut value: impl FnMut([usize; D]) -> A::Element) -> &A
@@ -98,7 +98,7 @@ impl<A: SharedData + ?Sized> DoubleBuffer<'_, A> {
         A: SharedArray<D>,
     {
         const OPERATION: &str = "DoubleBuffer::fill";
-        // Evaluated here, so that the error names the line of the call.
+        // The check is evaluated here, so that the error names the line of the call.
         const { A::CHECK };
         let array = self.begin(OPERATION);
         // SAFETY: `begin` returns the array that may be written.
@@ -107,11 +107,12 @@ impl<A: SharedData + ?Sized> DoubleBuffer<'_, A> {
     }
 
     /// Sets each element to the value that `value` returns for the old array and the element's indices. Elements that
-    /// were never written are zero. Waits once, after the elements are written; the first time also before.
+    /// were never written are zero. Synchronizes the block after the elements are written; the first call also does so
+    /// before.
     ///
     /// # Panics
     ///
-    /// The conditions of [`Shared::fill`](super::Shared::fill).
+    /// Panics in the same cases as [`Shared::fill`](super::Shared::fill).
     #[inline(always)]
     #[track_caller]
     pub fn step<const D: usize>(&mut self, mut value: impl FnMut(&A, [usize; D]) -> A::Element) -> &A
@@ -119,7 +120,7 @@ impl<A: SharedData + ?Sized> DoubleBuffer<'_, A> {
         A: SharedArray<D>,
     {
         const OPERATION: &str = "DoubleBuffer::step";
-        // Evaluated here, so that the error names the line of the call.
+        // The check is evaluated here, so that the error names the line of the call.
         const { A::CHECK };
         let old = self.written(OPERATION);
         let array = self.begin(OPERATION);
@@ -130,11 +131,12 @@ impl<A: SharedData + ?Sized> DoubleBuffer<'_, A> {
         self.end(OPERATION)
     }
 
-    /// Returns the array that was written last. If none was, it is all zero, and the block waits.
+    /// Returns the array that was written last. If no array was written, the block waits, and the returned array
+    /// contains only zeros.
     ///
     /// # Panics
     ///
-    /// The conditions of [`Shared::fill`](super::Shared::fill).
+    /// Panics in the same cases as [`Shared::fill`](super::Shared::fill).
     #[inline(always)]
     #[track_caller]
     pub fn current(&mut self) -> &A {
@@ -143,7 +145,7 @@ impl<A: SharedData + ?Sized> DoubleBuffer<'_, A> {
         unsafe { reference(self.written("DoubleBuffer::current")) }
     }
 
-    /// Returns the array that was written last; clears an array first if none was written.
+    /// Returns the array that was written last. If no array was written, clears one first.
     #[inline(always)]
     #[track_caller]
     fn written(&mut self, operation: &'static str) -> *const A {
@@ -164,7 +166,7 @@ impl<A: SharedData + ?Sized> DoubleBuffer<'_, A> {
         unsafe { self.first.byte_add(index as usize * self.distance) }
     }
 
-    /// Returns the array to which no thread has a reference until [`end`](Self::end), and of which each thread uses its
+    /// Returns the array to write. Until [`end`](Self::end), no thread holds a reference to it, and each uses only its
     /// own elements.
     #[inline(always)]
     #[track_caller]

@@ -11,41 +11,42 @@
 //!
 //! The length of the first two is fixed, `Shared<[f32; 256]>`, or set at launch, `Shared<[f32]>`.
 //!
-//! With raw pointers the kernel must order its accesses with barriers. Reading unwritten memory is undefined; on the
-//! emulated device its bytes are 0xA5.
+//! With raw pointers, the kernel must order its accesses with barriers. Reading unwritten memory is undefined behavior;
+//! on the emulated device its bytes are 0xA5.
 //!
 //! # Why `Shared` and `DoubleBuffer` are sound
 //!
 //! No thread writes an element that another may read or write, for any control flow of each thread.
 //!
-//! 1. *One value per thread and array.* The entry that `#[kernel]` writes reserves the memory and passes one value for
-//!    it to the function. The memory is a static that nothing else names. Arrays with a launch-time length lie one
-//!    after the other in dynamic shared memory, of which the runtime requests as much as their lengths need. All
-//!    threads get the same lengths, which are arguments of the launch. The value is neither `Clone` nor `Copy`, cannot
-//!    be made in safe code, and lives no longer than the kernel. Because operations take `&mut`, a thread uses it for
-//!    one operation at a time. It is neither `Send` nor `Sync`. A macro in the function's body could not guarantee
-//!    that: a loop or a recursive function reaches the same source location again.
+//! 1. *One value per thread and array.* The kernel entry that `#[kernel]` generates reserves the memory and passes one
+//!    value for it to the function. The memory is a static that nothing else names. Arrays with a launch-time length
+//!    are adjacent in dynamic shared memory, of which the runtime requests as much as their lengths need. All threads
+//!    receive the same lengths, because they are arguments of the launch. The value is neither `Clone` nor `Copy`,
+//!    cannot be created in safe code, and lives no longer than the kernel. Because operations take `&mut`, a thread
+//!    uses it for one operation at a time. It is neither `Send` nor `Sync`. A macro in the function's body could not
+//!    guarantee this, because a loop or a recursive function reaches the same source location again.
 //! 2. *One barrier per array.* A block has 16 hardware barriers. [`sync_threads`](crate::thread::sync_threads) and
-//!    everything built on it use barrier 0; each array uses one of the others. A barrier completes when every thread of
-//!    the block that has not returned has arrived. So the n-th arrival of each thread at the barrier of an array
-//!    coincides with the n-th arrival of all others *at the same array*. A thread at another array, or at
+//!    everything built on it use barrier 0, and each array uses one of the others. A barrier completes when every
+//!    thread of the block that has not returned has arrived. So the n-th arrival of each thread at the barrier of an
+//!    array coincides with the n-th arrival of all others *at the same array*. A thread at another array, or at
 //!    `sync_threads`, is not counted.
-//! 3. *Phases.* In every thread the operations on a [`Shared`] arrive in the same pattern, whichever operations they
-//!    are: once at the end of the first, then at the start and at the end of each. Before arrival 1, and between
-//!    arrivals 2k and 2k + 1, a thread writes its elements. Between 2k + 1 and 2k + 2 it may hold references. These
-//!    borrow the value that the next operation borrows mutably, so they have ended when it starts. By point 2 all
-//!    threads are between the same two arrivals. For a [`DoubleBuffer`] every operation arrives once, at its end. After
-//!    arrival n, writes go to array n modulo 2, and references point to the other.
+//! 3. *Phases.* In every thread, all operations on a [`Shared`] arrive in the same pattern: once at the end of the
+//!    first operation, then at the start and at the end of each. Before arrival 1, and between arrivals 2k and 2k + 1,
+//!    a thread writes its elements. Between arrivals 2k + 1 and 2k + 2 it may hold references. These references borrow
+//!    the value that the next operation borrows mutably, so they have ended when that operation starts. By point 2 all
+//!    threads are between the same two arrivals. For a [`DoubleBuffer`], every operation arrives once, at its end.
+//!    After arrival n, writes go to array n modulo 2, and references point to the other array.
 //! 4. *One division of the elements.* While threads write, only thread i modulo the block's size accesses element i.
 //!    This depends on the array's innermost elements, not on the operation or the number of indices.
 //! 5. *Returned threads.* A thread that has returned holds no reference and writes nothing, so the others need not wait
 //!    for it. Its elements keep their previous bytes, which are a valid value of every [`SharedData`]. Shared memory
-//!    belongs to the device and always holds some bytes.
+//!    belongs to the device and always contains some bytes.
 //! 6. *Panics.* On a GPU a panic ends the launch. On the emulated device a function that an operation calls may panic
-//!    between two arrivals, and the kernel may catch the panic. The array then refuses every further operation.
+//!    between two arrivals, and the kernel may catch the panic. The array then refuses all further operations.
 //!
-//! The emulated device reports more than soundness needs. It reports a fault if a thread reaches the same array from
-//! another source location than the others, or has returned. The contents of the array would then be arbitrary.
+//! The emulated device reports more faults than soundness requires. It also reports a thread that reaches the same
+//! array from another source location than the others, or that has returned. The contents of the array would then be
+//! arbitrary.
 
 mod array;
 mod copy;
@@ -66,11 +67,11 @@ use core::mem::MaybeUninit;
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::host::{shared as emulated, thread};
 
-/// Shared memory for a `T`, one per block: `#[address_space(shared)]` turns a static into this type. Aligned to at
-/// least 16 bytes, so that it can be read in vectors.
+/// Shared memory for a `T`, one per block: `#[address_space(shared)]` turns a static into this type. It is aligned to
+/// at least 16 bytes, so that it can be read in vectors.
 #[repr(C, align(16))]
 pub struct SharedStatic<T> {
-    /// On the host only the address is used: it identifies the block's memory.
+    /// On the host only the address is used, which identifies the block's memory.
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
@@ -78,7 +79,7 @@ pub struct SharedStatic<T> {
 unsafe impl<T> Sync for SharedStatic<T> {}
 
 impl<T> SharedStatic<T> {
-    /// Makes a static that the macros have placed in shared memory; anywhere else it is ordinary memory.
+    /// Creates a static that the macros place in shared memory; anywhere else it is ordinary memory.
     #[doc(hidden)]
     pub const fn new() -> Self {
         Self { value: UnsafeCell::new(MaybeUninit::uninit()) }
@@ -102,9 +103,9 @@ impl<T> SharedStatic<T> {
 
 /// Reserves shared memory for `[T; N]` and returns a `*mut T` to it, the same in all threads of a block.
 ///
-/// Each source location has a separate array, aligned to at least 16 bytes. In a generic kernel, neither element type
-/// nor length can be a generic parameter, as for any static. In that case use a [`Shared`](crate::shared::Shared)
-/// parameter, which also needs no `unsafe`, or reserve `[u128; N]` and cast.
+/// Each source location has a separate array, aligned to at least 16 bytes. In a generic kernel, neither the element
+/// type nor the length can be a generic parameter, as in any static. In that case, use a
+/// [`Shared`](crate::shared::Shared) parameter, which also needs no `unsafe`, or reserve `[u128; N]` and cast.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -160,17 +161,17 @@ struct DynamicTiles(UnsafeCell<[u8; 0]>);
 // SAFETY: only its address is used.
 unsafe impl Sync for DynamicTiles {}
 
-// SAFETY: as above. It has a separate name, so that only kernels that need the alignment have it.
+// SAFETY: as above. The static has a separate name, so that only kernels that need the alignment contain it.
 #[cfg(target_arch = "nvptx64")]
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".shared.dynamic")]
 static __warpsmith_dynamic_shared_tiles: DynamicTiles = DynamicTiles(UnsafeCell::new([]));
 
 /// Returns a pointer to the dynamic shared memory that the launch requested with `Launch::shared(bytes)`, the same in
-/// all threads of a block. Its size is [`dynamic_bytes`]. Aligned to 16 bytes.
+/// all threads of a block. Its size is [`dynamic_bytes`]. The pointer is aligned to 16 bytes.
 ///
 /// In a kernel with parameters `Shared<[T]>` or `DoubleBuffer<[T]>`, the memory starts with these arrays, which safe
-/// code uses; memory requested by `Launch::shared` follows. (On the emulated device the arrays lie elsewhere.)
+/// code uses. Memory requested by `Launch::shared` follows. (On the emulated device, these arrays are elsewhere.)
 ///
 /// # Panics
 ///
@@ -181,7 +182,8 @@ pub fn dynamic<T>() -> *mut T {
     gpu_or_host!(__warpsmith_dynamic_shared.0.get().cast(), emulated::dynamic_memory().cast())
 }
 
-/// [`dynamic`] with an alignment of 1024 bytes, as permuted tiles of [`tensor`](crate::tensor) need it.
+/// Returns a pointer like [`dynamic`], aligned to 1024 bytes as required by permuted tiles of
+/// [`tensor`](crate::tensor).
 #[inline(always)]
 pub fn dynamic_aligned<T>() -> *mut T {
     gpu_or_host!(__warpsmith_dynamic_shared_tiles.0.get().cast(), emulated::dynamic_memory().cast())

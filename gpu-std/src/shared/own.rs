@@ -3,8 +3,8 @@
 use super::data::{SharedArray, SharedData};
 use crate::{block, thread};
 
-/// Waits until every thread of the block that has not returned is at barrier `number`, which belongs to one shared
-/// array. `operation` is a name for messages.
+/// Waits until every thread of the block that has not returned is at barrier `number`, which must belong to one shared
+/// array. Messages name the `operation`.
 #[inline(always)]
 #[track_caller]
 pub(super) fn sync(number: u32, operation: &'static str) {
@@ -17,12 +17,13 @@ pub(super) fn sync(number: u32, operation: &'static str) {
     crate::host::collective::array_barrier(number, operation);
 }
 
-/// Calls `visit` with each element that belongs to the calling thread, and its indices. Element `i` belongs to thread
-/// `i` modulo the threads of the block, in every operation on the array.
+/// Calls `visit` with each element that belongs to the calling thread, and its indices. In every operation on the
+/// array, element `i` belongs to thread `i` modulo the number of threads of the block.
 ///
 /// # Safety
 ///
-/// `array` is valid, and the threads of the block are between two barriers, where each may use its own elements.
+/// `array` must be valid, and the threads of the block must be between two barriers, where each may use its own
+/// elements.
 #[inline(always)]
 pub(super) unsafe fn for_each_own<A, const D: usize>(
     array: *mut A,
@@ -42,7 +43,7 @@ pub(super) unsafe fn for_each_own<A, const D: usize>(
 ///
 /// # Safety
 ///
-/// The conditions of [`for_each_own`].
+/// The conditions of [`for_each_own`] apply.
 #[inline(always)]
 pub(super) unsafe fn clear_own<A: SharedData + ?Sized>(array: *mut A) {
     /// Maximum bytes that one store clears.
@@ -71,15 +72,15 @@ pub(super) unsafe fn clear_own<A: SharedData + ?Sized>(array: *mut A) {
     });
 }
 
-/// Returns a reference to the array. LLVM cannot infer that it is not null, and would keep a comparison in each
-/// iteration of a loop over the elements.
+/// Returns a reference to the array. LLVM cannot infer that the reference is not null, and would keep a comparison in
+/// each iteration of a loop over the elements.
 ///
 /// # Safety
 ///
-/// The conditions of `&*array`.
+/// The conditions of `&*array` apply.
 #[inline(always)]
 pub(super) unsafe fn reference<'a, A: ?Sized>(array: *const A) -> &'a A {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         core::hint::assert_unchecked(!array.is_null());
         &*array
@@ -88,8 +89,8 @@ pub(super) unsafe fn reference<'a, A: ?Sized>(array: *const A) -> &'a A {
 
 /// Calls `visit` with the number of each of `count` elements that belongs to the calling thread.
 ///
-/// All threads run the same number of iterations. If the block's size and `count` are compile-time constants, the loop
-/// is unrolled, and only the last iteration keeps the check.
+/// All threads run the same number of iterations. If the block size and `count` are compile-time constants, the loop is
+/// unrolled, and only the last iteration keeps the check.
 #[inline(always)]
 fn own_numbers(count: u32, mut visit: impl FnMut(u32)) {
     let (own, threads) = (thread::linear_in_block(), block::threads());

@@ -6,10 +6,10 @@ use core::ops::Index;
 use super::data::{SharedArray, SharedData, plane_indices};
 use crate::element::KernelType;
 
-/// `[[T; C]; R]` with padding of `GAP` elements after each row, to avoid bank conflicts when a warp reads a column.
-/// Shared memory has 32 banks of 4 bytes; with rows of 32 `f32`, a whole column is in one bank.
+/// A `[[T; C]; R]` with padding of `GAP` elements after each row, to avoid bank conflicts when a warp reads a column.
+/// Shared memory has 32 banks of 4 bytes. With unpadded rows of 32 `f32`, a whole column is in one bank.
 ///
-/// It is read as `tile[row][column]`, or transposed, as `tile[column][row]`.
+/// Read it as `tile[row][column]`, or transposed, as `tile[column][row]`.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -35,25 +35,25 @@ struct Row<T, const C: usize, const GAP: usize> {
 }
 
 impl<T, const R: usize, const C: usize, const GAP: usize> Padded<T, R, C, GAP> {
-    /// Returns the address of the element.
+    /// Returns the address of an element.
     ///
     /// # Safety
     ///
-    /// `array` is valid, `row` below `R` and `column` below `C`.
+    /// `array` must be valid, `row` must be below `R`, and `column` below `C`.
     #[inline(always)]
     pub(crate) unsafe fn element(array: *mut Self, row: usize, column: usize) -> *mut T {
-        // SAFETY: the caller's promise; rows are contiguous and start with their elements.
+        // SAFETY: guaranteed by the caller; rows are contiguous and start with their elements.
         unsafe { array.cast::<Row<T, C, GAP>>().add(row).cast::<T>().add(column) }
     }
 
-    /// Returns the element, without a bounds check.
+    /// Returns an element without a bounds check.
     ///
     /// # Safety
     ///
-    /// `row` is below `R` and `column` below `C`.
+    /// `row` must be below `R`, and `column` below `C`.
     #[inline(always)]
     pub(crate) unsafe fn get_unchecked(&self, row: usize, column: usize) -> &T {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.0.get_unchecked(row).elements.get_unchecked(column) }
     }
 }

@@ -6,11 +6,11 @@ use super::shared::SharedAddress;
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::host::copies;
 
-/// A barrier in shared memory (`mbarrier`). A phase is complete when it has the arrivals that [`Barrier::init`] stated
-/// and all expected bytes have been copied. Then the next phase starts.
+/// A barrier in shared memory (`mbarrier`). A phase completes when all arrivals that [`Barrier::init`] specified have
+/// occurred and all expected bytes have been copied. Then the next phase starts.
 ///
-/// A wait names a phase by its parity: the first has 0, the second 1, the third 0. A wait for parity 1 before the first
-/// phase is complete returns at once. So a producer can wait for a stage that is still empty.
+/// A wait names a phase by its parity: 0 for the first phase, 1 for the second, 0 for the third. A wait for parity 1
+/// before the first phase is complete returns at once. Therefore a producer can wait for a stage that is still empty.
 #[derive(Debug, Clone, Copy)]
 pub struct Barrier(pub(super) SharedAddress);
 
@@ -27,16 +27,17 @@ impl<const COUNT: usize> Barriers<COUNT> {
         Barrier(self.first.0.add(8 * slot.index()))
     }
 
-    /// Initializes all barriers, for `arrivals` each. Called by one thread; [`publish`] must follow.
+    /// Initializes all barriers, each for `arrivals` arrivals per phase. One thread must call it; [`publish`] must
+    /// follow.
     ///
     /// # Safety
     ///
-    /// The conditions of [`Barrier::init`].
+    /// The conditions of [`Barrier::init`] apply.
     #[inline(always)]
     pub unsafe fn init(&self, arrivals: u32) {
         let mut slot = PipelineState::new();
         for _ in 0..COUNT {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { self.at(slot).init(arrivals) };
             slot.advance();
         }
@@ -83,51 +84,52 @@ impl<const COUNT: usize> PipelineState<COUNT> {
 }
 
 /// Makes the barriers that the calling thread has initialized visible to copies and to the other blocks of the cluster.
-/// All threads must then synchronize, by `thread::sync_threads` or `cluster::sync`, before any uses a barrier.
+/// All threads must then synchronize, by `thread::sync_threads` or `cluster::sync`, before any of them uses a barrier.
 #[inline(always)]
 pub fn publish() {
     gpu_asm!(["fence.mbarrier_init.release.cluster; fence.proxy.async;", options(nostack)], ())
 }
 
 impl Barrier {
-    /// Initializes the barrier for `arrivals` per phase.
+    /// Initializes the barrier for `arrivals` arrivals per phase.
     ///
     /// # Safety
     ///
-    /// No thread or copy uses it before [`publish`] and a barrier of the block or cluster.
+    /// No thread or copy may use the barrier before [`publish`] and a barrier of the block or cluster.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn init(self, arrivals: u32) {
         gpu_asm!(
             ["mbarrier.init.shared::cta.b64 [{b}], {c};", b = in(reg32) self.0.0, c = in(reg32) arrivals, options(nostack)],
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { copies::init(self.0.0.cast(), arrivals) }
         )
     }
 
-    /// Arrives. The thread's earlier reads and writes are complete for threads that wait for the phase.
+    /// Arrives at the barrier. The thread's earlier reads and writes are complete for threads that wait for the phase.
     ///
     /// # Safety
     ///
-    /// The barrier is initialized, and a phase gets no more arrivals than stated.
+    /// The barrier must be initialized, and a phase must not receive more arrivals than [`Barrier::init`] specified.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn arrive(self) {
         gpu_asm!(
             ["mbarrier.arrive.shared::cta.b64 _, [{b}];", b = in(reg32) self.0.0, options(nostack)],
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { copies::arrive(self.0.0.cast(), 0) }
         )
     }
 
     /// Arrives at the corresponding barrier in block `rank` of the cluster.
     ///
-    /// It orders reads of `wgmma` operations that have been waited for. It does not order the thread's own memory
-    /// accesses, which would require a cluster-scope fence.
+    /// The arrival orders reads of `wgmma` operations that have been waited for. It does not order the thread's own
+    /// memory accesses, which would require a cluster-scope fence.
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::arrive`]; `rank` is below `cluster::blocks()`, and that block has not ended.
+    /// The conditions of [`Self::arrive`] apply, `rank` must be below `cluster::blocks()`, and that block must not have
+    /// ended.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn arrive_at(self, rank: u32) {
@@ -136,17 +138,17 @@ impl Barrier {
                 "{{ .reg .b32 r; mapa.shared::cluster.u32 r, {b}, {c}; mbarrier.arrive.shared::cluster.b64 _, [r]; }}",
                 b = in(reg32) self.0.0, c = in(reg32) rank, options(nostack)
             ],
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { copies::arrive(crate::cluster::map_shared(self.0.0, rank).cast(), 0) }
         )
     }
 
     /// Arrives, and adds `bytes` to the transaction count that the phase waits for. These are the bytes of copies to
-    /// this barrier. A box that lies partly outside its tensor counts in full.
+    /// this barrier. A box that is partly outside its tensor counts in full.
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::arrive`]; fewer than 2^20 bytes are expected at a time.
+    /// The conditions of [`Self::arrive`] apply, and fewer than 2^20 bytes may be expected at a time.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn arrive_expecting(self, bytes: u32) {
@@ -155,23 +157,23 @@ impl Barrier {
                 "mbarrier.arrive.expect_tx.shared::cta.b64 _, [{b}], {c};",
                 b = in(reg32) self.0.0, c = in(reg32) bytes, options(nostack)
             ],
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { copies::arrive(self.0.0.cast(), bytes) }
         )
     }
 
-    /// Waits until the phase of this parity is complete. Its copies and writes are then visible.
+    /// Waits until the phase of this parity is complete. The phase's copies and writes are then visible.
     ///
     /// # Safety
     ///
-    /// The barrier is initialized, and the phase is the current or the preceding one.
+    /// The barrier must be initialized, and the phase must be the current or the preceding one.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn wait(self, parity: u32) {
         #[cfg(target_arch = "nvptx64")]
         loop {
             let done: u32;
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 core::arch::asm!(
                     "{{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [{b}], {c}; selp.u32 {r}, 1, 0, p; }}",
@@ -183,7 +185,7 @@ impl Barrier {
             }
         }
         #[cfg(not(target_arch = "nvptx64"))]
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             copies::wait(self.0.0.cast(), parity)
         }

@@ -12,7 +12,7 @@ use crate::KernelType;
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::host::copies;
 
-/// Emits a copy with as many coordinates as the tensor has dimensions; a call on the emulated device.
+/// Emits a copy with as many coordinates as the tensor has dimensions; on the emulated device, calls a function.
 macro_rules! tensor_copy {
     ($rank:ident, $at:ident, $form:literal, $end:literal, $operands:tt, $host:expr) => {{
         const { assert!($rank >= 1 && $rank <= 5, "a tensor map has 1 to 5 dimensions") };
@@ -52,10 +52,10 @@ macro_rules! tensor_copy {
     };
 }
 
-/// A tensor in device memory, as a kernel parameter: `map: &TensorMap<bf16, 2>`. The host makes it, with the box that
-/// each copy moves, and it is stored in the parameter memory.
+/// A tensor in device memory, as a kernel parameter: `map: &TensorMap<bf16, 2>`. The host creates the map, which
+/// includes the box that each copy moves, and the launch stores it in parameter memory.
 ///
-/// Elements outside the tensor are read as zero and not written.
+/// Copies read elements outside the tensor as zero and do not write them.
 #[repr(transparent)]
 pub struct TensorMap<T, const RANK: usize = 2> {
     data: TensorMapData,
@@ -69,12 +69,12 @@ impl<T: KernelType, const RANK: usize> TensorMap<T, RANK> {
         gpu_asm!(["prefetch.tensormap [{m}];", m = in(reg64) &raw const self.data, options(nostack)], ())
     }
 
-    /// Starts to copy the box at `at` to `tile`; its bytes count toward `barrier`. Called by one thread.
+    /// Starts a copy of the box at `at` to `tile`; its bytes count toward `barrier`. One thread must call it.
     ///
     /// # Safety
     ///
-    /// The box has the size and swizzle of the tile. No thread reads or writes the tile before it has waited for the
-    /// barrier. Earlier uses of the tile are complete.
+    /// The box must have the size and swizzle of the tile. No thread may read or write the tile before it has waited
+    /// for the barrier. Earlier uses of the tile must be complete.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn load<const ROWS: usize>(
@@ -86,19 +86,19 @@ impl<T: KernelType, const RANK: usize> TensorMap<T, RANK> {
         tensor_copy!(
             RANK, at, ".shared::cluster.global.tile.mbarrier::complete_tx::bytes [{d}], [{m}, {{", "}}], [{b}];",
             [d = in(reg32) tile.address.0, m = in(reg64) &raw const self.data, b = in(reg32) barrier.0.0,],
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 copies::load(&self.data, &at, tile.address.0, tile_bytes::<T, ROWS>(), barrier.0.0.cast())
             }
         )
     }
 
-    /// [`Self::load`] with TMA multicast: copies to the corresponding tile in each block of the cluster whose rank is
-    /// set in the bit mask `blocks`. The corresponding barrier of each block counts the bytes.
+    /// Like [`Self::load`], with TMA multicast: copies to the corresponding tile in each block of the cluster whose
+    /// rank is set in the bit mask `blocks`. The corresponding barrier of each block counts the bytes.
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::load`], in each of these blocks, none of which has ended.
+    /// The conditions of [`Self::load`] apply in each of these blocks, none of which may have ended.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn load_multicast<const ROWS: usize>(
@@ -116,7 +116,7 @@ impl<T: KernelType, const RANK: usize> TensorMap<T, RANK> {
                 k = in(reg16) blocks,
             ],
             for rank in (0..16).filter(|rank| blocks >> rank & 1 == 1) {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe {
                     let tile = crate::cluster::map_shared(tile.address.0, rank);
                     let barrier = crate::cluster::map_shared(barrier.0.0, rank).cast();
@@ -126,21 +126,21 @@ impl<T: KernelType, const RANK: usize> TensorMap<T, RANK> {
         )
     }
 
-    /// Starts to copy `tile` to the box at `at`. Called by one thread, which commits it with [`commit_stores`] and
-    /// waits with [`wait_stores_read`] or [`wait_stores`].
+    /// Starts a copy of `tile` to the box at `at`. One thread must call it, then commit the copy with [`commit_stores`]
+    /// and wait with [`wait_stores_read`] or [`wait_stores`].
     ///
     /// # Safety
     ///
-    /// The box has the size and swizzle of the tile. The writes to the tile are ordered by [`fence_tiles`] in each
-    /// thread that made them, and a barrier. Nothing writes the tile until it has been read, and nothing uses the box
-    /// until it is written.
+    /// The box must have the size and swizzle of the tile. The writes to the tile must be ordered by [`fence_tiles`] in
+    /// each writing thread, and a barrier. Nothing may write the tile until it has been read, and nothing may use the
+    /// box until it is written.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn store<const ROWS: usize>(&self, tile: SharedTile<T, ROWS>, at: [u32; RANK]) {
         tensor_copy!(
             RANK, at, ".global.shared::cta.tile.bulk_group [{m}, {{", "}}], [{s}];",
             [s = in(reg32) tile.address.0, m = in(reg64) &raw const self.data,],
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { copies::store(&self.data, &at, tile.address.0, tile_bytes::<T, ROWS>()) }
         )
     }

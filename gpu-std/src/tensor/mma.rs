@@ -1,6 +1,6 @@
 //! Warp-level matrix products of compute capability 8.0 and later: [`mma`].
 //!
-//! For memory-bound products, a warp multiplies operands that it has just loaded into registers. Nothing passes through
+//! For memory-bound products, a warp multiplies operands that it has just loaded into registers. No data passes through
 //! shared memory, and no thread waits for another.
 
 use crate::scalar::Float;
@@ -12,7 +12,7 @@ pub trait WarpOperand: super::Operand<Sum = f32> + Float + sealed::Sealed {
     #[doc(hidden)]
     #[cfg(target_arch = "nvptx64")]
     unsafe fn issue(sums: [f32; 4], a: [u32; 4], b: [u32; 2]) -> [f32; 4];
-    /// Converts from the bits.
+    /// Converts from the bits of a number.
     #[doc(hidden)]
     #[cfg(not(target_arch = "nvptx64"))]
     fn of_bits(bits: u16) -> Self;
@@ -60,7 +60,7 @@ operands!(bf16, f16);
 /// Computes `sums + a * b` for a 16 x 16 and a 16 x 8 matrix with one warp (`mma.m16n8k16`).
 ///
 /// A register packs two numbers, the first in its low half. With `row` = lane / 4 and `pair` = 2 * (lane % 4), a lane
-/// has
+/// holds
 ///
 /// | operand | register or sum | elements |
 /// | --- | --- | --- |
@@ -70,19 +70,19 @@ operands!(bf16, f16);
 /// | `sums` | 0, 1 | columns `pair` and `pair + 1` of row `row` |
 /// | | 2, 3 | the same columns of row `row + 8` |
 ///
-/// A sum of products does not depend on the order of k: the columns of `a` can be permuted if the rows of `b` are
-/// permuted in the same way. The order of the additions and their rounding are determined by the hardware.
+/// A sum of products does not depend on the order of k, so the columns of `a` can be permuted if the rows of `b` are
+/// permuted in the same way. The hardware determines the order of the additions and their rounding.
 ///
 /// # Safety
 ///
-/// All 32 lanes of the warp call it together, on compute capability 8.0 or later.
+/// All 32 lanes of the warp must call it together, on compute capability 8.0 or later.
 #[inline(always)]
 #[track_caller]
 #[must_use]
 pub unsafe fn mma<T: WarpOperand>(sums: [f32; 4], a: [u32; 4], b: [u32; 2]) -> [f32; 4] {
     #[cfg(target_arch = "nvptx64")]
     {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { T::issue(sums, a, b) }
     }
     #[cfg(not(target_arch = "nvptx64"))]
@@ -98,7 +98,7 @@ fn host<T: WarpOperand>(mut sums: [f32; 4], a: [u32; 4], b: [u32; 2]) -> [f32; 4
     let exchange = |low: u32, high: u32| {
         crate::host::collective::warp_exchange(!0, "mma", u64::from(low) | u64::from(high) << 32)
     };
-    // Gathers from each lane the registers of rows `row` and `row + 8` of `a`, and those of `b`.
+    // Gathers the registers of rows `row` and `row + 8` of `a`, and those of `b`, from each lane.
     let (a_rows, b_column) = ([exchange(a[0], a[2]), exchange(a[1], a[3])], exchange(b[0], b[1]));
     let numbers = |registers: u64| {
         [0, 16, 32, 48].map(|shift| -> f32 { T::of_bits((registers >> shift) as u16).to_sum() })

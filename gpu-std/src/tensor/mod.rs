@@ -11,12 +11,13 @@
 //! | [`mma`](mod@mma) | warp-level products, also for compute capability 8.0 |
 //! | [`warpgroup`] | a warpgroup of 128 threads: its registers and barriers |
 //!
-//! For [`mma`](mod@mma), `arch = 80` is sufficient. For all others a kernel must declare `arch = "90a"` and its block
-//! size, such as `block(384)`. It must not call a function that is not inlined, nor panic. One such call anywhere makes
-//! every `wgmma` wait for the preceding one, and the builder then reports an error.
+//! For [`mma`](mod@mma), `arch = 80` is sufficient. For all other items, a kernel must declare `arch = "90a"` and its
+//! block size, such as `block(384)`. It must not call a function that is not inlined, nor panic. One such call anywhere
+//! makes every `wgmma` wait for the preceding one, which the builder reports as an error.
 //!
-//! On the emulated device a copy arrives only when its barrier is waited for; until then its destination is poisoned.
-//! The products of a batch are computed when the batch is waited for; an accumulator has at most 64 in flight.
+//! On the emulated device, a copy arrives only when its barrier is waited for, and until then its destination is
+//! poisoned. The products of a batch are computed when the batch is waited for, and an accumulator can have at most 64
+//! products in flight.
 
 pub mod barrier;
 pub mod copy;
@@ -35,12 +36,12 @@ pub use wgmma::{
     Sum, Width,
 };
 
-/// Inline assembly on the GPU, a call on the emulated device.
+/// Emits inline assembly on the GPU, and a call on the emulated device.
 macro_rules! gpu_asm {
     ([$($asm:tt)*], $host:expr) => {{
         #[cfg(target_arch = "nvptx64")]
         {
-            // SAFETY: the promise of the function whose body this is.
+            // SAFETY: guaranteed by the function whose body this is.
             unsafe { core::arch::asm!($($asm)*) }
         }
         #[cfg(not(target_arch = "nvptx64"))]

@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 use super::barrier::{Barrier, Barriers, PipelineState};
 use crate::{KernelType, shared};
 
-/// An address in the shared memory of the calling block, as instructions take it.
+/// An address in the shared memory of the calling block, in the form that instructions take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SharedAddress(
     #[cfg(target_arch = "nvptx64")] pub u32,
@@ -40,33 +40,35 @@ impl SharedAddress {
 
 /// Allocates the dynamic shared memory of a block from its start: 1024-byte aligned tiles first, then barriers.
 ///
-/// All threads of a block make the same allocations, and so have the same tiles and barriers.
+/// All threads of a block must allocate the same tiles and barriers in the same order, so that they agree on the
+/// addresses.
 pub struct SharedMemory {
     base: SharedAddress,
     used: u32,
 }
 
 impl SharedMemory {
-    /// Returns the bytes of dynamic shared memory for tiles of `tile_bytes` in total and `barriers`.
+    /// Returns the bytes of dynamic shared memory for `barriers` barriers and for tiles of `tile_bytes` in total.
     pub const fn bytes(tile_bytes: u32, barriers: u32) -> u32 {
         tile_bytes + 8 * barriers
     }
 
-    /// Makes an allocator over the dynamic shared memory of the block.
+    /// Creates an allocator for the dynamic shared memory of the block.
     ///
     /// # Safety
     ///
-    /// The launch has at least the bytes that are allocated, nothing else uses them, and a thread calls this once.
+    /// The launch must provide at least the bytes that are allocated, nothing else may use them, and a thread must call
+    /// this function only once.
     #[inline(always)]
     pub unsafe fn new() -> Self {
         Self { base: SharedAddress::of(shared::dynamic_aligned()), used: 0 }
     }
 
-    /// Makes a second allocator over the same memory from its start, to reuse memory in a later phase.
+    /// Creates a second allocator that starts at the same address, to reuse memory in a later phase.
     ///
     /// # Safety
     ///
-    /// Nothing uses an allocation of one allocator while an overlapping allocation of the other is in use.
+    /// Nothing may use an allocation of one allocator while an overlapping allocation of the other is in use.
     #[inline(always)]
     pub unsafe fn again(&self) -> Self {
         Self { base: self.base, used: 0 }
@@ -115,7 +117,7 @@ impl<T: KernelType, const ROWS: usize, const COUNT: usize> SharedTiles<T, ROWS, 
     ///
     /// # Safety
     ///
-    /// `index` is below `COUNT`.
+    /// `index` must be below `COUNT`.
     #[inline(always)]
     pub unsafe fn at_index(&self, index: u32) -> SharedTile<T, ROWS> {
         SharedTile::at(self.first.address.add(index * SharedTile::<T, ROWS>::BYTES))
@@ -160,7 +162,7 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
     ///
     /// # Safety
     ///
-    /// The tile has these rows: `COUNT * (index + 1) <= ROWS`.
+    /// The tile must have these rows: `COUNT * (index + 1) <= ROWS`.
     #[inline(always)]
     pub unsafe fn rows<const COUNT: usize>(self, index: u32) -> SharedTile<T, COUNT> {
         SharedTile::at(self.address.add(index * SharedTile::<T, COUNT>::BYTES))
@@ -176,14 +178,15 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
     ///
     /// # Safety
     ///
-    /// The tile has the row, `chunk` is below 8, and no copy or other thread writes it concurrently.
+    /// The tile must have the row, `chunk` must be below 8, and no copy or other thread may write the chunk
+    /// concurrently.
     #[inline(always)]
     pub unsafe fn load_chunk(self, row: u32, chunk: u32) -> [u32; 4] {
         let at = self.chunk(row, chunk);
         #[cfg(target_arch = "nvptx64")]
         {
             let (a, b, c, d): (u32, u32, u32, u32);
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 core::arch::asm!(
                     "ld.shared.v4.b32 {{{a}, {b}, {c}, {d}}}, [{p}];",
@@ -194,25 +197,26 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
             [a, b, c, d]
         }
         #[cfg(not(target_arch = "nvptx64"))]
-        // SAFETY: the caller's promise; the address is a multiple of 16.
+        // SAFETY: guaranteed by the caller; the address is a multiple of 16.
         unsafe {
             at.0.cast::<[u32; 4]>().read()
         }
     }
 
-    /// Loads a chunk as [`Self::load_chunk`] does, from the corresponding tile in block `rank` of the cluster.
+    /// Loads a chunk like [`Self::load_chunk`], from the corresponding tile in block `rank` of the cluster.
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::load_chunk`], in that block; `rank` is below [`blocks`](crate::cluster::blocks). The
-    /// block has started, and does not end before the chunk has been read.
+    /// The conditions of [`Self::load_chunk`] apply in that block, and `rank` must be below
+    /// [`blocks`](crate::cluster::blocks). The block must have started, and must not end before the chunk has been
+    /// read.
     #[inline(always)]
     pub unsafe fn load_chunk_of(self, rank: u32, row: u32, chunk: u32) -> [u32; 4] {
         let at = self.chunk(row, chunk);
         #[cfg(target_arch = "nvptx64")]
         {
             let (a, b, c, d): (u32, u32, u32, u32);
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 core::arch::asm!(
                     "{{ .reg .b32 t; mapa.shared::cluster.u32 t, {p}, {r}; ld.shared::cluster.v4.b32 {{{a}, {b}, {c}, {d}}}, [t]; }}",
@@ -223,7 +227,7 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
             [a, b, c, d]
         }
         #[cfg(not(target_arch = "nvptx64"))]
-        // SAFETY: the caller's promise; the address is a multiple of 16.
+        // SAFETY: guaranteed by the caller; the address is a multiple of 16.
         unsafe {
             crate::cluster::map_shared(at.0, rank).cast::<[u32; 4]>().read()
         }
@@ -233,12 +237,12 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
     ///
     /// # Safety
     ///
-    /// The tile has the row, `chunk` is below 8, and no copy or other thread uses it concurrently.
+    /// The tile must have the row, `chunk` must be below 8, and no copy or other thread may use the chunk concurrently.
     #[inline(always)]
     pub unsafe fn store_chunk(self, row: u32, chunk: u32, [a, b, c, d]: [u32; 4]) {
         let at = self.chunk(row, chunk);
         #[cfg(target_arch = "nvptx64")]
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             core::arch::asm!(
                 "st.shared.v4.b32 [{p}], {{{a}, {b}, {c}, {d}}};",
@@ -247,18 +251,18 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
             );
         }
         #[cfg(not(target_arch = "nvptx64"))]
-        // SAFETY: the caller's promise; the address is a multiple of 16.
+        // SAFETY: guaranteed by the caller; the address is a multiple of 16.
         unsafe {
             at.0.cast::<[u32; 4]>().write([a, b, c, d]);
         }
     }
 
-    /// Stores 32-bit elements of 16 rows that start at `row`, and of the columns of four 16-byte chunks that start at
+    /// Stores 32-bit elements of the 16 rows that start at `row`, in the columns of four 16-byte chunks that start at
     /// `chunk`. The pairs of a warp are in accumulator order.
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::store_matrices`].
+    /// The conditions of [`Self::store_matrices`] apply.
     #[inline(always)]
     pub(super) unsafe fn store_pairs(self, row: u32, chunk: u32, pairs: [[T; 2]; 4]) {
         const { assert!(size_of::<T>() == 4, "a pair has elements of 32 bits") };
@@ -269,13 +273,13 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
             let at = self.chunk(row + 8 * (i & 1), chunk + 2 * (i >> 1) + right).add(in_chunk);
             let pair = pairs[i as usize];
             #[cfg(target_arch = "nvptx64")]
-            // SAFETY: the caller's promise; both types have 64 bits.
+            // SAFETY: guaranteed by the caller; both types have 64 bits.
             unsafe {
                 let bits = core::mem::transmute_copy::<[T; 2], u64>(&pair);
                 core::arch::asm!("st.shared.b64 [{p}], {v};", p = in(reg32) at.0, v = in(reg64) bits, options(nostack));
             }
             #[cfg(not(target_arch = "nvptx64"))]
-            // SAFETY: the caller's promise; the address is a multiple of 8.
+            // SAFETY: guaranteed by the caller; the address is a multiple of 8.
             unsafe {
                 at.0.cast::<[T; 2]>().write(pair);
             }
@@ -283,14 +287,14 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
         }
     }
 
-    /// Stores four 8 x 8 matrices of 16-bit elements, one per register, with two elements of each thread packed
-    /// (`stmatrix`). They are rows `row..row + 16` and columns `8 * chunk..8 * chunk + 16`, in accumulator order. All
-    /// threads of a warp call it.
+    /// Stores four 8 x 8 matrices of 16-bit elements (`stmatrix`). Each register of a thread packs two elements of one
+    /// matrix. The matrices cover rows `row..row + 16` and columns `8 * chunk..8 * chunk + 16`, in accumulator order.
+    /// All threads of a warp must call it.
     ///
     /// # Safety
     ///
-    /// The tile has these rows and columns. `row` is the same in the warp and a multiple of 16. No copy or other thread
-    /// uses these elements concurrently.
+    /// The tile must have these rows and columns. `row` must be the same in the warp and a multiple of 16. No copy or
+    /// other thread may use these elements concurrently.
     #[inline(always)]
     pub unsafe fn store_matrices(self, row: u32, chunk: u32, registers: [u32; 4]) {
         const { assert!(size_of::<T>() == 2, "a matrix has elements of 16 bits") };
@@ -299,7 +303,7 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
         #[cfg(target_arch = "nvptx64")]
         {
             let at = self.chunk(row + ((lane >> 3) & 1) * 8 + (lane & 7), chunk + (lane >> 4));
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 core::arch::asm!(
                     "stmatrix.sync.aligned.m8n8.x4.shared.b16 [{p}], {{{a}, {b}, {c}, {d}}};",
@@ -313,7 +317,7 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
             let (row, in_chunk) = (row + lane / 4, 4 * (lane % 4));
             for (register, (down, right)) in [(a, (0, 0)), (b, (8, 0)), (c, (0, 1)), (d, (8, 1))] {
                 let at = self.chunk(row + down, chunk + right).add(in_chunk);
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { at.0.cast::<u32>().write(register) };
             }
             crate::warp::sync_warp(!0);

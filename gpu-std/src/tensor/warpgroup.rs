@@ -1,4 +1,4 @@
-//! Warpgroups: 128 threads of a block, starting at a multiple of 128, which multiply matrices together.
+//! Warpgroups: 128 threads of a block, starting at a multiple of 128, which issue matrix products together.
 
 use super::gpu_asm;
 use crate::{thread, warp};
@@ -9,33 +9,35 @@ use crate::host::collective;
 /// Number of threads in a warpgroup.
 pub const THREADS: u32 = 128;
 
-/// Returns the index of the calling thread's warp in its block, warp-uniform for the compiler too. Called by all
-/// threads of a warp.
+/// Returns the index of the calling thread's warp in its block, in a form that the compiler treats as warp-uniform. All
+/// threads of a warp must call it.
 #[inline(always)]
 #[track_caller]
 pub fn warp_index() -> u32 {
     warp::shuffle(!0, thread::linear_in_block() / 32, 0)
 }
 
-/// Releases registers (`setmaxnreg.dec`): from here on a thread of the calling warpgroup has `COUNT`, a multiple of 8
-/// from 24 to 256. Called by all its threads.
+/// Releases registers (`setmaxnreg.dec`). From here on, a thread of the calling warpgroup has `COUNT` registers, a
+/// multiple of 8 from 24 to 256. All threads of the warpgroup must call it.
 ///
 /// # Safety
 ///
-/// The block has a fixed size (`block(…)`), and its warpgroups currently have at least `COUNT` registers per thread.
+/// The block must have a fixed size (`block(…)`), and its warpgroups must currently have at least `COUNT` registers per
+/// thread.
 #[inline(always)]
 pub unsafe fn release_registers<const COUNT: u32>() {
     const { assert!(is_count(COUNT), "a thread has 24 to 256 registers, a multiple of 8") };
     gpu_asm!(["setmaxnreg.dec.sync.aligned.u32 {n};", n = const COUNT, options(nostack)], ())
 }
 
-/// Acquires registers that other warpgroups have released (`setmaxnreg.inc`). Waits until `COUNT` are available per
-/// thread of the calling warpgroup, a multiple of 8 from 24 to 256. Called by all its threads.
+/// Acquires registers that other warpgroups have released (`setmaxnreg.inc`). Waits until `COUNT` registers, a multiple
+/// of 8 from 24 to 256, are available per thread of the calling warpgroup. All threads of the warpgroup must call it.
 ///
 /// # Safety
 ///
-/// The block has a fixed size (`block(…)`). Its warpgroups currently have at most `COUNT` registers per thread. Other
-/// warpgroups release enough registers that all fit in those with which the block started.
+/// The block must have a fixed size (`block(…)`). Its warpgroups must currently have at most `COUNT` registers per
+/// thread. Other warpgroups must release enough registers that all allocations fit in the registers with which the
+/// block started.
 #[inline(always)]
 pub unsafe fn acquire_registers<const COUNT: u32>() {
     const { assert!(is_count(COUNT), "a thread has 24 to 256 registers, a multiple of 8") };
@@ -46,18 +48,19 @@ const fn is_count(count: u32) -> bool {
     count >= 24 && count <= 256 && count.is_multiple_of(8)
 }
 
-/// Returns true in one lane of the calling warp, and the compiler knows that it is one lane (`elect.sync`).
+/// Returns true in one lane of the calling warp, in a form from which the compiler infers that it is a single lane
+/// (`elect.sync`).
 ///
 /// # Safety
 ///
-/// All 32 lanes of the warp call it together.
+/// All 32 lanes of the warp must call it together.
 #[inline(always)]
 #[track_caller]
 pub unsafe fn elect() -> bool {
     #[cfg(target_arch = "nvptx64")]
     {
         let elected: u32;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             core::arch::asm!(
                 "{{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 {r}, 1, 0, p; }}",
@@ -74,12 +77,12 @@ pub unsafe fn elect() -> bool {
 }
 
 /// Waits until `threads` threads of the block are at barrier `number`, from 1 to 15. Shared arrays of the kernel use
-/// barriers from 1 on; `number` must be one that none of them uses. Earlier memory writes of these threads are visible
-/// to all of them afterwards. Called by whole warps.
+/// barriers from 1 on; `number` must not be one of these. Earlier memory writes of these threads are visible to all of
+/// them afterwards. Whole warps must call it.
 ///
 /// # Safety
 ///
-/// `threads` is a multiple of 32 and the same in all these threads, and no other threads reach the barrier
+/// `threads` must be a multiple of 32 and the same in all these threads, and no other threads may reach the barrier
 /// concurrently.
 #[inline(always)]
 #[track_caller]

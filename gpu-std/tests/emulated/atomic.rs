@@ -63,13 +63,13 @@ fn check_bits<T: AtomicInteger>(a: T, b: T, and: T, or: T, xor: T) {
     assert_eq!(format!("{cell:?}"), format!("{a:?}"));
 }
 
-/// Checks bit operations. They need a kernel around them, because loads let other threads run.
+/// Checks the bit operations. They must run in a kernel, because loads let other emulated threads run.
 #[kernel]
 fn bits(a: u64, b: u64) {
     check_bits(a, b, a & b, a | b, a ^ b);
     let (a, b) = (a as i32, b as i32);
     check_bits(a, b, a & b, a | b, a ^ b);
-    // Floats: NaN wins, zeros are ordered, comparison is by bits.
+    // For floats, NaN wins, zeros are ordered, and comparison is by bits.
     let cell: Atomic<f32> = Atomic::new(0.0);
     assert_eq!(cell.fetch_min(-0.0, Ordering::Relaxed).to_bits(), 0);
     assert!(cell.load(Ordering::Relaxed).is_sign_negative());
@@ -112,7 +112,7 @@ fn a_spinning_thread_lets_others_run() {
     assert_eq!(out[0], 7);
 }
 
-/// Waits as `wait_for_last` does, with operations that leave the flag unchanged.
+/// Waits like `wait_for_last`, with operations that leave the flag unchanged.
 #[kernel]
 fn wait_by_updates(flag: &[Atomic<u32>], by: u32) {
     let flag = &flag[0];
@@ -138,7 +138,7 @@ fn updates_that_change_nothing_let_others_run() {
     }
 }
 
-/// Protects a plain counter with a lock made from `compare_exchange`.
+/// Protects a plain counter with a lock based on `compare_exchange`.
 #[kernel]
 unsafe fn locked(lock: &[Atomic<u32>], counter: *mut u64) {
     while lock[0].compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {}

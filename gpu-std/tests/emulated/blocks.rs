@@ -1,4 +1,4 @@
-//! Building blocks of kernels that work on tiles: scans of warps, exchange, radix ranks.
+//! Building blocks of kernels that process tiles: scans of warps, exchange, radix ranks.
 
 use crate::common::{Args, floats, launch, launch_shared, random, randoms};
 use gpu_std::atomic::{Atomic, scope};
@@ -29,8 +29,8 @@ fn all(values: &[Affine]) -> Option<Affine> {
     values.iter().copied().reduce(Affine::then)
 }
 
-/// Stores per thread: whether there are warps below, their total, the total of all warps, that of the first `count`
-/// lanes, and a broadcast value.
+/// Stores, per thread, whether there are warps below, their total, the total of all warps, the total of the first
+/// `count` lanes, and a broadcast value.
 #[kernel]
 fn warps(
     count: u32,
@@ -81,7 +81,7 @@ fn warps_combine_in_their_order() {
     }
 }
 
-/// Scans blocks that end in a partial warp, which combine one warp after the other.
+/// Scans blocks that end in a partial warp. Their warps are combined one after the other.
 #[kernel]
 fn scans(x: &[f32], mut out: DisjointMut<[f32; 3]>) {
     let me = thread::unique_index();

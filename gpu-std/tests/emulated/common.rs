@@ -38,7 +38,7 @@ impl Args {
     }
 }
 
-/// Runs `K` with the threads of a block in sequential and in random order; the arguments are made anew for each run.
+/// Runs `K` with the threads of a block in sequential and in random order, with new arguments for each run.
 pub fn launch_shared<K: Kernel>(
     grid: [u32; 3],
     block: [u32; 3],
@@ -48,7 +48,7 @@ pub fn launch_shared<K: Kernel>(
     run::<K>(grid, block, shared_bytes, [1; 3], args)
 }
 
-/// Runs `K` in clusters, as [`launch_shared`] does; cooperatively if the kernel is cooperative.
+/// Runs `K` in clusters like [`launch_shared`], and cooperatively if the kernel is cooperative.
 pub fn launch_clusters<K: Kernel>(
     grid: [u32; 3],
     block: [u32; 3],
@@ -73,7 +73,7 @@ fn run<K: Kernel>(
     unsafe { warpsmith_emulator::run(&launch) }
 }
 
-/// Runs `K` as [`launch_shared`] does, without dynamic shared memory; it must succeed.
+/// Runs `K` like [`launch_shared`], without dynamic shared memory; the launch must succeed.
 pub fn launch<K: Kernel>(grid: [u32; 3], block: [u32; 3], args: &Args) {
     if let Err(fault) = launch_shared::<K>(grid, block, 0, args) {
         panic!("{fault}");

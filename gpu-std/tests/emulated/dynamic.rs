@@ -149,7 +149,7 @@ fn launches_that_wait_are_counted_over_all_depths() {
     let args = Args::new().value(launches).value(then).value(2u32);
     let args = args.slice::<Atomic<u32>>(&ran).slice::<Atomic<u32>>(&refused);
     run::<flood>([1, 1, 1], [1, 1, 1], &args, Order::Sequential).unwrap();
-    // The first child finds 11 free entries, the next one more, and so on: one for each child that has run.
+    // The first child finds 11 free entries, and each further child one more, because the children before it have run.
     let found: u32 = (0..launches).map(|i| (11 + i).min(then)).sum();
     assert_eq!(ran[0].load(Ordering::Relaxed), 1 + launches + found);
     let too_many = refused[LaunchError::TOO_MANY_PENDING.code() as usize].load(Ordering::Relaxed);
@@ -173,7 +173,7 @@ fn impossible(refused: &[Atomic<u32>]) {
             dynamic::launch::<bounded>((1, 65536), 64, 0, ()),
             dynamic::launch::<bounded>(1, (64, 0), 0, ()),
             dynamic::launch::<bounded>(1, [u32::MAX; 3], 0, ()),
-            // A total of 2^64 + 4 threads.
+            // These are 2^64 + 4 threads in total.
             dynamic::launch::<bounded>([2147418113, 49477, 34724], 5, 0, ()),
             dynamic::launch::<bounded>(1, 64, 48 * 1024 + 1, ()),
             dynamic::launch::<together>(1, 64, 0, ()),
@@ -263,7 +263,7 @@ fn only_a_kernel_launches_so() {
 #[kernel]
 unsafe fn set(condition: u64, value: u32) {
     if thread::index_1d() == 0 {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { set_condition(condition, value) };
     }
 }

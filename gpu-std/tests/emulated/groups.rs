@@ -1,4 +1,4 @@
-//! Grids, clusters, blocks and tiles: ranks of a thread in them, their barriers, and the operations of tiles.
+//! Grids, clusters, blocks and tiles: ranks of a thread, barriers, and the operations of tiles.
 
 use crate::common::{Args, launch, launch_clusters, launch_shared, random, randoms};
 use gpu_std::Kernel;
@@ -123,7 +123,7 @@ fn after_the_last(mut out: DisjointMut<u32>) {
 
 type Results = [u64; 14];
 
-/// Computes the results of a tile for one of its threads; the other tiles of the warp do something else concurrently.
+/// Computes the results of a tile for one of its threads, while the other tiles of the warp execute other code.
 #[kernel(consts(N = 1, 2, 4, 8, 16, 32))]
 fn tiles<const N: u32>(operand: u32, input: &[u64], mut out: DisjointMut<Results>) {
     let tile = Tile::<N>::current();

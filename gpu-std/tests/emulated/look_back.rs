@@ -6,7 +6,7 @@ use gpu_std::disjoint::Unclaimed;
 use gpu_std::look_back::{LookBack, TileQueue, workspace_len};
 use gpu_std::prelude::*;
 
-/// A maximum and its number of occurrences so far; 12 bytes, with a last field that does not commute.
+/// A maximum and its number of occurrences so far: 12 bytes, with a last field whose combination is not commutative.
 #[derive(Debug, Clone, Copy, PartialEq, KernelType)]
 #[repr(C)]
 struct Peak {
@@ -45,7 +45,7 @@ impl Value for f32 {
 ///
 /// # Safety
 ///
-/// `workspace` is as `TileQueue` requires, and `out` as long as `x`.
+/// `workspace` must be as `TileQueue` requires, and `out` as long as `x`.
 #[kernel(types(T = f32, u32, Peak))]
 unsafe fn prefixes<T: Value>(x: &[T], workspace: &[Atomic<u64>], mut out: DisjointMut<T, Unclaimed>) {
     // SAFETY: this function's contract.

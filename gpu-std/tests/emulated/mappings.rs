@@ -1,4 +1,4 @@
-//! Every mapping of a mutable view: no two threads get the same element, and loops over a launch visit all elements.
+//! Every mapping of a mutable view: no two threads access the same element, and loops over a launch visit all elements.
 
 use gpu_std::prelude::*;
 
@@ -41,7 +41,7 @@ mappings! {
         Tile::<32>::current().stride(len), |i| if let Some(x) = out.get_mut(i) { *x += 1 };
 }
 
-/// One-dimensional launches and, for claims of blocks and tiles, launches of more dimensions. The last number divides
+/// One-dimensional launches, and launches of more dimensions for claims of blocks and tiles. The last number divides
 /// the number of threads.
 const LINES: [([u32; 3], [u32; 3], u32); 6] = [
     ([1, 1, 1], [1, 1, 1], 1),
@@ -70,7 +70,7 @@ fn check<Own: gpu_std::Kernel, All: gpu_std::Kernel>(
             assert_eq!(out[len], 0, "beyond the end");
 
             let mut out = vec![0_u32; len + 1];
-            // The last indices have no elements.
+            // The last indices own no elements.
             launch::<All>(*grid, *block, &Args::new().view(&mut out[..len]).value(len + 2));
             assert!(out[..whole(len)].iter().all(|count| *count == 1), "{grid:?} {block:?} {len}: {out:?}");
             assert!(out[whole(len)..].iter().all(|count| *count == 0));

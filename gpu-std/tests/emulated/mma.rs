@@ -23,13 +23,13 @@ unsafe fn multiply<T: WarpOperand>(a: &[u32], b: &[u32], sums: &[f32], mut out: 
     }
 }
 
-/// Multiplies while lane 7 has returned.
+/// Multiplies after lane 7 has returned.
 #[kernel(arch = 80, block(32))]
 unsafe fn lane_missing(mut out: DisjointMut<f32>) {
     if warp::lane_id() == 7 {
         return;
     }
-    // SAFETY: the caller's promise, except for the seeded bug.
+    // SAFETY: guaranteed by the caller, except for the seeded bug.
     let [value, ..] = unsafe { mma::<bf16>([0.0; 4], [0; 4], [0; 2]) };
     if let Some(element) = out.get_mut(thread::unique_index()) {
         *element = value;

@@ -137,7 +137,7 @@ where
     }
 }
 
-/// Has the form of a typed launch with these parameters, for any type that the kernel has.
+/// Takes the types of a typed launch with these parameters, for any type that the kernel supports.
 fn takes<P, K: SafeKernel<Params = P>>() -> &'static str {
     K::spec().symbol
 }

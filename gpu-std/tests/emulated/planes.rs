@@ -318,7 +318,7 @@ fn the_emulator_enforces_block_and_cluster() {
     assert!(out[..].iter().all(|threads| *threads == 32));
 }
 
-/// Takes every kind of view, all optional.
+/// Takes every kind of view, each of them optional.
 #[kernel]
 fn add_optional(
     a: Option<Slice2<u32>>,

@@ -4,7 +4,7 @@ use gpu_std::random::{self, Draw, Philox, philox4x32};
 
 #[test]
 fn philox_gives_the_published_vectors() {
-    // The known-answer tests of Random123, `kat_vectors`.
+    // These are the known-answer tests of Random123, `kat_vectors`.
     let vectors = [
         ([0; 4], [0; 2], [0x6627_E8D5, 0xE169_C58D, 0xBC57_AC4C, 0x9B00_DBD8]),
         ([u32::MAX; 4], [u32::MAX; 2], [0x408F_276D, 0x41C8_3B0E, 0xA20B_C7C6, 0x6D54_51FD]),
@@ -50,7 +50,7 @@ fn uniform_numbers_keep_to_their_bounds() {
     }
 }
 
-/// Box-Muller in f64, from the two uniform numbers.
+/// Computes the Box-Muller method in f64, from the two uniform numbers.
 fn box_muller(first: f64, angle: f64) -> [f64; 2] {
     let radius = (-2.0 * first.ln()).sqrt();
     [radius * angle.sin(), radius * angle.cos()]

@@ -7,7 +7,7 @@ use gpu_std::{Kernel, ParamKind, SafeKernel};
 ///
 /// # Safety
 ///
-/// None: it does nothing.
+/// There are no conditions, because the kernel does nothing.
 #[kernel(types(T = f32, f16; U = i64), consts(N = 2, 8; NEGATIVE = -3; FLAG = true, false), launch_bounds(256, 2), arch = 90, stack = 4096)]
 pub unsafe fn everything<T: Scalar, U, const N: usize, const NEGATIVE: i32, const FLAG: bool>(
     value: T::Accumulator,

@@ -53,7 +53,7 @@ fn several<T: Scalar>(
     points.fill(|[i]| Point([i as f32, 0.0, 1.0]));
     rows.fill(|[row, column]| 1000 * row as u64 + column as u64);
     planes.fill(|[plane, row, column]| (100 * plane + 10 * row + column) as u8);
-    // All arrays still have their values after others were written.
+    // All arrays still contain their values after others were written.
     let mut sum = u64::from(first);
     let bytes = bytes.update(|_, [_]| {});
     sum += bytes.iter().filter(|byte| **byte == T::ONE).count() as u64;

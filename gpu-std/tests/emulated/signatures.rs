@@ -1,5 +1,5 @@
-//! Kernels that host and GPU treat as the same: two modules with a kernel of the same name and layout, as two compilers
-//! could have them.
+//! Kernels that host and GPU treat as the same: two modules contain a kernel of the same name and layout, as if two
+//! compilers had compiled it.
 
 use gpu_std::{Kernel, ParamSpec};
 

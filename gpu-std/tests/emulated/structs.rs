@@ -48,7 +48,7 @@ fn derived_structs_are_parameters_and_elements() {
     assert_eq!(out.map(|row| row.total.0), [15.0, 25.0, 35.0]);
     assert_eq!(out.map(|row| row.pairs[1].key), [5; 3]);
     assert_eq!(out.map(|row| row.is_closed.get()), [Some(true), Some(false), Some(true)]);
-    // The derive makes them plain data for the host.
+    // The derive also implements the bytemuck traits for the host.
     assert_eq!(bytemuck::bytes_of(&row(1)).len(), 48);
     let layout = |index: usize| {
         let abi = <total as Kernel>::spec().params[index].abi();
@@ -165,7 +165,7 @@ macro_rules! chains {
         }
     )* };
 }
-// Sizes: 3, 6, 8, 12, 20 and 256 bytes.
+// The sizes are 3, 6, 8, 12, 20 and 256 bytes.
 chains! {
     Bytes, u8, 1; Halves, u16, 1; Words, u32, 0; Three, u32, 1; Five, u32, 3; Large, u64, 30;
 }
@@ -222,7 +222,7 @@ fn chain_blocks<T: Chain>(input: &[T], mut out: DisjointMut<[T; 2]>, mut totals:
     }
 }
 
-/// Expected scans: inclusive and exclusive.
+/// Returns the expected scans, inclusive and exclusive.
 fn scanned<T: Chain>(values: &[T]) -> Vec<[T; 2]> {
     let mut before = T::START;
     values

@@ -1,4 +1,4 @@
-//! TMA copies and barriers of `gpu_std::tensor`: correct results, and seeded bugs, each of which is found.
+//! TMA copies and barriers of `gpu_std::tensor`: correct results, and seeded bugs, each of which must be found.
 
 use gpu_spec::{Swizzle, TensorMapData, TensorMapSpec};
 use gpu_std::prelude::*;
@@ -55,7 +55,7 @@ unsafe fn copy_box<const FAULT: u32>(from: &TensorMap<u16, 2>, to: &TensorMap<u1
             loaded.at(slot).wait(if FAULT == WRONG_PARITY { 1 } else { 0 });
         }
         let others = FAULT == COUNTS_DISAGREE && thread::linear_in_block() >= 64;
-        // The other threads alone are too few for either count, whichever comes first.
+        // The other threads alone are too few for either count, no matter which arrives first.
         warpgroup::sync(1, if others { 96 } else { 128 });
         if thread::linear_in_block() == 0 {
             to.store(tile, at);
@@ -72,8 +72,8 @@ unsafe fn copy_box<const FAULT: u32>(from: &TensorMap<u16, 2>, to: &TensorMap<u1
     }
 }
 
-/// Makes a map of `rows` x `columns` elements at `address`, with one row every `pitch`, and boxes of `tile` rows of 128
-/// bytes.
+/// Creates a map of `rows` x `columns` elements at `address`, with a row pitch of `pitch` and boxes of `tile` rows of
+/// 128 bytes.
 pub fn map<T>(address: *const T, [rows, columns]: [usize; 2], pitch: usize, tile: u32) -> TensorMapData {
     let spec = TensorMapSpec {
         element_bytes: size_of::<T>() as u32,
@@ -103,7 +103,8 @@ fn numbers(chunks: &[Chunk]) -> Vec<u16> {
 
 const POISON: u16 = 0xeeee;
 
-/// Copies a box of a matrix of 100 x 120 elements at `at` to one of the same size; returns the contents of the latter.
+/// Copies a box of a matrix of 100 x 120 elements at `at` to a matrix of the same size, and returns the contents of the
+/// latter.
 fn copied<const FAULT: u32>(at: [u32; 2]) -> Result<Vec<u16>, Fault>
 where
     copy_box<FAULT>: Instance,

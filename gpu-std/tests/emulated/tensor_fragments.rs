@@ -20,12 +20,12 @@ const OVERWRITTEN_WHILE_READ: u32 = 1;
 const WARP_MISSING: u32 = 2;
 const LANES_DIFFER: u32 = 3;
 
-/// Stores the registers of `a * b^T` in `first[thread]`, and in `second[thread]` those of the rounded product times
-/// `c`. `a` has 64 rows and `b` K rows, both of 64 columns. `c` is K x N, with the layout M.
+/// Stores the registers of `a * b^T` in `first[thread]`, and the registers of the rounded product times `c` in
+/// `second[thread]`. `a` has 64 rows and `b` has K rows, both of 64 columns. `c` is K x N, with the layout M.
 ///
 /// # Safety
-/// The launch has shared memory for all tiles and a barrier. The maps have boxes of 64 rows; that of a K-major `c` has
-/// N rows.
+/// The launch must provide shared memory for all tiles and a barrier. The maps must have boxes of 64 rows, or of N rows
+/// for a K-major `c`.
 #[kernel(
     types(T = bf16, f16; M = KMajor, MnMajor),
     consts(K = 64, 128, 192, 256; N = 64, 128, 256),
@@ -43,7 +43,7 @@ unsafe fn twice<T: Half, M: Major, const K: usize, const N: usize>(
     Columns<K>: Depth,
     Columns<N>: Width,
 {
-    // SAFETY: the caller's promise, except for seeded bugs; the barrier is initialized before it is used.
+    // SAFETY: guaranteed by the caller, except for seeded bugs; the barrier is initialized before it is used.
     unsafe {
         let mut memory = SharedMemory::new();
         let a_tile = memory.tiles::<T, 64, 1>().tile::<0>();

@@ -1,5 +1,5 @@
-//! Products of `gpu_std::tensor`, for all types, widths and layouts: exact results, and seeded bugs, each of which is
-//! found.
+//! Products of `gpu_std::tensor`, for all types, widths and layouts: exact results, and seeded bugs, each of which must
+//! be found.
 
 use std::fmt::Debug;
 
@@ -19,8 +19,8 @@ use crate::tensor::map;
 /// batches. Calls `meanwhile` with the second tile of `a` while it is read.
 ///
 /// # Safety
-/// The launch has shared memory for two tiles of both and two barriers. The maps have boxes of 64 or N rows, and `out`
-/// has space for all registers.
+/// The launch must provide shared memory for two tiles of both and two barriers. The maps must have boxes of 64 or N
+/// rows, and `out` must have space for all registers.
 #[inline(always)]
 unsafe fn multiply<A, B, AM: Major, BM: Major, const N: usize>(
     a: &TensorMap<A, 2>,
@@ -33,8 +33,8 @@ unsafe fn multiply<A, B, AM: Major, BM: Major, const N: usize>(
     B: Operand<Sum = A::Sum>,
     Columns<N>: wgmma::Width,
 {
-    // SAFETY: the caller's promise; the barriers are initialized before they are used, and all copies and products are
-    // waited for.
+    // SAFETY: guaranteed by the caller; the barriers are initialized before they are used, and all copies and products
+    // are waited for.
     unsafe {
         let mut memory = SharedMemory::new();
         let (a_tiles, b_tiles) = (memory.tiles::<A, 64, 2>(), memory.tiles::<B, N, 2>());
@@ -151,7 +151,7 @@ unsafe fn warp_missing(a: &TensorMap<bf16, 2>, b: &TensorMap<bf16, 2>, out: *mut
     unsafe { multiply::<bf16, bf16, KMajor, KMajor, 64>(a, b, out, 96, |_| ()) }
 }
 
-/// An operand type, made from small integers.
+/// An operand type, with conversion from small integers.
 trait TestNumber: Operand + Debug {
     fn of(integer: i32) -> Self;
 }
@@ -183,8 +183,8 @@ numbers! {
 #[derive(Clone, Copy)]
 struct Row(#[expect(dead_code, reason = "read by address")] [u8; 256]);
 
-/// Returns the elements of a matrix whose rows have 256 bytes; if `is_transposed`, those of its transpose in rows of 64
-/// elements per chunk.
+/// Returns the elements of a matrix whose rows have 256 bytes. If `is_transposed`, returns the elements of its
+/// transpose in rows of 64 elements per chunk.
 fn stored<T: TestNumber>(rows: usize, is_transposed: bool, of: fn(usize, usize) -> i32) -> Vec<Row> {
     let (size, depth) = (size_of::<T>(), 256 / size_of::<T>());
     let mut memory = vec![Row([0; 256]); rows];

@@ -211,7 +211,7 @@ fn methods_are_in_the_prelude() {
     }
 }
 
-/// Calls the functions as generic code does, where the trait's methods take precedence.
+/// Calls the functions as generic code does, in which the trait's methods take precedence.
 #[test]
 fn the_traits_functions_agree_with_the_standard_library() {
     for x in floats(200).into_iter().map(f64::from) {

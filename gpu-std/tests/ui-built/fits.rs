@@ -1,4 +1,4 @@
-//! Compiles, and so all files of the folder are built and not only checked.
+//! Compiles, so that trybuild builds all files of the folder instead of only checking them.
 use gpu_std::prelude::*;
 
 #[derive(Clone, Copy, KernelType)]

@@ -12,9 +12,9 @@ fn child(factor: f32, x: &[f32], mut out: DisjointMut<f32>) {
 fn parent(x: &[f32], y: &[u32], mut out: DisjointMut<f32>) {
     // SAFETY: none of these compiles.
     unsafe {
-        // An argument of another type.
+        // The second argument has another type.
         let _ = dynamic::launch::<child>(1, 32, 0, (2.0f32, y, &mut out));
-        // What is written is not what is read.
+        // A read-only slice cannot be passed for a mutable view.
         let _ = dynamic::launch::<child>(1, 32, 0, (2.0f32, x, x));
         // An argument is missing.
         let _ = dynamic::launch::<child>(1, 32, 0, (2.0f32, x));

@@ -6,7 +6,7 @@ fn scale<T: Float>(_a: T, _x: DisjointMut<T>) {}
 
 /// # Safety
 ///
-/// Any.
+/// There are no conditions.
 #[kernel]
 unsafe fn raw(_x: *const f32) {}
 

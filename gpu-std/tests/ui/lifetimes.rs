@@ -33,7 +33,7 @@ where
 {
 }
 
-// These are as good as without the names.
+// Named lifetimes are accepted like elided ones.
 #[kernel]
 fn one_name<'a>(_x: &'a [f32], _y: &'a [f32], _z: DisjointMut<'a, f32>) {}
 

@@ -41,7 +41,7 @@ fn aligned_view(_out: DisjointMut<Page>) {}
 #[kernel]
 fn too_large(_table: [u64; 500], _x: &[f32], _y: &[f32], _z: &[f32], _w: &[f32], _v: &[f32], _u: &[f32], _n: u8) {}
 
-// 4096 bytes.
+// The parameters take exactly 4096 bytes.
 #[kernel]
 fn large(_table: [u64; 500], _x: &[f32], _y: &[f32], _z: &[f32], _w: &[f32], _v: &[f32], _u: &[f32]) {}
 

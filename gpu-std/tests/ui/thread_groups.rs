@@ -1,12 +1,12 @@
 use gpu_std::prelude::*;
 
-/// The index of a smaller tile: two of them would have the same element.
+/// Uses the index of a smaller tile, with which two tiles would access the same element.
 #[kernel]
 fn another_tile(mut y: DisjointMut<f32, PerTile<32>>) {
     let _ = y.get_mut(Tile::<16>::current().unique_index());
 }
 
-/// The index of a thread, and a number.
+/// Uses the index of a thread, the index of a block, and a number.
 #[kernel]
 fn another_index(mut y: DisjointMut<f32, PerTile<8>>) {
     let _ = y.get_mut(thread::unique_index());
@@ -14,13 +14,13 @@ fn another_index(mut y: DisjointMut<f32, PerTile<8>>) {
     let _ = y.get_mut(3);
 }
 
-/// The index of a tile for the elements of threads.
+/// Uses the index of a tile for the elements of threads.
 #[kernel]
 fn of_threads(mut y: DisjointMut<f32>) {
     let _ = y.get_mut(Tile::<1>::current().unique_index());
 }
 
-/// An index that another tile could have.
+/// Uses an index that may belong to another tile.
 #[kernel]
 fn exchanged(mut y: DisjointMut<f32, PerTile<4>>) {
     let tile = Tile::<4>::current();
@@ -37,7 +37,7 @@ fn no_planes(_y: DisjointMut<f32, Planes<0>>) {}
 #[kernel]
 fn unnamed_planes(_x: SlicePlanes<f32>) {}
 
-/// Two columns at once, and one element twice.
+/// Borrows two columns at once, and one element twice.
 #[kernel]
 fn two_columns(mut y: DisjointMut<f32, Planes<2>>) {
     let first = y.get_mut(thread::unique_index());
@@ -49,7 +49,7 @@ fn two_columns(mut y: DisjointMut<f32, Planes<2>>) {
     }
 }
 
-/// A column that outlives the view, and one that another thread has.
+/// A column cannot be shared with another thread.
 fn is_shared<T: Sync>(_: &T) {}
 #[kernel]
 fn shared_column(mut y: DisjointMut<f32, Planes<2>>) {

@@ -1,20 +1,20 @@
 use gpu_std::prelude::*;
 use gpu_std::thread::Unique2d;
 
-/// A claim of another kind.
+/// Uses a claim of another kind.
 #[kernel]
 fn wrong_claim(mut out: DisjointMut2<f32>) {
     out.get_mut(thread::unique_index());
     out.get_mut((1, 2));
 }
 
-/// A claim cannot be made up.
+/// A claim cannot be constructed.
 #[kernel]
 fn made_up(mut out: DisjointMut2<f32>) {
     out.get_mut(Unique2d { row: 1, column: 2 });
 }
 
-/// Two references to elements at a time.
+/// Borrows two elements at the same time.
 #[kernel]
 fn two_at_once(mut out: DisjointMut2<f32>) {
     let first = out.get_mut(thread::unique_2d());
@@ -22,7 +22,7 @@ fn two_at_once(mut out: DisjointMut2<f32>) {
     drop((first, second));
 }
 
-/// A view has the mappings that there are.
+/// A view supports only the existing mappings.
 #[kernel]
 fn no_such_mapping(_out: DisjointMut2<f32, Chunks<4>>) {}
 

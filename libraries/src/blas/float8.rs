@@ -33,10 +33,11 @@ macro_rules! float8 {
                     return Self(0x7f | sign);
                 }
                 let size = value.abs().min(Self::MAX);
-                // The exponent of the last mantissa bit: from the value, or from the subnormal range.
+                // The value, or the subnormal range, determines the exponent of the last mantissa bit.
                 let exponent = ((size.to_bits() >> 23) as i32 - 127).max(1 - $bias);
                 let places = (size / 2f32.powi(exponent - $mantissa)).round_ties_even() as u32;
-                // In the integer representation the exponent follows the mantissa, so a carry propagates correctly.
+                // In the integer representation, the exponent bits directly follow the mantissa bits, so a carry
+                // propagates correctly.
                 let bits = (((exponent + $bias - 1) as u32) << $mantissa) + places;
                 Self(bits as u8 | sign)
             }

@@ -30,9 +30,9 @@ use warpsmith_runtime::stream::Stream;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Gemm<S> {
-    /// Factor of the product. 1 by default.
+    /// Factor of the product. The default is 1.
     pub alpha: S,
-    /// Factor of the old output, which is added to the product. 0 by default; the old output is then not read.
+    /// Factor of the old output, which is added to the product. 0 by default, in which case the old output is not read.
     pub beta: S,
     /// Precision; `None` for the device's default ([`math`](super::math)).
     pub math: Option<Math>,
@@ -46,11 +46,11 @@ impl<S: Sum> Default for Gemm<S> {
 
 /// Enqueues `c = alpha * a * b + beta * c`, for each matrix of a batch.
 ///
-/// All matrices are row-major; each may be transposed. An unbatched input is broadcast over the batch. An empty output
-/// is a no-op; with an inner dimension of 0 the product is 0. With an `alpha` of 0 the inputs are not read; with a
-/// `beta` of 0 the output is not read. If an error is returned, nothing was enqueued.
+/// All matrices are row-major, and each of them may be transposed. An unbatched input is broadcast over the batch. An
+/// empty output is a no-op. With an inner dimension of 0, the product is 0. With an `alpha` of 0, the inputs are not
+/// read; with a `beta` of 0, the output is not read. If an error is returned, nothing was enqueued.
 ///
-/// On a GPU, this calls cuBLAS's `cublasGemmEx` or `cublasGemmStridedBatchedEx`; 8-bit floating point goes to
+/// On a GPU, this calls cuBLAS's `cublasGemmEx` or `cublasGemmStridedBatchedEx`; for 8-bit floating point, it calls
 /// [`matmul`](super::matmul). The call can be captured in a graph.
 ///
 /// ```
@@ -70,8 +70,8 @@ impl<S: Sum> Default for Gemm<S> {
 ///
 /// # Errors
 /// - [`LibraryError::Shape`] for shapes or batch sizes that do not match.
-/// - [`LibraryError::Unsupported`] for operands that this GPU cannot multiply. 8-bit integers need strides and
-///   addresses that are multiples of 4; for 8-bit floating point see [`matmul`](super::matmul).
+/// - [`LibraryError::Unsupported`] for operands that this GPU cannot multiply. 8-bit integers require strides and
+///   addresses that are multiples of 4; [`matmul`](super::matmul) lists the requirements of 8-bit floating point.
 /// - [`LibraryError::Missing`], [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices), and any error
 ///   of the library or the driver.
 #[track_caller]
@@ -132,7 +132,7 @@ pub(super) struct Zeros<A: DeviceCopy, B: DeviceCopy> {
 }
 
 impl<A: GemmType, B: GemmType> Zeros<A, B> {
-    /// An inner dimension that is valid for every type.
+    /// Inner dimension that is valid for every type.
     const INNER: usize = 16;
 
     #[cold]
@@ -186,7 +186,7 @@ pub(super) struct Problem {
     pub k: usize,
     pub a: Operand,
     pub b: Operand,
-    /// The output; not transposed.
+    /// Output, which is not transposed.
     pub c: Operand,
 }
 
@@ -222,7 +222,7 @@ impl Problem {
         self.c.layout.is_empty()
     }
 
-    /// Returns true if the product is zero: the inner dimension or the factor is 0.
+    /// Returns true if the product is zero because the inner dimension or the factor is 0.
     pub fn is_zero<S: Sum>(&self, alpha: S) -> bool {
         self.k == 0 || alpha == S::from_f64(0.0)
     }
@@ -237,8 +237,8 @@ impl Problem {
         Self { m: self.n, n: self.m, k: self.k, a: flip(self.b), b: flip(self.a), c: flip(self.c) }
     }
 
-    /// Checks that GPUs support the operands. It runs on every device, so that a call that succeeds on the emulated
-    /// device is also valid on a GPU.
+    /// Checks that GPUs support the operands. The check runs on every device, so that a call that succeeds on the
+    /// emulated device is also valid on a GPU.
     pub fn check_support(&self) -> Result<()> {
         let of_four = |Operand { ptr, layout, .. }: &Operand| {
             let between = layout.count() == 1 || layout.batch_stride.is_multiple_of(4);
@@ -255,7 +255,7 @@ impl Problem {
         Err(LibraryError::unsupported("gemm", what, "strides and addresses that are multiples of 4"))
     }
 
-    /// Calls cuBLAS. Its column-major columns are our rows, so it computes the transpose of the output.
+    /// Calls cuBLAS. cuBLAS treats our rows as its columns, so it computes the transpose of the output.
     pub fn call<S>(
         &self,
         handle: &mut Handle,
@@ -333,7 +333,7 @@ impl Problem {
         check_with(call, status, || self.to_string())
     }
 
-    /// Implementation for the emulated device; `finish` receives the column and the sum of each element.
+    /// Computes the GEMM on the emulated device; `finish` receives the column and the sum of each element.
     pub fn on_host<A, B, C>(
         self,
         alpha: A::Sum,

@@ -20,18 +20,18 @@ use warpsmith_runtime::stream::Stream;
 /// The first cuBLAS version with grouped GEMM.
 const WITH_GROUPS: VendorVersion = VendorVersion { major: 12, minor: 5, patch: 0 };
 
-/// Enqueues one product per `(a, b, c)`, each of its own shape: `c = alpha * a * b + beta * c`.
+/// Enqueues one product per `(a, b, c)`, each with its own shape: `c = alpha * a * b + beta * c`.
 ///
-/// If the shapes of one product do not match, nothing is enqueued. If cuBLAS rejects one, or allocating the zero
-/// operands of a product without an inner dimension fails, others may have been enqueued. 8-bit floating point is not
-/// supported.
+/// If the shapes of one product do not match, nothing is enqueued. If cuBLAS rejects a product, or if the zero operands
+/// of a product without an inner dimension cannot be allocated, other products may have been enqueued. 8-bit floating
+/// point is not supported.
 ///
-/// On a GPU this is one call of `cublasGemmGroupedBatchedEx`, from cuBLAS 12.5 on, for `f32`, `f64` and, at addresses
-/// that are multiples of 16, `f16` and `bf16`. Otherwise, and while a stream is captured, it is one call per product.
-/// The remaining rules are those of [`gemm`].
+/// On a GPU, from cuBLAS 12.5 on, this is one call of `cublasGemmGroupedBatchedEx` for `f32` and `f64`, and for `f16`
+/// and `bf16` at addresses that are multiples of 16. In all other cases, and while a stream is captured, it is one call
+/// per product. Otherwise the rules of [`gemm`] apply.
 ///
 /// # Errors
-/// Same as [`gemm`].
+/// Returns the errors of [`gemm`].
 #[track_caller]
 pub fn gemm_grouped<A, B, C>(
     stream: &Stream,
@@ -112,9 +112,9 @@ fn is_one_call(stream: &Stream, math: Math, problems: &[Problem]) -> Result<bool
     Ok(may && Vendor::Cublas.version()? >= WITH_GROUPS)
 }
 
-/// Arguments of one grouped call: each product is a group of size 1.
+/// Arguments of one grouped call, in which each product is a group of size 1.
 struct Table {
-    /// Addresses of all b, then of all a, then of all c: cuBLAS sees row-major matrices as their transposes.
+    /// Addresses of all b, then of all a, then of all c, because cuBLAS treats row-major matrices as their transposes.
     pointers: DeviceBuffer<u64>,
     operations: [Vec<cublasOperation_t>; 2],
     /// n, m and k of each product.
@@ -132,7 +132,7 @@ impl Table {
         let addresses: Vec<u64> =
             operands.iter().flat_map(|pick| of(*pick).map(|operand| operand.ptr)).collect();
         let mut pointers = DeviceBuffer::uninit(stream, addresses.len())?;
-        // The copy keeps its memory alive until it has completed.
+        // The copy keeps the host memory alive until it has completed.
         drop(stream.copy_from_host_async(addresses, &mut pointers)?);
         let size =
             |pick: fn(&Problem) -> usize| problems.iter().map(|problem| pick(problem) as i64).collect();
@@ -189,7 +189,7 @@ impl Table {
     }
 }
 
-/// Adds to an error the index of the product in the group.
+/// Adds the index of the product in the group to an error.
 #[cold]
 fn of_product(index: usize, error: Error) -> Error {
     match error.downcast_ref() {

@@ -17,7 +17,7 @@ use warpsmith_runtime::stream::Stream;
 
 use cublas::sys::{self, cublasMath_t, cublasPointerMode_t};
 
-/// The key of a stream's cuBLAS workspace.
+/// Key of a stream's cuBLAS workspace.
 const WORKSPACE: &str = "cuBLAS";
 
 /// A cuBLAS handle.
@@ -56,7 +56,7 @@ impl LibraryHandle for Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: nothing else has it. It is dropped with the device, after waiting for the device's work.
+        // SAFETY: nothing else has it. The handle is dropped with the device, after the device's work has completed.
         unsafe { sys::cublasDestroy_v2(self.raw) };
     }
 }
@@ -95,7 +95,7 @@ impl Handle {
         Ok(())
     }
 
-    /// Sets whether scalars (`alpha` and results) are on the device.
+    /// Selects whether scalars (`alpha` and results) are on the device.
     pub fn set_device_scalars(&mut self, on_device: bool) -> Result<()> {
         let mode = match on_device {
             true => cublasPointerMode_t::CUBLAS_POINTER_MODE_DEVICE,
@@ -110,7 +110,7 @@ impl Handle {
     }
 }
 
-/// A cuBLASLt handle. It is not bound to a stream.
+/// A cuBLASLt handle. The handle is not bound to a stream.
 #[derive(Debug)]
 pub(crate) struct LtHandle(cublaslt::sys::cublasLtHandle_t);
 
@@ -132,7 +132,7 @@ impl LibraryHandle for LtHandle {
 
 impl Drop for LtHandle {
     fn drop(&mut self) {
-        // SAFETY: nothing else has it. It is dropped with the device, after waiting for the device's work.
+        // SAFETY: nothing else has it. The handle is dropped with the device, after the device's work has completed.
         unsafe { cublaslt::sys::cublasLtDestroy(self.0) };
     }
 }
@@ -143,8 +143,8 @@ impl LtHandle {
     }
 }
 
-/// Enqueues a cuBLAS call that uses these parts, with a handle set up for the stream; on the emulated device, enqueues
-/// `host`. Scalars are on the host unless `call` changes that.
+/// Enqueues a cuBLAS call that uses these parts, with a handle set up for the stream. On the emulated device, enqueues
+/// `host` instead. Scalars are on the host unless `call` changes that.
 pub(super) fn enqueue(
     stream: &Stream,
     operation: &'static str,
@@ -160,7 +160,7 @@ pub(super) fn enqueue(
     enqueue_gpu(stream, operation, parts, call)
 }
 
-/// Does the same on a GPU.
+/// Enqueues a cuBLAS call like [`enqueue`], on a GPU.
 pub(super) fn enqueue_gpu(
     stream: &Stream,
     operation: &'static str,
@@ -183,7 +183,7 @@ pub(super) fn enqueue_gpu(
     })
 }
 
-/// Enqueues a cuBLASLt call that uses these parts and a workspace. The workspace's address is 0 if it has no bytes.
+/// Enqueues a cuBLASLt call that uses these parts and a workspace. The workspace's address is 0 if its size is 0.
 pub(super) fn enqueue_lt(
     stream: &Stream,
     parts: &[BufferUse<'_>],
@@ -201,12 +201,12 @@ pub(super) fn enqueue_lt(
     })
 }
 
-/// Calls a function with the address of the stream's workspace, or with 0 for a workspace without bytes.
+/// Calls a function with the address of the stream's workspace, or with 0 for a workspace of 0 bytes.
 fn with_workspace(stream: &Stream, bytes: usize, enqueue: impl FnOnce(u64) -> Result<()>) -> Result<()> {
     match bytes {
         0 => enqueue(0),
-        // SAFETY: the work is enqueued on this stream only. A handle that has kept the address gets another one before
-        // its next call.
+        // SAFETY: the work is enqueued on this stream only. A handle that still stores the address receives another one
+        // before its next call.
         bytes => unsafe { stream.with_scratch(WORKSPACE, bytes, |ptr, _| enqueue(ptr.0)) },
     }
 }
@@ -216,7 +216,7 @@ pub(crate) fn check(call: &'static str, status: sys::cublasStatus_t) -> Result<(
     check_with(call, status, String::new)
 }
 
-/// The same, with a description of the request.
+/// Converts a cuBLAS status to a result, with a description of the request.
 #[inline]
 pub(super) fn check_with(
     call: &'static str,

@@ -1,7 +1,7 @@
 //! Implementation for the emulated device: the same products in plain Rust, summed in the type of the scalars and
 //! rounded once.
 //!
-//! This module keeps no references to device memory: elements are read and written one by one.
+//! This module creates no references to device memory, because elements are read and written one by one.
 
 use super::matrix::Layout;
 use super::types::GemmType;
@@ -18,15 +18,16 @@ pub(super) struct HostMatrix {
 
 impl HostMatrix {
     /// # Safety
-    /// The matrix is in readable memory, with elements of this type.
+    /// The matrix must be in readable memory, with elements of this type.
     pub unsafe fn get<T: LibraryType>(&self, batch: usize, row: usize, col: usize) -> f64 {
         let at = (self.ptr as *const T).wrapping_add(self.layout.index(batch, row, col));
-        // SAFETY: the element is inside the matrix, as the caller guarantees. It need not be aligned.
+        // SAFETY: the element is inside the matrix, as the caller guarantees. The element need not be aligned.
         unsafe { at.read_unaligned() }.to_f64()
     }
 
     /// # Safety
-    /// As for [`Self::get`]; in addition the memory is writable and nothing else uses the matrix.
+    /// The conditions of [`Self::get`] apply; in addition, the memory must be writable, and nothing else may use the
+    /// matrix.
     pub unsafe fn set<T: LibraryType>(&self, batch: usize, row: usize, col: usize, value: f64) {
         let at = (self.ptr as *mut T).wrapping_add(self.layout.index(batch, row, col));
         // SAFETY: as above, and nothing else uses it.
@@ -36,7 +37,7 @@ impl HostMatrix {
     /// Returns all elements of one matrix in row-major order.
     ///
     /// # Safety
-    /// Same as [`Self::get`].
+    /// The conditions of [`Self::get`] apply.
     unsafe fn packed<T: GemmType>(&self, batch: usize) -> Vec<T::Sum> {
         let (rows, cols) = (self.layout.rows(), self.layout.columns());
         let indices = (0..rows).flat_map(|row| (0..cols).map(move |col| (row, col)));
@@ -46,10 +47,10 @@ impl HostMatrix {
 }
 
 /// Computes `c = finish(alpha * a * b + beta * c)`; `finish` also receives the column. With a `beta` of 0, `c` is not
-/// read. The shapes match, and all batches have the same number of matrices.
+/// read. The shapes must match, and all batches must contain the same number of matrices.
 ///
 /// # Safety
-/// The matrices are in readable memory, `c` in writable memory, and nothing else uses `c`.
+/// The matrices must be in readable memory and `c` in writable memory, and nothing else may use `c`.
 pub(super) unsafe fn gemm<A, B, C>(
     (alpha, beta): (A::Sum, A::Sum),
     [a, b, c]: [HostMatrix; 3],
@@ -77,11 +78,11 @@ pub(super) unsafe fn gemm<A, B, C>(
     }
 }
 
-/// Solves `a * x = alpha * b` for `x`, which overwrites `b`; `a` is triangular. The elements outside the triangle are
-/// not read, nor is a unit diagonal. With an `alpha` of 0 neither matrix is read.
+/// Solves `a * x = alpha * b` for `x`, which overwrites `b`; `a` is triangular. Elements outside the triangle are not
+/// read, and neither is a unit diagonal. With an `alpha` of 0, neither matrix is read.
 ///
 /// # Safety
-/// The matrices are in readable memory, `b` in writable memory, and nothing else uses `b`.
+/// The matrices must be in readable memory and `b` in writable memory, and nothing else may use `b`.
 pub(super) unsafe fn solve<T: LibraryType>(
     alpha: f64,
     is_lower: bool,

@@ -8,9 +8,9 @@ use warpsmith_runtime::memory::{
 
 const VIEW: &str = "a view of a matrix";
 
-/// Memory layout of a matrix, or of a batch of matrices of one shape, with any strides: also with matrices next to each
-/// other within the rows, or a distance that is not a multiple of the row stride, which no
-/// [3-D view](warpsmith_runtime::DeviceSlice3) has. All sizes and strides are in elements.
+/// Memory layout of a matrix, or of a batch of matrices of one shape, with any strides. Matrices may be adjacent within
+/// the rows, and their distance need not be a multiple of the row stride. No [3-D
+/// view](warpsmith_runtime::DeviceSlice3) supports these two layouts. All sizes and strides are in elements.
 ///
 /// ```
 /// use warpsmith_libraries::blas::Layout;
@@ -50,32 +50,33 @@ impl Layout {
         Self { stride, ..self }
     }
 
-    /// Makes it a batch of `count` matrices, `batch_stride` elements apart. A stride of 0 broadcasts one matrix.
+    /// Converts the layout to a batch of `count` matrices, `batch_stride` elements apart. A stride of 0 broadcasts one
+    /// matrix.
     pub const fn with_batch(self, count: usize, batch_stride: usize) -> Self {
         Self { count, batch_stride, ..self }
     }
 
-    /// Transposes each matrix as a view; no data moves.
+    /// Transposes each matrix as a view, without moving data.
     pub const fn transposed(self) -> Self {
         Self { is_transposed: !self.is_transposed, ..self }
     }
 
-    /// Rows of each matrix, after the transpose.
+    /// Returns the number of rows of each matrix, after any transposition.
     pub const fn rows(&self) -> usize {
         if self.is_transposed { self.stored_cols } else { self.stored_rows }
     }
 
-    /// Columns of each matrix, after the transpose.
+    /// Returns the number of columns of each matrix, after any transposition.
     pub const fn columns(&self) -> usize {
         if self.is_transposed { self.stored_rows } else { self.stored_cols }
     }
 
-    /// Number of matrices.
+    /// Returns the number of matrices.
     pub const fn count(&self) -> usize {
         self.count
     }
 
-    /// Number of elements in memory from the first to the last; `None` on overflow.
+    /// Returns the number of elements in memory from the first to the last; `None` on overflow.
     pub fn extent(&self) -> Option<usize> {
         if self.is_empty() {
             return Some(0);
@@ -88,7 +89,7 @@ impl Layout {
         self.stored_rows == 0 || self.stored_cols == 0 || self.count == 0
     }
 
-    /// Extent of one non-empty matrix.
+    /// Returns the extent of one non-empty matrix.
     fn matrix_extent(&self) -> Option<usize> {
         (self.stored_rows - 1).checked_mul(self.stride)?.checked_add(self.stored_cols)
     }
@@ -100,7 +101,7 @@ impl Layout {
     }
 
     /// Returns the leading dimension for cuBLAS, which requires at least 1. The stride of a single row is irrelevant
-    /// and may be too large to pass; the next multiple of 16 satisfies every type.
+    /// and may be too large to pass. The next multiple of 16 is valid for every type.
     pub(super) fn leading(&self) -> i64 {
         let stride = if self.stored_rows > 1 { self.stride } else { self.stored_cols.next_multiple_of(16) };
         stride.max(1) as i64
@@ -111,13 +112,13 @@ impl Layout {
         if self.count == 1 && count != 1 { self.with_batch(count, 0) } else { self }
     }
 
-    /// Returns true if two of its elements alias.
+    /// Returns true if two elements of the layout alias.
     fn overlaps(&self) -> bool {
         if self.count < 2 || self.is_empty() {
             return false;
         }
         let apart = self.matrix_extent().is_some_and(|extent| self.batch_stride >= extent);
-        // Matrices side by side within the rows.
+        // In this layout, matrices are side by side within the rows.
         let within = self.batch_stride >= self.stored_cols
             && self
                 .batch_stride
@@ -145,8 +146,9 @@ impl Layout {
     }
 }
 
-/// A read-only matrix, or a batch of matrices: row-major by [`From`] a 2-D or 3-D view, which all operations take
-/// directly; column-major by [`Self::transposed`]; with any strides by [`Self::with_layout`].
+/// A read-only matrix, or a batch of matrices. [`From`] converts a 2-D or 3-D view to a row-major matrix, and all
+/// operations accept such views directly. [`Self::transposed`] represents column-major matrices, and
+/// [`Self::with_layout`] any strides.
 ///
 /// ```
 /// use warpsmith_libraries::blas::Matrix;
@@ -165,7 +167,7 @@ pub struct Matrix<'a, T: DeviceCopy> {
     pub(super) layout: Layout,
 }
 
-/// A writable matrix, or a batch of matrices, made like a [`Matrix`]. No two of its elements alias.
+/// A writable matrix, or a batch of matrices, created like a [`Matrix`]. No two elements alias.
 #[derive(Debug)]
 pub struct MatrixMut<'a, T: DeviceCopy> {
     pub(super) slice: DeviceSliceMut<'a, T>,
@@ -181,12 +183,12 @@ macro_rules! matrix {
                 Self { layout: self.layout.transposed(), ..self }
             }
 
-            /// Number of rows, after any transposition.
+            /// Returns the number of rows, after any transposition.
             pub fn rows(&self) -> usize {
                 self.layout.rows()
             }
 
-            /// Number of columns, after any transposition.
+            /// Returns the number of columns, after any transposition.
             pub fn columns(&self) -> usize {
                 self.layout.columns()
             }
@@ -216,7 +218,7 @@ impl<'a, T: DeviceCopy> Matrix<'a, T> {
     /// Creates a view with this layout.
     ///
     /// # Errors
-    /// [`LibraryError::Shape`] if some elements are out of bounds, or the stride is smaller than a row.
+    /// Returns [`LibraryError::Shape`] if some elements are out of bounds, or the stride is smaller than a row.
     pub fn with_layout(slice: impl Into<DeviceSlice<'a, T>>, layout: Layout) -> Result<Self> {
         let slice = slice.into();
         layout.check(slice.len())?;
@@ -228,8 +230,8 @@ impl<'a, T: DeviceCopy> MatrixMut<'a, T> {
     /// Creates a view with this layout.
     ///
     /// # Errors
-    /// [`LibraryError::Shape`] if some elements are out of bounds, the stride is smaller than a row, or matrices of the
-    /// batch overlap.
+    /// Returns [`LibraryError::Shape`] if some elements are out of bounds, the stride is smaller than a row, or
+    /// matrices of the batch overlap.
     pub fn with_layout(slice: impl Into<DeviceSliceMut<'a, T>>, layout: Layout) -> Result<Self> {
         let slice = slice.into();
         layout.check(slice.len())?;

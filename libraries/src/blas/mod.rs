@@ -10,10 +10,10 @@
 //! | [`dot`], [`nrm2`] | dot product, Euclidean norm | `dot`, `linalg.vector_norm` |
 //! | [`trsm`] | solves triangular systems | `linalg.solve_triangular` |
 //!
-//! Matrices are 2-D views (`buffer.as_2d(rows, columns)?`), batches 3-D views; [`Matrix::transposed`] transposes one. A
-//! [`Layout`] describes batches with other strides. [`Math`] sets the precision: TF32 is off by default. Each stream
-//! has its own workspace from the caching allocator ([`Workspaces`]), so calls neither allocate nor wait, and two
-//! streams never share a workspace. All operations can be captured in graphs.
+//! Matrices are 2-D views (`buffer.as_2d(rows, columns)?`), and batches are 3-D views; [`Matrix::transposed`]
+//! transposes a matrix. A [`Layout`] describes batches with other strides. [`Math`] sets the precision; TF32 is off by
+//! default. Each stream has its own workspace from the caching allocator ([`Workspaces`]). Therefore calls neither
+//! allocate nor wait, and two streams never share a workspace. All operations can be captured in graphs.
 //!
 //! On the emulated device, all operations are computed in plain Rust. Narrower types are computed in `f32` and rounded
 //! once.

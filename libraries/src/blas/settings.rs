@@ -18,15 +18,15 @@ use warpsmith_runtime::device::Device;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Math {
     /// True if `f32` inputs may be rounded to TF32 (10 mantissa bits) for the tensor cores of compute capability 8.0
-    /// and later. This is about 8 times as fast, with relative errors of about 1e-3. False by default.
+    /// and later. TF32 is about 8 times as fast, with relative errors of about 1e-3. The default is false.
     pub allow_tf32: bool,
-    /// True if partial sums of `f16` products may be added in `f16`. True by default.
+    /// True if partial sums of `f16` products may be added in `f16`. The default is true.
     pub allow_fp16_reduced_precision_reduction: bool,
-    /// True if partial sums of `bf16` products may be added in `bf16`. True by default.
+    /// True if partial sums of `bf16` products may be added in `bf16`. The default is true.
     pub allow_bf16_reduced_precision_reduction: bool,
     /// True if repeating a call must give bit-identical results on the same GPU with the same library. cuBLAS always
-    /// does, because each stream has its own workspace. [`matmul`](super::matmul) then excludes algorithms chosen by
-    /// timing, and algorithms that add partial sums in arbitrary order. False by default.
+    /// guarantees this, because each stream has its own workspace. If set, [`matmul`](super::matmul) excludes
+    /// algorithms chosen by timing, and algorithms that add partial sums in arbitrary order. The default is false.
     pub deterministic: bool,
 }
 
@@ -67,12 +67,12 @@ pub fn set_math(device: &Device, math: Math) {
 /// Sizes of the cuBLAS and cuBLASLt workspaces of each stream, from the caching allocator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Workspaces {
-    /// Size for cuBLAS, in bytes: `CUBLAS_WORKSPACE_CONFIG`, one or more `:KIB:COUNT` pairs. The default is 32 MiB on
-    /// compute capability 9.0 and 8.125 MiB otherwise.
+    /// Size for cuBLAS, in bytes, from `CUBLAS_WORKSPACE_CONFIG`: one or more `:KIB:COUNT` pairs. The default is 32 MiB
+    /// on compute capability 9.0 and 8.125 MiB otherwise.
     pub cublas: usize,
-    /// Maximum for cuBLASLt, in bytes: `CUBLASLT_WORKSPACE_SIZE` in KiB; cuBLAS's size by default.
+    /// Maximum for cuBLASLt, in bytes, from `CUBLASLT_WORKSPACE_SIZE` in KiB; by default the size for cuBLAS.
     pub cublas_lt: usize,
-    /// Problem with the environment variables, if any; the default is used then.
+    /// Problem with the environment variables, if any, in which case the defaults are used.
     pub warning: Option<String>,
 }
 

@@ -25,8 +25,8 @@ pub enum Side {
     Right,
 }
 
-/// Triangle of the matrix that is read. It refers to the matrix as passed: a transposed view of a lower triangular
-/// matrix is upper triangular.
+/// Triangle of the matrix that is read. The triangle refers to the matrix as passed, so a transposed view of a lower
+/// triangular matrix is upper triangular.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Triangle {
     /// The diagonal and the elements below it.
@@ -39,13 +39,13 @@ pub enum Triangle {
 /// Form of a triangular system. `torch.linalg.solve_triangular` has the same options.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Trsm<S> {
-    /// Factor of the right-hand sides. 1 by default.
+    /// Factor of the right-hand sides. The default is 1.
     pub alpha: S,
-    /// Side of the triangular matrix. Left by default.
+    /// Side of the triangular matrix. The default is left.
     pub side: Side,
-    /// Triangle that is read. Lower by default.
+    /// Triangle that is read. The default is lower.
     pub triangle: Triangle,
-    /// True if the diagonal is assumed to be ones and not read. False by default.
+    /// True if the diagonal is assumed to be ones, in which case it is not read. The default is false.
     pub unit_diagonal: bool,
 }
 
@@ -61,10 +61,10 @@ pub trait Solve: VectorType {}
 impl Solve for f32 {}
 impl Solve for f64 {}
 
-/// Enqueues solving `a * x = alpha * b`, or `x * a = alpha * b`, for `x`, which overwrites `b`, for each matrix of a
-/// batch. A zero on the diagonal gives infinities and NaN. With an `alpha` of 0 neither matrix is read, and `x` is 0.
-/// On a GPU this is one cuBLAS call per matrix of the batch: if one fails, those before it were enqueued. The call can
-/// be captured in a graph.
+/// Enqueues the solution of `a * x = alpha * b`, or `x * a = alpha * b`, for each matrix of a batch. The solution `x`
+/// overwrites `b`. A zero on the diagonal results in infinities and NaN. With an `alpha` of 0, neither matrix is read,
+/// and `x` is 0. On a GPU this is one cuBLAS call per matrix of the batch. If one call fails, the calls before it were
+/// enqueued. The call can be captured in a graph.
 ///
 /// ```
 /// use warpsmith_libraries::blas::{self, Trsm};
@@ -81,7 +81,7 @@ impl Solve for f64 {}
 /// ```
 ///
 /// # Errors
-/// [`LibraryError::Shape`] if `a` is not square or does not match `b`; [`LibraryError::Missing`];
+/// Returns [`LibraryError::Shape`] if `a` is not square or does not match `b`; [`LibraryError::Missing`];
 /// [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices); any [error of the
 /// library](crate::LibraryError::Call), and [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]
@@ -120,7 +120,7 @@ pub fn trsm<'a, 'b, T: Solve>(
     let call = |handle: &mut Handle| call::<T>(handle, &options, matrices);
     let Trsm { alpha, side, triangle, unit_diagonal } = options;
     let [mut a, mut b] = matrices;
-    // x * a = b is a^T * x^T = b^T.
+    // `x * a = b` is equivalent to `a^T * x^T = b^T`.
     if side == Side::Right {
         (a.layout, b.layout) = (a.layout.transposed(), b.layout.transposed());
     }
@@ -134,7 +134,7 @@ pub fn trsm<'a, 'b, T: Solve>(
     handle::enqueue(stream, "blas::trsm", &parts, call, host)
 }
 
-/// Calls cuBLAS, which sees row-major matrices as their transposes, so sides and triangles are swapped.
+/// Calls cuBLAS. It treats row-major matrices as their transposes, so sides and triangles are swapped.
 fn call<T: Solve>(
     handle: &mut Handle,
     options: &Trsm<Scale<T>>,

@@ -1,6 +1,6 @@
 //! [`gemv`], [`axpy`], [`scal`], [`dot`], [`nrm2`]: matrix-vector products and vector operations.
 //!
-//! Scalar results go to device memory, so that no call waits and every call can be captured in a graph.
+//! Scalar results are stored in device memory, so that no call waits and every call can be captured in a graph.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -36,7 +36,7 @@ fn check_lengths(operation: &'static str, x: usize, y: usize) -> Result<()> {
     ))
 }
 
-/// Fails unless `result` has exactly one element.
+/// Returns an error unless `result` has exactly one element.
 fn check_result<T: DeviceCopy>(operation: &'static str, result: &DeviceSliceMut<'_, T>) -> Result<()> {
     if result.len() == 1 {
         return Ok(());
@@ -72,21 +72,21 @@ impl<T: VectorType> Elements<T> {
     }
 
     /// # Safety
-    /// The vector is in readable memory of the process, and `index` is in bounds.
+    /// The vector must be in readable memory of the process, and `index` must be in bounds.
     unsafe fn get(&self, index: usize) -> f64 {
         // SAFETY: guaranteed by the caller.
         unsafe { HostMatrix { ptr: self.ptr, layout: self.layout() }.get::<T>(0, index, 0) }
     }
 
     /// # Safety
-    /// As for [`Self::get`]; in addition nothing else uses the vector.
+    /// The conditions of [`Self::get`] apply; in addition, nothing else may use the vector.
     unsafe fn set(&self, index: usize, value: f64) {
         // SAFETY: guaranteed by the caller.
         unsafe { HostMatrix { ptr: self.ptr, layout: self.layout() }.set::<T>(0, index, 0, value) }
     }
 
     /// # Safety
-    /// As for [`Self::get`], for all elements.
+    /// The conditions of [`Self::get`] must hold for all elements.
     unsafe fn values(&self) -> impl Iterator<Item = f64> {
         // SAFETY: guaranteed by the caller.
         (0..self.len).map(|index| unsafe { self.get(index) })
@@ -107,7 +107,7 @@ impl<T: VectorType> VectorMut<'_, T> {
 
 /// Enqueues `y = alpha * a * x + beta * y`.
 ///
-/// With a `beta` of 0, `y` is not read. Without columns the product is 0. The call can be captured in a graph.
+/// With a `beta` of 0, `y` is not read. Without columns, the product is 0. The call can be captured in a graph.
 ///
 /// ```
 /// use warpsmith_libraries::blas::{self, Gemm};
@@ -125,7 +125,8 @@ impl<T: VectorType> VectorMut<'_, T> {
 /// ```
 ///
 /// # Errors
-/// [`LibraryError::Shape`] for lengths that do not match, and for batches; otherwise as [`gemm`](super::gemm).
+/// Returns [`LibraryError::Shape`] for lengths that do not match, and for batches; otherwise the errors of
+/// [`gemm`](super::gemm).
 #[track_caller]
 pub fn gemv<'a, 'x, 'y, T: VectorType>(
     stream: &Stream,
@@ -164,7 +165,7 @@ pub fn gemv<'a, 'x, 'y, T: VectorType>(
             unsafe {
                 sys::$function(
                     $handle.raw(),
-                    // cuBLAS sees a row-major matrix as its transpose.
+                    // cuBLAS treats a row-major matrix as its transpose.
                     operation(!layout.is_transposed),
                     layout.stored_cols as i64,
                     layout.stored_rows as i64,
@@ -202,7 +203,7 @@ pub fn gemv<'a, 'x, 'y, T: VectorType>(
 /// ```
 ///
 /// # Errors
-/// [`LibraryError::Shape`] for vectors of different lengths; [`LibraryError::Missing`];
+/// Returns [`LibraryError::Shape`] for vectors of different lengths; [`LibraryError::Missing`];
 /// [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices); any [error of the
 /// library](crate::LibraryError::Call), and [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]
@@ -255,7 +256,7 @@ pub fn axpy<'x, 'y, T: VectorType>(
 /// Enqueues `x = alpha * x`. The call can be captured in a graph.
 ///
 /// # Errors
-/// Same as [`axpy`].
+/// Returns the errors of [`axpy`].
 #[track_caller]
 pub fn scal<'x, T: VectorType>(
     stream: &Stream,
@@ -287,8 +288,8 @@ pub fn scal<'x, T: VectorType>(
     handle::enqueue(stream, "blas::scal", &[vector.slice.used()], call, host)
 }
 
-/// Enqueues the dot product of two vectors, written to the single element of `result`. Empty vectors give 0. The call
-/// can be captured in a graph.
+/// Enqueues the dot product of two vectors. The result is written to the single element of `result`. The result for
+/// empty vectors is 0. The call can be captured in a graph.
 ///
 /// ```
 /// # use warpsmith_libraries::blas;
@@ -305,7 +306,7 @@ pub fn scal<'x, T: VectorType>(
 /// ```
 ///
 /// # Errors
-/// Errors of [`axpy`]; [`LibraryError::Shape`] if `result` does not have exactly one element.
+/// Returns the errors of [`axpy`]; [`LibraryError::Shape`] if `result` does not have exactly one element.
 #[track_caller]
 pub fn dot<'x, 'y, 'r, T: VectorType>(
     stream: &Stream,
@@ -340,11 +341,11 @@ pub fn dot<'x, 'y, 'r, T: VectorType>(
     handle::enqueue(stream, "blas::dot", &parts, call, host)
 }
 
-/// Enqueues the Euclidean norm of a vector, written to the single element of `result`. An empty vector gives 0. The
-/// squares do not overflow. The call can be captured in a graph.
+/// Enqueues the Euclidean norm of a vector. The result is written to the single element of `result`. The result for an
+/// empty vector is 0. The computation does not overflow in the squares. The call can be captured in a graph.
 ///
 /// # Errors
-/// Same as [`dot`].
+/// Returns the errors of [`dot`].
 #[track_caller]
 pub fn nrm2<'x, 'r, T: VectorType>(
     stream: &Stream,

@@ -46,15 +46,15 @@ macro_rules! vector {
                 Self { slice: slice.into(), stride: 1 }
             }
 
-            /// Takes the first element and every `stride`-th one after it.
+            /// Selects the first element and every `stride`-th one after it.
             ///
             /// # Errors
-            /// [`LibraryError::Shape`] for a stride of 0.
+            /// Returns [`LibraryError::Shape`] for a stride of 0.
             pub fn with_stride(self, stride: usize) -> Result<Self> {
                 Ok(Self { stride: check(stride)?, ..self })
             }
 
-            /// Number of elements.
+            /// Returns the number of elements.
             pub fn len(&self) -> usize {
                 self.slice.len().div_ceil(self.stride)
             }

@@ -1,4 +1,5 @@
-//! Common start of every cuDNN call: the library, a handle, and the checks that all operations share.
+//! Common start of every cuDNN call: it loads the library, acquires a handle, and performs the checks that all
+//! operations share.
 
 use std::ffi::c_void;
 use std::ops::{Deref, DerefMut};
@@ -19,7 +20,7 @@ use warpsmith_runtime::extension::{Access, BufferUse};
 use warpsmith_runtime::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
 use warpsmith_runtime::stream::Stream;
 
-/// A handle set to a stream. While it exists, this thread may call the library, even during a capture.
+/// A handle set to a stream. While the value exists, this thread may call the library, even during a capture.
 pub(super) struct Acquired<'a> {
     handle: HandleGuard<'a, Handle>,
     _calls: LibraryCalls,
@@ -48,7 +49,7 @@ pub(super) fn acquire(stream: &Stream) -> Result<Acquired<'_>> {
     Ok(Acquired { handle: crate::dnn::State::of(device).handles.acquire(stream)?, _calls: calls })
 }
 
-/// Fails unless the device, which is not emulated, supports computing in this type.
+/// Returns an error unless the device, which must not be emulated, supports computing in this type.
 pub(super) fn check_type<T: FloatType>(operation: &'static str, device: &Device) -> Result<()> {
     let needed = match T::TYPE {
         DataType::Bf16 => (8, 0),
@@ -62,7 +63,7 @@ pub(super) fn check_type<T: FloatType>(operation: &'static str, device: &Device)
     Err(LibraryError::unsupported(operation, format!("{} on {}", T::TYPE.name(), device.name()), &needs))
 }
 
-/// Fails unless two tensors have the same shape and layout.
+/// Returns an error unless two tensors have the same shape and layout.
 pub(super) fn check_same(
     operation: &'static str,
     (left_name, left): (&str, &Shape),
@@ -87,7 +88,7 @@ pub(super) fn check_same(
 pub(super) struct Operand<'a> {
     /// Name for error messages.
     pub name: &'static str,
-    /// The used part of a buffer; `None` for an omitted operand.
+    /// Part of a buffer that is used; `None` for an omitted operand.
     pub part: Option<BufferUse<'a>>,
     pub place: Place,
     bytes: Bytes<'a>,
@@ -112,7 +113,7 @@ impl<'a> Operand<'a> {
         Self { name, part: Some(slice.used()), place, bytes: Bytes::None }
     }
 
-    /// As [`Self::written`], for [`enqueue`], which may have to copy to it.
+    /// Like [`Self::written`], for [`enqueue`], which may have to copy to the operand.
     pub fn target<T: FloatType>(name: &'static str, slice: &'a mut DeviceSliceMut<'_, T>) -> Self {
         let slice = slice.reborrow();
         let operand = Self::written(name, &slice);
@@ -144,7 +145,7 @@ impl Place {
     /// Returns the elements on the emulated device, whose memory is memory of the process.
     ///
     /// # Safety
-    /// The elements are of this type, and belong to an operand of the work that is running.
+    /// The elements must be of this type, and must belong to an operand of the work that is running.
     pub unsafe fn read<'a, T: FloatType>(self) -> &'a [T] {
         if self.len == 0 {
             return &[];
@@ -153,10 +154,11 @@ impl Place {
         unsafe { std::slice::from_raw_parts(self.address as usize as *const T, self.len) }
     }
 
-    /// As [`Self::read`], for writing.
+    /// Like [`Self::read`], for writing.
     ///
     /// # Safety
-    /// As for [`Self::read`]; in addition the work writes this operand and nothing else uses it.
+    /// The conditions of [`Self::read`] apply; in addition, the work must write this operand, and nothing else may use
+    /// it.
     pub unsafe fn write<'a, T: FloatType>(self) -> &'a mut [T] {
         if self.len == 0 {
             return &mut [];
@@ -166,7 +168,7 @@ impl Place {
     }
 }
 
-/// Fails unless all operands are on the stream's device. Returns their parts and places.
+/// Returns an error unless all operands are on the stream's device. Returns the operands' parts and places.
 pub(super) fn check<'a, const N: usize>(
     operation: &'static str,
     stream: &Stream,
@@ -184,8 +186,9 @@ fn check_operands(operation: &'static str, stream: &Stream, operands: &[Operand<
     used.into_iter().try_for_each(|used| check_devices(stream, operation, [used]))
 }
 
-/// Enqueues an operation of the legacy API. On a GPU it calls `library` with the handle and the operands' addresses; on
-/// the emulated device it calls `host`. Empty tensors are a no-op. Both access only the operands.
+/// Enqueues an operation of the legacy API. On a GPU, the work calls `library` with the handle and the operands'
+/// addresses; on the emulated device, it calls `host`. Empty tensors are a no-op. Both functions must access only the
+/// operands.
 pub(super) fn enqueue<T: FloatType, const N: usize>(
     operation: &'static str,
     stream: &Stream,
@@ -213,12 +216,12 @@ pub(super) fn enqueue<T: FloatType, const N: usize>(
     enqueue_gpu::<T>(operation, stream, &parts, |handle| library(handle, places.map(Place::pointer)))
 }
 
-/// Alignment in bytes that kernels of the legacy API rely on. The batch-normalization kernels otherwise fail with a
-/// misaligned address, which invalidates the context (cuDNN 9 on an H200). The cuDNN documentation does not state this
-/// requirement.
+/// Alignment in bytes that kernels of the legacy API rely on. Without this alignment, the batch-normalization kernels
+/// fail with a misaligned address, which invalidates the context (cuDNN 9 on an H200). The cuDNN documentation does not
+/// state this requirement.
 const ALIGNMENT: u64 = 16;
 
-/// As [`enqueue_gpu`], on aligned copies of the unaligned operands. Each copy that is written is copied back.
+/// Like [`enqueue_gpu`], on aligned copies of the unaligned operands. Copies that the operation writes are copied back.
 fn enqueue_aligned<T: FloatType, const N: usize>(
     operation: &'static str,
     stream: &Stream,
@@ -266,7 +269,7 @@ fn enqueue_aligned<T: FloatType, const N: usize>(
     Ok(())
 }
 
-/// Enqueues the operation on a GPU. `library` accesses only the parts.
+/// Enqueues the operation on a GPU. `library` must access only the parts.
 pub(super) fn enqueue_gpu<T: FloatType>(
     operation: &'static str,
     stream: &Stream,

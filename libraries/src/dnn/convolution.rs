@@ -18,7 +18,7 @@ use warpsmith_runtime::extension::site;
 use warpsmith_runtime::memory::DeviceSliceMut;
 use warpsmith_runtime::stream::Stream;
 
-/// Parameters of a convolution, as in PyTorch's `conv1d`, `conv2d` and `conv3d`: a cross-correlation.
+/// Parameters of a convolution (a cross-correlation), as in PyTorch's `conv1d`, `conv2d` and `conv3d`.
 ///
 /// ```
 /// use warpsmith_libraries::dnn::Convolution;
@@ -30,17 +30,17 @@ use warpsmith_runtime::stream::Stream;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Convolution {
-    /// Zero padding before and after the input. 0 by default.
+    /// Zero padding before and after the input. The default is 0.
     pub padding: Axes,
-    /// Stride of the window, in elements. 1 by default.
+    /// Stride of the window, in elements. The default is 1.
     pub stride: Axes,
-    /// Dilation: distance between taps of the window, in elements. 1 by default.
+    /// Dilation: distance between taps of the window, in elements. The default is 1.
     pub dilation: Axes,
-    /// Number of independent channel groups. 1 by default.
+    /// Number of independent channel groups. The default is 1.
     pub groups: usize,
-    /// Factor of the result, rounded to `f32` unless the elements are `f64`. 1 by default.
+    /// Factor of the result, rounded to `f32` unless the elements are `f64`. The default is 1.
     pub alpha: f64,
-    /// Factor of the old output, which is added. With 0, the default, the old output is not read.
+    /// Factor of the old output, which is added to the result. With 0, the default, the old output is not read.
     pub beta: f64,
     /// Computation options; `None` for the device's [`options`](super::options).
     pub options: Option<Options>,
@@ -61,11 +61,11 @@ impl Default for Convolution {
 }
 
 impl Convolution {
-    /// Returns the output shape. `input` has batch, channels and spatial dimensions; `weights` has output channels,
-    /// channels per group, and the window.
+    /// Returns the output shape. `input` consists of batch, channels and spatial dimensions; `weights` consists of
+    /// output channels, channels per group, and the window.
     ///
     /// # Errors
-    /// [`LibraryError::Shape`] if they do not match.
+    /// Returns [`LibraryError::Shape`] if the two do not match.
     pub fn output_shape(&self, input: &[usize], weights: &[usize]) -> Result<Vec<usize>> {
         let shape = |shape| Shape::new(shape, Layout::Nchw);
         let (x, w) = (shape(input)?, shape(weights)?);
@@ -108,7 +108,7 @@ pub fn convolution<T: FloatType>(
 /// transposed convolution.
 ///
 /// # Errors
-/// Same as [`convolution`].
+/// Returns the errors of [`convolution`].
 #[track_caller]
 pub fn convolution_backward_data<T: FloatType>(
     stream: &Stream,
@@ -136,7 +136,7 @@ pub fn convolution_backward_data<T: FloatType>(
 /// Enqueues `dw = alpha * (gradient for the weights) + beta * dw`, given the gradient `dy` for the output.
 ///
 /// # Errors
-/// Same as [`convolution`].
+/// Returns the errors of [`convolution`].
 #[track_caller]
 pub fn convolution_backward_weights<T: FloatType>(
     stream: &Stream,
@@ -171,7 +171,8 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Enqueues the operation with x, w and y or their gradients; it writes `target`, which is one of them.
+    /// Enqueues the operation on x, w and y or their gradients. The operation writes `target`, which must be one of
+    /// them.
     fn enqueue<T: FloatType>(
         &self,
         operands: [Operand<'_>; 3],

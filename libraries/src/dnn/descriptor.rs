@@ -17,7 +17,7 @@ use crate::handles::LibraryHandle;
 use warpsmith_runtime::driver::StreamHandle;
 use warpsmith_runtime::error::Result;
 
-/// Converts the status of a call to a result. The library's own message is the error's context.
+/// Converts the status of a call to a result. The context of the error is the library's own message.
 pub(super) fn check(call: &'static str, status: Status) -> Result<()> {
     if status == Status::SUCCESS {
         return Ok(());
@@ -63,7 +63,7 @@ impl LibraryHandle for RawHandle {
 
 impl Drop for RawHandle {
     fn drop(&mut self) {
-        // SAFETY: this value owns the handle and is being dropped. The status is not useful.
+        // SAFETY: this value owns the handle and is being dropped. The status is ignored, because there is no remedy.
         unsafe { functions::cudnnDestroy(self.0) };
     }
 }
@@ -114,7 +114,7 @@ impl Descriptor {
     }
 
     /// # Safety
-    /// The values are of the type that `kind` denotes.
+    /// The values must be of the type that `kind` denotes.
     unsafe fn set_as<V>(&mut self, name: Name, kind: Type, values: &[V]) -> Result<()> {
         let (count, values) = (values.len() as i64, values.as_ptr().cast::<c_void>());
         // SAFETY: the descriptor is alive, and there are `count` values of this type, as the caller guarantees.
@@ -144,7 +144,7 @@ impl Descriptor {
     }
 
     /// # Safety
-    /// An execution with this descriptor may use the memory at the addresses.
+    /// An execution with this descriptor must be allowed to use the memory at the addresses.
     pub unsafe fn set_pointers(&mut self, name: Name, pointers: &[*mut c_void]) -> Result<()> {
         // SAFETY: the type matches the values.
         unsafe { self.set_as(name, Type::CUDNN_TYPE_VOID_PTR, pointers) }
@@ -166,7 +166,7 @@ impl Descriptor {
         Ok(value)
     }
 
-    /// Number of values of an attribute.
+    /// Returns the number of values of an attribute.
     pub fn count(&self, name: Name, kind: Type) -> Result<usize> {
         let mut count = 0i64;
         // SAFETY: the descriptor is alive; no value is requested.
@@ -176,7 +176,7 @@ impl Descriptor {
         Ok(usize::try_from(count).unwrap_or(0))
     }
 
-    /// Fills descriptors with the values of an attribute, in order. Returns the number filled.
+    /// Fills descriptors with the values of an attribute, in order. Returns how many were filled.
     pub fn fill(&self, name: Name, into: &mut [Descriptor]) -> Result<usize> {
         let mut raw: Vec<_> = into.iter().map(|descriptor| descriptor.0).collect();
         let mut count = 0i64;
@@ -189,7 +189,8 @@ impl Descriptor {
         Ok(usize::try_from(count).unwrap_or(0).min(into.len()))
     }
 
-    /// Numerical notes of an engine, as numbers: a library newer than the bindings may have others.
+    /// Returns the numerical notes of an engine as numbers, because a library newer than the bindings may define other
+    /// notes.
     pub fn numerical_notes(&self) -> Result<Vec<u32>> {
         let mut notes = [u32::MAX; NOTES];
         let mut count = 0i64;

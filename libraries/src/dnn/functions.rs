@@ -18,7 +18,7 @@ pub(super) struct Status(u32);
 
 impl Status {
     pub const SUCCESS: Self = Self(0);
-    /// `CUDNN_STATUS_NOT_SUPPORTED`: the status reported for a function that the library does not have.
+    /// `CUDNN_STATUS_NOT_SUPPORTED`, reported for a function that is missing in the library.
     const NOT_SUPPORTED: Self = Self(3000);
 }
 

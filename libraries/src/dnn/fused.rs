@@ -33,12 +33,13 @@ pub enum Activation {
 
 /// Enqueues `y = activation(alpha * (x ∗ w) + beta * y + bias)`, with one bias per output channel.
 ///
-/// On GPUs this is one fused kernel if `alpha` is 1, `beta` is 0, cuDNN has an engine for it, and its workspace can be
-/// allocated. Otherwise it takes three passes. These round differently: sums are rounded to the element type before the
-/// bias is added. If one of the three fails, those before it were enqueued.
+/// On GPUs this is one fused kernel if `alpha` is 1, `beta` is 0, cuDNN has an engine for the convolution, and its
+/// workspace can be allocated. Otherwise the operation takes three passes. The three passes round differently, because
+/// sums are rounded to the element type before the bias is added. If one of the three passes fails, the passes before
+/// it were enqueued.
 ///
 /// # Errors
-/// Errors of [`convolution`]; [`LibraryError::Shape`] unless there is one bias per output channel.
+/// Returns the errors of [`convolution`]; [`LibraryError::Shape`] unless there is one bias per output channel.
 #[track_caller]
 pub fn convolution_fused<T: FloatType>(
     stream: &Stream,
@@ -76,7 +77,7 @@ pub fn convolution_fused<T: FloatType>(
         };
     }
     call::check_type::<T>(NAME, device)?;
-    // It is not documented whether fused engines apply the factors.
+    // cuDNN does not document whether fused engines apply the factors.
     let is_plain = geometry.alpha == 1.0 && geometry.beta == 0.0;
     if is_plain && places.iter().all(|place| place.len != 0) {
         let epilogue = match activation {
@@ -106,7 +107,7 @@ fn is_for_workspace(error: &Error) -> bool {
         || matches!(error.downcast_ref(), Some(LibraryError::WorkspaceTooSmall { .. }))
 }
 
-/// The passes after a convolution in the legacy API.
+/// The passes that follow a convolution, in the legacy API.
 struct Passes {
     bias: OldDescriptor<TensorKind>,
     y: OldDescriptor<TensorKind>,
@@ -140,7 +141,7 @@ impl Passes {
         Ok(Self { bias: tensor(name, &of_bias, data::<T>())?, y: tensor(name, y, data::<T>())?, relu })
     }
 
-    /// Enqueues `y = activation(y + bias)`; y has the shape passed to [`Self::new`].
+    /// Enqueues `y = activation(y + bias)`, where y must have the shape passed to [`Self::new`].
     fn enqueue<T: FloatType>(
         &self,
         name: &'static str,

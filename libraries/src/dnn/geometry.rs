@@ -126,7 +126,7 @@ impl Geometry {
         Ok(geometry)
     }
 
-    /// Number of spatial dimensions passed to the library.
+    /// Returns the number of spatial dimensions passed to the library.
     pub fn library_spatial(&self) -> usize {
         self.x.rank() - 2
     }
@@ -146,7 +146,7 @@ pub(super) struct Key {
     pub data: DataType,
     pub is_nhwc: bool,
     pub options: Options,
-    /// Alignments of x, w, y and the bias: the largest power of two, up to 16, that divides the address.
+    /// Alignments of x, w, y and the bias. Each is the largest power of two, up to 16, that divides the address.
     pub alignments: [u8; 4],
     pub x: [i64; 5],
     pub w: [i64; 5],

@@ -27,7 +27,7 @@ pub(super) struct Graph {
 /// Engine configurations.
 pub(super) struct Candidates {
     pub configs: Vec<Descriptor>,
-    /// Errors of the heuristics lists that the library did not return: there may be further engines.
+    /// Errors of the heuristics lists that the library did not return, which means that further engines may exist.
     pub failed: Vec<Error>,
 }
 
@@ -79,8 +79,8 @@ impl Graph {
         Ok(Self { graph: graph.finalize()?, _operations: operations, _parts: parts })
     }
 
-    /// Returns the engine configurations that satisfy the options, most promising first. The fallback engines, slow but
-    /// accepting any geometry, come last.
+    /// Returns the engine configurations that satisfy the options, most promising first. The fallback engines, which
+    /// are slow but accept any geometry, come last.
     pub fn candidates(&self, data: cudnnDataType_t, options: &Options) -> Result<Candidates> {
         let mut found = Vec::new();
         let mut failed = Vec::new();
@@ -229,7 +229,7 @@ impl Builder<'_> {
     }
 }
 
-/// Returns the descriptor kind of an operation, and the names of its x, w, y, convolution, alpha and beta.
+/// Returns the descriptor kind of an operation, and the attribute names of its x, w, y, convolution, alpha and beta.
 fn names(operation: Operation) -> (Kind, [Name; 6]) {
     match operation {
         Operation::Forward => (

@@ -9,14 +9,14 @@
 //! | [`batch_norm_training`], [`batch_norm_inference`], [`batch_norm_backward`] | over all dimensions but the channels
 //! | yes |
 //!
-//! Tensors are [`Tensor`] and [`TensorMut`] of [`FloatType`] elements, in either [`Layout`]; all tensors of a call have
-//! the same layout. Sums are accumulated in `f32` (`f64` for `f64`) and rounded once. `allow_tf32` is on, as in
-//! PyTorch: GPUs then multiply `f32` inputs rounded to TF32 (10 mantissa bits).
+//! Tensors are [`Tensor`] and [`TensorMut`] of [`FloatType`] elements, in either [`Layout`]; all tensors of a call must
+//! have the same layout. Sums are accumulated in `f32` (`f64` for `f64`) and rounded once. As in PyTorch, `allow_tf32`
+//! is on, so GPUs multiply `f32` inputs rounded to TF32 (10 mantissa bits).
 //!
-//! The plan of a convolution is chosen once per geometry and cached. It is chosen by the library's heuristics, or by
-//! timing their suggestions ([`Options::benchmark`], PyTorch's `torch.backends.cudnn.benchmark`). [`Options`] are per
+//! The plan of a convolution is chosen once per geometry and cached. The library's heuristics choose it, or a timing of
+//! their suggestions ([`Options::benchmark`], PyTorch's `torch.backends.cudnn.benchmark`). [`Options`] are set per
 //! call, or per device ([`set_options`]). The workspace is allocated for each call from the caching allocator, on the
-//! stream of the call. If it does not fit into memory, a plan that needs less is used.
+//! stream of the call. If the workspace does not fit into memory, a plan that needs less is used.
 //!
 //! ```
 //! use warpsmith_libraries::dnn::{self, Convolution, Layout, Tensor, TensorMut};

@@ -15,13 +15,13 @@ use warpsmith_runtime::extension::site;
 use warpsmith_runtime::memory::{DeviceSlice, DeviceSliceMut};
 use warpsmith_runtime::stream::Stream;
 
-/// Parameters of a batch normalization over all dimensions but the channels, as PyTorch's `BatchNorm1d` to
+/// Parameters of a batch normalization over all dimensions but the channels, like PyTorch's `BatchNorm1d` to
 /// `BatchNorm3d`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BatchNorm {
-    /// Epsilon, added to the variance. 1e-5 by default.
+    /// Epsilon, added to the variance. The default is 1e-5.
     pub epsilon: f64,
-    /// Momentum: weight of a batch in the running statistics. 0.1 by default.
+    /// Momentum: weight of a batch in the running statistics. The default is 0.1.
     pub momentum: f64,
 }
 
@@ -31,7 +31,7 @@ impl Default for BatchNorm {
     }
 }
 
-/// Running statistics over all batches so far, one value per channel: for inference.
+/// Running statistics over all batches so far, one value per channel, for inference.
 #[derive(Debug)]
 pub struct RunningStatistics<'a, R: FloatType> {
     /// Running mean.
@@ -40,7 +40,7 @@ pub struct RunningStatistics<'a, R: FloatType> {
     pub variance: DeviceSliceMut<'a, R>,
 }
 
-/// Statistics of one batch, one value per channel: for the gradient.
+/// Statistics of one batch, one value per channel, for the gradient.
 #[derive(Debug)]
 pub struct BatchStatistics<'a, R: FloatType> {
     /// Mean of the batch.
@@ -60,7 +60,7 @@ pub struct BatchNormGradients<'a, T: FloatType> {
     pub bias: DeviceSliceMut<'a, T::Real>,
 }
 
-/// Fails unless each operand has one value per channel.
+/// Returns an error unless each operand has one value per channel.
 fn check_channels(operation: &'static str, shape: &Shape, values: &[Operand<'_>]) -> Result<()> {
     let channels = shape.dims[1];
     match values.iter().find(|value| value.part.is_some() && value.place.len != channels) {
@@ -72,9 +72,9 @@ fn check_channels(operation: &'static str, shape: &Shape, values: &[Operand<'_>]
     }
 }
 
-/// Fails unless a variance can be computed. There is at least one channel.
+/// Returns an error unless a variance can be computed. There must be at least one channel.
 fn check_elements(operation: &'static str, shape: &Shape) -> Result<()> {
-    // Number of elements of each channel; there is at least one channel.
+    // This is the number of elements of each channel, of which there is at least one.
     let elements = shape.elements().unwrap_or(0) / shape.dims[1];
     if elements > 1 {
         return Ok(());
@@ -114,12 +114,12 @@ fn descriptors(
 }
 
 /// Enqueues `y = scale * (x - mean) / sqrt(variance + epsilon) + bias` with the mean and variance of each channel of
-/// this batch. They are stored in `saved` and update the running statistics.
+/// this batch. The mean and variance are stored in `saved`, and update the running statistics.
 ///
 /// # Errors
-/// [`LibraryError::Shape`], also for a batch with fewer than two elements per channel; [`LibraryError::Missing`];
-/// [`warpsmith_runtime::Error::DifferentDevices`]; any [error of the library](crate::LibraryError::Call), and [enqueue
-/// errors](warpsmith_runtime::Error#enqueue-errors).
+/// Returns [`LibraryError::Shape`], also for a batch with fewer than two elements per channel;
+/// [`LibraryError::Missing`]; [`warpsmith_runtime::Error::DifferentDevices`]; any [error of the
+/// library](crate::LibraryError::Call), and [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]
 pub fn batch_norm_training<T: FloatType>(
     stream: &Stream,
@@ -195,7 +195,7 @@ pub fn batch_norm_training<T: FloatType>(
 /// Enqueues `y = scale * (x - mean) / sqrt(variance + epsilon) + bias` with the given statistics of each channel.
 ///
 /// # Errors
-/// Same as [`batch_norm_training`].
+/// Returns the errors of [`batch_norm_training`].
 #[track_caller]
 pub fn batch_norm_inference<T: FloatType>(
     stream: &Stream,
@@ -242,10 +242,10 @@ pub fn batch_norm_inference<T: FloatType>(
 }
 
 /// Enqueues the gradients of [`batch_norm_training`], given the gradient `dy` for its output and the statistics that it
-/// saved. The gradients for scale and bias are sums; they are 0 for an empty batch.
+/// saved. The gradients of scale and bias are sums, which are 0 for an empty batch.
 ///
 /// # Errors
-/// Errors of [`batch_norm_training`], except that an empty batch is allowed.
+/// Returns the errors of [`batch_norm_training`], except that an empty batch is allowed.
 #[track_caller]
 pub fn batch_norm_backward<T: FloatType>(
     stream: &Stream,

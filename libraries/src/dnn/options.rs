@@ -16,15 +16,15 @@ use warpsmith_runtime::error::Result;
 /// Computation options of convolutions. The PyTorch names are in `torch.backends.cudnn`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Options {
-    /// True if `f32` inputs may be rounded to TF32, which is several times as fast (PyTorch: `allow_tf32`). On by
-    /// default. If off, only engines that keep all 24 mantissa bits are used.
+    /// True if `f32` inputs may be rounded to TF32, which is several times as fast (PyTorch: `allow_tf32`). The default
+    /// is on. If it is off, only engines that keep all 24 mantissa bits are used.
     pub allow_tf32: bool,
-    /// True if repeating a call must give bit-identical results (PyTorch: `deterministic`). Off by default.
+    /// True if repeating a call must give bit-identical results (PyTorch: `deterministic`). The default is off.
     pub deterministic: bool,
     /// True to time the heuristics' plans on the first use of a geometry and keep the fastest (PyTorch: `benchmark`).
-    /// This waits for the stream. Off by default, and while a graph is captured.
+    /// Timing waits for the stream. The option is off by default, and ignored while a graph is captured.
     pub benchmark: bool,
-    /// Maximum number of plans to time, 0 for all (PyTorch: `benchmark_limit`). 10 by default.
+    /// Maximum number of plans to time, 0 for all (PyTorch: `benchmark_limit`). The default is 10.
     pub benchmark_limit: u32,
     /// Maximum workspace of a call in bytes; `None` (the default) for no limit other than the available memory.
     pub workspace_limit: Option<u64>,
@@ -52,11 +52,11 @@ pub fn set_options(device: &Device, options: Options) {
     *State::of(device).options() = options;
 }
 
-/// Returns the device's plan cache. Its size counts the geometries with a cached choice of plan.
+/// Returns the device's plan cache. The cache size counts the geometries with a cached choice of plan.
 ///
-/// The finalized plans are cached per cuDNN handle; there is one handle per concurrently active call. Each handle keeps
-/// its most recently used plans, at most 1024 and at most the cache's limit. An evicted plan is rebuilt from the cached
-/// choice. A handle evicts surplus plans when it is next used.
+/// Finalized plans are cached per cuDNN handle, and each concurrently active call uses its own handle. Each handle
+/// keeps its most recently used plans, at most 1024 and at most the cache's limit. An evicted plan is rebuilt from the
+/// cached choice. A handle evicts surplus plans when it is used again.
 pub fn plan_cache(device: &Device) -> PlanCache<'_> {
     PlanCache(State::of(device))
 }
@@ -82,14 +82,14 @@ impl Kept for State {
     }
 }
 
-/// Maximum number of finalized plans per handle: they hold host memory and device code.
+/// Maximum number of finalized plans per handle, because plans occupy host memory and contain device code.
 const MAX_OF_HANDLE: usize = 1024;
 
 /// A device's state for this module.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(super) handles: HandlePool<Handle>,
-    /// Index of the chosen plan among those that the heuristics suggest.
+    /// Index of the chosen plan among the plans that the heuristics suggest.
     choices: Mutex<Lru<Key, usize>>,
     options: Mutex<Options>,
     /// Incremented whenever the caches are cleared.
@@ -135,11 +135,12 @@ impl State {
     }
 }
 
-/// A handle with its plans. cuDNN does not guarantee that two threads may use a plan at once, or that a plan may be
-/// used with another handle.
+/// A handle with its plans. cuDNN does not guarantee that two threads may use a plan at the same time, or that a plan
+/// may be used with another handle.
 #[derive(Debug)]
 pub(super) struct Handle {
-    /// Declared before the handle, so that plans are dropped first: they need it.
+    /// The plans are declared before the handle, so that they are dropped first, because dropping a plan requires the
+    /// handle.
     pub plans: Lru<Key, Arc<OnDevice<Plan>>>,
     pub raw: RawHandle,
     generation: u64,

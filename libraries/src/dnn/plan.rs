@@ -27,7 +27,7 @@ use warpsmith_runtime::stream::Stream;
 /// A finalized execution plan.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// Locked during execution, so that one thread executes it at a time.
+    /// Locked during execution, so that only one thread executes the plan at a time.
     ready: Mutex<Ready>,
     /// Workspace in bytes.
     workspace: u64,
@@ -59,8 +59,8 @@ impl Plan {
     /// Enqueues the plan on the handle's stream.
     ///
     /// # Safety
-    /// The addresses are of tensors of the plan's shapes, and of the workspace that it needs; nothing else uses the
-    /// workspace when the stream executes the plan.
+    /// The addresses must be of tensors of the plan's shapes, and of the workspace that the plan requires. Nothing else
+    /// may use the workspace when the stream executes the plan.
     unsafe fn execute(
         &self,
         handle: &RawHandle,
@@ -90,7 +90,7 @@ impl Plan {
 
 /// A convolution to be enqueued on a GPU.
 pub(super) struct Request<'a, 'p> {
-    /// Operation name as the user knows it.
+    /// Operation name that the user sees.
     name: &'static str,
     stream: &'a Stream,
     key: Key,
@@ -101,15 +101,15 @@ pub(super) struct Request<'a, 'p> {
     addresses: Vec<DevicePtr>,
 }
 
-/// Result of looking for a plan.
+/// Result of a search for a plan.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Enqueued,
-    /// The library has no plan for this geometry; holds the error that it reported.
+    /// The library has no plan for this geometry; contains the error that it reported.
     NoPlan(Option<Error>),
 }
 
-/// Cached choice meaning that there is no plan.
+/// Cached choice which represents that no plan exists.
 const NONE: usize = usize::MAX;
 
 impl<'a, 'p> Request<'a, 'p> {
@@ -130,7 +130,7 @@ impl<'a, 'p> Request<'a, 'p> {
     /// Enqueues the convolution with the cached plan of its geometry, or with a new one.
     ///
     /// # Safety
-    /// The parts and addresses are of tensors of the geometry's shapes.
+    /// The parts and addresses must be of tensors of the geometry's shapes.
     pub unsafe fn run(mut self) -> Result<Outcome> {
         let state = crate::dnn::State::of(self.stream.device());
         let mut handle = call::acquire(self.stream)?;
@@ -145,7 +145,7 @@ impl<'a, 'p> Request<'a, 'p> {
         if let Some(plan) = plans.get(&self.key) {
             state.hits.fetch_add(1, Ordering::Relaxed);
             match self.execute(raw, plan) {
-                // The plan is valid, but memory is short at the moment: a smaller plan is used but not cached.
+                // The plan is valid, but memory is currently short, so a smaller plan is used but not cached.
                 Err(error @ Error::OutOfMemory(_)) if plan.workspace > 0 => {
                     (limit, lost) = (plan.workspace - 1, Some(error));
                 }
@@ -190,7 +190,7 @@ impl<'a, 'p> Request<'a, 'p> {
         };
         let mut candidates: Vec<(usize, Descriptor)> = configs.into_iter().enumerate().collect();
         if let Some(chosen) = chosen {
-            // Chosen by another handle: it is tried first, and not timed again.
+            // Another handle has chosen this plan, so it is tried first, and not timed again.
             candidates.sort_by_key(|(index, _)| *index != chosen);
         }
         let timed = self.key.options.benchmark && chosen.is_none() && keep;
@@ -252,10 +252,10 @@ impl<'a, 'p> Request<'a, 'p> {
             parts.push(workspace.as_mut_slice().used());
         }
         self.stream.with_stable_capture_state(|| {
-            // A captured graph may run code owned by the plan; the plan's handle lives until the device is dropped.
+            // A captured graph may run code owned by the plan, and the plan's handle lives until the device is dropped.
             self.stream.keep_in_capture(|| Arc::new((Arc::clone(plan), self.stream.device().clone())));
             // SAFETY: `parts` are the operands, checked not to overlap where one is written. The addresses are of the
-            // parts, with the shapes that the plan was made for, as `run`'s caller guarantees. The workspace is as
+            // parts, with the shapes for which the plan was created, as `run`'s caller guarantees. The workspace is as
             // large as the plan needs.
             unsafe {
                 self.stream.enqueue_named(self.name, &parts, |_| plan.execute(handle, addresses, address))
@@ -301,7 +301,8 @@ struct Search<'s, 'a, 'p> {
     failed: Failure,
 }
 
-/// The most informative error: out of memory, then any other failure, then unsupported. Among equals, the latest.
+/// The most informative error. An out-of-memory error takes precedence over any other failure, and unsupported comes
+/// last. Of errors of the same rank, the latest is kept.
 #[derive(Debug)]
 struct Failure(Option<Error>);
 
@@ -318,7 +319,7 @@ impl Failure {
 }
 
 impl Search<'_, '_, '_> {
-    /// Returns the plan of a configuration, if the library can make it and its workspace is within the limit.
+    /// Returns the plan of a configuration, if the library can create it and its workspace is within the limit.
     fn ready(&mut self, config: Descriptor) -> Option<Arc<OnDevice<Plan>>> {
         match Plan::new(self.handle, config) {
             Ok(plan) if plan.workspace <= self.limit => {
@@ -377,7 +378,7 @@ impl Search<'_, '_, '_> {
             }
         };
         if let Some(spare) = &spare {
-            // Aligned exactly like the target, for which plans were made.
+            // The spare buffer is aligned exactly like the target, for which plans were created.
             let address = spare.as_device_ptr().0;
             addresses[target] = DevicePtr(address + request.addresses[target].0 % 16);
         }
@@ -394,7 +395,7 @@ impl Search<'_, '_, '_> {
             }
         }
         timed.sort_by(|(one, ..), (other, ..)| one.total_cmp(other));
-        // The fastest, unless its memory is no longer available.
+        // This selects the fastest plan, unless its memory is no longer available.
         for (_, index, plan) in timed {
             match request.execute(self.handle, &plan) {
                 Ok(()) => return Ok(Some((index, plan))),
@@ -411,7 +412,7 @@ impl Search<'_, '_, '_> {
         let request = self.request;
         let mut workspace = request.workspace(plan)?;
         let mut run = || request.execute_in(self.handle, plan, addresses, workspace.as_mut());
-        // The first run loads what the plan needs; the device is still busy with it while the others are enqueued.
+        // The first run loads what the plan needs, and the device is still busy with it while the others are enqueued.
         run()?;
         let before = request.stream.record_timed_event()?;
         (0..ROUNDS).try_for_each(|_| run())?;
@@ -444,7 +445,7 @@ mod tests {
         let broken = || of_library("CUDNN_STATUS_INTERNAL_ERROR");
         assert!(matches!(noted([full(), broken(), unsupported()]), Error::OutOfMemory(_)));
         assert!(matches!(noted([unsupported(), broken(), full()]), Error::OutOfMemory(_)));
-        // Listing the engines failed, which does not imply that there are none.
+        // Listing the engines failed, which does not imply that no engine exists.
         assert!(!is_unsupported(&noted([broken(), unsupported(), unsupported()])));
         assert!(is_unsupported(&noted([unsupported(), unsupported(), unsupported()])));
     }

@@ -27,16 +27,16 @@ pub enum PoolingMode {
     Average,
 }
 
-/// Pooling windows over the spatial dimensions, as PyTorch's `max_pool2d` and `avg_pool2d` (without `ceil_mode`).
+/// Pooling windows over the spatial dimensions, like PyTorch's `max_pool2d` and `avg_pool2d` (without `ceil_mode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pooling {
     /// Reduction over a window's elements.
     pub mode: PoolingMode,
-    /// Extents of the window. 2 by default.
+    /// Extents of the window. The default is 2.
     pub window: Axes,
-    /// Padding before and after the input, at most half a window. 0 by default.
+    /// Padding before and after the input, at most half a window. The default is 0.
     pub padding: Axes,
-    /// Stride of the window in elements; `None`, the default, for the window's extent.
+    /// Stride of the window in elements; by default (`None`) the window's extent.
     pub stride: Option<Axes>,
 }
 
@@ -61,7 +61,7 @@ impl Pooling {
     /// Returns the output shape for an input of batch, channels and spatial dimensions.
     ///
     /// # Errors
-    /// [`LibraryError::Shape`] if the windows do not fit.
+    /// Returns [`LibraryError::Shape`] if the windows do not fit.
     pub fn output_shape(&self, input: &[usize]) -> Result<Vec<usize>> {
         let x = Shape::new(input, Layout::Nchw)?;
         Ok(self.windows("Pooling::output_shape", &x)?.y.shown())
@@ -115,7 +115,7 @@ impl Windows {
             PoolingMode::Average => cudnnPoolingMode_t::CUDNN_POOLING_AVERAGE_COUNT_EXCLUDE_PADDING,
         };
         let rank = self.x.rank() - 2;
-        // `output_extent` has checked that they fit into 31 bits.
+        // `output_extent` has checked that the values fit into 31 bits.
         let of = |values: [usize; 3]| {
             let values = values.map(|value| i32::try_from(value).unwrap_or(i32::MAX));
             if rank == 3 { values } else { [values[1], values[2], 0] }
@@ -143,8 +143,8 @@ struct Descriptors {
 /// Enqueues `y = pooling(x)`.
 ///
 /// # Errors
-/// [`LibraryError::Shape`], [`LibraryError::Missing`], [`warpsmith_runtime::Error::DifferentDevices`]; any [error of
-/// the library](crate::LibraryError::Call), and [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
+/// Returns [`LibraryError::Shape`], [`LibraryError::Missing`], [`warpsmith_runtime::Error::DifferentDevices`]; any
+/// [error of the library](crate::LibraryError::Call), and [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]
 pub fn pooling<T: FloatType>(
     stream: &Stream,
@@ -175,11 +175,11 @@ pub fn pooling<T: FloatType>(
     )
 }
 
-/// Enqueues `dx = gradient of pooling(x)`, given `y = pooling(x)` and the gradient `dy` for it. If several elements of
-/// a window tie for the maximum, one of them gets the gradient.
+/// Enqueues `dx = gradient of pooling(x)`, given `y = pooling(x)` and the gradient `dy` of y. If several elements of a
+/// window tie for the maximum, one of them receives the gradient.
 ///
 /// # Errors
-/// Same as [`pooling`].
+/// Returns the errors of [`pooling`].
 #[track_caller]
 pub fn pooling_backward<T: FloatType>(
     stream: &Stream,

@@ -34,7 +34,7 @@ impl Softmax {
     }
 }
 
-/// Enqueues `y = softmax(x)`, over the channels of each position: the rows of a 2-D tensor.
+/// Enqueues `y = softmax(x)`, over the channels of each position. For a 2-D tensor, these are its rows.
 ///
 /// ```
 /// use warpsmith_libraries::dnn::{Layout, Softmax, Tensor, TensorMut, softmax};
@@ -51,7 +51,7 @@ impl Softmax {
 /// ```
 ///
 /// # Errors
-/// [`LibraryError::Shape`](crate::LibraryError::Shape) unless both have the same shape,
+/// Returns [`LibraryError::Shape`](crate::LibraryError::Shape) unless both tensors have the same shape;
 /// [`LibraryError::Missing`](crate::LibraryError::Missing), [`warpsmith_runtime::Error::DifferentDevices`]; any [error
 /// of the library](crate::LibraryError::Call), and [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]
@@ -83,10 +83,10 @@ pub fn softmax<T: FloatType>(
     )
 }
 
-/// Enqueues `dx = gradient of softmax(x)`, given `y = softmax(x)` and the gradient `dy` for it.
+/// Enqueues `dx = gradient of softmax(x)`, given `y = softmax(x)` and the gradient `dy` of y.
 ///
 /// # Errors
-/// Same as [`softmax`].
+/// Returns the errors of [`softmax`].
 #[track_caller]
 pub fn softmax_backward<T: FloatType>(
     stream: &Stream,

@@ -22,7 +22,7 @@ pub enum Layout {
 pub(super) struct Shape {
     /// Batch, channels, depth, height, width.
     pub dims: [usize; 5],
-    /// Number of spatial dimensions that the user gave.
+    /// Number of spatial dimensions that the user passed.
     pub spatial: usize,
     pub layout: Layout,
 }
@@ -45,7 +45,7 @@ impl Shape {
         Ok(Self { dims, spatial, layout })
     }
 
-    /// Returns the dimensions as the user wrote them.
+    /// Returns the dimensions as the user passed them.
     pub fn shown(&self) -> Vec<usize> {
         [&self.dims[..2], &self.dims[5 - self.spatial..]].concat()
     }
@@ -54,8 +54,8 @@ impl Shape {
         self.dims.iter().try_fold(1usize, |product, dim| product.checked_mul(*dim))
     }
 
-    /// Strides of the dimensions, in elements. The shape matches the length of a slice, so no product overflows; in an
-    /// empty tensor, strides do not matter.
+    /// Returns the strides of the dimensions, in elements. The shape matches the length of a slice, so no product
+    /// overflows. In an empty tensor, strides are irrelevant.
     pub fn strides(&self) -> [usize; 5] {
         let order = match self.layout {
             Layout::Nchw => [4, 3, 2, 1, 0],
@@ -70,7 +70,8 @@ impl Shape {
         strides
     }
 
-    /// Number of dimensions passed to the library: one spatial dimension becomes two, the first being 1.
+    /// Returns the number of dimensions passed to the library. One spatial dimension becomes two, the first of which is
+    /// 1.
     pub fn rank(&self) -> usize {
         if self.spatial == 3 { 5 } else { 4 }
     }
@@ -82,7 +83,7 @@ impl Shape {
     }
 }
 
-/// Fails unless a slice of `elements` elements has this shape.
+/// Returns an error unless a slice of `elements` elements has this shape.
 fn checked(elements: usize, shape: &[usize], layout: Layout) -> Result<Shape> {
     let shape = Shape::new(shape, layout)?;
     if shape.elements() == Some(elements) {
@@ -121,11 +122,11 @@ pub struct TensorMut<'a, T: FloatType> {
 macro_rules! tensor {
     ($tensor:ident, $slice:ident) => {
         impl<'a, T: FloatType> $tensor<'a, T> {
-            /// Creates a view with a shape of batch, channels and up to three spatial dimensions. Weights have output
-            /// channels, input channels per group, and the window.
+            /// Creates a view with a shape of batch, channels and up to three spatial dimensions. The dimensions of
+            /// weights are output channels, input channels per group, and the window.
             ///
             /// # Errors
-            /// [`LibraryError::Shape`] unless the shape has exactly as many elements as the slice.
+            /// Returns [`LibraryError::Shape`] unless the shape has exactly as many elements as the slice.
             pub fn new(elements: impl Into<$slice<'a, T>>, shape: &[usize], layout: Layout) -> Result<Self> {
                 let slice = elements.into();
                 let shape = checked(slice.len(), shape, layout)?;
@@ -155,7 +156,7 @@ impl<T: FloatType> TensorMut<'_, T> {
     }
 }
 
-/// One value per spatial dimension, or one for all: `1.into()`, `[2, 1].into()`.
+/// One value per spatial dimension, or one for all, as in `1.into()` and `[2, 1].into()`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Axes {
     values: [usize; 3],
@@ -164,7 +165,7 @@ pub struct Axes {
 }
 
 impl Axes {
-    /// Returns the values for depth, height and width; the last `spatial` of them exist, and the others are `neutral`.
+    /// Returns the values for depth, height and width. The last `spatial` of them exist, and the others are `neutral`.
     pub(super) fn spread(
         &self,
         operation: &'static str,
@@ -211,8 +212,8 @@ impl From<[usize; 3]> for Axes {
     }
 }
 
-/// Returns the output extent along one dimension for a window of `taps` taps, `dilation` apart. `None` if the window
-/// does not fit or a value is out of range.
+/// Returns the output extent along one dimension for a window of `taps` taps, `dilation` apart. Returns `None` if the
+/// window does not fit or a value is out of range.
 pub(super) fn output_extent(
     input: usize,
     taps: usize,

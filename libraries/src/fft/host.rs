@@ -1,5 +1,5 @@
 //! [`HostPlan`]: transforms on the emulated device, with `rustfft`. Half precision is computed in single precision and
-//! rounded; scaling follows and is rounded too, as on a GPU.
+//! rounded. Scaling follows, and its result is rounded too, as on a GPU.
 
 use std::sync::Arc;
 
@@ -61,8 +61,8 @@ impl HostPlan {
     /// Transforms the data at `input` to `output`, which may be the same address.
     ///
     /// # Safety
-    /// Both are memory of the process, with the key's number of elements of this type; nothing else writes them
-    /// meanwhile.
+    /// Both addresses must be memory of the process, with the key's number of elements of this type, and nothing else
+    /// may write them meanwhile.
     pub(super) unsafe fn run<T: FftScalar>(
         &self,
         direction: Direction,
@@ -118,7 +118,7 @@ fn down<T: FftScalar>(computed: T::Computed) -> T {
     T::from_f64(computed.to_f64())
 }
 
-/// The work of one call.
+/// State of one call.
 struct Transform<'a, C> {
     lines: &'a [Line<C>],
     sizes: &'a [usize],
@@ -160,7 +160,7 @@ impl<C: Computed> Transform<'_, C> {
         data.chunks_exact(last).flat_map(|row| &row[..last / 2 + 1]).copied().collect()
     }
 
-    /// Returns the transforms of rows given by their first halves.
+    /// Returns the whole transforms of rows from their first halves.
     fn whole_rows(&self, halves: &[Complex<C>], last: usize) -> Vec<Complex<C>> {
         let mut data = Vec::with_capacity(halves.len() / (last / 2 + 1) * last);
         for half in halves.chunks_exact(last / 2 + 1) {
@@ -178,7 +178,7 @@ impl<C: Computed> Transform<'_, C> {
 }
 
 /// # Safety
-/// As for [`HostPlan::run`].
+/// The conditions of [`HostPlan::run`] apply.
 unsafe fn load<T: FftScalar, R>(from: DevicePtr, len: usize, convert: impl Fn(T) -> R) -> Vec<R> {
     // SAFETY: guaranteed by the caller.
     let from = unsafe { std::slice::from_raw_parts(from.0 as *const T, len) };
@@ -186,7 +186,7 @@ unsafe fn load<T: FftScalar, R>(from: DevicePtr, len: usize, convert: impl Fn(T)
 }
 
 /// # Safety
-/// As for [`HostPlan::run`].
+/// The conditions of [`HostPlan::run`] apply.
 unsafe fn load_complex<T: FftScalar>(from: DevicePtr, len: usize) -> Vec<Complex<T::Computed>> {
     // SAFETY: guaranteed by the caller.
     let from = unsafe { std::slice::from_raw_parts(from.0 as *const Complex<T>, len) };
@@ -194,7 +194,7 @@ unsafe fn load_complex<T: FftScalar>(from: DevicePtr, len: usize) -> Vec<Complex
 }
 
 /// # Safety
-/// As for [`HostPlan::run`]; `to` has room for `from`.
+/// The conditions of [`HostPlan::run`] apply; `to` must have room for `from`.
 unsafe fn store<C, R>(to: DevicePtr, from: Vec<C>, convert: impl Fn(C) -> R) {
     // SAFETY: guaranteed by the caller.
     let to = unsafe { std::slice::from_raw_parts_mut(to.0 as *mut R, from.len()) };

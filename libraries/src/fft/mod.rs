@@ -2,16 +2,16 @@
 //!
 //! Guarantees:
 //!
-//! - Sizes, types and lengths are checked before anything is enqueued. Input and output are contiguous: whole
-//!   transforms one after the other, the last dimension varying fastest. A strided view fails the length check.
+//! - Sizes, types and lengths are checked before anything is enqueued. Input and output must be contiguous: transforms
+//!   are adjacent, and the last dimension varies fastest. The length check rejects a strided view.
 //! - The input is not changed, except by [`inverse_real`], which overwrites it.
 //! - Plans are cached per device, as in PyTorch ([`plan_cache`]). A call gives the same result with and without the
 //!   cache.
 //! - cuFFT's work area is allocated from the caching allocator, for each call on its stream, so calls on two streams
-//!   never share it. Calls can be captured in graphs; the graph keeps the plan alive.
-//! - [`Norm`] selects the normalization, as `norm=` of `torch.fft` and `numpy.fft`; by default the inverse is divided
-//!   by the number of elements. cuFFT is unnormalized: a normalized direction costs one more pass over the result, with
-//!   cuBLAS. [`Norm::None`] is cuFFT's own behavior.
+//!   never share it. Calls can be captured in graphs, and the graph keeps the plan alive.
+//! - [`Norm`] selects the normalization, like `norm=` of `torch.fft` and `numpy.fft`. By default the inverse is divided
+//!   by the number of elements. cuFFT is unnormalized, so a normalized direction costs one more pass over the result,
+//!   with cuBLAS. [`Norm::None`] is cuFFT's own behavior.
 //!
 //! | data | forward | inverse |
 //! | --- | --- | --- |
@@ -19,7 +19,7 @@
 //! | real to half spectrum and back | [`forward_real`] | [`inverse_real`] |
 //!
 //! Elements are `f32`, `f64` or `f16`. Half precision requires powers of two in each dimension and, on GPUs, compute
-//! capability 5.3. It overflows above 65504, which the unnormalized result can exceed before it is divided.
+//! capability 5.3. A transform overflows above 65504, which the unnormalized result can exceed before it is divided.
 //!
 //! ```
 //! use warpsmith_libraries::fft::{self, Complex, Shape};
@@ -82,13 +82,13 @@ impl State {
         device.extension(|| Self(Plans::new(4096)))
     }
 
-    /// Returns the plan for a key from the cache, or makes it.
+    /// Returns the plan for a key from the cache, or creates it.
     fn plan(device: &Device, operation: &'static str, key: Key) -> Result<Arc<Plan>> {
         Self::of(device).0.get_or_make(&key, || Plan::new(device, operation, key))
     }
 }
 
-/// Returns the plan cache of a device: `torch.backends.cuda.cufft_plan_cache[device]`.
+/// Returns the plan cache of a device, like `torch.backends.cuda.cufft_plan_cache[device]`.
 pub fn plan_cache(device: &Device) -> PlanCache<'_> {
     PlanCache(&State::of(device).0)
 }
@@ -113,7 +113,7 @@ pub(crate) enum Kind {
     ToReal,
 }
 
-/// Fails unless the GPU supports the type.
+/// Returns an error unless the GPU supports the type.
 fn check_precision(device: &Device, operation: &'static str, key: Key) -> Result<()> {
     let old = !device.is_emulated() && device.properties().capability < (5, 3);
     if key.precision != DataType::F16 || !old {
@@ -146,7 +146,7 @@ pub fn forward<'i, 'o, T: FftScalar>(
 /// Enqueues the inverse complex transform, after all earlier work on both buffers.
 ///
 /// # Errors
-/// Same as [`forward`].
+/// Returns the errors of [`forward`].
 #[track_caller]
 pub fn inverse<'i, 'o, T: FftScalar>(
     stream: &Stream,
@@ -162,7 +162,7 @@ pub fn inverse<'i, 'o, T: FftScalar>(
 /// Enqueues the forward complex transform in place.
 ///
 /// # Errors
-/// Same as [`forward`].
+/// Returns the errors of [`forward`].
 #[track_caller]
 pub fn forward_in_place<'d, T: FftScalar>(
     stream: &Stream,
@@ -178,7 +178,7 @@ pub fn forward_in_place<'d, T: FftScalar>(
 /// Enqueues the inverse complex transform in place.
 ///
 /// # Errors
-/// Same as [`forward`].
+/// Returns the errors of [`forward`].
 #[track_caller]
 pub fn inverse_in_place<'d, T: FftScalar>(
     stream: &Stream,
@@ -191,13 +191,13 @@ pub fn inverse_in_place<'d, T: FftScalar>(
     call.in_place(stream, shape.into(), data.into())
 }
 
-/// Enqueues the forward transform of real numbers (R2C). The output holds the half spectrum: `n / 2 + 1` complex
-/// numbers in the last dimension for `n` real ones. The other half follows by conjugate symmetry.
+/// Enqueues the forward transform of real numbers (R2C). The output contains the half spectrum: `n / 2 + 1` complex
+/// numbers in the last dimension for `n` real ones. The other half follows from conjugate symmetry.
 ///
 /// The input must start at an even element of its buffer, as cuFFT requires.
 ///
 /// # Errors
-/// Same as [`forward`].
+/// Returns the errors of [`forward`].
 #[track_caller]
 pub fn forward_real<'i, 'o, T: FftScalar>(
     stream: &Stream,
@@ -211,15 +211,15 @@ pub fn forward_real<'i, 'o, T: FftScalar>(
 }
 
 /// Enqueues the inverse transform of a half spectrum, as [`forward_real`] returns it, to real numbers (C2R). The shape
-/// is that of the real output. Elements of the spectrum that must be real are assumed to be.
+/// must be the shape of the real output. Elements of the spectrum that must be real are assumed to be real.
 ///
-/// **The spectrum is overwritten**: cuFFT uses it as scratch space, so its content is undefined afterwards. Transform a
-/// copy to keep it.
+/// **The spectrum is overwritten**, because cuFFT uses it as scratch space. Its contents are undefined afterwards. To
+/// keep the spectrum, transform a copy.
 ///
 /// The output must start at an even element of its buffer, as cuFFT requires.
 ///
 /// # Errors
-/// Same as [`forward`].
+/// Returns the errors of [`forward`].
 #[track_caller]
 pub fn inverse_real<'i, 'o, T: FftScalar>(
     stream: &Stream,
@@ -278,8 +278,8 @@ impl Call {
         self.enqueue::<T>(stream, shape, key, &[data.used()], [data.as_device_ptr(); 2], 2 * data.len())
     }
 
-    /// Enqueues the call. Input and output have the key's lengths, and `parts` cover them; the output has this number
-    /// of real numbers.
+    /// Enqueues the call. Input and output must have the key's lengths, and `parts` must cover them. `reals` is the
+    /// number of real numbers in the output.
     #[track_caller]
     fn enqueue<T: FftScalar>(
         self,
@@ -321,7 +321,7 @@ impl Call {
                 return unsafe { stream.enqueue_host_named(operation, &parts, host) };
             };
             // SAFETY: `parts` are the operands, checked not to overlap where one is written. They have the lengths of
-            // the key, from which the plan was made; the work area has the size that the plan requires.
+            // the key from which the plan was created; the work area has the size that the plan requires.
             unsafe {
                 stream.enqueue_named(operation, &parts, |handle| {
                     gpu.execute(direction, handle, area, ends)?;

@@ -28,7 +28,7 @@ impl Plan {
         Ok(Self::Gpu(OnDevice::new(device, with_memory(device, make)?)))
     }
 
-    /// Size of the work area that the caller provides for each execution, in bytes.
+    /// Returns the size of the work area that the caller must provide for each execution, in bytes.
     pub(super) fn work_bytes(&self) -> usize {
         match self {
             Self::Gpu(plan) => plan.work_bytes,
@@ -42,7 +42,7 @@ pub(crate) struct GpuPlan {
     handle: vendor::Handle,
     key: Key,
     work_bytes: usize,
-    /// Stream that the plan is set to. Locked during setup and execution, so that one thread uses the plan at a time.
+    /// Stream to which the plan is set. Locked during setup and execution, so that one thread uses the plan at a time.
     stream: Mutex<Option<StreamHandle>>,
 }
 
@@ -57,8 +57,8 @@ impl GpuPlan {
     /// Enqueues a transform of input to output on a stream of the plan's device, whose context is current.
     ///
     /// # Safety
-    /// Input and output have the elements of the plan's key, and `area` has [`Plan::work_bytes`] bytes; the uses of all
-    /// three are ordered.
+    /// Input and output must have the elements of the plan's key, `area` must have [`Plan::work_bytes`] bytes, and the
+    /// uses of all three must be ordered.
     pub(super) unsafe fn execute(
         &self,
         direction: Direction,

@@ -6,7 +6,7 @@ use crate::error::LibraryError;
 use warpsmith_runtime::driver::DevicePtr;
 use warpsmith_runtime::error::Result;
 
-/// Normalization, as `norm=` in `torch.fft` and `numpy.fft`. `n` is the product of the sizes, without the batch.
+/// Normalization, like `norm=` in `torch.fft` and `numpy.fft`. `n` is the product of the sizes, without the batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Norm {
     /// Divides the inverse by `n`.
@@ -32,7 +32,7 @@ pub enum Norm {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shape {
-    /// The last `rank` sizes are used; those before are 1.
+    /// Only the last `rank` sizes are used; the sizes before them are 1.
     sizes: [usize; 3],
     rank: usize,
     batch: usize,
@@ -40,7 +40,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Sets the number of contiguous transforms. 0 enqueues nothing.
+    /// Sets the number of contiguous transforms. With 0, nothing is enqueued.
     pub fn batch(self, batch: usize) -> Self {
         Self { batch, ..self }
     }
@@ -62,7 +62,7 @@ impl Shape {
     }
 
     /// Returns the key of the required plan, and the number of input and output elements. The key is `None` if there is
-    /// nothing to do.
+    /// nothing to compute.
     pub(super) fn key<T: FftScalar>(
         self,
         operation: &'static str,
@@ -92,7 +92,7 @@ impl Shape {
         Ok(((batch != 0).then_some(key), lengths))
     }
 
-    /// Checks the lengths of input and output and returns the plan's key; `None` if there is nothing to do.
+    /// Checks the lengths of input and output and returns the plan's key; `None` if there is nothing to compute.
     pub(super) fn check<T: FftScalar>(self, call: Call, input: usize, output: usize) -> Result<Option<Key>> {
         let (key, [wanted_in, wanted_out]) = self.key::<T>(call.operation, call.kind)?;
         for (side, found, wanted) in [("input", input, wanted_in), ("output", output, wanted_out)] {
@@ -109,7 +109,7 @@ impl Shape {
     }
 }
 
-/// Checks the alignment: cuFFT accesses real numbers in pairs.
+/// Checks the alignment, because cuFFT accesses real numbers in pairs.
 pub(super) fn check_alignment<T: FftScalar>(call: Call, ptr: DevicePtr) -> Result<()> {
     if ptr.0.is_multiple_of(2 * size_of::<T>() as u64) {
         return Ok(());

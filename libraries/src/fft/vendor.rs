@@ -27,7 +27,8 @@ functions! {
     cufftXtExec(plan: Handle, input: *mut c_void, output: *mut c_void, direction: c_int);
 }
 
-/// Creates the handle of a plan. Here and below, the library is loaded and a context is current.
+/// Creates the handle of a plan. For all functions of this module, the library must be loaded and a context must be
+/// current.
 pub(super) fn create() -> Result<Handle> {
     let mut handle = 0;
     // SAFETY: the pointer is to a local variable.
@@ -35,7 +36,7 @@ pub(super) fn create() -> Result<Handle> {
     Ok(handle)
 }
 
-/// Makes a plan without a work area; returns the bytes that it needs.
+/// Creates a plan without a work area, and returns the bytes that the plan requires.
 pub(super) fn make(operation: &'static str, handle: Handle, key: &Key) -> Result<usize> {
     // SAFETY: the handle is of a plan.
     check("cufftSetAutoAllocation", unsafe { cufftSetAutoAllocation(handle, 0) })?;
@@ -44,7 +45,7 @@ pub(super) fn make(operation: &'static str, handle: Handle, key: &Key) -> Result
     for (to, from) in sizes.iter_mut().zip(key.sizes()) {
         *to = i64::try_from(*from).unwrap_or(i64::MAX);
     }
-    // Values from CUDA's `library_types.h`.
+    // These values are from CUDA's `library_types.h`.
     let (real, complex) = match key.precision {
         DataType::F64 => (1, 5),
         DataType::F16 => (2, 6),
@@ -74,7 +75,7 @@ pub(super) fn set_stream(handle: Handle, stream: StreamHandle) -> Result<()> {
 /// Enqueues a transform.
 ///
 /// # Safety
-/// The three ranges match the plan; nothing else uses the plan meanwhile.
+/// The three ranges must match the plan, and nothing else may use the plan meanwhile.
 pub(super) unsafe fn execute(
     key: &Key,
     direction: Direction,

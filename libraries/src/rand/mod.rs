@@ -1,15 +1,15 @@
-//! cuRAND's generators: log-normal and Poisson numbers, and Sobol sequences. They need a GPU.
+//! cuRAND's generators, for log-normal and Poisson numbers, and for Sobol sequences. The generators need a GPU.
 //!
 //! Guarantees:
 //!
-//! - A [`Generator`] gives the same numbers for the same kind, seed, offset and sequence of calls.
+//! - A [`Generator`] returns the same numbers for the same kind, seed, offset and sequence of calls.
 //! - A generator is used by one thread at a time, on any stream of its device. Its calls run in the order in which they
 //!   were made, and each continues the sequence of the previous call.
 //! - Lengths and parameters are checked before anything is enqueued. Any length and any part of a buffer is accepted.
-//!   Where cuRAND requires an even number of elements (normal and log-normal) or an aligned address, the numbers go
-//!   through a temporary buffer from the caching allocator.
-//! - **Calls cannot be captured in a graph**: cuRAND keeps a generator's position on the host, so each launch would
-//!   give the same numbers. The calls fail and the capture continues.
+//!   If cuRAND requires an even number of elements (normal and log-normal) or an aligned address, the numbers are
+//!   generated in a temporary buffer from the caching allocator.
+//! - **Calls cannot be captured in a graph**, because cuRAND stores a generator's position on the host, so each launch
+//!   would generate the same numbers. In a capture, the calls fail and the capture continues.
 //!
 //! ```
 //! use warpsmith_libraries::rand::{Generator, Pseudo};
@@ -47,13 +47,13 @@ use warpsmith_runtime::stream::Stream;
 /// Address alignment in bytes that every cuRAND kernel accepts.
 const ALIGNMENT: u64 = 16;
 
-/// A random number generator: see the [module's documentation](self).
+/// A random number generator (see the [module's documentation](self)).
 pub struct Generator {
     /// Declared before `order`, so that it is dropped first.
     raw: OnDevice<Raw>,
     /// Dimensions of a quasi-random vector; `None` for pseudo-random numbers.
     dimensions: Option<u32>,
-    /// Recorded as written by every call, so that calls run one after the other on any streams.
+    /// Recorded as written by every call, so that calls on any streams run one after the other.
     order: DeviceBuffer<u8>,
 }
 
@@ -61,8 +61,8 @@ impl Generator {
     /// Creates a pseudo-random generator, starting `offset` numbers after the first of `seed`.
     ///
     /// # Errors
-    /// [`LibraryError::NeedsGpu`] on the emulated device, [`LibraryError::Missing`], [`LibraryError::Call`] with
-    /// cuRAND's status.
+    /// Returns [`LibraryError::NeedsGpu`] on the emulated device, [`LibraryError::Missing`], or [`LibraryError::Call`]
+    /// with cuRAND's status.
     pub fn pseudo(device: &Device, kind: Pseudo, seed: u64, offset: u64) -> Result<Self> {
         Self::make(device, "rand::Generator::pseudo", None, |stream| Raw::pseudo(stream, kind, seed, offset))
     }
@@ -71,7 +71,8 @@ impl Generator {
     /// dimension-major: of `n` numbers, the first `n / dimensions` belong to the first dimension.
     ///
     /// # Errors
-    /// [`LibraryError::Shape`] unless there are 1 to 20000 dimensions; otherwise as [`Self::pseudo`].
+    /// Returns [`LibraryError::Shape`] unless there are 1 to 20000 dimensions; otherwise the errors of
+    /// [`Self::pseudo`].
     pub fn quasi(device: &Device, kind: Quasi, dimensions: u32, offset: u64) -> Result<Self> {
         let operation = "rand::Generator::quasi";
         if !(1..=20_000).contains(&dimensions) {
@@ -93,7 +94,8 @@ impl Generator {
         Vendor::Curand.version()?;
         let stream = device.default_stream();
         let raw = OnDevice::new(device, with_memory(device, || device.with_context(|| raw(&stream)))?);
-        // Created after the first numbers were enqueued on its stream, so that every use of it comes after them.
+        // The buffer is created after the first numbers were enqueued on its stream, so that every use of it follows
+        // them.
         let order = DeviceBuffer::uninit(&stream, 1)?;
         Ok(Self { raw, dimensions, order })
     }
@@ -123,7 +125,8 @@ impl Generator {
     /// Enqueues normal numbers with this mean and standard deviation.
     ///
     /// # Errors
-    /// [`LibraryError::Shape`] for a non-finite parameter or a negative deviation; otherwise as [`Self::uniform`].
+    /// Returns [`LibraryError::Shape`] for a non-finite parameter or a negative deviation; otherwise the errors of
+    /// [`Self::uniform`].
     #[track_caller]
     pub fn normal<'o, T: RandomFloat>(
         &mut self,
@@ -141,7 +144,7 @@ impl Generator {
     /// Enqueues log-normal numbers, whose logarithms have this mean and standard deviation.
     ///
     /// # Errors
-    /// Same as [`Self::normal`].
+    /// Returns the errors of [`Self::normal`].
     #[track_caller]
     pub fn log_normal<'o, T: RandomFloat>(
         &mut self,
@@ -159,7 +162,8 @@ impl Generator {
     /// Enqueues Poisson numbers with this mean.
     ///
     /// # Errors
-    /// [`LibraryError::Shape`] unless the mean is positive and finite; otherwise as [`Self::uniform`].
+    /// Returns [`LibraryError::Shape`] unless the mean is positive and finite; otherwise the errors of
+    /// [`Self::uniform`].
     #[track_caller]
     pub fn poisson<'o>(
         &mut self,
@@ -176,7 +180,7 @@ impl Generator {
         self.fill(stream, operation, output.into(), Distribution::Poisson { mean })
     }
 
-    /// Enqueues the numbers, through a temporary buffer where cuRAND does not accept the output.
+    /// Enqueues the numbers, through a temporary buffer if cuRAND does not accept the output.
     #[track_caller]
     fn fill<T: RandomType>(
         &mut self,
@@ -204,7 +208,7 @@ impl Generator {
         if len == 0 {
             return Ok(());
         }
-        // Normal pseudo-random numbers are generated in pairs. The last pair may have one surplus number.
+        // Normal pseudo-random numbers are generated in pairs. The last pair may contain one surplus number.
         let is_paired = matches!(distribution, Distribution::Normal { .. } | Distribution::LogNormal { .. });
         let whole = if is_paired && self.dimensions.is_none() { len.next_multiple_of(2) } else { len };
         if whole == len && output.as_device_ptr().0.is_multiple_of(ALIGNMENT) {
@@ -236,7 +240,7 @@ impl Generator {
 }
 
 fn check_normal<T>(operation: &'static str, mean: f64, deviation: f64) -> Result<()> {
-    // Checked in the computation type.
+    // The parameters are checked in the computation type.
     let is_finite =
         |value: f64| if size_of::<T>() == 4 { (value as f32).is_finite() } else { value.is_finite() };
     if is_finite(mean) && is_finite(deviation) && deviation >= 0.0 {

@@ -32,7 +32,7 @@ pub enum Quasi {
     ScrambledSobol64,
 }
 
-/// A cuRAND generator. The device's context is current where its methods are called.
+/// A cuRAND generator. The device's context must be current when its methods are called.
 pub struct Raw(curandGenerator_t);
 
 // SAFETY: a generator may be used by any thread, one at a time.
@@ -96,7 +96,7 @@ impl Raw {
     /// Generates numbers of a distribution.
     ///
     /// # Safety
-    /// There are `len` elements at the address, aligned to 16 bytes, and their use is ordered.
+    /// The address must have `len` elements and be aligned to 16 bytes, and the use of the elements must be ordered.
     pub(super) unsafe fn generate<T: RandomType>(
         &mut self,
         distribution: Distribution,

@@ -12,8 +12,9 @@ use warpsmith_runtime::stream::Stream;
 
 const OPERATION: &str = "sparse::Csr";
 
-/// A sparse matrix in CSR format: row `i` has the elements `offsets[i]..offsets[i + 1]` of `columns` and `values`. The
-/// columns of a row may be in any order. Duplicate entries are added, but there are at most `rows * columns` entries.
+/// A sparse matrix in CSR format, whose row `i` consists of the elements `offsets[i]..offsets[i + 1]` of `columns` and
+/// `values`. The columns of a row may be in any order. Duplicate entries are added, but there must be at most `rows *
+/// columns` entries.
 #[derive(Debug)]
 pub struct Csr<T: FloatType, I: Index> {
     plans: Plans,
@@ -30,7 +31,7 @@ impl<T: FloatType, I: Index> Csr<T, I> {
     /// # Errors
     /// - [`LibraryError::Shape`] if lengths do not match, offsets decrease or do not run from 0 to the number of
     ///   elements, or a column is out of range.
-    /// - Errors of [`DeviceBuffer::from_host`].
+    /// - The errors of [`DeviceBuffer::from_host`].
     #[track_caller]
     pub fn from_host(
         stream: &Stream,
@@ -48,11 +49,11 @@ impl<T: FloatType, I: Index> Csr<T, I> {
         Ok(Self { plans: Plans::default(), rows: shape[0], columns: shape[1], offsets, indices, values })
     }
 
-    /// Creates a matrix of `[rows, columns]` with copies of offsets and columns that are already on the device. They
-    /// are downloaded to be checked, so the call waits.
+    /// Creates a matrix of `[rows, columns]` with copies of offsets and columns that are already on the device. The
+    /// call downloads them in order to check them, and therefore waits.
     ///
     /// # Errors
-    /// Errors of [`Self::from_host`]; a fault of a kernel that was running.
+    /// Returns the errors of [`Self::from_host`], or a fault of a kernel that was running.
     #[track_caller]
     pub fn new<'o, 'c>(
         stream: &Stream,
@@ -65,7 +66,7 @@ impl<T: FloatType, I: Index> Csr<T, I> {
         let (offsets, columns) = (offsets.into(), columns.into());
         check_lengths::<I>(shape, offsets.len(), columns.len(), values.len())?;
         check_devices(stream, OPERATION, [(values.device(), "the values")])?;
-        // Copies, because a previously captured graph may write to the originals.
+        // These are copies, because a previously captured graph may write to the originals.
         let (offsets, indices) = (super::copied(stream, offsets)?, super::copied(stream, columns)?);
         check_indices(shape, &offsets.to_host()?, &indices.to_host()?)?;
         let [rows, columns] = shape;
@@ -75,11 +76,12 @@ impl<T: FloatType, I: Index> Csr<T, I> {
     /// Creates a matrix of `[rows, columns]` from data that is already on the device, without reading it.
     ///
     /// # Errors
-    /// [`LibraryError::Shape`] if lengths do not match; [`Error::DifferentDevices`](warpsmith_runtime::Error).
+    /// Returns [`LibraryError::Shape`] if lengths do not match, or
+    /// [`Error::DifferentDevices`](warpsmith_runtime::Error).
     ///
     /// # Safety
-    /// Whenever a product runs, the offsets do not decrease and run from 0 to the number of elements, and each column
-    /// is in range.
+    /// Whenever a product runs, the offsets must not decrease and must run from 0 to the number of elements, and each
+    /// column must be in range.
     pub unsafe fn new_unchecked(
         [rows, columns]: [usize; 2],
         offsets: DeviceBuffer<I>,
@@ -92,17 +94,17 @@ impl<T: FloatType, I: Index> Csr<T, I> {
         Ok(Self { plans: Plans::default(), rows, columns, offsets, indices, values })
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Number of columns.
+    /// Returns the number of columns.
     pub fn columns(&self) -> usize {
         self.columns
     }
 
-    /// Number of stored elements.
+    /// Returns the number of stored elements.
     pub fn nonzeros(&self) -> usize {
         self.values.len()
     }
@@ -112,22 +114,22 @@ impl<T: FloatType, I: Index> Csr<T, I> {
         self.values.device()
     }
 
-    /// Row offsets: the start of each row, and the end of the last one.
+    /// Returns the row offsets: the start of each row, and the end of the last one.
     pub fn offsets(&self) -> DeviceSlice<'_, I> {
         self.offsets.as_slice()
     }
 
-    /// Column index of each element.
+    /// Returns the column index of each element.
     pub fn indices(&self) -> DeviceSlice<'_, I> {
         self.indices.as_slice()
     }
 
-    /// Values of the elements.
+    /// Returns the values of the elements.
     pub fn values(&self) -> DeviceSlice<'_, T> {
         self.values.as_slice()
     }
 
-    /// Values of the elements, mutable.
+    /// Returns the values of the elements, mutable.
     pub fn values_mut(&mut self) -> DeviceSliceMut<'_, T> {
         self.values.as_mut_slice()
     }

@@ -1,4 +1,4 @@
-//! Products on the emulated device: sequential, summed in double precision and rounded once.
+//! Products on the emulated device, which run sequentially, summed in double precision and rounded once.
 
 use super::plan::{Dense, Operands};
 use super::{FloatType, Index};
@@ -17,7 +17,7 @@ pub(super) struct Work {
 
 impl Work {
     /// # Safety
-    /// All addresses are to live memory of the process, of these types; nothing else writes it meanwhile.
+    /// All addresses must be to live memory of the process, of these types, which nothing else writes meanwhile.
     pub unsafe fn run<T: FloatType, I: Index>(&self) {
         let Operands { input, output, dense, product } = self.operands;
         // SAFETY: guaranteed by the caller.
@@ -57,7 +57,7 @@ impl Work {
 }
 
 /// # Safety
-/// There are `len` elements, which nothing writes during the slice's lifetime.
+/// There must be `len` elements, which nothing writes during the slice's lifetime.
 unsafe fn slice<'a, E>(at: DevicePtr, len: usize) -> &'a [E] {
     if len == 0 {
         return &[];

@@ -2,14 +2,14 @@
 //!
 //! Guarantees:
 //!
-//! - A [`Csr`] owns its offsets and columns, which it has checked, so no safe program can make the library read out of
-//!   bounds. Its values may be changed at any time.
-//! - Lengths are checked before anything is enqueued. With a `beta` of 0 the output is not read.
+//! - A [`Csr`] owns its offsets and columns, which it has checked. Therefore no safe program can make the library read
+//!   out of bounds. Its values may be changed at any time.
+//! - Lengths are checked before anything is enqueued. With a `beta` of 0, the output is not read.
 //! - Vectors and dense matrices may start at any element. cuSPARSE requires addresses that are multiples of 16 bytes.
-//!   Other operands go through memory of the caching allocator, which costs one copy of the input, and one or two of
-//!   the output.
+//!   Other operands are copied through memory of the caching allocator, which costs one copy of the input, and one or
+//!   two of the output.
 //! - The [`Csr`] caches cuSPARSE's analysis of the matrix, its descriptors and its workspace, per stream. Two streams
-//!   never share a workspace. A captured call has its own workspace, owned by the graph.
+//!   never share a workspace. A captured call uses its own workspace, owned by the graph.
 //!
 //! Values are `f32`, `f64`, `f16` or `bf16`. `f16` and `bf16` are accumulated in single precision on GPUs, where
 //! cuSPARSE may round partial sums of a row. Indices are `i32` or `i64`, starting at 0. On the emulated device every
@@ -76,14 +76,14 @@ const ALIGNMENT: u64 = 16;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Product {
-    /// Factor of the product. 1 by default. Rounded to single precision, except for `f64` values.
+    /// Factor of the product. The default is 1. The factor is rounded to single precision, except for `f64` values.
     pub alpha: f64,
-    /// Factor of the old output. 0 by default; the old output is then not read.
+    /// Factor of the old output. 0 by default, in which case the old output is not read.
     pub beta: f64,
     /// True if the sparse matrix is transposed.
     pub transpose: bool,
-    /// True if each run must give bit-identical results. cuSPARSE has no deterministic algorithm for the transposed
-    /// matrix.
+    /// True if each run must give bit-identical results. For the transposed matrix, cuSPARSE has no deterministic
+    /// algorithm.
     pub deterministic: bool,
 }
 
@@ -146,7 +146,7 @@ pub fn spmv<'x, 'y, T: FloatType, I: Index>(
 /// ```
 ///
 /// # Errors
-/// Same as [`spmv`].
+/// Returns the errors of [`spmv`].
 #[track_caller]
 pub fn spmm<T: FloatType, I: Index>(
     stream: &Stream,
@@ -207,7 +207,7 @@ fn enqueue<T: FloatType, I: Index>(
             return scale_rows(stream, operation, output, dense, product.beta);
         }
     }
-    // On the emulated device too, which accepts any address, so that both devices behave the same.
+    // This also applies to the emulated device, which accepts any address, so that both devices behave the same.
     let is_aligned = |at: DevicePtr| at.0.is_multiple_of(ALIGNMENT);
     let copy;
     let input = if is_aligned(input.as_device_ptr()) {
@@ -228,7 +228,7 @@ fn enqueue<T: FloatType, I: Index>(
     stream.copy(&aligned, output.reborrow())
 }
 
-/// Makes a copy at its own, aligned address.
+/// Copies a slice to its own, aligned address.
 #[track_caller]
 fn copied<T: DeviceCopy>(stream: &Stream, from: DeviceSlice<'_, T>) -> Result<DeviceBuffer<T>> {
     let mut copy = DeviceBuffer::uninit(stream, from.len())?;
@@ -236,7 +236,7 @@ fn copied<T: DeviceCopy>(stream: &Stream, from: DeviceSlice<'_, T>) -> Result<De
     Ok(copy)
 }
 
-/// Enqueues the product itself. Both operands are aligned; on a GPU, the matrix has elements.
+/// Enqueues the product itself. Both operands must be aligned; on a GPU, the matrix must not be empty.
 #[track_caller]
 fn multiply<T: FloatType, I: Index>(
     stream: &Stream,

@@ -70,7 +70,7 @@ struct Key {
     deterministic: bool,
 }
 
-/// See the [module's documentation](self).
+/// Plans of a matrix (see the [module's documentation](self)).
 #[derive(Debug)]
 pub(super) struct Plans(Mutex<Lru<Key, Arc<Mutex<Plan>>>>);
 
@@ -98,7 +98,7 @@ struct Plan {
     /// Computation type.
     computed: cudaDataType,
     deterministic: bool,
-    /// True if cuSPARSE has analyzed the matrix, or does not analyze it.
+    /// True if cuSPARSE has analyzed the matrix, or does not need to.
     prepared: bool,
     workspace: DeviceBuffer<u8>,
     /// Description for error messages.
@@ -114,7 +114,7 @@ struct Descriptors {
 // SAFETY: descriptors are host memory without thread affinity, used by one thread at a time.
 unsafe impl Send for Descriptors {}
 
-/// Enqueues a product on a GPU. The matrix has elements, and the lengths match.
+/// Enqueues a product on a GPU. The matrix must not be empty, and the lengths must match.
 #[track_caller]
 pub(super) fn run<'a, T: FloatType, I: Index>(
     stream: &Stream,
@@ -144,7 +144,7 @@ pub(super) fn run<'a, T: FloatType, I: Index>(
         };
         let mut plan = plan.lock().unwrap_or_else(PoisonError::into_inner);
         let prepare = !capturing && !plan.prepared;
-        // Nothing else holds the plan meanwhile, so this is the workspace's only use.
+        // Nothing else holds the plan meanwhile, so this is the only use of the workspace.
         let locked = &*plan;
         let workspace = locked.workspace.as_slice();
         let [offsets, indices, values, input, output] = matrix.parts(input, output);
@@ -222,7 +222,7 @@ impl Plan {
     fn matrix_algorithm(&self) -> cusparseSpMMAlg_t {
         match (self.deterministic, self.operation) {
             (true, _) => cusparseSpMMAlg_t::CUSPARSE_SPMM_CSR_ALG3,
-            // The algorithm for row-major matrices.
+            // This is the algorithm for row-major matrices.
             (false, cusparseOperation_t::CUSPARSE_OPERATION_NON_TRANSPOSE) => {
                 cusparseSpMMAlg_t::CUSPARSE_SPMM_CSR_ALG2
             }
@@ -265,10 +265,11 @@ impl Plan {
         Ok(bytes)
     }
 
-    /// Enqueues the product on the handle's stream. The device's context is current.
+    /// Enqueues the product on the handle's stream. The device's context must be current.
     ///
     /// # Safety
-    /// The memory that descriptors and operands name is alive and ordered; `workspace` has the requested bytes.
+    /// The memory that descriptors and operands name must be alive and its use ordered, and `workspace` must have the
+    /// requested bytes.
     unsafe fn execute<T: FloatType>(
         &self,
         handle: &Handle,

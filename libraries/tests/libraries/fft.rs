@@ -1,6 +1,6 @@
 //! FFTs on the device under test, `WARPSMITH_TEST_DEVICE`, against direct sums in double precision.
 //!
-//! The bound for each type: the norm of the error is at most 8 epsilon (1 + log2 n) times the norm of the result.
+//! For each type, the norm of the error must be at most 8 epsilon (1 + log2 n) times the norm of the result.
 
 use std::f64::consts::TAU;
 
@@ -197,7 +197,7 @@ fn parts_of_buffers_are_transformed() -> Result<()> {
     assert_eq!((&found[..64], &found[128..]), (&host[..64], &host[128..]));
     let expected = naive(doubles(&host[64..128]), &[64], -1.0);
     check::<f32>(&flat(&doubles(&found[64..128])), &flat(&expected), 64, "the middle");
-    // An offset of one element: the address is a multiple of the element size only.
+    // The offset is one element, so the address is a multiple of the element size only.
     let mut output = DeviceBuffer::<Complex<f32>>::zeros(&stream, 66)?;
     fft::forward(&stream, 64, whole.slice(1..65), output.slice_mut(1..65))?;
     let (output, ends) = (output.to_host()?, Complex::new(0.0, 0.0));
@@ -324,14 +324,14 @@ fn captured_transforms_read_their_buffers_at_launch() -> Result<()> {
     let mut x = DeviceBuffer::<Complex<f32>>::zeros(&stream, len)?;
     let mut y = DeviceBuffer::<Complex<f32>>::zeros(&stream, len)?;
     let mut z = DeviceBuffer::<Complex<f32>>::zeros(&stream, len)?;
-    // The plan is made during the capture.
+    // The plan is created during the capture.
     let graph = Graph::capture(&stream, || {
         fft::forward(&stream, shape, &x, &mut y)?;
         fft::inverse(&stream, shape, &y, &mut z)
     })?;
     let exec = graph.instantiate()?;
     drop(graph);
-    // The graph keeps the plan.
+    // The graph keeps the plan alive.
     fft::plan_cache(&device).clear();
     let other = Stream::new(&device)?;
     for seed in 0..3 {

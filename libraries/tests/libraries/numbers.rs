@@ -70,7 +70,7 @@ pub fn uninit<T: DeviceCopy>(stream: &Stream, len: usize) -> DeviceBuffer<T> {
     DeviceBuffer::uninit(stream, len).unwrap()
 }
 
-/// Fails unless a call was rejected with this text.
+/// Panics unless a call was rejected with this text.
 #[track_caller]
 pub fn assert_refused<R>(done: Result<R>, text: &str) {
     let Err(error) = done else { panic!("it worked; an error with {text:?} was expected") };

@@ -34,7 +34,7 @@ fn distributions<T: RandomFloat + Into<f64>>(device: &Device, kind: Pseudo) -> R
     let host = |buffer: &DeviceBuffer<T>| -> Result<Vec<f64>> {
         Ok(buffer.slice(1..).to_host()?.into_iter().map(Into::into).collect())
     };
-    // From the second element on: cuRAND does not accept this address.
+    // cuRAND does not accept the address of the second element.
     generator.uniform(&stream, buffer.slice_mut(1..))?;
     let numbers = host(&buffer)?;
     assert!(numbers.iter().all(|x| *x > 0.0 && *x <= 1.0), "{what}");
@@ -87,7 +87,7 @@ fn the_seed_and_offset_decide_the_numbers() -> Result<()> {
     assert_ne!(numbers[..4096], numbers[4096..]);
     assert_ne!(numbers, uniform(&device, 6, 0, &[4096, 4096])?);
     assert_ne!(numbers, uniform(&device, 5, 1024, &[4096, 4096])?);
-    // Odd lengths.
+    // These lengths are odd.
     let numbers = uniform(&device, 5, 0, &[1, 3, 1001])?;
     assert_eq!(numbers, uniform(&device, 5, 0, &[1, 3, 1001])?);
     assert!(numbers.iter().all(|x| *x > 0.0 && *x <= 1.0));
@@ -138,7 +138,8 @@ fn a_sobol_sequence_fills_the_cube_evenly() -> Result<()> {
     let (dimensions, points) = (5usize, 1 << 12);
     let even = |numbers: Vec<f64>, what: &str| {
         for (dimension, numbers) in numbers.chunks(points).enumerate() {
-            // The same count in each of 64 equal intervals: a Sobol sequence from its start is off by at most one.
+            // Each of 64 equal intervals contains the same count, because a Sobol sequence from its start deviates by
+            // at most one.
             let mut counts = [0i64; 64];
             numbers.iter().for_each(|x| counts[((x * 64.0) as usize).min(63)] += 1);
             let expected = points as i64 / 64;

@@ -1,8 +1,8 @@
 //! Sparse products on the device under test, `WARPSMITH_TEST_DEVICE`, against direct sums in double precision.
 //!
-//! The bound of each element: 4 epsilon times the sum of the magnitudes of its terms, and one rounding of the result.
-//! `f16` and `bf16` are accumulated in single precision, but cuSPARSE may round partial sums of a row. That adds one
-//! epsilon of the type times the sum of the magnitudes.
+//! The bound of each element is 4 epsilon times the sum of the magnitudes of its terms, plus one rounding of the
+//! result. `f16` and `bf16` are accumulated in single precision, but cuSPARSE may round partial sums of a row. This
+//! adds one epsilon of the type times the sum of the magnitudes.
 
 use crate::numbers::{self, assert_refused, buffer, name, random, stream, uninit};
 use half::{bf16, f16};
@@ -91,7 +91,7 @@ fn products_of<T: TestNumber, I: Index + TryFrom<i64>>(stream: &Stream) -> Resul
         let matrix = host.upload::<I>(stream)?;
         for product in PRODUCTS {
             let [rows, inner] = if product.transpose { [shape[1], shape[0]] } else { shape };
-            // Twice as a vector, the second time with a cached plan, and as matrices.
+            // Each product runs twice as a vector, the second time with a cached plan, and then as matrices.
             for (round, columns) in [(0, 0), (1, 0), (0, 1), (0, 6), (0, 33)] {
                 let width = columns.max(1);
                 let (b, mut c) = (random::<T>(inner * width, round), random::<T>(rows * width, 5));
@@ -148,7 +148,7 @@ fn what_lies_between_rows_is_neither_read_nor_written() -> Result<()> {
         found.chunks(c_stride).map(|row| (row[..columns].to_vec(), row[columns..].to_vec())).unzip();
     check(&inside.concat(), &expected, "rows that lie apart");
     assert!(between.concat().iter().all(|x| x.is_nan()));
-    // The same for a matrix without elements.
+    // The same must hold for a matrix without elements.
     let none = Csr::<f32, i32>::from_host(&stream, [9, 8], &[0; 10], &[], &[])?;
     for beta in [3.0, 0.0] {
         let before = c.to_host()?;
@@ -205,13 +205,13 @@ fn kept_plans_change_no_result() -> Result<()> {
             matrix.forget_plans();
         }
     }
-    // A captured product is not preprocessed, and gives the same bits.
+    // A captured product is not preprocessed, and must give the same bits.
     let mut y = DeviceBuffer::uninit(&stream, 2000)?;
     let graph = Graph::capture(&stream, || sparse::spmv(&stream, product, &matrix, &x, &mut y))?;
     graph.instantiate()?.launch(&stream)?;
     results.push(y.to_host()?);
     assert!(results.windows(2).all(|two| two[0] == two[1]));
-    // New values, in the same places.
+    // The values are new, in the same places.
     let doubled: Vec<f32> = host.values.iter().map(|x| x * 2.0).collect();
     matrix.values_mut().copy_from_host(&doubled)?;
     let mut y = DeviceBuffer::uninit(&stream, 2000)?;
@@ -229,7 +229,7 @@ fn threads_use_one_matrix_at_once() -> Result<()> {
     let matrix = host.upload::<i32>(&stream)?;
     stream.synchronize()?;
     let run = |seed| {
-        // Two streams created by the thread, and one shared by all threads.
+        // These are two streams created by the thread, and one shared by all threads.
         let streams = [Stream::new(device)?, Stream::new(device)?, stream.clone()];
         let x = random::<f32>(2000, seed);
         let expected = host.product(&x, &[0.0; 3000], 1, Product::default());

@@ -6,74 +6,14 @@
 //! call no driver and take no lock. A process may fork before it opens a device of a kind (for CUDA: before it lists
 //! devices); the child then opens devices as usual. Starting another program (`std::process::Command`) is not affected.
 //!
-//! Implementation: opening the first device registers a handler that the system calls in the child. It counts forks; a
-//! device remembers the count at which it was opened, and each call compares the two. The same word records whether an
-//! observer is [registered](super::observe), and counts active captures, so that all checks cost one load.
+//! Opening the first device registers a handler that the system calls in the child. The handler counts forks. Each device
+//! stores the count at which it was opened, and each call on the device compares the two counts.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use super::{Device, DeviceId, observe};
+use super::{Device, DeviceId, flags, observe};
 use crate::driver::host_function;
 use crate::error::{Error, Result};
-
-/// State read by every call on a device. The lower 32 bits hold the number of forks from the first process that opened
-/// a device to this one. Above them are the number of active captures, whose work is [noted](super::graph_nodes), and
-/// [`OBSERVED`].
-static STATE: AtomicU64 = AtomicU64::new(0);
-/// The bit that is set while an [observer](super::observe) is registered.
-const OBSERVED: u64 = 1 << 63;
-/// One active capture.
-const CAPTURE: u64 = 1 << 32;
-/// Mask of the fork count.
-const FORKS: u64 = CAPTURE - 1;
-
-/// Returns true if an observer is registered or work is captured. Costs one load, which other threads' work does not
-/// slow down.
-#[inline]
-pub(crate) fn is_observed() -> bool {
-    STATE.load(Ordering::Relaxed) >= CAPTURE
-}
-
-/// Returns true if a stream of this process is being captured, on any device.
-pub fn is_any_stream_capturing() -> bool {
-    STATE.load(Ordering::SeqCst) & !OBSERVED >= CAPTURE
-}
-
-/// Sets whether an observer is registered.
-pub(super) fn set_observed(is_observed: bool) {
-    if is_observed {
-        STATE.fetch_or(OBSERVED, Ordering::SeqCst);
-    } else {
-        STATE.fetch_and(!OBSERVED, Ordering::SeqCst);
-    }
-}
-
-/// Keeps [`is_observed`] true while it lives.
-#[derive(Debug)]
-pub(crate) struct Noting(Origin);
-
-impl Noting {
-    /// Marks work as captured from now on.
-    pub(crate) fn begin() -> Self {
-        STATE.fetch_add(CAPTURE, Ordering::SeqCst);
-        Self(Origin::default())
-    }
-}
-
-impl Drop for Noting {
-    fn drop(&mut self) {
-        // A forked child has reset the count.
-        if !self.0.is_elsewhere() {
-            STATE.fetch_sub(CAPTURE, Ordering::SeqCst);
-        }
-    }
-}
-
-/// Returns the number of forks so far.
-#[inline]
-fn forks() -> u32 {
-    (STATE.load(Ordering::Relaxed) & FORKS) as u32
-}
 
 /// Bit set of the kinds of devices that this process uses.
 static USED: AtomicU8 = AtomicU8::new(0);
@@ -88,7 +28,7 @@ pub(crate) struct Origin(u32);
 impl Default for Origin {
     /// The current process.
     fn default() -> Self {
-        Self(forks())
+        Self(flags::forks())
     }
 }
 
@@ -96,12 +36,12 @@ impl Origin {
     /// Fails in a forked child of that process, and in an observer's callback.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
-        if u64::from(self.0) == STATE.load(Ordering::Relaxed) { Ok(()) } else { self.check_observed() }
+        if flags::are_only_forks(self.0) { Ok(()) } else { self.check_reported() }
     }
 
     /// Slow path of [`Self::check`], taken if there are observers or captures, or in a different process.
     #[cold]
-    fn check_observed(&self) -> Result<()> {
+    fn check_reported(&self) -> Result<()> {
         if self.is_elsewhere() {
             Err(Error::Forked)
         } else if observe::is_calling() {
@@ -115,7 +55,7 @@ impl Origin {
     #[inline]
     pub(crate) fn is_elsewhere(&self) -> bool {
         // The count changes only while a process has one thread, so every thread reads the same value.
-        self.0 != forks()
+        self.0 != flags::forks()
     }
 }
 
@@ -150,9 +90,7 @@ pub(super) fn end_use(kind: DeviceId) {
 /// Called by the system in the forked child, while it has one thread. May do only what a signal handler may do.
 #[cfg(unix)]
 unsafe extern "C" fn in_the_copy() {
-    STATE.fetch_add(1, Ordering::Relaxed);
-    // Observers' locks, and captures, may belong to threads that do not exist here.
-    STATE.fetch_and(FORKS, Ordering::Relaxed);
+    flags::count_fork();
     BARRED.fetch_or(USED.load(Ordering::Relaxed), Ordering::Relaxed);
 }
 
@@ -193,27 +131,6 @@ impl Drop for Device {
         } else if host_function::is_running() {
             // This may be the last handle, and a host function cannot close a device.
             host_function::drop_elsewhere(Box::new(self.0.clone()));
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::{Duration, Instant};
-
-    use super::*;
-
-    #[test]
-    fn operations_are_observed_until_the_last_capture_ends() {
-        let [first, second] = [Noting::begin(), Noting::begin()];
-        drop(first);
-        assert!(is_observed());
-        drop(second);
-        // Other tests capture too, for a while.
-        let until = Instant::now() + Duration::from_secs(20);
-        while is_observed() {
-            assert!(Instant::now() < until, "a capture that ended is still noted");
-            std::thread::yield_now();
         }
     }
 }

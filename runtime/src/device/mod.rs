@@ -26,6 +26,7 @@
 pub(crate) mod drivers;
 mod events;
 mod extension;
+pub(crate) mod flags;
 pub(crate) mod fork;
 pub(crate) mod graph_nodes;
 pub(crate) mod guard;

@@ -22,7 +22,7 @@ use gpu_spec::KernelSpec;
 
 use super::graph_nodes::{GraphNodes, Note, Noted};
 use super::source::Source;
-use super::{Device, fork};
+use super::{Device, flags, fork};
 use crate::driver::{EventHandle, GraphExecHandle, GraphHandle, LaunchConfig, StreamHandle, host_function};
 use crate::error::{PoolId, Result};
 
@@ -275,7 +275,7 @@ pub struct Site {
 #[inline(always)]
 #[track_caller]
 pub fn site() -> Site {
-    let is_noted = fork::is_observed() && note_site(Location::caller());
+    let is_noted = flags::must_report() && note_site(Location::caller());
     Site { is_noted, _of_thread: PhantomData }
 }
 
@@ -360,7 +360,7 @@ fn change(how: impl FnOnce(&mut Vec<Arc<Entry>>)) {
     let mut entries = ENTRIES.write().unwrap_or_else(PoisonError::into_inner);
     let mut list = entries.iter().flat_map(|entries| entries.iter().cloned()).collect();
     how(&mut list);
-    fork::set_observed(!list.is_empty());
+    flags::set_observed(!list.is_empty());
     let before = entries.replace(list.into());
     drop(entries);
     drop(before);
@@ -440,7 +440,7 @@ pub(crate) fn around<'a, R, E>(
 /// Reports the start of an operation. `what` is called as in [`around`].
 #[inline]
 pub(crate) fn begin<'a>(device: &'a Device, what: impl FnOnce() -> (Option<On>, Operation<'a>)) -> Watch<'a> {
-    if fork::is_observed() { Watch(begin_observed(device, what)) } else { Watch(None) }
+    if flags::must_report() { Watch(begin_observed(device, what)) } else { Watch(None) }
 }
 
 #[cold]

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use gpu_spec::{Kernel, KernelSpec, SafeKernel};
 
-use super::adaptive::{self, Launches};
+use super::adaptive::{self, Launches, Measurement};
 use super::arguments::{ArgumentList, Arguments, Uses};
 use super::config_cache::ConfigCache;
 use super::limits::{Limits, Line};
@@ -18,7 +18,7 @@ use super::resolve::{Resolved, Source};
 use super::shape::Launch;
 use crate::device::Device;
 use crate::device::observe::{Operation, site};
-use crate::driver::{Context, DeviceProperties, Driver, FunctionAttributes, FunctionHandle, LaunchConfig};
+use crate::driver::{DeviceProperties, FunctionAttributes, FunctionHandle, LaunchConfig};
 use crate::error::{Error, GraphError, LaunchError, Result};
 use crate::memory::storage::{self, BufferUse, Kind};
 use crate::stream::Stream;
@@ -157,25 +157,29 @@ impl Function {
     ) -> Result<()> {
         let _site = site();
         let config = self.configure(Launch::from(config))?;
-        if let Some(config) = &config {
-            self.allow(config)?;
-        }
+        config.as_ref().map_or(Ok(()), |config| self.allow(config))?;
         // SAFETY: the configuration was checked and allowed; the rest is guaranteed by the caller.
-        unsafe { self.launch_pointers(stream, (config, Source::Given), None, args) }
+        unsafe { self.enqueue_pointers(stream, (config.as_ref(), Source::Given), None, args) }
     }
 
+    /// Enqueues a launch with arguments as the driver takes them; without a configuration, only checks the arguments.
+    ///
     /// # Safety
     /// Same as for [`Self::launch_raw`]; the configuration was checked and [allowed](Self::allow).
-    pub(super) unsafe fn launch_pointers(
+    pub(super) unsafe fn enqueue_pointers(
         &self,
         stream: &Stream,
-        (config, source): (Option<LaunchConfig>, Source),
+        (config, source): (Option<&LaunchConfig>, Source),
         extent: Option<[u64; 3]>,
         args: &[*const c_void],
     ) -> Result<()> {
         self.check_argument_count(args.len())?;
+        let mut uses = Uses::default();
         // SAFETY: guaranteed by the caller.
-        unsafe { self.launch_configured(stream, (&config, source), extent, args, &mut Uses::default()) }
+        unsafe { self.check_arguments(stream, extent, args, &mut uses) }?;
+        let Some(config) = config else { return Ok(()) };
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.enqueue(stream, (config, source), args, uses.iter(), None) }
     }
 
     pub(super) fn check_argument_count(&self, got: usize) -> Result<()> {
@@ -251,7 +255,7 @@ impl Function {
         Ok(())
     }
 
-    /// Enqueues a launch that uses these parts of buffers, and records their use.
+    /// Enqueues a launch that uses these parts of buffers, and records their use. Every launch ends here.
     ///
     /// # Safety
     /// Same as for [`Self::launch_raw`], for memory that is in none of the parts. The configuration was checked and
@@ -263,27 +267,7 @@ impl Function {
         (config, source): (&LaunchConfig, Source),
         args: &[*const c_void],
         uses: impl Iterator<Item = &'p BufferUse<'a>> + Clone,
-    ) -> Result<()> {
-        let launch = |driver: &dyn Driver, context| {
-            // SAFETY: guaranteed by the caller.
-            unsafe { driver.launch(context, self.inner.handle, config, args, stream.handle()) }
-        };
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.enqueue_by(stream, (config, source), args, uses, launch) }
-    }
-
-    /// Same as [`Self::enqueue`], with the call that makes the launch. Every launch goes through this function.
-    ///
-    /// # Safety
-    /// There is one pointer per PTX parameter.
-    #[inline(always)]
-    unsafe fn enqueue_by<'p, 'a: 'p, E: Into<Error>>(
-        &self,
-        stream: &Stream,
-        (config, source): (&LaunchConfig, Source),
-        args: &[*const c_void],
-        uses: impl Iterator<Item = &'p BufferUse<'a>> + Clone,
-        launch: impl FnOnce(&dyn Driver, Context) -> Result<(), E>,
+        measurement: Option<Measurement>,
     ) -> Result<()> {
         self.check_stack()?;
         let spec = self.spec();
@@ -292,14 +276,22 @@ impl Function {
             let bytes = unsafe { bytes_of_launch(spec, args) };
             Operation::Launch { kernel: spec.symbol, config, spec, source, bytes }
         });
-        let enqueued = storage::enqueue(uses, stream, Kind::Launch, launch);
+        let enqueued = storage::enqueue(uses, stream, Kind::Launch, |driver, context| {
+            // SAFETY: guaranteed by the caller.
+            let launch =
+                || unsafe { driver.launch(context, self.inner.handle, config, args, stream.handle()) };
+            match measurement {
+                Some(measurement) => measurement.around(stream, || Ok(launch()?)),
+                None => Ok(launch()?),
+            }
+        });
         watch.ended(enqueued.is_ok());
         drop(watch);
         enqueued?;
         if stream.is_capturing() || self.device.0.launch_blocking {
             return self.launched_unusually(stream, config);
         }
-        self.device.0.health.launched(stream.id(), self.spec(), config);
+        self.device.0.health.launched(stream.id(), spec, config);
         Ok(())
     }
 
@@ -368,65 +360,60 @@ impl Function {
     ) -> Result<()> {
         let _site = site();
         ArgumentList::of(args, |args, uses| {
+            // SAFETY: these are the parameters' values, in order.
+            unsafe { self.check_arguments(stream, launch.extent(), args, uses) }?;
             let launch = launch.with_arrays(uses.shared_bytes);
-            // SAFETY: these are the parameters' values, in order, and the buffers they point to; the rest is guaranteed
-            // by the caller.
-            unsafe { self.launch_uses(stream, &launch, args, uses) }
-        })
-    }
-
-    /// # Safety
-    /// Same as for [`Self::launch_raw`], for memory that is in none of the parts of buffers.
-    unsafe fn launch_uses<'a>(
-        &'a self,
-        stream: &Stream,
-        launch: &Launch,
-        args: &[*const c_void],
-        uses: &mut Uses<'a>,
-    ) -> Result<()> {
-        // Errors in the arguments are reported first.
-        self.check_uses(stream, uses)?;
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.check_lengths(launch.extent(), args) }?;
-        let (line, mut resolved);
-        let (config, source) = if let Some(config) = launch.in_line(self.line()) {
-            line = config;
-            (&line, Source::Given)
-        } else {
-            resolved = Resolved::BLANK;
+            let mut resolved = Resolved::BLANK;
             if !launch.resolve_into(self, &mut resolved)? {
                 return Ok(());
             }
-            if launch.is_open() && self.device.part::<Launches>().is_adaptive() {
-                // SAFETY: guaranteed by the caller.
-                return unsafe { self.launch_adaptive(stream, launch, resolved, args, uses) };
-            }
-            self.allow(&resolved.config)?;
-            (&resolved.config, resolved.source)
-        };
-        // SAFETY: the configuration was checked and allowed; the rest is guaranteed by the caller.
-        unsafe { self.enqueue(stream, (config, source), args, uses.iter()) }
+            let measurement = self.adapt(stream, &launch, &mut resolved)?;
+            let Resolved { config, source } = &resolved;
+            self.allow(config)?;
+            // SAFETY: as above, and `uses` has the buffers that the arguments point to. The configuration was checked
+            // and allowed; the rest is guaranteed by the caller.
+            unsafe { self.enqueue(stream, (config, *source), args, uses.iter(), measurement) }
+        })
     }
 
-    /// Same as [`Self::launch_uses`], with a configuration that was checked and [allowed](Self::allow); `None` launches
-    /// nothing.
+    /// Replaces the configuration of an open launch if the adaptive launcher is on, and returns the measurement to make.
+    #[inline]
+    fn adapt(
+        &self,
+        stream: &Stream,
+        launch: &Launch,
+        resolved: &mut Resolved,
+    ) -> Result<Option<Measurement>> {
+        if !launch.is_open() || !self.device.part::<Launches>().is_adaptive() {
+            return Ok(None);
+        }
+        self.device.check_process()?;
+        let (config, measurement) = adaptive::choose(self, stream, launch, *resolved);
+        *resolved = Resolved { config, source: Source::Measured };
+        Ok(measurement)
+    }
+
+    /// Fails if the stream or a buffer is on a different device than the kernel, or if the lengths of the arguments are
+    /// not as the kernel requires for a launch of this extent. Adds the kernel's module to `uses` if the module was
+    /// loaded at run time.
     ///
     /// # Safety
-    /// Same as for [`Self::launch_uses`].
-    pub(super) unsafe fn launch_configured<'a>(
+    /// There is one pointer per PTX parameter.
+    #[inline(always)]
+    pub(super) unsafe fn check_arguments<'a>(
         &'a self,
         stream: &Stream,
-        (config, source): (&Option<LaunchConfig>, Source),
         extent: Option<[u64; 3]>,
         args: &[*const c_void],
         uses: &mut Uses<'a>,
     ) -> Result<()> {
-        self.check_uses(stream, uses)?;
+        self.check_stream(stream)?;
+        if let Some(code) = self.code_use(stream) {
+            uses.add(code);
+        }
+        uses.check_devices(&self.device, self.spec().symbol)?;
         // SAFETY: guaranteed by the caller.
-        unsafe { self.check_lengths(extent, args) }?;
-        let Some(config) = config else { return Ok(()) };
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.enqueue(stream, (config, source), args, uses.iter()) }
+        unsafe { self.check_lengths(extent, args) }
     }
 
     /// Fails if the lengths of the arguments are not as the kernel requires; `extent` is the extent of the launch.
@@ -441,48 +428,6 @@ impl Function {
             let kernel = self.spec().symbol.to_owned();
             LaunchError::WrongLengths { kernel, wrong }.into()
         })
-    }
-
-    /// Fails if the stream or a buffer is on a different device than the kernel. Adds the module to `uses` if it was
-    /// loaded at run time.
-    #[inline(always)]
-    fn check_uses<'a>(&'a self, stream: &Stream, uses: &mut Uses<'a>) -> Result<()> {
-        self.check_stream(stream)?;
-        if let Some(code) = self.code_use(stream) {
-            uses.add(code);
-        }
-        uses.check_devices(&self.device, self.spec().symbol)
-    }
-
-    /// Same as [`Self::launch_uses`], with a configuration that is being tried or that was found to be the fastest.
-    ///
-    /// # Safety
-    /// Same as for [`Self::launch_uses`].
-    #[cold]
-    unsafe fn launch_adaptive(
-        &self,
-        stream: &Stream,
-        launch: &Launch,
-        resolved: Resolved,
-        args: &[*const c_void],
-        uses: &Uses<'_>,
-    ) -> Result<()> {
-        self.device.check_process()?;
-        let (config, measurement) = adaptive::choose(self, stream, launch, resolved);
-        let enqueue = |driver: &dyn Driver, context| {
-            let launch = || {
-                // SAFETY: every candidate was checked, and none needs a raised shared memory limit; the rest is
-                // guaranteed by the caller.
-                unsafe { driver.launch(context, self.inner.handle, &config, args, stream.handle()) }
-                    .map_err(Error::from)
-            };
-            match measurement {
-                Some(measurement) => measurement.around(stream, launch),
-                None => launch(),
-            }
-        };
-        // SAFETY: guaranteed by the caller.
-        unsafe { self.enqueue_by(stream, (&config, Source::Measured), args, uses.iter(), enqueue) }
     }
 }
 

@@ -68,27 +68,26 @@ impl PreparedFunction {
     pub unsafe fn launch_as<P, A: Arguments<P>>(&self, stream: &Stream, args: &A) -> Result<()> {
         let _site = site();
         ArgumentList::of(args, |args, uses| {
+            // SAFETY: these are the parameters' values, in order.
+            unsafe { self.function.check_arguments(stream, self.extent, args, uses) }?;
+            let Some(mut config) = self.config.as_ref() else { return Ok(()) };
             let with_arrays;
-            let config = match uses.shared_bytes {
-                0 => &self.config,
-                bytes => {
-                    with_arrays = self.with_arrays(bytes)?;
-                    &with_arrays
-                }
-            };
-            // SAFETY: these are the parameters' values, in order, and the buffers they point to; the configuration was
-            // checked and allowed; the rest is guaranteed by the caller.
-            unsafe { self.function.launch_configured(stream, (config, self.source), self.extent, args, uses) }
+            if uses.shared_bytes > 0 {
+                with_arrays = self.with_arrays(config, uses.shared_bytes)?;
+                config = &with_arrays;
+            }
+            // SAFETY: as above, and `uses` has the buffers that the arguments point to. The configuration was checked
+            // and allowed; the rest is guaranteed by the caller.
+            unsafe { self.function.enqueue(stream, (config, self.source), args, uses.iter(), None) }
         })
     }
 
     /// Returns the configuration with the shared memory of arrays added, checked and allowed.
-    fn with_arrays(&self, bytes: u32) -> Result<Option<LaunchConfig>> {
-        let Some(mut config) = self.config else { return Ok(None) };
-        config.shared_bytes = config.shared_bytes.saturating_add(bytes);
-        let config = checked(&self.function, config)?;
+    fn with_arrays(&self, config: &LaunchConfig, bytes: u32) -> Result<LaunchConfig> {
+        let shared_bytes = config.shared_bytes.saturating_add(bytes);
+        let config = checked(&self.function, LaunchConfig { shared_bytes, ..*config })?;
         self.function.allow(&config)?;
-        Ok(Some(config))
+        Ok(config)
     }
 
     /// Enqueues a launch with arguments as the driver takes them, as [`Function::launch_raw`] does.
@@ -102,8 +101,9 @@ impl PreparedFunction {
     #[track_caller]
     pub unsafe fn launch_raw(&self, stream: &Stream, args: &[*const c_void]) -> Result<()> {
         let _site = site();
+        let config = (self.config.as_ref(), self.source);
         // SAFETY: the configuration was checked and allowed; the rest is guaranteed by the caller.
-        unsafe { self.function.launch_pointers(stream, (self.config, self.source), self.extent, args) }
+        unsafe { self.function.enqueue_pointers(stream, config, self.extent, args) }
     }
 }
 

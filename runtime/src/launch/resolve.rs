@@ -35,33 +35,33 @@ impl Launch {
     ///
     /// It is written in place, not returned: copying what was just written word by word costs as much as everything
     /// else.
+    #[inline]
     pub(super) fn resolve_into(&self, function: &Function, resolved: &mut Resolved) -> Result<bool> {
-        match self.shape {
-            Shape::Explicit { grid, block } if self.is_plain() && function.line().is_plain => {
-                resolved.config = LaunchConfig::new(grid, block, self.shared_bytes);
-            }
-            Shape::Cover { .. } | Shape::Tiles { .. } if function.line().is_plain && self.is_plain() => {
-                let Some(launch) = self.for_kernel(function)? else { return Ok(false) };
-                let Shape::Explicit { grid, block } = launch.shape else {
-                    unreachable!("an extent becomes a grid")
-                };
-                resolved.config = LaunchConfig::new(grid, block, self.shared_bytes);
-            }
-            _ => match self.in_line(function.line()) {
-                Some(config) => {
-                    resolved.config = config;
-                    return Ok(true);
-                }
-                None => {
-                    return match self.for_kernel(function)? {
-                        Some(launch) => launch.resolve_kept(function, resolved),
-                        None => Ok(false),
-                    };
-                }
-            },
+        if let Some(config) = self.in_line(function.line()) {
+            resolved.config = config;
+            return Ok(true);
         }
-        Limits::of(function).check(&resolved.config)?;
-        Ok(true)
+        self.resolve_other(function, resolved)
+    }
+
+    /// [`Self::resolve_into`] for launches other than the most frequent kind.
+    fn resolve_other(&self, function: &Function, resolved: &mut Resolved) -> Result<bool> {
+        let is_plain = self.is_plain() && function.line().is_plain;
+        let launch = match self.shape {
+            Shape::Explicit { .. } if is_plain => *self,
+            _ => match self.for_kernel(function)? {
+                Some(launch) => launch,
+                None => return Ok(false),
+            },
+        };
+        match launch.shape {
+            Shape::Explicit { grid, block } if is_plain => {
+                resolved.config = LaunchConfig::new(grid, block, self.shared_bytes);
+                Limits::of(function).check(&resolved.config)?;
+                Ok(true)
+            }
+            _ => launch.resolve_kept(function, resolved),
+        }
     }
 
     /// Same as [`Self::resolve_into`], but returns the configuration; `None` if there is nothing to launch.

@@ -179,6 +179,8 @@ impl Function {
         let code = self.code_use(stream);
         // SAFETY: the configuration was checked and allowed. As far as is known, there is a value of the right size for
         // each parameter, and the rest is guaranteed by the caller. The uses keep and order the memory.
-        unsafe { self.enqueue(stream, (&config, Source::Given), &pointers, args.uses.iter().chain(&code)) }
+        unsafe {
+            self.enqueue(stream, (&config, Source::Given), &pointers, args.uses.iter().chain(&code), None)
+        }
     }
 }

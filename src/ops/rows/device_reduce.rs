@@ -1,7 +1,7 @@
 //! Full reductions with more than one operator or input: dot product, norms, variance, and counts by predicate.
 //!
-//! The forms that return a value wait for it. The `_into` forms are asynchronous: they leave the value on the device in
-//! the accumulator type, f32 for f16 and bf16.
+//! The forms that return a value wait for it. The `_into` forms are asynchronous. They leave the value on the device in
+//! the accumulator type, which is `f32` for `f16` and `bf16`.
 
 use gpu_kernels::axis_reduce::MAX_BLOCK;
 use gpu_spec::param::{PointerMut, Slice, Value};
@@ -18,13 +18,13 @@ use crate::ops::arithmetic::{eq, ne};
 use crate::ops::data::fill;
 use crate::ops::launch::same_length;
 
-/// Number of blocks for arrays of `len` elements: several vectors per thread, at most one wave.
+/// Returns the number of blocks for arrays of `len` elements: several vectors per thread, at most one wave.
 fn parts<T>(stream: &Stream, len: usize) -> usize {
     let of_block = MAX_BLOCK as usize * 4 * (VECTOR / size_of::<T>()).max(1);
     resident(stream.device().properties(), MAX_BLOCK).min(len / of_block).max(1)
 }
 
-/// Launches a kernel whose last parameters are the output, the workspace, the number of parts and those that
+/// Launches a kernel whose last parameters are the output, the workspace, the number of parts and the parameters that
 /// `arguments` adds.
 fn launch<T: DeviceCopy, P, A: Arguments<P>>(
     stream: &Stream,
@@ -35,10 +35,10 @@ fn launch<T: DeviceCopy, P, A: Arguments<P>>(
     let parts = parts::<T>(stream, len);
     let kernel = RowKernel::new(stream, kernel, dtype, 0)?;
     let shape = Shape::of_blocks(MAX_BLOCK, 1, parts);
-    // Partial results have up to 48 bytes, three times the size of those of an axis reduction.
+    // Partial results are up to 48 bytes large, three times as large as in an axis reduction.
     let partials = if parts > 1 { 3 * parts } else { 0 };
-    // SAFETY: the workspace goes to a kernel that uses it as those of `axis_reduce` do, on this stream. Callers pass
-    // the kernel's parameters, with one output element; the shape and the workspace meet its conditions.
+    // SAFETY: the kernel uses the workspace like the kernels of `axis_reduce`, on this stream. Callers pass the
+    // kernel's parameters, with one output element; the shape and the workspace meet its conditions.
     unsafe {
         with_workspace(stream, partials, |workspace| {
             kernel.launch::<P, A>(&shape, arguments(workspace, parts as u32))
@@ -60,12 +60,13 @@ fn single<O: DeviceCopy>(operation: &'static str, out: &DeviceSliceMut<'_, O>) -
     check_len(operation, ("out", out.len()), (1, "the value"))
 }
 
-/// Dot product: the sum of `x[i] * y[i]`, in the types of [`sum()`](crate::ops::sum()). f16 and bf16 are accumulated in
-/// f32, integers in 64 bits with wraparound. The result for zero elements is 0. As for a sum, floating-point products
-/// or running sums that leave the range make the result infinite or NaN.
+/// Returns the dot product, the sum of `x[i] * y[i]`, in the types of [`sum()`](crate::ops::sum()). `f16` and `bf16`
+/// are accumulated in `f32`, integers in 64 bits with wraparound. The result for zero elements is 0. As in a sum,
+/// floating-point products or running sums that leave the range make the result infinite or NaN.
 ///
 /// # Errors
-/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) and the [enqueue
+/// errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -85,10 +86,10 @@ pub fn dot<'x, 'y, T: Number>(
     value(stream, |out| dot_into(stream, x, y, out)).map(Scalar::cast)
 }
 
-/// [`dot()`] that leaves the result on the device in `out`, a single element.
+/// Like [`dot()`], but leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// As for [`dot()`]; [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element.
+/// Returns the errors of [`dot()`], and [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -132,18 +133,18 @@ pub fn dot_into<'x, 'y, 'o, T: Number>(
 /// Predicate of [`count_if()`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Predicate<T> {
-    /// Elements equal to this value: 0.0 equals -0.0, NaN is equal to nothing.
+    /// Elements equal to this value. 0.0 equals -0.0, and NaN equals nothing.
     Equal(T),
-    /// Elements that are not 0, including NaN; for `bool`, the true ones.
+    /// Elements that are not 0, including NaN; for `bool`, elements that are true.
     NonZero,
-    /// NaN elements; integers have none.
+    /// NaN elements. Integers are never NaN.
     Nan,
 }
 
 /// Counts the elements for which a predicate holds.
 ///
 /// # Errors
-/// The [enqueue errors](crate::Error#enqueue-errors).
+/// Returns the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops::{self, Predicate}, prelude::*};
@@ -164,10 +165,10 @@ pub fn count_if<'x, T: Element>(
     value(stream, |out| count_if_into(stream, x, predicate, out))
 }
 
-/// [`count_if()`] that leaves the result on the device in `out`, a single element.
+/// Like [`count_if()`], but leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; [enqueue
+/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; also the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -217,7 +218,7 @@ fn count<T: Element>(
 /// Returns true if any element is nonzero; NaN is nonzero. Returns false for zero elements.
 ///
 /// # Errors
-/// The [enqueue errors](crate::Error#enqueue-errors).
+/// Returns the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{gpu_std::Checked, ops, prelude::*};
@@ -232,10 +233,10 @@ pub fn any<'x, T: Element>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) ->
     Ok(count_if(stream, x, Predicate::NonZero)? > 0)
 }
 
-/// [`any()`] that leaves the result on the device in `out`, a single element.
+/// Like [`any()`], but leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; [enqueue
+/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; also the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -264,7 +265,7 @@ pub fn any_into<'x, 'o, T: Element>(
 /// Returns true if all elements are nonzero; NaN is nonzero. Returns true for zero elements.
 ///
 /// # Errors
-/// The [enqueue errors](crate::Error#enqueue-errors).
+/// Returns the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -281,10 +282,10 @@ pub fn all<'x, T: Element>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) ->
     Ok(count_if(stream, x, Predicate::NonZero)? == x.len() as u64)
 }
 
-/// [`all()`] that leaves the result on the device in `out`, a single element.
+/// Like [`all()`], but leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; [enqueue
+/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; also the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -313,7 +314,7 @@ pub fn all_into<'x, 'o, T: Element>(
 /// [`mean()`](crate::ops::mean()) that leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; [enqueue
+/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; also the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -341,10 +342,10 @@ pub fn mean_into<'x, 'o, T: Float>(
     rows(stream, "mean_rows", (x, [len, 1, len], None), out, (Shape::of_blocks(MAX_BLOCK, 1, parts), parts))
 }
 
-/// Sum of absolute values; 0 for zero elements.
+/// Returns the sum of absolute values; 0 for zero elements.
 ///
 /// # Errors
-/// The [enqueue errors](crate::Error#enqueue-errors).
+/// Returns the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -359,10 +360,10 @@ pub fn l1_norm<'x, T: Float>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) 
     value(stream, |out| l1_norm_into(stream, x, out)).map(rounded::<T>)
 }
 
-/// [`l1_norm()`] that leaves the result on the device in `out`, a single element.
+/// Like [`l1_norm()`], but leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; [enqueue
+/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; also the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -384,11 +385,11 @@ pub fn l1_norm_into<'x, 'o, T: Float>(
     vector_norm(stream, "l1_norm", false, x.into(), out.into())
 }
 
-/// Square root of the sum of squares; 0 for zero elements. The result does not overflow if it is in range, even if the
-/// squares are not.
+/// Returns the square root of the sum of squares; 0 for zero elements. A result in range does not overflow, even if the
+/// squares do.
 ///
 /// # Errors
-/// The [enqueue errors](crate::Error#enqueue-errors).
+/// Returns the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -404,10 +405,10 @@ pub fn l2_norm<'x, T: Float>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) 
     value(stream, |out| l2_norm_into(stream, x, out)).map(rounded::<T>)
 }
 
-/// [`l2_norm()`] that leaves the result on the device in `out`, a single element.
+/// Like [`l2_norm()`], but leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; [enqueue
+/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; also the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -447,15 +448,15 @@ fn vector_norm<T: Float>(
     })
 }
 
-/// Variance: the sum of squared differences from the mean, divided by the number of elements minus `correction`. A
-/// correction of 1 gives the sample estimate (unbiased), 0 the population variance. NaN unless there are more elements
-/// than `correction`.
+/// Returns the variance: the sum of squared differences from the mean, divided by the number of elements minus
+/// `correction`. A correction of 1 gives the (unbiased) sample estimate, and 0 gives the population variance. The
+/// result is NaN unless there are more elements than `correction`.
 ///
-/// It is computed from differences from means, without the cancellation of a difference of two sums. It is 0 for equal
-/// elements, and in range if the variance is, even if squares and sums are not.
+/// The variance is computed from differences from means, without the cancellation in a difference of two sums. It is 0
+/// for equal elements. A variance in range does not overflow, even if squares and sums do.
 ///
 /// # Errors
-/// The [enqueue errors](crate::Error#enqueue-errors).
+/// Returns the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -474,10 +475,10 @@ pub fn variance<'x, T: Float>(
     value(stream, |out| variance_into(stream, x, correction, out)).map(rounded::<T>)
 }
 
-/// [`variance()`] that leaves the result on the device in `out`, a single element.
+/// Like [`variance()`], but leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; [enqueue
+/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; also the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```

@@ -15,20 +15,21 @@ use super::reduce::{columns_shape, with_workspace};
 use crate::ops::data::fill;
 
 /// Layer norm: `out[row, i]` = (x\[row, i\] - mean) / √(variance + epsilon) · weight\[i\] + bias\[i\], with the mean
-/// and the variance of the row. A missing weight counts as 1, a missing bias as 0.
+/// and the variance of the row. A missing weight counts as 1, and a missing bias as 0.
 ///
-/// The variance is the biased one: the sum of squares is divided by the row length. f16 and bf16 are computed in f32,
-/// and rounded once. A block, or a cluster on a device with clusters, holds a row in registers and reads it once. This
-/// works for up to 262 144 elements of f16 and bf16, 131 072 of f32, and 32 768 of f64. The limit is also 32 768 for
-/// rows that do not start and end at multiples of 16 bytes. Longer rows are read twice. Rows whose squares overflow the
-/// compute type are read once more.
+/// The variance is the biased one: the sum of squares is divided by the row length. `f16` and `bf16` are computed in
+/// `f32`, and rounded once. A block, or a cluster on a device with clusters, keeps a row in registers and reads it
+/// once. This applies to rows of up to 262 144 elements of `f16` and `bf16`, 131 072 of `f32`, and 32 768 of `f64`. For
+/// rows that do not start and end at multiples of 16 bytes, the limit is also 32 768 elements. Longer rows are read
+/// twice. Rows whose squares overflow the compute type are read once more.
 ///
 /// The results are in range for any finite row. A row of equal elements normalizes to 0, times the weight plus the
 /// bias.
 ///
 /// # Errors
-/// [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ, if the weight or bias does not have one
-/// element per column, and for a negative or NaN epsilon; [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ, if the weight or bias does not
+/// have one element per column, and for a negative or NaN epsilon; also the [enqueue
+/// errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -53,10 +54,10 @@ pub fn layer_norm<T: Float>(
     forward(stream, Norm { operation: "layer_norm", is_rms: false, epsilon }, x, weight, bias, out)
 }
 
-/// RMS norm: `out[row, i]` = x\[row, i\] / √(mean of squares + epsilon) · weight\[i\]. Otherwise as [`layer_norm()`].
+/// RMS norm: `out[row, i]` = x\[row, i\] / √(mean of squares + epsilon) · weight\[i\]. Otherwise like [`layer_norm()`].
 ///
 /// # Errors
-/// As for [`layer_norm()`].
+/// Returns the errors of [`layer_norm()`].
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -86,7 +87,7 @@ pub fn rms_norm<T: Float>(
 /// f32 for f16 and bf16, and deterministic.
 ///
 /// # Errors
-/// As for [`layer_norm()`].
+/// Returns the errors of [`layer_norm()`].
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -116,11 +117,11 @@ pub fn layer_norm_backward<T: Float>(
     backward(stream, norm, (x, dy, weight), (dx, dweight, dbias))
 }
 
-/// Backward pass of [`rms_norm()`]: computes the gradient of its input and, optionally, of its weight. Otherwise as
+/// Backward pass of [`rms_norm()`]: computes the gradient of its input and, optionally, of its weight. Otherwise like
 /// [`layer_norm_backward()`].
 ///
 /// # Errors
-/// As for [`layer_norm()`].
+/// Returns the errors of [`layer_norm()`].
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -158,7 +159,8 @@ struct Norm {
 }
 
 impl Norm {
-    /// Fails for an invalid epsilon, or for a parameter that does not have one element for each of `columns`.
+    /// Returns an error for an invalid epsilon, or for a parameter that does not have one element for each of
+    /// `columns`.
     fn check(&self, columns: usize, parameters: &[(&'static str, Option<usize>)]) -> Result<()> {
         if self.epsilon.is_nan() || self.epsilon < 0.0 {
             let problem = format!("epsilon is {}, but must be a number that is not negative", self.epsilon);
@@ -231,7 +233,7 @@ fn backward<T: Float>(
     ];
     norm.check(x.columns(), &lengths)?;
     if x.is_empty() {
-        // Sums over zero rows.
+        // The sums over zero rows are 0.
         return [dweight, dbias].into_iter().flatten().try_for_each(|out| fill(stream, T::ZERO, out));
     }
     let place = (x.as_device_ptr(), x.row_stride());
@@ -245,8 +247,8 @@ fn backward<T: Float>(
     let kernel = RowKernel::new(stream, "norm_backward", T::NAME, items)?;
     let (is_rms, in_vectors) = (u32::from(is_rms), u32::from(in_vectors));
     let arguments = (x, dy, weight, dx, &mut statistics, epsilon, is_rms, shape.group_size, in_vectors);
-    // SAFETY: these are the kernel's parameters, where the sum of a float is its accumulator; sizes, lengths, shape and
-    // alignment meet its conditions.
+    // SAFETY: these are the kernel's parameters, because the sum of a float is its accumulator; sizes, lengths, shape
+    // and alignment meet its conditions.
     unsafe {
         kernel.launch::<(
             Slice2<T>,
@@ -268,8 +270,8 @@ fn backward<T: Float>(
     let constant = if in_vectors { VECTOR as u32 } else { 1 };
     let kernel = RowKernel::new(stream, "norm_backward_parameters", T::NAME, constant)?;
     let partials = if parts > 1 { x.columns() * parts } else { 0 };
-    // SAFETY: the workspace goes to a kernel that uses it as those of `axis_reduce` do, on this stream. These are the
-    // kernel's parameters; sizes, lengths, shape and alignment meet its conditions.
+    // SAFETY: the kernel uses the workspace like the kernels of `axis_reduce`, on this stream. These are the kernel's
+    // parameters; sizes, lengths, shape and alignment meet its conditions.
     unsafe {
         with_workspace(stream, partials, |workspace| {
             let arguments = (x, dy, &statistics, dweight, dbias, workspace, shape.group_size, parts as u32);

@@ -23,7 +23,7 @@ const OF_LANE: usize = 128;
 /// Runs `work` with the stream's workspace for this number of partial results, or with null if there are none.
 ///
 /// # Safety
-/// `work` enqueues only kernels of `axis_reduce`, and only on this stream.
+/// `work` must enqueue only kernels of `axis_reduce`, and only on this stream.
 pub(super) unsafe fn with_workspace(
     stream: &Stream,
     partials: usize,
@@ -45,26 +45,27 @@ pub(super) unsafe fn with_workspace(
     }
 }
 
-/// Number of blocks of `block` threads in one wave.
+/// Returns the number of blocks of `block` threads in one wave.
 pub(super) fn resident(device: &DeviceProperties, block: u32) -> usize {
     device.multiprocessors as usize * (device.max_threads_per_multiprocessor / block).max(1) as usize
 }
 
-/// Launch shape for row reductions, and the number of blocks per row.
+/// Returns the launch shape for row reductions, and the number of blocks per row.
 fn rows_shape<T: DeviceCopy>(x: &DeviceSlice2<'_, T>, device: &DeviceProperties) -> (Shape, usize) {
     let (width, height) = (x.columns(), x.rows());
     let vectors = width.div_ceil((VECTOR / size_of::<T>()).max(1));
-    // Short rows: groups of lanes load whole rows, several at once, in vectors or in single elements.
+    // For short rows, groups of lanes load whole rows, several at once, in vectors or in single elements.
     let units = if has_whole_vectors(x) { vectors } else { width };
     if units <= 32 * SLOTS {
         let lanes = units.next_power_of_two().min(32);
         let rows = SLOTS / units.div_ceil(lanes).next_power_of_two();
         let shape = Shape::of_lanes(lanes, MAX_BLOCK, rows, height);
-        // Several rounds per block: a thread's prologue, before any load, has more instructions than a round.
+        // Each block processes several rounds of rows, because a thread's prologue, before any load, executes more
+        // instructions than a round.
         let grid = shape.grid.min(4 * resident(device, MAX_BLOCK) as u32);
         return (Shape { grid, ..shape }, 1);
     }
-    // Medium rows: a warp per row needs no block-wide barrier.
+    // For medium rows, a warp per row needs no block-wide barrier.
     if vectors <= 32 * OF_LANE && height >= resident(device, 32) {
         return (Shape::of_lanes(32, MAX_BLOCK, 1, height), 1);
     }
@@ -75,8 +76,8 @@ fn rows_shape<T: DeviceCopy>(x: &DeviceSlice2<'_, T>, device: &DeviceProperties)
     (Shape::of_blocks(block, 1, height.saturating_mul(parts)), parts)
 }
 
-/// Launch shape for column reductions, whose lanes load vectors or single elements, and the number of blocks per
-/// column.
+/// Returns the launch shape for column reductions, whose lanes load vectors or single elements, and the number of
+/// blocks per column.
 pub(super) fn columns_shape<T: DeviceCopy>(
     x: &DeviceSlice2<'_, T>,
     in_vectors: bool,
@@ -100,8 +101,7 @@ enum Axis {
     Columns,
 }
 
-/// Launches the kernel of an operation on rows or columns; `of_nothing` is the result for zero elements, if there is
-/// one.
+/// Launches the kernel of an operation on rows or columns; `of_nothing` is the result for zero elements, if one exists.
 fn along<T: Number, O: Element>(
     stream: &Stream,
     operation: &'static str,
@@ -134,7 +134,7 @@ fn along<T: Number, O: Element>(
             let constant = if in_vectors { VECTOR as u32 } else { 1 };
             let kernel = RowKernel::new(stream, operation, T::NAME, constant)?;
             type Params<T, O> = (Slice2<T>, PointerMut<O>, PointerMut<u64>, Value<u32>, Value<u32>);
-            // SAFETY: only kernels of `axis_reduce` get the workspace, on this stream. These are the kernel's
+            // SAFETY: only kernels of `axis_reduce` use the workspace, on this stream. These are the kernel's
             // parameters. The shape, the number of columns with partial results, and the workspace meet its conditions;
             // `out` has one element per result.
             unsafe {
@@ -166,7 +166,7 @@ pub(super) fn rows<T: Number, O: Element>(
     );
     let kernel = RowKernel::new(stream, operation, T::NAME, 0)?;
     let partials = if parts > 1 { out.len() * parts } else { 0 };
-    // SAFETY: only kernels of `axis_reduce` get the workspace, on this stream. These are the kernel's parameters. The
+    // SAFETY: only kernels of `axis_reduce` use the workspace, on this stream. These are the kernel's parameters. The
     // shape, the number of rows with partial results, and the workspace meet its conditions; `out` has one element per
     // row.
     unsafe {
@@ -244,8 +244,8 @@ macro_rules! reductions {
         #[doc = concat!("`out[i]` = the ", $what, " of row i. ", $of_nothing_doc)]
         ///
         /// # Errors
-        /// [`OpError::Shape`] unless `out` has one element per row; [`OpError::Empty`] if the rows are empty and the
-        /// result is undefined; [enqueue errors](crate::Error#enqueue-errors).
+        /// Returns [`OpError::Shape`] unless `out` has one element per row; [`OpError::Empty`] if the rows are empty
+        /// and the result is undefined; also the [enqueue errors](crate::Error#enqueue-errors).
         #[doc = rows_example!($rows, 2, $of_rows)]
         #[track_caller]
         pub fn $rows<'o, T: $bound>(
@@ -260,8 +260,8 @@ macro_rules! reductions {
         #[doc = concat!("`out[i]` = the ", $what, " of column i. ", $of_nothing_doc)]
         ///
         /// # Errors
-        /// [`OpError::Shape`] unless `out` has one element per column; [`OpError::Empty`] if the columns are empty and
-        /// the result is undefined; [enqueue errors](crate::Error#enqueue-errors).
+        /// Returns [`OpError::Shape`] unless `out` has one element per column; [`OpError::Empty`] if the columns are
+        /// empty and the result is undefined; also the [enqueue errors](crate::Error#enqueue-errors).
         #[doc = rows_example!($columns, 3, $of_columns)]
         #[track_caller]
         pub fn $columns<'o, T: $bound>(
@@ -278,12 +278,13 @@ macro_rules! reductions {
             "the value where the search or the sum begins, for the index `u64::MAX`."
         )]
         ///
-        /// The operation waits for the stream, to check the offsets. Each segment is reduced by a thread group sized
-        /// for the mean segment length, so one very long segment is load-imbalanced.
+        /// The operation waits for the stream in order to check the offsets. Each segment is reduced by a thread group
+        /// sized for the mean segment length, so one very long segment is load-imbalanced.
         ///
         /// # Errors
-        /// [`OpError::Shape`] unless `out` has one element per segment; [`OpError::Offset`] for offsets that decrease
-        /// or exceed the length of `x`, before anything is written; [enqueue errors](crate::Error#enqueue-errors).
+        /// Returns [`OpError::Shape`] unless `out` has one element per segment; [`OpError::Offset`] for offsets that
+        /// decrease or exceed the length of `x`, before anything is written; also the [enqueue
+        /// errors](crate::Error#enqueue-errors).
         #[doc = segments_example!($segments, $of_segments)]
         #[track_caller]
         pub fn $segments<'x, 's, 'o, T: $bound>(

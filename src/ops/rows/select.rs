@@ -15,13 +15,13 @@ use crate::random::{Generator, Numbers, with_base};
 /// is the number of columns of `values`. Equal elements are ordered by column. NaN is greater than every number, and -0
 /// equals +0.
 ///
-/// k is from 1 to 1024. One block per row runs a radix select. It reads the row three times for 16-bit elements, five
-/// times for 32-bit and nine times for 64-bit elements, mostly from cache. Ties at the k-th element add up to four more
+/// k must be from 1 to 1024. One block per row runs a radix select. It reads the row three times for 16-bit, five times
+/// for 32-bit and nine times for 64-bit elements, mostly from cache. Ties at the k-th element add up to four more
 /// reads.
 ///
 /// # Errors
-/// [`OpError::Shape`](crate::OpError::Shape) for a k that is 0, above 1024 or above the number of columns of `x`, and
-/// if the shapes of the outputs differ or their number of rows is not that of `x`; [enqueue
+/// Returns [`OpError::Shape`](crate::OpError::Shape) for a k that is 0, above 1024 or above the number of columns of
+/// `x`, and if the outputs differ in shape or do not have as many rows as `x`; also the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -74,7 +74,7 @@ pub fn top_k<T: Number>(
     }
 }
 
-/// [`top_k()`] on the bit patterns of the elements.
+/// Like [`top_k()`], on the bit patterns of the elements.
 fn top_k_of<T: Scalar>(
     stream: &Stream,
     layout: BitLayout,
@@ -111,25 +111,26 @@ pub struct Sampling {
     pub top_p: Option<f64>,
 }
 
-/// Temperature 1, all logits.
+/// The default is a temperature of 1 and all logits.
 impl Default for Sampling {
     fn default() -> Self {
         Self { temperature: 1.0, top_k: None, top_p: None }
     }
 }
 
-/// Samples an index for each row of logits, with the probabilities of their softmax. `out` has one element per row.
+/// Samples an index for each row of logits, with the probabilities of their softmax. `out` must have one element per
+/// row.
 ///
 /// Probabilities are integer multiples of 2⁻⁴⁰ of the row's largest probability, computed in f32. Integer sums make the
-/// result deterministic: the same generator, logits and options give the same indices on every device. Row r uses
-/// subsequence r at the generator's offset, which advances by 4. A row that contains NaN or +∞, or no logit above -∞,
-/// gives `u64::MAX`. A temperature of 0 uses no random numbers and gives such a row the index that [`argmax_rows()`]
-/// gives.
+/// result deterministic, so the same generator, logits and options give the same indices on every device. Row r uses
+/// subsequence r at the generator's offset, which advances by 4. The result for a row that contains NaN or +∞, or no
+/// logit above -∞, is `u64::MAX`. A temperature of 0 uses no random numbers, and the result for such a row is then the
+/// index that [`argmax_rows()`] returns.
 ///
 /// # Errors
-/// [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element per row, for rows of zero or more than 2²²
-/// logits, a temperature that is negative or not finite, a `top_k` of 0, and a `top_p` outside (0, 1]; [enqueue
-/// errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element per row, for rows of zero or more
+/// than 2²² logits, a temperature that is negative or not finite, a `top_k` of 0, and a `top_p` outside (0, 1]; also
+/// the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*, random::Generator};

@@ -10,15 +10,15 @@ use super::launch::{ResidentShape, RowKernel, same_sides};
 
 /// Softmax: `out[row, i]` = exp(x\[row, i\]) / Σⱼ exp(x\[row, j\]).
 ///
-/// The row's maximum is subtracted first. f16 and bf16 are computed in f32 and rounded once. A row that contains +∞ or
-/// NaN, or no element above -∞, becomes NaN.
+/// The row's maximum is subtracted first. `f16` and `bf16` are computed in `f32` and rounded once. A row that contains
+/// +∞ or NaN, or no element above -∞, becomes NaN.
 ///
-/// A block, or a cluster on a device with clusters, holds a row in registers and reads it once. This works for up to
-/// 262 144 elements of f16 and bf16, 131 072 of f32, and 32 768 of f64. The limit is also 32 768 for rows that do not
-/// start and end at multiples of 16 bytes. Longer rows are read twice.
+/// A block, or a cluster on a device with clusters, keeps a row in registers and reads it once. This applies to rows of
+/// up to 262 144 elements of `f16` and `bf16`, 131 072 of `f32`, and 32 768 of `f64`. For rows that do not start and
+/// end at multiples of 16 bytes, the limit is also 32 768 elements. Longer rows are read twice.
 ///
 /// # Errors
-/// [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ; [enqueue
+/// Returns [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ; also the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -36,10 +36,10 @@ pub fn softmax<T: Float>(stream: &Stream, x: DeviceSlice2<'_, T>, out: DeviceSli
     forward(stream, "softmax", false, x, out)
 }
 
-/// Log-softmax: `out[row, i]` = x\[row, i\] - ln Σⱼ exp(x\[row, j\]). Otherwise as [`softmax()`].
+/// Log-softmax: `out[row, i]` = x\[row, i\] - ln Σⱼ exp(x\[row, j\]). Otherwise like [`softmax()`].
 ///
 /// # Errors
-/// As for [`softmax()`].
+/// Returns the errors of [`softmax()`].
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -83,13 +83,14 @@ fn forward<T: Float>(
     }
 }
 
-/// Backward pass of [`softmax()`]: computes `dx` from its output `y` and the gradient `dy` of that output.
+/// Backward pass of [`softmax()`]: computes `dx` from the output `y` of [`softmax()`] and the gradient `dy` of that
+/// output.
 ///
 /// `dx[row, i]` = y\[row, i\] (dy\[row, i\] - Σⱼ y\[row, j\] dy\[row, j\]). The limit for register-resident rows is
-/// half that of [`softmax()`].
+/// half the limit of [`softmax()`].
 ///
 /// # Errors
-/// As for [`softmax()`].
+/// Returns the errors of [`softmax()`].
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -112,11 +113,11 @@ pub fn softmax_backward<T: Float>(
     backward(stream, "softmax_backward", false, y, dy, dx)
 }
 
-/// Backward pass of [`log_softmax()`]: `dx[row, i]` = dy\[row, i\] - exp(y\[row, i\]) Σⱼ dy\[row, j\]. Otherwise as
+/// Backward pass of [`log_softmax()`]: `dx[row, i]` = dy\[row, i\] - exp(y\[row, i\]) Σⱼ dy\[row, j\]. Otherwise like
 /// [`softmax_backward()`].
 ///
 /// # Errors
-/// As for [`softmax()`].
+/// Returns the errors of [`softmax()`].
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};

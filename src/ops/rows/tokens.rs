@@ -15,7 +15,7 @@ use crate::ops::indices::Index;
 /// Vectors that a thread moves at once.
 const ITEMS: usize = 4;
 
-/// Launch shape for rows that are read once, and the number of blocks per row.
+/// Returns the launch shape for rows that are read once, and the number of blocks per row.
 fn shape_of(units: usize, height: usize, device: &DeviceProperties) -> (Shape, u32) {
     let group_size = units.div_ceil(ITEMS).next_power_of_two().min(256);
     if group_size <= 32 {
@@ -27,20 +27,21 @@ fn shape_of(units: usize, height: usize, device: &DeviceProperties) -> (Shape, u
     (Shape::of_blocks(group_size as u32, 1, height.saturating_mul(parts)), parts as u32)
 }
 
-/// Returns whether rows at these addresses and pitches in bytes have the same alignment to vectors. Each row of one
-/// view is compared with the same row of the others or, with `any`, with any row of the others.
+/// Returns whether rows at these addresses and pitches in bytes have the same alignment relative to vectors. Each row
+/// of one view is compared with the same row of the others or, with `any`, with any row of the others.
 fn have_vectors(views: &[(DevicePtr, usize)], any: bool) -> bool {
     let mut places = views.iter().map(|&(start, pitch)| (address(start) % VECTOR, pitch % VECTOR));
     let Some(first) = places.next() else { return false };
     places.all(|place| place == first) && (first.1 == 0 || !any)
 }
 
-/// Number of accesses for `width` elements, as vectors or single elements.
+/// Returns the number of accesses for `width` elements, as vectors or single elements.
 fn units<T>(width: usize, has_vectors: bool) -> usize {
     if has_vectors { width.div_ceil(VECTOR / size_of::<T>()) } else { width }
 }
 
-/// Unsigned integer of the element size; kernels that only move elements are compiled for it.
+/// Returns the name of the unsigned integer of the element size, for which kernels that only move elements are
+/// compiled.
 fn bits<T: DeviceCopy>() -> &'static str {
     match size_of::<T>() {
         1 => "u8",
@@ -50,21 +51,21 @@ fn bits<T: DeviceCopy>() -> &'static str {
     }
 }
 
-/// Type arguments of a kernel with an element and an index type.
+/// Returns the type arguments of a kernel with an element and an index type.
 fn types<I: DeviceCopy>(element: &str) -> String {
     format!("{element},{}", bits::<I>())
 }
 
-/// Appends rows to a KV cache: row `lengths[s] + t` of plane s of `cache` = row t of plane s of `new`.
+/// Appends rows to a KV cache: row `lengths[s] + t` of plane s of `cache` becomes row t of plane s of `new`.
 ///
-/// Planes are sequences, rows are their tokens, and a row holds all heads of a token. The rest of the cache is
-/// unchanged. `lengths` is also unchanged, since all layers share it for keys and values. The operation waits for the
-/// stream, to check the lengths.
+/// Planes are sequences, rows are their tokens, and a row contains all heads of a token. The rest of the cache is
+/// unchanged. `lengths` is also unchanged, because all layers share it for keys and values. The operation waits for the
+/// stream in order to check the lengths.
 ///
 /// # Errors
-/// [`OpError::Index`](crate::OpError::Index) for a length that leaves no room for the new rows;
-/// [`OpError::Shape`](crate::OpError::Shape) if the columns or planes of the views differ, if there are more new rows
-/// than the cache has, and unless there is one length per sequence. Nothing is written in these cases. [enqueue
+/// Returns [`OpError::Index`](crate::OpError::Index) for a length that leaves no room for the new rows;
+/// [`OpError::Shape`](crate::OpError::Shape) if the columns or planes of the views differ, if `new` has more rows than
+/// `cache`, or unless there is one length per sequence. In these cases nothing is written. Also returns the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -121,11 +122,11 @@ pub fn append_to_cache<'l, T: Element, I: Index>(
     }
 }
 
-/// SwiGLU: `out` = gate / (1 + exp(-gate)) · up, that is, SiLU(gate) · up. f16 and bf16 are computed in f32, and
+/// SwiGLU: `out` = gate / (1 + exp(-gate)) · up, that is, SiLU(gate) · up. `f16` and `bf16` are computed in `f32`, and
 /// rounded once. `gate` and `up` are often parts of one view.
 ///
 /// # Errors
-/// [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ; [enqueue
+/// Returns [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ; also the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -182,16 +183,16 @@ pub enum RotaryPairs {
 
 /// Rotary position embedding: rotates pairs (a, b) of elements of each head to (a cos - b sin, a sin + b cos).
 ///
-/// A row of `x` is a token with all its heads, stored consecutively. Row p of `cos` and `sin` is for position p, with
-/// one column per pair, so a head is twice as wide as the tables. The tables are f32 for f16 and bf16, which are
-/// computed in f32 and rounded once. Row i of `x` has position `positions[i]`, or i if there are no positions. With
-/// positions, the operation waits for the stream, to check them.
+/// A row of `x` is a token with all its heads, stored consecutively. Row p of `cos` and `sin` is for position p and has
+/// one column per pair, so a head is twice as wide as the tables. The tables are `f32` for `f16` and `bf16`, which are
+/// computed in `f32` and rounded once. Row i of `x` has position `positions[i]`, or i if there are no positions. If
+/// positions are passed, the operation waits for the stream in order to check them.
 ///
 /// # Errors
-/// [`OpError::Index`](crate::OpError::Index) for a position that has no row in the tables;
-/// [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ, if the columns of `x` are not a
-/// multiple of the head width, and unless there is one position per row. Nothing is written in these cases. [enqueue
-/// errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::Index`](crate::OpError::Index) for a position that has no row in the tables. Returns
+/// [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ, if the head width does not divide the
+/// number of columns of `x`, or unless there is one position per row. In these cases nothing is written. Also returns
+/// the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -247,7 +248,7 @@ pub fn rotary<T: Float, I: Index>(
     let kernel = RowKernel::new(stream, "rotary", &types::<I>(T::NAME), 0)?;
     let is_interleaved = u32::from(pairs == RotaryPairs::Interleaved);
     let arguments = (x, positions, cos, sin, out, is_interleaved, shape.group_size, parts);
-    // SAFETY: these are the kernel's parameters, with indices of the same size, where the sum of a float is its
+    // SAFETY: these are the kernel's parameters, with indices of the same size, because the sum of a float is its
     // accumulator; sizes and shape meet its conditions.
     unsafe {
         kernel.launch::<(

@@ -22,7 +22,7 @@ impl<T: Half, const K: usize> Fragments<T, K>
 where
     Columns<K>: Depth,
 {
-    /// Rounds the sums of an accumulator, or values derived from them.
+    /// Rounds the sums of an accumulator, or values derived from them, to fragments.
     #[inline(always)]
     pub fn new(sums: &<Columns<K> as Width>::Registers<f32>) -> Self {
         Self { a: Columns::<K>::pack::<T>(sums.as_ref()), element: PhantomData }
@@ -40,7 +40,7 @@ where
 
 /// Valid numbers of columns of [`Fragments`]: 64, 128, 192, 256.
 pub trait Depth: Width {
-    /// Register type of a thread.
+    /// Type of a thread's registers.
     #[doc(hidden)]
     type Registers: Copy + AsRef<[u32]>;
     #[doc(hidden)]
@@ -100,9 +100,10 @@ depth!(
         38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
 );
 
-/// Data that a batch holds in addition to its sums: nothing, or [`Fragments`]. The trait is sealed.
+/// Data that a batch owns in addition to its sums: nothing, or [`Fragments`]. The trait is sealed.
 pub trait Held: sealed::Sealed {
-    /// Pins the values in registers here: they are written before this point, and the registers are not reused before.
+    /// Pins the values in registers at this point: they must be written before it, and the registers must not be reused
+    /// before it.
     #[doc(hidden)]
     #[cfg(target_arch = "nvptx64")]
     fn keep(&self);

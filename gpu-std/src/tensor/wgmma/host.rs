@@ -8,7 +8,7 @@ use crate::{thread, warp};
 /// Operands of a product.
 #[derive(Clone, Copy)]
 struct Operands {
-    /// Left tile, if the left operand is in shared memory.
+    /// Left tile, or null if the left operand is in registers.
     a: *mut u8,
     b: *mut u8,
     /// Index of the part of the fragments, if the left operand is in registers.
@@ -16,8 +16,8 @@ struct Operands {
     accumulate: bool,
 }
 
-/// Adds a product to the sums of the calling thread. The second argument has the registers of the left operand, if it
-/// is in registers.
+/// Adds a product to the sums of the calling thread. The second argument contains the registers of the left operand, if
+/// it is in registers.
 type Multiply<S> = fn(&mut [S], &[u32], Operands);
 
 /// Maximum number of in-flight products per accumulator.
@@ -25,8 +25,8 @@ const MAX: usize = 64;
 
 /// In-flight products, oldest first.
 ///
-/// They are not on the heap: `warpsmith check` treats heap memory that one thread frees and the next allocates as
-/// shared.
+/// They are not on the heap, because `warpsmith check` treats heap memory that one thread frees and the next allocates
+/// as shared.
 pub(super) struct Groups<S> {
     products: [Option<(Multiply<S>, Operands)>; MAX],
     count: usize,
@@ -102,7 +102,8 @@ impl<S: Sum> Groups<S> {
         self.products.copy_within(count..self.count, 0);
         self.count -= count;
         self.earlier = 0;
-        // A product is complete for one thread only when it is for all: the first to continue may free the tiles.
+        // A product is complete for one thread only when it is complete for all, because the first thread to continue
+        // may reuse the tiles.
         collective::group_barrier();
     }
 }
@@ -120,8 +121,8 @@ impl Groups<f32> {
     }
 }
 
-/// Values of one operand row of 128 bytes. They are on the stack: `warpsmith check` treats heap memory that one thread
-/// frees and the next allocates as shared.
+/// Values of one operand row of 128 bytes. They are on the stack, because `warpsmith check` treats heap memory that one
+/// thread frees and the next allocates as shared.
 type Row<S> = [S; 128];
 
 fn row_of<T: Operand>(element: impl Fn(u32) -> *const T) -> Row<T::Sum> {
@@ -133,12 +134,12 @@ fn row_of<T: Operand>(element: impl Fn(u32) -> *const T) -> Row<T::Sum> {
 }
 
 /// Returns the two rows of the calling thread's sums in a part of 64 columns of fragments, gathered from the four
-/// threads that hold them.
+/// threads that own them.
 fn rows_of<T: Half>(fragments: &[u32], part: u32) -> [Row<f32>; 2] {
     let mut rows = [[0.0; 128]; 2];
     let first = 16 * part as usize;
     for (i, pair) in fragments[first..first + 16].chunks_exact(2).enumerate() {
-        // Two registers of the same columns: from a row, and from the row eight below.
+        // Two registers of the same columns: one of a row, and one of the row eight below.
         let bits = u64::from(pair[0]) | u64::from(pair[1]) << 32;
         let all = collective::warp_exchange(!0, "wgmma", bits).values;
         for quad in 0..4 {
@@ -174,7 +175,7 @@ fn multiply_fragments<BMajor: Major, T: Half, const N: usize>(
     add::<BMajor, T, N>(d, &a_rows, SharedTile::at(SharedAddress(b)), accumulate);
 }
 
-/// Adds the products of two rows and the columns for which the calling thread has sums.
+/// Adds the products of two rows and the columns of the calling thread's sums.
 fn add<BMajor: Major, B: Operand, const N: usize>(
     d: &mut [B::Sum],
     a_rows: &[Row<B::Sum>; 2],

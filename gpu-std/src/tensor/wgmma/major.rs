@@ -16,20 +16,21 @@ pub trait Major: sealed::Sealed + Send + Sync + 'static {
     #[doc(hidden)]
     #[cfg(target_arch = "nvptx64")]
     fn descriptor<T: KernelType, const ROWS: usize>(tile: SharedTile<T, ROWS>) -> u64;
-    /// Returns the address of the element of row `row` and column `k`.
+    /// Returns the address of the element in row `row` and column `k`.
     #[doc(hidden)]
     #[cfg(not(target_arch = "nvptx64"))]
     fn element<T: KernelType, const ROWS: usize>(tile: SharedTile<T, ROWS>, row: u32, k: u32) -> *const T;
 }
 
-/// Contiguous along K, the dimension that is summed over. The rows of a tile are those of the operand.
+/// The operand is contiguous along K, the dimension that is summed over. The rows of a tile are the rows of the
+/// operand.
 pub struct KMajor;
 
-/// Contiguous along M or N: 16-bit types only.
+/// The operand is contiguous along M or N; supported for 16-bit types only.
 ///
 /// A tile of `ROWS` rows, a multiple of 64, consists of boxes of 64 rows ([`SharedTile::rows`]). A column of box `i` is
-/// row `64 * i + column` of the operand, and a row of the box is a column of the operand. Copies fill a tile box by
-/// box.
+/// row `64 * i + column` of the operand, and a row of the box is a column of the operand. A TMA copy fills one box of a
+/// tile.
 pub struct MnMajor;
 
 mod sealed {
@@ -43,7 +44,7 @@ mod sealed {
 #[cfg(target_arch = "nvptx64")]
 #[inline(always)]
 fn descriptor(address: SharedAddress, box_bytes: u32) -> u64 {
-    // An address has the block's cluster rank in bits 24 and up, which would leak into the box stride.
+    // Bits 24 and up of an address contain the block's cluster rank, which would leak into the box stride.
     let field = |bytes: u32| u64::from((bytes & 0x3_ffff) >> 4);
     const EIGHT_ROWS: u32 = 1024;
     1 << 62 | field(EIGHT_ROWS) << 32 | field(box_bytes) << 16 | field(address.0)
@@ -51,7 +52,7 @@ fn descriptor(address: SharedAddress, box_bytes: u32) -> u64 {
 
 impl Major for KMajor {
     const IS_TRANSPOSED: bool = false;
-    // Advances by 32 bytes of a row.
+    // One step is 32 bytes of a row.
     const STEP: u64 = 32 >> 4;
 
     #[cfg(target_arch = "nvptx64")]
@@ -70,7 +71,7 @@ impl Major for KMajor {
 
 impl Major for MnMajor {
     const IS_TRANSPOSED: bool = true;
-    // Advances by 16 rows of a box.
+    // One step is 16 rows of a box.
     const STEP: u64 = (16 * 128) >> 4;
 
     #[cfg(target_arch = "nvptx64")]

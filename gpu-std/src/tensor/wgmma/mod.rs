@@ -1,18 +1,18 @@
 //! [`Accumulator`]: `wgmma`, tensor-core products of tiles in shared memory for compute capability 9.0.
 //!
-//! The 128 threads of a warpgroup multiply together and asynchronously. An accumulator goes through three types, so
-//! that nothing can access its registers while a product is in flight:
+//! The 128 threads of a warpgroup multiply together and asynchronously. An accumulator passes through three types, so
+//! that no code can access its registers while a product is in flight:
 //!
 //! ```text
 //! Accumulator --begin--> Batch --mma, mma, …, commit--> Pending --wait--> Accumulator
 //!                          ^------------- begin -----------'
 //! ```
 //!
-//! The left operand of a batch can also be in registers ([`Fragments`]): the batch owns them until it has been waited
+//! The left operand of a batch can also be in registers ([`Fragments`]), which the batch owns until it has been waited
 //! for.
 //!
-//! The instructions take the registers as operands, including the waits and fences, so that the compilers cannot move a
-//! register access past them.
+//! The instructions, including the waits and fences, take the registers as operands, so that the compilers cannot move
+//! a register access past them.
 
 mod fragments;
 #[cfg(not(target_arch = "nvptx64"))]
@@ -42,7 +42,7 @@ where
     d: <Columns<N> as Width>::Registers<S>,
 }
 
-/// A batch of products that are being issued.
+/// A batch of products that is being issued.
 #[must_use = "a batch is committed"]
 pub struct Batch<const N: usize, S: Sum = f32, F: Held = ()>
 where
@@ -70,7 +70,7 @@ impl<const N: usize, S: Sum> Accumulator<N, S>
 where
     Columns<N>: Width,
 {
-    /// Makes an accumulator of zeros.
+    /// Creates an accumulator of zeros.
     #[inline(always)]
     #[allow(clippy::new_without_default, reason = "it is for kernels")]
     pub fn new() -> Self {
@@ -83,7 +83,7 @@ where
         &self.d
     }
 
-    /// Returns the registers of the calling thread, to modify them.
+    /// Returns a mutable reference to the registers of the calling thread.
     #[inline(always)]
     pub fn registers_mut(&mut self) -> &mut <Columns<N> as Width>::Registers<S> {
         &mut self.d
@@ -93,7 +93,7 @@ where
     ///
     /// # Safety
     ///
-    /// All threads of the warpgroup call it, and the operations on its result, together.
+    /// All threads of the warpgroup must call it, and the operations on its result, together.
     #[inline(always)]
     pub unsafe fn pending(self) -> Pending<N, S> {
         Pending {
@@ -109,15 +109,15 @@ impl<const N: usize, S: Sum> Pending<N, S>
 where
     Columns<N>: Width,
 {
-    /// Starts a batch of products that add to the same sums, after those in flight. Called by all threads of the
-    /// warpgroup.
+    /// Starts a batch of products that add to the same sums, after those in flight. All threads of the warpgroup must
+    /// call it.
     ///
     /// # Safety
     ///
-    /// All threads of the warpgroup call it, and the operations on the batch, together.
+    /// All threads of the warpgroup must call it, and the operations on the batch, together.
     #[inline(always)]
     pub unsafe fn begin(self) -> Batch<N, S> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.begin_holding(()) }
     }
 
@@ -125,7 +125,7 @@ where
     #[allow(unused_mut, reason = "the emulated device has no instruction that takes it")]
     unsafe fn begin_holding<F: Held>(mut self, held: F) -> Batch<N, S, F> {
         #[cfg(target_arch = "nvptx64")]
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             held.keep();
             Columns::<N>::fence(&mut self.d);
@@ -138,7 +138,7 @@ where
         }
     }
 
-    /// Waits until all batches except the last are complete: their tiles can then be reused.
+    /// Waits until all batches except the last are complete, so that their tiles can be reused.
     #[inline(always)]
     #[track_caller]
     pub fn wait_for_earlier(&mut self) {
@@ -156,12 +156,11 @@ impl<const N: usize> Pending<N>
 where
     Columns<N>: Width,
 {
-    /// Starts a batch as [`Self::begin`] does, for products whose left operand is in registers:
-    /// [`Batch::mma_fragments`].
+    /// Starts a batch like [`Self::begin`], for products whose left operand is in registers: [`Batch::mma_fragments`].
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::begin`].
+    /// The conditions of [`Self::begin`] apply.
     #[inline(always)]
     pub unsafe fn begin_with<T: Half, const K: usize>(
         self,
@@ -170,7 +169,7 @@ where
     where
         Columns<K>: Depth,
     {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.begin_holding(a) }
     }
 }
@@ -187,12 +186,12 @@ where
         unsafe { self.wait_leaving::<0>() }
     }
 
-    /// Waits for all batches of this accumulator. The last `LATER` batches that the warpgroup has committed, of other
-    /// accumulators, stay in flight.
+    /// Waits for all batches of this accumulator. The last `LATER` batches that the warpgroup has committed, which
+    /// belong to other accumulators, stay in flight.
     ///
     /// # Safety
     ///
-    /// The warpgroup has committed at least `LATER` batches after the last batch of this accumulator.
+    /// The warpgroup must have committed at least `LATER` batches after the last batch of this accumulator.
     #[inline(always)]
     #[track_caller]
     #[allow(unused_mut, reason = "as above")]
@@ -219,8 +218,8 @@ where
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::mma`], for the one tile; `64 * part` is below `K` and the same in all threads of the
-    /// warpgroup.
+    /// The conditions of [`Self::mma`] apply to the one tile, and `64 * part` must be below `K` and the same in all
+    /// threads of the warpgroup.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn mma_fragments<BMajor: Major>(&mut self, part: u32, b: SharedTile<T, N>, accumulate: bool) {
@@ -237,7 +236,7 @@ where
             while step < STEPS {
                 let accumulate = if step == 0 { u32::from(accumulate) } else { 1 };
                 let a = self.held.of_step(STEPS * u64::from(part) + step);
-                // SAFETY: the caller's promise; advancing by one step selects the next columns.
+                // SAFETY: guaranteed by the caller; advancing by one step selects the next columns.
                 unsafe {
                     T::issue_fragment::<N, BMajor>(&mut self.d, a, b + step * BMajor::STEP, accumulate)
                 };
@@ -258,9 +257,9 @@ where
     ///
     /// # Safety
     ///
-    /// The tiles hold the operands: a copy to them has been waited for, or all their writers called
-    /// [`fence_tiles`](super::copy::fence_tiles) before a barrier. Nothing writes them until the batch has been waited
-    /// for. `accumulate` is the same in all threads of the warpgroup.
+    /// The tiles must contain the operands: either a copy to them has been waited for, or all their writers called
+    /// [`fence_tiles`](super::copy::fence_tiles) before a barrier. Nothing may write them until the batch has been
+    /// waited for. `accumulate` must be the same in all threads of the warpgroup.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn mma<A, B>(&mut self, a: SharedTile<A, 64>, b: SharedTile<B, N>, accumulate: bool)
@@ -268,15 +267,15 @@ where
         A: Multiply<B, Sum = S>,
         B: Operand<Sum = S>,
     {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.mma_of::<KMajor, KMajor, A, B>(a, b, accumulate) }
     }
 
-    /// Multiplies as [`Self::mma`] does, for operands with the layouts `AMajor` and `BMajor`.
+    /// Multiplies like [`Self::mma`], for operands with the layouts `AMajor` and `BMajor`.
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::mma`].
+    /// The conditions of [`Self::mma`] apply.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn mma_of<AMajor: Major, BMajor: Major, A, B>(
@@ -304,7 +303,7 @@ where
             while step < STEPS {
                 let accumulate = if step == 0 { u32::from(accumulate) } else { 1 };
                 let (a, b) = (a + step * AMajor::STEP, b + step * BMajor::STEP);
-                // SAFETY: the caller's promise; advancing by one step selects the next columns.
+                // SAFETY: guaranteed by the caller; advancing by one step selects the next columns.
                 unsafe { A::issue::<N, AMajor, BMajor>(&mut self.d, a, b, accumulate) };
                 step += 1;
             }

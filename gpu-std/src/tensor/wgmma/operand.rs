@@ -66,7 +66,7 @@ pub trait Operand: KernelType {
 
 /// Supported products: two matrices of one type, of the two 8-bit floating-point types, or of the two 8-bit integers.
 pub trait Multiply<B: Operand<Sum = Self::Sum> = Self>: Operand {
-    /// Issues a product of 32 bytes of two tiles' rows, given by their descriptors.
+    /// Issues a product of 32 bytes of the rows of two tiles, which are given by their descriptors.
     #[doc(hidden)]
     #[cfg(target_arch = "nvptx64")]
     unsafe fn issue<const N: usize, AM: Major, BM: Major>(
@@ -115,7 +115,7 @@ macro_rules! products {
             ) where
                 Columns<N>: Width,
             {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { Columns::<N>::$name::<AM, BM>(d, a, b, accumulate) }
             }
         }
@@ -130,9 +130,10 @@ products! {
 
 /// 16-bit floating-point types that can be multiplied from registers: `bf16` and `f16`. The trait is sealed.
 pub trait Half: Multiply<Sum = f32> + Output<f32> + half_sealed::Sealed {
-    /// Packs two numbers, rounded to nearest, ties to even: the first in the low half.
+    /// Packs two numbers, rounded to nearest, ties to even, with the first in the low half.
     fn pack(low: f32, high: f32) -> u32;
-    /// Issues the product of 16 columns of fragments and 32 bytes of a tile's rows, given by its descriptor.
+    /// Issues the product of 16 columns of fragments and 32 bytes of the rows of a tile, which is given by its
+    /// descriptor.
     #[doc(hidden)]
     #[cfg(target_arch = "nvptx64")]
     unsafe fn issue_fragment<const N: usize, BM: Major>(
@@ -142,7 +143,7 @@ pub trait Half: Multiply<Sum = f32> + Output<f32> + half_sealed::Sealed {
         accumulate: u32,
     ) where
         Columns<N>: Width;
-    /// Converts from the bits.
+    /// Converts from the bits of a number.
     #[doc(hidden)]
     #[cfg(not(target_arch = "nvptx64"))]
     fn of_bits(bits: u16) -> f32;
@@ -189,7 +190,7 @@ macro_rules! halves {
             ) where
                 Columns<N>: Width,
             {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { Columns::<N>::$fragment::<BM>(d, a, b, accumulate) }
             }
 
@@ -205,14 +206,14 @@ halves!(bf16 "cvt.rn.bf16x2.f32" bf16_fragment, f16 "cvt.rn.f16x2.f32" f16_fragm
 
 /// Output types for sums of `S`, stored from the registers of an accumulator to a tile.
 pub trait Output<S: Sum>: KernelType {
-    /// Stores 16 rows that start at `row` and 16 columns that start at `16 * block`. Each thread of a warp has eight of
-    /// the sums, in the order of eight successive registers of an [`Accumulator`](super::Accumulator). All threads of
-    /// the warp call it.
+    /// Stores 16 rows that start at `row` and 16 columns that start at `16 * block`. Each thread of a warp passes eight
+    /// of the sums, in the order of eight successive registers of an [`Accumulator`](super::Accumulator). All threads
+    /// of the warp must call it.
     ///
     /// # Safety
     ///
-    /// The tile has these rows and columns. `row` is the same in the warp and a multiple of 16. No copy or other thread
-    /// uses these elements concurrently.
+    /// The tile must have these rows and columns. `row` must be the same in the warp and a multiple of 16. No copy or
+    /// other thread may use these elements concurrently.
     unsafe fn store<const ROWS: usize>(tile: SharedTile<Self, ROWS>, row: u32, block: u32, sums: [S; 8]);
 }
 
@@ -223,7 +224,7 @@ macro_rules! outputs_of_16_bits {
             unsafe fn store<const ROWS: usize>(tile: SharedTile<Self, ROWS>, row: u32, block: u32, sums: [f32; 8]) {
                 let [a, b, c, d, e, f, g, h] = sums;
                 let pack = <$ty as Half>::pack;
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { tile.store_matrices(row, 2 * block, [pack(a, b), pack(c, d), pack(e, f), pack(g, h)]) }
             }
         }
@@ -237,7 +238,7 @@ macro_rules! outputs_of_32_bits {
             #[inline(always)]
             unsafe fn store<const ROWS: usize>(tile: SharedTile<Self, ROWS>, row: u32, block: u32, sums: [$ty; 8]) {
                 let [a, b, c, d, e, f, g, h] = sums;
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { tile.store_pairs(row, 4 * block, [[a, b], [c, d], [e, f], [g, h]]) }
             }
         }

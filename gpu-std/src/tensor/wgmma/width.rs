@@ -4,14 +4,14 @@
 use super::major::Major;
 use super::operand::Sum;
 
-/// Number of columns of an accumulator; valid are 8, 16, 32, 64, 96, 128, 192, 256.
+/// Number of columns of an accumulator. Valid numbers are 8, 16, 32, 64, 96, 128, 192 and 256.
 pub struct Columns<const N: usize>;
 
 macro_rules! declare {
     ($($name:ident: $sum:ty),* $(,)?) => {
         /// Properties that depend on the number of columns.
         pub trait Width {
-            /// Register type of a thread.
+            /// Type of a thread's registers.
             type Registers<S: Sum>: Copy + AsRef<[S]> + AsMut<[S]>;
             #[doc(hidden)]
             fn zeros<S: Sum>() -> Self::Registers<S>;
@@ -59,7 +59,7 @@ macro_rules! width {
                 // SAFETY: sums are plain 32-bit numbers, as `f32` is.
                 let d = unsafe { &mut *(&raw mut *d).cast::<[f32; $count]>() };
                 // SAFETY: all threads of the warpgroup call it. A comment in the assembly names the registers, which
-                // ties them to it.
+                // makes them operands.
                 unsafe {
                     core::arch::asm!(
                         concat!("wgmma.fence.sync.aligned; // {0}", $(" {", $i, "}",)*),
@@ -104,7 +104,7 @@ macro_rules! width {
         #[cfg(target_arch = "nvptx64")]
         #[inline(always)]
         unsafe fn $name<B: Major>(d: &mut [f32; $count], a: [u32; 4], b: u64, accumulate: u32) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 core::arch::asm!(
                     concat!(
@@ -125,7 +125,7 @@ macro_rules! width {
         #[cfg(target_arch = "nvptx64")]
         #[inline(always)]
         unsafe fn $name<A: Major, B: Major>(d: &mut [$sum; $count], a: u64, b: u64, accumulate: u32) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 core::arch::asm!(
                     concat!(

@@ -78,13 +78,13 @@ impl Activation {
 /// Strategy for choosing an algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Search {
-    /// The first algorithm that cuBLASLt's heuristics suggest.
+    /// Uses the first algorithm that cuBLASLt's heuristics suggest.
     #[default]
     Heuristic,
-    /// The fastest of the heuristics' first `candidates`, each run `repeats` times with the operands of the call. The
-    /// first such call of a shape waits for these runs. They write to a temporary buffer as large as the output; the
-    /// output itself is written once. It falls back to [`Self::Heuristic`] while a stream is captured, with
-    /// [`Math::deterministic`], and if the temporary buffer cannot be allocated.
+    /// Uses the fastest of the heuristics' first `candidates`, each of which runs `repeats` times with the operands of
+    /// the call. The first such call of a shape waits for these runs. The runs write to a temporary buffer as large as
+    /// the output; the output itself is written once. The search falls back to [`Self::Heuristic`] while a stream is
+    /// captured, with [`Math::deterministic`], or if the temporary buffer cannot be allocated.
     Timed {
         /// Number of algorithms to try.
         candidates: usize,
@@ -93,26 +93,26 @@ pub enum Search {
     },
 }
 
-/// Scalars of a GEMM, its epilogue, and how its algorithm is chosen.
+/// Scalars of a GEMM, its epilogue, and the selection of its algorithm.
 #[derive(Debug, Clone, Copy)]
 pub struct Matmul<'a, S, C: DeviceCopy> {
-    /// Factor of the product. 1 by default.
+    /// Factor of the product. The default is 1.
     pub alpha: S,
-    /// Factor of the old output, which is added to the product. 0 by default; the old output is then not read.
+    /// Factor of the old output, which is added to the product. 0 by default, in which case the old output is not read.
     pub beta: S,
-    /// Bias vector: one element per column of the output, added to each row. None by default.
+    /// Bias vector, with one element per column of the output, added to each row. The default is `None`.
     pub bias: Option<DeviceSlice<'a, C>>,
-    /// Activation, applied last. None by default.
+    /// Activation, applied last. The default is `None`.
     pub activation: Activation,
-    /// Device scalar that `a` is multiplied by; for 8-bit floating point only.
+    /// Device scalar by which `a` is multiplied, for 8-bit floating point only.
     pub scale_a: Option<DeviceSlice<'a, f32>>,
-    /// Device scalar that `b` is multiplied by; for 8-bit floating point only.
+    /// Device scalar by which `b` is multiplied, for 8-bit floating point only.
     pub scale_b: Option<DeviceSlice<'a, f32>>,
     /// Precision; `None` for the device's default ([`math`](super::math)).
     pub math: Option<Math>,
     /// Maximum workspace of an algorithm, in bytes; `None` for [`Workspaces::cublas_lt`](super::Workspaces::cublas_lt).
     pub workspace_limit: Option<usize>,
-    /// Algorithm selection. By the heuristics by default.
+    /// Algorithm selection. The default is [`Search::Heuristic`].
     pub search: Search,
 }
 
@@ -134,15 +134,15 @@ impl<S: Sum, C: DeviceCopy> Default for Matmul<'_, S, C> {
 
 const OPERATION: &str = "matmul";
 
-/// Enqueues `c = activation(alpha * a * b + beta * c + bias)` for each matrix of a batch. The remaining rules are those
-/// of [`gemm`](super::gemm).
+/// Enqueues `c = activation(alpha * a * b + beta * c + bias)` for each matrix of a batch. Otherwise the rules of
+/// [`gemm`](super::gemm) apply.
 ///
-/// The heuristics' choice for a shape is cached ([`plan_cache`]). 8-bit integers go to [`gemm`](super::gemm), without
-/// bias and activation. 8-bit floating point needs:
+/// The heuristics' choice for a shape is cached ([`plan_cache`]). For 8-bit integers, this calls [`gemm`](super::gemm),
+/// without bias and activation. 8-bit floating point requires:
 ///
 /// - compute capability 8.9;
-/// - `b` as a transposed view, the other matrices not transposed;
-/// - inner dimension and number of columns that are multiples of 16;
+/// - `b` as a transposed view, and no transposition of the other matrices;
+/// - an inner dimension and a number of columns that are multiples of 16;
 /// - strides and addresses that are multiples of 16 bytes.
 ///
 /// ```
@@ -164,7 +164,7 @@ const OPERATION: &str = "matmul";
 /// ```
 ///
 /// # Errors
-/// - Errors of [`gemm`](super::gemm).
+/// - The errors of [`gemm`](super::gemm).
 /// - [`LibraryError::Shape`] for a bias or a scale of the wrong length.
 /// - [`LibraryError::WorkspaceTooSmall`] if every algorithm needs a larger workspace than the limit.
 /// - [`LibraryError::Unsupported`] if there is no algorithm.
@@ -246,7 +246,7 @@ where
     let plans = &State::of(device).plans;
     let search = match options.search {
         Search::Timed { .. } if math.deterministic => Search::Heuristic,
-        // A plan found before the capture is still used.
+        // A plan that was found before the capture is still used.
         Search::Timed { .. } if stream.is_capturing() && !plans.has(&key(options.search)) => {
             Search::Heuristic
         }
@@ -278,7 +278,7 @@ where
 }
 
 /// Alignment of the addresses of scales and biases, in bytes. The preferences passed to cuBLASLt's heuristics do not
-/// cover them. An algorithm that loads 16 bytes of a bias at once has been observed (PyTorch's pull request 194497).
+/// cover these addresses. Some algorithms load 16 bytes of a bias at once (PyTorch's pull request 194497).
 const EXTRA_ALIGNMENT: u64 = 16;
 
 /// Runs the product with aligned copies of scales and bias.
@@ -353,8 +353,8 @@ fn unsupported(what: impl Into<String>, needs: &str) -> Error {
     LibraryError::unsupported(OPERATION, what, needs)
 }
 
-/// Checks known restrictions to give a better error message. It runs on every device, so that a call that succeeds on
-/// the emulated device is also valid on a GPU.
+/// Checks known restrictions in order to return a better error message. The check runs on every device, so that a call
+/// that succeeds on the emulated device is also valid on a GPU.
 fn check_support<S, C: DeviceCopy>(
     device: &Device,
     options: &Matmul<'_, S, C>,

@@ -23,13 +23,13 @@ use warpsmith_runtime::driver::StreamHandle;
 use warpsmith_runtime::error::Result;
 use warpsmith_runtime::stream::Stream;
 
-/// Cache key: everything that the choice of an algorithm depends on.
+/// Cache key: everything that determines the choice of an algorithm.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     operands: [(DataType, Layout); 3],
     epilogue: cublasLtEpilogue_t,
     has_scales: [bool; 2],
-    /// Alignments of a, b, c and the bias: the largest power of two, up to 256, that divides the address.
+    /// Alignments of a, b, c and the bias. Each is the largest power of two, up to 256, that divides the address.
     alignments: [u32; 4],
     uses_tf32: bool,
     reductions: u32,
@@ -45,7 +45,7 @@ pub(crate) struct Pointers {
     pub b: u64,
     pub c: u64,
     pub d: u64,
-    /// 0 if there is none; the same holds for the scales.
+    /// Address of the bias, or 0 without a bias; likewise for the scales.
     pub bias: u64,
     pub scale_a: u64,
     pub scale_b: u64,
@@ -103,7 +103,7 @@ impl Key {
     }
 }
 
-/// cuBLASLt's descriptors of a product. cuBLASLt sees row-major matrices as their transposes, so a and b are swapped.
+/// cuBLASLt's descriptors of a product. cuBLASLt treats row-major matrices as their transposes, so a and b are swapped.
 #[derive(Debug)]
 struct Descriptors {
     product: sys::cublasLtMatmulDesc_t,
@@ -186,7 +186,7 @@ impl Descriptors {
         check_lt("cublasLtMatmulDescSetAttribute", status)
     }
 
-    /// Sets the addresses that are part of the descriptor.
+    /// Stores the addresses that are part of the descriptor.
     fn set_pointers(&mut self, pointers: &Pointers) -> Result<()> {
         use cublasLtMatmulDescAttributes_t as Attribute;
         if pointers.bias != 0 {
@@ -307,7 +307,7 @@ pub(super) fn make(stream: &Stream, key: &Key, pointers: &Pointers, count: usize
     })
 }
 
-/// Returns the error for a missing algorithm; it reports whether a larger workspace would help.
+/// Returns the error for a missing algorithm, which states whether a larger workspace would help.
 #[cold]
 fn none_found(descriptors: &Descriptors, handle: &LtHandle, key: &Key) -> warpsmith_runtime::error::Error {
     const PLENTY: usize = 8 << 30;
@@ -336,7 +336,7 @@ fn none_found(descriptors: &Descriptors, handle: &LtHandle, key: &Key) -> warpsm
 }
 
 impl Plan {
-    /// Workspace of the algorithm, in bytes.
+    /// Returns the workspace of the selected algorithm, in bytes.
     pub fn workspace(&self) -> usize {
         self.candidates.first().map_or(0, |(_, bytes)| *bytes)
     }
@@ -355,11 +355,12 @@ impl Plan {
         }
     }
 
-    /// Enqueues the product with one of the algorithms; 0 is the best.
+    /// Enqueues the product with one of the algorithms; index 0 is the best.
     ///
     /// # Safety
-    /// The pointers are to memory recorded as used by this work, with the layouts of the plan's key. The scalars are of
-    /// the accumulation type. The workspace has the bytes that the algorithm needs and is used on this stream only.
+    /// The pointers must be to memory recorded as used by this work, with the layouts of the plan's key. The scalars
+    /// must be of the accumulation type. The workspace must have the size that the algorithm requires, and must be used
+    /// on this stream only.
     pub unsafe fn run<S>(
         &self,
         index: usize,

@@ -7,9 +7,9 @@ use warpsmith_runtime::extension::BufferUse;
 use warpsmith_runtime::memory::{DeviceBuffer, DeviceCopy};
 use warpsmith_runtime::stream::Stream;
 
-/// Returns the plan with the fastest of the first `candidates` algorithms. Each is run once and then `repeats` times
-/// between two events on the stream. The runs write to a separate buffer, not to the output of the call. Algorithms
-/// that fail are skipped; ties go to the heuristics' order.
+/// Returns the plan with the fastest of the first `candidates` algorithms. Each algorithm runs once, and then `repeats`
+/// times between two events on the stream. The runs write to a separate buffer, not to the output of the call.
+/// Algorithms that fail are skipped; ties are resolved in the heuristics' order.
 pub(super) fn fastest<S, C: DeviceCopy>(
     stream: &Stream,
     key: &Key,

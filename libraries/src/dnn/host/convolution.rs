@@ -1,4 +1,4 @@
-//! Convolutions: each output is accumulated in [`FloatType::Real`] and rounded once.
+//! Convolutions, in which each output is accumulated in [`FloatType::Real`] and rounded once.
 
 use std::ops::{AddAssign, Mul};
 
@@ -12,7 +12,8 @@ use crate::element::LibraryType;
 /// Computes one of the three tensors from the other two.
 ///
 /// # Safety
-/// The places hold x, w and y with the geometry's shapes; nothing else uses the computed one meanwhile.
+/// The places must contain x, w and y with the geometry's shapes, and nothing else may use the computed tensor
+/// meanwhile.
 pub unsafe fn run<T: FloatType>(operation: Operation, geometry: &Geometry, places: [Place; 3]) {
     let [x, w, y] = places;
     let target = match operation {
@@ -20,17 +21,18 @@ pub unsafe fn run<T: FloatType>(operation: Operation, geometry: &Geometry, place
         Operation::BackwardWeights => w,
         Operation::Forward => y,
     };
-    // SAFETY: guaranteed by the caller. The target is not read below: each operation reads the other two.
+    // SAFETY: guaranteed by the caller. The target is not read below, because each operation reads the other two
+    // tensors.
     let sums = unsafe { sums::<T>(operation, geometry, places) };
     // SAFETY: guaranteed by the caller; the borrows of the inputs have ended.
     let target = unsafe { target.write::<T>() };
     finish(geometry, &sums, target, |sum, _| sum);
 }
 
-/// Computes y, with bias and activation. The places hold x, w, y and the bias.
+/// Computes y, with bias and activation. The places contain x, w, y and the bias.
 ///
 /// # Safety
-/// Same as [`run`].
+/// The conditions of [`run`] apply.
 pub unsafe fn run_fused<T: FloatType>(geometry: &Geometry, places: [Place; 4], activation: Activation) {
     let [x, w, y, bias] = places;
     // SAFETY: guaranteed by the caller.
@@ -66,7 +68,7 @@ fn finish<T: FloatType>(
 }
 
 /// # Safety
-/// As for [`run`]; the two tensors that are not computed are read.
+/// The conditions of [`run`] apply; the two tensors that are not computed are read.
 unsafe fn sums<T: FloatType>(
     operation: Operation,
     geometry: &Geometry,
@@ -81,7 +83,7 @@ unsafe fn sums<T: FloatType>(
         Operation::BackwardWeights => (w, [x, y]),
     };
     if one.len == 0 || other.len == 0 {
-        // The sum is empty, and the extents may have any value.
+        // The sum is empty, and the extents are arbitrary.
         return zeros(target.len);
     }
     let (rows, mut sums) = (Rows::new(geometry), zeros(target.len));
@@ -96,10 +98,10 @@ unsafe fn sums<T: FloatType>(
 /// Index of an input element that is padding.
 const OUTSIDE: usize = usize::MAX;
 
-/// A convolution as products of rows (im2col): one row holds the inputs of one tap in one channel, for each output.
+/// A convolution as products of rows (im2col). One row contains the inputs of one tap in one channel, for each output.
 struct Rows<'a> {
     geometry: &'a Geometry,
-    /// For each tap: its offset in the weights, and for each output the offset in a channel of its input.
+    /// For each tap, its offset in the weights, and for each output, the offset of its input in a channel.
     taps: Vec<(usize, Vec<usize>)>,
     /// Offset in a channel of each output.
     outputs: Vec<usize>,
@@ -186,7 +188,7 @@ impl<'a> Rows<'a> {
         group.y.iter().flat_map(of_channel).collect()
     }
 
-    /// Calls a function for each image and channel group. Does nothing if there is no output.
+    /// Calls a function for each image and channel group. Does nothing if the output is empty.
     fn each_group(&self, mut call: impl FnMut(&Group)) {
         let Geometry { x, w, y, groups, .. } = self.geometry;
         let (sx, sw, sy) = (x.strides(), w.strides(), y.strides());
@@ -207,7 +209,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// First elements of a group's channels: of the input, and for each output channel of its weights and outputs.
+/// First elements of a group's channels: of the input, and of the weights and outputs of each output channel.
 struct Group {
     x: Vec<usize>,
     w: Vec<usize>,

@@ -1,11 +1,11 @@
-//! Pooling: windows are traversed in element order; the first of equal elements is the maximum.
+//! Pooling. Windows are traversed in element order, and of equal elements the first is the maximum.
 
 use super::super::call::Place;
 use super::super::pooling::{PoolingMode, Windows};
 use crate::element::FloatType;
 
 /// # Safety
-/// The places hold x and y with the windows' shapes; nothing else uses y meanwhile.
+/// The places must contain x and y with the windows' shapes, and nothing else may use y meanwhile.
 pub unsafe fn forward<T: FloatType>(windows: &Windows, [x, y]: [Place; 2]) {
     // SAFETY: guaranteed by the caller.
     let (x, y) = unsafe { (x.read::<T>(), y.write::<T>()) };
@@ -21,7 +21,7 @@ pub unsafe fn forward<T: FloatType>(windows: &Windows, [x, y]: [Place; 2]) {
 }
 
 /// # Safety
-/// The places hold x, y, dy and dx with the windows' shapes; nothing else uses dx meanwhile.
+/// The places must contain x, y, dy and dx with the windows' shapes, and nothing else may use dx meanwhile.
 pub unsafe fn backward<T: FloatType>(windows: &Windows, [x, _, dy, dx]: [Place; 4]) {
     // SAFETY: guaranteed by the caller.
     let (x, dy, dx) = unsafe { (x.read::<T>(), dy.read::<T>(), dx.write::<T>()) };
@@ -44,7 +44,7 @@ fn divisor(windows: &Windows, inside: usize) -> f64 {
     }
 }
 
-/// Returns the index of the first maximum; NaN is greater than any number. A window always has an element, because
+/// Returns the index of the first maximum; NaN is greater than any number. A window always contains an element, because
 /// padding is at most half a window.
 fn largest<T: FloatType>(x: &[T], inside: &[usize]) -> usize {
     let mut best = inside[0];
@@ -61,7 +61,7 @@ fn largest<T: FloatType>(x: &[T], inside: &[usize]) -> usize {
 fn each_window(windows: &Windows, mut call: impl FnMut(usize, &[usize])) {
     let Windows { x, y, window, padding, stride, .. } = windows;
     let (sx, sy) = (x.strides(), y.strides());
-    // Input range of an output along an axis.
+    // Returns the input range of an output along an axis.
     let span = |axis: usize, output: usize| {
         let start = output * stride[axis];
         let end = (start + window[axis]).saturating_sub(padding[axis]).min(x.dims[axis + 2]);

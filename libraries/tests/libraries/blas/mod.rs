@@ -1,8 +1,8 @@
 //! Linear algebra on the device under test: `WARPSMITH_TEST_DEVICE`, by default the emulated one. A missing device or
 //! library fails the tests.
 //!
-//! Results are compared with sums in `f64`. Let u be the unit roundoff of the accumulation type, v that of the result
-//! type, and S the sum of the magnitudes of an element's terms. The bound is then `2 (k + 4) u S + 2 v S`.
+//! Results are compared with sums in `f64`. Let u be the unit roundoff of the accumulation type, v the unit roundoff of
+//! the result type, and S the sum of the magnitudes of an element's terms. The bound is then `2 (k + 4) u S + 2 v S`.
 
 mod epilogues;
 mod misuse;

@@ -124,7 +124,7 @@ fn batch<T: TestValue>(
     (matrices, buffer(stream, &memory), Layout::new(rows, cols).with_batch(count, apart))
 }
 
-/// Multiplies a batch with one matrix or a batch, into outputs of a layout in which each row starts at `at`.
+/// Multiplies a batch by one matrix or a batch. The layout of the outputs starts each row at `at`.
 fn check_batch<T: Plain>(
     (a, a_memory, a_layout): &(Vec<HostMatrix>, DeviceBuffer<T>, Layout),
     (b, b_memory, b_layout): &(Vec<HostMatrix>, DeviceBuffer<T>, Layout),
@@ -157,14 +157,14 @@ fn batches_lie_apart_or_side_by_side() {
     let (m, n, k, count) = (5, 6, 7, 4);
     let a = batch::<f32>(&stream, 1, [count, m, k, m * k]);
     let b = batch::<f32>(&stream, 11, [1, k, n, k * n]);
-    // The outputs' rows side by side, as the heads of attention.
+    // The rows of the outputs are side by side, like the heads of attention.
     let side_by_side = Layout::new(m, n).with_row_stride(count * n).with_batch(count, n);
     check_batch(&a, &b, side_by_side, |batch, row| row * count * n + batch * n);
     let apart = Layout::new(m, n).with_batch(count, m * n + 3);
     check_batch(&a, &b, apart, |batch, row| batch * (m * n + 3) + row * n);
 }
 
-/// Batches whose first matrices are aligned for wide accesses, and whose other matrices are not.
+/// The first matrices of these batches are aligned for wide accesses, and the other matrices are not.
 #[test]
 fn matrices_of_a_batch_may_be_at_any_distance() {
     fn check<T: Plain>() {
@@ -291,14 +291,14 @@ fn narrow_products_without_inner_dimension_are_zero() {
     }
 }
 
-/// As `torch.backends.cuda.matmul.allow_tf32` describes: errors of about 1e-3 of the result's magnitude.
+/// TF32 has the errors that `torch.backends.cuda.matmul.allow_tf32` documents: about 1e-3 of the result's magnitude.
 #[test]
 fn tf32_is_off_by_default_and_less_exact() {
     let stream = stream();
     let device = stream.device();
     let size = if device.is_emulated() { 32 } else { 1024 };
     let mut square = Product::square(&stream, 11, size);
-    // Numbers with more bits than TF32 has.
+    // These numbers have more bits than TF32.
     for (seed, buffer) in [(1, &mut square.a), (2, &mut square.b)] {
         let values: Vec<f32> =
             numbers(seed, size * size).into_iter().map(|x| (x * 1.234_567) as f32).collect();
@@ -336,7 +336,7 @@ fn integers_need_strides_of_four() {
         MatrixMut::with_layout(&mut y, Layout::new(3, 3)).unwrap(),
     );
     assert!(is_unsupported(&done), "{done:?}");
-    // The stride of a single row does not matter.
+    // The stride of a single row is irrelevant.
     let row = Matrix::with_layout(&x, Layout::new(1, 8).with_row_stride(9)).unwrap();
     let mut y = DeviceBuffer::<i32>::zeros(&stream, 4).unwrap();
     let columns = Matrix::with_layout(&x, Layout::new(8, 4)).unwrap();

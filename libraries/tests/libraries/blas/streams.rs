@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Each stream has its own workspace; split-K GEMMs that shared one would mix their partial sums.
+/// Each stream has its own workspace. Split-K GEMMs that shared one would mix their partial sums.
 #[test]
 fn two_streams_and_many_threads_compute_at_once() {
     let device = device();
@@ -27,8 +27,8 @@ fn two_streams_and_many_threads_compute_at_once() {
     });
 }
 
-/// GEMMs with a small output and a long inner dimension, for which the libraries reduce partial sums (split-K) in a
-/// workspace.
+/// These GEMMs have a small output and a long inner dimension, for which the libraries reduce partial sums (split-K) in
+/// a workspace.
 #[test]
 fn streams_do_not_mix_the_parts_of_their_sums() {
     fn check<T: Plain>() {
@@ -95,7 +95,7 @@ fn graphs_read_their_inputs_at_each_launch() {
         let sizes = terms.iter().map(|term| term.abs()).sum();
         let found = f64::from(result.to_host().unwrap()[0]);
         assert_near::<f32>("dot", 1024, &[found], &(vec![terms.iter().sum()], vec![sizes]));
-        // Work of other calls on the stream does not disturb the memory that the graph owns.
+        // Work of other calls on the stream must not disturb the memory that the graph owns.
         Product::square(&stream, 7, 64).gemm();
     }
 }
@@ -163,7 +163,8 @@ impl Everything {
     }
 }
 
-/// The first call of each operation is in the capture: anything the libraries load then is not part of the graph.
+/// The first call of each operation is in the capture, so anything that the libraries load at that time is not part of
+/// the graph.
 #[test]
 fn the_first_call_may_be_captured() {
     let stream = stream();

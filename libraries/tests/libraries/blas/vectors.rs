@@ -91,7 +91,7 @@ fn products_of_matrix_and_vector() {
     each!(check_gemv(): f32, f64, f16, bf16);
 }
 
-/// Multiplying the solution by the matrix gives the right-hand side.
+/// The solution multiplied by the matrix must equal the right-hand side.
 #[test]
 fn triangular_systems_of_every_kind() {
     let stream = stream();
@@ -143,7 +143,8 @@ fn triangular_systems_of_every_kind() {
 fn triangular_batches_share_a_matrix_or_not() {
     fn check<T: blas::Solve + Plain>() {
         let stream = stream();
-        // Lower triangles of 2 x 2, five elements apart, and right-hand sides of 2 x 1, three apart.
+        // The triangles are lower triangles of 2 x 2, five elements apart, and the right-hand sides are 2 x 1, three
+        // apart.
         let values = |values: &[f64]| values.iter().map(|value| T::of(*value)).collect::<Vec<T>>();
         let a = values(&[2., 99., 1., 4., 0., 1., 99., 3., 2.]);
         let b = values(&[2., 9., 0., 4., 22.]);

@@ -11,7 +11,7 @@ use crate::under_test::device;
 
 #[test]
 fn captured_convolutions_read_their_inputs_at_launch() {
-    // The library has not been used on this device before the capture.
+    // The library must not have been used on this device before the capture.
     let device = device();
     let stream = Stream::new(&device).unwrap();
     let (case, layout) = (CASES[0], Layout::Nchw);
@@ -80,7 +80,7 @@ fn graphs_keep_the_plans_that_they_use() {
     let exec = graph.instantiate().unwrap();
     drop(graph);
     for round in 0..3 {
-        // Other plans are made and dropped in between, on another stream.
+        // Other plans are created and dropped in between, on another stream.
         let other = Stream::new(&device).unwrap();
         for case in &CASES[1..4] {
             Tensors::<f16>::new(*case, layout, 77).run(&other, &operator(case)).unwrap();

@@ -64,7 +64,7 @@ fn bias_and_activation_come_after_the_factors() {
 fn the_activation_keeps_nan() {
     let stream = stream();
     let case = CASES[0];
-    // Fused in one kernel if there is an engine for it, and in three passes.
+    // The operation is fused in one kernel if there is an engine for it, and otherwise takes three passes.
     for (alpha, layout) in [(1.0, Layout::Nhwc), (1.0, Layout::Nchw), (2.0, Layout::Nchw)] {
         let tensors = Tensors::<f16>::new(case, layout, 41);
         let [x, w] = [&tensors.x, &tensors.w].map(|values| buffer(&stream, values));

@@ -15,7 +15,7 @@ type How = (bool, usize);
 const PLAIN: How = (false, 0);
 const CAPTURED: How = (true, 0);
 
-/// Fails unless results are within n roundings of `1 + |expected|`.
+/// Panics unless results are within n roundings of `1 + |expected|`.
 fn assert_near<T: TestNumber>(found: &[T], expected: &[f64], roundings: f64, what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
     for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
@@ -112,7 +112,7 @@ fn pooling_and_its_gradient_are_correct() {
             pooling_is_correct::<f64>(case, mode, Layout::Nchw, PLAIN);
             pooling_is_correct::<f32>(case, mode, Layout::Nchw, CAPTURED);
         }
-        // With eight bits, the elements would not all differ, so only averages are checked.
+        // With eight bits, not all elements would differ, so only averages are checked.
         pooling_is_correct::<bf16>(case, PoolingMode::Average, Layout::Nchw, PLAIN);
     }
 }
@@ -132,7 +132,7 @@ fn a_window_with_nan_has_nan_as_its_maximum() {
 
 #[test]
 fn a_mean_counts_the_elements_of_the_largest_window() {
-    // A product of 93 bits, from the largest window that is accepted. GPUs may reject it.
+    // The product has 93 bits and comes from the largest window that is accepted. GPUs may reject it.
     let stream = Device::emulated(0).unwrap().default_stream();
     let extent = i32::MAX as usize;
     let x = buffer(&stream, &[1e28f32]);
@@ -205,8 +205,8 @@ fn softmax_is_correct<T: TestNumber>(
         for i in channels() {
             let share = x[i].value().exp() / sum;
             y_expected[i] = if function == Softmax::Log { share.ln() } else { share };
-            // The expected gradient sums, over the channels, the output gradient times the derivative by this input,
-            // using the computed y.
+            // The expected gradient is the sum over the channels of the output gradient times the derivative by this
+            // input, using the computed y.
             dx_expected[i] = channels()
                 .map(|j| {
                     let same = f64::from(u8::from(i == j));

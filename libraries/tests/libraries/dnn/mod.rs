@@ -73,7 +73,7 @@ impl<T: TestNumber> Tensors<T> {
         self.run_at(stream, operator, false, 0)
     }
 
-    /// The same, starting at element `first` of the buffers, optionally as a graph.
+    /// Returns the same results, starting at element `first` of the buffers, optionally as a graph.
     fn run_at(
         &self,
         stream: &Stream,
@@ -102,7 +102,7 @@ impl<T: TestNumber> Tensors<T> {
         Ok([inside(&forward, first), inside(&dx, first), inside(&dw, first)])
     }
 
-    /// Fails unless the results match the sums.
+    /// Panics unless the results match the sums.
     #[track_caller]
     fn check(&self, found: &[Vec<T>; 3], bound: Bound, what: &str) {
         for ((found, sums), name) in found.iter().zip(&self.sums()).zip(["y", "dx", "dw"]) {
@@ -361,7 +361,7 @@ fn tensors_of_no_elements_have_defined_results() {
         convolution_backward_weights(&stream, &operator, &x, &y, dw).unwrap();
         assert!(dw_is(&stream, dw, 0.0));
     }
-    // Only padding: all sums are empty.
+    // There is only padding, so all sums are empty.
     let padded = Convolution { padding: [1, 0].into(), ..operator };
     let x = Tensor::new(&none, &[1, 3, 0, 4], layout).unwrap();
     let mut y = buffer(&stream, &[5f32; 2 * 3]);

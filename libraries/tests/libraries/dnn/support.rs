@@ -37,7 +37,7 @@ pub fn inside<T: TestNumber>(buffer: &DeviceBuffer<T>, first: usize) -> Vec<T> {
     inside
 }
 
-/// A convolution of tensors of a case.
+/// Runs the convolution of a case's tensors.
 pub fn convolve<T: TestNumber>(
     stream: &Stream,
     operator: &Convolution,
@@ -49,7 +49,7 @@ pub fn convolve<T: TestNumber>(
     dnn::convolution(stream, operator, &x, &w, &mut TensorMut::new(y, &case.y(), layout)?)
 }
 
-/// The same with fused bias and activation.
+/// Runs the convolution with fused bias and activation.
 pub fn convolve_fused<T: TestNumber>(
     stream: &Stream,
     operator: &Convolution,
@@ -97,7 +97,7 @@ pub struct Case {
     pub groups: usize,
 }
 
-/// For each element: the sum, the sum of the products' magnitudes, and their number.
+/// For each element, the sum, the sum of the products' magnitudes, and their number.
 pub type Sums = Vec<(f64, f64, f64)>;
 
 impl Case {
@@ -148,14 +148,14 @@ impl Case {
 /// Error bounds of results.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Bound {
-    /// One rounding of each result. Each sum may be off by one rounding of its magnitude per term, times 8 for
+    /// Each result is rounded once. Each sum may be off by one rounding of its magnitude per term, times 8 for
     /// algorithms that transform their inputs.
     Exact,
     /// In addition, inputs are rounded to ten mantissa bits.
     Tf32,
 }
 
-/// Fails unless results are within the bound of `last(sum)`. `last` must not amplify differences.
+/// Panics unless results are within the bound of `last(sum)`. `last` must not amplify differences.
 pub fn assert_close<T: TestNumber>(
     found: &[T],
     sums: &Sums,

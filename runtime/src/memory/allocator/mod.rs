@@ -65,7 +65,7 @@ use super::options::{AllocatorOptions, Backend};
 use super::statistics::PoolId;
 use crate::device::health::Quiet;
 use crate::device::observe::{MemoryKind, Operation};
-use crate::device::{Device, fork};
+use crate::device::{Device, flags};
 use crate::driver::{DevicePtr, StreamHandle};
 use crate::error::{Error, Result};
 use crate::memory::OutOfMemory;
@@ -315,7 +315,7 @@ fn allocate_from(
     bytes: usize,
     site: &'static Location<'static>,
 ) -> Result<Allocation> {
-    if fork::is_observed() {
+    if flags::must_report() {
         return allocate_observed(arena, owner, stream, bytes, site);
     }
     take_or_miss(arena, owner, stream, bytes as u64, site).map(|(allocation, _)| allocation)

@@ -8,10 +8,12 @@
 //! of them is valid only until the next call on the stream.
 
 mod notes;
+mod private_memory;
+mod scratch;
+mod uses;
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,67 +21,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
 use super::MemoryPool;
+use super::allocator::CachingAllocator;
 use super::allocator::pool::CaptureGuard;
-use super::allocator::{self, CachingAllocator};
-use super::graph_resource::{CapturedRanges, GraphResource};
-use super::statistics::PoolId;
-use super::storage::{BufferUse, Kind};
-use super::usage::{Access, Usage, Waits};
+use super::graph_resource::GraphResource;
+use super::usage::Access;
 use crate::device::Device;
-use crate::device::fork::Noting;
+use crate::device::flags::ActiveCapture;
 use crate::device::graph_nodes::Note;
-use crate::device::health::Quiet;
 use crate::device::observe::Operation;
-use crate::driver::{self, CaptureMode, Context, DevicePtr, Driver, EventHandle, GraphFunction, GraphHandle};
-use crate::error::{Error, GraphError, Result};
+use crate::driver::{self, CaptureMode, Context, Driver, EventHandle, GraphFunction, GraphHandle};
+use crate::error::{GraphError, Result};
 use crate::stream::Stream;
 use crate::stream::captures::{Before, CaptureSink, Held, Holds, Invalidation};
-use crate::stream::clock::{Timeline, Timestamp};
+use crate::stream::clock::Timestamp;
 use crate::stream::launch_hook::{LaunchHook, LaunchHooks};
 
-/// A use of captured work.
-#[derive(Debug, Clone)]
-pub(crate) struct CapturedUse {
-    pub tracked: Arc<GraphResource>,
-    /// The range, in bytes.
-    pub range: Range<usize>,
-    pub access: Access,
-    /// True if the use must be ordered after earlier captured uses.
-    pub ordered: bool,
-}
-
-impl CapturedUse {
-    /// Creates the use of a part of a buffer.
-    pub fn of(part: &BufferUse<'_>) -> Self {
-        let BufferUse { storage, range, access, ordered } = part;
-        Self {
-            tracked: Arc::clone(storage.track(*access)),
-            range: range.clone(),
-            access: *access,
-            ordered: *ordered,
-        }
-    }
-}
-
-/// The capture's record of a buffer.
-#[derive(Debug)]
-struct Resource {
-    tracked: Arc<GraphResource>,
-    /// The captured uses.
-    usage: Usage,
-    touched: Arc<CapturedRanges>,
-}
-
-/// Per-stream scratch memory used during capture, keyed by purpose: see [`Stream::with_scratch`].
-#[derive(Debug)]
-pub(super) struct CapturedScratch {
-    pub stream: u64,
-    pub purpose: &'static str,
-    pub bytes: usize,
-    pub ptr: DevicePtr,
-    /// True if nothing has used it yet.
-    pub new: bool,
-}
+pub(crate) use self::private_memory::PrivateMemory;
+use self::scratch::CapturedScratch;
+use self::uses::Resource;
+pub(crate) use self::uses::{CapturedUse, enqueue, note_allocated};
 
 #[derive(Default)]
 struct State {
@@ -94,7 +54,7 @@ struct State {
     hooks: LaunchHooks,
     kernels: Vec<Launched>,
     ended: bool,
-    noting: Option<Noting>,
+    active: Option<ActiveCapture>,
 }
 
 // SAFETY: the addresses are only keys; each entry keeps its memory alive.
@@ -106,27 +66,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// A kernel that a graph launches.
 pub(crate) type Launched = (&'static gpu_spec::KernelSpec, crate::driver::LaunchConfig);
-
-/// Memory owned by a graph.
-#[derive(Debug)]
-pub(crate) struct PrivateMemory {
-    stream: Stream,
-    allocation: Option<allocator::Allocation>,
-}
-
-impl Drop for PrivateMemory {
-    fn drop(&mut self) {
-        let _quiet = Quiet::begin();
-        if self.stream.device().is_forked() {
-            return;
-        }
-        if let Some(allocation) = self.allocation.take() {
-            // SAFETY: the graph that used it has been dropped, and no launch of it runs any more.
-            let freed = unsafe { allocator::free(&self.stream, allocation, &[]) };
-            self.stream.device().0.health.record_drop(freed);
-        }
-    }
-}
 
 /// The records of a capture, for the graph.
 pub(crate) struct Captured {
@@ -206,7 +145,7 @@ pub(crate) fn begin(stream: &Stream, mode: CaptureMode) -> Result<Arc<Capturing>
     });
     let watch = stream.watch(|| Operation::CaptureBegin);
     let mut state = capturing.lock();
-    state.noting = Some(Noting::begin());
+    state.active = Some(ActiveCapture::begin());
     let begun = capturing
         .enter(stream, &mut state, |driver, context| driver.capture_begin(context, stream.handle(), mode));
     drop(state);
@@ -258,45 +197,6 @@ impl Capturing {
         Ok(())
     }
 
-    /// Enqueues work on a stream of the capture.
-    pub fn enqueue<E: Into<Error>>(
-        &self,
-        stream: &Stream,
-        uses: Vec<CapturedUse>,
-        work: impl FnOnce(&dyn Driver, Context) -> Result<(), E>,
-    ) -> Result<()> {
-        let mut state = self.lock();
-        if state.ended {
-            return Err(GraphError::CaptureEnded.into());
-        }
-        let mut waits = Waits::new(Timeline::Captured);
-        for CapturedUse { tracked, range, access, ordered } in &uses {
-            let resource = self.resource(&mut state, tracked);
-            if *ordered {
-                resource.usage.begin(tracked.home(), stream, range, *access, &mut waits);
-            }
-        }
-        let called = waits.enqueue(stream).and_then(|()| stream.call(work));
-        for CapturedUse { tracked, range, access, .. } in uses {
-            let resource = self.resource(&mut state, &tracked);
-            resource.usage.end(tracked.home(), stream, &range, tracked.bytes(), access, Timeline::Captured);
-            resource.touched.add(range, access);
-        }
-        called
-    }
-
-    /// Returns the capture's record of a buffer.
-    fn resource<'s>(&self, state: &'s mut State, tracked: &Arc<GraphResource>) -> &'s mut Resource {
-        match state.resources.entry(Arc::as_ptr(tracked)) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(Resource {
-                tracked: Arc::clone(tracked),
-                usage: Usage::unused(),
-                touched: tracked.begin_capture(self.mode, self.thread),
-            }),
-        }
-    }
-
     /// Calls the driver for an operation that uses no buffers and is captured.
     fn call<R>(
         &self,
@@ -320,59 +220,6 @@ impl Capturing {
     /// Records a captured kernel.
     pub fn note_kernel(&self, kernel: Launched) {
         self.lock().kernels.push(kernel);
-    }
-
-    /// Returns the graph's own scratch memory for a stream and purpose: its address, and whether it is new to this
-    /// capture.
-    pub fn scratch(&self, stream: &Stream, purpose: &'static str, bytes: usize) -> Result<(DevicePtr, bool)> {
-        let find = |state: &State| -> Option<(DevicePtr, bool)> {
-            let same =
-                |scratch: &&CapturedScratch| scratch.stream == stream.id() && scratch.purpose == purpose;
-            state
-                .scratch
-                .iter()
-                .filter(same)
-                .find(|scratch| scratch.bytes >= bytes)
-                .map(|scratch| (scratch.ptr, scratch.new))
-        };
-        if let Some(found) = find(&self.lock()) {
-            return Ok(found);
-        }
-        // Outside the lock: an allocation may call the user's callbacks. It goes to the capture's pool.
-        let allocation = allocator::allocate(stream, bytes)?;
-        let ptr = allocation.ptr();
-        let mut state = self.lock();
-        let memory = PrivateMemory { stream: stream.clone(), allocation: Some(allocation) };
-        state.memory.push(memory);
-        if let Some(found) = find(&state) {
-            // Another thread was faster.
-            return Ok(found);
-        }
-        state.scratch.retain(|scratch| !(scratch.stream == stream.id() && scratch.purpose == purpose));
-        state.scratch.push(CapturedScratch { stream: stream.id(), purpose, bytes, ptr, new: true });
-        Ok((ptr, true))
-    }
-
-    /// Marks scratch memory as being in the state that the next user expects.
-    pub fn settle_scratch(&self, ptr: DevicePtr) {
-        self.lock()
-            .scratch
-            .iter_mut()
-            .filter(|scratch| scratch.ptr == ptr)
-            .for_each(|scratch| scratch.new = false);
-    }
-
-    /// Returns the streams of the capture, each once, whose captured work uses a buffer. Streams whose work is known to
-    /// be ordered before later work of the buffer's home stream are omitted.
-    pub fn users(&self, tracked: &Arc<GraphResource>) -> Vec<Stream> {
-        let state = self.lock();
-        let resource = state.resources.get(&Arc::as_ptr(tracked));
-        resource.map_or_else(Vec::new, |resource| resource.usage.users(tracked.home(), Timeline::Captured))
-    }
-
-    /// Marks scratch memory as not being in the state that the next user expects.
-    pub fn invalidate_scratch(&self, ptr: DevicePtr) {
-        self.lock().scratch.retain(|scratch| scratch.ptr != ptr);
     }
 
     /// Ends the capture, even on errors, and returns its records.
@@ -502,61 +349,6 @@ impl Stream {
         let capture: Arc<dyn Any + Send + Sync> = self.capture_sink()?;
         capture.downcast().ok()
     }
-}
-
-/// Records that a buffer was allocated on a stream in a private pool. In a capture's pool, earlier work of that capture
-/// may use the same memory. On every launch, that work is ordered before all other uses of the buffer.
-#[cold]
-pub(crate) fn note_allocated<'a>(
-    stream: &Stream,
-    pool: PoolId,
-    track: impl FnOnce() -> &'a Arc<GraphResource>,
-) -> Result<()> {
-    let capturing = {
-        let slot = stream.captures().slot();
-        if slot.pool != Some(pool) {
-            return Ok(());
-        }
-        slot.current.clone()
-    };
-    let capturing =
-        capturing.and_then(|capture| (capture as Arc<dyn Any + Send + Sync>).downcast::<Capturing>().ok());
-    let Some(capturing) = capturing else { return Err(GraphError::CaptureEnded.into()) };
-    let mut state = capturing.lock();
-    if state.ended {
-        return Err(GraphError::CaptureEnded.into());
-    }
-    let tracked = track();
-    let range = 0..tracked.bytes();
-    let resource = capturing.resource(&mut state, tracked);
-    resource.usage.end(tracked.home(), stream, &range, tracked.bytes(), Access::Write, Timeline::Captured);
-    resource.touched.add(range, Access::Write);
-    Ok(())
-}
-
-/// Enqueues work that uses ranges of buffers on a stream that is being captured.
-#[cold]
-#[inline(never)]
-pub(crate) fn enqueue<'p, 'a: 'p, E: Into<Error>>(
-    stream: &Stream,
-    parts: impl Iterator<Item = &'p BufferUse<'a>>,
-    kind: Kind,
-    work: impl FnOnce(&dyn Driver, Context) -> Result<(), E>,
-) -> Result<()> {
-    stream.device().check_process()?;
-    if let Kind::HostCopy(call) = kind {
-        return Err(GraphError::NotCapturable {
-            call,
-            instead: "copy before the capture begins or after it ends",
-        }
-        .into());
-    }
-    let Some(capturing) = stream.capturing() else {
-        // The capture has ended meanwhile, or is only beginning: another thread does that.
-        return Err(GraphError::CaptureUnderway.into());
-    };
-    let uses = parts.filter(|part| !part.range.is_empty()).map(CapturedUse::of).collect();
-    capturing.enqueue(stream, uses, work)
 }
 
 impl fmt::Debug for Capturing {

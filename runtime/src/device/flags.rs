@@ -1,0 +1,100 @@
+//! One word that every call on a device reads: the number of forks, the number of active captures, and whether an
+//! observer is registered.
+//!
+//! In the usual state (no fork, no capture, no observer) the word is zero, so one load and one comparison replace three
+//! checks. Each fact is set by its owner: forks by [`fork`](super::fork), observers by [`observe`](super::observe), and
+//! captures by an [`ActiveCapture`].
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::fork::Origin;
+
+/// The lower 32 bits count the forks from the first process that opened a device to this one. The bits above count
+/// active captures, up to [`OBSERVED`].
+static FLAGS: AtomicU64 = AtomicU64::new(0);
+/// Set while an observer is registered.
+const OBSERVED: u64 = 1 << 63;
+/// One active capture.
+const CAPTURE: u64 = 1 << 32;
+/// Mask of the fork count.
+const FORKS: u64 = CAPTURE - 1;
+
+/// Returns true if operations must be reported, because an observer is registered or a capture is active.
+#[inline]
+pub(crate) fn must_report() -> bool {
+    FLAGS.load(Ordering::Relaxed) >= CAPTURE
+}
+
+/// Returns true if a stream of this process is being captured, on any device.
+pub fn is_any_stream_capturing() -> bool {
+    FLAGS.load(Ordering::SeqCst) & !OBSERVED >= CAPTURE
+}
+
+/// Sets whether an observer is registered.
+pub(super) fn set_observed(is_observed: bool) {
+    if is_observed {
+        FLAGS.fetch_or(OBSERVED, Ordering::SeqCst);
+    } else {
+        FLAGS.fetch_and(!OBSERVED, Ordering::SeqCst);
+    }
+}
+
+/// Returns the number of forks so far.
+#[inline]
+pub(super) fn forks() -> u32 {
+    (FLAGS.load(Ordering::Relaxed) & FORKS) as u32
+}
+
+/// Returns true if there is no observer, no capture, and this process has this number of forks.
+#[inline]
+pub(super) fn are_only_forks(forks: u32) -> bool {
+    FLAGS.load(Ordering::Relaxed) == u64::from(forks)
+}
+
+/// Counts a fork, in the child. Removes the observer and the captures, whose locks may belong to threads that do not
+/// exist in the child. Only accesses atomics, so a signal handler may call it.
+pub(super) fn count_fork() {
+    FLAGS.fetch_add(1, Ordering::Relaxed);
+    FLAGS.fetch_and(FORKS, Ordering::Relaxed);
+}
+
+/// Counts an active capture while it lives.
+#[derive(Debug)]
+pub(crate) struct ActiveCapture(Origin);
+
+impl ActiveCapture {
+    pub(crate) fn begin() -> Self {
+        FLAGS.fetch_add(CAPTURE, Ordering::SeqCst);
+        Self(Origin::default())
+    }
+}
+
+impl Drop for ActiveCapture {
+    fn drop(&mut self) {
+        // A forked child has reset the count.
+        if !self.0.is_elsewhere() {
+            FLAGS.fetch_sub(CAPTURE, Ordering::SeqCst);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn operations_are_reported_until_the_last_capture_ends() {
+        let [first, second] = [ActiveCapture::begin(), ActiveCapture::begin()];
+        drop(first);
+        assert!(must_report());
+        drop(second);
+        // Other tests capture too, for a while.
+        let until = Instant::now() + Duration::from_secs(20);
+        while must_report() {
+            assert!(Instant::now() < until, "an ended capture is still counted");
+            std::thread::yield_now();
+        }
+    }
+}

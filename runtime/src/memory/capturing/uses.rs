@@ -1,0 +1,152 @@
+//! Uses of buffers by captured work, and waits between the streams of a capture.
+
+use std::any::Any;
+use std::collections::hash_map::Entry;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::{Capturing, State};
+use crate::driver::{Context, Driver};
+use crate::error::{Error, GraphError, PoolId, Result};
+use crate::memory::graph_resource::{CapturedRanges, GraphResource};
+use crate::memory::storage::{BufferUse, Kind};
+use crate::memory::usage::{Access, Usage, Waits};
+use crate::stream::Stream;
+use crate::stream::clock::Timeline;
+
+/// A use of captured work.
+#[derive(Debug, Clone)]
+pub(crate) struct CapturedUse {
+    pub tracked: Arc<GraphResource>,
+    /// The range, in bytes.
+    pub range: Range<usize>,
+    pub access: Access,
+    /// True if the use must be ordered after earlier captured uses.
+    pub ordered: bool,
+}
+
+impl CapturedUse {
+    /// Creates the use of a part of a buffer.
+    pub fn of(part: &BufferUse<'_>) -> Self {
+        let BufferUse { storage, range, access, ordered } = part;
+        Self {
+            tracked: Arc::clone(storage.track(*access)),
+            range: range.clone(),
+            access: *access,
+            ordered: *ordered,
+        }
+    }
+}
+
+/// The capture's record of a buffer.
+#[derive(Debug)]
+pub(super) struct Resource {
+    pub(super) tracked: Arc<GraphResource>,
+    /// The captured uses.
+    usage: Usage,
+    pub(super) touched: Arc<CapturedRanges>,
+}
+
+impl Capturing {
+    /// Enqueues work on a stream of the capture.
+    pub fn enqueue<E: Into<Error>>(
+        &self,
+        stream: &Stream,
+        uses: Vec<CapturedUse>,
+        work: impl FnOnce(&dyn Driver, Context) -> Result<(), E>,
+    ) -> Result<()> {
+        let mut state = self.lock();
+        if state.ended {
+            return Err(GraphError::CaptureEnded.into());
+        }
+        let mut waits = Waits::new(Timeline::Captured);
+        for CapturedUse { tracked, range, access, ordered } in &uses {
+            let resource = self.resource(&mut state, tracked);
+            if *ordered {
+                resource.usage.begin(tracked.home(), stream, range, *access, &mut waits);
+            }
+        }
+        let called = waits.enqueue(stream).and_then(|()| stream.call(work));
+        for CapturedUse { tracked, range, access, .. } in uses {
+            let resource = self.resource(&mut state, &tracked);
+            resource.usage.end(tracked.home(), stream, &range, tracked.bytes(), access, Timeline::Captured);
+            resource.touched.add(range, access);
+        }
+        called
+    }
+
+    /// Returns the capture's record of a buffer.
+    fn resource<'s>(&self, state: &'s mut State, tracked: &Arc<GraphResource>) -> &'s mut Resource {
+        match state.resources.entry(Arc::as_ptr(tracked)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(Resource {
+                tracked: Arc::clone(tracked),
+                usage: Usage::unused(),
+                touched: tracked.begin_capture(self.mode, self.thread),
+            }),
+        }
+    }
+
+    /// Returns the streams of the capture, each once, whose captured work uses a buffer. Streams whose work is known to
+    /// be ordered before later work of the buffer's home stream are omitted.
+    pub fn users(&self, tracked: &Arc<GraphResource>) -> Vec<Stream> {
+        let state = self.lock();
+        let resource = state.resources.get(&Arc::as_ptr(tracked));
+        resource.map_or_else(Vec::new, |resource| resource.usage.users(tracked.home(), Timeline::Captured))
+    }
+}
+
+/// Records that a buffer was allocated on a stream in a private pool. In a capture's pool, earlier work of that capture
+/// may use the same memory. On every launch, that work is ordered before all other uses of the buffer.
+#[cold]
+pub(crate) fn note_allocated<'a>(
+    stream: &Stream,
+    pool: PoolId,
+    track: impl FnOnce() -> &'a Arc<GraphResource>,
+) -> Result<()> {
+    let capturing = {
+        let slot = stream.captures().slot();
+        if slot.pool != Some(pool) {
+            return Ok(());
+        }
+        slot.current.clone()
+    };
+    let capturing =
+        capturing.and_then(|capture| (capture as Arc<dyn Any + Send + Sync>).downcast::<Capturing>().ok());
+    let Some(capturing) = capturing else { return Err(GraphError::CaptureEnded.into()) };
+    let mut state = capturing.lock();
+    if state.ended {
+        return Err(GraphError::CaptureEnded.into());
+    }
+    let tracked = track();
+    let range = 0..tracked.bytes();
+    let resource = capturing.resource(&mut state, tracked);
+    resource.usage.end(tracked.home(), stream, &range, tracked.bytes(), Access::Write, Timeline::Captured);
+    resource.touched.add(range, Access::Write);
+    Ok(())
+}
+
+/// Enqueues work that uses ranges of buffers on a stream that is being captured.
+#[cold]
+#[inline(never)]
+pub(crate) fn enqueue<'p, 'a: 'p, E: Into<Error>>(
+    stream: &Stream,
+    parts: impl Iterator<Item = &'p BufferUse<'a>>,
+    kind: Kind,
+    work: impl FnOnce(&dyn Driver, Context) -> Result<(), E>,
+) -> Result<()> {
+    stream.device().check_process()?;
+    if let Kind::HostCopy(call) = kind {
+        return Err(GraphError::NotCapturable {
+            call,
+            instead: "copy before the capture begins or after it ends",
+        }
+        .into());
+    }
+    let Some(capturing) = stream.capturing() else {
+        // The capture has ended meanwhile, or is only beginning: another thread does that.
+        return Err(GraphError::CaptureUnderway.into());
+    };
+    let uses = parts.filter(|part| !part.range.is_empty()).map(CapturedUse::of).collect();
+    capturing.enqueue(stream, uses, work)
+}
