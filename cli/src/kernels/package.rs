@@ -24,13 +24,12 @@ pub struct Image {
 }
 
 impl Image {
-    /// Returns the newest build that has code, and figures for `arch` if one is given; otherwise the newest.
+    /// Returns the newest build that has figures for `arch`, otherwise the newest that has code, otherwise the newest.
     fn build(&self, arch: Option<u32>) -> &ImageReport {
-        let has = |build: &&ImageReport| match arch {
-            Some(arch) => archs(build).iter().any(|(other, _)| *other == arch),
-            None => build.reason.is_none(),
-        };
-        self.builds.iter().find(has).unwrap_or(&self.builds[0])
+        let has_figures = |build: &&ImageReport| archs(build).iter().any(|(other, _)| Some(*other) == arch);
+        let has_code = |build: &&ImageReport| build.reason.is_none();
+        let found = self.builds.iter().find(has_figures).or_else(|| self.builds.iter().find(has_code));
+        found.unwrap_or(&self.builds[0])
     }
 
     /// Name of the image.
@@ -117,7 +116,8 @@ pub fn text(folder: &Path, args: &KernelsArgs) -> Result<String, Failure> {
 fn describe(build: &ImageReport) -> String {
     let archs: Vec<&str> = archs(build).into_iter().map(|(_, name)| name).collect();
     let archs = if archs.is_empty() { "PTX".to_owned() } else { archs.join(", ") };
-    format!("{archs}; {} kernel instances", build.kernels.len())
+    let plural = if build.kernels.len() == 1 { "" } else { "s" };
+    format!("{archs}; {} kernel instance{plural}", build.kernels.len())
 }
 
 /// Describes why a build is stale, and the command that repeats it.

@@ -186,7 +186,7 @@ fn all_images_of_a_package_are_shown_and_the_newest_build_of_each() {
     save(&target, "other_kernels-1", &nothing);
 
     let text = run_in(&place, &["kernels", "-p", "."]).stdout();
-    assert!(text.contains("\nmore-kernels 0.1.0: sm_80; 1 kernel instances; figures for sm_80"), "{text}");
+    assert!(text.contains("\nmore-kernels 0.1.0: sm_80; 1 kernel instance; figures for sm_80"), "{text}");
     assert!(text.contains("\nother-kernels 0.1.0: no GPU code: the image was skipped\n"), "{text}");
     assert_eq!((cells(&text, "saxpy").len(), cells(&text, "more").len()), (10, 10));
     assert!(!text.contains("old"), "{text}");
