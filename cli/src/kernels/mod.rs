@@ -63,7 +63,7 @@ const NO_FIGURES: &str = "no figures: ptxas was not there when it was built";
 
 /// Describes the figures of a table.
 fn figures(arch: u32, block: u32) -> String {
-    format!("figures for sm_{arch}, occupancy at {block} threads a block")
+    format!("figures for sm_{arch}, occupancy at {block} threads per block")
 }
 
 /// Returns the architecture that a user named, which must be one of `archs`.

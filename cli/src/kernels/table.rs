@@ -154,7 +154,7 @@ pub fn as_text(instances: &[Instance], arch: Option<u32>, block: u32, one_by_one
     let exceptions: Vec<&Instance> =
         instances.iter().filter(|i| i.resources.is_some_and(|r| r.stack > 0 || r.spills > 0)).collect();
     if !exceptions.is_empty() {
-        text.push_str("\nWith a stack frame or spills (bytes a thread):\n");
+        text.push_str("\nWith a stack frame or spills (bytes per thread):\n");
         for i in exceptions {
             if let Some(r) = i.resources {
                 text.push_str(&format!("  {}: stack {}, spills {}\n", i.symbol, r.stack, r.spills));
