@@ -1,16 +1,17 @@
-//! Device-side cost of special launches: graphs, grid and cluster barriers, dependent launches, and launches by
-//! kernels. The host-side cost is in the runtime's bench `launch`; `docs/benchmarks/launches.md` has the figures.
+//! Device-side cost of special launches: graphs, grid and cluster barriers, dependent launches, and launches from
+//! kernels. The runtime's bench `launch` measures the host-side cost; `docs/benchmarks/launches.md` contains the
+//! figures.
 //!
-//! `WARPSMITH_BENCH_DEVICE` names the device; the default is the best available.
+//! `WARPSMITH_BENCH_DEVICE` names the device; the default is the best available one.
 //!
 //! | group | measured work |
 //! | --- | --- |
 //! | `graph/N` | a graph of N empty kernels of one warp |
 //! | `grid_sync/BxT/R`, `cluster_sync/8x256/R` | one launch whose threads pass R barriers |
-//! | `chain/plain/C`, `chain/dependent/C` | 500 kernels, one after the other, of C cycles each |
-//! | `by_host/N` | N launches of an empty kernel by the host |
+//! | `chain/plain/C`, `chain/dependent/C` | 500 kernels, one after another, of C cycles each |
+//! | `by_host/N` | N launches of an empty kernel from the host |
 //! | `by_thread/N` | one launch of a kernel whose only thread launches N |
-//! | `by_block/N` | one launch of a kernel whose 256 threads launch N together |
+//! | `by_block/N` | one launch of a kernel whose 256 threads together launch N |
 
 use std::time::Duration;
 
@@ -85,7 +86,7 @@ fn bench(criterion: &mut Criterion<EventTime>, stream: &Stream) -> warpsmith::Re
     }
 
     let (child, parent) = (module.kernel::<nothing>()?, module.kernel::<launch_many>()?);
-    // Zero launches give the minimum cost of a kernel that can launch.
+    // Zero launches measure the minimum cost of a kernel that can launch kernels.
     for n in [0u32, 1, 16, 256, 1024] {
         if n > 0 {
             measure(format!("by_host/{n}"), &mut || {

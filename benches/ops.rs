@@ -1,9 +1,9 @@
 //! Device time of copy, axpy and sum over sizes, of a user function compared with the equivalent operation, and of
 //! operations that move rows.
 //!
-//! `WARPSMITH_BENCH_DEVICE` names the device; the default is the best available. Times are between two events on the
-//! stream, so they exclude the host's part of a launch. `warpsmith bench` measures configurations and checks results.
-//! This benchmark shows changes between commits.
+//! `WARPSMITH_BENCH_DEVICE` names the device; the default is the best available one. Times are between two events on
+//! the stream, so they exclude the host's part of a launch. This benchmark shows changes between commits, while
+//! `warpsmith bench` measures configurations and checks results.
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use std::time::Duration;
@@ -33,7 +33,7 @@ fn main() {
     criterion.final_summary();
 }
 
-/// Element counts, by device.
+/// Returns the element counts for a device.
 fn sizes(stream: &Stream) -> &'static [usize] {
     if stream.device().is_emulated() { &[1 << 10, 1 << 16] } else { &[1 << 16, 1 << 20, 1 << 24, 1 << 28] }
 }
@@ -69,7 +69,7 @@ fn bench(criterion: &mut Criterion<EventTime>, stream: &Stream) -> warpsmith::Re
     layouts(criterion, stream)
 }
 
-/// Square matrices of a side length, and of one that is not a multiple of any vector access.
+/// Measures square matrices with a power-of-two side, and with a side that is not a multiple of any vector access.
 fn layouts(criterion: &mut Criterion<EventTime>, stream: &Stream) -> warpsmith::Result<()> {
     let sides: &[usize] = if stream.device().is_emulated() { &[64, 65] } else { &[4096, 4097, 16384, 16383] };
     for &side in sides {
@@ -90,7 +90,7 @@ fn matrices<T: DeviceCopy>(
     let n = side * side;
     let x = DeviceBuffer::<T>::zeros(stream, n)?;
     let mut y = DeviceBuffer::<T>::zeros(stream, n)?;
-    // Rows in an irregular order: the multiplier is coprime to the side.
+    // The rows are in irregular order, because the multiplier is coprime to the side.
     let order: Vec<u32> = (0..side).map(|i| (i * 2_654_435_761 % side) as u32).collect();
     let order = DeviceBuffer::from_host(stream, &order)?;
     let gathered = ops::Indices::new(stream, &order, side)?;
@@ -108,7 +108,7 @@ fn matrices<T: DeviceCopy>(
     measure("transpose", &mut || ops::transpose(stream, rows()?, y.as_2d_mut(side, side)?));
     measure("gather_rows", &mut || ops::gather_rows(stream, rows()?, &gathered, y.as_2d_mut(side, side)?));
     measure("scatter_rows", &mut || ops::scatter_rows(stream, rows()?, &scattered, y.as_2d_mut(side, side)?));
-    // All columns except the first, copied to a destination shifted by one element.
+    // This copies all columns except the first to a destination that is shifted by one element.
     measure("concat_rows_shifted", &mut || {
         let (from, mut to) = (rows()?.part(.., 1..), y.as_2d_mut(side, side)?);
         ops::concat_rows(stream, &[from], to.reborrow().into_part(.., ..side - 1))

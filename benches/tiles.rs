@@ -1,11 +1,13 @@
-//! Cost of shared arrays in safe code: the same kernels with raw pointers and with `Shared`, in device time.
+//! Cost of shared arrays in safe code. It measures the device time of the same kernels with raw pointers and with
+//! `Shared`.
 //!
-//! `WARPSMITH_BENCH_DEVICE` names the device; the default is the best available.
+//! `WARPSMITH_BENCH_DEVICE` names the device; the default is the best available one.
 //!
 //! | group | measured work | bytes |
 //! | --- | --- | --- |
 //! | `heat/raw`, `heat/safe` | a step of the heat equation, 16 x 16 threads with an 18 x 18 tile | each element read and written |
-//! | `transpose/raw`, `transpose/safe` | a transpose by padded tiles of 32 x 32, 32 x 8 threads | each element read and written |
+//! | `transpose/raw`, `transpose/safe` | a transpose with padded tiles of 32 x 32, 32 x 8 threads | each element read
+//! and written |
 
 use std::time::Duration;
 
@@ -37,7 +39,7 @@ fn main() {
 fn bench(criterion: &mut Criterion<EventTime>, stream: &Stream) -> warpsmith::Result<()> {
     let device = stream.device();
     let module = device.load(&IMAGE)?;
-    // On a GPU, larger than its cache.
+    // On a GPU, the image is larger than the cache.
     let (width, height) = if device.is_emulated() { (256, 192) } else { (8192, 8192) };
     let image = DeviceBuffer::from_host(stream, &vec![1.0f32; width * height])?;
     let mut out = DeviceBuffer::<f32>::zeros(stream, width * height)?;

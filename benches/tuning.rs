@@ -1,9 +1,10 @@
-//! Quality of tuning. For each kernel, type and size, it compares four configurations: the one that `warpsmith tune`
-//! picks with 32 trials, the best of an exhaustive search, the default, and the block with maximum occupancy and one
-//! access per thread. They are timed once more, interleaved. `docs/benchmarks/tuner.md` has a summary of the table.
+//! Quality of tuning. For each kernel, type and size, this benchmark compares four configurations: the one that
+//! `warpsmith tune` selects with 32 trials, the best one of an exhaustive search, the default, and an occupancy-based
+//! one. The last has the block size with maximum occupancy and one access per thread. All four are timed once more,
+//! interleaved. `docs/benchmarks/tuner.md` contains a summary of the table.
 //!
-//! `WARPSMITH_BENCH_DEVICE=cuda:0 cargo bench --features bench --bench tuning`; on the emulated device it only checks
-//! that it runs.
+//! Run it with `WARPSMITH_BENCH_DEVICE=cuda:0 cargo bench --features bench --bench tuning`. On the emulated device, it
+//! only checks that it runs.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -17,26 +18,27 @@ use warpsmith::bench::tune::{Event, Tuned, Tuning, tune};
 use warpsmith::bench::value::{Configuration, Value};
 use warpsmith::prelude::*;
 
-/// Maximum number of trials of a search.
+/// Maximum number of trials in a search.
 const TRIALS: usize = 32;
-/// Maximum duration of the last comparison of a case in microseconds, and the range of samples per configuration.
+/// Maximum duration of the last comparison of a case in microseconds, and the minimum and maximum number of samples per
+/// configuration.
 const COMPARED_US: f64 = 150_000.0;
 const ROUNDS: std::ops::RangeInclusive<f64> = 25.0..=300.0;
-/// Sampling effort per configuration of the exhaustive search.
+/// Sampling effort per configuration in the exhaustive search.
 const EXHAUSTIVE: Effort =
     Effort { minimum: 7, most: 25, budget_us: 5000.0, precision: 0.002, ..Effort::NORMAL };
 
-/// Results of the last comparison of a case, each as a ratio of times.
+/// Results of the last comparison of a case, as ratios of times.
 struct Row {
     name: String,
     size: usize,
     tuned: Configuration,
     best: Configuration,
-    /// Tuned time divided by the best time of the exhaustive search.
+    /// Tuned time, divided by the best time of the exhaustive search.
     loss: f64,
-    /// Default time divided by the tuned time.
+    /// Default time, divided by the tuned time.
     over_default: f64,
-    /// Time of the block with maximum occupancy, divided by the tuned time.
+    /// Time of the block size with maximum occupancy, divided by the tuned time.
     over_occupancy: f64,
     trials: usize,
 }
@@ -74,7 +76,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let suite = warpsmith::bench::suite(Vec::new());
     let plan = Plan::new(&suite, &device, &request)?;
-    // Stored results of earlier runs are ignored, and none are left behind.
+    // The store is in memory, so that results of earlier runs are ignored and none are left behind.
     warpsmith::store::LaunchStore::in_memory().install(&device);
     let started = Instant::now();
     let tuned = tune_all(&plan)?;
@@ -107,7 +109,7 @@ fn tune_all(plan: &Plan<'_>) -> Result<Vec<Tuned>, Box<dyn Error>> {
     Ok(all)
 }
 
-/// Runs the exhaustive search, then times all compared configurations interleaved.
+/// Runs the exhaustive search, and then times all compared configurations interleaved.
 fn row(
     stream: &Stream,
     watch: &mut Stopwatch,
@@ -123,7 +125,7 @@ fn row(
     let rounds = (COMPARED_US / sample_us).clamp(*ROUNDS.start(), *ROUNDS.end()) as usize;
     let timings = watch.interleave(&mut *case, compared, Mode::Cold, rounds)?;
     let ratio = |a: usize, b: usize| {
-        // Equal configurations have equal times; their two medians differ only by chance.
+        // Equal configurations have equal times, so a difference between their medians would be random.
         if compared[a] == compared[b] {
             return Ok(1.0);
         }
@@ -158,7 +160,8 @@ fn exhaustive(
     Ok(best.ok_or("the space is empty")?.1.clone())
 }
 
-/// The block with maximum occupancy according to the driver, with one access of the smallest kind per thread.
+/// Returns the block size with maximum occupancy according to the driver, with one access of the smallest kind per
+/// thread.
 fn max_occupancy(stream: &Stream, planned: &PlannedCase<'_>) -> Result<Configuration, Box<dyn Error>> {
     let number = |configuration: &Configuration, axis| configuration.number(axis).unwrap_or(0);
     let minimum = planned.configurations.iter().min_by_key(|c| (number(c, "items"), number(c, "vector")));

@@ -1,14 +1,14 @@
-//! Compiles the kernels in `kernels/` for the GPU. A registry package contains precompiled kernels.
+//! Compiles the kernels in `kernels/` for the GPU. The published package contains the compiled kernels.
 
 use warpsmith_builder::{Error, PtxBuilder};
 
 fn main() -> Result<(), Error> {
-    // Without FMA contraction the results are bit-identical to the Host backend.
+    // FMA contraction is disabled so that the results are bit-identical to the Host backend.
     PtxBuilder::new("kernels")
         .library()
         .ready_made("warpsmith-collective-kernels", "image")
         .fma(false)
-        // The sixteen lanes of several ranks exceed the available registers.
+        // The sixteen `i8` lanes of several ranks need more registers than are available.
         .allow_spills("reduce__i8_")
         .allow_spills("reduce__u8_")
         .build()?;

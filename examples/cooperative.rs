@@ -1,9 +1,9 @@
 //! Cooperative launches and programmatic dependent launch, each compared with a version without it. The cases are a
 //! simulation in one cooperative launch, a sum in one launch, a histogram in distributed shared memory, and a chain of
-//! dependent launches. Checks every result and prints the time of each.
+//! dependent launches. The example checks every result and prints the time of each case.
 //!
 //! `cargo run --release --example cooperative -- [DEVICE]`, where DEVICE is `cpu`, `cuda:0`, …, by default the best
-//! available. Times on the emulated device say nothing about a GPU.
+//! available. Times on the emulated device do not represent a GPU.
 
 use std::error::Error;
 
@@ -17,7 +17,7 @@ use warpsmith::{Device, DeviceBuffer, Launch, Stream, TypedKernel};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// Number of runs; the fastest one counts.
+/// Number of runs. Only the fastest counts.
 const RUNS: usize = 5;
 
 fn main() -> Outcome<()> {
@@ -40,11 +40,11 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// The device, and the problem size for it.
+/// Device, and the problem size for it.
 struct Bench {
     device: Device,
     stream: Stream,
-    /// Number of blocks that are resident on the device at once.
+    /// Number of blocks that can be resident on the device at once.
     blocks: u32,
     /// Threads per block.
     threads: u32,
@@ -62,7 +62,7 @@ impl Bench {
         Ok(self.device.load(&IMAGE)?.kernel::<K>()?)
     }
 
-    /// Returns the first size on a GPU, and the second on the emulated device.
+    /// Returns the first size for a GPU, and the second for the emulated device.
     fn size(&self, gpu: usize, emulated: usize) -> usize {
         if self.device.is_emulated() { emulated } else { gpu }
     }
@@ -81,7 +81,7 @@ impl Bench {
         Ok(minimum)
     }
 
-    /// Heat flow along a line: one launch per step, or a grid-wide barrier between steps.
+    /// Simulates heat flow along a line, with one launch per step, or with a grid-wide barrier between steps.
     fn simulation(&self) -> Outcome<()> {
         let (len, rounds) = (self.size(1 << 17, 1 << 11), self.size(200, 20) as u32);
         let line: Vec<f32> = (0..len).map(|i| (i % 1000) as f32).collect();
@@ -107,7 +107,7 @@ impl Bench {
         })?;
         let [mut a, mut b] = load()?;
         let with = self.time(|| {
-            // SAFETY: as above. After an even number of rounds the result is in the input array.
+            // SAFETY: as above. After an even number of rounds, the result is in the input array.
             Ok(unsafe {
                 steps.launch_unsafe(&self.stream, launch.cooperative(), (rounds, &mut a, &mut b, len))
             }?)
@@ -119,11 +119,11 @@ impl Bench {
         Ok(())
     }
 
-    /// Sum of an array: partial sums and their sum in two launches, or in one.
+    /// Sums an array, with partial sums and their sum in two launches, or in one.
     fn sum(&self) -> Outcome<()> {
         let n = self.size(1 << 20, 1 << 14);
         let host: Vec<f32> = (0..n).map(|i| (i % 64) as f32).collect();
-        // Whole numbers, whose sum a float represents exactly.
+        // A float represents the sum of these whole numbers exactly.
         let exact = (0..n as u64).map(|i| i % 64).sum::<u64>() as f32;
         let input = DeviceBuffer::from_host(&self.stream, &host)?;
         let mut partials = DeviceBuffer::<f32>::zeros(&self.stream, self.blocks as usize)?;
@@ -133,7 +133,7 @@ impl Bench {
         let last = Launch::grid_block(1, self.threads);
 
         let without = self.time(|| {
-            // SAFETY: one-dimensional launches, with one element per block.
+            // SAFETY: the launches are one-dimensional, and there is one element per block.
             unsafe {
                 part.launch_unsafe(&self.stream, launch, (&input, &mut partials))?;
                 part.launch_unsafe(&self.stream, last, (&partials, &mut result))?;
@@ -154,7 +154,8 @@ impl Bench {
         Ok(())
     }
 
-    /// A chain of launches of about 4 µs: each starts after the previous one has ended, or ahead of that.
+    /// Runs a chain of launches of about 4 µs. Each starts after the previous one has ended, or while it is still
+    /// running.
     fn chain(&self) -> Outcome<()> {
         let launches = self.size(200, 20);
         let cycles = 7000u64;
@@ -183,8 +184,8 @@ impl Bench {
         Ok(())
     }
 
-    /// A histogram with more bins than a block's shared memory holds: in global memory, or in distributed shared memory
-    /// of a cluster.
+    /// Computes a histogram with more bins than fit in the shared memory of a block, in global memory or in the
+    /// distributed shared memory of a cluster.
     fn histogram(&self) -> Outcome<()> {
         let n = self.size(1 << 24, 1 << 14);
         let mut state = 1u32;

@@ -1,11 +1,11 @@
-//! Hardware counters of copy, axpy and sum: DRAM bytes read and written, L2 hits, achieved occupancy, stalls.
+//! Hardware counters of copy, axpy and sum: DRAM bytes read and written, L2 hit rate, achieved occupancy, and stalls.
 //!
 //! `cargo run --release --example counters -- [DEVICE [launch | FILE]]`, where DEVICE is `cuda:0`, …, by default the
-//! best available. If counters are not permitted, it reports why and runs the kernels alone. Counting must not change
-//! the kernels' results.
+//! best available. If counters are not permitted, the example reports the reason and runs only the kernels. Counting
+//! must not change the results of the kernels.
 //!
-//! With `launch` the kernels are launched without counting, for Nsight Compute. With the FILE that Nsight Compute
-//! wrote, its values are compared with ours:
+//! With `launch`, the kernels are launched without counting, for Nsight Compute. With the FILE that Nsight Compute has
+//! written, its values are compared with Warpsmith's:
 //!
 //! ```text
 //! ncu --cache-control none --clock-control none --csv --page raw --print-units base --log-file ncu.csv --metrics \
@@ -14,7 +14,7 @@
 //! ./counters cuda:0 ncu.csv
 //! ```
 //!
-//! (The list of metrics is one word.)
+//! (The list of metrics must be one word.)
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -37,8 +37,9 @@ const COMPARED: [&str; 4] = [
     "lts__t_sector_hit_rate.pct",
     "sm__warps_active.avg.pct_of_peak_sustained_active",
 ];
-/// Values below this share of a kernel's traffic, or below this percentage, are not compared. For a kernel that writes
-/// little, the counters include lines that the replay has put into the L2 cache, and these differ between replays.
+/// Values below this fraction of a kernel's traffic, or below this percentage, are not compared. For a kernel that
+/// writes little, the counters include lines that the replay has loaded into the L2 cache, and these differ between
+/// replays.
 const NOISE: f64 = 0.03;
 
 fn main() -> Result<()> {
@@ -48,7 +49,7 @@ fn main() -> Result<()> {
     };
     let with = std::env::args().nth(2);
     let is_cuda = device.id().to_string().starts_with("cuda");
-    // On a GPU, arrays larger than its L2 cache.
+    // On a GPU, the arrays are larger than the L2 cache.
     let elements = if is_cuda { 1 << 28 } else { 1 << 14 };
     if with.as_deref() == Some("launch") {
         return launch(&device, elements);
@@ -73,7 +74,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Launches the kernels, and checks their results.
+/// Launches the kernels and checks their results.
 fn launch(device: &Device, elements: usize) -> Result<()> {
     let stream = Stream::new(device)?;
     let x = DeviceBuffer::from_host(&stream, &vec![1.0f32; elements])?;
@@ -82,7 +83,7 @@ fn launch(device: &Device, elements: usize) -> Result<()> {
         ops::copy(&stream, &x, &mut y)?;
         ops::axpy(&stream, &x, 2.0, &mut y)?;
         let sum = ops::sum(&stream, &y)?;
-        // If memory was not restored between replays, the kernel would have added twice.
+        // If memory was not restored between replays, the kernel would have added several times.
         if (f64::from(sum) / (3.0 * elements as f64) - 1.0).abs() > 1e-4 {
             return Err(format!("the sum is {sum} instead of {}", 3 * elements).into());
         }
@@ -107,7 +108,7 @@ fn check(report: &CounterReport, elements: usize) -> Result<()> {
         let pairs = [("read", row.read, Some(read)), ("written", row.written, written)];
         for (what, counted, must) in pairs {
             let (Some(counted), Some(must)) = (counted, must) else { continue };
-            // Data of the arrays that is in the L2 cache when a kernel starts or ends causes no DRAM traffic.
+            // Array data that is in the L2 cache when a kernel starts or ends causes no DRAM traffic.
             if (counted / must - 1.0).abs() > 3.0 * TOLERANCE {
                 return Err(format!("`{name}` {what} {counted} bytes instead of {must}").into());
             }
@@ -116,7 +117,7 @@ fn check(report: &CounterReport, elements: usize) -> Result<()> {
     Ok(())
 }
 
-/// Compares the [checked](check) values with a file of Nsight Compute.
+/// Compares the [checked](check) values with a file from Nsight Compute.
 fn compare(report: &CounterReport, file: &Path) -> Result<()> {
     let theirs = averages(&std::fs::read_to_string(file)?)?;
     let (mut compared, mut apart) = (0, 0);
@@ -151,15 +152,15 @@ fn compare(report: &CounterReport, file: &Path) -> Result<()> {
     if compared == 0 || apart > 0 { Err("the figures do not agree".into()) } else { Ok(()) }
 }
 
-/// Returns the average of each metric of each kernel in a file of Nsight Compute.
+/// Returns the average of each metric of each kernel in a file from Nsight Compute.
 fn averages(csv: &str) -> Result<BTreeMap<String, BTreeMap<String, f64>>> {
-    // Messages of the tool precede the table.
+    // Messages of the tool precede the table, so they are skipped.
     let mut lines = csv.lines().skip_while(|line| !line.starts_with("\"ID\"")).map(fields);
     let head = lines.next().ok_or("the file has no table; write it with --csv --page raw --log-file")?;
     let kernel = head.iter().position(|name| name == "Kernel Name").ok_or("the table has no kernels")?;
     let mut sums: BTreeMap<String, BTreeMap<String, (f64, f64)>> = BTreeMap::new();
     for line in lines.filter(|line| line.len() == head.len()) {
-        // The line with the units has no kernel.
+        // The line that contains the units names no kernel.
         let name = line[kernel].split('(').next().unwrap_or_default().to_owned();
         for (metric, value) in head.iter().zip(&line).filter(|(name, _)| name.contains("__")) {
             if let Ok(value) = value.replace(',', "").parse::<f64>() {
@@ -174,7 +175,7 @@ fn averages(csv: &str) -> Result<BTreeMap<String, BTreeMap<String, f64>>> {
     Ok(sums.into_iter().map(|(kernel, metrics)| (kernel, average(metrics))).collect())
 }
 
-/// Splits a line into fields; fields with commas are quoted.
+/// Splits a line into fields. Fields that contain commas are quoted.
 fn fields(line: &str) -> Vec<String> {
     let (mut fields, mut is_quoted) = (vec![String::new()], false);
     for c in line.chars() {

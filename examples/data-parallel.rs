@@ -1,7 +1,7 @@
-//! Data-parallel training of `mlp` on several devices. Each device trains on its part of the points. The gradient of a
-//! layer is reduced over all ranks while those of the earlier layers are computed.
+//! Data-parallel training of `mlp` on several devices. Each device trains on its part of the points. While the
+//! gradients of the earlier layers are computed, the gradient of a layer is reduced over all ranks.
 //!
-//! As threads of one process, or as processes started by any launcher:
+//! It runs as threads of one process, or as processes that any launcher has started:
 //!
 //! ```text
 //! cargo run --release --example data-parallel -- [cpu|cuda [RANKS]]
@@ -11,7 +11,7 @@
 //! srun -n 4 target/release/examples/data-parallel
 //! ```
 //!
-//! The losses are compared with those of a single device.
+//! The losses are compared with the losses on a single device.
 
 #[allow(dead_code, reason = "`mlp` uses the rest")]
 mod training;
@@ -26,9 +26,10 @@ use warpsmith::prelude::*;
 use crate::training::{POINTS, Result, Training};
 
 const STEPS: usize = 60;
-/// Steps between two recorded losses.
+/// Number of steps between two recorded losses.
 const EVERY: usize = 10;
-/// Sums of the parts round differently than the total sum, and each step amplifies the difference.
+/// Tolerance of the losses. The sums of the parts are rounded differently than the total sum, and each step amplifies
+/// the difference.
 const TOLERANCE: f32 = 5e-4;
 const RENDEZVOUS: Duration = Duration::from_secs(60);
 
@@ -89,14 +90,14 @@ fn process(is_gpu: bool, launch: &Launch) -> Result<()> {
     Ok(store.finish(Instant::now() + RENDEZVOUS)?)
 }
 
-/// Trains on this rank's part of the points; the losses cover all parts.
+/// Trains on this rank's part of the points. The losses cover all parts.
 fn train(mut ranks: Communicator) -> Result<Vec<f32>> {
     let part = POINTS / ranks.world_size();
     if part * ranks.world_size() != POINTS {
         return Err(format!("{POINTS} points are not divisible by {} ranks", ranks.world_size()).into());
     }
     let first = part * ranks.rank();
-    // The communicator has its own stream, so its operations overlap with the computation of gradients.
+    // The communicator has a stream of its own, so its operations overlap with the computation of gradients.
     let compute = Stream::new(ranks.device())?;
     let mut training = Training::with_part(&compute, first..first + part)?;
     let _work = ranks.broadcast(0, &mut training.network.parameters)?;
@@ -117,7 +118,7 @@ fn train(mut ranks: Communicator) -> Result<Vec<f32>> {
     Ok(losses)
 }
 
-/// Fails unless training on a single device gives the same losses.
+/// Fails unless training on a single device results in the same losses.
 fn compare(device: &Device, ranks: usize, losses: &[f32]) -> Result<()> {
     let stream = Stream::new(device)?;
     let mut alone = Training::new(&stream)?;

@@ -1,4 +1,4 @@
-//! A simulation of many small steps: individual launches, a graph, a graph with updated nodes, and a graph cache.
+//! A simulation of many small steps, with individual launches, a graph, a graph with updated nodes, and a graph cache.
 //!
 //! `cargo run --release --example graphs -- [DEVICE] [FILE]`, where DEVICE is `cpu`, `cuda:0`, …, by default the best
 //! available. It writes a picture of the graph to FILE in the Graphviz language. Every result is checked.
@@ -19,7 +19,7 @@ const STEPS: usize = 50;
 const KERNELS: usize = 2 * STEPS;
 const REPEATS: usize = 20;
 
-/// Points on springs: positions and velocities.
+/// Points on springs, with their positions and velocities.
 struct Springs {
     x: DeviceBuffer<f32>,
     v: DeviceBuffer<f32>,
@@ -35,7 +35,7 @@ impl Springs {
         Ok(Self { x, v, kernel, launch: Launch::auto(POINTS / 4) })
     }
 
-    /// Enqueues a step: updates the velocities from the positions, then the positions from the velocities.
+    /// Enqueues a step, which updates the velocities from the positions, and then the positions from the velocities.
     fn step(&mut self, stream: &Stream, dt: f32) -> warpsmith::Result<()> {
         self.kernel.launch(stream, self.launch, (-dt, &self.x, &mut self.v))?;
         self.kernel.launch(stream, self.launch, (dt, &self.v, &mut self.x))
@@ -69,7 +69,7 @@ fn start() -> Vec<f32> {
     (0..POINTS).map(|i| (i as f32).sin()).collect()
 }
 
-/// Returns nanoseconds per kernel: the host time to enqueue all kernels, and the time until all have run.
+/// Returns nanoseconds per kernel, for the host time to enqueue all kernels, and for the time until all have run.
 fn time(
     stream: &Stream,
     mut work: impl FnMut() -> warpsmith::Result<()>,
@@ -101,13 +101,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{:24} {:>14} {:>14}", "", "host enqueues", "until done");
     let row = |name: &str, (enqueued, done): (f64, f64)| println!("{name:24} {enqueued:14.0} {done:14.0}");
 
-    // One launch after the other.
+    // The kernels are launched one after another.
     springs.steps(&stream, dt)?;
     springs.check(1, dt)?;
     let eager = time(&stream, || springs.steps(&stream, dt))?;
     row("launch by launch", eager);
 
-    // The same, captured once.
+    // The same launches are captured once.
     springs.reset()?;
     let graph = Graph::capture(&stream, || springs.steps(&stream, dt))?;
     if let Some(file) = std::env::args().nth(2) {
@@ -119,7 +119,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let captured = time(&stream, || exec.launch(&stream))?;
     row("as a graph", captured);
 
-    // Built node by node, with each node's time step updated before each launch.
+    // The graph is built node by node. The time step of each node is updated before each launch.
     springs.reset()?;
     let mut built = Graph::new(&device)?;
     let mut nodes = Vec::new();
@@ -142,7 +142,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     row("built node by node", time(&stream, || exec.launch(&stream))?);
     println!("{:24} {update:14.0}", "changing a node");
 
-    // Captured on first use.
+    // The graph is captured on first use.
     springs.reset()?;
     let mut cache = GraphCache::new(&device, 8);
     for _ in 0..3 {

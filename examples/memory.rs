@@ -1,8 +1,8 @@
-//! The caching allocator: statistics, a private pool, a handled out-of-memory error, and snapshot files.
+//! The caching allocator, with statistics, a private pool, a handled out-of-memory error, and snapshot files.
 //!
 //! `cargo run --release --example memory -- [DEVICE] [FOLDER]`, where DEVICE is `cpu`, `cuda:0`, …, by default the best
-//! available. The snapshots go to FOLDER, by default the system's temporary folder. View one with `warpsmith memory
-//! SNAPSHOT`, or drop the pickle on PyTorch's page <https://pytorch.org/memory_viz>.
+//! available. The snapshots are written to FOLDER, by default the system's temporary folder. Display a snapshot with
+//! `warpsmith memory SNAPSHOT`, or drop the pickle on PyTorch's page <https://pytorch.org/memory_viz>.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     memory.record_history(Some(10_000));
     let stream = Stream::new(&device)?;
 
-    // Dropping a buffer does not wait and calls no driver function: the next buffer reuses its memory.
+    // Dropping a buffer neither waits nor calls a driver function, and the next buffer reuses its memory.
     let mut layers = Vec::new();
     for _ in 0..3 {
         layers =
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     println!("the pool {} has {} bytes in use, {} reserved\n", pool.id(), pool.allocated(), pool.reserved());
 
-    // Exceeds the limit: the error reports the sizes, and the program continues.
+    // This allocation exceeds the limit. The error reports the sizes, and the program continues.
     memory.on_out_of_memory(|report| println!("(the observer was called: {} bytes)", report.asked));
     let total = device.properties().total_memory as f64;
     memory.set_fraction((96 << 20) as f64 / total)?;

@@ -1,8 +1,8 @@
-//! A small network learns which of three spirals a point is on. cuBLAS does the GEMMs, Rust kernels do the rest, and a
-//! training step is one graph.
+//! A small network learns to which of three spirals a point belongs. cuBLAS runs the GEMMs, Rust kernels run the rest,
+//! and a training step is one graph.
 //!
 //! `cargo run --release --example mlp -- [DEVICE]`, where DEVICE is `cpu`, `cuda:0`, …, by default the best available.
-//! The kernels are in `test_kernels::train`, the training is in `training/mod.rs`.
+//! The kernels are in `test_kernels::train`, and the training is in `training/mod.rs`.
 
 mod training;
 
@@ -14,7 +14,7 @@ use warpsmith::prelude::*;
 
 use crate::training::{POINTS, Result, Training, spirals};
 
-/// Training steps; the emulated device is slow and runs only as many as it needs.
+/// Number of training steps. The emulated device is slow, so it runs only as many as it needs.
 const STEPS: usize = 600;
 const STEPS_EMULATED: usize = 100;
 
@@ -27,7 +27,7 @@ fn main() -> Result<()> {
     let mut training = Training::new(&stream)?;
     training.check_gradient(&stream)?;
 
-    // The first step also loads kernels and libraries; then a step is captured and launched repeatedly.
+    // The first step also loads kernels and libraries. Afterwards, a step is captured and launched repeatedly.
     training.step(&stream)?;
     let eager = Instant::now();
     for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! Gravitational n-body simulation: positions and velocities are glam vectors, and the kernel loads tiles of bodies
+//! Gravitational n-body simulation. Positions and velocities are glam vectors, and the kernel loads tiles of bodies
 //! into shared memory.
 //!
 //! `cargo run --release --example nbody -- [DEVICE] [BODIES]`, where DEVICE is `cpu`, `cuda:0`, …, by default the best
@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         kernel.launch(&stream, Launch::linear(bodies, TILE as u32), arguments)?;
         std::mem::swap(&mut positions, &mut moved);
         stream.synchronize()?;
-        // The first launch also loads the kernel.
+        // The first launch also loads the kernel, so it is not timed.
         if step > 0 {
             seconds += clock.elapsed().as_secs_f64();
         } else {
@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Creates bodies at rest, spread over a spiral, with different masses that add up to about 1.
+/// Creates bodies at rest, distributed over a spiral, with different masses whose sum is about 1.
 fn cloud(bodies: usize) -> (Vec<Vec3A>, Vec<f32>) {
     let position = |i: usize| {
         let (turn, height) = (i as f32 * 2.399_963, (i as f32 * 0.754_878).fract() - 0.5);

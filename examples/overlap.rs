@@ -1,10 +1,10 @@
-//! Overlaps copies with compute: many arrays are copied to the device, computed with, and copied back, with three
-//! assignments of the work to streams. Prints the time of each next to the ideal time, which is that of the slowest of
-//! the three stages.
+//! Overlaps copies with computation. Many arrays are copied to the device, processed, and copied back, with three
+//! assignments of the work to streams. The example prints the time of each next to the ideal time, which is the time of
+//! the slowest of the three stages.
 //!
 //! `cargo run --release --example overlap -- [DEVICE]`, where DEVICE is `cpu`, `cuda:0`, …, by default the best
-//! available. The launches on an array together take as long as a copy. Times on the emulated device say nothing about
-//! a GPU.
+//! available. The launches on an array together take as long as a copy. Times on the emulated device do not represent a
+//! GPU.
 
 use std::error::Error;
 use std::time::Instant;
@@ -14,12 +14,12 @@ use warpsmith::{Device, DeviceBuffer, DeviceSlice, DeviceSliceMut, Event, Pinned
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Number of slots: arrays whose stages are in flight at the same time.
+/// Number of slots, which is the number of arrays whose stages can be in flight at the same time.
 const DEPTH: usize = 4;
-/// Number of runs; the fastest one counts.
+/// Number of runs. Only the fastest counts.
 const RUNS: usize = 3;
 
-/// Name of an assignment, and its number of streams.
+/// Name of each assignment, with its number of streams.
 const ORDERS: [(&str, usize); 3] = [("in order", 1), ("a stream per item", DEPTH), ("a stream per stage", 3)];
 
 fn main() -> Result<()> {
@@ -80,7 +80,7 @@ fn compute(
     Ok(())
 }
 
-/// Returns the result of `work`, and its time on the stream in milliseconds.
+/// Returns the result of `work`, with its time on the stream in milliseconds.
 fn timed<R>(stream: &Stream, work: impl FnOnce() -> Result<R>) -> Result<(R, f64)> {
     let start = stream.record_timed_event()?;
     let done = work()?;
@@ -89,25 +89,25 @@ fn timed<R>(stream: &Stream, work: impl FnOnce() -> Result<R>) -> Result<(R, f64
     Ok((done, end.elapsed_us(&start)? / 1e3))
 }
 
-/// Page-locked arrays that are copied repeatedly, and the buffers for the work on them.
+/// Page-locked arrays that are copied repeatedly, with the buffers for their processing.
 struct Arrays {
     device: Device,
     len: usize,
     /// Inputs that are not owned by a copy in flight.
     inputs: Vec<PinnedBuffer<f32>>,
-    /// Item `i` uses slot `i % DEPTH`.
+    /// Slots. Item `i` uses slot `i % DEPTH`.
     slots: Vec<Slot>,
 }
 
-/// Device buffers of one item, and its copies.
+/// Device buffers of one item, with its copies.
 struct Slot {
     input: DeviceBuffer<f32>,
     output: DeviceBuffer<f32>,
-    /// Recorded after the compute of the slot's last item.
+    /// Event that is recorded after the compute stage of the slot's last item.
     computed: Event,
-    /// Copies in and out of the slot's last item.
+    /// Copies to and from the device of the slot's last item.
     copies: Option<[Pending<PinnedBuffer<f32>>; 2]>,
-    /// Target of the copy out, while no copy owns it.
+    /// Target of the copy from the device, while no copy owns it.
     result: Option<PinnedBuffer<f32>>,
 }
 
@@ -132,7 +132,7 @@ impl Arrays {
     fn new(device: &Device, len: usize) -> Result<Self> {
         let input = |seed: usize| {
             let mut array = PinnedBuffer::zeroed(device, len)?;
-            // Small whole numbers: every sum of halves of them is exact.
+            // These are small whole numbers, so that every sum of halves of them is exact.
             array.iter_mut().enumerate().for_each(|(i, x)| *x = ((i + 7 * seed) % 1000) as f32);
             Ok(array)
         };
@@ -145,8 +145,8 @@ impl Arrays {
                 result: Some(PinnedBuffer::zeroed(device, len)?),
             })
         };
-        // One more than the number of slots: an item's copy in is enqueued before the results of item `i - DEPTH` are
-        // awaited.
+        // There is one more input than there are slots, because an item's copy to the device is enqueued before the
+        // results of item `i - DEPTH` are awaited.
         let inputs = (0..=DEPTH).map(input).collect::<Result<_>>()?;
         Ok(Self { device: device.clone(), len, inputs, slots: (0..DEPTH).map(slot).collect::<Result<_>>()? })
     }
@@ -155,17 +155,17 @@ impl Arrays {
         self.inputs.pop().expect("at most DEPTH inputs are in copies when one is taken")
     }
 
-    /// Returns how often the kernel has to run to take about as long as a copy.
+    /// Returns how often the kernel must run to take about as long as a copy.
     fn launches(&mut self) -> Result<usize> {
-        // The first run of each stage also loads the kernel and allocates memory.
+        // The first run of each stage also loads the kernel and allocates memory, so it is not timed.
         self.alone(1, 1)?;
         let [copy_in, compute, copy_out] = self.alone(1, 8)?;
         let launches = copy_in.max(copy_out) / (compute / 8.0).max(1e-3);
         Ok((launches.round() as usize).clamp(1, 1000))
     }
 
-    /// Returns the time that the copies in, the computes and the copies out of n arrays each take alone, in
-    /// milliseconds.
+    /// Returns the time, in milliseconds, that each of the three stages takes alone for n arrays: the copies to the
+    /// device, the computation, and the copies back.
     fn alone(&mut self, items: usize, launches: usize) -> Result<[f64; 3]> {
         let stream = Stream::new(&self.device)?;
         let mut input = DeviceBuffer::<f32>::zeros(&stream, self.len)?;
@@ -185,10 +185,11 @@ impl Arrays {
         Ok(sums)
     }
 
-    /// Takes n arrays through copy in, compute and copy out; `look` receives each input with its result, in order.
+    /// Processes n arrays in three stages: copy to the device, compute, and copy back. `look` receives each input with
+    /// its result, in order.
     ///
     /// Buffers order their uses automatically. The explicit waits here name exactly the work that must come first, so
-    /// that a copy does not wait for work that was enqueued later. Between stages on one stream they cost nothing.
+    /// that a copy does not wait for work that was enqueued later. Between stages on the same stream, they are free.
     fn pass(
         &mut self,
         streams: &[Stream],
@@ -204,11 +205,13 @@ impl Arrays {
             let input = self.input();
             let slot = &mut self.slots[item % DEPTH];
 
-            // Copy in, once the compute of item - DEPTH, whose input was in this buffer, is done.
+            // The copy to the device waits until the compute stage of item - DEPTH, whose input was in this buffer, is
+            // complete.
             copy_in.wait_event(&slot.computed)?;
             let copied_in = copy_in.copy_from_host_async(input, &mut slot.input)?;
 
-            // Compute, once the input has arrived and the result of item - DEPTH has been copied out of this buffer.
+            // The compute stage waits until the input has arrived, and the result of item - DEPTH has been copied from
+            // this buffer.
             copied_in.make_wait(computing)?;
             if let Some([_, copied_out]) = &slot.copies {
                 copied_out.make_wait(computing)?;
@@ -216,7 +219,7 @@ impl Arrays {
             compute(computing, launches, slot.input.as_slice(), slot.output.as_mut_slice())?;
             slot.computed.record(computing)?;
 
-            // Copy out. The host waits here for item - DEPTH, while the device works on later items.
+            // Before the copy back, the host waits for item - DEPTH, while the device works on later items.
             slot.finish(&mut self.inputs, &look)?;
             let result = slot.result.take().expect("the slot's last item is finished");
             copy_out.wait_event(&slot.computed)?;
@@ -228,7 +231,7 @@ impl Arrays {
         Ok(())
     }
 
-    /// Returns the time of the fastest of several passes, in milliseconds, after one whose results are checked.
+    /// Returns the time of the fastest of several passes in milliseconds. A first pass checks the results.
     fn fastest(&mut self, streams: &[Stream], items: usize, launches: usize) -> Result<f64> {
         let factor = launches as f32 / 2.0;
         self.pass(streams, items, launches, |input, output| {

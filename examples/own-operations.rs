@@ -1,5 +1,5 @@
-//! A user-defined function and a user-defined operator, each made a kernel with one line. Sales of a shop are
-//! discounted and summed, and the customer who spent the most is found.
+//! A user-defined function and a user-defined operator, each turned into a kernel with one line. The sales of a shop
+//! are discounted and summed, and the customer who spent the most is found.
 //!
 //! `cargo run --release --example own-operations -- [DEVICE]`, where DEVICE is `cpu`, `cuda:0`, …, by default the best
 //! available. The kernels are in `test_kernels::sales`.
@@ -22,18 +22,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     let price = DeviceBuffer::from_host(&stream, &prices)?;
     let count = DeviceBuffer::from_host(&stream, &counts)?;
 
-    // A function of two arrays of different types, and of one scalar.
+    // This function takes two arrays of different types and one scalar.
     let mut totals = DeviceBuffer::<f32>::uninit(&stream, prices.len())?;
     ops::map::<discounted>(&stream, &IMAGE, (&price, &count, 100.0, &mut totals))?;
 
-    // An operator on numbers, accumulated in f64, and one on a struct with a key.
+    // One operator works on numbers, accumulated in f64, and the other on a struct with a key.
     let sum = ops::reduce::<revenue>(&stream, &IMAGE, &totals)?;
     let found = totals.to_host()?;
     let purchases: Vec<Purchase> =
         (0..).zip(&found).map(|(customer, total)| Purchase { total: *total, customer }).collect();
     let best = ops::reduce::<largest>(&stream, &IMAGE, &DeviceBuffer::from_host(&stream, &purchases)?)?;
 
-    // The functions are plain Rust, so the host check uses the same code.
+    // The functions are plain Rust, so the check on the host uses the same code.
     let expected: Vec<f32> = prices
         .iter()
         .zip(&counts)

@@ -1,7 +1,7 @@
 //! Profiles the training of `mlp`, step by step and as a graph, and reports whether a step is launch-bound.
 //!
 //! `cargo run --release --example profile -- [DEVICE [FOLDER]]`, where DEVICE is `cpu`, `cuda:0`, …, by default the
-//! best available. With a folder, both traces are written there, for ui.perfetto.dev and as HTML pages.
+//! best available. If a folder is passed, both traces are written to it, for ui.perfetto.dev and as HTML pages.
 
 #[allow(dead_code, reason = "`mlp` uses the rest")]
 mod training;
@@ -15,11 +15,12 @@ use warpsmith::profiler::{Profiler, ProfilerOptions};
 
 use crate::training::{Result, Training};
 
-/// Number of recorded steps.
+/// Number of steps that are recorded.
 const STEPS: u64 = 20;
-/// Minimum number of kernels per step: the count on the emulated device, which does GEMMs on the host; a GPU runs more.
+/// Minimum number of kernels per step. This is the count on the emulated device, where GEMMs run on the host; a GPU
+/// runs more kernels.
 const MIN: u64 = 5;
-/// A step is launch-bound if the device waits for the host for more than this share of the time.
+/// A step is launch-bound if the device waits for the host for more than this fraction of the time.
 const BOUND: f64 = 0.1;
 
 fn main() -> Result<()> {
@@ -31,7 +32,7 @@ fn main() -> Result<()> {
     let stream = Stream::new(&device)?;
     let mut training = Training::new(&stream)?;
 
-    // The first step also loads kernels and libraries.
+    // The first step also loads kernels and libraries, so it is not recorded.
     training.step(&stream)?;
     stream.synchronize()?;
     let eager = recorded(&device, || training.step(&stream))?;

@@ -1,4 +1,5 @@
-//! The ranks of a run rendezvous, and each adds its part to a sum in the store. Started by any launcher, or alone:
+//! The ranks of a run rendezvous, and each of them adds its part to a sum in the store. Any launcher can start the
+//! example, which can also run alone:
 //!
 //! ```text
 //! warpsmith launch -n 4 target/release/examples/ranks

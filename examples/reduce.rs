@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let stream = device.default_stream();
 
-    // A chaotic but repeatable series in 0..1.
+    // The series is chaotic but repeatable, with values in 0..1.
     let mut value = 0.37f64;
     let mut next = || {
         value = 3.99 * value * (1.0 - value);

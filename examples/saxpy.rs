@@ -1,4 +1,4 @@
-//! `y[i] += a * x[i]`: copy to the device, launch, copy back, check.
+//! `y[i] += a * x[i]`, with a copy to the device, a launch, a copy back, and a check.
 //!
 //! `cargo run --release --example saxpy -- [DEVICE]`, where DEVICE is `cpu`, `cuda:0`, …, by default the best
 //! available. The kernel is `warpsmith::kernels::elementwise::axpy`; `examples/own-kernels` shows how to write one.
@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let x_device = DeviceBuffer::from_host(&stream, &x)?;
     let mut y_device = DeviceBuffer::from_host(&stream, &y)?;
 
-    // One instance of the kernel, as a type: f32, 4 vectors per thread, 16-byte vectors.
+    // A type selects the instance of the kernel: f32, 4 vectors per thread, 16-byte vectors.
     let kernel = device.load(&IMAGE)?.kernel::<axpy<f32, 4, 16>>()?;
     kernel.launch(&stream, Launch::auto(x.len()), (a, &x_device, &mut y_device))?;
     let result = y_device.to_host()?;

@@ -1,7 +1,7 @@
 //! A tensor-core GEMM with a kernel of about a hundred lines, compared with `ops::matmul`.
 //!
 //! `cargo run --release --example tensor-cores -- [DEVICE] [SIDE]`, where DEVICE is `cpu`, `cuda:0`, …, by default the
-//! best available; a GPU needs compute capability 9.0. The kernel is `test_kernels::tensor_cores`, and
+//! best available; a GPU must have compute capability 9.0. The kernel is `test_kernels::tensor_cores`, and
 //! `docs/tensor-cores.md` explains it.
 
 use std::error::Error;
@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let b = DeviceBuffer::from_host(&stream, &numbers[side * side..])?;
     let mut c = DeviceBuffer::<Pair>::uninit(&stream, side * side / 2)?;
 
-    // The TMA boxes: 64 elements of 128 rows of A, and of 256 rows of B.
+    // The TMA boxes have 64 elements of 128 rows of A, and of 256 rows of B.
     let layout = |rows| TensorLayout::packed([side, side], [TILE[2], rows], Swizzle::Bytes128);
     let maps = (a.as_slice().tensor_map(&layout(TILE[0]))?, b.as_slice().tensor_map(&layout(TILE[1]))?);
     let tiles = side.div_ceil(TILE[1] as usize) * side.div_ceil(TILE[0] as usize);
@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let kernel = device.load(&IMAGE)?.kernel::<multiply>()?;
     let mut own = || {
         let arguments = (maps.0, maps.1, &mut c, [side as u32; 3]);
-        // SAFETY: the maps have the kernel's boxes, and `c` has the product's pairs.
+        // SAFETY: the maps have the boxes of the kernel, and `c` has one pair for every two elements of the result.
         unsafe { kernel.launch_unsafe(&stream, launch, arguments) }
     };
     let own_us = time(&stream, &mut own)?;
@@ -54,7 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let library_us = time(&stream, &mut library)?;
 
     let found: Vec<bf16> = c.to_host()?.into_iter().flat_map(|pair| pair.0).collect();
-    // Elements along a diagonal, by the definition.
+    // Elements along a diagonal are compared with their definition.
     for i in 0..side {
         let (row, column) = (i, (i * 31 + 5) % side);
         let products = (0..side).map(|k| {
@@ -75,7 +75,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns the microseconds per call: the mean of several calls after two warm-up calls.
+/// Returns the microseconds per call, as the mean of several calls after two warm-up calls.
 fn time(
     stream: &Stream,
     call: &mut impl FnMut() -> Result<(), warpsmith::Error>,

@@ -1,5 +1,5 @@
-//! Compiles the kernels in `kernels/`, most of which need instructions that only `sm_90a` has. A package from a
-//! registry contains them precompiled.
+//! Compiles the kernels in `kernels/`. Most of them need instructions that only `sm_90a` supports. The published
+//! package contains the compiled kernels.
 
 use warpsmith_builder::{Arch, Error, PtxBuilder};
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// An element type.
+/// Element type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dtype {
     F32,
@@ -27,7 +27,7 @@ impl Dtype {
     }
 }
 
-/// An operation on one type and size.
+/// Operation on one type and size.
 #[derive(Debug, Clone)]
 pub struct Case {
     pub operation: &'static str,
@@ -36,7 +36,7 @@ pub struct Case {
     pub columns: usize,
 }
 
-/// Operation, type and sides, in the format that `kernels.py` also writes.
+/// Formats the operation, the type and the sides as `kernels.py` also does.
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}\t{}\t{}\t{}", self.operation, self.dtype.name(), self.rows, self.columns)
@@ -52,7 +52,7 @@ impl Case {
         self.rows * self.columns
     }
 
-    /// Number of result elements: of `out`, or of a reduction.
+    /// Returns the number of result elements, in `out` or of a reduction.
     pub fn results(&self) -> usize {
         match self.operation {
             "row_sum" => self.rows,
@@ -62,7 +62,7 @@ impl Case {
         }
     }
 
-    /// Returns true if the results are an array of the element type, `out`.
+    /// Returns true if the results are an array (`out`) of the element type.
     pub fn has_array(&self) -> bool {
         !matches!(self.operation, "row_sum" | "column_sum" | "sum" | "max" | "argmax" | "histogram")
     }
@@ -71,12 +71,12 @@ impl Case {
         self.operation == "add"
     }
 
-    /// Elements read and written per element of the size.
+    /// Returns the number of elements that are read and written per element of the size.
     fn traffic(&self) -> f64 {
         match self.operation {
             "axpy" | "add" => 3.0,
             "sum" | "max" | "argmax" | "row_sum" | "column_sum" | "histogram" | "fill" => 1.0,
-            // Half of the elements are kept.
+            // Half of the elements are selected.
             "select_if" => 1.5,
             _ => 2.0,
         }
@@ -98,10 +98,11 @@ impl Case {
 const FLOATS: [Dtype; 2] = [Dtype::F32, Dtype::Bf16];
 /// Elementwise operations.
 pub const ELEMENTWISE: [&str; 5] = ["relu", "gelu", "exp", "add", "axpy"];
-/// Row operations that write a row.
+/// Row operations that write one row per row.
 pub const OF_ROWS: [&str; 3] = ["softmax", "layer_norm", "rms_norm"];
 
-/// All cases on a GPU. On the emulated device, small cases that only check that everything runs correctly.
+/// Returns all cases on a GPU. On the emulated device, returns small cases that only check that everything runs
+/// correctly.
 pub fn cases(is_emulated: bool) -> Vec<Case> {
     use Dtype::{Bf16, F32, U32};
     let mut cases = Vec::new();
@@ -145,7 +146,7 @@ pub fn cases(is_emulated: bool) -> Vec<Case> {
     }
     cases.push(Case::new("transpose", Bf16, (16384, 16384)));
     for operation in ["row_sum", "column_sum"] {
-        // 0.25, 1 and 4 GiB.
+        // These are 0.25, 1 and 4 GiB.
         for log in [26, 28, 30] {
             for columns in [5, 8, 10, 12, 15, 20] {
                 cases.push(Case::new(operation, F32, (1 << (log - columns), 1 << columns)));

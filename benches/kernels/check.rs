@@ -1,4 +1,4 @@
-//! Correctness checks: compares results with host computations in f64, in windows and rows of long arrays.
+//! Correctness checks, which compare results with host computations in f64, in windows and rows of long arrays.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,11 +15,11 @@ const WINDOW: usize = 1024;
 /// Number of rows and columns that are checked.
 const LINES: usize = 6;
 
-/// Fails unless the results of the first set are correct, in the layout of our kernels or of CUB's functions.
+/// Fails unless the results of the first set are correct. They are in the layout of our kernels or of CUB's functions.
 pub fn check<T: Value>(case: &Case, data: &Data<T>, by_cub: bool) -> Result<(), Failure> {
     let n = data.n;
     let of_x = |of: fn(f64) -> f64| move |i: usize| of(data.x(i));
-    // For results that are rounded to the type once, from a function with a few roundings in f32.
+    // This is the tolerance for results that are rounded to the type once, from a function with a few roundings in f32.
     let near = |expected: f64| 4.0 * SINGLE * (expected.abs() + 0.25) + T::EPSILON * expected.abs();
     match case.operation {
         "copy" | "copy_unaligned" | "fill" | "transpose" | "relu" => {
@@ -89,7 +89,7 @@ pub fn check<T: Value>(case: &Case, data: &Data<T>, by_cub: bool) -> Result<(), 
             )
         }
         "sort" => {
-            // Counts of each value of a period, and the number of elements that are not greater.
+            // These are the counts of each value in a period, and the number of elements that are not larger.
             let mut counts = BTreeMap::<u64, usize>::new();
             for i in 0..n.min(PERIOD) {
                 *counts.entry(data.x(i) as u64).or_default() +=
@@ -182,20 +182,21 @@ impl Prefix {
     }
 }
 
-/// Error bound of pairwise summation in f32 for `n` elements with this sum of magnitudes, plus eight roundings.
+/// Returns the error bound of pairwise summation in f32 for `n` elements with this sum of magnitudes, plus eight
+/// roundings.
 fn pairwise(n: usize, of_magnitudes: f64) -> f64 {
     SINGLE * ((n.max(2) as f64).log2() + 8.0) * of_magnitudes
 }
 
 fn one(what: &str, found: f64, expected: f64, tolerance: f64) -> Result<(), Failure> {
-    // NaN fails this comparison.
+    // NaN must fail this comparison.
     if (found - expected).abs() <= tolerance {
         return Ok(());
     }
     Err(format!("{what} is {found:e}, not {expected:e} ± {tolerance:.1e}").into())
 }
 
-/// Compares windows of the first set of `out`, including the first and the last.
+/// Compares windows of the first set of `out`, including the first and the last window.
 fn windows<T: Value>(
     data: &Data<T>,
     range: Range<usize>,
@@ -215,7 +216,7 @@ fn windows<T: Value>(
     Ok(())
 }
 
-/// Some of `count` rows or columns, including the first and the last.
+/// Returns some of `count` rows or columns, including the first and the last.
 fn lines(count: usize) -> impl Iterator<Item = usize> {
     (0..=LINES).map(move |part| (count - 1) * part / LINES)
 }

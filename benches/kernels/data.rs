@@ -1,6 +1,6 @@
-//! Arrays of a case, whose elements the host knows: a repeated period of random numbers.
+//! Arrays of a case, which repeat a period of random numbers.
 //!
-//! The host therefore computes any expected result from one period, for arrays of any length.
+//! The host can therefore compute any expected result from one period, for arrays of any length.
 
 use std::fmt::Debug;
 
@@ -9,19 +9,19 @@ use warpsmith::prelude::*;
 
 use crate::cases::Case;
 
-/// Period of the arrays in elements; it is prime, so that rows and tiles start at all positions in it.
+/// Period of the arrays in elements. It is prime, so that rows and tiles start at all positions in it.
 pub const PERIOD: usize = 1_048_573;
-/// Minimum bytes of the arrays of all sets together: more than an L2 cache holds.
+/// Minimum bytes of the arrays of all sets together, which is more than the size of an L2 cache.
 const COLD_BYTES: usize = 256 << 20;
 
-/// An element type.
+/// Element type.
 pub trait Value: DeviceCopy + PartialEq + PartialOrd + Debug {
     /// Distance from 1 to the next number.
     const EPSILON: f64;
-    /// Value that `fill` writes: bytes of 1, as a memset does.
+    /// Value that `fill` writes. Its bytes are 1, as for a memset.
     const FILL: Self;
 
-    /// Makes a value from random bits; floats are in -1..1.
+    /// Creates a value from random bits. Floats are in -1..1.
     fn random(bits: u64) -> Self;
     fn to_f64(self) -> f64;
 }
@@ -31,7 +31,7 @@ impl Value for f32 {
     const FILL: Self = f32::from_bits(0x0101_0101);
 
     fn random(bits: u64) -> Self {
-        // A multiple of 2⁻²⁰: its sums and bins are exact in f64.
+        // The value is a multiple of 2⁻²⁰, so that sums and bins are exact in f64.
         (bits >> 43) as f32 / (1 << 20) as f32 - 1.0
     }
 
@@ -66,19 +66,19 @@ impl Value for u32 {
     }
 }
 
-/// Arrays of a case: `sets` consecutive copies of its size, so that a launch finds its set in memory and not in the L2
-/// cache.
+/// Arrays of a case: `sets` consecutive copies of the case's size. A launch therefore reads its set from memory and not
+/// from the L2 cache.
 pub struct Data<T: Value> {
     pub n: usize,
     pub sets: usize,
-    /// One period of `x` and of `y`.
+    /// One period each of `x` and `y`.
     pub periods: [Vec<T>; 2],
     pub x: DeviceBuffer<T>,
     pub y: DeviceBuffer<T>,
     pub out: DeviceBuffer<T>,
     /// Weight and bias of a row.
     pub parameters: [DeviceBuffer<T>; 2],
-    /// Sums of rows, of columns or of all elements.
+    /// Sums of rows, of columns, or of all elements.
     pub sums: DeviceBuffer<f32>,
     pub extreme: DeviceBuffer<f32>,
     /// Indices, counts, bins, and additional outputs of CUB.
@@ -113,17 +113,17 @@ impl<T: Value> Data<T> {
         })
     }
 
-    /// Element `i` of the first set of `x`.
+    /// Returns element `i` in the first set of `x`.
     pub fn x(&self, i: usize) -> f64 {
         self.periods[0][i % PERIOD].to_f64()
     }
 
-    /// Element `i` of the first set of `y`.
+    /// Returns element `i` in the first set of `y`.
     pub fn y(&self, i: usize) -> f64 {
         self.periods[1][i % PERIOD].to_f64()
     }
 
-    /// Overwrites the outputs of the first set; an array that is updated in place gets the values of `y`.
+    /// Overwrites the outputs of the first set. An array that is updated in place is set to the values of `y`.
     pub fn reset(&mut self, case: &Case) -> warpsmith::Result<()> {
         let stream = self.sums.stream().clone();
         stream.memset(&mut self.sums, 0xA5)?;

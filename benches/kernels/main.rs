@@ -1,19 +1,21 @@
-//! Kernels of `ops` compared with CUB and PyTorch, by size; `docs/benchmarks/kernels.md` has the tables.
+//! Kernels of `ops` compared with CUB and PyTorch, by size; the tables are in `docs/benchmarks/kernels.md`.
 //!
 //! | arguments | action |
 //! | --- | --- |
-//! | `[--peers FOLDER] [--torch FILE] [--write FILE] [FILTER]` | measures the cases whose operation begins with FILTER, prints the tables, and writes the times to the file |
+//! | `[--peers FOLDER] [--torch FILE] [--write FILE] [FILTER]` | measures the cases whose operation starts with FILTER,
+//! prints the tables, and writes the times to the file |
 //! | `--list [FILTER]` | prints the cases |
-//! | `--report FILE [--page PAGE] [--plot PICTURE]` | regenerates the tables from a file of times, prints them or inserts them between the marks of the page, and draws the picture, an SVG |
+//! | `--report FILE [--page PAGE] [--plot PICTURE]` | regenerates the tables from a file of times, prints them or
+//! inserts them between the markers of the page, and draws the picture as an SVG |
 //!
-//! `WARPSMITH_BENCH_DEVICE` names the device; the default is the best available. FOLDER has the libraries compiled from
-//! `peers/kernels.cu`. Their functions run on our stream and our arrays, interleaved with ours and timed by the same
-//! loop. The file after `--torch` is the output of `peers/kernels.py` for the cases that `--list` prints. `run-kernels`
-//! of the bundle does all of it.
+//! `WARPSMITH_BENCH_DEVICE` names the device; the default is the best available one. FOLDER contains the libraries that
+//! are compiled from `peers/kernels.cu`. Their functions run on our stream and our arrays, interleaved with our kernels
+//! and timed by the same loop. The file after `--torch` is the output of `peers/kernels.py` for the cases that `--list`
+//! prints. `run-kernels` of the bundle runs all of these steps.
 //!
-//! A time is the time per launch of many launches between two events: host time of a launch counts where it exceeds the
-//! kernel's time. Each launch works on arrays that are no longer in the L2 cache. Times are medians of batches. Before
-//! a side is timed, its results are compared with host computations in f64.
+//! A time is the time per launch of many launches between two events, so the host time of a launch counts only where it
+//! exceeds the kernel's time. Each launch works on arrays that are no longer in the L2 cache. Times are medians of
+//! batches. Before a side is timed, its results are compared with host computations in f64.
 
 mod cases;
 mod check;
@@ -38,7 +40,7 @@ use results::{Results, Row};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Command line request.
+/// Request on the command line.
 #[derive(Default)]
 struct Request {
     is_list: bool,
@@ -56,7 +58,7 @@ impl Request {
         let mut request = Self::default();
         while let Some(argument) = arguments.next() {
             let place = match argument.as_str() {
-                // Argument that `cargo bench` adds.
+                // `cargo bench` adds this argument.
                 "--bench" => continue,
                 "--list" => {
                     request.is_list = true;
@@ -122,7 +124,7 @@ fn main() -> Result<ExitCode, Failure> {
             }
         }
         device.memory().empty_cache()?;
-        // The measurements so far are written even if a later one fails.
+        // The measurements so far are written, even if a later one fails.
         if let Some(file) = &request.write {
             results.write(file)?;
         }

@@ -1,4 +1,4 @@
-//! Times a case: all sides interleaved, by the same loop, after each has been checked.
+//! Times a case. All sides are interleaved in the same loop, after each of them has been checked.
 
 use warpsmith::ops::{self, Config, GridRule};
 use warpsmith::prelude::*;
@@ -11,35 +11,35 @@ use crate::peers::{Libraries, Peer};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Approximate duration of a batch, and of a batch in the search for the best configuration.
+/// Approximate duration of a batch, which is also used in the search for the best configuration.
 const BATCH_US: f64 = 2000.0;
 const SEARCH_US: f64 = 400.0;
-/// Batches per side.
+/// Number of batches per side.
 const BATCHES: usize = 15;
-/// Number of configurations that are timed like the sides, after the search.
+/// Number of configurations from the search that are then timed like the sides.
 const FINALISTS: usize = 2;
 
-/// Median times in microseconds per launch; `None` if the side does not exist.
+/// Median times in microseconds per launch; `None` for a side that does not exist.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Times {
     pub ours: Option<f64>,
-    /// Time in the best configuration, which may be the default.
+    /// Time in the best configuration, which can be the default.
     pub best: Option<f64>,
     pub best_config: Option<String>,
-    /// Time of an equivalent user function or operator.
+    /// Time of an equivalent function or operator of a user.
     pub own: Option<f64>,
     pub cub: Option<f64>,
     /// Error in CUB's result.
     pub cub_fault: Option<String>,
 }
 
-/// Implementation to time.
+/// Implementation that is timed.
 enum Side {
     Ours(Ours),
     Cub(Peer),
 }
 
-/// The sides of a case.
+/// Sides of a case.
 struct Bench<'a, T: Operand> {
     stream: &'a Stream,
     case: &'a Case,
@@ -47,7 +47,7 @@ struct Bench<'a, T: Operand> {
 }
 
 impl<T: Operand> Bench<'_, T> {
-    /// Enqueues one launch; fails if the side does not support it.
+    /// Enqueues one launch. Fails if the side does not support it.
     fn launch(&mut self, side: &Side, set: usize) -> Result<(), Failure> {
         match side {
             Side::Cub(peer) => peer.launch(self.stream, self.case, &self.data, set),
@@ -65,7 +65,7 @@ impl<T: Operand> Bench<'_, T> {
         check(self.case, &self.data, matches!(side, Side::Cub(_)))
     }
 
-    /// Average microseconds per launch of several launches between two events.
+    /// Returns the average microseconds per launch of several launches between two events.
     fn batch(&mut self, side: &Side, launches: usize) -> Result<f64, Failure> {
         let (start, end) = (Event::timed(self.stream.device())?, Event::timed(self.stream.device())?);
         start.record(self.stream)?;
@@ -77,7 +77,7 @@ impl<T: Operand> Bench<'_, T> {
         Ok(end.elapsed_us(&start)? / launches as f64)
     }
 
-    /// Fastest configurations in short batches.
+    /// Returns the fastest configurations in short batches.
     fn finalists(&mut self, default_us: f64) -> Result<Vec<Config>, Failure> {
         let Some(kernel) = ours::kernel(self.case.operation) else { return Ok(Vec::new()) };
         let launches = ((SEARCH_US / default_us) as usize).clamp(1, 200);
@@ -100,7 +100,7 @@ impl<T: Operand> Bench<'_, T> {
     }
 }
 
-/// Checks and times all sides of a case. Fails if our results are wrong.
+/// Checks and times all sides of a case. Fails if our results are incorrect.
 pub fn measure<T: Operand>(
     stream: &Stream,
     case: &Case,

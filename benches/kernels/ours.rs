@@ -10,18 +10,18 @@ use warpsmith::prelude::*;
 use crate::cases::Case;
 use crate::data::{Data, Value};
 
-/// Implementation of our side.
+/// Implementation of Warpsmith's side.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Ours {
-    /// The operation of `ops`, in a given or the default configuration.
+    /// Operation of `ops`, in the specified or the default configuration.
     Operation(Option<Config>),
-    /// An equivalent user function or operator.
+    /// Equivalent function or operator of a user.
     Own,
 }
 
-/// An element type of the operations.
+/// Element type of the operations.
 pub trait Operand: Value {
-    /// Enqueues the operation on a set; `None` if it does not exist for the type.
+    /// Enqueues the operation on a set. Returns `None` if the operation does not exist for the type.
     fn launch(
         stream: &Stream,
         ours: Ours,
@@ -142,7 +142,7 @@ fn of_floats<T: Value + Float<SumAccumulator = f32, Accumulator = f32>>(
     })
 }
 
-/// Kernel of an operation that supports several configurations.
+/// Returns the name of the kernel of an operation that supports several configurations.
 pub fn kernel(operation: &str) -> Option<&'static str> {
     Some(match operation {
         "copy" | "copy_unaligned" => "copy",

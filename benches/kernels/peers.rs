@@ -1,5 +1,5 @@
-//! CUB and CUDA runtime implementations of the cases: functions of `peers/kernels.cu`, compiled to one library per
-//! family.
+//! CUB and CUDA runtime implementations of the cases. They are functions of `peers/kernels.cu`, which is compiled to
+//! one library per family.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -29,11 +29,11 @@ struct Arrays {
 type Run = unsafe extern "C" fn(*mut c_void, *mut usize, *const Arrays, *mut c_void) -> c_int;
 type Find = unsafe extern "C" fn(*const c_char, *const c_char) -> Option<Run>;
 
-/// Libraries of a folder.
+/// Libraries in a folder.
 pub struct Libraries(Vec<Library>);
 
 impl Libraries {
-    /// Loads all files of the folder that end in `.so`.
+    /// Loads all files in the folder that end in `.so`.
     pub fn load(folder: &Path) -> Result<Self, Failure> {
         let mut libraries = Vec::new();
         for entry in std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))? {
@@ -55,11 +55,11 @@ impl Libraries {
     ) -> Result<Option<Peer>, Failure> {
         let (operation, dtype) = (CString::new(case.operation)?, CString::new(case.dtype.name())?);
         for library in &self.0 {
-            // SAFETY: `kernels.cu` declares the function with this type; both names end in 0.
+            // SAFETY: `kernels.cu` declares the function with this type; both names are NUL-terminated.
             let run = unsafe { library.get::<Find>(b"peer_find\0")?(operation.as_ptr(), dtype.as_ptr()) };
             let Some(run) = run else { continue };
             let mut bytes = 0;
-            // SAFETY: without memory the function writes the number of bytes, and nothing else.
+            // SAFETY: without memory, the function writes only the number of bytes.
             check(unsafe {
                 run(std::ptr::null_mut(), &mut bytes, &arrays(case, data, 0), std::ptr::null_mut())
             })?;
@@ -69,7 +69,7 @@ impl Libraries {
     }
 }
 
-/// A function with its temporary memory.
+/// Function with its temporary memory.
 pub struct Peer {
     run: Run,
     memory: DeviceBuffer<u8>,
@@ -86,8 +86,8 @@ impl Peer {
     ) -> Result<(), Failure> {
         let (memory, mut bytes) = (self.memory.as_device_ptr().0 as *mut c_void, self.memory.len());
         let arrays = arrays(case, data, set);
-        // SAFETY: the arrays have the case's type and size. They live until the stream, which all their other uses
-        // share, has been waited for. The memory has the number of bytes that the function requested.
+        // SAFETY: the arrays have the type and the size of the case. They live until the stream, on which they are
+        // always used, has been waited for. The memory has the number of bytes that the function requested.
         check(unsafe { (self.run)(memory, &mut bytes, &arrays, stream.handle().0 as *mut c_void) })
     }
 }
@@ -111,7 +111,7 @@ fn check(code: c_int) -> Result<(), Failure> {
     if code == 0 { Ok(()) } else { Err(format!("CUB: CUDA error {code}").into()) }
 }
 
-/// Reads PyTorch's times by case, from the file that `kernels.py` wrote.
+/// Reads PyTorch's time for each case from the file that `kernels.py` wrote.
 pub fn torch_times(path: &Path) -> Result<BTreeMap<String, f64>, Failure> {
     let path = path.display();
     let text = std::fs::read_to_string(path.to_string()).map_err(|error| format!("{path}: {error}"))?;

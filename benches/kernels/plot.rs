@@ -1,4 +1,5 @@
-//! Plots the results: for each family, the bandwidth of each side as a fraction of the copy bandwidth, over the size.
+//! Plots the results. For each family, it shows the bandwidth of each side over the size, as a fraction of the copy
+//! bandwidth.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,10 +13,10 @@ const ACROSS: usize = 3;
 const WIDTH: f64 = 300.0;
 const HEIGHT: f64 = 190.0;
 const MARGIN: [f64; 2] = [44.0, 34.0];
-/// Largest fraction that is drawn.
+/// Maximum fraction that is drawn.
 const TOP: f64 = 1.2;
 
-/// A side: its name, its colour, and the function that reads its time.
+/// Side with its name, its color, and the function that reads its time.
 type Side = (&'static str, &'static str, fn(&Row) -> Option<f64>);
 
 const SIDES: [Side; 3] = [
@@ -97,8 +98,8 @@ fn panel(title: &str, (left, top): (f64, f64), rows: &[&Row], by_columns: bool, 
         );
     }
     for (_, colour, time) in SIDES {
-        // Keyed by position in thousandths, so that keys are ordered; the value is the sum of logarithms and their
-        // number.
+        // The keys are positions in thousandths, so that they are ordered. The values are the sum of logarithms and
+        // their number.
         let mut points = BTreeMap::<u64, (f64, f64)>::new();
         for row in rows {
             if let Some(us) = time(row) {

@@ -1,4 +1,4 @@
-//! Results as Markdown: one table per family.
+//! Results as Markdown, with one table per family.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -40,7 +40,7 @@ pub fn markdown(results: &Results) -> String {
     text
 }
 
-/// GB/s of the longest copy: by the CUDA runtime, or by our kernel if that was not measured.
+/// Returns the GB/s of the longest copy with the CUDA runtime, or with our kernel if the former was not measured.
 pub fn copy_rate(results: &Results) -> Option<f64> {
     let copies = results.rows.iter().filter(|row| row.case.operation == "copy");
     let longest = copies.max_by_key(|row| row.case.elements())?;

@@ -1,4 +1,5 @@
-//! Measured results as a tab-separated file: a line for the device, a line for the columns, then one line per case.
+//! Measured results as a tab-separated file, with a line for the device, a line for the columns, and then one line per
+//! case.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,7 +13,7 @@ type Failure = Box<dyn std::error::Error>;
 const COLUMNS: &str =
     "operation\ttype\trows\tcolumns\tours_us\tbest_us\town_us\tcub_us\ttorch_us\tbest_config\tcub_fault";
 
-/// A case with its times.
+/// Case with its times.
 #[derive(Debug, Clone)]
 pub struct Row {
     pub case: Case,
@@ -27,13 +28,13 @@ impl Row {
         Self { case, times, torch }
     }
 
-    /// Bandwidth in GB/s for a time.
+    /// Returns the bandwidth in GB/s for a time.
     pub fn gigabytes(&self, us: f64) -> f64 {
         self.case.bytes() / us / 1e3
     }
 }
 
-/// All rows, with the device that they were measured on.
+/// All rows, with the device on which they were measured.
 #[derive(Debug)]
 pub struct Results {
     pub device: String,

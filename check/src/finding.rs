@@ -1,19 +1,19 @@
-//! Findings, as written by the emulated device.
+//! Findings, as the emulated device writes them.
 
 use serde::{Deserialize, Serialize};
 
-/// One frame of a call stack.
+/// Frame of a call stack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Frame {
     /// Function name.
     pub function: String,
-    /// File; empty when unknown.
+    /// File; empty if unknown.
     pub file: String,
-    /// Line number; 0 when unknown.
+    /// Line number; 0 if unknown.
     pub line: u32,
 }
 
-/// One access of a finding.
+/// Memory access of a finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Access {
     /// Operation of the access, for example `atomic read`.
@@ -22,31 +22,31 @@ pub struct Access {
     pub block: [u32; 3],
     /// Thread index in its block.
     pub thread: [u32; 3],
-    /// Index of the frame to show first.
+    /// Index of the frame that is shown first.
     pub place: usize,
-    /// Call stack, innermost first, up to the kernel.
+    /// Call stack from the innermost frame up to the kernel.
     pub frames: Vec<Frame>,
 }
 
 impl Access {
-    /// Frame to show first.
+    /// Returns the frame that is shown first.
     pub fn frame(&self) -> Option<&Frame> {
         self.frames.get(self.place)
     }
 }
 
-/// An error detected in a kernel.
+/// Error that was detected in a kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// Short name, for example `race`.
+    /// Short name of the kind, for example `race`.
     pub kind: String,
     /// Kernel name.
     pub kernel: String,
-    /// Memory concerned.
+    /// Description of the memory.
     pub memory: String,
     /// Remedy.
     pub advice: String,
-    /// Full text, as in the launch's error.
+    /// Full text, as in the error of the launch.
     pub text: String,
     /// Access that revealed the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -57,7 +57,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Returns true if two findings have the same kind and the same places.
+    /// Returns true if two findings have the same kind and the same locations.
     pub fn is_same(&self, other: &Finding) -> bool {
         let places = |finding: &Finding| {
             [&finding.access, &finding.other].map(|access| access.as_ref().and_then(Access::frame).cloned())

@@ -1,9 +1,10 @@
-//! `warpsmith check`: runs a cargo command with the program's kernels instrumented, and collects the errors that the
-//! emulated device finds in them.
+//! `warpsmith check`, which runs a cargo command with the program's kernels instrumented, and collects the errors that
+//! the emulated device finds in them.
 //!
-//! [`run`] starts cargo with this program as the wrapper of rustc, so a program that calls it calls [`wrapper`] first
+//! [`run`] starts cargo with the calling program as the wrapper of rustc, so this program must first call [`wrapper`]
 //! in its `main`. The wrapper adds LLVM's `tsan` pass to the crates that contain kernels. The emulated device handles
-//! the calls of the pass (`warpsmith_emulator::check`) and appends its findings to a file, which [`run`] reads.
+//! the calls that the pass inserts (`warpsmith_emulator::check`) and appends its findings to a file, which [`run`]
+//! reads.
 #![deny(missing_docs)]
 
 mod cargo;
@@ -23,21 +24,21 @@ pub use wrapper::wrapper;
 /// Outcome of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Findings, one per pair of places.
+    /// Findings, one per pair of locations.
     pub findings: Vec<Finding>,
-    /// Exit status of cargo in the first run that failed.
+    /// Exit status of cargo in the first failed run.
     pub failure: Option<ExitStatus>,
-    /// Number of runs made.
+    /// Number of runs.
     pub runs: u32,
 }
 
 /// Reason why a program could not be checked.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The instrumentation does not support this machine.
+    /// The instrumentation does not support this platform.
     #[error("kernels can be checked on x86-64 and aarch64 Linux only; `cargo {0}` runs them unchecked")]
     Machine(String),
-    /// The compiler lacks the required instrumentation.
+    /// The compiler does not support the required instrumentation.
     #[error(
         "{version} cannot instrument kernels, so nothing was checked: it refuses LLVM's `tsan` pass ({message}); \
          `cargo {command}` runs them unchecked"
@@ -45,7 +46,7 @@ pub enum Error {
     Compiler {
         /// Output of `rustc --version`.
         version: String,
-        /// Error message about the pass.
+        /// Error message for the pass.
         message: String,
         /// Cargo command.
         command: String,
@@ -55,7 +56,7 @@ pub enum Error {
     Start {
         /// Name of the program.
         program: String,
-        /// Cause.
+        /// Cause of the failure.
         source: io::Error,
     },
     /// Cargo cannot determine the workspace.
@@ -66,7 +67,7 @@ pub enum Error {
     File {
         /// File or folder.
         path: PathBuf,
-        /// Cause.
+        /// Cause of the failure.
         source: io::Error,
     },
 }

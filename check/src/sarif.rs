@@ -1,4 +1,4 @@
-//! Findings as SARIF 2.1.0, the format read by code hosts.
+//! Findings as SARIF 2.1.0, which code hosts can read.
 
 use serde_json::{Value, json};
 

@@ -1,11 +1,11 @@
-//! Wrapper of rustc: adds the instrumentation to crates that contain kernels.
+//! Wrapper of rustc, which adds the instrumentation to crates that contain kernels.
 
 use std::ffi::OsString;
 use std::process::{Command, ExitCode, ExitStatus};
 
 /// Environment variable that makes a process act as the wrapper.
 pub(crate) const VARIABLE: &str = "WARPSMITH_CHECK_WRAPPER";
-/// Environment variable with the user's own wrapper, if any.
+/// Environment variable that contains the user's own wrapper, if any.
 pub(crate) const INNER: &str = "WARPSMITH_CHECK_INNER_WRAPPER";
 
 /// Additional rustc flags for an instrumented crate. All of them are stable, but LLVM does not guarantee the names of
@@ -14,25 +14,26 @@ pub(crate) const FLAGS: [&str; 11] = [
     "-Cpasses=forceattrs function(tsan)",
     "-Cllvm-args=-force-attribute=sanitize_thread",
     "-Cllvm-args=-tsan-instrument-func-entry-exit=0",
-    // The device library reports its atomics with their scope.
+    // The device library itself reports its atomics, with their scope.
     "-Cllvm-args=-tsan-instrument-atomics=0",
-    // `x += 1` reads: one call for both.
+    // For `x += 1`, one call reports both the read and the write.
     "-Cllvm-args=-tsan-compound-read-before-write=1",
-    // No later pass may turn a call of the instrumentation into a jump, which would lose its place.
+    // No later pass may turn a call of the instrumentation into a jump, because the call would lose its location.
     "-Clto=off",
-    // Nor may two calls be merged into one, which then has no place.
+    // Two calls must not be merged either, because the merged call would have no location.
     "-Cllvm-args=-sink-common-insts=0",
     "-Cllvm-args=-hoist-common-insts=0",
     "-Cllvm-args=-enable-tail-merge=0",
     "-Cdebuginfo=line-tables-only",
     CHECK,
 ];
-/// Additional rustc flag for every crate: cargo strips release builds of profiles without debug information.
+/// Additional rustc flag for every crate. Without it, cargo strips release builds if the profile has no debug
+/// information.
 const KEEP_LINES: &str = "-Cstrip=none";
-/// Flag for instrumented crates, and for the emulator: its functions must not be inlined into them.
+/// Flag for instrumented crates, and for the emulator, whose functions must not be inlined into them.
 const CHECK: &str = "--cfg=warpsmith_check";
 
-/// Runs as the wrapper of rustc, if [`crate::run`] started this process as such, and returns its exit code.
+/// Runs as the wrapper of rustc if [`crate::run`] started this process as a wrapper, and returns its exit code.
 pub fn wrapper() -> Option<ExitCode> {
     std::env::var_os(VARIABLE)?;
     let mut arguments = std::env::args_os().skip(1);
@@ -66,7 +67,7 @@ fn code(status: ExitStatus) -> ExitCode {
     status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-/// Values of a rustc flag.
+/// Returns the values of a rustc flag.
 fn values<'a, S: AsRef<str>>(arguments: &'a [S], flag: &'static str) -> impl Iterator<Item = &'a str> {
     let pairs =
         arguments.windows(2).filter(move |pair| pair[0].as_ref() == flag).map(|pair| pair[1].as_ref());
@@ -75,7 +76,7 @@ fn values<'a, S: AsRef<str>>(arguments: &'a [S], flag: &'static str) -> impl Ite
     )
 }
 
-/// Arguments without link-time optimization flags, which would instrument the emulator as well.
+/// Returns the arguments without flags for link-time optimization, which would also instrument the emulator.
 fn without_lto(arguments: Vec<OsString>) -> Vec<OsString> {
     let is_lto = |value: &str| value == "lto" || value.starts_with("lto=") || value == "linker-plugin-lto";
     let mut kept: Vec<OsString> = Vec::with_capacity(arguments.len());
@@ -102,7 +103,7 @@ fn has_kernels<S: AsRef<str>>(arguments: &[S]) -> bool {
         || after("--crate-name").any(|name| name.starts_with("build_script_"));
     let is_library = after("--crate-name").any(|name| name == "gpu_std");
     let depends = after("--extern").any(|library| {
-        // `noprelude:name=path`
+        // The argument can have the form `noprelude:name=path`.
         let name = library.split('=').next().unwrap_or_default();
         matches!(name.rsplit(':').next(), Some("gpu_std" | "cuda_std" | "warpsmith"))
     });

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::sanitize::Tool;
+
 /// GPU kernels written in Rust: see the devices, check the machine, list kernels, measure them, see memory.
 #[derive(Debug, Parser)]
 #[command(
@@ -47,6 +49,8 @@ pub enum Command {
     Launch(LaunchArgs),
     /// Run a program with its profiler on, and show where the time went
     Profile(ProfileArgs),
+    /// Run a program on a GPU under NVIDIA's compute-sanitizer, and show what it finds in the kernels
+    Sanitize(SanitizeArgs),
     /// Show where the time went in a trace, and why devices were idle; write it as a page; or convert it
     Trace(TraceArgs),
 }
@@ -79,6 +83,30 @@ pub struct CheckArgs {
     /// The cargo command and its arguments [default: test]
     #[arg(value_name = "CARGO ARGUMENTS", trailing_var_arg = true, allow_hyphen_values = true)]
     pub cargo: Vec<String>,
+}
+
+/// `warpsmith sanitize`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "compute-sanitizer comes with the CUDA toolkit, or by `pip install nvidia-cuda-sanitizer-api`. The program \
+                  must use a GPU; `warpsmith check` needs none, and finds more. Every buffer is a separate allocation \
+                  (WARPSMITH_NO_MEMORY_CACHING=1).\n\n\
+                  Examples: warpsmith sanitize ./train; warpsmith sanitize --tool racecheck ./train --epochs 1\n\n\
+                  Exit code 1 on a finding, and when the program fails."
+)]
+pub struct SanitizeArgs {
+    /// Tool of compute-sanitizer
+    #[arg(long, value_enum, value_name = "TOOL", default_value = "memcheck")]
+    pub tool: Tool,
+    /// With memcheck: also report memory that the program never frees
+    #[arg(long)]
+    pub leaks: bool,
+    /// Print one JSON document instead of text; the program's output goes to standard error
+    #[arg(long)]
+    pub json: bool,
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub program: Vec<std::ffi::OsString>,
 }
 
 const SETUP_HELP: &str = "\

@@ -8,7 +8,6 @@
 
 mod args;
 mod check;
-#[cfg(any(feature = "collective", feature = "profiler"))]
 mod child;
 #[cfg(feature = "profiler")]
 mod counters;
@@ -34,6 +33,7 @@ mod outputs;
 mod profile;
 #[cfg(feature = "collective")]
 mod ranks;
+mod sanitize;
 mod setup;
 #[cfg(feature = "profiler")]
 mod trace;
@@ -77,6 +77,7 @@ pub fn main() -> ExitCode {
         Command::Profile(args) => profile::run(&args),
         #[cfg(not(feature = "profiler"))]
         Command::Profile(_) => left_out("profile"),
+        Command::Sanitize(args) => sanitize::run(&args),
         Command::Setup => setup::run(),
         #[cfg(feature = "profiler")]
         Command::Trace(args) => trace::run(&args),

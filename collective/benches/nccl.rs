@@ -1,10 +1,10 @@
-//! NCCL all_reduce: through a communicator, and by raw NCCL calls in the same run. Each GPU of the machine is a rank,
-//! on its own thread.
+//! Benchmark of `all_reduce` with NCCL, through a communicator and with raw NCCL calls in the same run. Each GPU of the
+//! machine is a rank, on its own thread.
 //!
-//! The communicator's calls are non-blocking, as deadlines require. NCCL starts a thread per call for this. The host
-//! time is therefore shown next to that of raw calls, blocking and non-blocking. The host time per call is the minimum
-//! over many rounds of 100 consecutive calls. Bandwidth is NCCL's bus bandwidth: bytes times 2 (n - 1) / n, divided by
-//! the time per call.
+//! The communicator's calls are non-blocking, because deadlines require this. NCCL starts a thread for each of these
+//! calls. The host time is therefore shown next to the host time of raw calls, both blocking and non-blocking. The host
+//! time per call is the minimum over many rounds of 100 consecutive calls. Bandwidth is NCCL's bus bandwidth: bytes
+//! times 2 (n - 1) / n, divided by the time per call.
 
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Barrier, Mutex};
@@ -24,7 +24,7 @@ const SIZES: [usize; 8] = [1 << 10, 32 << 10, 256 << 10, 1 << 20, 8 << 20, 64 <<
 #[derive(Clone, Copy)]
 struct UniqueId([u8; 128]);
 
-/// `ncclConfig_t` of NCCL 2.18; later versions read the fields that exist.
+/// `ncclConfig_t` of NCCL 2.18. Later versions read only the fields that exist.
 #[repr(C)]
 struct Config {
     size: usize,
@@ -57,7 +57,7 @@ type AllReduce =
 
 type State = unsafe extern "C" fn(*mut c_void, *mut c_int) -> c_int;
 
-/// NCCL as called by a program without Warpsmith.
+/// NCCL communicator, as a program without Warpsmith uses it.
 struct Raw {
     library: Library,
     comm: *mut c_void,
@@ -67,7 +67,7 @@ struct Raw {
 
 impl Raw {
     fn new(id: UniqueId, rank: usize, world: usize, device: &Device, is_blocking: bool) -> Result<Self> {
-        // SAFETY: NCCL is already loaded; its functions have these signatures, and the pointer refers to a local
+        // SAFETY: NCCL is already loaded; its functions have these signatures, and the pointer points to a local
         // variable.
         unsafe {
             let library = open()?;
@@ -90,7 +90,7 @@ impl Raw {
     fn ready(&self, mut status: c_int) -> c_int {
         while status == IN_PROGRESS {
             std::thread::yield_now();
-            // SAFETY: the communicator is alive; the pointer refers to a local variable.
+            // SAFETY: the communicator is alive; the pointer points to a local variable.
             if unsafe { (self.state)(self.comm, &mut status) } != 0 {
                 return -1;
             }
@@ -133,14 +133,14 @@ impl Drop for Raw {
 }
 
 /// # Safety
-/// NCCL's initializers may run.
+/// NCCL's initializers must be safe to run.
 unsafe fn open() -> Result<Library> {
     let path = nccl_library()?.path.ok_or("where NCCL lies is not known")?;
     // SAFETY: forwarded from the caller.
     Ok(unsafe { Library::new(path) }?)
 }
 
-/// Measurement state of a rank.
+/// State of a rank's measurements.
 struct Harness<'a> {
     ranks: Communicator,
     raw: Raw,

@@ -1,9 +1,11 @@
-//! Captured operations on bf16 by the Peer backend. Each GPU of the machine is a rank, on its own thread. On a
-//! single-GPU machine two ranks share the GPU, which shows that it works, but not how fast it is.
+//! Benchmark of captured operations on bf16 with the Peer backend. Each GPU of the machine is a rank, on its own
+//! thread. On a single-GPU machine, two ranks share the GPU, which shows that the backend works, but not how fast it
+//! is.
 //!
-//! One line per size. It shows the time of an `all_reduce` and its NCCL bus bandwidth, in ordinary memory and in a
+//! Each line is one size. It shows the time of an `all_reduce` and its NCCL bus bandwidth, in ordinary memory and in a
 //! symmetric buffer. The time is the median over replays of a graph with many operations. Bus bandwidth is bytes times
-//! 2 (n - 1) / n, divided by the time. The times of other operations follow; their bytes count all blocks together.
+//! 2 (n - 1) / n, divided by the time. The times of other operations follow; their bytes are those of all blocks
+//! together.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -21,7 +23,7 @@ const REPLAYS: usize = 21;
 const SIZES: [usize; 9] =
     [1 << 10, 8 << 10, 32 << 10, 64 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 8 << 20];
 
-/// An operation on these elements.
+/// Function that enqueues an operation on these elements.
 type Operation = fn(&mut Communicator, DeviceSliceMut<'_, bf16>) -> warpsmith_runtime::Result<Work>;
 
 const ALL_REDUCE: Operation = |ranks, x| ranks.all_reduce_in_place(ReduceOp::Sum, x);
@@ -76,7 +78,7 @@ fn measure(ranks: &mut Communicator, together: &Barrier) -> Result<()> {
         let symmetric_us = captured_us(ranks, together, symmetric.as_mut_slice(), ALL_REDUCE)?;
         let mut others = String::new();
         for operation in OTHERS {
-            // Rounded down to a multiple of the number of ranks.
+            // The length is rounded down to a multiple of the number of ranks.
             let whole = x.slice_mut(..bytes / 2 / world * world);
             others += &format!("{:>17.2}", captured_us(ranks, together, whole, operation)?);
         }
@@ -112,7 +114,7 @@ fn main() -> Result<()> {
                 let measured = measure(&mut ranks, together).and_then(|()| Ok(ranks.finish()?));
                 if let Err(error) = measured {
                     eprintln!("{error}");
-                    // The other ranks wait at the barrier.
+                    // The other ranks wait at the barrier, so the process must exit.
                     std::process::exit(1);
                 }
             });

@@ -1,6 +1,8 @@
-//! [`Backend`]: moves the data of operations. [`Call`] and [`Batch`]: the operations as a backend receives them.
+//! [`Backend`]: the transport of operations. [`Call`] and [`Batch`]: the operations in the form that a backend
+//! receives.
 //!
-//! The arguments of a batch are already checked: lengths, roots, devices, and that a written use overlaps no other use.
+//! The arguments of a batch are already checked: lengths, roots and devices are valid, and a written buffer overlaps no
+//! other buffer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use crate::fingerprint::Fingerprint;
 use crate::symmetric::Common;
 use crate::work::WorkState;
 
-/// Kind of an operation. Roots and peers are ranks.
+/// Kind of an operation. Roots and peers are given as ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     AllReduce,
@@ -56,7 +58,7 @@ impl Kind {
     }
 }
 
-/// Sequence numbers of a rank's next operations: see [`Fingerprint::sequence`].
+/// Sequence numbers of a rank's next operations; see [`Fingerprint::sequence`].
 #[derive(Debug)]
 pub(crate) struct Places {
     collective: u64,
@@ -81,29 +83,31 @@ impl Places {
     }
 }
 
-/// A range of device memory. The address of an empty range is meaningless.
+/// Range of device memory. The address of an empty range is meaningless.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Memory {
     pub address: u64,
     pub bytes: usize,
 }
 
-/// An operation of this rank.
+/// Operation of this rank.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
     pub kind: Kind,
-    /// Fingerprint with sequence 0.
+    /// Fingerprint, with sequence 0.
     pub fingerprint: Fingerprint,
     /// Reduction operator; `None` unless the operation reduces.
     pub reduction: Option<Reduction>,
-    /// Memory that the operation reads. In place it equals `to`, or one of the two is this rank's block of the other.
+    /// Memory that the operation reads. For an in-place operation, it equals `to`, or one of the two ranges is this
+    /// rank's block of the other.
     pub from: Memory,
     /// Memory that the operation writes.
     pub to: Memory,
 }
 
 impl Call {
-    /// Bytes of the elements counted by the [fingerprint's count](Fingerprint::count): the same on all ranks.
+    /// Returns the number of bytes of the elements that the [fingerprint's count](Fingerprint::count) counts. It is the
+    /// same on all ranks.
     pub fn counted_bytes(&self, world: usize) -> usize {
         match self.kind {
             Kind::Barrier => 0,
@@ -119,14 +123,14 @@ impl Call {
     }
 }
 
-/// Operations that are enqueued together: a single one, or a group.
+/// Operations that are enqueued together: a single operation, or a group.
 #[derive(Debug)]
 pub(crate) struct Batch {
-    /// The calls; at least one.
+    /// Operations, at least one.
     pub calls: Vec<Call>,
-    /// Timeout of each operation, counted from when its stream reaches it.
+    /// Timeout of each operation. It starts when the stream reaches the operation.
     pub timeout: Duration,
-    /// True if the batch is captured into a graph, which can run it any number of times.
+    /// True if the batch is captured into a graph. The graph can then run it any number of times.
     pub is_captured: bool,
     pub work: Arc<WorkState>,
 }
@@ -141,27 +145,27 @@ impl Batch {
     }
 }
 
-/// Transport of a communicator. See the [module's documentation](self).
+/// Transport of a communicator. See the [module documentation](self).
 pub(crate) trait Backend: fmt::Debug + Send + Sync {
-    /// Enqueues the operations as one piece of work.
+    /// Enqueues the operations as one unit of work.
     ///
     /// # Safety
-    /// The uses are the memory of the calls. A use that is written overlaps no other use.
+    /// The uses must cover the memory of the calls. A use that is written must overlap no other use.
     unsafe fn enqueue(&self, stream: &Stream, uses: &[BufferUse<'_>], batch: Batch) -> Result<()>;
 
-    /// Registers memory that all ranks can reach from now on.
+    /// Registers memory that all ranks can access from now on.
     fn adopt(&self, _common: &Arc<Common>) {}
 
-    /// Fails if an object of the program still needs the communicator.
+    /// Fails if the program still has an object that needs the communicator.
     fn may_finish(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Closes the backend together with the other ranks, which call it too. Nothing is enqueued afterwards.
+    /// Closes the backend collectively: all ranks must call it. Nothing is enqueued afterwards.
     fn finish(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Called after the communicator has failed: waits until none of its work is running.
+    /// Waits until none of the communicator's work is running. It is called after the communicator has failed.
     fn settle(&self) {}
 }

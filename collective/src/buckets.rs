@@ -14,12 +14,12 @@ use crate::error::{CollectiveError, Result};
 const ALIGNMENT: usize = 256;
 
 /// Gradients of a model in a few buffers (buckets), as in PyTorch's `DistributedDataParallel`. Each bucket is averaged
-/// over the ranks once all of its gradients are computed, while the backward pass continues.
+/// over the ranks as soon as all of its gradients are computed, while the backward pass continues.
 ///
-/// The gradients are views of the buckets: kernels write them in place, through [`Self::gradient_mut`]. The first
-/// bucket holds the last gradients, because a backward pass computes them first. Buckets are reduced in order on the
-/// communicator's stream. All ranks therefore call the same operations, whatever order they compute gradients in. Later
-/// work that uses a gradient is ordered after its reduction automatically.
+/// The gradients are views of the buckets, and kernels write them in place through [`Self::gradient_mut`]. The first
+/// bucket contains the last gradients, because a backward pass computes them first. Buckets are reduced in order on the
+/// communicator's stream. All ranks therefore call the same operations, even if they compute the gradients in different
+/// orders. Later work that uses a gradient is ordered after its reduction automatically.
 ///
 /// ```
 /// use warpsmith_collective::{Buckets, Communicator, CommunicatorOptions};
@@ -67,8 +67,8 @@ struct Place {
 }
 
 impl<T: Reducible> Buckets<T> {
-    /// Creates zeroed gradients of these lengths, in layer order, in buckets of `bucket_bytes`. A larger gradient gets
-    /// its own bucket.
+    /// Creates zeroed gradients of these lengths, in layer order, in buckets of `bucket_bytes`. A gradient that is
+    /// larger than a bucket is allocated in a bucket of its own.
     ///
     /// # Errors
     /// [`OutOfMemory`](warpsmith_runtime::Error::OutOfMemory).
@@ -77,7 +77,7 @@ impl<T: Reducible> Buckets<T> {
         let _site = site();
         let (alignment, room) = (ALIGNMENT / size_of::<T>(), bucket_bytes / size_of::<T>());
         let mut places: Vec<Place> = Vec::with_capacity(lens.len());
-        // Elements and gradients per bucket.
+        // Each entry is the number of elements and of gradients in a bucket.
         let mut sizes: Vec<(usize, usize)> = Vec::new();
         for &len in lens.iter().rev() {
             let start = sizes.last().map_or(0, |(elements, _)| elements.next_multiple_of(alignment));
@@ -109,13 +109,13 @@ impl<T: Reducible> Buckets<T> {
     /// Number of elements of a gradient.
     ///
     /// # Panics
-    /// Panics if there is no such gradient. The methods below do the same.
+    /// Panics if the gradient does not exist. The methods below also panic in this case.
     #[track_caller]
     pub fn len_of(&self, gradient: usize) -> usize {
         self.places[gradient].range.len()
     }
 
-    /// Returns a gradient: its mean over the ranks after its bucket was reduced.
+    /// Returns a gradient. After its bucket was reduced, this is the mean over the ranks.
     #[track_caller]
     pub fn gradient(&self, gradient: usize) -> DeviceSlice<'_, T> {
         let Place { bucket, range, .. } = &self.places[gradient];
@@ -129,12 +129,12 @@ impl<T: Reducible> Buckets<T> {
         self.buckets[*bucket].elements.slice_mut(range.clone())
     }
 
-    /// Marks a gradient as computed: the work that computes it was enqueued. A bucket is averaged after its last
-    /// gradient and all earlier buckets are ready. The last gradient of all ends the step; in the next step each
-    /// gradient is computed again.
+    /// Marks a gradient as computed, which means that the work that computes it was enqueued. A bucket is averaged once
+    /// all of its gradients and all earlier buckets are ready. The last gradient ends the step; the next step must
+    /// compute every gradient again.
     ///
     /// # Errors
-    /// [`CollectiveError::Argument`] for a gradient that was already marked in this step; otherwise those of
+    /// [`CollectiveError::Argument`] if the gradient was already marked in this step; otherwise the errors of
     /// [`Communicator::all_reduce`].
     #[track_caller]
     pub fn ready(&mut self, ranks: &mut Communicator, gradient: usize) -> Result<()> {
@@ -150,7 +150,8 @@ impl<T: Reducible> Buckets<T> {
         }
         self.buckets[place.bucket].missing -= 1;
         while let Some(bucket) = self.buckets.get_mut(self.next).filter(|bucket| bucket.missing == 0) {
-            // A failure of this work fails the communicator, and the next call reports it.
+            // The returned work can be dropped, because its failure fails the communicator, and the next call reports
+            // it.
             drop(ranks.all_reduce_in_place(ReduceOp::Avg, &mut bucket.elements)?);
             self.next += 1;
         }

@@ -1,23 +1,23 @@
-//! Deadlines from durations that programs choose, and grace time after a deadline.
+//! Deadlines for the timeouts that programs choose, and grace time after a deadline.
 
 use std::time::{Duration, Instant};
 
-/// Offset that can be added to any instant: longer than any program runs.
+/// Offset that can be added to any instant. It is longer than any program runs.
 const CENTURY: Duration = Duration::from_secs(100 * 366 * 86400);
-/// Grace time to read a failure's cause from the store.
+/// Grace time for reading a failure's cause from the store.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
-/// Returns `start` plus the timeout; plus a century if the clock cannot represent the sum.
+/// Returns `start` plus the timeout, or plus a century if the clock cannot represent the sum.
 pub fn after(start: Instant, timeout: Duration) -> Instant {
     start.checked_add(timeout).unwrap_or_else(|| start + CENTURY)
 }
 
-/// Now plus the timeout, computed by [`after`].
+/// Returns the current time plus the timeout, computed by [`after`].
 pub fn within(timeout: Duration) -> Instant {
     after(Instant::now(), timeout)
 }
 
-/// Returns the deadline, or one second from now if that is later: for reports of why another deadline was missed.
+/// Returns the deadline, or one second from now if that is later. It is used to read why another deadline was missed.
 pub fn with_last_word(deadline: Instant) -> Instant {
     deadline.max(within(LAST_WORD))
 }

@@ -1,19 +1,19 @@
-//! [`Reducible`]: the element types of reductions, and [`ReduceOp`], their operators.
+//! [`Reducible`]: the element types of reductions. [`ReduceOp`]: their operators.
 
 pub use float8::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
 
 use warpsmith_runtime::memory::DeviceCopy;
 
-/// An element type that can be reduced, those of NCCL: `i8`, `u8`, `i32`, `u32`, `i64`, `u64`, `f16`, `f32`, `f64`,
-/// `bf16`, [`F8E4M3`] and [`F8E5M2`]. The trait is sealed. Other types do not compile:
+/// Element type that can be reduced. The types are those of NCCL: `i8`, `u8`, `i32`, `u32`, `i64`, `u64`, `f16`, `f32`,
+/// `f64`, `bf16`, [`F8E4M3`] and [`F8E5M2`]. The trait is sealed. Other types do not compile:
 ///
 /// ```compile_fail
 /// use warpsmith_collective::ReduceOp;
 /// let sum = ReduceOp::<u16>::Sum;
 /// ```
 pub trait Reducible: DeviceCopy + bytemuck::Pod + sealed::Sealed {
-    /// Runtime value of this type.
+    /// Run-time value for this type.
     const TYPE: ElementType;
 }
 
@@ -80,12 +80,12 @@ impl ElementType {
 
 /// Reduction operator over the elements of all ranks.
 ///
-/// Elements are reduced in rank order, 0 first, and one rank computes each result for all: every rank gets the same
-/// bits, in every run. 8-bit and 16-bit floating point is accumulated in `f32` and rounded once; 8-bit results saturate
-/// at the largest finite number. Integers wrap.
+/// Elements are reduced in rank order, starting with rank 0. One rank computes each result for all ranks, so the
+/// results are bit-identical on all ranks and in every run. 8-bit and 16-bit floating point is accumulated in `f32` and
+/// rounded once; 8-bit results saturate at the largest finite number. Integers wrap.
 ///
-/// NCCL chooses the order and the intermediate rounding: every rank gets the same bits, but other GPUs, lengths or
-/// versions may give different ones.
+/// NCCL selects the order and the intermediate rounding. The results are bit-identical on all ranks, but can differ
+/// between GPUs, lengths and versions.
 ///
 /// ```
 /// use warpsmith_collective::{Communicator, CommunicatorOptions, ReduceOp};
@@ -112,21 +112,21 @@ impl ElementType {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ReduceOp<T: Reducible> {
-    /// The sum.
+    /// Sum.
     Sum,
-    /// The product.
+    /// Product.
     Prod,
-    /// The minimum. A number is less than NaN.
+    /// Minimum. A number is less than NaN.
     Min,
-    /// The maximum. A number is greater than NaN.
+    /// Maximum. A number is greater than NaN.
     Max,
-    /// The sum divided by the number of ranks; rounded towards zero for integers.
+    /// Sum divided by the number of ranks, rounded towards zero for integers.
     Avg,
-    /// The sum of each rank's elements times its own factor. The products are rounded to the element type, as in NCCL.
+    /// Sum of each rank's elements times its own factor. The products are rounded to the element type, as in NCCL.
     PreMulSum(T),
 }
 
-/// A [`ReduceOp`] without its element type.
+/// [`ReduceOp`] without its element type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operator {
     Sum,
@@ -150,7 +150,7 @@ impl Operator {
     }
 }
 
-/// A reduction whose element type is known at run time.
+/// Reduction whose element type is known at run time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reduction {
     pub element: ElementType,

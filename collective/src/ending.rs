@@ -1,6 +1,6 @@
-//! Shutdown state of a rank's communicator: the program requests the end, the backend's thread performs it.
+//! Shutdown state of a rank's communicator. The program requests the shutdown, and the backend's thread performs it.
 //!
-//! Guarantee: when [`EndingState::wait_ended`] returns, the thread holds nothing of the rank.
+//! Guarantee: when [`EndingState::wait_ended`] returns, the thread has released all resources of the rank.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
@@ -11,7 +11,7 @@ use crate::mesh::Mesh;
 pub(crate) enum Ending {
     /// The communicator is in use.
     None,
-    /// The communicator was dropped: it ends after its operations.
+    /// The communicator was dropped. It ends after its operations.
     Dropped,
     /// All ranks are finishing the communicator.
     Finishing,
@@ -33,11 +33,11 @@ impl EndingState {
         Arc::new(EndingState { mesh, ending: Mutex::new(Ending::None), changed: Condvar::new() })
     }
 
-    /// Body of the thread that ends the communicator. The state becomes `Ended` after `run` has returned or panicked
-    /// and the rank was dropped.
+    /// Body of the thread that ends the communicator. The state becomes `Ended` after `run` has returned or panicked,
+    /// and after the rank was dropped.
     pub fn run<R>(self: Arc<Self>, rank: Arc<R>, run: impl FnOnce(&R)) {
         let _ended = Ended(self);
-        // Dropped before the guard.
+        // The rank must be dropped before the guard.
         let rank = rank;
         run(&rank);
     }

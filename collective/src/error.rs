@@ -9,9 +9,9 @@ pub(crate) use warpsmith_runtime::{Error, Result};
 use crate::failure::CommunicatorError;
 use crate::rendezvous_error::RendezvousError;
 
-/// Error of a store, a launcher or a collective operation, in a [`warpsmith_runtime::Error`]: its `downcast_ref`
-/// returns it. The failure of a communicator is a [`CommunicatorError`](crate::CommunicatorError) there, and that of a
-/// rendezvous a [`RendezvousError`](crate::rendezvous::RendezvousError).
+/// Error of a store, a launcher or a collective operation. It is wrapped in a [`warpsmith_runtime::Error`], whose
+/// `downcast_ref` returns it. The failure of a communicator is a [`CommunicatorError`](crate::CommunicatorError)
+/// instead, and the failure of a rendezvous a [`RendezvousError`](crate::rendezvous::RendezvousError).
 ///
 /// ```
 /// use std::time::Instant;
@@ -37,7 +37,7 @@ pub enum CollectiveError {
         /// Problem with the value.
         problem: String,
     },
-    /// An environment variable is missing that another one requires.
+    /// A variable that another environment variable requires is missing.
     #[error("{present} is set but {missing} is not: {advice}")]
     MissingVariable {
         /// The missing variable.
@@ -50,18 +50,18 @@ pub enum CollectiveError {
     /// Two environment variables contradict each other.
     #[error("{} says {}, but {} says {}: unset the variables of the one that did not start this process", .first.0, .first.1, .second.0, .second.1)]
     Contradiction {
-        /// Name and value.
+        /// Name and value of one variable.
         first: (String, String),
-        /// Name and value.
+        /// Name and value of the other variable.
         second: (String, String),
     },
-    /// No rank set a key in time.
+    /// No rank set a key before the deadline.
     #[error("no rank has set `{key}` in the store by the deadline")]
     StoreTimeout {
         /// The key or keys.
         key: String,
     },
-    /// An addition to a key whose value is not a number.
+    /// A value that is not a number cannot be added to.
     #[error("`{key}` in the store holds no decimal number")]
     NotANumber {
         /// The key.
@@ -79,7 +79,8 @@ pub enum CollectiveError {
         /// Cause, and advice.
         reason: String,
     },
-    /// The ranks cannot map each other's memory. Nothing was allocated on any rank, and the communicator stays usable.
+    /// The ranks cannot map each other's memory. Nothing was allocated on any rank, and the communicator remains
+    /// usable.
     #[error("no memory in common, because of rank {rank}: {reason}")]
     Symmetric {
         /// The first rank that failed.
@@ -87,8 +88,8 @@ pub enum CollectiveError {
         /// Cause.
         reason: String,
     },
-    /// An operation on a [`SymmetricBuffer`](crate::SymmetricBuffer) has failed, so another rank may still read or
-    /// write its elements.
+    /// An operation on a [`SymmetricBuffer`](crate::SymmetricBuffer) has failed, so other ranks may still read or write
+    /// its elements.
     #[error(
         "an operation on this SymmetricBuffer of {bytes} bytes has failed, and other ranks may still read and write it; drop \
          it, and make another with a communicator of the ranks that are left (`Communicator::shrink`) or a new one"
@@ -97,20 +98,20 @@ pub enum CollectiveError {
         /// Size of a rank's elements, in bytes.
         bytes: usize,
     },
-    /// An invalid argument; nothing was sent, and the communicator stays usable.
+    /// An argument is invalid. Nothing was sent, and the communicator remains usable.
     #[error("{operation} on rank {rank}: {reason}")]
     Argument {
         /// The operation.
         operation: &'static str,
         /// This rank.
         rank: usize,
-        /// The argument and its problem, with the values.
+        /// The argument and the problem, with the values.
         reason: String,
     },
     /// The closure of a group failed, so the communicator was aborted.
     #[error("the closure of a group failed, which aborted the communicator: {0}")]
     Group(#[source] Box<Error>),
-    /// The host's wait timed out. The work continues.
+    /// The wait on the host timed out. The work continues.
     #[error("{operation} was not done after {waited:?}; it goes on until its own deadline")]
     NotDone {
         /// The operation that was waited for.
@@ -174,7 +175,7 @@ pub enum CollectiveError {
         /// Host and port.
         address: String,
     },
-    /// The operating system provides no random numbers.
+    /// The operating system does not provide random numbers.
     #[error("no random numbers for a token: {source}")]
     NoRandomness {
         /// Error of the operating system.
@@ -196,7 +197,7 @@ pub enum CollectiveError {
         /// Error of the operating system.
         source: io::Error,
     },
-    /// There are other ranks, but no store for the rendezvous.
+    /// The run has several ranks, but no store for the rendezvous.
     #[error(
         "rank {rank} of {world_size} has no store for the rendezvous: set WARPSMITH_STORE to HOST:PORT of rank 0"
     )]
@@ -217,7 +218,7 @@ pub enum CollectiveError {
 }
 
 impl CollectiveError {
-    /// Returns whether the error is that no rank set a key in time.
+    /// Returns whether the error means that no rank set a key before the deadline.
     pub(crate) fn is_store_timeout(error: &Error) -> bool {
         matches!(error.downcast_ref(), Some(Self::StoreTimeout { .. }))
     }

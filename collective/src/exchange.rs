@@ -1,8 +1,8 @@
 //! [`exchange`]: concurrent messages to and from any ranks, in chunks.
 //!
 //! Guarantees: messages to one rank, and messages from one rank, are transferred in list order. Messages of different
-//! ranks do not wait for each other. The data in flight to a rank is limited (a few times [`CHUNK`]) for any length. An
-//! unexpected message is an error that names both operations.
+//! ranks do not wait for each other. The data in flight to a rank is limited to a few times [`CHUNK`], for messages of
+//! any length. An unexpected message is an error that names both operations.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,13 +21,13 @@ pub(crate) struct Bytes {
 
 impl Bytes {
     /// # Safety
-    /// The memory must stay valid to read until the last use of the value or of a part of it. It must be valid to write
-    /// if it is passed as a target. No other thread may write it during that time.
+    /// The memory must stay valid for reads until the last use of the value or of a part of it. If it is passed as a
+    /// target, it must also be valid for writes. No other thread may write it during that time.
     pub unsafe fn new(address: usize, len: usize) -> Self {
         Self { address, len }
     }
 
-    /// Returns the memory of a vector. The vector must outlive the result and be accessed only through it.
+    /// Returns the memory of a vector. The vector must outlive the result and be accessed only through the result.
     pub fn of(bytes: &mut [u8]) -> Self {
         Self { address: bytes.as_mut_ptr().expose_provenance(), len: bytes.len() }
     }
@@ -36,13 +36,13 @@ impl Bytes {
         std::ptr::with_exposed_provenance_mut(self.address)
     }
 
-    /// Returns at most `len` bytes from `start`, clamped to the end.
+    /// Returns at most `len` bytes from `start` on, clamped to the end.
     pub fn part(self, start: usize, len: usize) -> Self {
         let start = start.min(self.len);
         Self { address: self.address + start, len: len.min(self.len - start) }
     }
 
-    /// Copies this to `to`, which has the same length. `to` may be the same memory.
+    /// Copies the bytes to `to`, which must have the same length. `to` can be the same memory.
     pub fn copy_to(self, to: Self) {
         assert_eq!(self.len, to.len, "lengths are checked before");
         // SAFETY: both are valid, by the contract of `new`.
@@ -56,7 +56,7 @@ impl Bytes {
     }
 }
 
-/// A message to or from a rank.
+/// Message to or from a rank.
 #[derive(Debug, Clone)]
 pub(crate) struct Message {
     pub peer: usize,
@@ -103,7 +103,7 @@ impl Term {
     }
 }
 
-/// Sends and receives all these messages.
+/// Sends and receives all of these messages.
 pub(crate) fn exchange(
     mesh: &Mesh,
     lane: Lane,

@@ -1,5 +1,5 @@
-//! Failure causes: [`Failure`], the same on all ranks, and [`CommunicatorError`], the failure as one rank's operation
-//! reports it.
+//! Causes of failures. [`Failure`] is the cause, which is the same on all ranks. [`CommunicatorError`] is the failure
+//! as an operation of one rank reports it.
 
 use std::fmt;
 
@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::fingerprint::Fingerprint;
 
-/// Cause of a communicator's end. The detecting rank notifies the others, so all ranks report the same cause.
+/// Cause of a communicator's failure. The detecting rank notifies the other ranks, so all ranks report the same cause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// A process ended, or the connection to it broke.
+    /// A process ended, or the connection to the process broke.
     #[error("rank {rank} failed: {reason}; `shrink(&[{rank}])` makes a communicator of the others")]
     Lost {
         /// The rank.
         rank: usize,
-        /// Evidence of the loss, with the process and host of the rank.
+        /// Evidence of the loss, with the rank's process and host.
         reason: String,
     },
     /// A rank dropped or finished its communicator while another rank, or one of its own graphs, still needs it.
@@ -30,11 +30,11 @@ pub enum Failure {
     Timeout {
         /// The rank that waited.
         rank: usize,
-        /// The operation that it waited for.
+        /// The operation that the rank waited for.
         operation: Box<Fingerprint>,
         /// Duration of the wait, in milliseconds.
         waited_ms: u64,
-        /// The ranks that it waited for, with the status that each reported.
+        /// The ranks that had not arrived, with the status that each of them reported.
         peers: Vec<(usize, String)>,
     },
     /// Two ranks called different operations.
@@ -56,17 +56,17 @@ pub enum Failure {
         /// Reason of the abort.
         reason: String,
     },
-    /// A rank did not run an operation, because its device is lost or refused it.
+    /// A rank did not run an operation, because its device was lost or refused the operation.
     #[error("rank {rank} did not run {operation}: {reason}")]
     NotRun {
         /// The rank.
         rank: usize,
-        /// The operation, with a sequence of 0 if it is not known.
+        /// The operation; its sequence is 0 if it is not known.
         operation: Box<Fingerprint>,
         /// The device's error.
         reason: String,
     },
-    /// The library that moves the data (NCCL) failed.
+    /// The library that transfers the data (NCCL) failed.
     #[error("rank {rank}: {reason}")]
     Library {
         /// The rank.
@@ -81,17 +81,17 @@ fn reports(peers: &[(usize, String)]) -> String {
     peers.iter().map(|(rank, report)| format!("rank {rank} {report}")).collect::<Vec<_>>().join("; ")
 }
 
-/// A [`Failure`] as reported by a rank's operation.
+/// [`Failure`] as an operation of one rank reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CommunicatorError {
-    /// The rank that reports it.
+    /// The rank that reports the failure.
     pub rank: usize,
     /// The communicator's name.
     pub communicator: String,
     /// The operation that failed or was refused; `None` if the error belongs to no operation.
     pub operation: Option<Fingerprint>,
-    /// Cause of the communicator's end.
+    /// Cause of the communicator's failure.
     pub failure: Failure,
 }
 

@@ -1,11 +1,11 @@
-//! [`Fingerprint`]: description of an operation that ranks compare to detect mismatched calls.
+//! [`Fingerprint`]: the description of an operation, which ranks compare to detect mismatched calls.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// An operation of a communicator as one rank calls it. Matching calls have equal fingerprints on all ranks.
+/// Description of an operation, as one rank calls it. Matching calls have equal fingerprints on all ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Fingerprint {
@@ -17,11 +17,11 @@ pub struct Fingerprint {
     pub count: u64,
     /// Operator of a reduction.
     pub reduction: Option<Cow<'static, str>>,
-    /// Root rank: source of the data or target of the result.
+    /// Root rank, which is the source of the data or the target of the result.
     pub root: Option<usize>,
-    /// Other rank of a send or a receive.
+    /// Other rank of a send or receive.
     pub peer: Option<usize>,
-    /// Sequence number, from 0, among the collective operations of the rank, among its sends to the peer, or among its
+    /// Sequence number, starting at 0. It counts the collective operations of the rank, its sends to the peer, or its
     /// receives from the peer. It is assigned when the operation runs.
     pub sequence: u64,
 }
@@ -41,7 +41,7 @@ impl Fingerprint {
         }
     }
 
-    /// Fingerprint of the creation of a communicator.
+    /// Returns the fingerprint of the creation of a communicator.
     pub(crate) fn init() -> Self {
         Self::new("init", Cow::Borrowed(""), 0)
     }
@@ -51,7 +51,7 @@ impl Fingerprint {
         self.peer.is_some()
     }
 
-    /// Returns whether these are matching calls of one operation on two ranks.
+    /// Returns whether two ranks' calls belong to the same operation and match.
     pub(crate) fn matches(&self, other: &Self) -> bool {
         match (self.peer, other.peer) {
             (None, None) => self == other,

@@ -1,10 +1,10 @@
-//! Multi-GPU programs: process ranks, the store for the rendezvous, and collective operations.
+//! Multi-GPU programs: ranks, the store for the rendezvous, and collective operations.
 //!
 //! | task | use |
 //! | --- | --- |
 //! | rank and world size, from the launcher that started the process | [`Launch`] |
 //! | values visible to all ranks | a [`Store`], in [`store`] |
-//! | check that all ranks are present, each on its own GPU, with one version | [`rendezvous`] |
+//! | check that all ranks are present, each on its own GPU, with the same version | [`rendezvous`] |
 //! | reductions, copies and messages between ranks | a [`Communicator`] |
 //! | gradients reduced in buckets, overlapped with the backward pass | [`Buckets`] |
 //! | memory of all ranks that the kernels of all ranks can access | a [`SymmetricBuffer`] |
@@ -13,7 +13,7 @@
 //! | cause of a communicator's failure | [`Failure`], in a [`CommunicatorError`] |
 #![deny(missing_docs)]
 
-// Lets code inside the crate use the name that external tests use.
+// Code inside the crate can then use the name that external tests use.
 #[cfg(test)]
 extern crate self as warpsmith_collective;
 

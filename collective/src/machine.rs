@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::OnceLock;
 
 /// Identifies this host, or its container, by the boot ID and the namespaces. Processes with the same identity can
-/// share memory and local sockets. Empty where the system provides neither.
+/// share memory and local sockets. Empty if the system provides neither of them.
 pub fn identity() -> &'static str {
     static IDENTITY: OnceLock<String> = OnceLock::new();
     IDENTITY.get_or_init(|| {
@@ -36,14 +36,14 @@ pub fn name() -> &'static str {
 #[cfg(unix)]
 pub fn max_descriptors() -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the pointer is to a local variable of this type.
+    // SAFETY: the pointer points to a local variable of this type.
     match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } {
         0 => usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX),
         _ => usize::MAX,
     }
 }
 
-/// Returns the maximum: this system has no such limit.
+/// Returns the maximum value, because this system does not have this limit.
 #[cfg(not(unix))]
 pub fn max_descriptors() -> usize {
     usize::MAX
@@ -53,7 +53,7 @@ pub fn max_descriptors() -> usize {
 pub fn address_towards(other: SocketAddr) -> Option<IpAddr> {
     let any = if other.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = UdpSocket::bind(any).ok()?;
-    // A UDP connect sends nothing, but selects the route.
+    // Connecting a UDP socket sends nothing, but selects the route.
     socket.connect(other).ok()?;
     let ip = socket.local_addr().ok()?.ip();
     (!ip.is_unspecified()).then_some(ip)
@@ -61,7 +61,7 @@ pub fn address_towards(other: SocketAddr) -> Option<IpAddr> {
 
 /// Returns the local address of the interface of the default route.
 pub fn outward_address() -> Option<IpAddr> {
-    // An address reserved for documentation, which no host has.
+    // The address is reserved for documentation, so no host uses it.
     address_towards((Ipv4Addr::new(192, 0, 2, 1), 9).into())
 }
 

@@ -1,6 +1,6 @@
-//! The flight recorder: outcome of a communicator's last operations on this rank.
+//! Flight recorder: outcomes of a communicator's last operations on this rank.
 //!
-//! Guarantees: it keeps the last operations, at most its capacity. Recording only takes a short lock.
+//! Guarantees: the recorder keeps the last operations, up to its capacity. Recording takes only a short lock.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,51 +20,51 @@ pub enum OperationState {
     Enqueued,
     /// The operation exchanges data with other ranks, or waits for them.
     Running,
-    /// The operation is done.
+    /// The operation is complete.
     Done,
     /// The operation failed with this error.
     Failed(String),
 }
 
-/// An operation in a [`FlightRecord`]. Times are in microseconds since 1970.
+/// Operation in a [`FlightRecord`]. Times are in microseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RecordedOperation {
     /// Index among the operations that this rank enqueued or launched in a graph, from 0.
     pub number: u64,
-    /// The called operation; its sequence is 0 until it runs.
+    /// The operation. Its sequence is 0 until it runs.
     pub operation: Fingerprint,
     /// State of the operation.
     pub state: OperationState,
-    /// Time when it was enqueued; in a graph, when the graph reached it.
+    /// Time when the operation was enqueued, or when the graph reached it.
     pub enqueued_us: u64,
-    /// Time when it started to run.
+    /// Time when the operation started to run.
     pub started_us: Option<u64>,
-    /// Time when it was done or failed.
+    /// Time when the operation completed or failed.
     pub ended_us: Option<u64>,
 }
 
-/// The last operations of a communicator on one rank, oldest first. `Display` prints a table; [`Self::to_json`] is
+/// Last operations of a communicator on one rank, oldest first. `Display` prints a table; [`Self::to_json`] is
 /// machine-readable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct FlightRecord {
     /// The communicator's name.
     pub communicator: String,
-    /// The rank.
+    /// This rank.
     pub rank: usize,
     /// Number of ranks.
     pub world_size: usize,
-    /// Cause of the communicator's end.
+    /// Cause of the communicator's failure.
     pub failure: Option<String>,
-    /// The operations.
+    /// Operations, oldest first.
     pub operations: Vec<RecordedOperation>,
 }
 
 impl FlightRecord {
     /// Returns the record as a JSON document.
     pub fn to_json(&self) -> String {
-        // Every value in it can be represented in JSON.
+        // Every value in the record can be represented in JSON, so this cannot fail.
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 }
@@ -104,7 +104,7 @@ pub(crate) struct Progress {
     pub running: Vec<Fingerprint>,
     /// Oldest operation that has not started.
     pub enqueued: Option<Fingerprint>,
-    /// Newest operation that is done.
+    /// Newest operation that is complete.
     pub done: Option<Fingerprint>,
 }
 
@@ -131,7 +131,7 @@ struct Ring {
     done: Option<Fingerprint>,
 }
 
-/// The flight recorder. See the [module's documentation](self).
+/// Flight recorder. See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct Recorder {
     capacity: usize,
@@ -176,7 +176,7 @@ impl Recorder {
     fn change(&self, number: u64, change: impl FnOnce(&mut RecordedOperation)) {
         let mut ring = self.ring();
         let Some(first) = ring.operations.front().map(|first| first.number) else { return };
-        // The operation may have been overwritten.
+        // A newer operation may have overwritten this one.
         let index = number.checked_sub(first).map(|index| index as usize);
         if let Some(operation) = index.and_then(|index| ring.operations.get_mut(index)) {
             change(operation);
@@ -192,7 +192,7 @@ impl Recorder {
         });
     }
 
-    /// Records that the operation is done or has failed.
+    /// Records that the operation has completed or failed.
     pub fn ended(&self, number: u64, operation: &Fingerprint, error: Option<String>) {
         if error.is_none() {
             self.ring().done = Some(operation.clone());

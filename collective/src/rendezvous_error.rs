@@ -1,4 +1,4 @@
-//! Errors of a rendezvous.
+//! [`RendezvousError`]: errors of a rendezvous.
 
 use std::fmt;
 
@@ -13,11 +13,11 @@ pub enum RendezvousError {
     WorldSizes {
         /// The rank that arrived first.
         first: Place,
-        /// World size that it expects.
+        /// World size that this rank expects.
         first_size: usize,
         /// The rank that arrived later.
         second: Place,
-        /// World size that it expects.
+        /// World size that this rank expects.
         second_size: usize,
     },
     /// The ranks have different versions of Warpsmith.
@@ -27,11 +27,11 @@ pub enum RendezvousError {
     Versions {
         /// The rank that arrived first.
         first: Place,
-        /// Its version.
+        /// Version of this rank.
         first_version: String,
         /// The rank that arrived later.
         second: Place,
-        /// Its version.
+        /// Version of this rank.
         second_version: String,
     },
     /// Two processes have the same rank.
@@ -44,7 +44,7 @@ pub enum RendezvousError {
         /// The process that arrived later.
         second: Place,
     },
-    /// Two ranks have the same GPU.
+    /// Two ranks use the same GPU.
     #[error(
         "{first} and {second} have the same GPU, {gpu}: give each its own, for example that of its local rank"
     )]
@@ -56,7 +56,7 @@ pub enum RendezvousError {
         /// The rank that arrived later.
         second: Place,
     },
-    /// Some ranks did not arrive in time.
+    /// Some ranks did not arrive before the deadline.
     #[error("{} of {world_size} did not come within {seconds:.1} s; there are: {}", list("rank", .ranks), places(.present))]
     MissingRanks {
         /// The missing ranks.
@@ -84,14 +84,14 @@ pub enum RendezvousError {
     },
 }
 
-/// A rank, with its host and process.
+/// Rank, with its host and process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The rank.
     pub rank: usize,
-    /// Name of its host.
+    /// Name of the rank's host.
     pub host: String,
-    /// ID of its process.
+    /// ID of the rank's process.
     pub process: u32,
 }
 
@@ -102,7 +102,7 @@ impl fmt::Display for Place {
 }
 
 impl RendezvousError {
-    /// Returns whether the other ranks must be told, because they cannot detect the problem themselves, or not yet.
+    /// Returns whether the other ranks must be notified, because they cannot detect the problem themselves, or not yet.
     pub(crate) fn is_news(&self) -> bool {
         matches!(
             self,
@@ -115,7 +115,7 @@ impl RendezvousError {
     }
 }
 
-/// Formats numbers: `rank 2`, `ranks 2, 5 and 7`.
+/// Formats numbers, for example `rank 2` or `ranks 2, 5 and 7`.
 fn list(what: &str, numbers: &[usize]) -> String {
     let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
     match &numbers[..] {
@@ -125,7 +125,7 @@ fn list(what: &str, numbers: &[usize]) -> String {
     }
 }
 
-/// Formats the first of several places.
+/// Formats the first few of several places.
 fn places(places: &[Place]) -> String {
     const SHOWN: usize = 8;
     let shown: Vec<String> = places.iter().take(SHOWN).map(ToString::to_string).collect();

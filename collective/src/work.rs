@@ -1,4 +1,4 @@
-//! [`Work`]: an enqueued operation.
+//! [`Work`]: the handle of an enqueued operation.
 
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use crate::error::{CollectiveError, Result};
 use crate::failure::CommunicatorError;
 
-/// An operation, or a group of operations, enqueued on a communicator's stream. It may be dropped: the operation
-/// continues, and later work on its buffers is ordered after it.
+/// Handle of an operation, or of a group of operations, on a communicator's stream. It can be dropped: the operation
+/// then continues, and later work on its buffers is still ordered after it.
 ///
-/// A captured operation is done after its graph has run it for the first time. With NCCL it is done once it is
-/// captured.
+/// A captured operation is complete after its graph has run it for the first time. With NCCL, it is complete as soon as
+/// it is captured.
 ///
 /// ```
 /// use std::time::Duration;
@@ -43,12 +43,12 @@ pub struct Work {
     pub(crate) state: Arc<WorkState>,
 }
 
-/// Maximum polling interval for work whose end is not reported.
+/// Maximum polling interval for operations that do not report their end.
 const LONGEST_PAUSE: Duration = Duration::from_micros(500);
 
-/// Poller for work whose end is not reported.
+/// Poller for operations that do not report their end.
 pub(crate) trait Progress: fmt::Debug + Send + Sync {
-    /// Completes the works that are done.
+    /// Completes the [`Work`]s of finished operations.
     fn advance(&self);
 }
 
@@ -77,7 +77,7 @@ impl WorkState {
         progress.inspect(|progress| progress.advance()).is_some()
     }
 
-    /// Sets the result of the work. The first failure is final.
+    /// Sets the result of the operation. The first failure is final.
     pub fn end(&self, result: Result<(), Box<CommunicatorError>>) {
         let mut state = self.result.lock().unwrap_or_else(PoisonError::into_inner);
         if !matches!(*state, Some(Err(_))) {
@@ -86,12 +86,12 @@ impl WorkState {
         self.changed.notify_all();
     }
 
-    /// Returns whether the work has failed; `None` if it is not known to have ended. Does not poll.
+    /// Returns whether the operation has failed, or `None` if it may not have ended. It does not poll.
     pub fn has_failed(&self) -> Option<bool> {
         self.result.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(Result::is_err)
     }
 
-    /// Waits for the result; `None` at the deadline.
+    /// Waits for the result. Returns `None` at the deadline.
     fn wait(&self, deadline: Option<Instant>) -> Option<Result<(), Box<CommunicatorError>>> {
         let mut pause = Duration::from_micros(20);
         loop {
@@ -113,17 +113,17 @@ impl WorkState {
         }
     }
 
-    /// Waits until the work has ended. It ends by its own deadline, which starts when its stream reaches it.
+    /// Waits until the operation has ended. It ends before its own deadline, which starts when its stream reaches it.
     pub fn wait_end(&self) -> Result<(), Box<CommunicatorError>> {
         self.wait(None).unwrap_or(Ok(()))
     }
 }
 
 impl Work {
-    /// Returns whether the work is done. Does not block.
+    /// Returns whether the operation is complete. It does not block.
     ///
     /// # Errors
-    /// [`CommunicatorError`](crate::CommunicatorError) if it failed.
+    /// [`CommunicatorError`](crate::CommunicatorError) if the operation failed.
     pub fn query(&self) -> Result<bool> {
         self.state.look();
         match &*self.state.result.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -133,11 +133,12 @@ impl Work {
         }
     }
 
-    /// Blocks the host until the work is done, at most for this time. Programs need it for errors, not for ordering:
-    /// later work on the buffers is ordered automatically.
+    /// Blocks the host until the operation is complete, but not longer than `timeout`. Programs need it to detect
+    /// errors, but not for ordering, because later work on the buffers is ordered automatically.
     ///
     /// # Errors
-    /// [`CommunicatorError`](crate::CommunicatorError) if it failed; [`CollectiveError::NotDone`] after this time.
+    /// [`CommunicatorError`](crate::CommunicatorError) if the operation failed; [`CollectiveError::NotDone`] if it is
+    /// not complete after `timeout`.
     pub fn wait(&self, timeout: Duration) -> Result<()> {
         match self.state.wait(Instant::now().checked_add(timeout)) {
             Some(result) => Ok(result?),

@@ -1,19 +1,19 @@
-//! Barriers of shared arrays: each array has one, which every thread of the block must reach at the same place in the
-//! source.
+//! Barriers of shared arrays. Each array has one, which every thread of the block must reach at the same source
+//! location.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::panic::Location;
 
 use crate::wait::{Queue, Waiter};
 
-/// Maximum number of shared arrays per kernel: a GPU block has 16 barriers, of which `sync_threads` uses one.
+/// Maximum number of shared arrays per kernel, because a GPU block has 16 barriers, of which `sync_threads` uses one.
 pub const ARRAY_BARRIERS: u32 = 15;
 
-/// Barriers of a block's shared arrays, created at first use.
+/// Barriers of a block's shared arrays, created on first use.
 #[derive(Default)]
 pub(crate) struct ArrayBarriers(OnceCell<Box<[ArrayBarrier; ARRAY_BARRIERS as usize]>>);
 
-/// Barrier of one array: complete when every thread of the block has arrived.
+/// Barrier of one array, which is complete when every thread of the block has arrived.
 #[derive(Default)]
 pub(crate) struct ArrayBarrier {
     /// Operation, location and thread of the first arrival.
@@ -49,7 +49,7 @@ impl ArrayBarriers {
         }
     }
 
-    /// A waiting thread and its operation, if any.
+    /// Returns a waiting thread and its operation, if any thread waits.
     pub fn any_waiter(&self) -> Option<(Waiter, &'static str)> {
         let mut any = None;
         self.for_each_waiter(|waiter, operation| any = any.or(Some((*waiter, operation))));
@@ -58,8 +58,8 @@ impl ArrayBarriers {
 }
 
 impl ArrayBarrier {
-    /// Counts an arrival. Returns true for the last of `threads`. Otherwise, a thread from a different place than the
-    /// first arrival receives that arrival's location.
+    /// Counts an arrival. Returns true for the last of `threads`. Otherwise, a thread at a different source location
+    /// than the first arrival receives that arrival's location.
     pub fn arrive(
         &self,
         operation: &'static str,

@@ -1,4 +1,4 @@
-//! Barrier of a block: complete when every thread that has not exited has arrived.
+//! Barrier of a block, which is complete when every thread that has not exited has arrived.
 
 use std::cell::{Cell, RefCell};
 

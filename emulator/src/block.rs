@@ -1,7 +1,7 @@
 //! Shared state of the threads of a running block, including which of them have started and exited.
 //!
-//! One host thread uses all of it. Kernel code and the scheduler both hold shared references; every borrow of a cell
-//! ends before control passes from one to the other.
+//! A single host thread uses this state. Kernel code and the scheduler both have shared references, so every borrow of
+//! a cell must end before control passes from one to the other.
 
 use std::cell::{Cell, RefCell};
 
@@ -15,7 +15,7 @@ use crate::registers::Registers;
 use crate::shared::Shared;
 use crate::warp::Warps;
 
-/// A running block. It is reused for all blocks at this position in the sets that a worker runs in a launch.
+/// A running block. The value is reused for all blocks at this position in the sets that a worker runs in a launch.
 pub(crate) struct Block {
     /// Index among the concurrently running blocks.
     pub number: u32,
@@ -29,8 +29,8 @@ pub(crate) struct Block {
     unstarted: Unstarted,
     /// Number of threads that have not exited, started or not.
     alive: Cell<u32>,
-    /// Cluster barrier arrivals by thread: 1 + the phase in which the thread has arrived; 0 if it has not arrived, or
-    /// has waited. Allocated at the first arrival.
+    /// Cluster barrier arrivals per thread: 1 + the phase in which the thread has arrived, or 0 if it has not arrived
+    /// or has already waited. The vector is allocated on the first arrival.
     arrivals: RefCell<Vec<u32>>,
 }
 
@@ -63,12 +63,12 @@ impl Block {
         self.arrivals.borrow_mut().clear();
     }
 
-    /// Index of the block in the grid.
+    /// Returns the index of the block in the grid.
     pub fn index(&self) -> [u32; 3] {
         self.index.get()
     }
 
-    /// Loads the next thread into the registers; `false` when all have started.
+    /// Loads the next thread into the registers; returns `false` when all threads have started.
     #[inline(always)]
     pub fn start(&self, shape: Shape, registers: &Registers) -> bool {
         let Some(linear) = self.unstarted.next() else { return false };
@@ -77,7 +77,7 @@ impl Block {
         true
     }
 
-    /// Returns true if unstarted threads are left.
+    /// Returns true if some threads have not started.
     #[inline]
     pub fn has_unstarted(&self) -> bool {
         !self.unstarted.is_empty()
@@ -88,13 +88,13 @@ impl Block {
         self.unstarted.clear();
     }
 
-    /// Number of threads that have not exited.
+    /// Returns the number of threads that have not exited.
     #[inline]
     pub fn alive(&self) -> u32 {
         self.alive.get()
     }
 
-    /// Counts an exiting thread; returns the number left.
+    /// Counts an exiting thread and returns the number of threads left.
     #[inline]
     pub fn leave(&self) -> u32 {
         let alive = self.alive.get() - 1;
@@ -102,7 +102,7 @@ impl Block {
         alive
     }
 
-    /// Error text of an operation that waits for every thread of the block, if some have exited.
+    /// Returns the error text of an operation that waits for every thread of the block, if some have exited.
     pub fn exited_from(&self, grid: &Grid, operation: &str) -> Option<String> {
         let exited = grid.threads - self.alive();
         let have = if exited == 1 { "thread of the block has" } else { "threads of the block have" };
@@ -111,7 +111,7 @@ impl Block {
         })
     }
 
-    /// Last value of [`Self::set_arrival`] for a thread.
+    /// Returns the last value of [`Self::set_arrival`] for a thread.
     pub fn arrival(&self, thread: u32) -> u32 {
         self.arrivals.borrow().get(thread as usize).copied().unwrap_or(0)
     }
@@ -135,7 +135,7 @@ impl Block {
         });
     }
 
-    /// Index of thread `linear` in the block.
+    /// Returns the index of thread `linear` in the block.
     pub fn thread_index(&self, grid: &Grid, linear: u32) -> [u32; 3] {
         grid.shape.index(linear)
     }
@@ -146,8 +146,8 @@ impl Block {
 pub(crate) struct Shape {
     width: u32,
     height: u32,
-    /// Reciprocals 2^32 / `width` and 2^32 / `height`, rounded up. Exact for the numbers below 2^16 that occur in a
-    /// block.
+    /// Reciprocals 2^32 / `width` and 2^32 / `height`, rounded up. They are exact for the numbers below 2^16 that occur
+    /// in a block.
     of_width: u64,
     of_height: u64,
     is_row: bool,
@@ -165,7 +165,7 @@ impl Shape {
         }
     }
 
-    /// Index of thread `linear`.
+    /// Returns the index of thread `linear`.
     #[inline(always)]
     pub fn index(self, linear: u32) -> [u32; 3] {
         if self.is_row {

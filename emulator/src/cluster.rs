@@ -1,13 +1,13 @@
-//! Barriers beyond a block: the cluster barrier, in two halves, and the grid barrier.
+//! Barriers beyond a block: the cluster barrier, which has two halves, and the grid barrier.
 //!
-//! Each counts threads of concurrently running blocks, on one host thread.
+//! Each barrier counts threads of concurrently running blocks, on one host thread.
 
 use std::cell::{Cell, RefCell};
 
 use crate::wait::Queue;
 use crate::wait::Waiter;
 
-/// Barrier of a cluster: a phase is complete when every thread of the cluster that has not exited has arrived.
+/// Barrier of a cluster. A phase is complete when every thread of the cluster that has not exited has arrived.
 #[derive(Default)]
 pub(crate) struct ClusterBarrier {
     phase: Cell<u32>,
@@ -24,7 +24,7 @@ impl ClusterBarrier {
         self.waiters.borrow_mut().clear();
     }
 
-    /// Token of an arrival in the current phase.
+    /// Returns the token of an arrival in the current phase.
     pub fn token(&self) -> u32 {
         self.phase.get().wrapping_add(1)
     }
@@ -39,7 +39,7 @@ impl ClusterBarrier {
         self.arrived.set(self.arrived.get() - 1);
     }
 
-    /// Ends the phase if all `alive` threads have arrived; returns whether it did.
+    /// Ends the phase if all `alive` threads have arrived; returns true in that case.
     pub fn complete(&self, alive: u32, queue: &Queue) -> bool {
         if self.arrived.get() != alive || alive == 0 {
             return false;
@@ -60,7 +60,7 @@ impl ClusterBarrier {
     }
 }
 
-/// Barrier of the grid: complete when every thread of the grid has arrived. An exited thread never arrives.
+/// Barrier of the grid, which is complete when every thread of the grid has arrived. An exited thread never arrives.
 #[derive(Default)]
 pub(crate) struct GridBarrier {
     arrived: Cell<u32>,
@@ -73,7 +73,7 @@ impl GridBarrier {
         self.waiters.borrow_mut().clear();
     }
 
-    /// Counts an arrival. The last of `threads` releases all others, and the call returns true for it.
+    /// Counts an arrival. The last of `threads` releases all others; the call then returns true.
     pub fn arrive(&self, threads: u32, queue: &Queue) -> bool {
         let arrived = self.arrived.get() + 1;
         self.arrived.set(arrived % threads);

@@ -1,8 +1,9 @@
-//! Collective operations: operations in which threads wait for each other, as called by a kernel.
+//! Collective operations, in which threads wait for each other, as called by a kernel.
 //!
-//! Each suspends the calling thread until the awaited threads have arrived. An operation that can never complete is a
-//! [`Fault`](crate::Fault) with the caller's location, so functions that wrap these should be `#[track_caller]` too. In
-//! an unwinding thread (its block has failed, destructors run) they return at once.
+//! Each operation suspends the calling thread until the awaited threads have arrived. An operation that can never
+//! complete causes a [`Fault`](crate::Fault) with the caller's location, so functions that wrap these should also be
+//! `#[track_caller]`. In an unwinding thread, whose block has failed and whose destructors run, they return
+//! immediately.
 
 use std::panic::Location;
 
@@ -18,7 +19,7 @@ use crate::warp::Call;
 /// Waits until every thread of the block that has not exited has arrived.
 ///
 /// # Panics
-/// Outside a kernel.
+/// Panics outside of a kernel.
 #[track_caller]
 pub fn barrier(predicate: bool) -> BarrierResult {
     let location = Location::caller();
@@ -44,12 +45,12 @@ pub fn barrier(predicate: bool) -> BarrierResult {
     block.barrier.result()
 }
 
-/// Waits until every thread of the block has arrived at barrier `number` of a shared array: 1 to [`ARRAY_BARRIERS`]. It
-/// is a fault if threads arrive from different places in the source, or if a thread has exited. `operation` is a name
-/// for messages.
+/// Waits until every thread of the block has arrived at barrier `number` of a shared array, from 1 to
+/// [`ARRAY_BARRIERS`]. A fault occurs if threads arrive from different source locations, or if a thread has exited.
+/// `operation` is a name for messages.
 ///
 /// # Panics
-/// Outside a kernel; in an unwinding thread; for any other number.
+/// Panics outside of a kernel, in an unwinding thread, and for any other number.
 #[track_caller]
 pub fn array_barrier(number: u32, operation: &'static str) {
     let location = Location::caller();
@@ -85,11 +86,11 @@ pub fn array_barrier(number: u32, operation: &'static str) {
     set.suspend(block, registers);
 }
 
-/// Waits until `threads` threads of the block have arrived at barrier `number`, 1 to 15. A thread with a different
-/// count is a fault.
+/// Waits until `threads` threads of the block have arrived at barrier `number`, from 1 to 15. A thread with a different
+/// count causes a fault.
 ///
 /// # Panics
-/// Outside a kernel.
+/// Panics outside of a kernel.
 #[track_caller]
 pub fn part_barrier(number: u32, threads: u32) {
     const OPERATION: &str = "warpgroup::sync";
@@ -105,11 +106,11 @@ pub fn part_barrier(number: u32, threads: u32) {
     }
 }
 
-/// Waits until the 128 threads of the calling thread's warpgroup have arrived: for a warpgroup matrix multiply
+/// Waits until the 128 threads of the calling thread's warpgroup have arrived, for a warpgroup matrix multiply
 /// (`wgmma`).
 ///
 /// # Panics
-/// Outside a kernel.
+/// Panics outside of a kernel.
 #[track_caller]
 pub fn group_barrier() {
     const OPERATION: &str = "wgmma";
@@ -122,12 +123,12 @@ pub fn group_barrier() {
     end_of_part(block.parts.arrive_of_group(registers.waiter(location), &set.queue), OPERATION, location);
 }
 
-/// Ends the arrival at a partial barrier of the block: waits for the others, which the last arrival releases.
+/// Completes the arrival at a partial barrier of the block by waiting for the others, which the last arrival releases.
 fn end_of_part(is_last: bool, operation: &'static str, location: &'static Location<'static>) {
     let registers = running(operation);
     let (block, set) = (registers.block(), registers.set());
     if is_last {
-        // The checker orders more than the barrier does: also the accesses of other threads of the block.
+        // The checker orders more than the barrier does, because it also orders accesses of other threads of the block.
         registers.with_checker(|checker| checker.block_barrier(block.number));
         set.progress();
         if !set.queue.draws(2) {
@@ -139,11 +140,11 @@ fn end_of_part(is_last: bool, operation: &'static str, location: &'static Locati
     set.suspend(block, registers);
 }
 
-/// Waits until every thread of the grid has arrived, in a cooperative launch or one with a single block. A thread that
-/// has exited never arrives, and is a fault.
+/// Waits until every thread of the grid has arrived, in a cooperative launch or a launch of a single block. A thread
+/// that has exited never arrives, which causes a fault.
 ///
 /// # Panics
-/// Outside a kernel; in a non-cooperative launch of several blocks.
+/// Panics outside of a kernel, and in a non-cooperative launch of several blocks.
 #[track_caller]
 pub fn grid_barrier() {
     let location = Location::caller();
@@ -173,24 +174,24 @@ pub fn grid_barrier() {
 /// Calls [`cluster_arrive`] and [`cluster_wait`].
 ///
 /// # Panics
-/// Outside a kernel.
+/// Panics outside of a kernel.
 #[track_caller]
 pub fn cluster_sync(operation: &'static str) {
     arrive_at_cluster(operation, true);
     cluster_wait(operation);
 }
 
-/// Marks the thread as arrived at its cluster's barrier, without waiting. It must call [`cluster_wait`] before it
-/// arrives again; otherwise it is a fault. `operation` is a name for messages.
+/// Marks the thread as arrived at its cluster's barrier, without waiting. The thread must call [`cluster_wait`] before
+/// it arrives again; otherwise a fault occurs. `operation` is a name for messages.
 ///
 /// # Panics
-/// Outside a kernel.
+/// Panics outside of a kernel.
 #[track_caller]
 pub fn cluster_arrive(operation: &'static str) {
     arrive_at_cluster(operation, false);
 }
 
-/// Arrives at the cluster barrier. `waits` is true if the thread waits at once.
+/// Arrives at the cluster barrier. `waits` is true if the thread waits immediately.
 #[track_caller]
 fn arrive_at_cluster(operation: &'static str, waits: bool) {
     let location = Location::caller();
@@ -214,11 +215,11 @@ fn arrive_at_cluster(operation: &'static str, waits: bool) {
     }
 }
 
-/// Waits until every thread of the cluster that has not exited has arrived by [`cluster_arrive`]. The caller must have
-/// arrived, too.
+/// Waits until every thread of the cluster that has not exited has arrived by [`cluster_arrive`]. The calling thread
+/// must have arrived too.
 ///
 /// # Panics
-/// Outside a kernel.
+/// Panics outside of a kernel.
 #[track_caller]
 pub fn cluster_wait(operation: &'static str) {
     let location = Location::caller();
@@ -245,21 +246,22 @@ pub fn cluster_wait(operation: &'static str) {
     registers.with_checker(|checker| checker.cluster_wait(set.first_of_cluster(block), block.number, thread));
 }
 
-/// Gives each lane of `mask` the values of all lanes. Every existing lane of the mask must call it with the same mask
-/// and `operation`, a name for messages such as `shuffle_down`. The caller must be one of them. Lanes beyond the end of
-/// a block whose size is not a multiple of 32 are ignored; exited lanes are a fault.
+/// Returns to each lane of `mask` the values of all lanes. Every existing lane of the mask must call the function with
+/// the same mask and `operation`, a name for messages such as `shuffle_down`. The caller must be one of these lanes.
+/// Lanes beyond the end of a block whose size is not a multiple of 32 are ignored; exited lanes cause a fault.
 ///
 /// # Panics
-/// Outside a kernel.
+/// Panics outside of a kernel.
 #[track_caller]
 pub fn warp_exchange(mask: u32, operation: &'static str, value: u64) -> WarpValues {
     exchange(mask, operation, value, Location::caller(), |values| *values)
 }
 
-/// Returns the value of `lane`, or 0 if that lane does not take part. Otherwise like [`warp_exchange`].
+/// Returns the value of `lane`, or 0 if that lane does not take part. Otherwise, the function behaves like
+/// [`warp_exchange`].
 ///
 /// # Panics
-/// Outside a kernel.
+/// Panics outside of a kernel.
 #[track_caller]
 pub fn warp_lane(mask: u32, operation: &'static str, value: u64, lane: u32) -> u64 {
     exchange(mask, operation, value, Location::caller(), |values| values.values[lane as usize % 32])
@@ -316,13 +318,14 @@ fn exchange<R>(
     block.warps.read(linear, read)
 }
 
-/// Mask of the warp's lanes that are active at this place together; it always includes the caller.
+/// Returns the mask of the warp's lanes that are active together at this source location; it always includes the
+/// caller.
 ///
 /// The thread waits until no other thread of the block can continue without it. The lanes of its warp that wait at the
-/// same place by then are active together. A GPU may return fewer.
+/// same location by then are active together. A GPU may return fewer lanes.
 ///
 /// # Panics
-/// Outside a kernel.
+/// Panics outside of a kernel.
 #[track_caller]
 pub fn active_mask() -> u32 {
     let location = Location::caller();
@@ -337,10 +340,11 @@ pub fn active_mask() -> u32 {
     block.warps.active(registers.linear.get())
 }
 
-/// Signals that the thread reads memory and may be waiting for other threads to change it. After a number of such reads
-/// the thread lets others run. A block that does nothing else for too long is a fault, see [`crate::settings`].
+/// Signals that the thread reads memory and may be waiting for other threads to change it. After a number of such
+/// reads, the thread yields to others. A block that only spins for too long causes a fault, as described in
+/// [`crate::settings`].
 ///
-/// Outside a kernel it does nothing, so that atomics can be used there too.
+/// Outside of a kernel, the call has no effect, so that atomics can be used there too.
 #[cfg_attr(not(warpsmith_check), inline)]
 #[cfg_attr(warpsmith_check, inline(never))]
 #[track_caller]

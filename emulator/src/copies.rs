@@ -1,8 +1,8 @@
 //! Transaction barriers (`mbarrier`), and the TMA copies that they track.
 //!
-//! A copy completes as late as possible: a load when no thread can continue without it, a store when its thread waits
-//! for it. Until then, the destination of a load is poison. A kernel that does not wait, or that reuses memory too
-//! early, therefore has wrong results here, where a GPU may be right by chance.
+//! A copy completes as late as possible. A load completes when no thread can continue without it, and a store completes
+//! when its thread waits for it. Until then, the destination of a load is poison. A kernel that does not wait, or that
+//! reuses memory too early, therefore produces wrong results here, where a GPU may be right by chance.
 
 use std::panic::Location;
 
@@ -40,12 +40,12 @@ impl Caller {
         set.fail_here(set.misuse(block, self.registers.linear.get(), message, self.location))
     }
 
-    /// State of a barrier.
+    /// Returns the state of a barrier.
     ///
     /// # Safety
-    /// It is in shared memory.
+    /// The barrier must be in shared memory.
     unsafe fn state(&self, barrier: *mut u64) -> State {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         State::decode(unsafe { barrier.read() }).unwrap_or_else(|| {
             self.fail("the barrier is not initialized: call Barrier::init and sync_threads first")
         })
@@ -82,10 +82,10 @@ impl Caller {
 /// Initializes the 64 bits at `barrier` as a barrier with `arrivals` arrivals per phase.
 ///
 /// # Panics
-/// Outside a kernel.
+/// Panics outside of a kernel.
 ///
 /// # Safety
-/// They are in shared memory of the calling block.
+/// The 64 bits must be in shared memory of the calling block.
 #[track_caller]
 pub unsafe fn init(barrier: *mut u64, arrivals: u32) {
     let caller = Caller::new("Barrier::init");
@@ -93,24 +93,24 @@ pub unsafe fn init(barrier: *mut u64, arrivals: u32) {
         caller.fail(&format!("{arrivals} arrivals: a barrier has 1 to {MAX_ARRIVALS}"));
     }
     let state = State { arrivals, missing: arrivals, bytes: 0, parity: 0 };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { barrier.write(state.encode()) };
 }
 
-/// Arrives at a barrier, and adds `bytes` to the expected transaction bytes of its phase.
+/// Arrives at a barrier and adds `bytes` to the expected transaction bytes of its phase.
 ///
 /// # Panics
-/// Outside a kernel.
+/// Panics outside of a kernel.
 ///
 /// # Safety
-/// It is in shared memory of a block of the cluster.
+/// The barrier must be in shared memory of a block of the cluster.
 #[track_caller]
 pub unsafe fn arrive(barrier: *mut u64, bytes: u32) {
     let caller = Caller::new("Barrier::arrive");
     if caller.set().is_unwinding() {
         return;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let mut state = unsafe { caller.state(barrier) };
     state.bytes += i64::from(bytes);
     if state.bytes > MAX_BYTES {
@@ -132,10 +132,10 @@ pub unsafe fn arrive(barrier: *mut u64, bytes: u32) {
 /// Waits until the phase with this parity is complete.
 ///
 /// # Panics
-/// Outside a kernel.
+/// Panics outside of a kernel.
 ///
 /// # Safety
-/// The barrier is in shared memory of the calling block.
+/// The barrier must be in shared memory of the calling block.
 #[track_caller]
 pub unsafe fn wait(barrier: *mut u64, parity: u32) {
     let caller = Caller::new("Barrier::wait");
@@ -145,7 +145,7 @@ pub unsafe fn wait(barrier: *mut u64, parity: u32) {
     }
     let block = registers.block();
     loop {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let state = unsafe { caller.state(barrier) };
         if state.parity != parity & 1 {
             return;
@@ -156,20 +156,20 @@ pub unsafe fn wait(barrier: *mut u64, parity: u32) {
     }
 }
 
-/// Starts a TMA load of the box of `map` at coordinates `at`, of `bytes` bytes, to `shared`; the bytes count for
+/// Starts a TMA load of the box of `map` at coordinates `at`, of `bytes` bytes, to `shared`. The bytes count for
 /// `barrier`.
 ///
 /// # Panics
-/// Outside a kernel.
+/// Panics outside of a kernel.
 ///
 /// # Safety
-/// `shared` and `barrier` are in shared memory of the cluster, and the tensor's memory is valid, until the copy has
-/// finished.
+/// `shared` and `barrier` must be in shared memory of the cluster, and the tensor's memory must be valid, until the
+/// copy has finished.
 #[track_caller]
 pub unsafe fn load(map: &TensorMapData, at: &[u32], shared: *mut u8, bytes: u32, barrier: *mut u64) {
     let caller = Caller::new("TensorMap::load");
     let copy = caller.load_of(map, at, shared, bytes, barrier);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         caller.state(barrier);
         shared.write_bytes(POISON, bytes as usize);
@@ -180,10 +180,10 @@ pub unsafe fn load(map: &TensorMapData, at: &[u32], shared: *mut u8, bytes: u32,
 /// Starts a TMA store of `bytes` bytes at `shared` to the box of `map` at coordinates `at`.
 ///
 /// # Panics
-/// Outside a kernel.
+/// Panics outside of a kernel.
 ///
 /// # Safety
-/// As [`load`].
+/// Same as [`load`].
 #[track_caller]
 pub unsafe fn store(map: &TensorMapData, at: &[u32], shared: *mut u8, bytes: u32) {
     let caller = Caller::new("TensorMap::store");
@@ -195,7 +195,7 @@ pub unsafe fn store(map: &TensorMapData, at: &[u32], shared: *mut u8, bytes: u32
 /// Commits the stores that the calling thread has started, as a bulk group.
 ///
 /// # Panics
-/// Outside a kernel.
+/// Panics outside of a kernel.
 #[track_caller]
 pub fn commit_stores() {
     let caller = Caller::new("commit_stores");
@@ -208,7 +208,7 @@ pub fn commit_stores() {
 /// Performs the committed stores of the calling thread.
 ///
 /// # Panics
-/// Outside a kernel.
+/// Panics outside of a kernel.
 #[track_caller]
 pub fn wait_stores() {
     let caller = Caller::new("wait_stores");

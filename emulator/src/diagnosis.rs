@@ -1,4 +1,4 @@
-//! Diagnosis of concurrently running blocks: faults with the places in the source.
+//! Diagnosis of concurrently running blocks, which produces faults with source locations.
 
 use std::panic::Location;
 
@@ -12,7 +12,7 @@ use crate::set::BlockSet;
 use crate::warp::Mismatch;
 
 impl BlockSet<'_> {
-    /// Fault of a thread that misused a collective operation.
+    /// Returns the fault of a thread that misused a collective operation.
     pub fn misuse(&self, block: &Block, thread: u32, message: String, location: &Location<'_>) -> Fault {
         Fault::Collective {
             kernel: self.grid.kernel.name,
@@ -23,7 +23,7 @@ impl BlockSet<'_> {
         }
     }
 
-    /// Fault of two lanes that wait for each other and disagree.
+    /// Returns the fault of two lanes that wait for each other and disagree.
     pub fn disagreement(&self, block: &Block, mismatch: &Mismatch) -> Fault {
         let Mismatch { thread, call, other_thread, other } = mismatch;
         self.misuse(
@@ -38,7 +38,7 @@ impl BlockSet<'_> {
         )
     }
 
-    /// Fault of a lane that waits for an exited lane.
+    /// Returns the fault of a lane that waits for an exited lane.
     pub fn exited_lane(
         &self,
         block: &Block,
@@ -53,7 +53,7 @@ impl BlockSet<'_> {
         self.misuse(block, thread, message, location)
     }
 
-    /// Fault when every thread waits forever, with the reason.
+    /// Returns the fault for the case that every thread waits forever, with the reason.
     pub fn deadlock(&self) -> Fault {
         for block in &self.blocks {
             if let Some(mismatch) = block.warps.mismatch(self.grid.threads) {
@@ -69,7 +69,7 @@ impl BlockSet<'_> {
         }
     }
 
-    /// Fault when threads of the set spin and nothing changes.
+    /// Returns the fault for the case that threads of the set spin without progress.
     pub fn livelock(&self, block: &Block, spins: u64) -> Fault {
         Fault::Livelock {
             kernel: self.grid.kernel.name,
@@ -79,7 +79,8 @@ impl BlockSet<'_> {
         }
     }
 
-    /// Fails if copies are in flight when the blocks have finished: they would use memory that is gone.
+    /// Fails if copies are in flight when the blocks have finished, because they would use memory that no longer
+    /// exists.
     #[inline(always)]
     pub fn copies_left(&self) -> Result<(), Fault> {
         match self.copies.left() {
@@ -90,7 +91,7 @@ impl BlockSet<'_> {
         }
     }
 
-    /// Checks the red zones of the set's shared memory after its blocks have finished: writes there are a fault.
+    /// Checks the red zones of the set's shared memory after its blocks have finished. Writes there are a fault.
     #[inline(always)]
     pub fn red_zones(&self) -> Result<(), Fault> {
         if self.blocks.iter().any(|block| block.shared.is_used()) { self.compare_red_zones() } else { Ok(()) }
@@ -99,7 +100,7 @@ impl BlockSet<'_> {
     fn compare_red_zones(&self) -> Result<(), Fault> {
         let found = self.blocks.iter().find_map(|block| Some((block, block.shared.damage()?)));
         let Some((block, damage)) = found else { return Ok(()) };
-        // The write is then among the findings, unless crates were not instrumented.
+        // In that case, the write is among the findings, unless crates were not instrumented.
         if registers().with_checker(|checker| checker.has_findings()) == Some(true) {
             return Ok(());
         }
@@ -110,7 +111,7 @@ impl BlockSet<'_> {
         })
     }
 
-    /// Fault of a set that has run for too long; `at` is the operation of its running thread, if known.
+    /// Returns the fault of a set that has run for too long; `at` is the operation of its running thread, if known.
     pub fn endless(&self, at: Option<String>) -> Fault {
         let registers = registers();
         Fault::Endless {
@@ -123,8 +124,8 @@ impl BlockSet<'_> {
         }
     }
 
-    /// Fault of a set that has run for too long, noticed by the scheduler. The last thread to run was interrupted, or
-    /// waits like the others.
+    /// Returns the fault of a set that has run for too long, detected by the scheduler. The last running thread was
+    /// interrupted, or waits like the others.
     pub fn endless_at(&self, registers: &Registers) -> Fault {
         let interrupted = registers.interrupted.replace(std::ptr::null_mut());
         if interrupted.is_null() {
@@ -136,7 +137,7 @@ impl BlockSet<'_> {
         self.endless(Some(place.map_or_else(|| "an unknown place".to_owned(), |frame| frame.to_string())))
     }
 
-    /// Returns true if every started thread can continue: none waits, and none was interrupted.
+    /// Returns true if every started thread can continue, that is, none waits and none was interrupted.
     #[cold]
     pub fn all_are_ready(&self, registers: &Registers) -> bool {
         registers.interrupted.get().is_null()
@@ -144,12 +145,12 @@ impl BlockSet<'_> {
             && self.waiting().is_empty()
     }
 
-    /// Fault when the operating system provides no memory for a stack.
+    /// Returns the fault for the case that the operating system provides no memory for a stack.
     pub fn out_of_stacks(&self, block: &Block, error: &std::io::Error) -> Fault {
         Fault::OutOfStacks { kernel: self.grid.kernel.name, block: block.index(), message: error.to_string() }
     }
 
-    /// Describes the threads that can no longer reach the grid barrier, if others wait there.
+    /// Returns a description of the threads that can no longer reach the grid barrier, if others wait there.
     fn exited_from_grid(&self) -> Option<String> {
         let exited = |block: &Block| self.grid.threads - block.alive();
         let first = self.blocks.iter().find(|block| exited(block) != 0)?;

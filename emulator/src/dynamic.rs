@@ -1,8 +1,8 @@
-//! Kernels launched by kernels (dynamic parallelism).
+//! Kernels that are launched by kernels (dynamic parallelism).
 //!
-//! A running grid collects the launches of its threads. When it has finished, its children run one after the other,
-//! each followed by its own children. Children are ordered by block and thread, so that a run can be repeated; a seed
-//! shuffles them. Tail launches come last, in order.
+//! A running grid collects the launches of its threads. When the grid has finished, its children run one after the
+//! other, each followed by its own children. Children are ordered by block and thread, so that a run can be repeated,
+//! but a seed shuffles them. Tail launches come last, in order.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -26,31 +26,31 @@ pub const MAX_DEPTH: u32 = 24;
 /// Maximum dynamic shared memory of a child, in bytes.
 const MAX_SHARED_BYTES: u32 = 48 * 1024;
 
-/// Reason why a launch from a kernel was refused.
+/// Reason why a launch from a kernel failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
     /// [`MAX_PENDING`] launches are already pending.
     TooManyPending,
-    /// The child would be deeper than [`MAX_DEPTH`].
+    /// The child would exceed [`MAX_DEPTH`].
     TooDeep,
     /// Invalid grid, block or shared memory size, or a cooperative kernel.
     InvalidConfiguration,
 }
 
-/// Records a launch by the running thread. It runs when the grid has finished; with `tail`, after all non-tail children
-/// of the grid.
+/// Records a launch by the running thread. The launch runs when the grid has finished; with `tail`, after all non-tail
+/// children of the grid.
 ///
-/// `parameters` are the kernel parameters (PTX `.param`), one after the other, each at the next multiple of its
-/// alignment. They are copied.
+/// `parameters` contains the kernel parameters (PTX `.param`), one after the other, each at the next multiple of its
+/// alignment. The parameters are copied.
 ///
 /// # Errors
-/// [`Refused`], if a limit is exceeded.
+/// [`Refused`] if a limit is exceeded or the configuration is invalid.
 ///
 /// # Panics
-/// Outside a kernel; if the size of the parameters does not match the kernel.
+/// Panics outside of a kernel, or if the size of the parameters does not match the kernel.
 ///
 /// # Safety
-/// As for [`run`](crate::run), when the child runs.
+/// Same as for [`run`](crate::run), at the time when the child runs.
 #[track_caller]
 pub unsafe fn launch(
     kernel: &'static KernelSpec,
@@ -99,7 +99,7 @@ fn is_possible(kernel: &KernelSpec, grid: [u32; 3], block: [u32; 3], shared_byte
         && !kernel.cooperative
 }
 
-/// Offset and size of each kernel parameter.
+/// Returns the offset and size of each kernel parameter.
 fn layout(kernel: &KernelSpec) -> Vec<(usize, usize)> {
     let mut end = 0;
     let mut places = Vec::new();
@@ -113,7 +113,7 @@ fn layout(kernel: &KernelSpec) -> Vec<(usize, usize)> {
     places
 }
 
-/// Launches by a grid's threads.
+/// Launches by the threads of a grid.
 #[derive(Default)]
 pub(crate) struct Children {
     /// Depth of the grid.
@@ -149,25 +149,25 @@ struct Child {
 /// Runs a kernel and all kernels that it launches.
 ///
 /// # Safety
-/// As for [`run`](crate::run).
+/// Same as for [`run`](crate::run).
 pub(crate) unsafe fn run_all(launch: &Launch<'_>) -> Result<(), Fault> {
-    // SAFETY: passed on from the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { run_tree(launch, 0, &mut 0) }
 }
 
 /// Runs a grid and its children. `pending` counts pending launches of other grids.
 ///
 /// # Safety
-/// As for [`run`](crate::run).
+/// Same as for [`run`](crate::run).
 unsafe fn run_tree(launch: &Launch<'_>, depth: u32, pending: &mut u32) -> Result<(), Fault> {
     let children = Children { depth, pending: *pending, launched: Mutex::default() };
-    // SAFETY: passed on from the caller.
+    // SAFETY: guaranteed by the caller.
     let children = unsafe { run_grid(launch, children) }?;
     let mut launched = children.launched.into_inner().unwrap_or_else(PoisonError::into_inner);
     if launched.is_empty() {
         return Ok(());
     }
-    // Each thread's launches are already in order.
+    // The launches of each thread are already in order.
     launched.sort_by_key(|child| child.launched_by);
     *pending += launched.len() as u32;
     let (tail, now): (Vec<_>, Vec<_>) = launched.into_iter().partition(|child| child.tail);
@@ -193,7 +193,7 @@ unsafe fn run_tree(launch: &Launch<'_>, depth: u32, pending: &mut u32) -> Result
             args: &args,
             order: launch.order,
         };
-        // SAFETY: the arguments are the kernel's parameters, as the launching thread promised, and so are the kernel's
+        // SAFETY: as the launching thread has guaranteed, the arguments match the kernel's parameters and fulfill its
         // safety conditions.
         unsafe { run_tree(&launch, depth + 1, pending) }?;
     }

@@ -48,7 +48,7 @@ pub enum Fault {
         thread: [u32; 3],
     },
 
-    /// Every thread that has not exited waits, and nothing can wake one. This concerns one block, or all concurrently
+    /// Every thread that has not exited waits, and none can be woken. This affects one block, or all concurrently
     /// running blocks of a cluster or cooperative launch.
     #[error(
         "kernel `{kernel}` deadlocked in block {}: every thread waits{}{}",
@@ -61,13 +61,13 @@ pub enum Fault {
         kernel: &'static str,
         /// Index of the block, or of the first block that has threads left.
         block: [u32; 3],
-        /// Waiting threads, one entry per place.
+        /// Waiting threads, one entry per source location.
         waiting: Vec<Waiting>,
         /// Reason why threads in `grid::sync` wait in vain, if known.
         note: Option<String>,
     },
 
-    /// Threads of a block spin, and nothing changes.
+    /// Threads of a block spin without progress.
     #[error(
         "kernel `{kernel}` spins without progress in block {} ({spins} reads of atomics; \
          WARPSMITH_EMULATOR_SPIN_LIMIT sets the limit){}",
@@ -81,7 +81,7 @@ pub enum Fault {
         block: [u32; 3],
         /// Atomic reads since a thread last made progress.
         spins: u64,
-        /// Spinning and waiting threads, one entry per place.
+        /// Spinning and waiting threads, one entry per source location.
         waiting: Vec<Waiting>,
     },
 
@@ -98,13 +98,13 @@ pub enum Fault {
         kernel: &'static str,
         /// Block index.
         block: [u32; 3],
-        /// Index of the thread that ran last, if it does not wait.
+        /// Index of the last running thread, if it is not waiting.
         thread: Option<[u32; 3]>,
-        /// Its location in the source.
+        /// Source location of that thread.
         at: Option<String>,
-        /// Time limit in seconds, for a block and those that run concurrently with it.
+        /// Time limit in seconds for a block and the blocks that run concurrently with it.
         seconds: u64,
-        /// Waiting threads, one entry per place.
+        /// Waiting threads, one entry per source location.
         waiting: Vec<Waiting>,
     },
 
@@ -126,11 +126,11 @@ pub enum Fault {
         kernel: &'static str,
         /// Block index.
         block: [u32; 3],
-        /// Overwritten bytes and the piece of memory they belong to.
+        /// Overwritten bytes and the memory to which they belong.
         message: String,
     },
 
-    /// The launch is invalid. Nothing ran.
+    /// The launch is invalid, and no thread was run. Nothing ran.
     #[error("kernel `{kernel}` cannot be launched: {message}")]
     InvalidLaunch {
         /// Name of the kernel.
@@ -139,12 +139,12 @@ pub enum Fault {
         message: String,
     },
 
-    /// A checked launch has races or invalid memory accesses. See [`crate::check`].
+    /// A checked launch has races or invalid memory accesses ([`crate::check`]).
     #[error("kernel `{kernel}`: {}", Findings { findings, more: *more, then })]
     Check {
         /// Name of the kernel.
         kernel: &'static str,
-        /// Findings, one per pair of places, in order of occurrence.
+        /// Findings, one per pair of source locations, in order of occurrence.
         findings: Vec<Finding>,
         /// Number of findings beyond the limit.
         more: u64,
@@ -167,7 +167,7 @@ pub enum Fault {
         message: String,
     },
 
-    /// A checked launch touched more memory than the shadow memory covers.
+    /// A checked launch accessed more memory than the shadow memory covers.
     #[error(
         "kernel `{kernel}` stopped in block {}: {}",
         Index(block),
@@ -184,7 +184,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Name of the kernel.
+    /// Returns the name of the kernel.
     pub fn kernel(&self) -> &'static str {
         match self {
             Fault::Panic { kernel, .. }
@@ -201,7 +201,7 @@ impl Fault {
         }
     }
 
-    /// Block of the fault, if it occurred in one.
+    /// Returns the block of the fault, if it occurred in one.
     pub fn block(&self) -> Option<[u32; 3]> {
         match self {
             Fault::Panic { block, .. }
@@ -218,7 +218,7 @@ impl Fault {
         }
     }
 
-    /// Thread of the fault, if it occurred in one.
+    /// Returns the thread of the fault, if it occurred in one.
     pub fn thread(&self) -> Option<[u32; 3]> {
         match self {
             Fault::Panic { thread, .. } | Fault::Collective { thread, .. } => Some(*thread),
@@ -227,7 +227,7 @@ impl Fault {
         }
     }
 
-    /// Location of the failed call, `file:line:column`, if there is a single one.
+    /// Returns the location of the failed call, `file:line:column`, if there is a single one.
     pub fn location(&self) -> Option<&str> {
         match self {
             Fault::Panic { location, .. } => location.as_deref(),
@@ -236,7 +236,7 @@ impl Fault {
         }
     }
 
-    /// Message without kernel, block, thread and place, where those are known separately.
+    /// Returns the message without kernel, block, thread and location, if those are known separately.
     pub fn message(&self) -> String {
         match self {
             Fault::Panic { message, .. }
@@ -262,7 +262,7 @@ impl Fault {
     }
 }
 
-/// Message that this many bytes of shadow memory are not enough, with the remedy.
+/// Message that this number of bytes of shadow memory is insufficient, with the remedy.
 struct NoShadow(usize);
 
 impl fmt::Display for NoShadow {
@@ -276,16 +276,17 @@ impl fmt::Display for NoShadow {
     }
 }
 
-/// Threads of a block that wait in the same operation at the same place.
+/// Threads of a block that wait in the same operation at the same source location.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
-    /// Operation in which they wait, for example `sync_threads` or `shuffle_down, mask 0xffffffff`.
+    /// Operation in which the threads wait, for example `sync_threads` or `shuffle_down, mask 0xffffffff`.
     pub operation: String,
     /// Location of the call, `file:line:column`.
     pub location: String,
-    /// Ascending linear indices of the threads in their block.
+    /// Linear indices of the threads in their block, in ascending order.
     pub threads: Vec<u32>,
-    /// Ascending linear indices of the blocks in which these threads wait there. Empty when only one block runs.
+    /// Linear indices of the blocks in which these threads wait there, in ascending order. The list is empty if only
+    /// one block runs.
     pub blocks: Vec<u64>,
 }
 
@@ -307,7 +308,7 @@ fn plural(noun: &str, count: usize) -> String {
     if count == 1 { noun.to_owned() } else { format!("{noun}s") }
 }
 
-/// Ascending numbers, printed as ranges such as `0-16, 18`.
+/// Numbers in ascending order, printed as ranges such as `0-16, 18`.
 struct Runs<'a>(&'a [u64]);
 
 impl fmt::Display for Runs<'_> {
@@ -327,9 +328,9 @@ impl fmt::Display for Runs<'_> {
     }
 }
 
-/// Gathers waiting threads by operation and place, block by block.
+/// Collects waiting threads by operation and source location, block by block.
 pub(crate) struct Places {
-    /// True if several blocks run concurrently, so that places name theirs.
+    /// True if several blocks run concurrently, so that each place must name its blocks.
     several: bool,
     block: u64,
     /// Places of the active block.
@@ -349,7 +350,7 @@ impl Places {
         Self { several, block: 0, own: Vec::new(), waiting: Vec::new() }
     }
 
-    /// Starts a block: places added from now on belong to the block with this linear index.
+    /// Starts a block. Places that are added from now on belong to the block with this linear index.
     pub fn begin_block(&mut self, linear: u64) {
         self.end_block();
         self.block = linear;
@@ -388,7 +389,7 @@ impl Places {
         }
     }
 
-    /// Collected places, the one with the most threads first.
+    /// Returns the collected places, starting with the one with the most threads.
     pub fn finish(mut self) -> Vec<Waiting> {
         self.end_block();
         for waiting in &mut self.waiting {

@@ -1,7 +1,8 @@
-//! Informs ThreadSanitizer of coroutine switches, in programs that `cargo xtask tsan` builds: it sets `warpsmith_tsan`.
+//! Informs ThreadSanitizer of coroutine switches, in programs that `cargo xtask tsan` builds, which sets
+//! `warpsmith_tsan`.
 //!
-//! Otherwise ThreadSanitizer treats the stacks of all coroutines as one, and reports false races or crashes. A switch
-//! counts as synchronization: races between the threads of a kernel are not detected.
+//! Otherwise, ThreadSanitizer would treat the stacks of all coroutines as one and report false races or crashes. A
+//! switch counts as synchronization, so races between the threads of a kernel are not detected.
 
 #[cfg(not(warpsmith_tsan))]
 mod implementation {
@@ -34,16 +35,17 @@ mod implementation {
 
     pub(crate) struct Fiber(*mut c_void);
 
-    /// Fiber that resumed a coroutine, and that continues when this is dropped.
+    /// Fiber that resumed a coroutine and that continues when this value is dropped.
     struct Resumer(*mut c_void);
 
     impl Fiber {
         pub fn new() -> Fiber {
-            // SAFETY: takes no pointer.
+            // SAFETY: the call receives no pointer.
             Fiber(unsafe { __tsan_create_fiber(0) })
         }
 
-        // Both switches are here, so that a function entered on one of the two stacks is left on the same stack.
+        // Both switches are in this function, so that a function that was entered on one of the two stacks is left on
+        // the same stack.
         #[inline(always)]
         pub fn run<R>(&self, resume: impl FnOnce() -> R) -> R {
             // SAFETY: this fiber lives until it is dropped, and its coroutine is about to run on this thread.
@@ -59,14 +61,14 @@ mod implementation {
     impl Drop for Resumer {
         #[inline(always)]
         fn drop(&mut self) {
-            // SAFETY: this is the fiber of the code that runs now, which was current when this was created.
+            // SAFETY: this is the fiber of the code that is running, which was current when this value was created.
             unsafe { __tsan_switch_to_fiber(self.0, 0) }
         }
     }
 
     impl Drop for Fiber {
         fn drop(&mut self) {
-            // SAFETY: `new` created it, and it does not run: its coroutine is not being resumed.
+            // SAFETY: `new` created the fiber, and it is not running, because its coroutine is not being resumed.
             unsafe { __tsan_destroy_fiber(self.0) }
         }
     }

@@ -1,6 +1,6 @@
 //! In-flight copies of the concurrently running blocks, and the state of the barriers that track them.
 //!
-//! The state of a barrier is in its own 64 bits:
+//! The state of a barrier is stored in its own 64 bits:
 //!
 //! - bits 0 to 19: arrivals per phase
 //! - bits 20 to 39: missing arrivals
@@ -48,7 +48,7 @@ impl State {
             | MARK << 62
     }
 
-    /// Starts the next phase if this one is complete; returns whether it was.
+    /// Starts the next phase if this one is complete; returns true in that case.
     fn complete(&mut self) -> bool {
         let is_complete = self.missing == 0 && self.bytes == 0;
         if is_complete {
@@ -95,8 +95,8 @@ impl Copies {
         }
     }
 
-    /// Completes one load, because no thread can continue; returns true if that completed a phase, and `None` when
-    /// there is no load. `wrote` receives the bytes written.
+    /// Completes one load, because no thread can continue. Returns true if this completed a phase, and `None` if there
+    /// is no load. `wrote` receives the bytes written.
     pub fn deliver(&self, queue: &Queue, wrote: impl FnMut(usize, usize)) -> Option<bool> {
         let mut loads = self.loads.borrow_mut();
         if loads.is_empty() {
@@ -106,8 +106,8 @@ impl Copies {
         let load = loads.remove(number);
         drop(loads);
         load.transfer(true, wrote);
-        // SAFETY: the kernel promised that its barrier exists until the load has finished. An uninitialized barrier was
-        // refused at the start of the load.
+        // SAFETY: the kernel guarantees that its barrier exists until the load has finished. An uninitialized barrier
+        // was rejected at the start of the load.
         let word = unsafe { load.barrier.read() };
         Some(State::decode(word).is_some_and(|mut state| {
             state.bytes -= i64::from(load.map.tile_bytes());
@@ -115,7 +115,7 @@ impl Copies {
         }))
     }
 
-    /// Description of the copies in flight after all threads have exited.
+    /// Returns a description of the copies that are in flight after all threads have exited.
     pub fn left(&self) -> Option<String> {
         if !self.is_used.get() {
             return None;
@@ -134,10 +134,11 @@ impl Copies {
         self.waiters.borrow().iter().for_each(|(waiter, _)| visit(waiter));
     }
 
-    /// Stores a barrier's changed state, and wakes the waiting threads if the phase is complete; returns whether it is.
+    /// Stores a barrier's changed state and wakes the waiting threads if the phase is complete, in which case it
+    /// returns true.
     pub fn update(&self, queue: &Queue, barrier: *mut u64, mut state: State) -> bool {
         let is_complete = state.complete();
-        // SAFETY: as for the read before.
+        // SAFETY: as for the preceding read.
         unsafe { barrier.write(state.encode()) };
         if is_complete {
             let mut waiters = self.waiters.borrow_mut();
@@ -150,7 +151,7 @@ impl Copies {
 }
 
 impl Copy {
-    /// Copies the box; `to_shared` gives the direction. `wrote` receives the bytes written.
+    /// Copies the box; `to_shared` determines the direction. `wrote` receives the bytes written.
     pub fn transfer(&self, to_shared: bool, mut wrote: impl FnMut(usize, usize)) {
         let TensorMapSpec { element_bytes, rank, tile, dims, strides, swizzle, .. } = self.map;
         let size = element_bytes as usize;
@@ -167,8 +168,8 @@ impl Copy {
             }
             let shared = self.shared.wrapping_add(swizzle.apply(linear as usize * size));
             let global = std::ptr::with_exposed_provenance_mut::<u8>(address as usize);
-            // SAFETY: the kernel promised that the box fits the tile and that the tensor's memory is valid; elements
-            // outside the tensor are not touched.
+            // SAFETY: the kernel guarantees that the box fits the tile and that the tensor's memory is valid; elements
+            // outside of the tensor are not accessed.
             unsafe {
                 match (to_shared, is_inside) {
                     (true, true) => global.copy_to_nonoverlapping(shared, size),

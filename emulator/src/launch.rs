@@ -1,13 +1,13 @@
 //! Description and validation of a launch, and distribution of its blocks over the cores.
 //!
 //! The unit of distribution is a set of concurrently running blocks: a single block, the blocks of a cluster, or the
-//! whole grid of a cooperative launch. Small launches run on the calling thread only. For larger ones, the threads of
-//! rayon's current pool help, each taking sets in order from a common counter. The calling thread always takes part, so
-//! a launch makes progress even when the pool is busy. A seeded launch runs on the calling thread only, so that the
-//! same seed gives the same run.
+//! entire grid of a cooperative launch. Small launches run on the calling thread only. For larger launches, the threads
+//! of rayon's current pool help; each thread takes sets in order from a common counter. The calling thread always takes
+//! part, so a launch makes progress even if the pool is busy. A seeded launch runs on the calling thread only, so that
+//! the same seed produces the same run.
 //!
-//! After a fault, no set after the failed one starts. Earlier sets run on, so that the reported fault is always that of
-//! the first failing set, independent of timing.
+//! After a fault, no set after the failed one starts. Earlier sets continue, so that the reported fault is always the
+//! fault of the first failing set, independent of timing.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -32,7 +32,7 @@ use crate::settings::{Settings, settings};
 /// Maximum threads per block.
 pub const MAX_BLOCK_THREADS: u32 = 1024;
 
-/// Maximum threads of concurrently running blocks: of a cluster, or of a cooperative launch.
+/// Maximum threads of concurrently running blocks, that is, of a cluster or of a cooperative launch.
 pub const MAX_RESIDENT_THREADS: u32 = MAX_STACKS;
 
 /// Maximum blocks per cluster.
@@ -56,7 +56,7 @@ pub struct Launch<'a> {
     pub shared_bytes: u32,
     /// Cluster size in blocks: x, y and z; `[1; 3]` for no clusters. The blocks of a cluster run concurrently.
     pub cluster: [u32; 3],
-    /// True for a cooperative launch: all blocks run concurrently.
+    /// True for a cooperative launch, whose blocks all run concurrently.
     pub cooperative: bool,
     /// Pointers to the values of the kernel parameters (PTX `.param`), one per parameter.
     pub args: &'a [*const c_void],
@@ -67,24 +67,25 @@ pub struct Launch<'a> {
 /// Runs a kernel and all kernels that it launches. Returns when all have finished, or when a block has failed and the
 /// others have stopped.
 ///
-/// Several host threads may call it at once.
+/// Several host threads may call this function concurrently.
 ///
 /// # Errors
-/// [`Fault::InvalidLaunch`] if the launch is invalid and nothing ran; otherwise the fault of the kernel.
+/// [`Fault::InvalidLaunch`] if the launch is invalid, in which case no thread was run; otherwise the fault of the
+/// kernel.
 ///
 /// # Safety
-/// `args` points to values that fit the kernel parameters, as [`gpu_spec::HostEntry`] lists them. The conditions for
-/// calling the kernel hold: memory that pointers among the arguments point to is valid until the call returns, and, for
-/// an unsafe kernel, its documented requirements are met.
+/// `args` must point to values that match the kernel parameters, as [`gpu_spec::HostEntry`] lists them. The conditions
+/// for calling the kernel must hold: memory to which pointers among the arguments point is valid until the call
+/// returns, and, for an unsafe kernel, its documented requirements are met.
 pub unsafe fn run(launch: &Launch<'_>) -> Result<(), Fault> {
-    // SAFETY: passed on from the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { dynamic::run_all(launch) }
 }
 
-/// Runs one grid, and returns the grids that it launched.
+/// Runs one grid and returns the grids that it launched.
 ///
 /// # Safety
-/// As for [`run`].
+/// Same as for [`run`].
 pub(crate) unsafe fn run_grid(launch: &Launch<'_>, children: Children) -> Result<Children, Fault> {
     let mut grid =
         Grid::new(launch).map_err(|message| Fault::InvalidLaunch { kernel: launch.kernel.name, message })?;
@@ -112,32 +113,32 @@ pub(crate) unsafe fn run_grid(launch: &Launch<'_>, children: Children) -> Result
     grid.result()
 }
 
-/// Runs one grid on this host thread, and ends as the checker determines.
+/// Runs one grid on this host thread; the checker determines the result.
 fn run_checked(grid: Grid, checker: Box<Checker>) -> Result<Children, Fault> {
     let registers = registers();
     let checker = Box::into_raw(checker);
     registers.checker.set(checker);
     grid.work();
     registers.checker.set(std::ptr::null_mut());
-    // SAFETY: from the box above; no reference to it is left, because the grid has finished.
+    // SAFETY: the pointer comes from the box above, and no reference to it is left, because the grid has finished.
     let checker = unsafe { Box::from_raw(checker) };
     checker.end_launch(grid.result())
 }
 
 /// A valid launch and its state, shared by the host threads that run it.
 pub(crate) struct Grid {
-    /// Launches by its threads.
+    /// Launches by the grid's threads.
     pub children: Children,
     pub kernel: &'static KernelSpec,
     pub args: *const *const c_void,
-    /// Block size in threads: x, y and z. The field below is the total.
+    /// Block size in threads: x, y and z. The next field is the total.
     pub block: [u32; 3],
     pub threads: u32,
     pub shape: Shape,
     pub seed: Option<u64>,
     /// True if the launch is checked.
     pub is_checked: bool,
-    /// True if the calling thread runs everything.
+    /// True if the calling thread runs all sets.
     is_alone: bool,
     pub spin_limit: u64,
     pub stack_bytes: usize,
@@ -154,22 +155,22 @@ pub(crate) struct Grid {
     sets: u64,
     shared_bytes: u32,
     order: Permutation,
-    /// Number of sets that a host thread takes at once.
+    /// Number of sets that a host thread takes at a time.
     chunk: u64,
-    /// Next position in the order that no thread has taken.
+    /// Next position in the order that has not been taken by a thread.
     next: AtomicU64,
     /// Number of host threads that run sets.
     working: AtomicU32,
-    /// Number of them that run a set which has exceeded the spin limit.
+    /// Number of these threads that run a set that has exceeded the spin limit.
     stuck: AtomicU32,
-    /// Lowest position whose set has failed; `u64::MAX` while none has.
+    /// Lowest position whose set has failed; `u64::MAX` if none has.
     failed_at: AtomicU64,
     /// Fault of that set.
     fault: Mutex<Option<(u64, Fault)>>,
 }
 
-// SAFETY: the arguments behind `args` are only read while the launch runs, and `run`'s caller promises that the
-// kernel may run with them; everything else is `Sync`.
+// SAFETY: the arguments behind `args` are only read while the launch runs, and `run`'s caller guarantees that the
+// kernel may run with them; all other fields are `Sync`.
 unsafe impl Sync for Grid {}
 
 impl Grid {
@@ -217,7 +218,7 @@ impl Grid {
         })
     }
 
-    /// Number of pool threads that should help the calling thread.
+    /// Returns the number of pool threads that should help the calling thread.
     fn helpers(&self) -> u64 {
         let threads = self.threads * self.set_blocks;
         if self.is_alone || self.sets.saturating_mul(threads.into()) <= SMALL_LAUNCH {
@@ -243,7 +244,7 @@ impl Grid {
         self.working.fetch_sub(1, Ordering::Relaxed);
         set.progress();
         runners.trim();
-        // A host thread that is ending cannot store them: they are dropped.
+        // A host thread that is exiting cannot store them, so they are dropped.
         let _ = RUNNERS.try_with(|kept| kept.set(Some(runners)));
     }
 
@@ -268,7 +269,7 @@ impl Grid {
         }
     }
 
-    /// Grid index of block `number` of set `set`.
+    /// Returns the grid index of block `number` of set `set`.
     pub fn block_index(&self, set: u64, number: u32) -> [u32; 3] {
         let (size, number) = (self.size.map(u64::from), u64::from(number));
         if self.cluster_blocks == 1 {
@@ -282,7 +283,7 @@ impl Grid {
         [0, 1, 2].map(|i| cluster[i] * self.cluster[i] + within[i])
     }
 
-    /// Linear grid index of the block with this index.
+    /// Returns the linear grid index of the block with this index.
     pub fn linear_index(&self, block: [u32; 3]) -> u64 {
         let ([x, y, z], [width, height, _]) = (block.map(u64::from), self.size.map(u64::from));
         x + width * (y + height * z)
@@ -318,7 +319,7 @@ impl Grid {
         self.failed_at.load(Ordering::Relaxed) != u64::MAX
     }
 
-    /// Counts a set as stuck after it has exceeded the spin limit. `leave_stuck` undoes this after progress.
+    /// Counts a set as stuck after it has exceeded the spin limit. `leave_stuck` reverts this after progress.
     pub fn enter_stuck(&self) {
         self.stuck.fetch_add(1, Ordering::Relaxed);
     }
@@ -333,7 +334,7 @@ impl Grid {
     }
 }
 
-/// Coordinates of `linear` in a box of this size, x fastest.
+/// Returns the coordinates of `linear` in a box of this size, x fastest.
 fn place(linear: u64, [width, height, _]: [u64; 3]) -> [u32; 3] {
     [linear % width, linear / width % height, linear / (width * height)].map(|i| i as u32)
 }
@@ -343,7 +344,7 @@ thread_local! {
     static RUNNERS: Cell<Option<Runners>> = const { Cell::new(None) };
 }
 
-/// Checks device-independent properties; returns the number of threads per block.
+/// Checks device-independent properties and returns the number of threads per block.
 fn check(launch: &Launch<'_>) -> Result<u32, String> {
     if registers().in_kernel() {
         return Err("kernels cannot launch kernels here".to_owned());
@@ -389,7 +390,7 @@ fn check(launch: &Launch<'_>) -> Result<u32, String> {
     Ok(threads)
 }
 
-/// Checks the cluster; returns its number of blocks.
+/// Checks the cluster and returns its number of blocks.
 fn check_cluster(launch: &Launch<'_>) -> Result<u32, String> {
     let (cluster, grid) = (launch.cluster, launch.grid);
     let blocks: u64 = cluster.iter().map(|&n| u64::from(n)).fold(1, u64::saturating_mul);
@@ -404,7 +405,7 @@ fn check_cluster(launch: &Launch<'_>) -> Result<u32, String> {
     Ok(blocks as u32)
 }
 
-/// Checks that `blocks` blocks can run concurrently; returns their number.
+/// Checks that `blocks` blocks can run concurrently and returns their number.
 fn check_resident(launch: &Launch<'_>, threads: u32, blocks: u64) -> Result<u32, String> {
     let most = MAX_RESIDENT_THREADS / threads;
     if blocks <= most.into() {

@@ -1,24 +1,24 @@
-//! Runs GPU kernels on the CPU. Blocks are distributed over the cores; the threads of a block are coroutines on one
-//! core, with barriers, warp collectives, shared memory and output. Blocks that wait for each other (of a cluster or a
-//! cooperative launch) run concurrently on one core.
+//! Runs GPU kernels on the CPU. Blocks are distributed over the cores. The threads of a block are coroutines on one
+//! core, with barriers, warp collectives, shared memory and output. Blocks that wait for each other, in a cluster or a
+//! cooperative launch, run concurrently on one core.
 //!
-//! It has two clients. The runtime describes a launch and calls [`run`]. The device library, called by the running
-//! kernel, calls [`thread`], [`collective`], [`shared`] and [`output`].
+//! The crate has two clients. The runtime describes a launch and calls [`run`]. The device library, called by the
+//! running kernel, calls [`thread`], [`collective`], [`shared`] and [`output`].
 //!
-//! An error of a kernel becomes a [`Fault`] with text, and neither hangs nor terminates the process. Such errors
-//! include panics, deadlocks (with the places where threads wait), and threads that spin forever. They also include
+//! An error of a kernel becomes a [`Fault`] with text; it neither hangs nor terminates the process. Such errors include
+//! panics, deadlocks (with the source locations where threads wait), and threads that spin forever. They also include
 //! lanes that disagree about a warp operation, and threads that disagree about an operation on a shared array. Some
 //! errors still terminate the process, with the usual text: a stack overflow (see [`settings`]), or a destructor that
-//! panics while another panic unwinds. So do a failed precondition check of an unsafe function, and any panic in a
-//! program built with `panic = "abort"`. A kernel that never ends fails after a time limit.
+//! panics while another panic unwinds. A failed precondition check of an unsafe function also does, and so does any
+//! panic in a program built with `panic = "abort"`. A kernel that never ends fails after a time limit.
 //!
 //! | module | purpose |
 //! | --- | --- |
 //! | [`launch`] | describes and validates a launch, and distributes its blocks over the cores |
 //! | `set` | concurrently running blocks: start, suspension and exit of their threads |
 //! | `block` | shared state of the threads of a running block |
-//! | `scheduler` | chooses the next thread; stops blocks whose kernel failed |
-//! | `diagnosis` | faults, with the places where threads wait |
+//! | `scheduler` | selects the next thread; stops blocks whose kernel failed |
+//! | `diagnosis` | faults, with the source locations where threads wait |
 //! | `runner` | coroutines of the threads, reused from block to block |
 //! | `fiber` | ThreadSanitizer annotations of the coroutines |
 //! | `registers` | identity of the running thread, in thread-local storage |
@@ -29,7 +29,7 @@
 //! | `arrays`, `barrier`, `cluster`, `parts`, `warp` | arrivals at barriers and exchanges |
 //! | `wait` | waiting and ready threads |
 //! | `watch` | time limit of a block |
-//! | [`dynamic`] | kernels launched by kernels |
+//! | [`dynamic`] | kernels that are launched by kernels |
 //! | [`shared`] | shared memory of a block, and of the other blocks of its cluster |
 //! | [`redzone`] | detects out-of-bounds writes |
 //! | [`output`] | text printed by kernels, and its capture |
@@ -37,7 +37,7 @@
 //! | [`check`] | finds races and invalid memory accesses in instrumented programs |
 //! | `panics` | keeps panics of kernels silent and remembers their locations |
 //! | `order` | sequential and seeded orders |
-//! | [`settings`] | stack size, limits, the seed |
+//! | [`settings`] | stack size, limits and the seed |
 #![deny(missing_docs)]
 
 mod arrays;

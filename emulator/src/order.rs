@@ -1,34 +1,36 @@
 //! Execution order of blocks and threads.
 //!
-//! The same seed gives the same order. Every order runs every block and every thread exactly once.
+//! The same seed produces the same order. Every order runs every block and every thread exactly once.
 //!
-//! A seeded order must cost no more than the sequential one, so that it can be the default. It does not shuffle. Blocks
-//! start at any block, ascending or descending; the warps of a block, and the lanes of a warp, start in strides. The
-//! lanes of a warp start one after the other, because a finished warp frees its stacks.
+//! A seeded order must cost no more than the sequential one, so that it can be the default. Instead of shuffling, it
+//! varies the start. Blocks start at any block, in ascending or descending order; the warps of a block, and the lanes
+//! of a warp, start in strides. The lanes of a warp start one after the other, because a finished warp frees its
+//! stacks.
 
 use std::cell::Cell;
 
 /// Execution order of blocks and threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Order {
-    /// Sequential order: blocks and threads start in ascending order; blocks run on several cores.
+    /// Sequential order: blocks and threads start in ascending order, and blocks run on several cores.
     #[default]
     Sequential,
-    /// Seeded order on one core: the seed determines the order in which blocks and threads start and threads continue.
-    /// The same seed gives the same run. It finds kernels that depend on an order that a GPU does not guarantee.
+    /// Seeded order on one core. The seed determines the order in which blocks and threads start and in which threads
+    /// continue. The same seed produces the same run. This order reveals kernels that depend on an order that a GPU
+    /// does not guarantee.
     Seeded(u64),
     /// Seeded order within each set of concurrently running blocks, with sets on several cores. The interleaving of
     /// sets on different cores varies from run to run.
     Varied(u64),
 }
 
-/// Number of lanes of warp `warp` in a block of `threads`.
+/// Returns the number of lanes of warp `warp` in a block of `threads`.
 #[inline]
 pub(crate) fn lanes_in_warp(threads: u32, warp: u32) -> u32 {
     (threads - warp * 32).min(32)
 }
 
-/// SplitMix64: small, fast, and sufficient here.
+/// SplitMix64, which is small, fast, and sufficient here.
 #[derive(Clone, Copy)]
 pub(crate) struct Random(u64);
 
@@ -45,7 +47,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Random number below `bound`, which is not zero.
+    /// Returns a random number below `bound`, which must not be zero.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
@@ -60,18 +62,18 @@ pub(crate) struct Permutation {
 }
 
 impl Permutation {
-    /// Identity permutation: `0, 1, 2, …`
+    /// Returns the identity permutation: `0, 1, 2, …`
     pub fn identity(count: u64) -> Self {
         Self { count, shift: 0, is_reversed: false }
     }
 
-    /// Permutation chosen by `seed`; `count` is not zero.
+    /// Returns a permutation that `seed` selects; `count` must not be zero.
     pub fn seeded(count: u64, seed: u64) -> Self {
         let mut random = Random::new(seed);
         Self { count, shift: random.below(count), is_reversed: random.next() & 1 == 1 }
     }
 
-    /// Item at `position`, which is below the count.
+    /// Returns the item at `position`, which must be below the count.
     #[inline]
     pub fn at(&self, position: u64) -> u64 {
         let left = self.count - self.shift;
@@ -90,7 +92,7 @@ struct Stride {
 }
 
 impl Stride {
-    /// Starts the stride; `count` is not zero.
+    /// Starts the stride; `count` must not be zero.
     #[inline]
     fn begin(&self, count: u32, random: Option<u64>) {
         let (mut next, mut step) = (0, 1);

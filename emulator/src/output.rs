@@ -1,7 +1,7 @@
 //! Text printed by kernels.
 //!
-//! The output of one call is never split. The output of a block is kept until it and the concurrently running blocks
-//! have finished (or have printed a lot). It is then written at once, to standard output or to a capture.
+//! The output of one call is never split. The output of a block is buffered until it and the concurrently running
+//! blocks have finished or have printed a lot. It is then written as a whole, to standard output or to a capture.
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -26,10 +26,10 @@ pub struct Printed {
     pub text: String,
 }
 
-/// Prints `text` as it is, without adding a newline.
+/// Prints `text` unchanged, without adding a newline.
 ///
 /// # Panics
-/// Outside a kernel.
+/// Panics outside of a kernel.
 #[track_caller]
 pub fn print(text: &str) {
     let registers = running("print");
@@ -43,9 +43,9 @@ pub fn print(text: &str) {
     });
 }
 
-/// Runs `body` and returns its result together with everything that kernels of this process printed meanwhile, instead
-/// of writing it to standard output. For tests: a second capture waits for the first to end. Concurrent launches of
-/// other threads are included too ([`Printed::kernel`] distinguishes them).
+/// Runs `body` and returns its result together with all text that kernels of this process printed meanwhile, instead of
+/// writing the text to standard output. Use it in tests; a second capture waits for the first to end. The text includes
+/// that of concurrent launches of other threads ([`Printed::kernel`] distinguishes them).
 pub fn capture<R>(body: impl FnOnce() -> R) -> (R, Vec<Printed>) {
     /// Ends the capture, even if `body` panics.
     struct Capturing<'a>(#[expect(dead_code, reason = "held until the capture ends")] MutexGuard<'a, ()>);

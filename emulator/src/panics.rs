@@ -1,7 +1,7 @@
-//! Keeps panics of kernels silent and remembers their locations.
+//! Silences panics of kernels and stores their locations.
 //!
-//! The process's panic hook is replaced once. The new hook calls the previous one for every panic outside kernels, and
-//! then prints how to repeat the run. A program that sets its own hook later loses that note and the locations of
+//! The process's panic hook is replaced once. The new hook calls the previous one for every panic outside of kernels,
+//! and then prints how to repeat the run. A program that sets its own hook later loses that note and the locations of
 //! kernel panics, but not their text.
 
 use std::any::Any;
@@ -17,10 +17,10 @@ thread_local! {
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Payload that unwinds a thread with nothing to report, because its block has already failed.
+/// Payload that unwinds a thread without a report, because its block has already failed.
 pub(crate) struct Stopped;
 
-/// Replaces the hook; later calls do nothing.
+/// Replaces the hook; later calls have no effect.
 pub(crate) fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -34,7 +34,7 @@ pub(crate) fn install() {
     });
 }
 
-/// After a panic of the program, for example in a test, prints how to repeat the order in which kernels ran: once per
+/// After a panic of the program, for example in a test, prints how to repeat the order in which kernels ran, once per
 /// host thread.
 fn note_seed() {
     thread_local! {
@@ -53,7 +53,7 @@ fn remember(info: &PanicHookInfo<'_>) -> bool {
         return false;
     }
     PLACE.with_borrow_mut(|place| {
-        // The place has not been fetched yet: this is a panic during a panic, which terminates the process.
+        // The location has not been fetched yet, so this is a panic during a panic, which terminates the process.
         if let Some(first) = place {
             eprintln!("a kernel panicked at {first}; then:");
             return false;
@@ -66,7 +66,8 @@ fn remember(info: &PanicHookInfo<'_>) -> bool {
     })
 }
 
-/// Returns true if the standard library terminates the process after this panic: its text must then be visible.
+/// Returns true if the standard library terminates the process after this panic, in which case its text must be
+/// visible.
 fn aborts(info: &PanicHookInfo<'_>) -> bool {
     let text = info.payload_as_str().unwrap_or_default();
     text.starts_with("unsafe precondition(s) violated")
@@ -74,7 +75,7 @@ fn aborts(info: &PanicHookInfo<'_>) -> bool {
         || text == "panic in a destructor during cleanup"
 }
 
-/// Text and location of a caught panic; `None` for [`Stopped`]. The payload must be [discarded](discard).
+/// Returns text and location of a caught panic; `None` for [`Stopped`]. The payload must be [discarded](discard).
 pub(crate) fn describe(payload: &(dyn Any + Send)) -> Option<(String, Option<String>)> {
     let place = PLACE.take().filter(|place| !place.is_empty());
     if payload.is::<Stopped>() {
@@ -85,10 +86,10 @@ pub(crate) fn describe(payload: &(dyn Any + Send)) -> Option<(String, Option<Str
     Some((text.unwrap_or("a panic without text").to_owned(), place))
 }
 
-/// Drops a panic payload. Its type belongs to the kernel: if its drop panics, that panic ends here.
+/// Drops a panic payload. Its type belongs to the kernel, so a panic of its drop is caught here.
 pub(crate) fn discard(payload: Box<dyn Any + Send>) {
     if let Err(second) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        // The drop of this payload may panic too, and so on; it is leaked.
+        // The drop of this payload may panic too, and so on, so it is leaked.
         std::mem::forget(second);
         PLACE.take();
     }

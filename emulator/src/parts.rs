@@ -1,4 +1,4 @@
-//! Partial barriers of a block: complete when as many threads have arrived as each of them states.
+//! Partial barriers of a block, which are complete when as many threads have arrived as each of them specifies.
 
 use std::cell::{Cell, RefCell};
 
@@ -17,7 +17,7 @@ pub(crate) struct PartBarriers([PartBarrier; (BARRIERS + GROUPS) as usize]);
 /// A partial barrier.
 #[derive(Default)]
 struct PartBarrier {
-    /// Thread count stated by the first arrival; 0 while none has arrived.
+    /// Thread count specified by the first arrival; 0 while none has arrived.
     threads: Cell<u32>,
     waiters: RefCell<Vec<Waiter>>,
 }
@@ -30,8 +30,8 @@ impl PartBarriers {
         }
     }
 
-    /// Counts the arrival of `waiter` at barrier `number`, with `threads` participants. The last one releases the
-    /// others, and `true` is returned; otherwise the thread waits.
+    /// Counts the arrival of `waiter` at barrier `number`, with `threads` participants. The last arrival releases the
+    /// others and returns `true`; otherwise, the thread must wait.
     pub fn arrive(&self, number: u32, threads: u32, waiter: Waiter, queue: &Queue) -> Result<bool, String> {
         if !(1..BARRIERS).contains(&number) {
             return Err(format!("a block has barriers 1 to 15 for parts of it, not {number}"));

@@ -1,14 +1,14 @@
-//! Red zones: bytes on both sides of memory that kernels access through raw pointers. They hold a pattern, so an
+//! Red zones: bytes on both sides of memory that kernels access through raw pointers. They contain a pattern, so an
 //! out-of-bounds write is detected when the zones are next compared with it.
 //!
-//! A write is not detected if it lands beyond the zones, stores the pattern's own value, or is undone before the
-//! comparison. Reads are not detected. [`check`](crate::check) finds these, in instrumented programs.
+//! A write is not detected if it is beyond the zones, stores the pattern's own value, or is reverted before the
+//! comparison. Reads are not detected. [`check`](crate::check) detects these in instrumented programs.
 
 use std::alloc::Layout;
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
-/// Bytes of the zone on each side.
+/// Number of bytes of the zone on each side.
 pub const BYTES: usize = 128;
 
 const WORD: usize = size_of::<u64>();
@@ -16,8 +16,8 @@ const WORD: usize = size_of::<u64>();
 /// Value of each aligned word of a zone. No byte is 0, 0xFF, the poison of shared memory, or equal to another byte.
 const PATTERN: u64 = u64::from_ne_bytes([0x9d, 0x3b, 0xe7, 0x51, 0xc6, 0x2f, 0x8a, 0x74]);
 
-/// Layout of an allocation with red zones around memory of `layout`, and the offset of the memory in it. `None` for a
-/// size that no allocation can have.
+/// Returns the layout of an allocation with red zones around memory of `layout`, and the offset of the memory in it.
+/// Returns `None` for a size that cannot be allocated.
 pub fn around(layout: Layout) -> Option<(Layout, usize)> {
     let align = layout.align().max(WORD);
     let before = BYTES.next_multiple_of(align);
@@ -28,15 +28,15 @@ pub fn around(layout: Layout) -> Option<(Layout, usize)> {
 /// Overwritten bytes next to a piece of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Damage {
-    /// Offset of the first overwritten byte from the start of the memory: negative before it, otherwise at least the
-    /// memory's size.
+    /// Offset of the first overwritten byte from the start of the memory: negative before the memory, otherwise at
+    /// least the memory's size.
     pub first: isize,
     /// Number of bytes from the first to the last overwritten one on that side.
     pub bytes: usize,
 }
 
 impl Damage {
-    /// Describes the damage; `what` names the memory, for example `a shared array of 64 bytes`.
+    /// Returns a description of the damage; `what` names the memory, for example `a shared array of 64 bytes`.
     pub fn of(self, what: impl fmt::Display) -> String {
         let Damage { first, bytes } = self;
         let noun = if bytes == 1 { "byte" } else { "bytes" };
@@ -55,7 +55,7 @@ impl Damage {
 /// Writes the pattern around memory of `bytes` bytes at `start`.
 ///
 /// # Safety
-/// The memory lies in an allocation as [`around`] describes it, and nothing else uses its red zones.
+/// The memory must be in an allocation as described by [`around`], and its red zones must not be in use.
 pub unsafe fn paint(start: *mut u8, bytes: usize) {
     // SAFETY: the zones are within the allocation.
     unsafe {
@@ -75,11 +75,11 @@ pub unsafe fn paint(start: *mut u8, bytes: usize) {
 /// Finds overwritten bytes around memory of `bytes` bytes at `start`. If both sides are damaged, the end is reported.
 ///
 /// # Safety
-/// The memory lies in an allocation as [`around`] describes it, whose zones were [painted](paint).
+/// The memory must be in an allocation as described by [`around`], whose zones were [painted](paint).
 #[inline]
 pub unsafe fn damage(start: *mut u8, bytes: usize) -> Option<Damage> {
     // A kernel may write out of bounds concurrently on another host thread, so the zones are read as atomics. SAFETY:
-    // the zones are within the allocation, and aligned.
+    // the zones are within the allocation and aligned.
     let word =
         |offset: isize| unsafe { AtomicU64::from_ptr(start.offset(offset).cast()) }.load(Relaxed) ^ PATTERN;
     let (end, words) = (bytes as isize, bytes.next_multiple_of(WORD) as isize);
@@ -87,7 +87,7 @@ pub unsafe fn damage(start: *mut u8, bytes: usize) -> Option<Damage> {
     for at in (0..BYTES as isize).step_by(WORD) {
         different |= word(at - BYTES as isize) | word(words + at);
     }
-    // SAFETY: between the end and the next word, in the allocation.
+    // SAFETY: the byte is between the end and the next word, in the allocation.
     let byte = |offset: isize| unsafe { AtomicU8::from_ptr(start.offset(offset)) }.load(Relaxed);
     let is_painted =
         |offset: isize| byte(offset) == PATTERN.to_ne_bytes()[offset.rem_euclid(WORD as isize) as usize];
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
     use std::alloc::{alloc, dealloc};
 
-    /// Damage found around memory of `bytes` bytes after writing one byte at each offset.
+    /// Returns the damage found around memory of `bytes` bytes after writing one byte at each offset.
     fn found(bytes: usize, align: usize, writes: &[isize]) -> Option<Damage> {
         let (whole, before) = around(Layout::from_size_align(bytes, align).unwrap()).unwrap();
         // SAFETY: the layout has a size; all writes are within it.

@@ -4,7 +4,7 @@
 //! index with one load. All coroutines of concurrently running blocks run on one host thread. The state of a GPU thread
 //! is saved and restored around every switch.
 //!
-//! `yielder` is non-null exactly while kernel code runs, which detects calls from outside a kernel.
+//! `yielder` is non-null exactly while kernel code runs, so that calls from outside of a kernel are detected.
 
 use std::backtrace::Backtrace;
 use std::cell::Cell;
@@ -23,13 +23,13 @@ pub(crate) struct Registers {
     pub thread: Cell<[u32; 3]>,
     /// Linear index of the GPU thread in its block, x fastest.
     pub linear: Cell<u32>,
-    /// Remaining calls of `spin_hint` before the thread lets others run.
+    /// Remaining calls of `spin_hint` before the thread yields to others.
     pub spins: Cell<u32>,
     /// Coroutine on which the thread runs.
     pub runner: Cell<u32>,
-    /// Yielder with which that coroutine suspends itself; null outside kernels.
+    /// Yielder with which that coroutine suspends itself; null outside of kernels.
     pub yielder: Cell<*const RunnerYielder>,
-    /// Running block, with its set in the field below. Both are valid while `yielder` is not null.
+    /// Running block; the next field is its set. Both are valid while `yielder` is not null.
     pub block: Cell<*const Block>,
     pub set: Cell<*const BlockSet<'static>>,
     /// Index of the block in the grid.
@@ -42,9 +42,9 @@ pub(crate) struct Registers {
     pub cluster_dim: Cell<[u32; 3]>,
     /// Dynamic shared memory per block in bytes.
     pub shared_bytes: Cell<u32>,
-    /// Checker of the running launch; null when the launch is not checked, and while [`Registers::with_checker`] runs.
+    /// Checker of the running launch; null if the launch is not checked, and while [`Registers::with_checker`] runs.
     pub checker: Cell<*mut Checker>,
-    /// Boxed backtrace of an [abandoned](BlockSet::abandon) thread; null when there is none.
+    /// Boxed backtrace of an [abandoned](BlockSet::abandon) thread; null if there is none.
     pub interrupted: Cell<*mut Backtrace>,
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct Saved {
 }
 
 impl Saved {
-    /// Yielder of the coroutine.
+    /// Returns the yielder of the coroutine.
     pub fn yielder(&self) -> *const RunnerYielder {
         self.yielder
     }
@@ -109,7 +109,7 @@ impl Registers {
         self.block_index.set(block.index());
     }
 
-    /// Lane of the thread in its warp.
+    /// Returns the lane of the thread in its warp.
     #[inline]
     pub fn lane(&self) -> u32 {
         self.linear.get() % 32
@@ -130,9 +130,9 @@ impl Registers {
         if checker.is_null() {
             return None;
         }
-        // Code that `f` calls, for example the program's allocator, finds no checker.
+        // Code that `f` calls, for example the program's allocator, must find no checker.
         self.checker.set(ptr::null_mut());
-        // SAFETY: `launch::run_grid` owns it, sets the pointer while the grid runs, and has no other reference
+        // SAFETY: `launch::run_grid` owns the checker, sets the pointer while the grid runs, and has no other reference
         // meanwhile; the pointer is null while this reference is used.
         let result = f(unsafe { &mut *checker });
         self.checker.set(checker);
@@ -140,16 +140,16 @@ impl Registers {
     }
 }
 
-/// Registers of this host thread, also outside kernels.
+/// Returns the registers of this host thread, also outside of kernels.
 #[inline(always)]
 pub(crate) fn registers() -> &'static Registers {
     let registers = REGISTERS.with(ptr::from_ref);
-    // SAFETY: registers have no destructor, so they exist as long as the host thread runs any code; they are not
-    // `Sync`, so no other host thread can get the reference.
+    // SAFETY: registers have no destructor, so they exist as long as the host thread runs any code. They are not
+    // `Sync`, so no other host thread can obtain the reference.
     unsafe { &*registers }
 }
 
-/// Registers of the running GPU thread; panics with `name` when no kernel runs.
+/// Returns the registers of the running GPU thread; panics with `name` if no kernel is running.
 #[inline(always)]
 pub(crate) fn running(name: &'static str) -> &'static Registers {
     let registers = registers();
@@ -160,8 +160,8 @@ pub(crate) fn running(name: &'static str) -> &'static Registers {
 }
 
 impl Registers {
-    /// Block of the running GPU thread. Valid only with registers from [`running`], and only until the kernel's call
-    /// into the emulator returns.
+    /// Returns the block of the running GPU thread. It is valid only with registers from [`running`], and only until
+    /// the kernel's call into the emulator returns.
     #[inline(always)]
     pub fn block(&self) -> &Block {
         // SAFETY: kernel code runs (checked by `running`), and the scheduler keeps the block alive and in place
@@ -169,14 +169,14 @@ impl Registers {
         unsafe { &*self.block.get() }
     }
 
-    /// Set of concurrently running blocks that contains the running GPU thread. The same conditions apply.
+    /// Returns the set of concurrently running blocks that contains the running GPU thread. The same conditions apply.
     #[inline(always)]
     pub fn set(&self) -> &BlockSet<'static> {
         // SAFETY: as for the block, which belongs to the set.
         unsafe { &*self.set.get() }
     }
 
-    /// Waiter entry of the running GPU thread, waiting at `location`. The same conditions apply.
+    /// Returns the waiter entry of the running GPU thread, which waits at `location`. The same conditions apply.
     pub fn waiter(&self, location: &'static Location<'static>) -> Waiter {
         let block = self.block().number;
         Waiter { block, thread: self.linear.get(), runner: self.runner.get(), location }

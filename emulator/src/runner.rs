@@ -1,9 +1,9 @@
 //! Coroutines on which GPU threads run.
 //!
-//! A runner runs threads of one block, one after the other, until one suspends or none is left to start. It outlives
-//! blocks and launches: a host thread keeps its runners and their stacks. An idle runner has no kernel data on its
-//! stack. Each stream has a host thread. When it ends, a process-wide pool keeps its stacks for other host threads,
-//! because mapping and unmapping memory is slow.
+//! A runner runs threads of one block, one after the other, until one suspends or all have started. It outlives blocks
+//! and launches, because a host thread keeps its runners and their stacks. The stack of an idle runner contains no
+//! kernel data. Each stream has a host thread. When the host thread exits, a process-wide pool keeps its stacks for
+//! other host threads, because mapping and unmapping memory is slow.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -25,36 +25,36 @@ pub(crate) type RunnerYielder = Yielder<Command, Progress>;
 pub(crate) enum Command {
     /// Run threads of the block in the registers.
     Run,
-    /// Return, so that the stack can be freed. Only for idle runners.
+    /// Return, so that the stack can be freed. Valid only for idle runners.
     Quit,
 }
 
 /// Reason why a runner suspended itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// Its thread waits or lets others run.
+    /// Its thread waits or yields to others.
     Suspended,
-    /// Its thread must not continue: none of its data is used or dropped again.
+    /// Its thread must not continue, and none of its data may be used or dropped again.
     Abandoned,
-    /// No thread of the block is left to start.
+    /// All threads of the block have started.
     Idle,
 }
 
 /// Number of stacks of all host threads above which a host thread returns most of its own to the pool after a launch.
 const MANY_STACKS: u32 = 12 * 1024;
-/// Number of stacks that it keeps then.
+/// Number of stacks that the host thread keeps if there are more than [`MANY_STACKS`].
 const KEPT_STACKS: usize = 64;
-/// Maximum number of stacks. Linux allows 65530 mappings per process, and a stack with its guard page is two of them.
-/// The pool's stacks do not add to the number, because no stack is mapped while the pool has one.
+/// Maximum number of stacks. Linux permits 65530 mappings per process, and a stack with its guard page uses two of
+/// them. The pool's stacks do not increase the number, because no stack is mapped while the pool contains one.
 pub(crate) const MAX_STACKS: u32 = 28 * 1024;
 /// Maximum number of stacks in the pool: two clusters of eight of the largest blocks.
 const MAX_SPARE: usize = 16 * 1024;
-/// Number of runners' stacks.
+/// Number of stacks of runners.
 static STACKS: AtomicU32 = AtomicU32::new(0);
-/// Pool of stacks without a runner. All have the same size. No stack is mapped while the pool has one.
+/// Pool of stacks without a runner. All stacks have the same size. No stack is mapped while the pool contains one.
 static SPARE: Mutex<Vec<DefaultStack>> = Mutex::new(Vec::new());
 
-/// Number of stacks that may be added now.
+/// Returns the number of stacks that may be added now.
 pub(crate) fn stacks_left() -> u32 {
     MAX_STACKS.saturating_sub(STACKS.load(Ordering::Relaxed))
 }
@@ -63,13 +63,13 @@ fn spare() -> MutexGuard<'static, Vec<DefaultStack>> {
     SPARE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes a stack from the pool, or maps a new one.
+/// Returns a stack from the pool, or maps a new one.
 fn stack(bytes: usize) -> io::Result<DefaultStack> {
     let left = spare().pop();
     left.map_or_else(|| DefaultStack::new(bytes), Ok)
 }
 
-/// Returns stacks to the pool, and unmaps those for which it has no room.
+/// Returns stacks to the pool and unmaps those that exceed its capacity.
 fn keep(mut stacks: Vec<DefaultStack>) {
     let mut spare = spare();
     let room = MAX_SPARE.saturating_sub(spare.len());
@@ -81,7 +81,7 @@ fn keep(mut stacks: Vec<DefaultStack>) {
 pub(crate) struct Runners {
     runners: Vec<Runner>,
     idle: Vec<u32>,
-    /// Host thread as seen by the watcher.
+    /// State of the host thread for the watcher.
     pub watched: Watched,
 }
 
@@ -94,7 +94,7 @@ struct Runner {
 }
 
 impl Runners {
-    /// Returns an idle runner; `Err` when there is no memory for another stack.
+    /// Returns an idle runner; `Err` if no memory is available for another stack.
     pub fn idle(&mut self, stack_bytes: usize) -> io::Result<u32> {
         if let Some(id) = self.idle.pop() {
             return Ok(id);
@@ -128,7 +128,7 @@ impl Runners {
         }
     }
 
-    /// Next runner with a suspended thread, starting at `start`.
+    /// Returns the next runner with a suspended thread, starting at `start`.
     pub fn suspended_from(&self, start: u32) -> Option<u32> {
         (start..self.runners.len() as u32).find(|&id| self.runners[id as usize].suspended)
     }
@@ -150,15 +150,16 @@ impl Drop for Runners {
     }
 }
 
-/// Ends a runner. Returns its stack, if it is empty.
+/// Ends a runner and returns its stack, if it is empty.
 fn quit(runner: Runner) -> Option<DefaultStack> {
     let Runner { mut coroutine, suspended, abandoned, fiber } = runner;
     if abandoned {
-        // The stack stays, with its contents.
+        // The stack is leaked with its contents.
         return None;
     }
     let stack = fiber.run(|| {
-        // A coroutine ended by a panic cannot be resumed; a suspended one unwinds its thread when it is dropped.
+        // A coroutine that a panic has ended cannot be resumed; a suspended coroutine unwinds its thread when it is
+        // dropped.
         if !coroutine.done() && !suspended {
             coroutine.resume(Command::Quit);
         }
@@ -175,7 +176,7 @@ fn run(id: u32, yielder: &RunnerYielder, mut command: Command) {
         let registers = registers();
         registers.runner.set(id);
         registers.yielder.set(yielder);
-        // The scheduler that resumed this runner set the block, and keeps it until every runner is idle again.
+        // The scheduler that resumed this runner has set the block and keeps it until every runner is idle again.
         registers.set().run_threads(registers.block(), registers);
         command = yielder.suspend(Progress::Idle);
     }
@@ -187,7 +188,7 @@ mod tests {
 
     #[test]
     fn the_pool_keeps_the_stacks_of_a_thread_that_ends() {
-        // More than the other tests of this program take meanwhile.
+        // This is more than the other tests of this program use meanwhile.
         const COUNT: usize = 3000;
         let fill = || {
             let mut runners = Runners::default();

@@ -1,23 +1,24 @@
-//! Scheduler of concurrently running blocks: chooses the thread that continues, and stops all blocks when one has
+//! Scheduler of concurrently running blocks, which selects the thread that continues and stops all blocks when one has
 //! failed.
 //!
-//! Ready threads come before unstarted threads, and these before spinning threads. A warp thus finishes before the next
-//! starts where possible, few stacks are in use, and a spinning thread gives way to the one it waits for. With several
-//! blocks, one starts all its threads before the next. A seeded order varies the threads and blocks that come first,
-//! and the order in which threads released together continue.
+//! Ready threads take precedence over unstarted threads, and those over spinning threads. A warp therefore finishes
+//! before the next one starts where possible, few stacks are in use, and a spinning thread yields to the thread for
+//! which it waits. With several blocks, one block starts all its threads before the next. A seeded order varies which
+//! threads and blocks start first, and the order in which threads that were released together continue.
 
 use crate::fault::Fault;
 use crate::registers::Registers;
 use crate::runner::Runners;
 use crate::set::{BlockSet, Next};
 
-/// Rounds of fruitless polling after which the host thread yields to others, which may be running the awaited block.
+/// Number of rounds of unsuccessful polling after which the host thread yields to others, which may be running the
+/// awaited block.
 const ROUNDS_TO_YIELD: u32 = 16;
 
-/// Runs the set's blocks to completion, or to the first fault. Afterwards every runner is idle.
+/// Runs the set's blocks to completion, or to the first fault. Afterwards, every runner is idle.
 ///
-/// The set at `position` in the launch's order gives up when an earlier one has failed. When all its threads spin, it
-/// gives up if any set has failed.
+/// The set at `position` in the launch's order stops when an earlier one has failed. When all its threads spin, it
+/// stops if any set has failed.
 pub(crate) fn run_set(
     set: &BlockSet<'_>,
     runners: &mut Runners,
@@ -61,7 +62,8 @@ pub(crate) fn run_set(
             break;
         }
         if set.is_late() {
-            // Just after a barrier no thread waits: the next thread to run shows what the kernel does.
+            // Immediately after a barrier, no thread waits, and only the next thread to run reveals what the kernel
+            // does.
             if was_late || !set.all_are_ready(registers) {
                 break;
             }
@@ -82,7 +84,7 @@ fn unwind(set: &BlockSet<'_>, runners: &mut Runners, registers: &Registers) {
     set.stop();
     let mut next = 0;
     while let Some(runner) = runners.suspended_from(next) {
-        // Collectives do nothing in an unwinding thread, so it cannot suspend itself again.
+        // Collectives have no effect in an unwinding thread, so it cannot suspend itself again.
         runners.resume(registers, runner);
         next = runner + 1;
     }

@@ -1,8 +1,8 @@
 //! Concurrently running blocks on one host thread: one block of an ordinary launch, the blocks of a cluster, or all
-//! blocks of a cooperative launch. Also the start, suspension and exit of their threads.
+//! blocks of a cooperative launch. This module also implements the start, suspension and exit of their threads.
 //!
-//! One host thread uses all of it. Kernel code and the scheduler both hold shared references; every borrow of a cell
-//! ends before control passes from one to the other.
+//! A single host thread uses this state. Kernel code and the scheduler both have shared references, so every borrow of
+//! a cell must end before control passes from one to the other.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{self, AssertUnwindSafe, Location};
@@ -20,7 +20,7 @@ use crate::runner::Progress;
 use crate::wait::{Queue, Waiter};
 use crate::watch::{Interrupted, SetClock};
 
-/// Number of `spin_hint` calls after which a thread lets others run.
+/// Number of `spin_hint` calls after which a thread yields to others.
 const SPIN_QUOTA: u32 = 32;
 
 /// Next step of the scheduler.
@@ -31,7 +31,7 @@ pub(crate) enum Next {
     Respin(u32),
     /// Start another thread of this block on an idle runner.
     Start(usize),
-    /// Check again: a copy has completed.
+    /// Check again, because a copy has completed.
     Again,
     /// Every thread has exited.
     Done,
@@ -39,11 +39,11 @@ pub(crate) enum Next {
     Stuck,
 }
 
-/// Concurrently running blocks. Reused for all sets that a worker runs in a launch.
+/// Concurrently running blocks. The value is reused for all sets that a worker runs in a launch.
 pub(crate) struct BlockSet<'g> {
     pub grid: &'g Grid,
     clock: SetClock,
-    /// Blocks by cluster, then by rank.
+    /// Blocks, ordered by cluster and then by rank.
     pub blocks: Vec<Block>,
     pub queue: Queue,
     pub output: Output,
@@ -57,14 +57,14 @@ pub(crate) struct BlockSet<'g> {
     starting: Cell<usize>,
     /// Block whose threads start first.
     first: Cell<usize>,
-    /// Number of threads that have queried the active lanes and have no answer.
+    /// Number of threads that have queried the active lanes and have not received an answer.
     askers: Cell<u32>,
     /// True while suspended threads are being unwound.
     stopping: Cell<bool>,
     fault: RefCell<Option<Fault>>,
     /// Approximate number of `spin_hint` calls since a thread of the set made progress.
     spins: Cell<u64>,
-    /// True if they have exceeded the limit, and the grid counts this set as stuck.
+    /// True if the spins have exceeded the limit and the grid counts this set as stuck.
     stuck: Cell<bool>,
     /// True if `stuck` or `clusters_meet` is set, or a thread has waited at the barrier of an array. An exiting thread
     /// checks only this flag.
@@ -118,7 +118,7 @@ impl<'g> BlockSet<'g> {
         self.copies.begin();
         for block in &self.blocks {
             let index = self.grid.block_index(linear, block.number);
-            // These numbers differ from those that the queue draws.
+            // These random numbers differ from those that the queue draws.
             let random = random.map(|_| Random::new(self.queue.below(u64::MAX)));
             block.begin(self.grid, index, random);
             registers().with_checker(|checker| {
@@ -127,15 +127,15 @@ impl<'g> BlockSet<'g> {
         }
     }
 
-    /// Body of a runner: runs threads of the block until none is left to start. Panics end here.
+    /// Body of a runner, which runs threads of the block until all have started. Panics are caught here.
     pub fn run_threads(&self, block: &Block, registers: &Registers) {
-        // Read once: as far as the compiler knows, the kernel's code could change anything.
+        // These fields are read once, because the compiler must assume that the kernel's code changes them.
         let Grid { kernel, args, shape, .. } = *self.grid;
         let entry = kernel.entry;
         let result = panic::catch_unwind(AssertUnwindSafe(|| {
             while block.start(shape, registers) {
                 registers.spins.set(SPIN_QUOTA);
-                // SAFETY: `launch::run`'s caller promises that the arguments fit the kernel and that its safety
+                // SAFETY: `launch::run`'s caller guarantees that the arguments match the kernel and that its safety
                 // conditions hold.
                 unsafe { entry(args) };
                 self.exit(block, registers.linear.get());
@@ -155,7 +155,7 @@ impl<'g> BlockSet<'g> {
         }
     }
 
-    /// Counts an exiting thread; threads that waited only for it continue, or fail.
+    /// Counts an exiting thread. Threads that waited only for it continue or fail.
     #[inline(always)]
     fn exit(&self, block: &Block, linear: u32) {
         let alive = block.leave();
@@ -166,7 +166,7 @@ impl<'g> BlockSet<'g> {
         }
     }
 
-    /// Part of an exit that concerns waiting threads.
+    /// Performs the part of an exit that concerns waiting threads.
     #[inline(never)]
     fn exit_for_others(&self, block: &Block, linear: u32, alive: u32) {
         if let Some((waiter, call)) = block.warps.waits_for(linear) {
@@ -189,7 +189,7 @@ impl<'g> BlockSet<'g> {
         }
     }
 
-    /// Notes that a thread waits for every thread of its block, and must be notified of exits.
+    /// Records that a thread waits for every thread of its block and must be notified of exits.
     pub fn watch_exits(&self) {
         self.unusual.set(true);
     }
@@ -211,19 +211,19 @@ impl<'g> BlockSet<'g> {
         registers().with_checker(|checker| checker.cluster_barrier(first..first + self.grid.cluster_blocks));
     }
 
-    /// Index, among the running blocks, of the first block of a block's cluster.
+    /// Returns the index, among the running blocks, of the first block of a block's cluster.
     pub fn first_of_cluster(&self, block: &Block) -> u32 {
         block.number / self.grid.cluster_blocks * self.grid.cluster_blocks
     }
 
-    /// Blocks of a block's cluster, by rank.
+    /// Returns the blocks of a block's cluster, ordered by rank.
     pub fn cluster(&self, block: &Block) -> &[Block] {
         let size = self.grid.cluster_blocks as usize;
         let first = block.number as usize / size * size;
         &self.blocks[first..first + size]
     }
 
-    /// Barrier of a block's cluster.
+    /// Returns the barrier of a block's cluster.
     pub fn cluster_barrier(&self, block: &Block) -> &ClusterBarrier {
         &self.cluster_barriers[(block.number / self.grid.cluster_blocks) as usize]
     }
@@ -246,11 +246,12 @@ impl<'g> BlockSet<'g> {
         complete
     }
 
-    /// Suspends the calling thread of this block until the scheduler resumes it. Unwinds it when the set has failed.
+    /// Suspends the calling thread of this block until the scheduler resumes it. If the set has failed, the thread is
+    /// unwound instead.
     #[inline(always)]
     pub fn suspend(&self, block: &Block, registers: &Registers) {
         let saved = registers.save();
-        // SAFETY: the yielder lives on the stack of the running coroutine, which is this one.
+        // SAFETY: the yielder is on the stack of the running coroutine, which is this one.
         unsafe { &*saved.yielder() }.suspend(Progress::Suspended);
         registers.restore(saved);
         registers.enter(block);
@@ -282,16 +283,16 @@ impl<'g> BlockSet<'g> {
         }
     }
 
-    /// Abandons the calling thread for good, in code that cannot be unwound.
+    /// Abandons the calling thread permanently, in code that cannot be unwound.
     pub fn abandon(&self, registers: &Registers, at: Interrupted) -> ! {
         registers.interrupted.set(Box::into_raw(at));
         // SAFETY: as for `suspend`.
         unsafe { &*registers.yielder.get() }.suspend(Progress::Abandoned);
-        // It is never resumed.
+        // The thread is never resumed.
         std::process::abort()
     }
 
-    /// Returns true if the calling thread is unwinding: collectives then do nothing.
+    /// Returns true if the calling thread is unwinding, in which case collectives have no effect.
     pub fn is_unwinding(&self) -> bool {
         self.stopping.get() || std::thread::panicking()
     }
@@ -312,7 +313,7 @@ impl<'g> BlockSet<'g> {
         block.warps.converge(waiter);
     }
 
-    /// Lets others run while the thread spins, and fails when it has spun for too long.
+    /// Yields to other threads while the thread spins, and fails when it has spun for too long.
     pub fn spin(&self, block: &Block, registers: &Registers, location: &'static Location<'static>) {
         registers.spins.set(SPIN_QUOTA);
         if self.is_unwinding() {
@@ -338,7 +339,7 @@ impl<'g> BlockSet<'g> {
         }
     }
 
-    /// Next step of the scheduler.
+    /// Returns the next step of the scheduler.
     #[inline(always)]
     pub fn next(&self) -> Next {
         if let Some(runner) = self.queue.ready.borrow_mut().pop_front() {
@@ -358,7 +359,7 @@ impl<'g> BlockSet<'g> {
         }
     }
 
-    /// Next step when no thread is ready or unstarted.
+    /// Returns the next step if no thread is ready or unstarted.
     fn next_of_waiting(&self) -> Next {
         if self.askers.replace(0) != 0 {
             for block in &self.blocks {
@@ -382,8 +383,8 @@ impl<'g> BlockSet<'g> {
         }
     }
 
-    /// Handles a completed phase of a transaction barrier. The checker orders more than the phase does: all accesses of
-    /// each block's threads before and after.
+    /// Handles a completed phase of a transaction barrier. The checker orders more than the phase does, namely all
+    /// accesses of each block's threads before and after it.
     pub fn phase_is_complete(&self) {
         for block in &self.blocks {
             registers().with_checker(|checker| checker.block_barrier(block.number));
@@ -400,7 +401,7 @@ impl<'g> BlockSet<'g> {
         self.blocks.iter().for_each(Block::close);
     }
 
-    /// Records a fault, unless there already is one; no further thread starts.
+    /// Records a fault, unless one is already recorded; no further thread starts.
     pub fn fail(&self, fault: Fault) {
         self.close();
         self.fault.borrow_mut().get_or_insert(fault);
@@ -421,7 +422,7 @@ impl<'g> BlockSet<'g> {
     }
 }
 
-/// Marks bytes written by a copy that no thread performs.
+/// Marks bytes that were written by a copy that no thread performs.
 pub(crate) fn note_copy(start: usize, bytes: usize) {
     registers().with_checker(|checker| checker.copied_to(start, bytes));
 }

@@ -1,14 +1,14 @@
-//! Settings of the emulator from the environment.
+//! Settings of the emulator, read from environment variables.
 //!
 //! | variable | meaning | default |
 //! | --- | --- | --- |
 //! | `WARPSMITH_EMULATOR_STACK` | stack of a GPU thread in bytes, at most 1073741824 | 262144 |
-//! | `WARPSMITH_EMULATOR_SPIN_LIMIT` | reads of atomics in a block, with none of its threads getting anywhere, after which the block counts as stuck; when every running block is, the launch fails | 268435456 |
-//! | `WARPSMITH_EMULATOR_TIME_LIMIT` | seconds for which a block, or the blocks that run at once with it, may run before the launch fails; `off` for ever | 300 |
-//! | `WARPSMITH_EMULATOR_SEED` | the [order](crate::Order) of launches for which the program chooses none ([`order`]): a number, or `off` for the sequential one | drawn at random for each process; sequential under `warpsmith check` |
+//! | `WARPSMITH_EMULATOR_SPIN_LIMIT` | reads of atomics in a block without progress of any of its threads, after which the block counts as stuck; if every running block is stuck, the launch fails | 268435456 |
+//! | `WARPSMITH_EMULATOR_TIME_LIMIT` | seconds for which a block, or the blocks that run concurrently with it, may run before the launch fails; `off` for no limit | 300 |
+//! | `WARPSMITH_EMULATOR_SEED` | [order](crate::Order) of launches for which the program selects none ([`order`]): a number, or `off` for the sequential order | drawn at random for each process; sequential under `warpsmith check` |
 //!
-//! They are read once, at the first launch. An invalid or too large value makes launches fail with a text that names
-//! the variable.
+//! The variables are read once, at the first launch. An invalid or too large value makes launches fail with a message
+//! that names the variable.
 //!
 //! A kernel that overflows its stack, through deep recursion or large local arrays, hits a guard page, and the process
 //! ends with a segmentation fault. The remedy is a larger `WARPSMITH_EMULATOR_STACK`.
@@ -26,7 +26,7 @@ const SPIN_LIMIT: &str = "WARPSMITH_EMULATOR_SPIN_LIMIT";
 const TIME_LIMIT: &str = "WARPSMITH_EMULATOR_TIME_LIMIT";
 const SEED: &str = "WARPSMITH_EMULATOR_SEED";
 
-/// Large enough for formatting in debug builds; only touched pages take memory.
+/// Large enough for formatting in debug builds; only accessed pages occupy memory.
 const DEFAULT_STACK: u64 = 256 * 1024;
 const MAX_STACK: u64 = 1 << 30;
 const DEFAULT_SPIN_LIMIT: u64 = 1 << 28;
@@ -79,10 +79,10 @@ fn time_limit(value: Option<String>) -> Result<Option<Duration>, String> {
     seconds.map(|seconds| Some(Duration::from_secs(seconds))).map_err(|error| format!("{error}, or `off`"))
 }
 
-/// Seed drawn by a process without a configured seed, so that each run has a different order.
+/// Random seed of a process without a configured seed, so that each run has a different order.
 static DRAWN: OnceLock<u64> = OnceLock::new();
 
-/// Order of launches for which the program chooses none, according to the environment.
+/// Returns the order of launches for which the program selects none, according to the environment.
 pub fn order() -> Order {
     match seed(std::env::var(SEED).ok()) {
         Ok(Seed::Of(seed)) => Order::Seeded(seed),
@@ -95,7 +95,7 @@ pub fn order() -> Order {
     }
 }
 
-/// Note on how to repeat the order of this process, if its launches have a drawn one.
+/// Returns a note on how to repeat the order of this process, if its launches have a random one.
 pub fn seed_note() -> Option<String> {
     DRAWN.get().map(|seed| format!("seed {seed}: run again with {SEED}={seed}"))
 }
@@ -174,7 +174,7 @@ mod tests {
             let text = stack(bytes).unwrap_err();
             assert!(text.contains(&format!("{STACK} is `{bytes}`: give at most {MAX_STACK}")), "{text}");
         }
-        // An accepted value gives a stack or an error, but no panic.
+        // An accepted value results in a stack or an error, but not in a panic.
         let bytes = stack(MAX_STACK).unwrap() as usize;
         drop(corosensei::stack::DefaultStack::new(bytes));
     }

@@ -1,8 +1,8 @@
 //! Shared memory of a block.
 //!
-//! Every block finds its shared memory filled with [`POISON`], which exposes reads before writes. Static memory is
-//! identified by its place in the source; each block has its own copy. Each piece has [red zones](redzone), which are
-//! checked when a block finishes.
+//! At the start of every block, its shared memory is filled with [`POISON`], which reveals reads before writes. Static
+//! memory is identified by its source location, and each block has its own copy. Each piece has [red zones](redzone),
+//! which are checked when a block finishes.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::{Cell, RefCell};
@@ -16,17 +16,19 @@ use crate::registers::{registers, running};
 /// Value of every byte of shared memory at the start of a block.
 pub const POISON: u8 = 0xa5;
 
-/// Maximum static shared memory per block, in bytes; the limit of every CUDA GPU.
+/// Maximum static shared memory per block, in bytes, which is the limit of every CUDA GPU.
 pub const STATIC_LIMIT: usize = 48 * 1024;
 
 /// Alignment of dynamic shared memory in bytes.
 pub const DYNAMIC_ALIGN: usize = 1024;
 
-/// Memory of the block for the declaration `site`: the same address for every thread of the block. `site` is the
-/// address of a static that only this declaration has. A site that requests several sizes gets memory for each.
+/// Returns the memory of the block for the declaration `site`, which has the same address for every thread of the
+/// block. `site` must be the address of a static that only this declaration uses. A site that requests several sizes
+/// receives separate memory for each.
 ///
 /// # Panics
-/// Outside a kernel; if the block's static memory exceeds [`STATIC_LIMIT`]; if `align` is not a power of two.
+/// Panics outside of a kernel, if the block's static memory exceeds [`STATIC_LIMIT`], or if `align` is not a power of
+/// two.
 #[track_caller]
 pub fn static_memory(site: *const u8, bytes: usize, align: usize) -> *mut u8 {
     let registers = running("static_memory");
@@ -34,22 +36,22 @@ pub fn static_memory(site: *const u8, bytes: usize, align: usize) -> *mut u8 {
     registers.block().shared.static_array(site, bytes, align, Location::caller())
 }
 
-/// Dynamic shared memory of the block, of the size given at launch, aligned to [`DYNAMIC_ALIGN`] bytes. If there is
-/// none, the returned address must not be read.
+/// Returns the dynamic shared memory of the block, of the size specified at launch and aligned to [`DYNAMIC_ALIGN`]
+/// bytes. If there is none, the returned address must not be read.
 ///
 /// # Panics
-/// Outside a kernel.
+/// Panics outside of a kernel.
 pub fn dynamic_memory() -> *mut u8 {
     let registers = running("dynamic_memory");
     registers.block().shared.dynamic(registers.shared_bytes.get() as usize)
 }
 
-/// Memory of the block for an array in dynamic shared memory. On a GPU it starts `offset` bytes after the start of the
-/// block's dynamic memory. Here each array has its own memory, so that an access beyond one is not within the next.
-/// `site` is as for [`static_memory`].
+/// Returns the memory of the block for an array in dynamic shared memory. On a GPU, it starts `offset` bytes after the
+/// start of the block's dynamic memory. Here, each array has separate memory, so that an access beyond one array is not
+/// within the next. `site` has the same meaning as for [`static_memory`].
 ///
 /// # Panics
-/// Outside a kernel; if the launch requested less dynamic memory than the array's end requires.
+/// Panics outside of a kernel, or if the launch requested less dynamic memory than the array's end requires.
 #[track_caller]
 pub fn dynamic_array(site: *const u8, offset: u32, bytes: usize, align: usize) -> *mut u8 {
     let registers = running("dynamic_array");
@@ -61,12 +63,12 @@ pub fn dynamic_array(site: *const u8, offset: u32, bytes: usize, align: usize) -
     registers.block().shared.site(site, layout_of(bytes, align), Location::caller()).0
 }
 
-/// Maps `pointer`, which points into shared memory of the calling block or to its end, to the same address in block
-/// `rank` of the cluster (`mapa`). It is a fault if the pointer points elsewhere, the rank does not exist, or all
+/// Maps `pointer`, which must point into shared memory of the calling block or to its end, to the same address in block
+/// `rank` of the cluster (`mapa`). A fault occurs if the pointer points elsewhere, the rank does not exist, or all
 /// threads of that block have exited.
 ///
 /// # Panics
-/// Outside a kernel.
+/// Panics outside of a kernel.
 #[track_caller]
 pub fn map_shared(pointer: *const u8, rank: u32) -> *mut u8 {
     let location = Location::caller();
@@ -90,10 +92,11 @@ pub fn map_shared(pointer: *const u8, rank: u32) -> *mut u8 {
     }
 }
 
-/// Cluster rank of the block whose shared memory `pointer` points into; it is a fault if it points elsewhere.
+/// Returns the cluster rank of the block into whose shared memory `pointer` points. A fault occurs if it points
+/// elsewhere.
 ///
 /// # Panics
-/// Outside a kernel.
+/// Panics outside of a kernel.
 #[track_caller]
 pub fn shared_rank(pointer: *const u8) -> u32 {
     let location = Location::caller();
@@ -134,7 +137,7 @@ impl Place {
 pub(crate) struct Shared {
     sites: RefCell<Vec<Site>>,
     dynamic: RefCell<Option<Memory>>,
-    /// Address of `dynamic` after this block has requested it, otherwise null.
+    /// Address of `dynamic` after this block has requested it; null before.
     dynamic_ready: Cell<*mut u8>,
     /// Static bytes that this block has requested.
     static_bytes: Cell<usize>,
@@ -149,7 +152,7 @@ struct Site {
     /// Location of the first request.
     location: &'static Location<'static>,
     memory: Memory,
-    /// True if this block has requested it.
+    /// True if this block has requested this piece.
     ready: bool,
 }
 
@@ -191,7 +194,7 @@ impl Shared {
         address
     }
 
-    /// Memory of a site; true if this is the block's first request of it.
+    /// Returns the memory of a site, and true if this is the block's first request for it.
     fn site(&self, key: *const u8, layout: Layout, location: &'static Location<'static>) -> (*mut u8, bool) {
         let mut sites = self.sites.borrow_mut();
         let found = sites.iter().position(|site| site.key == key && site.memory.layout == layout);
@@ -210,7 +213,8 @@ impl Shared {
         (site.memory.address.as_ptr(), is_new)
     }
 
-    /// Requested piece that `pointer` points into, or otherwise to the end of, and the offset in it.
+    /// Returns the requested piece into which `pointer` points, otherwise the one to whose end it points, and the
+    /// offset in the piece.
     fn find(&self, pointer: *const u8) -> Option<(Place, usize)> {
         let sites = self.sites.borrow();
         let sites = sites.iter().filter(|site| site.ready).map(|Site { key, location, memory, .. }| {
@@ -236,7 +240,7 @@ impl Shared {
         at_end
     }
 
-    /// Description of the overwritten bytes around a piece.
+    /// Returns a description of the overwritten bytes around a piece.
     pub fn damage(&self) -> Option<String> {
         let damage = self.sites.borrow().iter().find_map(Site::damage);
         damage.or_else(|| {
@@ -253,7 +257,7 @@ impl Shared {
         self.is_used.get()
     }
 
-    /// Address of a piece in this block.
+    /// Returns the address of a piece in this block.
     fn address(&self, place: Place) -> *mut u8 {
         match place {
             Place::Site { key, layout, location } => self.site(key, layout, location).0,
@@ -275,7 +279,7 @@ impl Shared {
     }
 }
 
-/// Layout of an array; one byte if it has no elements.
+/// Returns the layout of an array, which is one byte if it has no elements.
 fn layout_of(bytes: usize, align: usize) -> Layout {
     Layout::from_size_align(bytes.max(1), align).expect("a shared array's size and alignment")
 }
@@ -284,7 +288,7 @@ fn layout_of(bytes: usize, align: usize) -> Layout {
 struct Memory {
     address: NonNull<u8>,
     layout: Layout,
-    /// Layout of the whole allocation, which starts `before` bytes before the address.
+    /// Layout of the entire allocation, which starts `before` bytes before the address.
     whole: Layout,
     before: usize,
 }
@@ -297,14 +301,14 @@ impl Memory {
         // SAFETY: the layout's size is not zero.
         let start = unsafe { alloc(whole) };
         let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(whole));
-        // SAFETY: within the allocation.
+        // SAFETY: the address is within the allocation.
         let address = unsafe { start.add(before) };
         // SAFETY: the zones were just allocated; the zones of a checked launch are larger.
         unsafe { redzone::paint(address.as_ptr(), layout.size()) };
         Self { address, layout, whole, before }
     }
 
-    /// Overwritten bytes around the memory.
+    /// Returns the overwritten bytes around the memory.
     fn damage(&self) -> Option<Damage> {
         // SAFETY: `new` has allocated and painted the zones.
         unsafe { redzone::damage(self.address.as_ptr(), self.layout.size()) }
@@ -313,7 +317,7 @@ impl Memory {
     fn poison(&mut self) {
         let address = self.address.as_ptr().addr();
         registers().with_checker(|checker| checker.fresh(address, self.layout.size()));
-        // SAFETY: the memory has this length, and no thread of the new block has its address yet.
+        // SAFETY: the memory has this length, and no thread of the new block knows its address yet.
         unsafe { ptr::write_bytes(self.address.as_ptr(), POISON, self.layout.size()) };
     }
 }

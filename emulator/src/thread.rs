@@ -1,12 +1,12 @@
 //! Indices and sizes as queried by the running kernel.
 //!
-//! Every function panics when called outside a kernel.
+//! Every function but [`running_indices`] panics when it is called outside of a kernel.
 //!
-//! In a program that `warpsmith check` builds, no function is inlined: the kernel's crate is instrumented, this one is
-//! not.
+//! In a program that `warpsmith check` builds, no function is inlined, because the kernel's crate is instrumented but
+//! this crate is not.
 
 use crate::order::lanes_in_warp;
-use crate::registers::running;
+use crate::registers::{registers, running};
 
 macro_rules! registers {
     ($($(#[$doc:meta])* $name:ident: $type:ty = $register:ident;)*) => { $(
@@ -36,7 +36,16 @@ registers! {
     dynamic_shared_bytes: u32 = shared_bytes;
 }
 
-/// Linear index of the block in its cluster, x fastest.
+/// Returns the index of the block in the grid and of the thread in its block, for a debugger. The result is unspecified
+/// outside of a kernel. Because this function cannot panic, optimized code drops a call whose result is not used.
+#[cfg_attr(not(warpsmith_check), inline)]
+#[cfg_attr(warpsmith_check, inline(never))]
+pub fn running_indices() -> ([u32; 3], [u32; 3]) {
+    let registers = registers();
+    (registers.block_index.get(), registers.thread.get())
+}
+
+/// Returns the linear index of the block in its cluster, x fastest.
 #[cfg_attr(not(warpsmith_check), inline)]
 #[cfg_attr(warpsmith_check, inline(never))]
 pub fn cluster_rank() -> u32 {
@@ -44,22 +53,22 @@ pub fn cluster_rank() -> u32 {
     registers.block().number % registers.set().grid.cluster_blocks
 }
 
-/// Returns true if the launch is cooperative: all its blocks run concurrently.
+/// Returns true if the launch is cooperative, that is, all its blocks run concurrently.
 #[cfg_attr(not(warpsmith_check), inline)]
 #[cfg_attr(warpsmith_check, inline(never))]
 pub fn is_cooperative() -> bool {
     running("is_cooperative").set().grid.cooperative
 }
 
-/// Lane of the thread in its warp, 0 to 31.
+/// Returns the lane of the thread in its warp, from 0 to 31.
 #[cfg_attr(not(warpsmith_check), inline)]
 #[cfg_attr(warpsmith_check, inline(never))]
 pub fn lane() -> u32 {
     running("lane").lane()
 }
 
-/// Mask of the existing lanes in the thread's warp: all ones except in the last warp of a block whose size is not a
-/// multiple of 32. Exited lanes are included.
+/// Returns the mask of the existing lanes in the thread's warp: all ones except in the last warp of a block whose size
+/// is not a multiple of 32. Exited lanes are included.
 #[cfg_attr(not(warpsmith_check), inline)]
 #[cfg_attr(warpsmith_check, inline(never))]
 pub fn warp_lanes() -> u32 {
@@ -68,7 +77,7 @@ pub fn warp_lanes() -> u32 {
     lanes_of_warp(x * y * z, registers.linear.get() / 32)
 }
 
-/// Mask of the lanes of warp `warp` in a block of `threads`.
+/// Returns the mask of the lanes of warp `warp` in a block of `threads`.
 #[inline]
 pub(crate) fn lanes_of_warp(threads: u32, warp: u32) -> u32 {
     let lanes = lanes_in_warp(threads, warp);

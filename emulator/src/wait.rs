@@ -9,7 +9,7 @@ use crate::order::Random;
 /// A waiting thread.
 #[derive(Clone, Copy)]
 pub(crate) struct Waiter {
-    /// Index of its block in the set.
+    /// Index of the thread's block in the set.
     pub block: u32,
     pub thread: u32,
     pub runner: u32,
@@ -20,9 +20,9 @@ pub(crate) struct Waiter {
 #[derive(Default)]
 pub(crate) struct Queue {
     pub ready: RefCell<VecDeque<u32>>,
-    /// Threads that wait for memory to change: they continue when no other thread can.
+    /// Threads that wait for memory to change. They continue when no other thread can.
     pub spinning: RefCell<VecDeque<Waiter>>,
-    /// Random generator of a seeded order; `None` in the sequential one.
+    /// Random number generator of a seeded order; `None` in the sequential order.
     pub random: Cell<Option<Random>>,
 }
 
@@ -37,7 +37,8 @@ impl Queue {
         if self.draws(2) { ready.extend(runners.rev()) } else { ready.extend(runners) }
     }
 
-    /// Decides at random to deviate from the sequential order, once in `times` on average. `times` is a power of two.
+    /// Decides randomly to deviate from the sequential order, on average once in `times` calls. `times` must be a power
+    /// of two.
     #[inline]
     pub fn draws(&self, times: u64) -> bool {
         let Some(mut random) = self.random.get() else { return false };
@@ -46,7 +47,7 @@ impl Queue {
         drawn & (times - 1) == 0
     }
 
-    /// Random number below `bound`; 0 in the sequential order.
+    /// Returns a random number below `bound`; 0 in the sequential order.
     pub fn below(&self, bound: u64) -> u64 {
         let Some(mut random) = self.random.get() else { return 0 };
         let drawn = random.below(bound);

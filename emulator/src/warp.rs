@@ -1,9 +1,9 @@
 //! Warps: exited lanes, exchanges between lanes, and active masks.
 //!
 //! An exchange is complete when every existing lane of its mask waits with the same mask and operation. Two lanes that
-//! name each other but disagree can never complete. This is reported when all lanes of a mask wait, or when the block
-//! is stuck. If only one lane names the other, both may still be correct: the named lane may complete another exchange
-//! first.
+//! name each other but disagree can never complete. Such a disagreement is reported when all lanes of a mask wait, or
+//! when the block is stuck. If only one lane names the other, both may still be correct, because the named lane may
+//! complete another exchange first.
 
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
@@ -16,7 +16,7 @@ use crate::wait::Waiter;
 pub struct WarpValues {
     /// Mask of the participating lanes: the existing lanes of the mask.
     pub mask: u32,
-    /// Values by lane; 0 for other lanes.
+    /// Values per lane; 0 for other lanes.
     pub values: [u64; 32],
 }
 
@@ -28,16 +28,16 @@ pub(crate) struct Warps {
     exited: [Cell<u32>; WARPS],
     /// Masks of the lanes that wait in an exchange.
     waiting: [Cell<u32>; WARPS],
-    /// Calls, one entry per thread of the block; allocated at the first exchange.
+    /// Calls, one entry per thread of the block; allocated on the first exchange.
     calls: RefCell<Vec<Call>>,
     /// Complete exchanges that some lane has not read yet.
     done: RefCell<Vec<Done>>,
-    /// Threads that queried the active lanes. The field below has the answers by thread.
+    /// Threads that have queried the active lanes. The next field contains the answers per thread.
     converging: RefCell<Vec<Waiter>>,
     active: RefCell<Vec<u32>>,
 }
 
-/// A lane's call of an exchange.
+/// Call of an exchange by a lane.
 #[derive(Clone, Copy)]
 pub(crate) struct Call {
     pub mask: u32,
@@ -68,7 +68,7 @@ impl Call {
 #[derive(Clone, Copy)]
 struct Done {
     values: WarpValues,
-    /// Lanes that have not read it; an exchange without readers is free for reuse.
+    /// Lanes that have not read the result; an exchange without readers can be reused.
     readers: u32,
 }
 
@@ -96,7 +96,7 @@ impl Warps {
         self.exited[warp as usize].get()
     }
 
-    /// Records that a thread has exited. Returns whether lanes of its warp wait in an exchange.
+    /// Records that a thread has exited. Returns true if lanes of its warp wait in an exchange.
     #[inline(always)]
     pub fn exit(&self, linear: u32) -> bool {
         let warp = (linear / 32) as usize % WARPS;
@@ -104,7 +104,7 @@ impl Warps {
         self.waiting[warp].get() != 0
     }
 
-    /// Thread of the warp that waits in an exchange for this thread.
+    /// Returns a thread of the warp that waits in an exchange for this thread.
     pub fn waits_for(&self, linear: u32) -> Option<(u32, Call)> {
         let (warp, bit) = (linear / 32, 1 << (linear % 32));
         let waiting = self.waiting[warp as usize].get();
@@ -114,8 +114,8 @@ impl Warps {
             .find(|(_, call)| call.mask & bit != 0)
     }
 
-    /// Records a thread's call; `needed` is the mask of existing lanes. Returns true if that completes the exchange;
-    /// otherwise the thread must wait.
+    /// Records a thread's call; `needed` is the mask of existing lanes. Returns true if this completes the exchange;
+    /// otherwise, the thread must wait.
     pub fn arrive(&self, linear: u32, needed: u32, threads: u32, call: Call) -> Result<bool, Mismatch> {
         let (warp, bit) = (linear / 32, 1 << (linear % 32));
         let mut calls = self.calls.borrow_mut();
@@ -141,7 +141,8 @@ impl Warps {
         Ok(true)
     }
 
-    /// Completes the exchange of `needed` in the warp of `linear`, whose lanes all wait: makes the others ready.
+    /// Completes the exchange of `needed` in the warp of `linear`, whose lanes all wait, and makes the other lanes
+    /// ready.
     pub fn complete(&self, linear: u32, needed: u32, queue: &Queue) {
         let warp = linear / 32;
         let waiting = &self.waiting[warp as usize];
@@ -171,7 +172,7 @@ impl Warps {
         read(&done.values)
     }
 
-    /// Two lanes of the block that wait for each other and disagree.
+    /// Returns two lanes of the block that wait for each other and disagree.
     pub fn mismatch(&self, threads: u32) -> Option<Mismatch> {
         let calls = self.calls.borrow();
         for warp in 0..threads.div_ceil(32) {
@@ -205,8 +206,8 @@ impl Warps {
         self.converging.borrow_mut().push(waiter);
     }
 
-    /// Answers all queries, when no other thread can run: lanes of a warp that queried at the same place are active
-    /// together. Returns true if there were any.
+    /// Answers all queries when no other thread can run. Lanes of a warp that queried at the same location are active
+    /// together. Returns true if there were any queries.
     pub fn answer(&self, threads: u32, queue: &Queue) -> bool {
         let mut converging = self.converging.borrow_mut();
         let mut active = self.active.borrow_mut();
@@ -224,13 +225,13 @@ impl Warps {
         any
     }
 
-    /// Answer for a thread.
+    /// Returns the answer for a thread.
     pub fn active(&self, linear: u32) -> u32 {
         self.active.borrow()[linear as usize]
     }
 }
 
-/// Lanes of a mask, ascending.
+/// Returns the lanes of a mask in ascending order.
 fn lanes(mut mask: u32) -> impl Iterator<Item = u32> {
     std::iter::from_fn(move || {
         let lane = (mask != 0).then(|| mask.trailing_zeros());

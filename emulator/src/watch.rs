@@ -1,9 +1,9 @@
-//! Time limit for running blocks, so that a kernel that never ends fails its launch.
+//! Time limit for running blocks, which makes the launch of a kernel that never ends fail.
 //!
 //! One thread of the process, the watcher, monitors all host threads that run blocks. A host thread that has run the
-//! same set of blocks for too long is *late* ([`SetClock::is_late`]). A late set fails where the emulator has control:
-//! at barriers, warp operations, and reads of atomics. A thread in a loop without any of these must be interrupted
-//! ([`interrupt`]).
+//! same set of blocks for too long is *late* ([`SetClock::is_late`]). A late set fails where the emulator gains
+//! control: at barriers, warp operations, and reads of atomics. A thread in a loop without any of these must be
+//! interrupted ([`interrupt`]).
 
 mod interrupt;
 
@@ -15,13 +15,13 @@ pub(crate) use interrupt::Interrupted;
 
 use crate::settings;
 
-/// Time that a late set has to fail before its host thread is interrupted.
+/// Time for which a late set may continue before its host thread is interrupted.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// State of one host thread, as seen by the watcher.
+/// State of one host thread, as observed by the watcher.
 #[derive(Debug)]
 struct Slot {
-    /// Count of sets; odd while one runs.
+    /// Count of starts and ends of sets; odd while one runs.
     set: AtomicU64,
     /// Set that is late.
     late: AtomicU64,
@@ -60,7 +60,7 @@ impl Default for Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        // The watcher holds the lock while it uses the host thread's ID: the thread ends only after this.
+        // The watcher holds the lock while it uses the host thread's ID, so the thread cannot exit before this point.
         let mut slots = slots();
         slots.used.retain(|slot| !std::ptr::eq(*slot, self.0));
         slots.free.push(self.0);
@@ -68,13 +68,13 @@ impl Drop for Watched {
 }
 
 impl Watched {
-    /// Clock of the sets that this host thread runs.
+    /// Returns the clock of the sets that this host thread runs.
     pub fn clock(&self) -> SetClock {
         SetClock(self.0)
     }
 }
 
-/// Tells whether a set has run for too long. Only for the host thread that created it.
+/// Detects that a set has run for too long. It must be used only on the host thread that created it.
 #[derive(Clone, Copy)]
 pub(crate) struct SetClock(&'static Slot);
 
@@ -98,7 +98,7 @@ impl SetClock {
     }
 }
 
-/// Starts the watcher, once, if there is a limit. If the system cannot create a thread, there is no watcher.
+/// Starts the watcher, once, if there is a time limit. If the system cannot create a thread, there is no watcher.
 fn start_watcher() {
     static STARTED: OnceLock<()> = OnceLock::new();
     STARTED.get_or_init(|| {

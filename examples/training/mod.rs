@@ -1,5 +1,5 @@
-//! Training code of `mlp`, which `profile` profiles and `data-parallel` distributes over devices: a small network
-//! learns which of three spirals a point is on.
+//! Training code of `mlp`, which `profile` profiles and `data-parallel` distributes over devices. A small network
+//! learns to which of three spirals a point belongs.
 
 use std::error::Error;
 use std::ops::Range;
@@ -20,24 +20,24 @@ const RATE: f32 = 0.005;
 
 pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Returns points on interleaved spirals, and the spiral of each. Every `turn` gives other points.
+/// Returns points on interleaved spirals, and the spiral of each point. Every `turn` results in different points.
 pub fn spirals(turn: usize) -> (Vec<f32>, Vec<u32>) {
     let point = |i: usize| {
         let (spiral, at) = (i % SPIRALS, (i / SPIRALS) as f32 + 0.5 * turn as f32);
         let radius = 0.1 + 0.9 * at / (POINTS / SPIRALS) as f32;
         let angle = 4.5 * radius + spiral as f32 * std::f32::consts::TAU / SPIRALS as f32;
-        // A small offset from the spiral, different for each point.
+        // This is a small offset from the spiral, which differs between points.
         let off = 0.04 * ((i * 7919 + turn * 104_729) as f32).sin();
         [(radius + off) * angle.cos(), (radius + off) * angle.sin()]
     };
     ((0..POINTS).flat_map(point).collect(), (0..POINTS).map(|i| (i % SPIRALS) as u32).collect())
 }
 
-/// Offsets of a layer's parameters among those of the network.
+/// Offsets of a layer's parameters in the parameters of the network.
 struct Layer {
     inputs: usize,
     outputs: usize,
-    /// `inputs` rows of `outputs` weights.
+    /// Range of the weights: `inputs` rows of `outputs` weights.
     weights: Range<usize>,
     bias: Range<usize>,
 }
@@ -54,7 +54,7 @@ impl Network {
         let mut end = 0;
         let mut place = |numbers: usize| {
             let start = end;
-            // Aligned for 16-byte vectors.
+            // Each range is aligned for 16-byte vectors.
             end += numbers.next_multiple_of(64);
             start..start + numbers
         };
@@ -72,7 +72,7 @@ impl Network {
         Ok(Self { layers, parameters })
     }
 
-    /// Enqueues the output of every layer for the points, with ReLU after all but the last.
+    /// Enqueues the output of every layer for the points, with ReLU after all layers except the last.
     fn forward(
         &self,
         stream: &Stream,
@@ -98,12 +98,12 @@ impl Network {
         Ok(())
     }
 
-    /// Allocates the outputs of all layers for n points.
+    /// Allocates the outputs of all layers for `points` points.
     fn outputs(&self, stream: &Stream, points: usize) -> Result<Vec<DeviceBuffer<f32>>> {
         self.layers.iter().map(|layer| Ok(DeviceBuffer::zeros(stream, points * layer.outputs)?)).collect()
     }
 
-    /// Returns the accuracy: the share of points whose largest output has the correct label.
+    /// Returns the accuracy, which is the fraction of points whose largest output has the correct label.
     pub fn accuracy(&self, stream: &Stream, points: &[f32], labels: &[u32]) -> Result<f64> {
         let mut outputs = self.outputs(stream, labels.len())?;
         self.forward(stream, &DeviceBuffer::from_host(stream, points)?, &mut outputs)?;
@@ -117,11 +117,11 @@ impl Network {
     }
 }
 
-/// Training points, and intermediate results.
+/// Training points and intermediate results.
 pub struct Batch {
     points: DeviceBuffer<f32>,
     labels: DeviceBuffer<u32>,
-    /// A vector of ones, one per point, for column sums.
+    /// Vector of ones, with one element per point, for column sums.
     ones: DeviceBuffer<f32>,
     /// Outputs of the layers.
     activations: Vec<DeviceBuffer<f32>>,
@@ -130,7 +130,7 @@ pub struct Batch {
     pub losses: DeviceBuffer<f32>,
 }
 
-/// The network and its training state.
+/// Network with its training state.
 pub struct Training {
     pub network: Network,
     pub batch: Batch,
@@ -199,8 +199,8 @@ impl Training {
         self.kernels.softmax_cross_entropy.launch(stream, launch, arguments)
     }
 
-    /// Enqueues the gradient of the mean loss with respect to every parameter. `reduce` is called with the gradient of
-    /// each layer once it is enqueued, starting with the last layer.
+    /// Enqueues the gradient of the mean loss with respect to every parameter. `reduce` is called for each layer once
+    /// its gradient is enqueued, starting with the last layer.
     fn backward<E: From<warpsmith::Error>>(
         &mut self,
         stream: &Stream,
@@ -237,8 +237,8 @@ impl Training {
         self.step_reduced(stream, |_| Ok(()))
     }
 
-    /// As [`Self::step`]; `reduce` is called with the gradient of each layer while those of the earlier layers are
-    /// computed.
+    /// Enqueues one training step like [`Self::step`]. `reduce` is called with the gradient of each layer while the
+    /// gradients of the earlier layers are computed.
     pub fn step_reduced<E: From<warpsmith::Error>>(
         &mut self,
         stream: &Stream,

@@ -10,6 +10,8 @@ use crate::view::{Slice2, Slice3};
 #[cfg(all(not(target_arch = "nvptx64"), not(feature = "emulated")))]
 pub use crate::host::absent_entry;
 #[cfg(not(target_arch = "nvptx64"))]
+pub use crate::host::thread::running_indices;
+#[cfg(not(target_arch = "nvptx64"))]
 pub use linkme;
 
 pub use crate::printf::*;

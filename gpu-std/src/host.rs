@@ -62,6 +62,10 @@ mod absent {
             fn lane() -> u32;
             fn warp_lanes() -> u32;
         }
+
+        pub fn running_indices() -> ([u32; 3], [u32; 3]) {
+            ([0; 3], [0; 3])
+        }
     }
 
     pub mod collective {

@@ -1,11 +1,11 @@
 //! Overhead of the profiler: launches, graphs and kernels before, during and after profiling, in one run.
 //!
-//! `WARPSMITH_BENCH_DEVICE` names the device. By default it is an emulated one that accepts launches and runs none. The
-//! difference is then the recording overhead on the host, in CPU time of the launching thread where the system provides
-//! it. On a CUDA device the kernels are empty, or wait for a given time.
+//! `WARPSMITH_BENCH_DEVICE` names the device. By default, it is an emulated device that accepts launches but does not
+//! run them. The difference is then the recording overhead on the host, in CPU time of the launching thread where the
+//! system provides it. On a CUDA device, the kernels are empty or wait for a given time.
 //!
-//! `WARPSMITH_BENCH_SOAK` is the number of nodes whose records are joined into a file at the end; 25 million by
-//! default.
+//! `WARPSMITH_BENCH_SOAK` is the number of nodes whose records are joined into a file at the end; the default is 25
+//! million.
 
 #[path = "../../runtime/tests/common/bench_kernels.rs"]
 mod kernels;
@@ -25,7 +25,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const LAUNCHES: usize = 100_000;
 const NODES: usize = 1000;
-/// Number of measurements; the minimum counts.
+/// Number of measurements. Only the minimum counts.
 const ROUNDS: usize = 7;
 
 struct Fixture {
@@ -52,13 +52,13 @@ impl Fixture {
         Ok(Self { stream, empty, spin, graph })
     }
 
-    /// Returns the time. If the device is emulated and idle, this thread does all the work; the time is then its CPU
+    /// Returns the time. If the device is emulated and idle, this thread does all the work. The time is then its CPU
     /// time, which excludes other programs.
     fn now(&self) -> Duration {
         #[cfg(target_os = "linux")]
         if self.stream.device().is_emulated() {
             let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-            // SAFETY: the pointer refers to a local variable for the time.
+            // SAFETY: the pointer points to a local variable for the time.
             unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
             return Duration::new(time.tv_sec as u64, time.tv_nsec as u32);
         }
@@ -116,7 +116,7 @@ fn main() -> Result<()> {
     if std::env::args().any(|argument| argument == "soak") {
         return soak();
     }
-    // Cargo passes this argument only to benches; tests do not measure.
+    // Cargo passes this argument only to benches, so that tests do not measure.
     if !std::env::args().any(|argument| argument == "--bench") {
         return Ok(());
     }
@@ -146,15 +146,15 @@ fn main() -> Result<()> {
     println!("{records} records joined in {:.2} s, {loss:?}", joined.as_secs_f64());
     files(&fixture)?;
     drop(fixture);
-    // Runs in a separate process, so that its memory is only that of this run.
+    // This runs in a separate process, so that the peak memory includes only this run.
     let status = std::process::Command::new(std::env::current_exe()?).arg("soak").status()?;
     if status.success() { Ok(()) } else { Err(format!("soak: {status}").into()) }
 }
 
 /// Measures the overhead of a launch while no profiler records. Every second round repeats the check for observers
-/// several times; the difference of the rounds is the cost of the repeated checks.
+/// several times, so that the difference between the rounds is the cost of the repeated checks.
 fn off(fixture: &Fixture) -> Result<()> {
-    /// Number of checks per launch: for its source line, and for the operation.
+    /// Number of checks per launch: one for its source line, and one for the operation.
     const QUESTIONS: f64 = 2.0;
     const MORE: usize = 64;
     let launch = Launch::grid_block(1, 32);
@@ -181,7 +181,7 @@ fn off(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// Joins the records of many nodes into a file in bounded memory: no record is missing without being counted.
+/// Joins the records of many nodes into a file in bounded memory. Every missing record must be counted.
 fn soak() -> Result<()> {
     let nodes: usize = std::env::var("WARPSMITH_BENCH_SOAK").map_or(Ok(25_000_000), |nodes| nodes.parse())?;
     let fixture = Fixture::new()?;
@@ -213,7 +213,7 @@ fn soak() -> Result<()> {
     Ok(())
 }
 
-/// Returns the peak memory of this process in bytes; 0 where the system does not provide it.
+/// Returns the peak memory of this process in bytes, or 0 if the system does not provide it.
 fn peak_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -221,7 +221,7 @@ fn peak_memory() -> u64 {
     kib.unwrap_or(0) << 10
 }
 
-/// Measures the cost of a file: bytes and time per record.
+/// Measures the cost of a file, in bytes and in time per record.
 fn files(fixture: &Fixture) -> Result<()> {
     for name in ["profiler-bench.json", "profiler-bench.json.gz"] {
         let path = std::env::temp_dir().join(format!("{}-{name}", std::process::id()));

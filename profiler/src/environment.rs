@@ -1,11 +1,11 @@
-//! `WARPSMITH_PROFILE=FILE` and `WARPSMITH_COUNTERS=FILE`: record an unchanged program, or count its kernels, from the
-//! opening of its first device to its end.
+//! `WARPSMITH_PROFILE=FILE` and `WARPSMITH_COUNTERS=FILE`, which record an unchanged program, or count its kernels.
+//! Recording starts when the first device is opened and stops at the end of the program.
 //!
-//! This applies to every program that links the profiler, with one exception. A program with elevated rights
-//! (set-user-id) ignores the variables, since the environment must not choose the files that it writes. `%p` in the
-//! name stands for the process ID, for programs that start others. `WARPSMITH_COUNTERS_LAUNCHES` is the number of
-//! launches to count per kernel, or `all`. `WARPSMITH_COUNTERS_KERNELS` is a list of parts of kernel names to count,
-//! separated by `;`. A forked process is not recorded.
+//! This applies to every program that links the profiler, with one exception. A program with elevated privileges
+//! (set-user-id) ignores the variables, because the environment must not select the files that it writes. `%p` in the
+//! name is replaced by the process ID, for programs that start other programs. `WARPSMITH_COUNTERS_LAUNCHES` is the
+//! number of launches to count per kernel, or `all`. `WARPSMITH_COUNTERS_KERNELS` is a list of texts, separated by `;`,
+//! that select kernels by parts of their names. A forked process is not recorded.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Once};
@@ -41,7 +41,7 @@ fn hook(driver: &Arc<dyn Driver>) {
     driver_opens(driver);
 }
 
-/// Returns the file that a variable names.
+/// Returns the file that a variable specifies.
 fn file(variable: &str) -> Option<PathBuf> {
     let name = std::env::var_os(variable).filter(|name| !name.is_empty() && !is_privileged())?;
     let Some(text) = name.to_str() else { return Some(name.into()) };
@@ -61,7 +61,7 @@ fn launches() -> Result<Option<u64>, String> {
         .ok_or(format!("{LAUNCHES}={value} is no number of launches; give one from 1 on, or `all`"))
 }
 
-/// Returns the parts of the names of kernels to count.
+/// Returns the texts that the names of counted kernels contain.
 fn kernels() -> Vec<String> {
     let value = std::env::var_os(KERNELS).unwrap_or_default();
     value.to_string_lossy().split(';').filter(|name| !name.is_empty()).map(str::to_owned).collect()
@@ -106,10 +106,10 @@ fn start() {
 #[cfg(unix)]
 fn finish_at_exit() -> bool {
     extern "C" fn at_exit() {
-        // A panic must not leave this function.
+        // A panic must not unwind out of this function.
         let _ = std::panic::catch_unwind(finish);
     }
-    // SAFETY: the function takes no arguments, and exists as long as the program.
+    // SAFETY: the function has no parameters, and exists until the end of the program.
     unsafe { libc::atexit(at_exit) == 0 }
 }
 
@@ -119,7 +119,7 @@ fn finish_at_exit() -> bool {
 }
 
 fn finish() {
-    // In a forked process the lock may be held forever.
+    // In a forked process, the lock may never be released.
     match STARTED.try_lock().ok().and_then(|mut kept| kept.take()) {
         None => {}
         Some(Started::Profiler(profiler)) => finish_profile(profiler),

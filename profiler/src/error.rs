@@ -7,7 +7,8 @@ pub(crate) use warpsmith_runtime::Result;
 use warpsmith_runtime::driver::activity::ActivityError;
 use warpsmith_runtime::driver::counters::CounterError;
 
-/// Error of the profiler, in a [`warpsmith_runtime::Error`]: nothing is recorded, or a trace is incomplete.
+/// Error of the profiler, wrapped in a [`warpsmith_runtime::Error`]. Either nothing is recorded, or a trace is
+/// incomplete.
 ///
 /// ```
 /// use warpsmith_profiler::{Profiler, ProfilerError, ProfilerOptions};
@@ -57,7 +58,7 @@ pub enum ProfilerError {
         /// Cause and remedy.
         error: CounterError,
     },
-    /// The file cannot be written. Data written so far stays readable.
+    /// The file cannot be written. Data that was written before remains readable.
     #[error("the trace {} cannot be written: {reason}", path.display())]
     File {
         /// The file.
@@ -71,13 +72,13 @@ pub enum ProfilerError {
         /// Error of the operating system.
         reason: String,
     },
-    /// A schedule records no step.
+    /// A schedule that records no step.
     #[error("a schedule with `record: 0` records nothing; set it to the number of steps to record")]
     EmptySchedule,
 }
 
 impl ProfilerError {
-    /// Returns whether the error is that the profiler belongs to the parent process.
+    /// Returns whether the error means that the profiler belongs to the parent process.
     pub(crate) fn is_forked(error: &warpsmith_runtime::Error) -> bool {
         matches!(error.downcast_ref(), Some(Self::Forked))
     }

@@ -1,4 +1,4 @@
-//! [`Inlet`]: receives the records of a driver, once the driver [starts](start) to record.
+//! [`Inlet`]: receives the records of a driver after the driver [starts](start) to record.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use crate::raw::{Call, DriverIndex, Raw};
 use crate::recording::Recording;
 use crate::recording::log::with_local;
 
-/// Receives the records of a driver. See the [module's documentation](self).
+/// Receives the records of a driver. See the [module documentation](self).
 pub(crate) struct Inlet {
     recording: Arc<Recording>,
     driver: DriverIndex,
 }
 
-/// Starts recording a driver, unless it is already recorded, is excluded, or the recording is ending. One driver at a
-/// time.
+/// Starts recording a driver, unless it is already recorded or excluded, or the recording is ending. Only one driver
+/// starts at a time.
 pub(crate) fn start(recording: &Arc<Recording>, driver: &Arc<dyn Driver>) -> Result<()> {
     let Some(_starting) = recording.begin_starting() else { return Ok(()) };
     let Some(index) = recording.add_driver(driver)? else { return Ok(()) };
@@ -28,7 +28,7 @@ pub(crate) fn start(recording: &Arc<Recording>, driver: &Arc<dyn Driver>) -> Res
             Ok(())
         }
         Err(error) => {
-            // The host side is still recorded.
+            // The host side is recorded in any case.
             recording.note(&format!("{} records", driver.name()), format!("none: {error}"));
             Err(ProfilerError::Driver { driver: driver.name(), error }.into())
         }

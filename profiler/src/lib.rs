@@ -1,4 +1,4 @@
-//! Profiler: records device and host activity, and creates traces.
+//! Profiler, which records device and host activity and creates traces.
 //!
 //! ```
 //! use warpsmith_profiler::{Profiler, ProfilerOptions};
@@ -18,7 +18,7 @@
 //! | task | use |
 //! | --- | --- |
 //! | trace a part of a program | [`Profiler::start`] and [`Profiler::stop`], or [`Profiler::guard`] |
-//! | write a trace of any size to a file | [`Profiler::to_file`] |
+//! | write a trace of unlimited size to a file | [`Profiler::to_file`] |
 //! | record some steps of a loop | [`Schedule`] |
 //! | read hardware counters: bytes, hit rates, occupancy, stalls | [`Counters`] |
 //! | record an unchanged program | `WARPSMITH_PROFILE=FILE` or `WARPSMITH_COUNTERS=FILE` in its environment |

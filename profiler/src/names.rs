@@ -5,20 +5,20 @@ use std::panic::Location;
 
 use gpu_spec::KernelInfo;
 
-/// Returns the kernel's name with the generic arguments of its instance: `axpy<f32, 4>`.
+/// Returns the kernel's name with the generic arguments of its instance, for example `axpy<f32, 4>`.
 pub(crate) fn kernel(info: &KernelInfo) -> String {
     let types = info.types.iter().map(|argument| argument.name.to_owned());
     let consts = info.consts.iter().map(|argument| argument.value.to_string());
     let arguments: Vec<String> = types.chain(consts).collect();
     let mut name = info.name.to_owned();
     if !arguments.is_empty() {
-        // Writing to a `String` does not fail.
+        // Writing to a `String` cannot fail.
         let _ = write!(name, "<{}>", arguments.join(", "));
     }
     name
 }
 
-/// Formats a source line: `src/main.rs:12`.
+/// Formats a source line, for example `src/main.rs:12`.
 pub(crate) fn line(site: &Location<'_>) -> String {
     format!("{}:{}", site.file(), site.line())
 }

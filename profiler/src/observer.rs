@@ -11,14 +11,14 @@ use crate::raw::{DriverIndex, Raw, Span, What};
 use crate::recording::log::{Local, with_local};
 use crate::recording::{Recording, address_of};
 
-/// Receives runtime operations. See the [module's documentation](self).
+/// Receives runtime operations. See the [module documentation](self).
 pub(crate) struct HostObserver(pub(crate) Arc<Recording>);
 
 impl HostObserver {
-    /// Returns the operation's driver, if it is recorded.
+    /// Returns the operation's driver if it is recorded.
     #[inline]
     fn driver(&self, local: &mut Local, observed: &Observed<'_>) -> Option<DriverIndex> {
-        // SAFETY: the driver is only used for its address.
+        // SAFETY: only the address of the driver is used.
         let (driver, _) = unsafe { observed.device.driver() };
         let address = address_of(driver);
         local.driver(address, || self.0.driver_at(address))
@@ -33,7 +33,7 @@ impl HostObserver {
         handle: StreamHandle,
     ) -> u32 {
         local.stream(driver, handle.0, || {
-            // SAFETY: the caller of the operation holds the device and the stream.
+            // SAFETY: the caller of the operation keeps the device and the stream alive.
             let (driver, context) = unsafe { observed.device.driver() };
             driver.activity_stream(context, handle).unwrap_or(handle.0 as u32)
         })

@@ -23,7 +23,7 @@ pub struct ProfilerOptions {
 }
 
 impl Default for ProfilerOptions {
-    /// Returns the default: all devices of the process, with 20 samples per second.
+    /// Returns the default, which records all devices of the process with 20 samples per second.
     fn default() -> Self {
         Self { devices: Vec::new(), activity: ActivityOptions::default(), samples_hz: 20 }
     }
@@ -31,7 +31,7 @@ impl Default for ProfilerOptions {
 
 impl ProfilerOptions {
     /// Records every device of this device's driver. Can be called repeatedly. Without a call, all devices of the
-    /// process are recorded, including those opened later.
+    /// process are recorded, including devices that are opened later.
     pub fn device(mut self, device: &Device) -> Self {
         self.devices.push(device.clone());
         self
@@ -43,15 +43,15 @@ impl ProfilerOptions {
         self
     }
 
-    /// Sets the host memory for records that are not yet in the trace or its file, in bytes. The default is 256 MiB
-    /// each for the driver and the profiler. When it is full, records are dropped and counted.
+    /// Sets the host memory, in bytes, for records that are not yet in the trace or its file. The default is 256 MiB
+    /// each for the driver and the profiler. When this memory is full, records are dropped and counted.
     pub fn memory(mut self, bytes: usize) -> Self {
         self.activity.memory = bytes;
         self
     }
 
-    /// Sets the sampling rate of clocks, power, temperature and memory of CUDA devices, in samples per second. The
-    /// default is 20, the maximum 100; 0 disables sampling.
+    /// Sets the rate at which clocks, power, temperature and memory of CUDA devices are sampled, in samples per second.
+    /// The default is 20, and the maximum is 100; 0 disables sampling.
     pub fn samples_hz(mut self, hz: u32) -> Self {
         self.samples_hz = hz.min(100);
         self

@@ -1,4 +1,4 @@
-//! [`Output`]: destination of joined records: a trace in memory or a file.
+//! [`Output`]: destination of joined records, which is a trace in memory or a file.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -10,7 +10,7 @@ use warpsmith_trace::{ChromeWriter, Record, Sink, Trace, check_name};
 
 use crate::error::{ProfilerError, Result};
 
-/// Destination of joined records. See the [module's documentation](self).
+/// Destination of joined records. See the [module documentation](self).
 pub(crate) enum Output {
     Memory(Box<Trace>),
     Chrome(Box<ChromeWriter<BufWriter<File>>>),
@@ -18,7 +18,7 @@ pub(crate) enum Output {
 }
 
 impl Output {
-    /// Creates a JSON file, compressed if its name ends in `.gz`.
+    /// Creates a JSON file. It is compressed if its name ends in `.gz`.
     pub(crate) fn file(path: &Path) -> Result<Output> {
         check_name(path)
             .map_err(|reason| ProfilerError::File { path: path.to_path_buf(), reason: reason.to_owned() })?;
@@ -44,7 +44,7 @@ impl Output {
         self.sink().record(record)
     }
 
-    /// Writes buffered data to the file, which is then readable even if the program ends here.
+    /// Writes buffered data to the file. The file is then readable even if the program ends here.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         match self {
             Output::Memory(_) => Ok(()),

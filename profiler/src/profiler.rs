@@ -1,4 +1,4 @@
-//! [`Profiler`] and [`FileProfiler`]: starting and stopping.
+//! [`Profiler`] and [`FileProfiler`], which start and stop a recording.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,7 +27,7 @@ const PERIOD: Duration = Duration::from_millis(500);
 /// ID of the process that records or counts; 0 for none.
 static RECORDING_IN: AtomicU32 = AtomicU32::new(0);
 
-/// Exclusive right to record or count in this process.
+/// Exclusive right of one recorder to record or count in this process.
 #[derive(Debug)]
 pub(crate) struct Claim(u32);
 
@@ -41,7 +41,7 @@ impl Claim {
         }
     }
 
-    /// Returns whether it was taken in this process, rather than in a parent that forked it.
+    /// Returns whether the claim was taken in this process, and not in a parent that forked it.
     pub(crate) fn is_own(&self) -> bool {
         self.0 == std::process::id()
     }
@@ -55,10 +55,10 @@ impl Drop for Claim {
     }
 }
 
-/// The current recording, for drivers that are opened during it.
+/// Current recording, which also records drivers that are opened later.
 static CURRENT: Mutex<Option<Arc<Recording>>> = Mutex::new(None);
 
-/// Records devices and host until it is stopped, and keeps the trace in memory. Only one can run per process.
+/// Records devices and host until it is stopped, and keeps the trace in memory. Only one profiler can run per process.
 ///
 /// ```
 /// use warpsmith_profiler::{Profiler, ProfilerOptions};
@@ -80,9 +80,9 @@ static CURRENT: Mutex<Option<Arc<Recording>>> = Mutex::new(None);
 #[derive(Debug)]
 pub struct Profiler(Running);
 
-/// Records devices and host until it is finished or dropped, while writing a file. Unwritten records take at most
-/// [`ProfilerOptions::memory`]. Each track and each distinct text takes some more; the number of range names is
-/// bounded.
+/// Records devices and host until it is finished or dropped, and writes a file meanwhile. Records that are not written
+/// yet use at most [`ProfilerOptions::memory`]. Each track and each distinct text needs some additional memory; the
+/// number of range names is bounded.
 ///
 /// ```
 /// use warpsmith_profiler::Profiler;
@@ -110,18 +110,18 @@ pub struct FileProfiler {
     path: PathBuf,
 }
 
-/// Guard that passes the trace to a function when it is dropped: see [`Profiler::guard`].
+/// Guard that passes the trace to a function when it is dropped. See [`Profiler::guard`].
 #[must_use = "it stops when it is dropped"]
 pub struct ProfilerGuard {
     profiler: Option<Profiler>,
     handler: Option<Box<dyn FnOnce(Trace)>>,
 }
 
-/// A completed trace file.
+/// Description of a completed trace file.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Written {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
     /// Number of records in the file.
     pub records: u64,
@@ -134,14 +134,14 @@ impl Profiler {
     ///
     /// # Errors
     /// [`ProfilerError::Recording`] while another profiler of the process records. [`ProfilerError::Forked`] in a
-    /// process forked from one that records. [`ProfilerError::Driver`] if an open device cannot be recorded.
+    /// process that was forked from one that records. [`ProfilerError::Driver`] if an open device cannot be recorded.
     /// [`ProfilerError::MixedClocks`].
     pub fn start(options: ProfilerOptions) -> Result<Self> {
         Running::start(options, || Ok(Output::Memory(Box::default()))).map(Self)
     }
 
-    /// Starts recording everything into a file: JSON in PyTorch's format, compressed if the name ends in `.gz`. The
-    /// file exists at once. If the program is killed, it is readable up to the last half second.
+    /// Starts recording all devices to a file. The file is JSON in PyTorch's format, compressed if the name ends in
+    /// `.gz`, and is created immediately. If the program is killed, the file is readable up to the last half second.
     ///
     /// # Errors
     /// The errors of [`Self::start`]; [`ProfilerError::File`], also for a name that ends in `.pftrace`.
@@ -149,16 +149,16 @@ impl Profiler {
         FileProfiler::start(ProfilerOptions::default(), path.as_ref())
     }
 
-    /// Waits for running device work, stops, and returns the trace.
+    /// Waits for device work that is running, stops recording, and returns the trace.
     ///
     /// # Errors
-    /// [`ProfilerError::Forked`] in a forked process: the recording belongs to its parent.
+    /// [`ProfilerError::Forked`] in a forked process, because the recording belongs to its parent.
     pub fn stop(mut self) -> Result<Trace> {
         let (trace, _) = self.0.stop(true)?;
         Ok(trace.unwrap_or_default())
     }
 
-    /// Returns a guard that stops when it is dropped, and then calls `handler` with the trace.
+    /// Returns a guard that stops recording when it is dropped, and then calls `handler` with the trace.
     ///
     /// ```
     /// use warpsmith_profiler::ProfilerOptions;
@@ -200,11 +200,11 @@ impl FileProfiler {
         Ok(Self { running, path: path.to_path_buf() })
     }
 
-    /// Waits for running device work, stops, and completes the file.
+    /// Waits for device work that is running, stops recording, and completes the file.
     ///
     /// # Errors
-    /// [`ProfilerError::File`] if the file could not be written completely; data written so far stays.
-    /// [`ProfilerError::Forked`] in a forked process: the recording belongs to its parent.
+    /// [`ProfilerError::File`] if the file could not be written completely; the data that was written before is kept.
+    /// [`ProfilerError::Forked`] in a forked process, because the recording belongs to its parent.
     pub fn finish(mut self) -> Result<Written> {
         self.end()
     }
@@ -230,7 +230,7 @@ impl Drop for ProfilerGuard {
     fn drop(&mut self) {
         let (Some(profiler), Some(handler)) = (self.profiler.take(), self.handler.take()) else { return };
         if std::thread::panicking() {
-            // If the handler panicked too, the program would abort.
+            // If the handler also panicked, the program would abort.
             return;
         }
         match profiler.stop() {
@@ -246,7 +246,7 @@ impl std::fmt::Debug for ProfilerGuard {
     }
 }
 
-/// A recording with its resources.
+/// Recording with its resources.
 #[derive(Debug)]
 struct Running {
     parts: Option<Parts>,
@@ -268,7 +268,7 @@ impl std::fmt::Debug for Parts {
     }
 }
 
-/// Result of ending an output: the write result, the losses, and the number of records.
+/// Result of ending an output: the result of the write, the losses, and the number of records.
 type Ended = (std::io::Result<()>, Loss, u64);
 
 impl Running {
@@ -288,7 +288,7 @@ impl Running {
         self.parts.is_some()
     }
 
-    /// Stops. Waits for the devices first if `waits` is true.
+    /// Stops the recording. If `waits` is true, it first waits for the devices.
     fn stop(&mut self, waits: bool) -> Result<(Option<Trace>, Ended)> {
         let Some(parts) = self.parts.take() else {
             return Ok((None, (Ok(()), Loss::default(), 0)));
@@ -299,7 +299,7 @@ impl Running {
             std::mem::forget(parts);
             return Err(ProfilerError::Forked.into());
         }
-        // Drivers opened from now on are not recorded.
+        // Drivers that are opened from now on are not recorded.
         *lock(&CURRENT) = None;
         let stopped = parts.stop(waits);
         drop(claim);
@@ -319,7 +319,7 @@ impl Parts {
         let open = open_devices();
         let mut only: Vec<Arc<dyn Driver>> = Vec::new();
         for device in &options.devices {
-            // SAFETY: the driver is only used to record, and is kept.
+            // SAFETY: the driver is only used for recording, and is kept alive.
             let (driver, _) = unsafe { device.driver() };
             if !only.iter().any(|known| address_of(known) == address_of(driver)) {
                 only.push(Arc::clone(driver));
@@ -351,14 +351,14 @@ impl Parts {
         let mut parts = Self { recording, joiner, observation, listening, threads: Vec::new() };
         let spawned = parts.spawn(streams, options.samples_hz);
         if let Err(error) = spawned {
-            // The output holds nothing that needs to be written.
+            // The output contains no data that must be written.
             let _ = parts.stop(false);
             return Err(ProfilerError::Thread { reason: error.to_string() }.into());
         }
         Ok(parts)
     }
 
-    /// Starts the threads.
+    /// Starts the threads of the recording.
     fn spawn(&mut self, streams: bool, samples_hz: u32) -> std::io::Result<()> {
         let (recording, joiner) = (Arc::clone(&self.recording), Arc::clone(&self.joiner));
         let name = |name: &str| std::thread::Builder::new().name(name.to_owned());
@@ -424,12 +424,12 @@ fn about(recording: &Recording) -> Vec<(String, String)> {
     facts
 }
 
-/// Stops the recording of all drivers, and returns their losses.
+/// Stops recording on all drivers, and returns their losses.
 fn stop_drivers(recording: &Recording) -> Loss {
     let mut loss = Loss::default();
     recording.end_starting();
     for recorded in recording.drivers() {
-        // Stopping flushes too. Errors of both are reported.
+        // Stopping also flushes. The errors of both calls are reported.
         let flushed = recorded.driver.activity_flush();
         let stopped = recorded.driver.activity_stop();
         if let Err(error) = flushed {
@@ -449,8 +449,8 @@ fn stop_drivers(recording: &Recording) -> Loss {
     loss
 }
 
-/// Describes new devices. Before the recording starts, their allocators may already hold memory; later allocations are
-/// recorded.
+/// Describes new devices. Memory that their allocators allocated before the recording is included; later allocations
+/// are recorded.
 fn describe(recording: &Recording, joiner: &Mutex<Joiner>, is_before: bool) {
     let open = if is_before { open_devices() } else { Vec::new() };
     let mut joiner = lock(joiner);
@@ -462,7 +462,7 @@ fn describe(recording: &Recording, joiner: &Mutex<Joiner>, is_before: bool) {
             }
             let Ok(properties) = recorded.driver.device_properties(ordinal) else { continue };
             let of_open = open.iter().find(|device| {
-                // SAFETY: the driver is only used for its address.
+                // SAFETY: only the address of the driver is used.
                 let (driver, _) = unsafe { device.driver() };
                 device.id().ordinal() == ordinal && address_of(driver) == address_of(&recorded.driver)
             });
@@ -482,11 +482,11 @@ fn describe(recording: &Recording, joiner: &Mutex<Joiner>, is_before: bool) {
     }
 }
 
-/// Drains records: periodically for a file, otherwise when their memory fills.
+/// Drains records: periodically for a file, and otherwise when their memory becomes full.
 fn drain(recording: &Recording, joiner: &Mutex<Joiner>, streams: bool) {
     while recording.sleep(if streams { PERIOD } else { Duration::from_secs(3600) }) {
         for recorded in recording.drivers() {
-            // An error recurs when the driver stops.
+            // If this fails, the error occurs again when the driver stops.
             let _ = recorded.driver.activity_flush();
         }
         describe(recording, joiner, false);
@@ -506,7 +506,7 @@ fn current() -> Option<Arc<Recording>> {
     lock(&CURRENT).clone()
 }
 
-/// Called while a device of a driver is being opened: starts recording the driver.
+/// Starts recording a driver. It is called while the driver opens a device.
 pub(crate) fn driver_opens(driver: &Arc<dyn Driver>) {
     if let Some(recording) = current()
         && let Err(error) = inlet::start(&recording, driver)

@@ -1,4 +1,4 @@
-//! [`RangeInlet`]: receives the ranges and marks of the program.
+//! [`RangeInlet`]: receives the program's ranges and marks.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::raw::{Push, Raw};
 use crate::recording::Recording;
 use crate::recording::log::{Local, with_local};
 
-/// Receives ranges and marks. See the [module's documentation](self).
+/// Receives the program's ranges and marks. See the [module documentation](self).
 pub(crate) struct RangeInlet(pub(crate) Arc<Recording>);
 
 impl RangeInlet {

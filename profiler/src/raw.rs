@@ -1,4 +1,4 @@
-//! Raw data of operations and records until they are joined: plain values, cheap to store.
+//! Raw data of operations and records before they are joined. The values are plain, so that storing them is cheap.
 
 use std::panic::Location;
 
@@ -8,10 +8,10 @@ use warpsmith_runtime::extension::{Awaited, AwaitedBuffer, CopyDirection, Memory
 use warpsmith_runtime::launch::Source;
 use warpsmith_trace::{CounterId, Name, Payload};
 
-/// Index of a recorded driver in the list.
+/// Index of a driver in the list of recorded drivers.
 pub(crate) type DriverIndex = u16;
 
-/// A raw record. Its names refer to the [recording's](crate::recording::Recording) texts.
+/// Raw record. Its names refer to the texts of the [recording](crate::recording::Recording).
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Raw {
     Span(Span),
@@ -49,7 +49,7 @@ pub(crate) enum Raw {
         what: Name,
     },
     Push(Push),
-    /// A range that another thread may end, and that does not enclose its thread's operations.
+    /// Start of a range that another thread can end, and that does not enclose operations of its thread.
     Start(Push),
     Pop {
         id: u64,
@@ -81,7 +81,7 @@ pub(crate) struct Call {
     pub(crate) function: Name,
 }
 
-/// The start of a range, or a mark.
+/// Start of a range, or a mark.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Push {
     pub(crate) at: u64,
@@ -100,7 +100,7 @@ pub(crate) struct Span {
     pub(crate) id: u64,
     pub(crate) driver: DriverIndex,
     pub(crate) device: u32,
-    /// Number of the stream in records; `None` without a stream.
+    /// Number of the stream in records; `None` for an operation without a stream.
     pub(crate) stream: Option<u32>,
     pub(crate) start: u64,
     pub(crate) end: u64,
@@ -118,7 +118,7 @@ pub(crate) enum What {
         bytes: u64,
     },
     GraphAdd,
-    /// Launch of a graph; `nodes` refers to a list of the recording.
+    /// Launch of a graph. `nodes` is the ID of a node list in the recording.
     GraphLaunch {
         exec: u64,
         has_kernels: bool,
@@ -164,12 +164,12 @@ pub(crate) enum What {
 }
 
 impl Span {
-    /// Returns whether it captures work, or adds it to a graph.
+    /// Returns whether the operation captures work, or adds work to a graph.
     pub(crate) fn captures(&self) -> bool {
         self.is_capturing || matches!(self.what, What::GraphAdd)
     }
 
-    /// Returns whether a record of its enqueued work must exist.
+    /// Returns whether a device record must exist for the operation's work.
     pub(crate) fn is_work(&self) -> bool {
         let enqueues = match self.what {
             What::Launch { .. } => true,

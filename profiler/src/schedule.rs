@@ -1,4 +1,4 @@
-//! [`Schedule`]: recording of selected steps of a loop.
+//! [`Schedule`]: selects the steps of a loop that are recorded.
 
 use warpsmith_runtime::ranges::{Range, range};
 use warpsmith_trace::Trace;
@@ -7,10 +7,11 @@ use crate::error::{ProfilerError, Result};
 use crate::options::ProfilerOptions;
 use crate::profiler::Profiler;
 
-/// Selection of the steps of a loop to record, as in PyTorch's `torch.profiler.schedule`.
+/// Selects the steps of a loop that are recorded, as in PyTorch's `torch.profiler.schedule`.
 ///
-/// After the skipped steps, cycles follow. A cycle has steps without recording, warm-up steps that are recorded and
-/// discarded (they absorb one-time costs), and steps that are kept. Each kept step is a range, `ProfilerStep#7`.
+/// The schedule skips the first steps and then runs in cycles. A cycle consists of steps that are not recorded, warm-up
+/// steps that are recorded and discarded (they absorb one-time costs), and steps that are kept. Each kept step is a
+/// range, for example `ProfilerStep#7`.
 ///
 /// ```
 /// use warpsmith_profiler::{ProfilerOptions, Schedule};
@@ -33,7 +34,7 @@ use crate::profiler::Profiler;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Schedule {
-    /// Number of steps at the start of the loop that belong to no cycle.
+    /// Number of steps at the start of the loop that do not belong to a cycle.
     pub skip: u64,
     /// Number of steps at the start of a cycle that are not recorded.
     pub wait: u64,
@@ -46,7 +47,7 @@ pub struct Schedule {
 }
 
 impl Default for Schedule {
-    /// Returns the default: discards the first step, and keeps the second.
+    /// Returns the default, which discards the first step and keeps the second.
     fn default() -> Self {
         Self { skip: 0, wait: 0, warm_up: 1, record: 1, repeat: 1 }
     }
@@ -61,8 +62,8 @@ enum Phase {
 }
 
 impl Schedule {
-    /// Starts at step 0 of the loop. At the end of the last step of each cycle, `handler` is called with the trace and
-    /// the number of the cycle, from 0.
+    /// Starts at step 0 of the loop. At the end of the last step of each cycle, calls `handler` with the trace and the
+    /// number of the cycle, starting at 0.
     ///
     /// # Errors
     /// [`ProfilerError::EmptySchedule`]; the errors of [`Profiler::start`].
@@ -94,7 +95,8 @@ impl Schedule {
     }
 }
 
-/// A loop recorded by a [`Schedule`]. If it is dropped within a cycle, the handler gets what was kept of that cycle.
+/// Loop that a [`Schedule`] records. If it is dropped within a cycle, the handler is called with the steps of that
+/// cycle that were kept.
 #[must_use = "it stops when it is dropped"]
 pub struct Scheduled<H: FnMut(Trace, u64)> {
     schedule: Schedule,
@@ -102,15 +104,15 @@ pub struct Scheduled<H: FnMut(Trace, u64)> {
     handler: H,
     step: u64,
     profiler: Option<Profiler>,
-    /// Range of the step.
+    /// Range of the current step.
     range: Option<Range>,
 }
 
 impl<H: FnMut(Trace, u64)> Scheduled<H> {
-    /// Ends a step of the loop. After the last step of a cycle, waits for the devices and calls the handler.
+    /// Ends a step of the loop. After the last step of a cycle, it waits for the devices and calls the handler.
     ///
     /// # Errors
-    /// The errors of [`Profiler::start`] and [`Profiler::stop`]. The loop may continue; later cycles are still
+    /// The errors of [`Profiler::start`] and [`Profiler::stop`]. The loop can continue, and later cycles are still
     /// recorded.
     pub fn step(&mut self) -> Result<()> {
         let (before, cycle) = self.schedule.phase(self.step);
@@ -125,18 +127,18 @@ impl<H: FnMut(Trace, u64)> Scheduled<H> {
         self.enter(before)
     }
 
-    /// Returns the number of the step, from 0.
+    /// Returns the number of the current step, starting at 0.
     pub fn current_step(&self) -> u64 {
         self.step
     }
 
-    /// Enters a step. `before` is the phase of the previous step.
+    /// Starts a step. `before` is the phase of the previous step.
     fn enter(&mut self, before: Phase) -> Result<()> {
         let (phase, _) = self.schedule.phase(self.step);
         match (before, phase) {
             (Phase::Off, Phase::WarmUp) => self.profiler = Some(Profiler::start(self.options.clone())?),
             (Phase::WarmUp, Phase::Record) | (Phase::Off, Phase::Record) => {
-                // The data of the warm-up is discarded with its profiler.
+                // The records of the warm-up are discarded together with its profiler.
                 if let Some(warm_up) = self.profiler.take() {
                     warm_up.stop()?;
                 }

@@ -1,8 +1,8 @@
-//! The caching allocator: pairs of allocate and free, random live sets, many threads, traces.
+//! Benchmarks of the caching allocator: pairs of allocate and free, random live sets, many threads, and traces.
 //!
 //! `WARPSMITH_BENCH_DEVICE` names the device. The default is an emulated one without memory behind its addresses, on
-//! which only the allocator itself takes time. `docs/benchmarks/allocator.md` has the figures, next to PyTorch's for
-//! the same loops.
+//! which only the allocator itself takes time. `docs/benchmarks/allocator.md` contains the results, next to those of
+//! PyTorch for the same loops.
 
 #[path = "../tests/common/traces.rs"]
 mod traces;
@@ -56,8 +56,8 @@ fn bench(criterion: &mut Criterion) -> Result<()> {
     Ok(())
 }
 
-/// Replays a whole trace: measures the time per event with a warm cache. Prints the maximum reserved memory and the
-/// number of driver calls with a cold one.
+/// Replays a whole trace and measures the time per event with a warm cache. Also replays it with a cold cache and
+/// prints the maximum reserved memory and the number of driver calls.
 fn replays(criterion: &mut Criterion, name: &str, trace: &Trace) -> Result<()> {
     let mut group = criterion.benchmark_group(format!("trace/{name}"));
     group.throughput(Throughput::Elements(trace.events.len() as u64));
@@ -108,7 +108,7 @@ fn pairs(criterion: &mut Criterion, name: &str, device: &Device) -> Result<()> {
         group.bench_function(BenchmarkId::new("raw", bytes), |bencher| {
             bencher.iter(|| {
                 let ptr = device.memory().allocate_raw(&stream, black_box(bytes)).expect("a cached block");
-                // SAFETY: nothing ever uses the memory.
+                // SAFETY: the memory is never used.
                 unsafe { device.memory().free_raw(ptr) }.expect("it was allocated");
             });
         });
@@ -117,7 +117,8 @@ fn pairs(criterion: &mut Criterion, name: &str, device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// A step frees one of the live blocks and allocates another; sizes are powers of two from 512 bytes to 1 MiB.
+/// Measures a step that frees one of the live blocks and allocates another. Sizes are powers of two from 512 bytes to 1
+/// MiB.
 fn live_sets(criterion: &mut Criterion, name: &str, device: &Device) -> Result<()> {
     let stream = Stream::new(device)?;
     let mut group = criterion.benchmark_group(format!("{name}/live_set"));
@@ -137,7 +138,8 @@ fn live_sets(criterion: &mut Criterion, name: &str, device: &Device) -> Result<(
     Ok(())
 }
 
-/// Every thread allocates and frees 4 KiB on its own stream; the time is that of a pair on the slowest thread.
+/// Measures threads that each allocate and free 4 KiB on their own stream. The reported time is the time per pair on
+/// the slowest thread.
 fn threads(criterion: &mut Criterion, name: &str, device: &Device) -> Result<()> {
     let mut group = criterion.benchmark_group(format!("{name}/threads"));
     let most = std::thread::available_parallelism().map_or(1, usize::from).min(16);

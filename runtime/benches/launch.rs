@@ -1,9 +1,10 @@
-//! Host time of launches: typed, prepared and tuned launches, and graphs, compared with the driver's own calls in the
-//! same loop. Also the cost of observers, and of waiting for a launch, by blocking and by awaiting.
+//! Benchmarks of the host time of typed, prepared and tuned launches and of graphs, compared with the driver's own
+//! calls in the same loop. Also measures the cost of observers, and of waiting for a launch by blocking and by
+//! awaiting.
 //!
-//! `WARPSMITH_BENCH_DEVICE` names the device. The default is an emulated one that accepts launches and runs none, so
-//! that the overhead of this crate is visible. On a CUDA device the kernels are empty.
-//! `docs/benchmarks/launches.md` has the figures.
+//! `WARPSMITH_BENCH_DEVICE` names the device. The default is an emulated device that accepts launches but runs none, so
+//! that the overhead of this crate is visible. On a CUDA device the kernels are empty. `docs/benchmarks/launches.md`
+//! contains the results.
 
 #[path = "../tests/common/bench_kernels.rs"]
 mod kernels;
@@ -99,7 +100,7 @@ fn bench(criterion: &mut Criterion) -> Result<()> {
     device.synchronize()
 }
 
-/// A launch with a registered observer, compared with one without.
+/// Compares a launch with a registered observer to one without.
 fn observed(criterion: &mut Criterion, stream: &Stream, module: &Module) -> Result<()> {
     /// Does nothing.
     struct Idle;
@@ -118,7 +119,8 @@ fn observed(criterion: &mut Criterion, stream: &Stream, module: &Module) -> Resu
     Ok(())
 }
 
-/// Waiting for a launch and for longer work: by blocking, and by awaiting on a thread that sleeps until it is woken.
+/// Measures waiting for a launch and for longer work, by blocking and by awaiting on a thread that sleeps until it is
+/// woken.
 fn awaited(criterion: &mut Criterion, stream: &Stream, module: &Module) -> Result<()> {
     let prepared = module.kernel::<Empty>()?.prepare(Launch::linear(1000, 256))?;
     let mut group = criterion.benchmark_group("await, empty kernel");
@@ -168,7 +170,7 @@ fn awaited(criterion: &mut Criterion, stream: &Stream, module: &Module) -> Resul
     Ok(())
 }
 
-/// CPU time of this thread and of the one that wakes futures; zero except on Linux.
+/// Returns the CPU time of this thread and of the thread that wakes futures. It is zero except on Linux.
 fn cpu_time() -> Duration {
     let read = |path: std::path::PathBuf, file| std::fs::read_to_string(path.join(file)).unwrap_or_default();
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
@@ -204,7 +206,7 @@ fn block_on<F: IntoFuture>(future: F) -> F::Output {
     })
 }
 
-/// Tuned configurations of a kernel: finding one, and launches that do.
+/// Measures the lookup of a tuned configuration, and launches that include the lookup.
 fn tuned(criterion: &mut Criterion, stream: &Stream, module: &Module) -> Result<()> {
     let device = stream.device();
     let store = LaunchStore::in_memory();
@@ -219,7 +221,7 @@ fn tuned(criterion: &mut Criterion, stream: &Stream, module: &Module) -> Result<
         n,
         alignment: 16,
     };
-    // Two sizes per power of two, which are all that are distinguished.
+    // Two sizes per power of two, because the lookup distinguishes no more.
     for n in (1..24).flat_map(|power| [1 << power, 3 << (power - 1)]) {
         let configuration = TunedConfiguration {
             values: vec![("block".to_owned(), "128".to_owned())],
@@ -252,7 +254,7 @@ fn tuned(criterion: &mut Criterion, stream: &Stream, module: &Module) -> Result<
 /// Number of kernels in a graph.
 const NODES: usize = 100;
 
-/// A graph of kernels: launching it, changing each of its nodes, and updating it as a whole.
+/// Measures launching a graph of kernels, changing each of its nodes, and updating the whole graph.
 fn graphs(criterion: &mut Criterion, stream: &Stream, raw: &Raw) -> Result<()> {
     let device = stream.device();
     let kernel = device.load(&IMAGE)?.kernel::<TwoArguments>()?;
@@ -265,7 +267,7 @@ fn graphs(criterion: &mut Criterion, stream: &Stream, raw: &Raw) -> Result<()> {
         .collect::<Result<Vec<_>>>()?;
     let mut exec = graph.instantiate()?;
 
-    // SAFETY: everything passed to its methods is of this device and alive.
+    // SAFETY: all objects passed to its methods belong to this device and are alive.
     let (driver, context) = unsafe { device.driver() };
     let function = driver.module_function(context, raw.module, TwoArguments::spec())?;
     let config = LaunchConfig::new([1, 1, 1], [32, 1, 1], 0);
@@ -276,7 +278,7 @@ fn graphs(criterion: &mut Criterion, stream: &Stream, raw: &Raw) -> Result<()> {
     let mut raw_nodes: Vec<NodeHandle> = Vec::new();
     for _ in 0..NODES {
         let after: Vec<NodeHandle> = raw_nodes.last().copied().into_iter().collect();
-        // SAFETY: there is a value for each parameter, and the kernel does nothing.
+        // SAFETY: `args` contains a value for each parameter, and the kernel does nothing.
         raw_nodes.push(unsafe { driver.graph_add(context, raw_graph, &after, work) }?);
     }
     let raw_exec = driver.graph_instantiate(context, raw_graph)?;
@@ -293,7 +295,7 @@ fn graphs(criterion: &mut Criterion, stream: &Stream, raw: &Raw) -> Result<()> {
     let mut group = criterion.benchmark_group("graph of 100 kernels, every node changed");
     group.bench_function("raw", |bencher| {
         bencher.iter(|| {
-            // SAFETY: as above; the node is of the graph from which the executable was created.
+            // SAFETY: as above; the node belongs to the graph from which the executable was created.
             raw_nodes
                 .iter()
                 .try_for_each(|node| unsafe { driver.graph_exec_set(context, raw_exec, *node, work) })
@@ -314,7 +316,7 @@ fn graphs(criterion: &mut Criterion, stream: &Stream, raw: &Raw) -> Result<()> {
     group.bench_function("executable", |bencher| bencher.iter(|| exec.update(&graph)));
     group.finish();
     stream.synchronize()?;
-    // SAFETY: none of them is running, and they are not used again.
+    // SAFETY: the graphs are not running and are not used again.
     unsafe {
         driver.graph_exec_destroy(context, raw_exec);
         driver.graph_destroy(context, raw_graph);
@@ -322,7 +324,7 @@ fn graphs(criterion: &mut Criterion, stream: &Stream, raw: &Raw) -> Result<()> {
     Ok(())
 }
 
-/// The driver's own calls.
+/// Benchmarks of the driver's own calls.
 struct Raw {
     device: Device,
     module: warpsmith_runtime::driver::ModuleHandle,
@@ -330,7 +332,7 @@ struct Raw {
 
 impl Raw {
     fn new(device: &Device) -> Result<Self> {
-        // SAFETY: everything passed to its methods is of this device and alive.
+        // SAFETY: all objects passed to its methods belong to this device and are alive.
         let (driver, context) = unsafe { device.driver() };
         let source = if device.is_emulated() { ModuleSource::HostEntries } else { ModuleSource::Ptx(PTX) };
         Ok(Self { device: device.clone(), module: driver.module_load(context, source)? })
@@ -343,14 +345,14 @@ impl Raw {
         spec: &'static KernelSpec,
         words: &[u64],
     ) -> Result<()> {
-        // SAFETY: everything passed to its methods is of this device and alive.
+        // SAFETY: all objects passed to its methods belong to this device and are alive.
         let (driver, context) = unsafe { self.device.driver() };
         let function: FunctionHandle = driver.module_function(context, self.module, spec)?;
         let config = LaunchConfig::new([4, 1, 1], [256, 1, 1], 0);
         let args: Vec<*const c_void> = words.iter().map(|word| std::ptr::from_ref(word).cast()).collect();
         let handle = stream.handle();
         group.bench_function("raw", |bencher| {
-            // SAFETY: there is a value for each parameter, and the kernel does nothing.
+            // SAFETY: `args` contains a value for each parameter, and the kernel does nothing.
             bencher.iter(|| unsafe { driver.launch(context, function, &config, &args, handle) });
         });
         Ok(())

@@ -1,7 +1,8 @@
-//! Cost of streams, events, ordering and copies, each compared with the driver's own call.
+//! Benchmarks of streams, events, ordering and copies, each compared with the driver's own call.
 //!
 //! `WARPSMITH_BENCH_DEVICE` names the device; the default is an emulated one. The cost of a launch's buffers is
-//! measured on an emulated device that accepts launches and runs none. `docs/benchmarks/copies.md` has the figures.
+//! measured on an emulated device that accepts launches but runs none. `docs/benchmarks/copies.md` contains the
+//! results.
 
 #[path = "../tests/common/kernels.rs"]
 #[allow(dead_code, reason = "one of them is launched")]
@@ -62,7 +63,7 @@ fn streams(criterion: &mut Criterion, device: &Device) -> Result<()> {
 
 fn events(criterion: &mut Criterion, device: &Device) -> Result<()> {
     let [stream, other] = [Stream::from_pool(device)?, Stream::from_pool(device)?];
-    // SAFETY: everything passed to its methods is of this device and alive.
+    // SAFETY: all objects passed to its methods belong to this device and are alive.
     let (driver, context) = unsafe { device.driver() };
     let handle = driver.event_create(context, false)?;
     let mut group = criterion.benchmark_group("event");
@@ -83,12 +84,12 @@ fn events(criterion: &mut Criterion, device: &Device) -> Result<()> {
     });
     group.finish();
     device.synchronize()?;
-    // SAFETY: nothing uses the event.
+    // SAFETY: the event is not in use.
     unsafe { driver.event_destroy(context, handle) };
     Ok(())
 }
 
-/// Launches of one kernel with raw addresses, and with buffers, which are ordered and kept alive.
+/// Compares launches of one kernel with raw addresses to launches with buffers, which are ordered and kept alive.
 fn launches(criterion: &mut Criterion) -> Result<()> {
     static IMAGE: GpuImage = GpuImage::without_code("test-kernels", "0.0.0", "hand-written");
     let driver: Arc<EmulatedDriver> = EmulatedDriver::builder().memory(1 << 28).idle().build();
@@ -101,11 +102,11 @@ fn launches(criterion: &mut Criterion) -> Result<()> {
     let mut group = criterion.benchmark_group("launch on an idle device");
     group.bench_function("bare addresses", |bencher| {
         let (from, to) = (from.as_device_ptr(), to.as_device_ptr());
-        // SAFETY: both addresses point to 1000 elements, and nothing runs.
+        // SAFETY: both addresses point to 1000 elements, and the kernel does not run.
         bencher.iter(|| unsafe { kernel.launch_unsafe(&stream, launch, (from, to, 1000u64)) });
     });
     group.bench_function("two buffers", |bencher| {
-        // SAFETY: both buffers have 1000 elements.
+        // SAFETY: both buffers contain 1000 elements.
         bencher.iter(|| unsafe { kernel.launch_unsafe(&stream, launch, (&from, &mut to, 1000u64)) });
     });
     group.finish();
@@ -114,14 +115,14 @@ fn launches(criterion: &mut Criterion) -> Result<()> {
 
 fn copies(criterion: &mut Criterion, device: &Device, bytes: usize) -> Result<()> {
     let stream = Stream::from_pool(device)?;
-    // SAFETY: everything passed to its methods is of this device and alive.
+    // SAFETY: all objects passed to its methods belong to this device and are alive.
     let (driver, context) = unsafe { device.driver() };
     let mut target = DeviceBuffer::<u8>::zeros(&stream, bytes)?;
     let address = target.as_device_ptr();
     let mut pinned = Some(PinnedBuffer::<u8>::zeroed(device, bytes)?);
     let mut pageable = Some(vec![1u8; bytes]);
     let raw = |to_device: bool, host: *mut u8| {
-        // SAFETY: both ranges have that many bytes and live until the stream was waited for.
+        // SAFETY: both ranges contain that many bytes and live until the stream has been waited for.
         unsafe {
             if to_device {
                 driver.copy_to_device(context, address, host.cast(), bytes, stream.handle())

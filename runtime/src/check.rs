@@ -1,12 +1,12 @@
 //! Findings of `warpsmith check` in the kernels that a program launches on the emulated device.
 //!
-//! A finding is an error of its launch, not a fault: the kernel runs to its end, and the device stays usable. Findings
-//! are reported to the thread that enqueued the launch, by its next call that waits for work or observes its
-//! completion: `synchronize` and `query` of streams, events and the device, copies to the host, futures. That call
-//! fails with [`Error::Findings`], once; the work it waited for has run all the same. Findings that the thread never
-//! queries are listed by the command only.
+//! A finding is an error of its launch, not a fault, so the kernel runs to completion and the device stays usable.
+//! Findings are reported to the thread that enqueued the launch. They are returned by its next call that waits for work
+//! or observes its completion: `synchronize` and `query` of streams, events and the device, copies to the host, and
+//! futures. That call returns [`Error::Findings`] once, although the work that it waited for has run. If the thread
+//! makes no such call, only the command lists the findings.
 //!
-//! A test collects the findings itself with [`Device::checked`].
+//! A test can collect the findings itself with [`Device::checked`].
 
 use std::fmt;
 
@@ -16,9 +16,9 @@ pub use crate::driver::check::{Access, Finding, FindingKind, Findings, Frame};
 use crate::error::{Error, Result};
 
 impl Device {
-    /// Collects the findings of launches that the calling thread enqueues from here on, on any emulated device, until
-    /// the result is dropped. Meanwhile findings are not errors, and the command does not list those that the test has
-    /// taken.
+    /// Collects the findings of launches that the calling thread enqueues on any emulated device until the result is
+    /// dropped. Meanwhile, findings are not reported as errors, and the command does not list those that the test has
+    /// retrieved.
     ///
     /// ```
     /// use warpsmith_runtime::check::FindingKind;
@@ -50,8 +50,8 @@ impl Device {
     }
 }
 
-/// Collects findings: see [`Device::checked`]. Findings not taken before the drop are errors of their thread, and are
-/// listed, as without the collector.
+/// Collector of findings, created by [`Device::checked`]. Findings that were not retrieved before the drop become
+/// errors of their thread and are listed, as without the collector.
 #[must_use = "without it findings are errors of the calls that wait"]
 pub struct Checked {
     device: Device,
@@ -59,11 +59,11 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// Waits for everything enqueued on the device, and returns the findings since the last call: one per pair of
-    /// source locations in a launch, in the order in which they happened.
+    /// Waits for all work enqueued on the device and returns the findings since the last call, in the order in which
+    /// they occurred. Each pair of source locations in a launch yields one finding.
     ///
     /// # Errors
-    /// A fault of a kernel that was running.
+    /// The fault, if a kernel that was running caused one.
     pub fn findings(&self) -> Result<Vec<Finding>> {
         self.device.wait()?;
         Ok(self.scope.take().findings)

@@ -1,30 +1,30 @@
 //! The extension API, for crates built on this one: library bindings, communicators, importers of foreign memory.
 //!
-//! Guarantees: work enqueued here is ordered with every other use of its buffers. On a stream that is being captured,
-//! it becomes part of the graph. It keeps the buffers' memory alive until it has run, as launches and copies do.
+//! Work enqueued here is ordered with every other use of its buffers. On a stream that is being captured, it becomes
+//! part of the graph. The buffers' memory stays allocated until the work has run, as for launches and copies.
 //!
 //! | purpose | use |
 //! | --- | --- |
 //! | work on a stream, ordered by the buffers that it reads and writes | [`Stream::enqueue`] with [`BufferUse`]s |
-//! | the same, run by the host (on the emulated device) | [`Stream::enqueue_host`] |
+//! | a host function on a stream, with the same ordering (on the emulated device) | [`Stream::enqueue_host`] |
 //! | an object kept alive by each graph that uses it | [`Stream::keep_in_capture`] |
 //! | a decision that depends on whether the stream is being captured | [`Stream::with_stable_capture_state`] |
 //! | a workspace | [`Stream::with_scratch`] |
 //! | a buffer of memory that other code allocated | [`DeviceBuffer::from_raw`](crate::DeviceBuffer::from_raw) |
-//! | the same, for memory that may be withdrawn | [`DeviceBuffer::from_raw_while`](crate::DeviceBuffer::from_raw_while) |
+//! | a buffer of external memory that its owner may withdraw | [`DeviceBuffer::from_raw_while`](crate::DeviceBuffer::from_raw_while) |
 //! | a buffer's memory handed to other code, or reinterpreted as another type | [`DeviceBuffer::into_raw`](crate::DeviceBuffer::into_raw), [`leak`](crate::DeviceBuffer::leak), [`cast`](crate::DeviceBuffer::cast) |
 //! | host memory that kernels access | [`PinnedBuffer::into_mapped`](crate::PinnedBuffer::into_mapped), [`MappedBuffer::register`](crate::MappedBuffer::register) |
 //! | per-device state: handles, plans, caches | [`Device::extension`] |
 //! | library calls that need the device's context but enqueue no work on a stream | [`Device::with_context`], [`Device::bind`] |
 //! | a crate's own error type inside [`Error`] | [`Error::extension`] |
-//! | every launch, copy, allocation, event and wait, as a profiler sees them | [`observe`] |
+//! | reports of every launch, copy, allocation, event and wait, for a profiler | [`observe`] |
 //!
 //! # Observers
 //!
 //! An [`Observer`] is called at the start and at the end of each operation, on the thread that performs it. Without
-//! observers, an operation costs one extra load.
+//! observers, the overhead per operation is one load.
 //!
-//! | [`Operation`] | when | also known |
+//! | [`Operation`] | reported when | details |
 //! | --- | --- | --- |
 //! | [`Launch`](Operation::Launch), [`GraphLaunch`](Operation::GraphLaunch) | a kernel or a graph is enqueued or captured | symbol, configuration, how the configuration was chosen |
 //! | [`CaptureBegin`](Operation::CaptureBegin), [`CaptureEnd`](Operation::CaptureEnd), [`GraphAdd`](Operation::GraphAdd), [`GraphInstantiate`](Operation::GraphInstantiate) | a graph is captured, built or instantiated | the graph, the executable |
@@ -34,12 +34,13 @@
 //! | [`Synchronize`](Operation::Synchronize) | the host waits for a device, stream or event | the target of the wait |
 //! | [`Allocate`](Operation::Allocate), [`Free`](Operation::Free) | device or page-locked memory is allocated or freed | bytes, address, pool, whether the cache served the request |
 //!
-//! Each operation has an ID, the device, the stream (and whether it is being captured) and the time of both calls. It
-//! also has the source line of the program ([`site`]) and whether the operation succeeded. Queries ([`Stream::query`])
-//! and the events that the allocators use to find free memory are not reported.
+//! The report of an operation contains its ID, its device, its stream (and whether the stream is being captured), and
+//! the time of both calls. It also contains the source line of the program ([`site`]) and whether the operation
+//! succeeded. Queries ([`Stream::query`]) are not reported, nor are the events that the allocators record to detect
+//! free memory.
 //!
 //! An observer must not use devices in a callback, because the runtime may hold locks. Calls that would use a device
-//! fail there with [`Error::InObserver`], and values dropped there are dropped by another thread.
+//! return [`Error::InObserver`] there, and values dropped in a callback are destroyed by another thread.
 //!
 //! # Example
 //!
@@ -90,22 +91,22 @@ pub use crate::memory::storage::BufferUse;
 pub use crate::memory::usage::Access;
 
 impl Stream {
-    /// Enqueues the caller's own work on a CUDA device. `work` receives the stream's handle, with the device's context
-    /// current on this thread, and enqueues on that stream.
+    /// Enqueues custom work on a CUDA device. `work` receives the stream's handle and enqueues on that stream. The
+    /// device's context is current on the calling thread.
     ///
-    /// The work runs after all conflicting earlier uses of the same bytes (a read after writes, a write after every
-    /// use), and later uses follow it. Each buffer's memory is kept until the work has run. On a stream that is being
-    /// captured, the work becomes part of the graph, which keeps the memory. If `work` fails, the uses count
-    /// nevertheless, since part of the work may have been enqueued.
+    /// The work runs after all earlier uses of the same bytes that conflict with it: a read after writes, a write after
+    /// every use. Later uses run after the work. Each buffer's memory stays allocated until the work has run. On a
+    /// stream that is being captured, the work becomes part of the graph, which keeps the memory allocated. If `work`
+    /// fails, the uses are recorded nevertheless, because part of the work may have been enqueued.
     ///
     /// # Errors
-    /// The error that `work` returns; [`Error::DeviceLost`], [`Error::Forked`];
-    /// [`GraphError`](crate::GraphError) when the capture of the stream or of a buffer does not allow the work.
+    /// The error that `work` returns; [`Error::DeviceLost`], [`Error::Forked`]; [`GraphError`](crate::GraphError) if
+    /// the capture of the stream or of a buffer does not permit the work.
     ///
     /// # Safety
-    /// `work` enqueues on that stream only and does not wait. The enqueued work accesses only device memory of `uses`,
-    /// with the access that each declares, and memory that the caller orders and keeps alive by other means. If any use
-    /// is a write, no two uses overlap.
+    /// `work` must enqueue on that stream only and must not wait. The enqueued work must access only the device memory
+    /// of `uses`, with the access that each use declares, and memory that the caller orders and keeps alive by other
+    /// means. If any use is a write, no two uses may overlap.
     #[track_caller]
     pub unsafe fn enqueue<E: Into<Error>>(
         &self,
@@ -113,17 +114,17 @@ impl Stream {
         work: impl FnOnce(StreamHandle) -> Result<(), E>,
     ) -> Result<()> {
         let _site = site();
-        // SAFETY: passed on from the caller.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.enqueue_named(type_name_of_val(&work), uses, work) }
     }
 
-    /// As [`Self::enqueue`], with a name for observers.
+    /// Same as [`Self::enqueue`], with a name for observers.
     ///
     /// # Errors
-    /// As [`Self::enqueue`].
+    /// Same as [`Self::enqueue`].
     ///
     /// # Safety
-    /// As [`Self::enqueue`].
+    /// Same as [`Self::enqueue`].
     #[track_caller]
     pub unsafe fn enqueue_named<E: Into<Error>>(
         &self,
@@ -139,18 +140,18 @@ impl Stream {
         })
     }
 
-    /// Enqueues a host function call, ordered as [`Self::enqueue`] describes. In a graph it is called once per launch.
-    /// It must not call the driver or wait.
+    /// Enqueues a call of a host function, ordered like the work of [`Self::enqueue`]. In a graph, the function is
+    /// called once per launch. It must not call the driver or wait.
     ///
-    /// On the emulated device, this replaces work that a library would do on a GPU: device addresses are addresses of
-    /// the process there.
+    /// On the emulated device, the function replaces work that a library would run on a GPU. Device addresses are
+    /// process addresses there.
     ///
     /// # Errors
-    /// As [`Self::enqueue`].
+    /// Same as [`Self::enqueue`].
     ///
     /// # Safety
-    /// The function accesses only device memory of `uses`, with the access that each declares. If any use is a write,
-    /// no two uses overlap.
+    /// The function must access only the device memory of `uses`, with the access that each use declares. If any use is
+    /// a write, no two uses may overlap.
     #[track_caller]
     pub unsafe fn enqueue_host(
         &self,
@@ -158,17 +159,17 @@ impl Stream {
         work: impl Fn() + Send + Sync + 'static,
     ) -> Result<()> {
         let _site = site();
-        // SAFETY: passed on from the caller.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.enqueue_host_named(type_name_of_val(&work), uses, work) }
     }
 
-    /// As [`Self::enqueue_host`], with a name for observers.
+    /// Same as [`Self::enqueue_host`], with a name for observers.
     ///
     /// # Errors
-    /// As [`Self::enqueue`].
+    /// Same as [`Self::enqueue`].
     ///
     /// # Safety
-    /// As [`Self::enqueue_host`].
+    /// Same as [`Self::enqueue_host`].
     #[track_caller]
     pub unsafe fn enqueue_host_named(
         &self,
@@ -184,15 +185,15 @@ impl Stream {
             write: used.access == Access::Write,
         });
         let work = HostWork::new(name, accesses.collect(), Box::new(work));
-        // SAFETY: the work stays within the uses, as the caller promises. Their memory is not freed before the work has
-        // run, nor while a graph with this work can be launched.
+        // SAFETY: the caller guarantees that the work accesses only the declared uses. The memory is not freed before
+        // the work has run, nor while a graph that contains it can be launched.
         storage::enqueue(uses.iter(), self, Kind::Copy(name), |driver, context| unsafe {
             self.observed(|| Operation::Extension { name }, || driver.host_work(context, handle, work))
         })
     }
 
-    /// Keeps `item` alive as long as the graph if the stream is being captured; otherwise drops `item` without calling
-    /// it.
+    /// If the stream is being captured, keeps the value that `item` returns alive as long as the graph. Otherwise
+    /// `item` is dropped without being called.
     pub fn keep_in_capture(&self, item: impl FnOnce() -> Arc<dyn Any + Send + Sync>) {
         if let Some(capturing) = self.capturing() {
             capturing.keep(item());
@@ -202,8 +203,8 @@ impl Stream {
 
 impl Device {
     /// Makes the device's context current on the calling thread, for library calls, until the result is dropped.
-    /// Meanwhile the thread's capture mode is relaxed (`cudaStreamCaptureModeRelaxed`): graph captures do not restrict
-    /// its calls. A lost device is bound too, so that a library's objects on it can be destroyed.
+    /// Meanwhile, the thread's capture mode is relaxed (`cudaStreamCaptureModeRelaxed`), so that graph captures do not
+    /// restrict its calls. A lost device can be bound too, so that the objects of a library on it can be destroyed.
     ///
     /// # Errors
     /// [`Error::Forked`]; any [driver error](crate::Error::Driver).
@@ -216,8 +217,8 @@ impl Device {
     /// Calls `work` with the device's context current, as [`Self::bind`] does, unless the device is lost.
     ///
     /// # Errors
-    /// [`Error::DeviceLost`], [`Error::Forked`]; the error that `work` returns. If it reports that the context was
-    /// stopped, the device is lost.
+    /// [`Error::DeviceLost`], [`Error::Forked`]; the error that `work` returns. If that error reports a stopped
+    /// context, the device is lost.
     pub fn with_context<R>(&self, work: impl FnOnce() -> Result<R>) -> Result<R> {
         self.call(|driver, context| {
             let _calls = driver.bind(context)?;

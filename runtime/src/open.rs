@@ -1,8 +1,8 @@
-//! Opening devices: each device is opened once per process and stays open while it works.
+//! Opening devices. A device is opened once per process and stays open until it is lost.
 //!
-//! A device is assembled here from the parts that the modules keep with it. A lost device is released here. So its
-//! context is destroyed when the last handle of the device is dropped, and opening the device again creates a new
-//! context.
+//! This module assembles a device from the parts that other modules keep with it, and releases lost devices. The
+//! context of a lost device is therefore destroyed when the last handle is dropped, and opening the device again
+//! creates a new context.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -44,17 +44,18 @@ fn open(id: DeviceId) -> Result<Device> {
     if id.ordinal() >= count {
         return Err(Error::NoSuchDevice { device: id, count });
     }
-    // Before the lock, which a forked process would never get if it was held during the fork.
+    // This precedes the lock, because a forked process could never acquire the lock if another thread held it during
+    // the fork.
     fork::begin_use(id)?;
     if let Some(device) = find_open(id) {
         return Ok(device);
     }
-    // Called without the lock: hooks may open devices.
+    // The lock is not held here, because hooks may open devices.
     drivers::call_hooks(&driver);
     let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
     let devices = devices.get_or_insert_default();
     if let Some(device) = devices.get(&id).and_then(Entry::device) {
-        // Another thread was faster, or a hook opened the device.
+        // Another thread or a hook opened the device first.
         return Ok(device);
     }
     let device = Device::on_driver(driver, id)?;
@@ -73,22 +74,23 @@ fn find_open(id: DeviceId) -> Option<Device> {
         }
         Entry::Lost(_) => None,
     };
-    // Dropped without the lock: the last handle closes the device.
+    // The lock is not held here, because dropping the last handle closes the device.
     drop(lost);
     lock().as_ref()?.get(&id)?.device()
 }
 
-/// The last result of [`Device::best`]. It keeps no device alive, because a lost one could not be opened again.
+/// The last result of [`Device::best`]. The handle is weak, because a lost device could not be reopened while a handle
+/// exists.
 static BEST: RwLock<Option<WeakDevice>> = RwLock::new(None);
 
 impl Device {
-    /// The CUDA device with the most multiprocessors if a CUDA device can be used, otherwise the emulated `cpu:0`.
+    /// Returns the CUDA device with the most SMs if a CUDA device is usable, otherwise the emulated device `cpu:0`.
     ///
-    /// [`Device::cuda`] returns the reason if there is no CUDA device.
+    /// If there is no usable CUDA device, [`Device::cuda`] returns the reason.
     ///
     /// # Errors
-    /// The error if neither can be opened. [`Error::Forked`] in a process that was forked from one that used CUDA: it
-    /// is not given the emulated device instead.
+    /// The error of opening the device if neither can be opened. [`Error::Forked`] in a process that was forked from
+    /// one that used CUDA; there is no fallback to the emulated device.
     pub fn best() -> Result<Self> {
         fork::check(DeviceId::Cuda(0))?;
         let cuda = Self::list().into_iter().filter(|info| !info.id.is_emulated());
@@ -99,19 +101,20 @@ impl Device {
         }
     }
 
-    /// The CUDA device `ordinal`, in the numbering of `CUDA_VISIBLE_DEVICES`.
+    /// Returns the CUDA device `ordinal`, numbered as in `CUDA_VISIBLE_DEVICES`.
     ///
     /// # Errors
-    /// [`DriverError::NoLibrary`](crate::DriverError::NoLibrary) without a driver; [`Error::NoSuchDevice`] beyond the
-    /// last device.
+    /// [`DriverError::NoLibrary`](crate::DriverError::NoLibrary) without a driver library; [`Error::NoSuchDevice`] if
+    /// `ordinal` is out of range.
     pub fn cuda(ordinal: u32) -> Result<Self> {
         open(DeviceId::Cuda(ordinal))
     }
 
-    /// The emulated device `ordinal`. `WARPSMITH_EMULATED_DEVICES` sets their number, 1 by default.
+    /// Returns the emulated device `ordinal`. `WARPSMITH_EMULATED_DEVICES` sets the number of emulated devices; the
+    /// default is 1.
     ///
     /// # Errors
-    /// [`Error::NoSuchDevice`] beyond the last device.
+    /// [`Error::NoSuchDevice`] if `ordinal` is out of range.
     pub fn emulated(ordinal: u32) -> Result<Self> {
         open(DeviceId::Emulated(ordinal))
     }
@@ -119,12 +122,12 @@ impl Device {
     /// Opens a device by its name: `cuda`, `cuda:N`, `cpu`, `cpu:N`.
     ///
     /// # Errors
-    /// [`Error::UnknownDevice`] for another text; the errors of [`Device::cuda`] and [`Device::emulated`].
+    /// [`Error::UnknownDevice`] for any other text; the errors of [`Device::cuda`] and [`Device::emulated`].
     pub fn open(text: &str) -> Result<Self> {
         open(text.parse()?)
     }
 
-    /// Opens the device with this identity.
+    /// Opens the device with this ID.
     ///
     /// # Errors
     /// The errors of [`Device::cuda`] and [`Device::emulated`].
@@ -132,7 +135,7 @@ impl Device {
         open(id)
     }
 
-    /// Lists all devices, CUDA devices first, without opening any. Devices whose driver does not work are left out;
+    /// Lists all devices, CUDA devices first, without opening any. Devices whose driver is not usable are omitted;
     /// [`Device::cuda_count`] returns the reason.
     pub fn list() -> Vec<DeviceInfo> {
         let mut devices = Vec::new();
@@ -147,18 +150,18 @@ impl Device {
         devices
     }
 
-    /// The number of CUDA devices.
+    /// Returns the number of CUDA devices.
     ///
     /// # Errors
-    /// The reason why CUDA cannot be used: no driver library, a driver that does not start, [`Error::Forked`].
+    /// The reason why CUDA is not usable: no driver library, a driver that fails to initialize, or [`Error::Forked`].
     pub fn cuda_count() -> Result<u32> {
         Ok(drivers::driver(DeviceId::Cuda(0))?.device_count()?)
     }
 
-    /// Opens a device of a custom driver, for tests. It is not shared: each call retains the context again.
+    /// Opens a device of a custom driver, for tests. The device is not shared, so each call retains the context again.
     ///
     /// # Errors
-    /// [`Error::NoSuchDevice`] beyond the last device; any [driver error](crate::Error::Driver).
+    /// [`Error::NoSuchDevice`] if `ordinal` is out of range; any [driver error](crate::Error::Driver).
     pub fn with_driver(driver: Arc<dyn Driver>, ordinal: u32) -> Result<Self> {
         let id = match driver.name() {
             "cuda" => DeviceId::Cuda(ordinal),
@@ -173,7 +176,7 @@ impl Device {
         Self::on_driver(driver, id)
     }
 
-    /// Creates a device of a driver whose hooks were called.
+    /// Creates a device of a driver whose hooks have been called.
     fn on_driver(driver: Arc<dyn Driver>, id: DeviceId) -> Result<Self> {
         let ordinal = id.ordinal();
         let options = AllocatorOptions::from_environment()?;
@@ -196,8 +199,9 @@ impl Device {
         Ok(device)
     }
 
-    /// The thread's current device: that of the innermost [`Device::guard`] or the last [`Device::set_current`],
-    /// otherwise [`Device::best`]. Without a current device, devices are listed once per process, not with every call.
+    /// Returns the thread's current device: the device of the innermost [`Device::guard`] or of the last
+    /// [`Device::set_current`], otherwise [`Device::best`]. Without a current device, devices are enumerated once per
+    /// process, not on every call.
     ///
     /// # Errors
     /// The errors of [`Device::best`]. [`Error::Forked`] if the current device was opened before the process was
@@ -219,10 +223,10 @@ impl Device {
     }
 }
 
-/// The last result of [`Device::best`]. `None` if that device is lost, so that no handle is kept and it can be opened
-/// again.
+/// Returns the last result of [`Device::best`]. `None` if that device is lost, because a handle would prevent reopening
+/// it.
 fn known_best() -> Option<Device> {
-    // The lock is not waited for: in a forked process its holder may not exist.
+    // This must not wait for the lock, because its holder may not exist in a forked process.
     let device = BEST.try_read().ok()?.as_ref()?.upgrade()?;
     (device.is_forked() || !device.is_lost()).then_some(device)
 }

@@ -1,16 +1,16 @@
 //! Attention benchmark, forward and backward, with 16384 tokens in total and 2048 elements per token, as in
-//! FlashAttention's benchmark. It has sequences of 1024 to 16384 tokens and heads of 128 elements, with and without a
+//! FlashAttention's benchmark. Sequences have 1024 to 16384 tokens and heads have 128 elements, with and without a
 //! causal mask. `benches/peers/attention.py` measures PyTorch and FlashAttention in the same way, and prints the same
 //! lines.
 //!
-//! `WARPSMITH_BENCH_DEVICE` names the device; the emulated one runs only short sequences. Arguments are cases,
-//! `TYPE:DIM:LENGTH:MASK`, such as `bf16:128:4096:causal` or `f16:64:1000:full`, with `:backward` at the end for the
-//! backward pass.
+//! `WARPSMITH_BENCH_DEVICE` names the device; the emulated device runs only short sequences. Arguments are cases of the
+//! form `TYPE:DIM:LENGTH:MASK`, such as `bf16:128:4096:causal` or `f16:64:1000:full`. `:backward` at the end selects
+//! the backward pass.
 //!
-//! FLOPs: a causal mask counts as half of the operations, and the backward pass as five GEMMs, regardless of
-//! recomputation. Inputs are normally distributed, since the power draw depends on them. Each figure is the median of
-//! the rounds. Each round is timed by events around several calls, after the clock has settled; power and clock are
-//! read after each round. `WARPSMITH_BENCH_SECONDS` is the time per case, 3 by default.
+//! In the FLOP counts, a causal mask halves the number of operations, and the backward pass counts as five GEMMs,
+//! regardless of recomputation. Inputs are normally distributed, because the power draw depends on them. Each figure is
+//! the median of the rounds. Each round is timed by events around several calls, after the clock has settled; power and
+//! clock are read after each round. `WARPSMITH_BENCH_SECONDS` is the time per case, 3 by default.
 
 use half::{bf16, f16};
 use warpsmith_runtime::{Device, DeviceBuffer, Result, Stream};
@@ -20,7 +20,7 @@ use warpsmith_tensor::{
 };
 
 const ROUNDS: usize = 15;
-/// Number of tokens of all sequences; `WIDTH` is the elements of all heads per token.
+/// Total number of tokens over all sequences. `WIDTH` is the number of elements of all heads per token.
 const TOKENS: usize = 16384;
 const WIDTH: usize = 2048;
 
@@ -29,7 +29,7 @@ fn main() -> Result<()> {
     let device = Device::open(&name)?;
     let stream = Stream::new(&device)?;
     println!("{}", device.name());
-    // Arguments that cargo passes are not cases.
+    // The arguments of cargo itself, such as `--bench`, are not cases.
     let mut cases: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     if device.is_emulated() {
@@ -63,7 +63,7 @@ struct Case {
 }
 
 impl Case {
-    /// Parses a case; `None` if the text is not a case.
+    /// Parses a case. Returns `None` if the text is not a case.
     fn of(text: &str, is_emulated: bool) -> Option<Self> {
         let (forward, is_backward) =
             text.strip_suffix(":backward").map_or((text, false), |text| (text, true));
@@ -87,7 +87,7 @@ impl Case {
     }
 }
 
-/// Returns normally distributed numbers, from a table of a million.
+/// Returns normally distributed numbers from a table of a million.
 fn normals<T: Copy>(seed: u64, len: usize, of: fn(f32) -> T) -> Vec<T> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut pair = || {
@@ -98,7 +98,7 @@ fn normals<T: Copy>(seed: u64, len: usize, of: fn(f32) -> T) -> Vec<T> {
     let table: Vec<T> = (0..(1 << 20).min(len.div_ceil(2))).flat_map(|_| pair()).map(of).collect();
     let mut numbers = Vec::with_capacity(len);
     while numbers.len() < len {
-        // A random start in the table, so that rows do not repeat.
+        // Reading starts at a random position in the table, so that rows do not repeat.
         let from = random.usize(..table.len());
         let count = (table.len() - from).min(len - numbers.len());
         numbers.extend_from_slice(&table[from..from + count]);
@@ -144,7 +144,7 @@ fn measure<T: GradientElement>(stream: &Stream, case: &Case, of: fn(f32) -> T) -
     })
 }
 
-/// Times a call, and prints its line.
+/// Times a call and prints its line.
 fn report(stream: &Stream, case: &Case, mut call: impl FnMut() -> Result<()>) -> Result<()> {
     let Case { heads, sequences, .. } = *case;
     let mut time = |count: usize| -> Result<f64> {
@@ -186,7 +186,7 @@ fn report(stream: &Stream, case: &Case, mut call: impl FnMut() -> Result<()>) ->
     Ok(())
 }
 
-/// Median of the values; NaN if there are none.
+/// Returns the median of the values; NaN if there are none.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)

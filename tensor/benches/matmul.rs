@@ -1,7 +1,8 @@
-//! GEMM benchmark: our kernels and the fastest of 16 algorithms from cuBLASLt's heuristics, interleaved in one run.
+//! GEMM benchmark: this crate's kernels and the fastest of 16 algorithms from cuBLASLt's heuristics, interleaved in one
+//! run.
 //!
-//! `WARPSMITH_BENCH_DEVICE` names the device; the emulated one runs only small shapes. Arguments are cases,
-//! `TYPE:LAYOUT:SHAPE`, such as `bf16:ab:4096` or `f16:abt+gelu:4096x11008x4096` (m, n, k).
+//! `WARPSMITH_BENCH_DEVICE` names the device; the emulated device runs only small shapes. Arguments are cases of the
+//! form `TYPE:LAYOUT:SHAPE`, such as `bf16:ab:4096` or `f16:abt+gelu:4096x11008x4096` (m, n, k).
 //!
 //! Types, with the cuBLAS baseline:
 //!
@@ -11,13 +12,13 @@
 //! - `i8`: vs cuBLAS, without an algorithm search
 //! - `w4`: `bf16` with weight-only int4 (W4A16), vs cuBLASLt's `bf16`
 //! - `group`: grouped GEMM, vs one cuBLASLt GEMM per group. `group:abt:128*64x2048x4096` has 128 groups of `bf16` with
-//!   64 rows on average.
+//!   a mean of 64 rows.
 //!
 //! Layouts are `ab` (both row-major), and `abt`, `atb` and `atbt` with transposed operands. `+gelu` adds a bias and
 //! applies GELU; `+schedules` also times each available `Schedule`. A shape `8*1024` is a batch of eight. Skinny GEMMs
-//! are memory-bound: their `b` should be larger than the L2 cache, as in `bf16:abt:4x28672x8192`.
+//! are memory-bound, so their `b` should be larger than the L2 cache, as in `bf16:abt:4x28672x8192`.
 //!
-//! Inputs are normally distributed, since the power draw of a GEMM depends on them. Each figure is the median of the
+//! Inputs are normally distributed, because the power draw of a GEMM depends on them. Each figure is the median of the
 //! rounds. Each round is timed by events around several GEMMs, after the clock has settled; power and clock are read
 //! after each round. `WARPSMITH_BENCH_SECONDS` is the time per case, 6 by default.
 
@@ -35,7 +36,7 @@ fn main() -> Result<()> {
     let device = Device::open(&name)?;
     let stream = Stream::new(&device)?;
     println!("{}", device.name());
-    // Arguments that cargo passes are not cases.
+    // The arguments of cargo itself, such as `--bench`, are not cases.
     let arguments: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     let mut cases: Vec<Case> = arguments.iter().filter_map(|text| Case::of(text)).collect();
@@ -82,14 +83,14 @@ struct Case {
     is_fused: bool,
     /// True if every schedule is timed.
     is_swept: bool,
-    /// Schedule to use; the default for `None`.
+    /// Schedule of the GEMM; `None` selects the default schedule.
     schedule: Option<Schedule>,
     batches: usize,
     shape: [usize; 3],
 }
 
 impl Case {
-    /// Parses a case; `None` if the text is not a case.
+    /// Parses a case. Returns `None` if the text is not a case.
     fn of(text: &str) -> Option<Self> {
         let [element, layout, shape] = text.split(':').collect::<Vec<_>>()[..] else { return None };
         let without = |layout: &'_ str, suffix| match layout.strip_suffix(suffix) {
@@ -119,7 +120,7 @@ impl Case {
 
 /// Element type of matrices, with the corresponding cuBLAS type.
 trait TestNumber: GemmElement {
-    /// cuBLAS type with the same bytes.
+    /// cuBLAS type with the same representation.
     type Theirs: DeviceCopy;
     fn of(number: f32) -> Self;
     fn widen(output: Self::Output) -> f32;
@@ -192,7 +193,7 @@ macro_rules! floats {
     )* };
 }
 
-/// Our GEMM on tensor cores.
+/// Runs this crate's GEMM on tensor cores.
 fn fused<T: GemmElement<Sum = f32>>(
     stream: &Stream,
     case: &Case,
@@ -212,11 +213,11 @@ fn schedules() -> impl Iterator<Item = Schedule> {
 }
 
 thread_local! {
-    /// Scales of 1, enough for the largest matrix so far.
+    /// Buffer of scales, all 1. It grows to the size of the largest matrix so far.
     static SCALES: std::cell::RefCell<Option<DeviceBuffer<f32>>> = const { std::cell::RefCell::new(None) };
 }
 
-/// Our block-scaled FP8 GEMM, with all scales equal to 1.
+/// Runs this crate's block-scaled FP8 GEMM with all scales equal to 1.
 fn scaled(stream: &Stream, epilogue: &Epilogue<'_, bf16>, Ours { a, b, c }: Ours<'_, F8E4M3>) -> Result<()> {
     let blocks = a.columns().div_ceil(128);
     let [of_a, of_b] = [a.rows() * blocks, b.columns().div_ceil(128) * blocks];
@@ -273,7 +274,7 @@ impl TestNumber for i8 {
     }
 }
 
-/// Returns normally distributed numbers, from a table of a million.
+/// Returns normally distributed numbers from a table of a million.
 fn normals<T: TestNumber>(seed: u64, len: usize) -> Vec<T> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut pair = || {
@@ -284,7 +285,7 @@ fn normals<T: TestNumber>(seed: u64, len: usize) -> Vec<T> {
     let table: Vec<T> = (0..(1 << 20).min(len.div_ceil(2))).flat_map(|_| pair()).map(T::of).collect();
     let mut numbers = Vec::with_capacity(len);
     while numbers.len() < len {
-        // A random start in the table, so that rows do not repeat.
+        // Reading starts at a random position in the table, so that rows do not repeat.
         let from = random.usize(..table.len());
         let count = (table.len() - from).min(len - numbers.len());
         numbers.extend_from_slice(&table[from..from + count]);
@@ -359,7 +360,7 @@ fn compare<T: TestNumber>(stream: &Stream, case: &Case) -> Result<()> {
     Ok(())
 }
 
-/// Root mean square error of sampled elements of a GEMM.
+/// Returns the root mean square error of sampled elements of a GEMM.
 fn error(case: &Case, a: &[f32], b: &[f32], c: &[f32]) -> f64 {
     let [m, n, k] = case.shape;
     let at = |of: &[f32], [height, width]: [usize; 2], row, column, is_transposed| {
@@ -431,7 +432,7 @@ fn compare_grouped(stream: &Stream, case: &Case) -> Result<()> {
             ),
         ];
         let bytes = 2 * (m * k + count * n * k);
-        // FLOPs of the actual number of rows, not of the average.
+        // The FLOP count uses the actual number of rows, not the mean.
         let case = Case {
             shape: [m, n, k],
             batches: 1,
@@ -476,14 +477,14 @@ fn compare_4bit(stream: &Stream, case: &Case) -> Result<()> {
     measure(stream, case, [of_a + n * k / 2 + n * k / 64, of_a + 2 * n * k], &mut calls)
 }
 
-/// Reinterprets the same bytes as another type.
+/// Reinterprets the bytes as another type.
 fn bytemuck_cast<T: DeviceCopy, U: DeviceCopy>(numbers: &[T]) -> &[U] {
     assert_eq!((size_of::<T>(), align_of::<T>()), (size_of::<U>(), align_of::<U>()));
-    // SAFETY: any bytes are valid values of both types, which have the same size and alignment.
+    // SAFETY: all bit patterns are valid values of both types, which have the same size and alignment.
     unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), numbers.len()) }
 }
 
-/// Times a schedule, if it is valid for the GEMM.
+/// Times a schedule if it is valid for the GEMM.
 fn sweep(stream: &Stream, name: &str, schedule: Schedule, call: &mut Call<'_>) -> Result<()> {
     let Schedule { tile: [height, width], cluster, split_k } = schedule;
     if call().is_err() {
@@ -496,7 +497,7 @@ fn sweep(stream: &Stream, name: &str, schedule: Schedule, call: &mut Call<'_>) -
     Ok(())
 }
 
-/// Microseconds per call, of `count` calls that are enqueued together.
+/// Returns the microseconds per call for `count` calls that are enqueued together.
 fn time(stream: &Stream, call: &mut Call<'_>, count: usize) -> Result<f64> {
     let start = stream.record_timed_event()?;
     (0..count).try_for_each(|_| call())?;
@@ -505,7 +506,7 @@ fn time(stream: &Stream, call: &mut Call<'_>, count: usize) -> Result<f64> {
     Ok(end.elapsed_us(&start)? / count as f64)
 }
 
-/// Times both calls; `bytes` is the number of bytes that each reads.
+/// Times both calls; `bytes` is the number of bytes that each of them reads.
 fn measure(stream: &Stream, case: &Case, bytes: [usize; 2], calls: &mut [(&str, Call<'_>); 2]) -> Result<()> {
     let time = |call: &mut Call<'_>, count: usize| time(stream, call, count);
     let mut once = 1.0f64;
@@ -529,7 +530,7 @@ fn measure(stream: &Stream, case: &Case, bytes: [usize; 2], calls: &mut [(&str, 
     let mut power = [Vec::new(), Vec::new()];
     let mut clocks = [Vec::new(), Vec::new()];
     for round in 0..ROUNDS {
-        // Each goes first equally often.
+        // Each call goes first equally often.
         for which in [round % 2, 1 - round % 2] {
             times[which].push(time(&mut calls[which].1, count)?);
             let now = stream.device().telemetry()?;
@@ -559,7 +560,7 @@ fn measure(stream: &Stream, case: &Case, bytes: [usize; 2], calls: &mut [(&str, 
     Ok(())
 }
 
-/// Median of the values; NaN if there are none.
+/// Returns the median of the values; NaN if there are none.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)

@@ -21,10 +21,10 @@ const OPERATION: &str = "attention";
 const MAX_ROWS: usize = 1 << 30;
 /// Maximum number of tiles per launch.
 pub(crate) const MAX_TILES: u64 = 1 << 31;
-/// Maximum bytes of k and v that concurrently running blocks read, so that they stay in the L2 cache.
+/// Maximum bytes of k and v that concurrently running blocks read together, so that they stay in the L2 cache.
 const RASTER_GROUP_BYTES: usize = 32 << 20;
 
-/// Attention options. The default is the scale `1 / sqrt(dim)`, no mask, and sequences of equal lengths.
+/// Attention options. The defaults are a scale of `1 / sqrt(dim)`, no mask, and sequences of equal lengths.
 ///
 /// ```
 /// use warpsmith_tensor::Attention;
@@ -34,31 +34,32 @@ const RASTER_GROUP_BYTES: usize = 32 << 20;
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Attention<'a> {
-    /// Softmax scale, positive and finite. `None`: `1 / sqrt(dim)`.
+    /// Softmax scale, which must be positive and finite. `None` means `1 / sqrt(dim)`.
     pub scale: Option<f32>,
-    /// True for a causal mask, aligned to the bottom right as in FlashAttention: row i of n rows of q attends to rows
-    /// up to `i + m - n` of m rows of k. If k has fewer rows than q, the first rows of q attend to no rows.
+    /// True for a causal mask, aligned to the bottom right as in FlashAttention. With n rows of q and m rows of k, row
+    /// i of q attends to the rows of k up to `i + m - n`. If k has fewer rows than q, the first rows of q attend to no
+    /// rows.
     pub is_causal: bool,
     /// Sequence offsets, if the sequences have different lengths.
     pub offsets: Option<Offsets<'a>>,
 }
 
-/// Offsets of variable-length sequences that are packed one after the other, in device memory. The views have one
-/// sequence; sequence i has its rows from `offsets[i]` to `offsets[i + 1]`. Sequences may be empty.
+/// Offsets of variable-length sequences that are packed one after another, in device memory. The views have one
+/// sequence; packed sequence i consists of the rows from `offsets[i]` to `offsets[i + 1]`. Sequences can be empty.
 ///
 /// The host does not read the offsets. Rows beyond the end of the view, and rows that already belong to an earlier
 /// sequence, are ignored. Rows of `out` and `sums` that belong to no sequence are unchanged. Offsets are `u32`, because
-/// a view has less than 2^31 rows.
+/// a view has fewer than 2^31 rows.
 #[derive(Debug, Clone, Copy)]
 pub struct Offsets<'a> {
-    /// Offsets of q, `out` and `sums`: one more than there are sequences, ascending.
+    /// Offsets of q, `out` and `sums`, in ascending order: one more than there are sequences.
     pub q: DeviceSlice<'a, u32>,
     /// Offsets of k and v, as many as for q.
     pub k: DeviceSlice<'a, u32>,
 }
 
-/// Element types of heads: `bf16` and `f16`. Scores, attention probabilities and sums are `f32`; the probabilities are
-/// rounded to the element type before they are multiplied by v.
+/// Element types of heads: `bf16` and `f16`. Scores, attention probabilities and sums are `f32`. The probabilities are
+/// rounded to the element type before the multiplication by v.
 pub trait HeadElement: gpu_std::tensor::Half + DeviceCopy {
     /// Enqueues the kernel.
     #[doc(hidden)]
@@ -80,15 +81,17 @@ macro_rules! elements {
 }
 elements!(bf16, f16);
 
-/// `out = softmax(scale * q * k^T) * v`, for each head of each sequence. Rows that attend to no rows become zero.
+/// Computes `out = softmax(scale * q * k^T) * v` for each head of each sequence. Rows that attend to no rows become
+/// zero.
 ///
 /// | operand | heads | rows |
 /// | --- | --- | --- |
 /// | `q`, `out` | a multiple of the heads of `k` | any number |
-/// | `k`, `v` | each is shared by as many consecutive heads of `q` | any number |
+/// | `k`, `v` | each head is shared by the same number of consecutive heads of `q` | any number |
 ///
-/// A row has 64, 128 or 256 elements. Each operand has the layout of its view. NaN in a row of `k` or `v` propagates to
-/// the rows that attend to it. NaN in `v` may also reach rows of the same sequence for which it is masked, as 0 * NaN.
+/// A row has 64, 128 or 256 elements. Each operand can have its own layout. NaN in a row of `k` or `v` propagates to
+/// the rows that attend to it. NaN in `v` can also reach rows of the same sequence for which it is masked, because 0 *
+/// NaN is NaN.
 ///
 /// ```
 /// use half::bf16;
@@ -132,12 +135,12 @@ pub fn attention<T: HeadElement>(
     run(stream, options, [q, k, v], out, None)
 }
 
-/// [`attention()`] that also returns the log-sum-exp (LSE) of each row's scores. It is stored in `sums[(sequence *
-/// heads + head) * rows + row]`, and is `-inf` for a row that attends to no rows. It is needed to merge split-KV
-/// partial results.
+/// [`attention()`] that also stores the log-sum-exp (LSE) of each row's scores in
+/// `sums[(sequence * heads + head) * rows + row]`. The LSE of a row that attends to no rows is `-inf`. Merging split-KV
+/// partial results requires the LSE.
 ///
 /// # Errors
-/// As for [`attention()`]; [`TensorError::Heads`] for `sums` of another length.
+/// As for [`attention()`]; [`TensorError::Heads`] if the length of `sums` is not the number of rows of all heads.
 ///
 /// ```
 /// use half::bf16;
@@ -206,12 +209,12 @@ pub(crate) fn check_scale(operation: &'static str, options: &Attention<'_>, dim:
     Err(TensorError::Scale { operation, scale: scale.to_string() }.into())
 }
 
-/// Factor of the scores before `exp2`. It is never so small that its product with a score of -inf is NaN.
+/// Returns the factor of the scores before `exp2`. It is never so small that its product with a score of -inf is NaN.
 pub(crate) fn factor(scale: f32) -> f32 {
     (scale * std::f32::consts::LOG2_E).clamp(f32::MIN_POSITIVE, f32::MAX)
 }
 
-/// Fails for heads whose sizes do not match.
+/// Fails if the sizes of the heads do not match.
 pub(crate) fn check_sizes(
     operation: &'static str,
     options: &Attention<'_>,
@@ -266,7 +269,7 @@ fn check_offsets(operation: &'static str, Offsets { q, k }: &Offsets<'_>, planes
     Err(TensorError::Heads { operation, what }.into())
 }
 
-/// Fails for heads whose address or strides TMA does not support.
+/// Fails if TMA does not support the address or a stride of the heads.
 pub(crate) fn check_alignment<T>(
     operation: &'static str,
     matrix: &'static str,
@@ -283,8 +286,8 @@ pub(crate) fn check_alignment<T>(
     Ok(())
 }
 
-/// Number of heads, out of `all`, whose tiles are scheduled together. Their blocks read two operands with the sizes of
-/// `read`; `group` heads share the same operands.
+/// Returns the number of heads, out of `all`, whose tiles are scheduled together. Their blocks read two operands with
+/// the sizes of `read`; `group` heads share the same operands.
 pub(crate) fn raster_group<T>(read: &Extents, group: usize, all: usize) -> u32 {
     let bytes = (2 * read.rows * read.dim * size_of::<T>()).max(1);
     (group * (RASTER_GROUP_BYTES / bytes).max(1)).min(all) as u32
@@ -337,7 +340,7 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
                 format!("q has {tiles} tiles of {TILE_Q} rows, and fewer than {MAX_TILES} are worked on");
             return Err(TensorError::Heads { operation: OPERATION, what }.into());
         }
-        // Without rows of k, nothing of k and v is read, and there can be no tensor map of them.
+        // Without rows of k, the kernel reads neither k nor v, and no tensor map can describe them.
         let (k, v) = if of_k.rows == 0 { (q, q) } else { (k, v) };
         let inputs = [(q, TILE_Q), (k, H::KEYS), (v, BOX)];
         let rows_first =
@@ -359,9 +362,9 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
         let launch = Launch::grid_block(tiles as u32, THREADS).shared(H::SHARED_BYTES);
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
         let arguments = (maps.0, maps.1, maps.2, out.elements, sums, offsets.0, offsets.1, shape);
-        // SAFETY: the maps have the boxes that the kernel requires, of heads of these sizes, which match. `out` and
+        // SAFETY: the maps have the boxes that the kernel requires, for heads of these sizes, which match. `out` and
         // `sums` are borrowed exclusively. `out` is aligned and has the rows of q, `sums` has one element per row, and
-        // both offsets have the same length.
+        // both offset arrays have the same length.
         unsafe { kernel.launch_unsafe(stream, launch, arguments) }
     }
 }
@@ -371,9 +374,10 @@ pub(crate) fn strides(extents: &Extents) -> HeadStrides {
     HeadStrides { row: row as u64, head: head as u64, plane: plane as u64 }
 }
 
-/// Tensor layout of the heads; each box has `tile` rows of one head.
+/// Returns the tensor layout of the heads; each box has `tile` rows of one head.
 pub(crate) fn layout<T>(extents: &Extents, tile: u32) -> TensorLayout<4> {
-    // An unused stride does not have to be a multiple of 16 bytes or exceed the inner dimensions, so it is rounded up.
+    // A stride that is never used does not have to be a multiple of 16 bytes or exceed the inner dimensions. It is
+    // rounded up, because tensor maps require both.
     let unit = 16 / size_of::<T>();
     let mut dims = [extents.dim, extents.rows, extents.heads, extents.planes];
     let mut strides =

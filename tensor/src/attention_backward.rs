@@ -36,7 +36,7 @@ pub struct Attended<'a, T: DeviceCopy> {
     pub sums: DeviceSlice<'a, f32>,
 }
 
-/// Gradients to write, each with the sizes of its operand, in any layout.
+/// Gradients to write. Each has the sizes of its operand, in any layout.
 #[derive(Debug)]
 pub struct Gradients<'a, T: DeviceCopy> {
     /// Gradient of q.
@@ -47,7 +47,7 @@ pub struct Gradients<'a, T: DeviceCopy> {
     pub v: HeadsMut<'a, T>,
 }
 
-/// GemmElement types of [`attention_backward()`]: `bf16` and `f16`.
+/// Element types of [`attention_backward()`]: `bf16` and `f16`.
 pub trait GradientElement: HeadElement {
     /// Enqueues the kernels.
     #[doc(hidden)]
@@ -70,14 +70,15 @@ macro_rules! elements {
 }
 elements!(bf16, f16);
 
-/// Backward pass of [`attention()`](crate::attention()): computes the gradients of `q`, `k` and `v` from the gradient
-/// `dout` of `out`. The options must be those of the forward pass. A row has 64 or 128 elements. The gradients of a
-/// head of k and v are summed over all heads of q that read it. Rows of q that attend to no rows have a gradient of
-/// zero, as do rows of k that no row attends to. Rows that belong to no sequence are unchanged. NaN in a row of a
-/// sequence may reach the gradients of rows of the same sequence for which it is masked, as 0 * NaN.
+/// Backward pass of [`attention()`](crate::attention()). It computes the gradients of `q`, `k` and `v` from the
+/// gradient `dout` of `out`. The options must be those of the forward pass. A row has 64 or 128 elements. The gradients
+/// of a head of k and v are summed over all heads of q that attend to it. Rows of q that attend to no rows have a
+/// gradient of zero, as do rows of k that no row attends to. Rows that belong to no sequence are unchanged. NaN in a
+/// row of a sequence can reach the gradients of rows of the same sequence for which it is masked, because 0 * NaN is
+/// NaN.
 ///
-/// The attention probabilities are recomputed. They and their gradients are rounded to the element type before they are
-/// multiplied. Sums are `f32`, and their order depends on the sizes alone.
+/// The attention probabilities are recomputed. The probabilities and their gradients are rounded to the element type
+/// before they are multiplied. Sums are `f32`, and the order of the additions depends only on the sizes.
 ///
 /// ```
 /// use half::bf16;
@@ -235,12 +236,12 @@ type Keys<T> = (
 );
 
 impl<'a, T: HeadElement> Call<'a, '_, T> {
-    /// Number of sequences: planes, or sequences given by offsets.
+    /// Number of sequences: the number of planes, or the number of packed sequences.
     fn count(&self) -> usize {
         self.options.offsets.map_or(self.attended.q.extents.planes, |offsets| offsets.q.len() - 1)
     }
 
-    /// Kernel parameters of the sequences. Blocks process the tiles of `raster_group` heads at a time.
+    /// Returns the kernel parameters of the sequences. Blocks process the tiles of `raster_group` heads at a time.
     fn sequences(&self, raster_group: u32) -> Sequences {
         let (of_q, of_k) = (self.attended.q.extents, self.attended.k.extents);
         Sequences {
@@ -276,7 +277,7 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
                 planes as u32,
                 dim as u32,
             );
-            // SAFETY: both have these checked sizes and strides, and `delta` has one element per row.
+            // SAFETY: both operands have these checked sizes and strides, and `delta` has one element per row.
             unsafe { kernel.launch_unsafe(self.stream, launch, arguments)? };
         }
         Ok(delta)
@@ -297,7 +298,7 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
         if count == 0 {
             return Ok(());
         }
-        // An operand without rows is not read, and there can be no tensor map of it.
+        // An operand without rows is not read, and no tensor map can describe it.
         let (queries, keys) = match (of_q.rows, of_k.rows) {
             (0, 0) => return Ok(()),
             (0, _) => ([k, k], [k, v]),
@@ -342,7 +343,7 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
         let Sequences { q_rows, k_rows, .. } = of_keys.sequences;
         let turned =
             Sequences { heads: of_k.heads as u32, q_rows: k_rows, k_rows: q_rows, ..of_keys.sequences };
-        // Everything that can fail comes before anything is enqueued.
+        // All operations that can fail come before the first launch, so that an error leaves nothing enqueued.
         let launch = |tiles| Launch::grid_block(tiles, THREADS).shared(shared_bytes(H::DIM));
         let launches = (launch(tiles(of_queries.sequences)?), launch(tiles(turned)?));
         let module = device.load(&IMAGE)?;
@@ -351,9 +352,9 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
         if of_q.rows > 0 {
             let ([q, k, v, dout], offsets, dq) = (for_queries, offsets(), gradients.q.elements);
             let arguments = (q, k, v, dout, sums, delta, dq, offsets.0, offsets.1, of_queries);
-            // SAFETY: the maps have the boxes that the kernel requires, of heads of these sizes. The gradient is
+            // SAFETY: the maps have the boxes that the kernel requires, for heads of these sizes. The gradient is
             // borrowed exclusively, aligned, and has the rows of q. `sums` and `delta` have one element per row, and
-            // both offsets have the same length.
+            // both offset arrays have the same length.
             unsafe { kernels.0.launch_unsafe(stream, launches.0, arguments)? };
         }
         if of_k.rows > 0 {

@@ -25,8 +25,8 @@ use crate::error::TensorError;
 pub struct Epilogue<'a, C: DeviceCopy> {
     /// Scale (alpha), 1 by default. For FP8, pass the product of the scales of `a` and `b`.
     pub scale: f32,
-    /// Bias: one element per column of `c`, added to each row; for grouped GEMM, per column of each group. None by
-    /// default.
+    /// Bias: one element per column of `c`, added to each row. A grouped GEMM has one element per column of each group.
+    /// None by default.
     pub bias: Option<DeviceSlice<'a, C>>,
     /// Activation, applied last. None by default.
     pub activation: Activation,
@@ -39,7 +39,7 @@ impl<C: DeviceCopy> Default for Epilogue<'_, C> {
 }
 
 impl<C: DeviceCopy> Epilogue<'_, C> {
-    /// Fails for a bias whose length is not the number of columns.
+    /// Fails if the length of the bias is not the number of columns.
     pub(crate) fn check_bias(&self, operation: &'static str, columns: usize) -> Result<()> {
         match self.bias {
             Some(bias) if bias.len() != columns => {

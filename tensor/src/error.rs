@@ -2,7 +2,7 @@
 
 use warpsmith_runtime::{Device, Error};
 
-/// Error of an operation, with its remedy. [`Error::downcast_ref`] retrieves it.
+/// Error of an operation, with its remedy. [`Error::downcast_ref`] returns it.
 ///
 /// ```
 /// use half::bf16;
@@ -61,7 +61,7 @@ pub enum TensorError {
         scale: String,
     },
 
-    /// The address or a stride of a matrix or of heads is not aligned as the kernel needs.
+    /// The address or a stride of a matrix or of heads does not have the alignment that the kernel requires.
     #[error(
         "{operation}: the rows of {matrix} begin every {bytes} bytes from {address:#x}; the kernel needs multiples of 16 of \
          both: pad the rows{}",
@@ -114,7 +114,7 @@ pub enum TensorError {
         operation: &'static str,
         /// The device.
         device: String,
-        /// Its compute capability.
+        /// Compute capability of the device.
         capability: (u32, u32),
         /// The compute capabilities that the kernel supports.
         needed: &'static str,
@@ -122,7 +122,7 @@ pub enum TensorError {
 }
 
 impl TensorError {
-    /// Error for a device whose compute capability is not among those `needed`.
+    /// Returns the error for a device whose compute capability is not among the `needed` ones.
     pub(crate) fn device(operation: &'static str, device: &Device, needed: &'static str) -> Error {
         let capability = device.properties().capability;
         Self::Device { operation, device: device.id().to_string(), capability, needed }.into()

@@ -21,25 +21,25 @@ use crate::matrix::{Matrix, MatrixMut, check_rows};
 const OPERATION: &str = "matmul_grouped";
 /// Maximum number of blocks per launch.
 const MAX_BLOCKS: u64 = i32::MAX as u64;
-/// Maximum number of tile rows per raster group: blocks of a group proceed together to the next tile column.
+/// Maximum number of tile rows per raster group. The blocks of a group proceed together to the next tile column.
 const MAX_RASTER_GROUP: usize = 16;
-/// Maximum mean number of rows per group for which tiles have 64 rows.
+/// Maximum mean number of rows per group for which the 64-row tiles are used.
 const MAX_SMALL_ROWS: usize = 64;
 
-/// GemmElement types of [`matmul_grouped()`]: `bf16` and `f16`.
+/// Element types of [`matmul_grouped()`]: `bf16` and `f16`.
 pub trait GroupedElement: DeviceCopy {
     #[doc(hidden)]
     fn launch(product: Product<'_, '_, Self>) -> Result<()>;
 }
 
-/// Grouped GEMM, as for mixture-of-experts: `c = activation(scale * a * b + bias)`. Group i is the rows of `a` from
-/// `offsets[i]` to `offsets[i + 1]`; it is multiplied by plane i of `b`. `a` is m×k, `b` has a k×n matrix per group,
-/// and `c` is m×n.
+/// Grouped GEMM, as in mixture-of-experts layers: `c = activation(scale * a * b + bias)`. Group i consists of the rows
+/// of `a` from `offsets[i]` to `offsets[i + 1]`; it is multiplied by plane i of `b`. `a` is m×k, `b` has a k×n matrix
+/// per group, and `c` is m×n.
 ///
-/// There is one more offset than groups, of `u32`, because a view has less than 2^31 rows. The offsets are in device
-/// memory, and the host does not read them. A group
-/// ends where the next starts. No row is in two groups, for any offsets. Rows of `c` that are in no group are
-/// unchanged. The bias has n elements per group. `c` needs no alignment. Sums are `f32` and rounded once.
+/// There is one more offset than there are groups. Offsets are `u32`, because a view has fewer than 2^31 rows. They are
+/// in device memory, and the host does not read them. A group ends where the next one starts. For any offsets, no row
+/// belongs to two groups. Rows of `c` that belong to no group are unchanged. The bias has n elements per group. `c`
+/// needs no alignment. Sums are `f32` and rounded once.
 ///
 /// # Errors
 /// [`TensorError::Groups`], also if k is 0; [`TensorError::Layout`] for a transposed `a`; [`TensorError::Alignment`]
@@ -128,7 +128,7 @@ pub fn matmul_grouped<'a, 'b, 'c, T: GroupedElement>(
         m: m as u32,
         n: n as u32,
         k: k as u32,
-        // Tiles of one group use the same columns of `b`.
+        // Tiles of the same group use the same columns of `b`.
         raster_group: (m / count).div_ceil(tile[0] as usize).clamp(1, MAX_RASTER_GROUP) as u32,
         pitch: c.stored.row_stride as u64,
     };
@@ -188,9 +188,9 @@ impl<T: DeviceCopy> Product<'_, '_, T> {
             .shared(shared_bytes(height, width, STAGES, 1));
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
         let arguments = (maps.0, maps.1, c.elements, offsets, epilogue.bias, groups, epilogue.finish());
-        // SAFETY: the instance matches the layouts and the tile. The maps have its boxes, of matrices of these sizes,
-        // which the views check to be below 2^31, with one plane of `b` per group. Offsets and bias have the lengths
-        // that the kernel requires; `c` is borrowed exclusively.
+        // SAFETY: the instance matches the layouts and the tile. The maps have its boxes, for matrices of these sizes,
+        // with one plane of `b` per group; the views check that all sizes are below 2^31. Offsets and bias have the
+        // lengths that the kernel requires; `c` is borrowed exclusively.
         unsafe { kernel.launch_unsafe(stream, launch, arguments) }
     }
 }

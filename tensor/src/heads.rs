@@ -61,7 +61,7 @@ pub struct HeadsMut<'a, T: DeviceCopy> {
     pub(crate) extents: Extents,
 }
 
-/// Layout `[token, head, element]` of a view of this shape and these strides.
+/// Layout `[token, head, element]` of a view with this shape and these strides.
 fn by_token(
     [tokens, heads, dim]: [usize; 3],
     [token, head]: [usize; 2],
@@ -71,7 +71,7 @@ fn by_token(
     Ok(Extents { dim, rows, heads, planes: sequences, row: token, head, plane: rows * token })
 }
 
-/// Layout `[head, token, element]` of a view of this shape and these strides.
+/// Layout `[head, token, element]` of a view with this shape and these strides.
 fn by_head([all_heads, rows, dim]: [usize; 3], [head, row]: [usize; 2], sequences: usize) -> Result<Extents> {
     let heads = divided(all_heads, sequences, "heads")?;
     Ok(Extents { dim, rows, heads, planes: sequences, row, head, plane: heads * head })
@@ -103,7 +103,7 @@ macro_rules! sizes {
                 self.extents.heads
             }
 
-            /// Number of sequences, which have equal lengths.
+            /// Number of sequences, all of which have the same length.
             pub fn sequences(&self) -> usize {
                 self.extents.planes
             }
@@ -115,8 +115,8 @@ sizes!(Heads, HeadsMut);
 macro_rules! from_views {
     ($($name:ident, $view:ident: $elements:ident;)*) => { $(
         impl<'a, T: DeviceCopy> $name<'a, T> {
-            /// Layout `[sequence, token, head, element]`: tokens are stored consecutively, each with one row per head.
-            /// The view has the tokens of all sequences as planes, `heads` rows and `dim` columns.
+            /// Layout `[sequence, token, head, element]`: tokens are stored consecutively, with one row per head in
+            /// each. The view has one plane per token of all sequences, `heads` rows and `dim` columns.
             ///
             /// # Errors
             /// [`TensorError::Heads`] if the number of tokens is not a multiple of the number of sequences.
@@ -126,8 +126,8 @@ macro_rules! from_views {
                 Ok(Self { elements: view.$elements(), extents })
             }
 
-            /// Layout `[sequence, head, token, element]`: heads are stored consecutively. The view has the heads of
-            /// all sequences as planes, the tokens of a sequence as rows, and `dim` columns.
+            /// Layout `[sequence, head, token, element]`: heads are stored consecutively. The view has one plane per
+            /// head of all sequences, one row per token of a sequence, and `dim` columns.
             ///
             /// # Errors
             /// [`TensorError::Heads`] if the number of planes is not a multiple of the number of sequences.

@@ -2,7 +2,7 @@
 //!
 //! | function | computation |
 //! | --- | --- |
-//! | [`matmul()`] | `c = a * b`, of a matrix or a batch |
+//! | [`matmul()`] | `c = a * b`, for a matrix or a batch |
 //! | [`matmul_fused()`] | `c = activation(scale * a * b + bias)` |
 //! | [`matmul_f32()`] | `matmul_fused` for `f32` in full precision, without tensor cores |
 //! | [`matmul_tf32x3()`] | `matmul_fused` for `f32` in nearly full precision, on tensor cores (3xTF32) |
@@ -12,12 +12,12 @@
 //! | [`attention()`], [`attention_with_lse()`] | `softmax(scale * q * k^T) * v`; the latter with log-sum-exp |
 //! | [`attention_backward()`] | gradients of attention |
 //!
-//! [`matmul_with()`] takes a [`Schedule`]. [`GemmElement`] lists the types. The kernels support compute capability 9.0
-//! and the emulated device. Skinny GEMM (up to 16 rows of 16-bit elements), W4A16 and full-precision `f32` run from
-//! compute capability 8.0 on.
+//! [`matmul_with()`] accepts a [`Schedule`]. [`GemmElement`] lists the types. The kernels support compute capability
+//! 9.0 and the emulated device. Skinny GEMM (up to 16 rows of 16-bit elements), W4A16 and full-precision `f32` require
+//! only compute capability 8.0.
 //!
-//! On other devices, and for matrices with an alignment that TMA does not support (see [`TensorError`]), the functions
-//! fail before anything is enqueued. Use cuBLAS for those.
+//! On other devices, and for matrices whose alignment TMA does not support (see [`TensorError`]), the functions fail
+//! before anything is enqueued. Use cuBLAS in these cases.
 //!
 //! ```
 //! use half::bf16;

@@ -1,4 +1,4 @@
-//! `c = a * b`: checks the matrices, selects instance, cluster size and split-K, and launches.
+//! `c = a * b`: checks the matrices, selects the instance, the cluster size and split-K, and launches the kernel.
 
 use gpu_std::tensor::{F8E4M3, KMajor, MnMajor};
 use gpu_std::{Kernel, param};
@@ -46,17 +46,17 @@ pub trait GemmElement: kernels::GemmOperand<Output: DeviceCopy> + DeviceCopy {
     const SKINNY: Option<skinny::Enqueue<Self, Self::Output>>;
 }
 
-/// GEMM: `c = a * b`, with `a` m×k, `b` k×n and `c` m×n, for each matrix of a batch. Sums are rounded once. An
-/// unbatched `a` or `b` is broadcast over the batch. The order of the additions depends on the sizes, the device, and
-/// whether `c` starts at a multiple of 16 bytes. With k = 0, `c` becomes zero.
+/// GEMM: `c = a * b`, with `a` m×k, `b` k×n and `c` m×n, for each matrix of a batch. Each sum is rounded once. An
+/// unbatched `a` or `b` is broadcast over the batch. The order of the additions depends on the sizes, on the device,
+/// and on whether `c` starts at a multiple of 16 bytes. With k = 0, `c` becomes zero.
 ///
 /// # Errors
 /// [`TensorError::Shape`]; [`TensorError::Alignment`] for a matrix whose address or row stride is not a multiple of 16
 /// bytes; [`TensorError::Layout`] for a layout that the type does not support; [`TensorError::Device`] if the compute
 /// capability is not 9.0; [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 ///
-/// There are two exceptions. With an `a` that is not transposed, except for i8, `c` needs no alignment. Skinny GEMM,
-/// with up to 16 rows of 16-bit elements and a transposed `b`, runs from compute capability 8.0 on.
+/// There are two exceptions. If `a` is not transposed and the type is not i8, `c` needs no alignment. Skinny GEMM, with
+/// up to 16 rows of 16-bit elements and a transposed `b`, requires only compute capability 8.0.
 ///
 /// ```
 /// use half::bf16;
@@ -83,10 +83,10 @@ pub fn matmul<'a, 'b, 'c, T: GemmElement>(
     run(stream, None, &Epilogue::default(), a.into(), b.into(), c.into())
 }
 
-/// [`matmul()`] with a fused [`Epilogue`]: no separate pass over `c`. With k = 0 the sums are zero.
+/// [`matmul()`] with a fused [`Epilogue`], which needs no separate pass over `c`. With k = 0 the sums are zero.
 ///
 /// # Errors
-/// As for [`matmul()`]; [`TensorError::Shape`] for a bias whose length is not the number of columns of `c`.
+/// As for [`matmul()`]; [`TensorError::Shape`] if the length of the bias is not the number of columns of `c`.
 ///
 /// ```
 /// use half::bf16;
@@ -115,10 +115,10 @@ pub fn matmul_fused<'a, 'b, 'c, T: GemmElement<Sum = f32>>(
     run(stream, None, epilogue, a.into(), b.into(), c.into())
 }
 
-/// [`matmul_fused()`] with a schedule, or the default for `None`.
+/// [`matmul_fused()`] with a schedule. `None` selects the default schedule.
 ///
 /// # Errors
-/// As for [`matmul_fused()`]; [`TensorError::Schedule`] for a schedule without a kernel.
+/// As for [`matmul_fused()`]; [`TensorError::Schedule`] if no kernel exists for the schedule.
 ///
 /// ```
 /// use half::bf16;
@@ -170,7 +170,7 @@ fn run<T: GemmElement>(
         return Ok(());
     }
     if k == 0 && epilogue.bias.is_none() {
-        // Every activation maps zero to zero.
+        // The result is zero, because every activation maps zero to zero.
         return zero(stream, &mut c);
     }
     if size_of::<T>() != 2 {
@@ -213,7 +213,7 @@ fn run<T: GemmElement>(
     };
     let product = Product { stream, a, b, c, epilogue: *epilogue, work, schedule };
     match (T::BY_CLUSTERS, T::OF_NOTHING) {
-        // There are no tensor maps of matrices without columns.
+        // No tensor map can describe matrices without columns.
         (_, Some(of_nothing)) if k == 0 => of_nothing(product),
         (Some(by_clusters), _) if has_clusters && !work.is_persistent(&schedule) => by_clusters(product),
         _ => T::launch(product),
@@ -228,7 +228,7 @@ pub(crate) fn check_device(operation: &'static str, device: &Device) -> Result<(
     Err(TensorError::device(operation, device, "9.0 alone"))
 }
 
-/// Writes zeros: the sums for k = 0.
+/// Writes zeros, which are the sums for k = 0.
 fn zero<T: DeviceCopy>(stream: &Stream, c: &mut MatrixMut<'_, T>) -> Result<()> {
     let Stored { planes, rows, columns, plane_stride, row_stride } = c.stored;
     for row in (0..planes).flat_map(|plane| (0..rows).map(move |row| plane * plane_stride + row * row_stride))
@@ -396,8 +396,8 @@ impl<'a, 'c, T: GemmElement> Product<'a, 'c, T> {
         let launch = if schedule.starts_early() { launch.dependent() } else { launch };
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
         let arguments = (a, b, c.elements, bias, inputs.sizes(), rows(c.stored), cluster, finish);
-        // SAFETY: the instance matches the layouts and the tile. The maps have its boxes, of matrices of these sizes,
-        // which the views check to be below 2^31; `c` is borrowed exclusively, and the bias has n elements.
+        // SAFETY: the instance matches the layouts and the tile. The maps have its boxes, for matrices of these sizes,
+        // which the views check to be below 2^31. `c` is borrowed exclusively, and the bias has n elements.
         unsafe { kernel.launch_unsafe(stream, launch, arguments) }
     }
 
@@ -409,7 +409,7 @@ impl<'a, 'c, T: GemmElement> Product<'a, 'c, T> {
         let blocks = blocks.div_ceil(NOTHING_THREADS.into()).min((work.multiprocessors.max(1) * 8).into());
         let launch = Launch::grid_block(blocks as u32, NOTHING_THREADS);
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
-        // SAFETY: `c` has the matrices of the batch, and the bias n elements.
+        // SAFETY: `c` has the matrices of the batch, and the bias has n elements.
         unsafe { kernel.launch_unsafe(stream, launch, (c.elements, bias, sizes, rows(c.stored), finish)) }
     }
 }
@@ -428,7 +428,7 @@ struct Inputs<'a, T: DeviceCopy> {
 }
 
 impl<'a, T: GemmElement> Inputs<'a, T> {
-    /// Launches a kernel with the arguments that `arguments` makes from maps and sizes.
+    /// Launches a kernel with the arguments that `arguments` returns for the maps and the sizes.
     ///
     /// # Safety
     /// The kernel is an instance of [`kernels::product`] with these layouts and the cluster size of the schedule.
@@ -442,18 +442,18 @@ impl<'a, T: GemmElement> Inputs<'a, T> {
         let maps = [a_map(self.a, TILE_M)?, b_map(self.b, TILE_N / cluster)?];
         let c = c.elements.tensor_map_mut(&c_layout)?;
         let tiles = self.tiles()?;
-        // The shared memory of an SM is enough for one block.
+        // An SM has enough shared memory for only one block.
         let resident = (self.work.multiprocessors / cluster).max(1);
         let grid = tiles.min(resident) * cluster;
         let launch = Launch::grid_block(grid, THREADS).shared(SHARED_BYTES).cluster(cluster).dependent();
         let kernel = self.stream.device().load(&IMAGE)?.kernel::<K>()?;
         let arguments = arguments(maps, c, self.sizes());
-        // SAFETY: the maps have the boxes that the kernel requires, of matrices of these sizes, which the views check
-        // to be below 2^31; `c` is borrowed exclusively. The caller guarantees the kernel.
+        // SAFETY: the maps have the boxes that the kernel requires, for matrices of these sizes, which the views check
+        // to be below 2^31. `c` is borrowed exclusively. The caller guarantees the kernel.
         unsafe { kernel.launch_unsafe(self.stream, launch, arguments) }
     }
 
-    /// Problem size, as the kernel takes it.
+    /// Problem size in the form of the kernel parameter.
     fn sizes(&self) -> Sizes {
         Sizes {
             m: self.work.m,
@@ -481,7 +481,7 @@ impl<'a, T: GemmElement> Inputs<'a, T> {
     }
 }
 
-/// Maximum number of tiles, so that tile numbers do not overflow, and a grid may have two blocks per tile.
+/// Maximum number of tiles. Tile numbers then do not overflow, and a grid can have two blocks per tile.
 const MAX_TILES: u64 = (1 << 30) - 1;
 
 /// Tensor map of `a`, whose boxes have `rows` rows.
@@ -504,7 +504,8 @@ fn operand_map<T: DeviceCopy>(
 }
 
 fn layout<T>(stored: Stored, [width, height]: [u32; 2]) -> TensorLayout<3> {
-    // An unused stride does not have to be a multiple of 16 bytes, so it is rounded up.
+    // A stride that is never used does not have to be a multiple of 16 bytes. It is rounded up, because tensor maps
+    // require a multiple.
     let unit = 16 / size_of::<T>();
     let stride = |elements: usize| elements.next_multiple_of(unit).max(unit);
     TensorLayout {

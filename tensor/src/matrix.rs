@@ -16,13 +16,14 @@ pub(crate) struct Stored {
     pub rows: usize,
     /// Elements per row.
     pub columns: usize,
-    /// Distance between the starts of adjacent matrices.
+    /// Plane stride: distance between the starts of adjacent matrices.
     pub plane_stride: usize,
-    /// Distance between the starts of adjacent rows.
+    /// Row stride: distance between the starts of adjacent rows.
     pub row_stride: usize,
 }
 
-/// Read-only matrix or batch of matrices: row-major by [`From`] a view, column-major by [`Self::transposed`].
+/// Read-only matrix or batch of matrices. [`From`] a view creates a row-major matrix, and [`Self::transposed`] a
+/// column-major one.
 ///
 /// ```
 /// # fn main() -> Result<(), warpsmith_runtime::Error> {
@@ -73,12 +74,12 @@ impl<'a, T: DeviceCopy> Matrix<'a, T> {
         Self { is_transposed: !self.is_transposed, ..self }
     }
 
-    /// Number of rows, after any transposition.
+    /// Number of rows. For a transposed matrix, this is the number of columns in memory.
     pub fn rows(&self) -> usize {
         if self.is_transposed { self.stored.columns } else { self.stored.rows }
     }
 
-    /// Number of columns, after any transposition.
+    /// Number of columns. For a transposed matrix, this is the number of rows in memory.
     pub fn columns(&self) -> usize {
         if self.is_transposed { self.stored.rows } else { self.stored.columns }
     }
@@ -201,7 +202,7 @@ from_views! {
     DeviceSlice3, DeviceSliceMut3: stored_3;
 }
 
-/// Fails if the address or a stride is not aligned as the kernels need.
+/// Fails if the address or a stride does not have the alignment that the kernels require.
 pub(crate) fn check_rows<T: DeviceCopy>(
     operation: &'static str,
     matrix: &'static str,
@@ -218,7 +219,7 @@ pub(crate) fn check_rows<T: DeviceCopy>(
     Ok(())
 }
 
-/// Fails if the shapes do not form a matrix product.
+/// Fails if the shapes of the matrices do not match.
 pub(crate) fn check_sides<T: DeviceCopy, C: DeviceCopy>(
     operation: &'static str,
     a: &Matrix<'_, T>,

@@ -11,7 +11,7 @@ use crate::schedule::{MIDDLE, Schedule, Work, multiprocessors};
 /// Maximum number of blocks per launch.
 const MAX_BLOCKS: u64 = i32::MAX as u64;
 
-/// Schedule with clusters for tiles of `ROWS` x `COLUMNS`.
+/// Schedule with clusters, for tiles of `ROWS` x `COLUMNS`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clusters {
     /// Problem size, as passed to the kernel.
@@ -21,11 +21,12 @@ pub(crate) struct Clusters {
 }
 
 impl Clusters {
-    /// Schedule for matrices that were checked, with `tile_k` columns of `a` per stage. A stage takes `slower` times as
-    /// long as a stage of a single GEMM. Clusters that share tiles take `shared` times as long as others.
+    /// Selects the schedule for matrices that were checked, with `tile_k` columns of `a` per stage. `slower` is the
+    /// time of a stage relative to a stage of a single GEMM. `shared` is the relative time of clusters that share
+    /// tiles.
     ///
     /// # Errors
-    /// [`TensorError::Shape`] if there are more tiles than a launch can have blocks.
+    /// [`TensorError::Shape`] if there are more tiles than the maximum number of blocks in a launch.
     pub fn new<T: DeviceCopy, C: DeviceCopy>(
         operation: &'static str,
         stream: &Stream,
@@ -64,7 +65,7 @@ impl Clusters {
         Ok(Self { sizes, schedule, blocks: blocks as u32 })
     }
 
-    /// Launch of a kernel with `stages` pipeline stages, each of `parts` tiles per operand.
+    /// Returns the launch of a kernel with `stages` pipeline stages of `parts` tiles per operand.
     pub fn launch(&self, stages: usize, parts: u32) -> Launch {
         Launch::grid_block(self.blocks, THREADS_ALONE)
             .shared(shared_bytes(ROWS, COLUMNS, stages, parts))

@@ -15,8 +15,8 @@ use crate::matmul::{a_map, b_map, check_device};
 use crate::matrix::{Matrix, MatrixMut, check_rows, check_sides};
 use crate::non_persistent::Clusters;
 
-/// Relative time of tiles that share tiles of `b`, as [`schedule::SHARED`](crate::schedule::SHARED). Measured on an
-/// H200: here, sharing also pays with several waves.
+/// Relative time of tiles that share tiles of `b`, as in [`schedule::SHARED`](crate::schedule::SHARED). These values
+/// were measured on an H200; for this kernel, sharing also pays with several waves.
 const SHARED: [f64; 2] = [0.97; 2];
 
 const OPERATION: &str = "matmul_scaled";
@@ -25,16 +25,16 @@ const OPERATION: &str = "matmul_scaled";
 /// smaller.
 #[derive(Debug, Clone, Copy)]
 pub struct BlockScales<'a> {
-    /// Scales of `a`, one per row and block of k: m rows of ceil(k / 128).
+    /// Scales of `a`, one per row and block along k: m rows of ceil(k / 128) scales.
     pub a: DeviceSlice<'a, f32>,
-    /// Scales of `b`, one per 128 columns and block of k: ceil(n / 128) rows of ceil(k / 128).
+    /// Scales of `b`, one per 128 columns and block along k: ceil(n / 128) rows of ceil(k / 128) scales.
     pub b: DeviceSlice<'a, f32>,
 }
 
 /// Block-scaled FP8 GEMM: `c = activation(scale * a * b + bias)`, where each element is multiplied by the scale of its
 /// block. `a` is m×k, `b` is k×n and transposed, and `c` is m×n and needs no alignment. The tensor cores add the
-/// products of a block of k with about 14 bits of mantissa. These sums are multiplied by both scales and accumulated in
-/// `f32`; the result is rounded once. k = 0 is an error.
+/// products of a block along k with about 14 bits of mantissa. These sums are multiplied by both scales and accumulated
+/// in `f32`; the result is rounded once. k = 0 is an error.
 ///
 /// # Errors
 /// [`TensorError::Shape`], also for a batch; [`TensorError::Layout`] for a transposed `a` or a `b` that is not
@@ -112,7 +112,7 @@ pub fn matmul_scaled<'a, 'b, 'c>(
     let (sizes, shared_by) = (clusters.sizes, clusters.shared_by());
     let (bias, finish) = (epilogue.bias, epilogue.finish());
     let arguments = (maps.0, maps.1, scales.a, scales.b, c.elements, bias, sizes, rows, shared_by, finish);
-    // SAFETY: the maps have the boxes of the kernel, of matrices of these sizes, which the views check to be below
-    // 2^31. The scales have the lengths for these sizes; `c` is borrowed exclusively, and the bias has n elements.
+    // SAFETY: the maps have the boxes of the kernel, for matrices of these sizes, which the views check to be below
+    // 2^31. The lengths of the scales match these sizes; `c` is borrowed exclusively, and the bias has n elements.
     unsafe { kernel.launch_unsafe(stream, clusters.launch(STAGES, 1), arguments) }
 }

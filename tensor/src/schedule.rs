@@ -4,7 +4,7 @@ use warpsmith_runtime::Device;
 use warpsmith_tensor_kernels::matmul::{ROW_BYTES, TILE_M, TILE_N};
 use warpsmith_tensor_kernels::non_persistent;
 
-/// GEMM schedule: tile, cluster size and split-K. The default follows from the sizes, the type and the number of SMs.
+/// GEMM schedule: tile, cluster size and split-K. The default depends on the sizes, the type and the number of SMs.
 ///
 /// ```
 /// use warpsmith_tensor::Schedule;
@@ -16,15 +16,15 @@ use warpsmith_tensor_kernels::non_persistent;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Schedule {
-    /// Rows and columns of a tile of `c`: 128 or 64 rows and 256, 192 or 128 columns. For a transposed `a`, or i8: 128
-    /// x 256.
+    /// Rows and columns of a tile of `c`. Tiles have 128 or 64 rows and 256, 192 or 128 columns. For a transposed `a`
+    /// and for i8, the only tile is 128 x 256.
     pub tile: [u32; 2],
     /// Vertically adjacent tiles per cluster that share the tiles of `b` (TMA multicast): 1 or 2. Must be 1 for tiles
     /// of 192 columns.
     pub cluster: u32,
-    /// Split-K factor: blocks of the cluster that each accumulate a range of K; their partial sums are added in order.
-    /// 1, 2, 3, 4 or 8. `cluster * split_k` is at most 8. Must be 1 for tiles of 192 columns, for a transposed `a`, and
-    /// for i8.
+    /// Split-K factor: 1, 2, 3, 4 or 8 blocks of the cluster accumulate a range of K each. Their partial sums are added
+    /// in order. `cluster * split_k` must be at most 8. The factor must be 1 for tiles of 192 columns, for a transposed
+    /// `a`, and for i8.
     pub split_k: u32,
 }
 
@@ -36,9 +36,9 @@ pub(crate) const MIDDLE: [u32; 2] = [non_persistent::ROWS as u32, non_persistent
 /// Cluster size with tile sharing (TMA multicast).
 pub(crate) const CLUSTER: u32 = 2;
 
-/// Microseconds per stage of a tile on one SM, independent of the type: a stage has the same number of bytes for each
-/// type. This and the following constants were fitted to measurements on an H100; `run-tensor DEVICE schedules` of the
-/// bundle makes these measurements.
+/// Microseconds per stage of a tile on one SM. They do not depend on the type, because a stage has the same number of
+/// bytes for each type. This and the following constants were fitted to measurements on an H100.
+/// `run-tensor DEVICE schedules` of the bundle repeats the measurements.
 const fn stage_us(tile: [u32; 2]) -> f64 {
     match tile {
         LARGE => 0.65,
@@ -49,29 +49,29 @@ const fn stage_us(tile: [u32; 2]) -> f64 {
     }
 }
 
-/// Relative time of 64 x 128 tiles, of which two fit on an SM, if only one is resident.
+/// Relative time of 64 x 128 tiles if only one is resident on an SM, where two would fit.
 const ALONE: f64 = 0.79;
 /// Relative time of non-persistent kernels that share tiles of `b`: for one wave, and for several.
 pub(crate) const SHARED: [f64; 2] = [0.97, 1.08];
-/// Relative time of persistent kernels that share tiles of `b`, and the one-time cost in microseconds.
+/// Relative time of persistent kernels that share tiles of `b`, and their one-time cost in microseconds.
 const PERSISTENT_SHARED: (f64, f64) = (0.985, 1.0);
-/// Launch latency in microseconds: before the first block starts, and extra if it has to wait for the end of the
-/// preceding launch.
+/// Launch latency in microseconds: the time before the first block starts, and the additional time if it has to wait
+/// for the end of the preceding launch.
 const BEGIN_US: (f64, f64) = (2.0, 2.3);
 /// One-time prologue and epilogue of a persistent kernel, launch latency included, in microseconds.
 const PERSISTENT_US: f64 = 3.0;
 /// Prologue and epilogue of a non-persistent kernel, in microseconds per wave.
 const NON_PERSISTENT_US: f64 = 2.0;
-/// Split-K reduction within a cluster, in microseconds: fixed cost, and cost per part.
+/// Split-K reduction within a cluster, in microseconds: the fixed cost, and the cost per part.
 const ADD_US: (f64, f64) = (0.5, 0.5);
 /// Memory bandwidth in bytes per microsecond.
 const BYTES_PER_US: f64 = 2.4e6;
-/// Weight of the compute time in memory-bound schedules: among these, it favors the schedule with the most compute
-/// headroom.
+/// Weight of the compute time in the cost of memory-bound schedules. Among these, it favors the schedule with the most
+/// compute headroom.
 const SPARE: f64 = 0.02;
 
-/// SMs, out of 132, usable by clusters of this number of blocks: a cluster must fit in one GPC. The values for 3 and 6
-/// blocks are estimates.
+/// SMs, out of 132, that clusters of this number of blocks can use. A cluster must fit in one GPC. The values for 3 and
+/// 6 blocks are estimates.
 const fn in_clusters(blocks: u32) -> u32 {
     match blocks {
         1 => 132,
@@ -83,28 +83,28 @@ const fn in_clusters(blocks: u32) -> u32 {
     }
 }
 
-/// Problem that a schedule is selected for.
+/// GEMM for which a schedule is selected.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Work {
     pub m: u32,
     pub n: u32,
-    /// Stages of K.
+    /// Stages along K.
     pub stages: u32,
     pub batches: u32,
     pub multiprocessors: u32,
-    /// Tile sizes that have kernels.
+    /// Tile sizes for which kernels exist.
     pub tiles: &'static [[u32; 2]],
     /// True if there are non-persistent kernels, with or without split-K.
     pub has_clusters: bool,
     /// True if there are persistent kernels for large tiles.
     pub is_persistent: bool,
-    /// Relative time of a stage, compared to a stage of a single GEMM.
+    /// Time of a stage, relative to a stage of a single GEMM.
     pub slower: f64,
-    /// [`SHARED`], or other values for kernels with a different memory behavior.
+    /// [`SHARED`], or other values for kernels with different memory behavior.
     pub shared: [f64; 2],
 }
 
-/// Number of SMs for scheduling. Emulated devices have few, so that small GEMMs in tests cover all schedules.
+/// Number of SMs for scheduling. It is small for emulated devices, so that small GEMMs in tests cover all schedules.
 pub(crate) fn multiprocessors(device: &Device) -> u32 {
     if device.is_emulated() { 16 } else { device.properties().multiprocessors }
 }
@@ -149,9 +149,9 @@ impl Schedule {
         self.missing(&Self::TILES, true).is_none()
     }
 
-    /// Returns whether blocks of a non-persistent kernel start while those of the preceding launch still run. With
-    /// larger clusters, or several blocks per SM, the freed slots lead to an uneven placement, which was measured to be
-    /// slower.
+    /// Returns whether blocks of a non-persistent kernel start while blocks of the preceding launch still run. With
+    /// larger clusters, or several blocks per SM, the freed slots lead to an uneven placement, which was slower in
+    /// measurements.
     pub(crate) fn starts_early(&self) -> bool {
         let [height, width] = self.tile;
         self.cluster * self.split_k <= 2 && non_persistent::resident(height as usize, width as usize) == 1
@@ -182,7 +182,7 @@ impl Schedule {
         })
     }
 
-    /// Default schedule: the one with the lowest estimated cost.
+    /// Returns the default schedule, which has the lowest estimated cost.
     pub(crate) fn of(work: Work) -> Self {
         let all = work.tiles.iter().flat_map(|&tile| {
             [CLUSTER, 1]
@@ -251,13 +251,13 @@ mod tests {
         assert_eq!(Schedule::of(work(8192, 8192, 128)), Schedule { tile: LARGE, cluster: 2, split_k: 1 });
         let small = Schedule::of(work(64, 4096, 64));
         assert!(small.tile != LARGE && small.split_k > 1, "{small:?}");
-        // Split-K does not pay for a short K.
+        // Split-K does not pay for a small K.
         assert_eq!(Schedule::of(work(64, 4096, 2)).split_k, 1);
     }
 
     #[test]
     fn rows_of_tiles_that_would_be_left_over_are_not_paired() {
-        // 33 tile rows: 17 pairs would take five waves, 33 single tiles take four.
+        // For 33 tile rows, 17 pairs would need five waves, while 33 single tiles need four.
         let work = Work { tiles: &[LARGE], ..work(4097, 4096, 64) };
         assert_eq!(Schedule::of(work), Schedule { tile: LARGE, cluster: 1, split_k: 1 });
     }

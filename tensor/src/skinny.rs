@@ -26,12 +26,12 @@ pub(crate) fn check_device(operation: &'static str, device: &Device) -> Result<(
     Err(TensorError::device(operation, device, "8.0 and later"))
 }
 
-/// Returns whether a GEMM is skinny and its operands have the layout of these kernels.
+/// Returns whether a GEMM is skinny and its operands have the layout that these kernels require.
 pub(crate) fn is_product<T: DeviceCopy>(a: &Matrix<'_, T>, b: &Matrix<'_, T>) -> bool {
     a.rows() <= MAX_M as usize && !a.is_transposed && b.is_transposed
 }
 
-/// GemmElement types of [`matmul_4bit()`]: `bf16` and `f16`.
+/// Element types of [`matmul_4bit()`]: `bf16` and `f16`.
 pub trait Element4: Number4 + DeviceCopy {
     #[doc(hidden)]
     fn launch_skinny(product: Product<'_, '_, Self, Self>) -> Result<()>;
@@ -39,19 +39,19 @@ pub trait Element4: Number4 + DeviceCopy {
     fn launch_4bit(product: Product4<'_, '_, Self>) -> Result<()>;
 }
 
-/// Packed int4 weights, `k` x `n`. Each column is divided into groups of 128 consecutive codes. Code `c` stands for
-/// `scale * (c - zero)` with the scale and the zero point of its group.
+/// Packed int4 weights, `k` x `n`. Each column is divided into groups of 128 consecutive codes. Code `c` represents
+/// `scale * (c - zero)`, with the scale and the zero point of its group.
 ///
 /// Published 4-bit formats, such as GPTQ and AWQ with a group size of 128, store these values in another order. Reorder
-/// them once.
+/// the values once, before the first GEMM.
 #[derive(Debug, Clone, Copy)]
 pub struct Int4Weights<'a, T: DeviceCopy> {
-    /// n columns of k codes, two per byte, the first in the lower four bits: n * k / 2 bytes. The address is a multiple
-    /// of 16 bytes.
+    /// n columns of k codes, with two codes per byte, the first in the lower four bits. The slice has n * k / 2 bytes,
+    /// and its address is a multiple of 16 bytes.
     pub codes: DeviceSlice<'a, u8>,
-    /// Scale per group: n columns of k / 128.
+    /// Scale per group: n columns of k / 128 scales.
     pub scales: DeviceSlice<'a, T>,
-    /// Zero point per group, 0 to 127 (only its lower seven bits are used); 8 for all groups by default.
+    /// Zero point per group, 0 to 127, because only the lower seven bits are used. The default is 8 for all groups.
     pub zeros: Option<DeviceSlice<'a, u8>>,
 }
 
@@ -60,7 +60,7 @@ const OPERATION: &str = "matmul_4bit";
 /// Weight-only int4 GEMM (W4A16): `c = activation(scale * a * weights + bias)`, with `a` m×k, the weights k×n and `c`
 /// m×n. The weights are dequantized to the type of `a` without their scale, which is applied to the `f32` sum of each
 /// group. The result is rounded once. Up to 16 rows, the kernel is memory-bound and reads the weights once. The order
-/// of the additions depends on the sizes alone.
+/// of the additions depends only on the sizes.
 ///
 /// # Errors
 /// [`TensorError::Shape`], also if k is not a multiple of 128; [`TensorError::Layout`] for a transposed `a`;
@@ -227,15 +227,15 @@ struct Blocks {
 }
 
 impl Blocks {
-    /// Selects two column tiles if there are enough blocks. They halve the reads of A, which matter next to 4-bit
-    /// weights and if A has many rows.
+    /// Selects two column tiles per block if there are enough blocks. This halves the reads of A, which matters with
+    /// 4-bit weights or if A has many rows.
     fn new(sizes: &SkinnySizes, multiprocessors: u32, is_4bit: bool) -> Self {
         let groups = if sizes.m > GROUP_M { 2 } else { 1 };
         let has_two = (is_4bit || groups == 2) && 8 * sizes.n.div_ceil(2 * TILE_N) >= 7 * multiprocessors;
         Self { groups, tiles: if has_two { 2 } else { 1 } }
     }
 
-    /// Launch that covers C.
+    /// Returns the launch that covers C.
     fn launch(
         self,
         operation: &'static str,
@@ -257,7 +257,7 @@ impl Blocks {
     }
 }
 
-/// Kernel parameters with 16-bit operands.
+/// Kernel parameters for 16-bit operands.
 type Plain<T> = (
     param::Slice<T>,
     param::Slice<T>,
@@ -267,7 +267,7 @@ type Plain<T> = (
     param::Value<EpilogueParams>,
 );
 
-/// Kernel parameters with packed int4 weights.
+/// Kernel parameters for packed int4 weights.
 type Coded<T> = (
     param::Slice<T>,
     param::Slice<u8>,
@@ -289,8 +289,8 @@ fn launch<K: Kernel<Params = Plain<T>>, T: Element4>(
     let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
     let c: DeviceSliceMut<'_, T> = c.elements;
     let arguments = (a.elements, b.elements, c, epilogue.bias, sizes, epilogue.finish());
-    // SAFETY: the sizes are those of the matrices, whose rows start at multiples of 16 bytes. `c` is borrowed
-    // exclusively, the bias has n elements, and the grid covers C.
+    // SAFETY: the sizes describe the matrices, whose rows start at multiples of 16 bytes. `c` is borrowed exclusively,
+    // the bias has n elements, and the grid covers C.
     unsafe { kernel.launch_unsafe(stream, launch, arguments) }
 }
 

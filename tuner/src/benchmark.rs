@@ -1,4 +1,5 @@
-//! [`Benchmark`]: describes a kernel so that it can be measured and tuned; [`Suite`]: the benchmarks of a program.
+//! [`Benchmark`] describes a kernel so that it can be measured and tuned. [`Suite`] contains the benchmarks of a
+//! program.
 
 use std::collections::HashSet;
 
@@ -10,16 +11,16 @@ use crate::error::{Error, Result};
 use crate::space::Space;
 use crate::value::Configuration;
 
-/// The traffic, arithmetic and memory of one launch.
+/// Memory traffic, arithmetic and memory footprint of one launch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Bytes that a launch must read and write.
+    /// Bytes that a launch must read and write, at least.
     pub bytes: u64,
-    /// Floating-point operations; 0 where they do not matter.
+    /// Floating-point operations; 0 if they do not matter.
     pub flops: u64,
-    /// Bytes of device memory per set of buffers.
+    /// Bytes of device memory per buffer set.
     pub footprint: u64,
-    /// Bytes of device memory that are needed once, in addition to the sets.
+    /// Bytes of device memory that are needed once, in addition to the buffer sets.
     pub spare: u64,
 }
 
@@ -30,19 +31,19 @@ pub struct Setup<'a> {
     pub stream: &'a Stream,
     /// Element type: one of [`Benchmark::dtypes`].
     pub dtype: &'a str,
-    /// Number of elements.
+    /// Number of elements to process.
     pub n: usize,
-    /// Number of buffer sets to cycle through, so that no launch finds its data in the cache.
+    /// Number of buffer sets that launches cycle through, so that no launch finds its data in the cache.
     pub copies: usize,
-    /// Seed of the data.
+    /// Seed for the input data.
     pub seed: u64,
 }
 
-/// A kernel that can be measured.
+/// Kernel that can be measured.
 ///
-/// [`ArrayKernel`](crate::kernel::ArrayKernel) implements it in a few lines for kernels over arrays of one to three
-/// dimensions ([`ArrayKernel::shape`](crate::kernel::ArrayKernel::shape)). For other kernels, implement the trait with
-/// your own [`Case`] or with [`Arrays`](crate::case::Arrays):
+/// [`ArrayKernel`](crate::kernel::ArrayKernel) implements this trait in a few lines for kernels over arrays of one to
+/// three dimensions ([`ArrayKernel::shape`](crate::kernel::ArrayKernel::shape)). For other kernels, implement the trait
+/// with a [`Case`] of your own or with [`Arrays`](crate::case::Arrays):
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -134,35 +135,35 @@ pub trait Benchmark: Send + Sync {
     /// Name on the command line and in results.
     fn name(&self) -> &str;
 
-    /// A short summary.
+    /// Summary of the kernel in a few words.
     fn summary(&self) -> &str {
         ""
     }
 
-    /// Image that holds the kernel's code.
+    /// Image that contains the kernel's code.
     fn image(&self) -> &'static GpuImage;
 
-    /// Element types it can be measured with, the default first.
+    /// Element types with which it can be measured, with the default first.
     fn dtypes(&self) -> Vec<&'static str> {
         vec!["f32"]
     }
 
-    /// Sizes to measure when none are given; empty selects the default sizes.
+    /// Sizes to measure if the user specifies none. An empty list selects the default sizes.
     fn sizes(&self, device: &Device) -> Vec<u64> {
         let _ = device;
         Vec::new()
     }
 
-    /// Every configuration worth measuring.
+    /// Space of all configurations that are worth measuring.
     fn space(&self, dtype: &str, device: &Device) -> Space;
 
-    /// Configuration used without tuning. It is always measured, and first.
+    /// Configuration that is used without tuning. It is always measured, and before all others.
     fn default_configuration(&self, dtype: &str, n: u64, device: &Device) -> Configuration;
 
-    /// Cost of a launch over `n` elements. Saturates at 64 bits.
+    /// Cost of a launch over `n` elements, which saturates at 64 bits.
     fn work(&self, dtype: &str, n: u64) -> Work;
 
-    /// Kernel instance that a configuration launches. Its winner is stored under the name of this instance.
+    /// Kernel instance that a configuration launches. The winner is stored under the name of this instance.
     fn instance(&self, dtype: &str, configuration: &Configuration) -> Option<&'static KernelSpec>;
 
     /// Allocates and fills the buffers on the stream's device.
@@ -172,7 +173,7 @@ pub trait Benchmark: Send + Sync {
     fn prepare(&self, setup: &Setup<'_>) -> Result<Box<dyn Case>>;
 }
 
-/// A probe of a device limit: a kernel that only moves data or only computes.
+/// Probe of a device limit, which is a kernel that only moves data or only computes.
 pub struct Probe {
     /// Name: `copy`, `read` or `fma`.
     pub name: &'static str,
@@ -184,13 +185,13 @@ pub struct Probe {
     pub case: Box<dyn Case>,
 }
 
-/// The benchmarks of a program.
+/// Benchmarks of a program.
 pub struct Suite {
-    /// Benchmarks in the order in which they are listed. Their names are distinct.
+    /// Benchmarks in the order in which they are listed. Their names must be distinct.
     pub benchmarks: Vec<Box<dyn Benchmark>>,
-    /// Benchmarks of disabled cargo features: the prefix of their names, and the feature.
+    /// Benchmarks of disabled cargo features, each with the prefix of their names and the feature.
     pub left_out: Vec<(&'static str, &'static str)>,
-    /// Creates the probes that results are compared with.
+    /// Function that creates the probes with which results are compared.
     pub probes: fn(&Stream) -> Result<Vec<Probe>>,
 }
 
@@ -198,7 +199,7 @@ impl Suite {
     /// Checks that all benchmarks have distinct names.
     ///
     /// # Errors
-    /// [`Error::SameName`] with a duplicate name.
+    /// [`Error::SameName`], which contains the duplicate name.
     pub fn check(&self) -> Result<()> {
         let mut names = HashSet::new();
         match self.benchmarks.iter().find(|benchmark| !names.insert(benchmark.name())) {
@@ -207,11 +208,11 @@ impl Suite {
         }
     }
 
-    /// Finds a benchmark by name; a leading `reduce_` can be omitted.
+    /// Finds a benchmark by name. A leading `reduce_` can be omitted.
     ///
     /// # Errors
-    /// [`Error::LeftOut`] with the feature that provides the benchmark. [`Error::UnknownKernel`] with the nearest
-    /// names, or with all names if none is near. Also the errors of [`Self::check`].
+    /// [`Error::LeftOut`], which names the feature that provides the benchmark. [`Error::UnknownKernel`], which
+    /// suggests similar names, or lists all names if none is similar. Also the errors of [`Self::check`].
     pub fn find(&self, name: &str) -> Result<&dyn Benchmark> {
         self.check()?;
         let all = || self.benchmarks.iter().map(|benchmark| &**benchmark);
@@ -225,10 +226,10 @@ impl Suite {
     }
 }
 
-/// Returns the benchmark's own name for the type `text`.
+/// Returns the benchmark's own name for the type that `text` specifies.
 ///
 /// # Errors
-/// [`Error::UnknownDtype`] with the supported types.
+/// [`Error::UnknownDtype`], which lists the supported types.
 pub fn dtype(benchmark: &dyn Benchmark, text: &str) -> Result<&'static str> {
     let known = benchmark.dtypes();
     known.iter().copied().find(|&name| name == text).ok_or_else(|| Error::UnknownDtype {
@@ -242,7 +243,7 @@ fn short(name: &str) -> &str {
     name.strip_prefix("reduce_").unwrap_or(name)
 }
 
-/// Suggests names among `known` that are near `name`.
+/// Suggests names among `known` that are similar to `name`.
 pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let name = name.to_lowercase();
     let known: Vec<&str> = known.collect();

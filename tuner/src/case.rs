@@ -1,10 +1,10 @@
-//! A case: one kernel, type and size on a device, with filled buffers, ready to launch and to check in any
+//! [`Case`]: one kernel, type and size on a device, with filled buffers. It can be launched and checked in any
 //! configuration.
 //!
 //! Guarantees: [`Case::check`] first poisons the output (or restores it if the kernel updates it), so that the output
-//! of an earlier launch cannot pass for a result. It then compares every element. The check stays cheap: only the
-//! output of the first correct configuration is compared with the float64 reference on the host. A later output with
-//! the same bytes is correct with the same error; an output with different bytes is compared with the reference.
+//! of an earlier launch cannot pass the check. It then compares every element. To keep the check cheap, only the output
+//! of the first correct configuration is compared with the float64 reference on the host. A later output with the same
+//! bytes is correct with the same error, while an output with different bytes is compared with the reference.
 
 use gpu_std::scalar::Scalar;
 use warpsmith_runtime::{DeviceBuffer, Stream};
@@ -13,58 +13,59 @@ use crate::error::{Error, Result};
 use crate::value::Configuration;
 use crate::verify::{Check, Tolerance, compare, same_bytes};
 
-/// A kernel with its buffers.
+/// Kernel with its buffers.
 pub trait Case {
-    /// Number of buffer copies to cycle through.
+    /// Number of buffer copies that launches cycle through.
     fn copies(&self) -> usize;
 
-    /// Selects the configuration of the launches and checks that follow. Work that can be done once per configuration
-    /// is done here.
+    /// Selects the configuration for the launches and checks that follow. Work that is needed only once per
+    /// configuration belongs here.
     ///
     /// # Errors
     /// The configuration cannot be launched.
     fn select(&mut self, configuration: &Configuration) -> Result<()>;
 
-    /// Enqueues a launch on one of the copies.
+    /// Enqueues a launch on one of the buffer copies.
     ///
     /// # Errors
     /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors); [`Error::NothingSelected`].
     fn launch(&mut self, copy: usize) -> Result<()>;
 
-    /// Launches once on poisoned output, waits for completion and checks the result.
+    /// Launches the kernel once on poisoned output, waits for completion, and checks the result.
     ///
     /// # Errors
-    /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors). A wrong result is not an error: the returned
+    /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors). An incorrect result is not an error: the returned
     /// [`Check`] reports it.
     fn check(&mut self) -> Result<Check>;
 }
 
-/// Result of user code that chooses or launches a kernel; it can hold any error.
+/// Result of user code that selects or launches a kernel. It can contain any error.
 pub type LaunchResult<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Converts a configuration to the value that a launch needs.
+/// Function that converts a configuration to the value that a launch needs.
 pub type ChooseFn<C> = Box<dyn Fn(&Configuration) -> LaunchResult<C>>;
 
-/// Enqueues one launch. Arguments: stream, chosen value, input arrays, output array.
+/// Function that enqueues one launch. Its arguments are the stream, the selected value, the input arrays and the output
+/// array.
 pub type LaunchFn<I, O, C> =
     Box<dyn Fn(&Stream, &C, &[DeviceBuffer<I>], &mut DeviceBuffer<O>) -> LaunchResult>;
 
 /// Expected output of a case.
 pub enum Expected<I> {
-    /// A function of the elements at the same index of up to three host arrays.
+    /// Function of the elements at the same index in up to three host arrays.
     Each(fn([f64; 3]) -> f64, Vec<Vec<I>>),
-    /// A single value.
+    /// Single value.
     One(f64),
     /// One value per output element.
     All(Vec<f64>),
 }
 
-/// A kernel with input arrays of `I` and one output array of `O`. Each configuration is converted to a `C`.
+/// Case of a kernel with input arrays of `I` and one output array of `O`. Each configuration is converted to a `C`.
 pub struct Arrays<I: Scalar, O: Scalar, C> {
     stream: Stream,
     inputs: Vec<Vec<DeviceBuffer<I>>>,
     outputs: Vec<DeviceBuffer<O>>,
-    /// Initial content of the output in a check.
+    /// Initial contents of the output in a check.
     initial: DeviceBuffer<O>,
     choose: ChooseFn<C>,
     chosen: Option<C>,
@@ -72,7 +73,7 @@ pub struct Arrays<I: Scalar, O: Scalar, C> {
     expected: Expected<I>,
     tolerance: Tolerance,
     found: Vec<O>,
-    /// Output of a configuration that the reference comparison found correct, with its check.
+    /// Output of a configuration that was compared with the reference and found correct, with its check.
     verified: Option<(Vec<O>, Check)>,
 }
 
@@ -80,7 +81,7 @@ pub struct Arrays<I: Scalar, O: Scalar, C> {
 pub struct Parts<I: Scalar, O: Scalar, C> {
     /// Host data of the input arrays.
     pub inputs: Vec<Vec<I>>,
-    /// Content of outputs before a launch: poison, or the array that the kernel updates.
+    /// Contents of the output before a launch: poison, or the array that the kernel updates.
     pub initial: Vec<O>,
     /// Converts a configuration to the value that the launch needs.
     pub choose: ChooseFn<C>,
@@ -93,7 +94,7 @@ pub struct Parts<I: Scalar, O: Scalar, C> {
 }
 
 impl<I: Scalar, O: Scalar, C> Arrays<I, O, C> {
-    /// Allocates `copies` sets of the arrays on the stream's device.
+    /// Allocates `copies` sets of the arrays on the stream's device, and fills them.
     ///
     /// # Errors
     /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
@@ -212,7 +213,7 @@ mod tests {
         Arrays::new(&stream, 2, parts).unwrap()
     }
 
-    /// A copy that writes nothing for blocks of 64 and skips the last element for blocks of 96.
+    /// Returns a copy kernel that writes nothing for blocks of 64 and skips the last element for blocks of 96.
     fn faulty(
         stream: &Stream,
         block: u32,

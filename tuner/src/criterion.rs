@@ -1,13 +1,14 @@
-//! A criterion measurement that reads the device's clock instead of the host's.
+//! [`EventTime`]: a criterion measurement that reads the device's clock instead of the host's.
 //!
 //! Guarantees: a time is the device time between two events on the stream. It excludes the host's part of a launch,
-//! unless the device ran out of work and waited for the host.
+//! unless the device has run out of work and waits for the host.
 
 use criterion::Throughput;
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use warpsmith_runtime::{Event, Stream};
 
-/// Nanoseconds between two events on a stream: device time of the work enqueued between them.
+/// Measures the nanoseconds between two events on a stream, which is the device time of the work that is enqueued
+/// between them.
 ///
 /// ```
 /// use criterion::Criterion;
@@ -29,15 +30,16 @@ use warpsmith_runtime::{Event, Stream};
 /// ```
 ///
 /// # Panics
-/// Criterion has no error handling, so a measurement panics with the cause in these cases: the stream is being captured
-/// into a graph, the measured work fails, or the device is lost.
+/// Criterion has no error handling. A measurement therefore panics with the cause if the stream is being captured into
+/// a graph, the measured work fails, or the device is lost.
 #[derive(Debug, Clone)]
 pub struct EventTime {
     stream: Stream,
 }
 
 impl EventTime {
-    /// Measures work enqueued on this stream. Work on other streams counts only as far as this stream waits for it.
+    /// Measures the work that is enqueued on this stream. Work on other streams is included only as far as this stream
+    /// waits for it.
     pub fn new(stream: &Stream) -> Self {
         Self { stream: stream.clone() }
     }
@@ -86,7 +88,7 @@ impl Measurement for EventTime {
     }
 }
 
-/// Criterion's own formatting of nanoseconds.
+/// Criterion's own format of nanoseconds.
 struct Nanoseconds;
 
 impl ValueFormatter for Nanoseconds {

@@ -1,10 +1,10 @@
-//! Element types, and the input values for measuring and checking kernels.
+//! Element types, and input values for measuring and checking kernels.
 //!
 //! Guarantees: values depend only on the seed and the index, so they can be generated in parallel. Every value is
-//! exactly representable in its type. For data for sums and products, every order of evaluation gives the same exact
-//! result. A single element that a kernel skips or counts twice is therefore detected, which no rounding error bound
-//! could guarantee. Data for minima and maxima has its extreme values at two indices each; an index search must find
-//! the first.
+//! exactly representable in its type. For sums and products, the data leads to the same exact result in every order of
+//! evaluation. A single element that a kernel skips or counts twice is therefore detected, which a rounding error bound
+//! could not guarantee. Data for minima and maxima contains each extreme value at two indices; an index search must
+//! return the first.
 
 use gpu_std::scalar::Scalar;
 use rayon::prelude::*;
@@ -12,7 +12,7 @@ use rayon::prelude::*;
 /// Number of elements that one task generates or checks.
 pub const CHUNK: usize = 1 << 16;
 
-/// Initial content of an output, which no kernel here writes: NaN, or bytes of 0xA5.
+/// Returns the initial contents of an output, which no kernel here writes: NaN, or bytes of 0xA5.
 pub fn poison<T: Scalar>() -> T {
     match T::EPSILON > 0.0 {
         true => f64::NAN.cast(),
@@ -25,15 +25,15 @@ pub fn poison<T: Scalar>() -> T {
 pub enum Values {
     /// Values from -4 to 4 (integers: -100 to 100; unsigned: from 0), in steps that the type can represent.
     Spread,
-    /// Small whole numbers around 0 (0 and 1 for unsigned types): sums of 2^32 of them are exact.
+    /// Small whole numbers around 0 (0 and 1 for unsigned types). Sums of 2^32 of them are exact.
     Whole,
-    /// 1 and -1 (1 for unsigned types), and at most eight times 2: products are exact.
+    /// 1 and -1 (1 for unsigned types), and at most eight times 2. Their products are exact.
     Factors,
-    /// Like [`Values::Spread`], with the same maximum at two indices and the same minimum at two others.
+    /// As [`Values::Spread`], with the same maximum at two indices and the same minimum at two others.
     Extremes,
 }
 
-/// Generates `n` values of a kind.
+/// Generates `n` values of the kind `values`.
 pub fn generate<T: Scalar>(values: Values, seed: u64, n: usize) -> Vec<T> {
     let mut data = vec![T::zeroed(); n];
     let stride = n.div_ceil(8).max(1);
@@ -72,7 +72,7 @@ fn spread<T: Scalar>(random: u64) -> T {
     }
 }
 
-/// Hash of each index (the finalizer of SplitMix64).
+/// Computes a hash of an index (the finalizer of SplitMix64).
 fn hash(seed: u64, index: u64) -> u64 {
     let mut z = seed.wrapping_add(index.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

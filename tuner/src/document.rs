@@ -1,7 +1,7 @@
-//! Results document.
+//! [`Document`]: the results of a run.
 //!
-//! Guarantees: [`Document::write`] leaves either the whole new document or the previous file. Times read from a
-//! document are positive and finite. Within one [`SCHEMA`] version, fields are only added.
+//! Guarantees: after [`Document::write`], the file is either the whole new document or the previous file. Times that
+//! are read from a document are positive and finite. Within one [`SCHEMA`] version, fields are only added.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -22,10 +22,10 @@ pub const SCHEMA: u32 = 2;
 /// Fraction of the maximum clock below which the clocks of a run count as low.
 const LOW_CLOCK: f64 = 0.95;
 
-/// Largest file that is read, in bytes.
+/// Maximum size of a file that is read, in bytes.
 const MAX_BYTES: u64 = 128 << 20;
 
-/// The part of a document that shows whether the rest can be read.
+/// Part of a document that determines whether the rest can be read.
 #[derive(Deserialize)]
 struct Schema {
     schema: Option<u32>,
@@ -38,9 +38,9 @@ pub struct Document {
     pub schema: u32,
     /// Command, time and versions of the run.
     pub run: RunInfo,
-    /// Device that was measured.
+    /// Device on which the run was measured.
     pub device: DeviceInfo,
-    /// Measured peak rates of the device, in the order in which the probes were first measured.
+    /// Peak rates that were measured on the device, in the order in which the probes were first measured.
     pub probes: Vec<ProbeResult>,
     /// One record for each kernel, type, size, mode and configuration.
     pub results: Vec<Record>,
@@ -57,23 +57,23 @@ pub struct RunInfo {
     pub seconds: f64,
     /// Version of Warpsmith.
     pub version: String,
-    /// Toolchain of the kernels: rustc, LLVM and ptxas with their versions. On an emulated device, the program's own
-    /// rustc.
+    /// Toolchain of the kernels: rustc, LLVM and ptxas with their versions. On an emulated device, this is the rustc of
+    /// the program itself.
     pub toolchain: String,
     /// True if the run was ended early.
     pub interrupted: bool,
 }
 
-/// The device of a run.
+/// Device of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeviceInfo {
-    /// Device ID as given to `--device`: `cuda:0`, `cpu:0`.
+    /// Device ID as passed to `--device`, for example `cuda:0` or `cpu:0`.
     pub id: String,
     /// Product name.
     pub name: String,
-    /// True for the emulated device, whose times say nothing about a GPU.
+    /// True for the emulated device, whose times do not represent a GPU.
     pub emulated: bool,
-    /// Compute capability, such as `9.0`.
+    /// Compute capability, for example `9.0`.
     pub capability: String,
     /// Number of SMs.
     pub multiprocessors: u32,
@@ -81,7 +81,7 @@ pub struct DeviceInfo {
     pub memory: u64,
     /// L2 cache in bytes.
     pub l2_cache: u64,
-    /// Data sheet memory bandwidth in GB/s (10^9 bytes per second); absent on an emulated device.
+    /// Memory bandwidth of the data sheet in GB/s (10^9 bytes per second); `None` on an emulated device.
     pub memory_gbps: Option<f64>,
     /// Driver version.
     pub driver: String,
@@ -94,7 +94,7 @@ pub struct DeviceInfo {
     pub after: Condition,
 }
 
-/// State that a device reports; fields that it does not report are absent.
+/// State that a device reports. Fields that it does not report are `None`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Condition {
     /// SM clock in MHz.
@@ -113,7 +113,7 @@ pub struct Condition {
     pub throttle_reasons: Vec<String>,
 }
 
-/// The result of a probe.
+/// Result of a probe.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProbeResult {
     /// Name: `copy`, `read` or `fma`.
@@ -126,13 +126,13 @@ pub struct ProbeResult {
     pub samples: usize,
 }
 
-/// The outcome of a configuration.
+/// Outcome of a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// The whole output matched the float64 reference.
     Correct,
-    /// Some output did not match the float64 reference.
+    /// At least one output element did not match the float64 reference.
     Incorrect,
     /// The configuration could not be launched, or its launch failed.
     Failed,
@@ -140,32 +140,32 @@ pub enum Outcome {
     Crashed,
 }
 
-/// The result of one measurement of a configuration.
+/// Result of one measurement of a configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Measured {
-    /// The outcome of the configuration.
+    /// Outcome of the configuration.
     pub outcome: Outcome,
-    /// The error; empty if there was none.
+    /// Error text; empty if there was no error.
     pub problem: String,
-    /// The largest difference from the reference.
+    /// Largest difference from the reference.
     pub max_error: Option<f64>,
     /// Times of the configuration, if it is correct.
     pub timing: Option<Timing>,
 }
 
 impl Measured {
-    /// The median time in microseconds.
+    /// Returns the median time in microseconds.
     pub fn median_us(&self) -> Option<f64> {
         self.timing.as_ref()?.summary().map(|summary| summary.median)
     }
 }
 
-/// One measured and checked configuration.
+/// Configuration that was measured and checked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// The kernel's name.
+    /// Name of the kernel.
     pub kernel: String,
-    /// The element type.
+    /// Element type.
     pub dtype: String,
     /// Number of elements.
     pub n: u64,
@@ -173,51 +173,52 @@ pub struct Record {
     pub configuration: Configuration,
     /// True for the configuration that is launched without tuning.
     pub is_default: bool,
-    /// True if a tuning run chose it; false in other documents.
+    /// True if a tuning run selected it; always false in other documents.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_winner: bool,
     /// Outcome of the configuration.
     pub outcome: Outcome,
-    /// The error; empty if there was none.
+    /// Error text; empty if there was no error.
     pub problem: String,
-    /// Largest difference from the reference; `null` if there is none or it is not a number.
+    /// Largest difference from the reference; `null` if there is none, or if it is NaN or infinite.
     pub max_error: Option<f64>,
-    /// Bytes the kernel must read and write.
+    /// Bytes that the kernel must read and write, at least.
     pub bytes: u64,
-    /// Floating-point operations of the kernel; 0 where they do not matter.
+    /// Floating-point operations of the kernel; 0 if they do not matter.
     pub flops: u64,
-    /// Times; absent if the configuration could not be launched or was incorrect.
+    /// Times; `None` if the configuration could not be launched or was incorrect.
     pub timing: Option<Timing>,
-    /// Probe time in microseconds for the same bytes (or operations), interleaved with the kernel; absent without
-    /// probes.
+    /// Time in microseconds that the probe takes for the same bytes (or operations), interleaved with the kernel;
+    /// `None` without probes.
     pub probe_us: Option<f64>,
-    /// Mode that was requested.
+    /// Requested mode.
     #[serde(default)]
     pub mode: Mode,
 }
 
 impl Record {
-    /// Percentiles of the times.
+    /// Returns the percentiles of the times.
     pub fn summary(&self) -> Option<Summary> {
         summarise(&self.timing.as_ref()?.samples_us)
     }
 
-    /// Median time in microseconds.
+    /// Returns the median time in microseconds.
     pub fn median_us(&self) -> Option<f64> {
         self.summary().map(|summary| summary.median)
     }
 
-    /// Returns true if the result was correct and it was timed.
+    /// Returns true if the result was correct and the configuration was timed.
     pub fn is_usable(&self) -> bool {
         self.outcome == Outcome::Correct && self.median_us().is_some()
     }
 
-    /// Mode of the times, or the requested mode without times.
+    /// Returns the mode of the times, or the requested mode if there are no times.
     pub fn mode(&self) -> Mode {
         self.timing.as_ref().map_or(self.mode, |timing| timing.mode)
     }
 
-    /// GB/s (10^9 bytes per second) at the median. `None` for a kernel that moves no bytes.
+    /// Returns the throughput at the median time, in GB/s (10^9 bytes per second). Returns `None` for a kernel that
+    /// moves no bytes.
     pub fn gbps(&self) -> Option<f64> {
         if self.bytes == 0 {
             return None;
@@ -225,13 +226,13 @@ impl Record {
         self.median_us().map(|us| self.bytes as f64 / us / 1e3)
     }
 
-    /// Fraction of the data sheet memory bandwidth; 1 is 100 %.
+    /// Returns the fraction of the memory bandwidth of the data sheet; 1 is 100 %.
     pub fn of_datasheet(&self, device: &DeviceInfo) -> Option<f64> {
         Some(self.gbps()? / device.memory_gbps?)
     }
 
-    /// Fraction of the rate of the interleaved probe. `None` without times, and for a kernel that neither moves bytes
-    /// nor computes.
+    /// Returns the fraction of the rate of the interleaved probe. Returns `None` if there are no times, and for a
+    /// kernel that neither moves bytes nor computes.
     pub fn of_probe(&self) -> Option<f64> {
         if self.bytes.max(self.flops) == 0 {
             return None;
@@ -239,7 +240,7 @@ impl Record {
         Some(self.probe_us? / self.median_us()?)
     }
 
-    /// Kernel, type, size and mode.
+    /// Returns the kernel, the type, the size and the mode.
     pub fn case(&self) -> (&str, &str, u64, Mode) {
         (&self.kernel, &self.dtype, self.n, self.mode())
     }
@@ -272,7 +273,7 @@ impl DeviceInfo {
 }
 
 impl Condition {
-    /// Reads the current state of a device; fields that it does not report are empty.
+    /// Reads the current state of a device. Fields that it does not report are `None`.
     pub fn of(device: &Device) -> Self {
         let now = device.telemetry().unwrap_or_default();
         Self {
@@ -306,14 +307,14 @@ impl Document {
         cases
     }
 
-    /// Best record of each kernel, type, size and mode, in the order in which they were measured: the choice of a
-    /// tuning run, or else the fastest correct configuration.
+    /// Returns the best record of each kernel, type, size and mode, in the order in which they were measured. The best
+    /// record is the winner of a tuning run, or otherwise the fastest correct configuration.
     pub fn best(&self) -> Vec<&Record> {
         self.cases().iter().filter_map(|case| best(case)).collect()
     }
 
-    /// Median clock of all samples and maximum clock of the device in MHz, if the first is below 95 % of the second.
-    /// The device then runs below its peak, for whatever reason.
+    /// Returns the median clock of all samples and the maximum clock of the device in MHz, if the former is below 95 %
+    /// of the latter. The device then runs below its peak, for any reason.
     pub fn low_clock(&self) -> Option<(u32, u32)> {
         let highest = self.device.after.max_sm_clock_mhz.or(self.device.before.max_sm_clock_mhz)?;
         let timings = self.results.iter().filter_map(|record| record.timing.as_ref());
@@ -326,7 +327,7 @@ impl Document {
     /// Reads a document.
     ///
     /// # Errors
-    /// [`Error::Read`] for a file that does not exist, is larger than 128 MiB, or is refused by [`Self::from_json`].
+    /// [`Error::Read`] if the file does not exist or is larger than 128 MiB, or if [`Self::from_json`] fails.
     pub fn read(path: &Path) -> Result<Self> {
         let text = read_text(path, MAX_BYTES)?;
         Self::from_json(&text).map_err(|reason| Error::Read { path: path.to_path_buf(), reason })
@@ -335,7 +336,7 @@ impl Document {
     /// Parses a document from JSON text.
     ///
     /// # Errors
-    /// The reason for a refusal: invalid text, another schema, or an impossible launch time.
+    /// The cause: malformed JSON, another schema, or an impossible launch time.
     pub fn from_json(text: &str) -> std::result::Result<Self, String> {
         let no_document = |error: serde_json::Error| format!("it is no document of results: {error}");
         match serde_json::from_str(text).map_err(no_document)? {
@@ -363,7 +364,7 @@ impl Document {
         }
     }
 
-    /// Formats the document as JSON text that ends in a line feed.
+    /// Formats the document as JSON text, which ends in a line feed.
     pub fn to_json(&self) -> String {
         let mut text = serde_json::to_string_pretty(self).expect("plain data always becomes JSON");
         text.push('\n');
@@ -373,18 +374,18 @@ impl Document {
     /// Writes the document to `path` and creates missing parent folders.
     ///
     /// # Errors
-    /// [`Error::Write`] with the path and the system's reason.
+    /// [`Error::Write`], which contains the path and the system's error.
     pub fn write(&self, path: &Path) -> Result<()> {
         write_text(path, &self.to_json())
     }
 }
 
-/// Best usable record of a case: the choice of a tuning run, or else the fastest.
+/// Returns the best usable record of a case, which is the winner of a tuning run, or otherwise the fastest.
 pub fn best<'a>(case: &[&'a Record]) -> Option<&'a Record> {
     case.iter().copied().rfind(|record| record.is_winner && record.is_usable()).or_else(|| fastest(case))
 }
 
-/// The fastest usable record of a case.
+/// Returns the fastest usable record of a case.
 pub fn fastest<'a>(case: &[&'a Record]) -> Option<&'a Record> {
     let usable = case.iter().copied().filter(|record| record.is_usable());
     usable.min_by(|a, b| {

@@ -1,41 +1,41 @@
-//! Errors of the tuner. Each names cause and remedy in one line.
+//! Errors of the tuner. Each error contains its cause and remedy in one line.
 
 use std::path::PathBuf;
 
-/// A result with this crate's [`Error`].
+/// Result with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The reason why a run could not be set up or finished.
+/// Reason why a run could not be set up or finished.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A text that is not an element count.
+    /// Text that is not an element count.
     #[error("size {text:?}: {reason}")]
     Size {
         /// Text as given.
         text: String,
-        /// The cause, and what to write instead.
+        /// Cause and remedy.
         reason: String,
     },
-    /// An invalid value for an axis.
+    /// Invalid value for an axis.
     #[error("{axis}{}: {reason}", quoted(text))]
     Axis {
         /// Name of the axis.
         axis: String,
         /// Value as given.
         text: String,
-        /// The cause, and what to use instead.
+        /// Cause and remedy.
         reason: String,
     },
-    /// Unknown kernel.
+    /// Kernel that does not exist.
     #[error("unknown kernel {name:?}: {hint}")]
     UnknownKernel {
         /// Name as given.
         name: String,
-        /// Near names, or all names.
+        /// Similar names, or all names.
         hint: String,
     },
-    /// A kernel that this program was built without.
+    /// Kernel that was not included when this program was built.
     #[error(
         "{name} is left out of this program: build it with the feature `{feature}` of warpsmith; for the command, \
          `cargo install --path cli --features full` in the clone of Warpsmith"
@@ -43,7 +43,7 @@ pub enum Error {
     LeftOut {
         /// Name as given.
         name: String,
-        /// Cargo feature that enables the kernel.
+        /// Cargo feature that includes the kernel.
         feature: &'static str,
     },
     /// Two benchmarks of a program have the same name.
@@ -64,7 +64,7 @@ pub enum Error {
         /// Types that the kernel supports.
         known: Vec<String>,
     },
-    /// The restrictions leave no configuration to measure.
+    /// No configuration remains to be measured.
     #[error(
         "no configuration of {kernel} is left of {before}: {} are refused; widen an axis with --axis",
         refused.join(", ")
@@ -72,15 +72,15 @@ pub enum Error {
     EmptySpace {
         /// Name of the kernel.
         kernel: String,
-        /// Number of configurations without restrictions.
+        /// Number of configurations without the restrictions.
         before: usize,
-        /// Each restriction with the number of configurations that it refuses.
+        /// Restrictions, each with the number of configurations that it excludes.
         refused: Vec<String>,
     },
-    /// A case was launched before a configuration was chosen for it.
+    /// A case was launched before a configuration was selected.
     #[error("no configuration was chosen; call select before launch and check")]
     NothingSelected,
-    /// The buffers do not fit on the device.
+    /// Buffers that do not fit in device memory.
     #[error(
         "{kernel} {dtype} of {} elements needs {} of device memory and {} are free; give a smaller size",
         crate::size::format_size(*n),
@@ -94,9 +94,9 @@ pub enum Error {
         dtype: String,
         /// Number of elements.
         n: u64,
-        /// Bytes needed.
+        /// Number of required bytes.
         needed: u64,
-        /// Bytes free.
+        /// Number of free bytes.
         free: u64,
     },
     /// The results file cannot be written.
@@ -104,10 +104,10 @@ pub enum Error {
     Write {
         /// Path of the file.
         path: PathBuf,
-        /// Error of the system.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// A file of results that cannot be used.
+    /// Results file that cannot be used.
     #[error("cannot use {}: {reason}", path.display())]
     Read {
         /// Path of the file.
@@ -115,34 +115,34 @@ pub enum Error {
         /// Cause and remedy.
         reason: String,
     },
-    /// Two documents that cannot be compared.
+    /// Documents that cannot be compared.
     #[error("cannot compare: {reason}")]
     Incomparable {
         /// Cause and remedy.
         reason: String,
     },
-    /// A configuration crashed the device, and nothing more can be measured in this process.
+    /// A configuration has crashed the device, so nothing more can be measured in this process.
     #[error(
         "{case} with {configuration} stopped the device: {problem}; leave out one of its values with --axis and start again"
     )]
     Lost {
         /// Kernel, type and size.
         case: String,
-        /// The configuration.
+        /// Configuration that crashed the device.
         configuration: String,
-        /// The cause.
+        /// Cause of the crash.
         problem: String,
     },
-    /// A launch that a benchmark makes was refused or failed.
+    /// A benchmark's launch failed or was refused.
     #[error(transparent)]
     Launch(#[from] Box<dyn std::error::Error + Send + Sync>),
-    /// The runtime refused or failed.
+    /// The runtime returned an error.
     #[error(transparent)]
     Runtime(#[from] warpsmith_runtime::Error),
 }
 
 impl Error {
-    /// Returns true if the request itself was at fault, rather than the machine.
+    /// Returns true if the request itself is invalid, and not the machine at fault.
     pub fn is_usage_error(&self) -> bool {
         !matches!(self, Error::Runtime(_) | Error::Launch(_) | Error::NothingSelected | Error::Lost { .. })
     }

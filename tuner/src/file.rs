@@ -1,7 +1,7 @@
-//! Reading files of bounded size, and writing files atomically.
+//! Reads files of bounded size, and writes files atomically.
 //!
-//! Guarantees: after a write, the path holds either the whole new file or its previous content. Writing does not follow
-//! symbolic links.
+//! Guarantees: after a write, the path contains either the whole new file or its previous content. Writing does not
+//! follow symbolic links.
 
 #[cfg(any(test, feature = "command"))]
 use std::ffi::OsString;
@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 /// Reads the text of a file of at most `most` bytes.
 ///
 /// # Errors
-/// [`Error::Read`] for a file that does not exist, is too large, or is not UTF-8.
+/// [`Error::Read`] if the file does not exist, is too large, or is not UTF-8.
 pub fn read_text(path: &Path, most: u64) -> Result<String> {
     let fail = |reason: String| Error::Read { path: path.to_path_buf(), reason };
     let mut text = String::new();
@@ -28,18 +28,18 @@ pub fn read_text(path: &Path, most: u64) -> Result<String> {
     Ok(text)
 }
 
-/// Writes a text to `path` atomically and creates missing parent folders.
+/// Writes a text to `path` atomically, and creates missing parent folders.
 ///
 /// # Errors
-/// [`Error::Write`] with the path and the system's reason.
+/// [`Error::Write`], which contains the path and the system's error.
 pub fn write_text(path: &Path, text: &str) -> Result<()> {
     write_partial(path, text, |partial| fs::rename(partial, path))
 }
 
-/// Checks early that [`write_text`] can write `path`. Creates missing parent folders.
+/// Checks in advance that [`write_text`] can write to `path`. Creates missing parent folders.
 ///
 /// # Errors
-/// [`Error::Write`] with the path and the system's reason.
+/// [`Error::Write`], which contains the path and the system's error.
 #[cfg(any(test, feature = "command"))]
 pub fn check_writable(path: &Path) -> Result<()> {
     if path.is_dir() {
@@ -49,13 +49,13 @@ pub fn check_writable(path: &Path) -> Result<()> {
     write_partial(path, "", |partial| fs::remove_file(partial))
 }
 
-/// Writes a new file next to `path` and passes it to `finish`; removes the file if that fails.
+/// Writes a new file next to `path` and passes it to `finish`. Removes the file if this fails.
 fn write_partial(path: &Path, text: &str, finish: impl FnOnce(&Path) -> io::Result<()>) -> Result<()> {
     let fail = |source| Error::Write { path: path.to_path_buf(), source };
     if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
         fs::create_dir_all(parent).map_err(fail)?;
     }
-    // A new file with an unpredictable name: an existing file or link there is not touched.
+    // The file is new and has an unpredictable name, so that an existing file or link is not touched.
     let mut partial = path.as_os_str().to_os_string();
     partial.push(format!(".{:016x}.partial", fastrand::u64(..)));
     let partial = PathBuf::from(partial);
@@ -63,16 +63,16 @@ fn write_partial(path: &Path, text: &str, finish: impl FnOnce(&Path) -> io::Resu
     let written = file.write_all(text.as_bytes());
     drop(file);
     written.and_then(|()| finish(&partial)).map_err(|source| {
-        // The message is about the first failure; a leftover partial file is harmless.
+        // The returned error is the first failure. A leftover partial file is harmless.
         let _ = fs::remove_file(&partial);
         fail(source)
     })
 }
 
-/// Default path of the results. In a cargo project (a `Cargo.toml` in the current folder) it is in `warpsmith/` in
-/// cargo's target folder. Otherwise it is in the folder of the launch store's file: `WARPSMITH_CACHE_DIR`, or
-/// `warpsmith` in the user's cache folder; `None` without one. The file is named for the command, the time in seconds
-/// since 1970 and the process.
+/// Returns the default path of the results. In a cargo project (a `Cargo.toml` in the current folder), this is in
+/// `warpsmith/` in cargo's target folder. Otherwise, it is in the folder of the launch store's file, which is
+/// `WARPSMITH_CACHE_DIR`, or `warpsmith` in the user's cache folder. Returns `None` if there is no such folder. The
+/// file name consists of the command, the time in seconds since 1970, and the process ID.
 #[cfg(any(test, feature = "command"))]
 pub fn default_path(command: &str) -> Option<PathBuf> {
     let folder = match Path::new("Cargo.toml").is_file() {
@@ -83,8 +83,8 @@ pub fn default_path(command: &str) -> Option<PathBuf> {
     Some(folder.join(format!("{command}-{seconds}-{}.json", std::process::id())))
 }
 
-/// Cargo's target folder: from cargo's environment variables, or else from the path of the running program, or else
-/// `target`.
+/// Returns cargo's target folder. It is determined from cargo's environment variables, otherwise from the path of the
+/// running program, and otherwise `target`.
 #[cfg(any(test, feature = "command"))]
 fn target_folder() -> PathBuf {
     let [program, here] = [std::env::current_exe().ok(), std::env::current_dir().ok()];
@@ -98,7 +98,7 @@ fn target_folder_by(
     here: Option<&Path>,
 ) -> PathBuf {
     let set = |name| read(name).filter(|folder| !folder.is_empty()).map(PathBuf::from);
-    // Cargo marks its target folder with `CACHEDIR.TAG`, wherever its configuration puts the folder.
+    // Cargo marks its target folder with a `CACHEDIR.TAG` file, even if its configuration moves the folder.
     let of_program = || {
         set("CARGO_MANIFEST_DIR")?;
         let folder = program?.ancestors().filter(|folder| folder.join("CACHEDIR.TAG").is_file()).last()?;
@@ -135,7 +135,7 @@ mod tests {
                 fs::write(project.join(target).join("CACHEDIR.TAG"), "").unwrap();
             }
             assert_eq!(of(&[("CARGO_MANIFEST_DIR", "/p")], &program), expected);
-            // Cargo did not run the program.
+            // In this case, cargo did not run the program.
             assert_eq!(of(&[], &program), Path::new("target"));
             let named =
                 [("CARGO_MANIFEST_DIR", "/p"), ("CARGO_TARGET_DIR", "/t"), ("CARGO_BUILD_TARGET_DIR", "/b")];
@@ -169,7 +169,7 @@ mod tests {
         let folder = folder("links");
         let (path, other) = (folder.join("a.json"), folder.join("other"));
         fs::write(&other, "not ours").unwrap();
-        // Links at an old, predictable partial path, and at the path to replace.
+        // There are links at an old, predictable partial path, and at the path to replace.
         let partial = folder.join(format!("a.json.{}.partial", std::process::id()));
         std::os::unix::fs::symlink(&other, &partial).unwrap();
         std::os::unix::fs::symlink(&other, &path).unwrap();

@@ -1,8 +1,8 @@
 //! [`Harness`]: checks and times the configurations of a plan.
 //!
 //! Guarantees: `bench` and `tune` measure only through this type. A run has one stream and one stopwatch, which also
-//! time its probes: at the start and the end of every case, and after every [`EVERY`] timings in between. All timings
-//! of a case use the number of launches per sample of its first timing.
+//! time its probes at the start and the end of every case, and after every [`EVERY`] timings in between. All timings of
+//! a case use the number of launches per sample of its first timing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use crate::run::{Plan, PlannedCase, seed};
 use crate::value::Configuration;
 use crate::verify::Check;
 
-/// Measures cases one after the other. Nothing is allocated before the first measurement.
+/// Measures cases one after another. Nothing is allocated before the first measurement.
 pub(crate) struct Harness<'a> {
     plan: &'a Plan<'a>,
     has_probes: bool,
     stop: &'a Arc<AtomicBool>,
     instruments: Option<Instruments>,
     ready: Option<Ready>,
-    /// Error of the probes; after an error no probe is timed.
+    /// Error of the probes. After an error, no probe is timed.
     problem: Option<Error>,
 }
 
@@ -36,22 +36,22 @@ struct Instruments {
     probes: Probes,
 }
 
-/// The prepared case, with the checks of its configurations.
+/// Prepared case, with the checks of its configurations.
 struct Ready {
     case: Box<dyn Case>,
     effort: Effort,
     checked: HashMap<Configuration, Check>,
-    /// Number of timings since the probes were timed.
+    /// Number of timings since the probes were last timed.
     since: usize,
 }
 
 impl<'a> Harness<'a> {
-    /// Makes a harness that also times the suite's probes if `has_probes`. Timings end once `stop` is set.
+    /// Creates a harness, which also times the suite's probes if `has_probes`. Timings end once `stop` is set.
     pub fn new(plan: &'a Plan<'a>, has_probes: bool, stop: &'a Arc<AtomicBool>) -> Self {
         Self { plan, has_probes, stop, instruments: None, ready: None, problem: None }
     }
 
-    /// Frees the prepared case, if any. If `is_probed`, times its probes once more before.
+    /// Frees the prepared case, if there is one. If `is_probed`, first times its probes once more.
     pub fn close(&mut self, planned: &PlannedCase<'_>, is_probed: bool) {
         if self.ready.take().is_some() && is_probed {
             self.probe(planned);
@@ -59,17 +59,17 @@ impl<'a> Harness<'a> {
         self.instruments.take_if(|instruments| instruments.stream.device().is_lost());
     }
 
-    /// Time in microseconds that the latest probes need for the work of a case.
+    /// Returns the time in microseconds that the probes need for the work of a case, according to their latest times.
     pub fn limit_us(&self, planned: &PlannedCase<'_>) -> Option<f64> {
         self.instruments.as_ref()?.probes.limit_us(&planned.work)
     }
 
-    /// Results of the probes.
+    /// Returns the results of the probes.
     pub fn reached(&self) -> Vec<ProbeResult> {
         self.instruments.as_ref().map_or_else(Vec::new, |instruments| instruments.probes.results())
     }
 
-    /// Takes the error of the probes, if any.
+    /// Takes the error of the probes, if there is one.
     pub fn problem(&mut self) -> Option<Error> {
         self.problem.take()
     }
@@ -82,11 +82,12 @@ impl<'a> Harness<'a> {
         self.instruments.as_ref().map_or(Ok(()), |instruments| Ok(instruments.stream.synchronize()?))
     }
 
-    /// Checks a configuration unless it was checked already. If it is correct, times it and checks it once more. A
-    /// refused or failed configuration is an outcome, not an error: [`Outcome::Crashed`] if the device is lost.
+    /// Checks a configuration unless it was already checked. If it is correct, times it and checks it once more. A
+    /// refused or failed configuration is an outcome, not an error. The outcome is [`Outcome::Crashed`] if the device
+    /// is lost.
     ///
     /// # Errors
-    /// The error of a case that cannot be prepared.
+    /// The error if the case cannot be prepared.
     pub fn measure(&mut self, planned: &PlannedCase<'_>, configuration: &Configuration) -> Result<Measured> {
         self.open(planned)?;
         if self.ready.as_ref().is_some_and(|ready| ready.since >= EVERY) {
@@ -108,10 +109,10 @@ impl<'a> Harness<'a> {
             let case = &mut *ready.case;
             let timing = instruments.watch.time(case, configuration, plan.mode(), ready.effort)?;
             ready.effort.launches.get_or_insert(timing.launches_per_sample);
-            // Work that is still queued may fail; the failure then belongs to this configuration.
+            // Work that is still queued can fail. The failure then belongs to this configuration.
             instruments.stream.synchronize()?;
             if known.is_none() {
-                // Only the first launch of a configuration may be correct.
+                // The check is repeated, because a configuration can be correct only in its first launch.
                 let after = ready.check(configuration)?;
                 if !after.correct() {
                     return Ok(found(after, "after it was timed: "));
@@ -121,7 +122,7 @@ impl<'a> Harness<'a> {
         }))
     }
 
-    /// Checks a configuration even if it was checked already, without timing it.
+    /// Checks a configuration without timing it, even if it was already checked.
     ///
     /// # Errors
     /// The errors of [`Self::measure`].
@@ -151,7 +152,7 @@ impl<'a> Harness<'a> {
         })
     }
 
-    /// Times the probes of a case. After a failure no probe is timed.
+    /// Times the probes of a case. After a failure, no probe is timed.
     fn probe(&mut self, planned: &PlannedCase<'_>) {
         let Some(Instruments { watch, probes, .. }) = &mut self.instruments else { return };
         if let Err(error) = probes.time(&planned.work, watch, self.plan.effort()) {
@@ -163,7 +164,7 @@ impl<'a> Harness<'a> {
         }
     }
 
-    /// Prepares a case unless one is prepared. The probes are freed if the case needs their memory.
+    /// Prepares a case unless it is already prepared. The probes are freed if the case needs their memory.
     fn open(&mut self, planned: &PlannedCase<'_>) -> Result<()> {
         if self.ready.is_some() {
             return Ok(());
@@ -201,7 +202,7 @@ impl Ready {
     }
 }
 
-/// Converts a check to a result; the text of a problem starts with `when`.
+/// Converts a check to a result. The text of a problem starts with `when`.
 fn found(check: Check, when: &str) -> Measured {
     Measured {
         outcome: if check.correct() { Outcome::Correct } else { Outcome::Incorrect },

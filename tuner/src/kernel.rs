@@ -1,7 +1,7 @@
 //! [`ArrayKernel`]: describes a kernel over arrays as a benchmark, in a few lines.
 //!
-//! It serves kernels that read arrays of one type and write one array. For other kernels, implement [`Benchmark`] with
-//! your own [`Case`].
+//! It supports kernels that read arrays of one type and write one array. For other kernels, implement [`Benchmark`]
+//! with a [`Case`] of your own.
 
 use std::sync::Arc;
 
@@ -17,26 +17,27 @@ use crate::space::{Space, instance};
 use crate::value::{Configuration, Value};
 use crate::verify::Tolerance;
 
-/// Launches a chosen configuration. Arguments: stream, input arrays, output array.
+/// Function that launches a selected configuration. Its arguments are the stream, the input arrays and the output
+/// array.
 type Launcher<I, O> = Box<dyn Fn(&Stream, &[DeviceBuffer<I>], &mut DeviceBuffer<O>) -> LaunchResult>;
-/// Makes a launcher for a launch shape.
+/// Function that creates a launcher for a launch shape.
 type Prepare<I, O> =
     Arc<dyn Fn(&Device, &'static GpuImage, Launch) -> LaunchResult<Launcher<I, O>> + Send + Sync>;
-/// Returns the launch of a configuration over a number of elements.
+/// Function that returns the launch of a configuration over a number of elements.
 type Shape = Arc<dyn Fn(&Configuration, usize) -> Result<Launch> + Send + Sync>;
-/// Computes the whole output from the whole input.
+/// Function that computes the whole output from the whole input.
 type Reference<I> = Arc<dyn Fn(&[Vec<I>]) -> Vec<f64> + Send + Sync>;
 
-/// Reference for checking outputs.
+/// Reference with which outputs are compared.
 enum Check<I> {
     Each(fn([f64; 3]) -> f64),
     All(Reference<I>),
 }
 
-/// A kernel that reads arrays of `I` and writes an array of `O`.
+/// Kernel that reads arrays of `I` and writes an array of `O`.
 ///
-/// The defaults are one input array of spread values and an output of the same length, which must equal the reference
-/// within four roundings. The default work is the bytes of all these arrays.
+/// By default, the kernel has one input array of spread values. Its output has the same length, and must equal the
+/// reference within four roundings. The default work is the number of bytes in all these arrays.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -93,8 +94,9 @@ pub struct ArrayKernel<I: Scalar, O: Scalar> {
 }
 
 impl<I: Scalar, O: Scalar> ArrayKernel<I, O> {
-    /// Describes a kernel whose code is in `image`. `reference` computes each output element from the elements of the
-    /// first three input arrays at the same index. If the output is updated, its old content follows the inputs.
+    /// Describes a kernel whose code is in `image`. `reference` computes each output element from the elements at the
+    /// same index in the first three input arrays. If the kernel updates the output, the old contents of the output
+    /// follow the inputs.
     pub fn new(name: &'static str, image: &'static GpuImage, reference: fn([f64; 3]) -> f64) -> Self {
         Self {
             name,
@@ -115,8 +117,8 @@ impl<I: Scalar, O: Scalar> ArrayKernel<I, O> {
         }
     }
 
-    /// Like [`Self::new`], for kernels whose elements depend on elements at other indices: `reference` computes the
-    /// whole output from the whole input.
+    /// Describes a kernel like [`Self::new`], if its elements depend on elements at other indices. `reference` computes
+    /// the whole output from the whole input.
     pub fn with_reference(
         name: &'static str,
         image: &'static GpuImage,
@@ -126,7 +128,8 @@ impl<I: Scalar, O: Scalar> ArrayKernel<I, O> {
     }
 
     /// Adds an instance of the kernel and its launch. A kernel with constants (`ITEMS`) needs one call per compiled
-    /// combination. The constants become axes of the space, in lower case, and blocks are kept within launch bounds.
+    /// combination. The constants become axes of the space, in lower case, and block sizes are limited to the launch
+    /// bounds.
     #[must_use]
     pub fn launch<K: Kernel + 'static>(
         mut self,
@@ -150,8 +153,9 @@ impl<I: Scalar, O: Scalar> ArrayKernel<I, O> {
         self
     }
 
-    /// Sets the launch of a configuration over `n` elements; the default is [`Configuration::launch`]. Kernels in two
-    /// and three dimensions use it, and their blocks (`16x16`) can then be an axis.
+    /// Sets the function that returns the launch of a configuration over `n` elements; the default is
+    /// [`Configuration::launch`]. It is needed for kernels in two and three dimensions, whose block shapes (`16x16`)
+    /// can then be an axis.
     ///
     /// ```
     /// use gpu_std::prelude::*;
@@ -206,21 +210,21 @@ impl<I: Scalar, O: Scalar> ArrayKernel<I, O> {
         self
     }
 
-    /// Sets a short summary.
+    /// Sets a summary of a few words.
     #[must_use]
     pub fn about(mut self, summary: &'static str) -> Self {
         self.summary = summary;
         self
     }
 
-    /// Adds an axis to the space: see [`Space::axis`].
+    /// Adds an axis to the space; see [`Space::axis`].
     #[must_use]
     pub fn axis(mut self, name: &str, values: impl IntoIterator<Item = impl Into<Value>>) -> Self {
         self.space = self.space.axis(name, values);
         self
     }
 
-    /// Excludes configurations from the space: see [`Space::restrict`].
+    /// Excludes configurations from the space; see [`Space::restrict`].
     #[must_use]
     pub fn restrict(
         mut self,
@@ -231,14 +235,14 @@ impl<I: Scalar, O: Scalar> ArrayKernel<I, O> {
         self
     }
 
-    /// Sets the configuration used without tuning; the default is the first of the space.
+    /// Sets the configuration that is used without tuning; the default is the first one in the space.
     #[must_use]
     pub fn default_to(mut self, configuration: Configuration) -> Self {
         self.default = Some(configuration);
         self
     }
 
-    /// Sets the sizes to measure when none are given.
+    /// Sets the sizes to measure if the user specifies none.
     #[must_use]
     pub fn over_sizes(mut self, sizes: impl IntoIterator<Item = u64>) -> Self {
         self.sizes = sizes.into_iter().collect();
@@ -252,7 +256,7 @@ impl<I: Scalar, O: Scalar> ArrayKernel<I, O> {
         self
     }
 
-    /// Sets the function from the length of an input to the length of the output; the default is the same length.
+    /// Sets the function that returns the output length for an input length; by default, both are equal.
     #[must_use]
     pub fn output_len(mut self, len: fn(usize) -> usize) -> Self {
         self.output_len = len;
@@ -266,7 +270,8 @@ impl<I: Scalar, O: Scalar> ArrayKernel<I, O> {
         self
     }
 
-    /// Sets the function from n elements to floating-point operations, for the roofline of compute-bound kernels.
+    /// Sets the function that returns the number of floating-point operations for n elements, for the roofline of
+    /// compute-bound kernels.
     #[must_use]
     pub fn flops(mut self, flops: fn(u64) -> u64) -> Self {
         self.flops = flops;
@@ -284,7 +289,7 @@ impl<I: Scalar, O: Scalar> ArrayKernel<I, O> {
 }
 
 impl<T: Scalar> ArrayKernel<T, T> {
-    /// Declares that the kernel updates the output array, which then counts as read and written.
+    /// Declares that the kernel updates the output array, which then counts as both read and written.
     #[must_use]
     pub fn updates(mut self) -> Self {
         self.updates = true;
@@ -350,7 +355,7 @@ impl<I: Scalar, O: Scalar> Benchmark for ArrayKernel<I, O> {
         } else {
             vec![poison::<O>(); len]
         };
-        // Only kernels with equal input and output types can update the output, so the byte cast is valid.
+        // Only kernels whose input and output types are equal can update the output, so the byte cast is valid.
         let updated: Vec<Vec<I>> =
             if self.updates { vec![bytemuck::cast_slice(&initial).to_vec()] } else { Vec::new() };
         let expected = match &self.check {

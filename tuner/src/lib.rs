@@ -1,14 +1,14 @@
-//! Measures kernel configurations, checks their results and searches for the fastest.
+//! Measures kernel configurations, checks their results, and searches for the fastest configuration.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | [`benchmark`] | description of a kernel to measure; the benchmarks of a program |
-//! | [`kernel`] | a short form of it for most kernels over arrays |
+//! | [`kernel`] | a short form of this description for most kernels over arrays |
 //! | [`value`], [`space`] | configurations and configuration spaces |
 //! | [`case`] | a kernel with its buffers, ready to launch and to check |
 //! | [`size`] | parsing and formatting of element counts |
 //! | [`run`] | a whole run: request, plan, records |
-//! | [`measure`] | timing by events |
+//! | [`measure`] | timing with events |
 //! | [`probe`] | measured peaks of the device |
 //! | `command` | the command line, with the feature `command` |
 //! | `criterion` | device times for criterion benches, with the feature `criterion` |
@@ -20,8 +20,8 @@
 //! | [`compare`] | comparison of two documents: which kernels became faster or slower |
 //! | [`report`] | documents as one HTML page with plots |
 //!
-//! The crate contains no kernels. The kernels of `warpsmith::ops` are described in `warpsmith::bench`, which re-exports
-//! this crate. A program with its own kernels describes them with [`benchmark::Benchmark`].
+//! The crate contains no kernels. `warpsmith::bench` describes the kernels of `warpsmith::ops` and re-exports this
+//! crate. A program with its own kernels describes them with [`benchmark::Benchmark`].
 #![deny(missing_docs)]
 
 pub mod benchmark;

@@ -1,8 +1,8 @@
-//! Measured peaks of the device: probes are interleaved with the kernels, so that "percent of the roofline" has a
+//! Measured peaks of the device. Probes are interleaved with the kernels, so that "percent of the roofline" has a
 //! measured denominator.
 //!
-//! Guarantees: a probe is timed at the start and the end of every case and after every [`EVERY`] configurations in
-//! between, always in [`Mode::Cold`]. Only probes that some record is compared with are timed.
+//! Guarantees: a probe is timed at the start and the end of every case, and after every [`EVERY`] configurations in
+//! between, always in [`Mode::Cold`]. A probe is timed only if some record is compared with it.
 
 use warpsmith_runtime::Stream;
 
@@ -18,7 +18,7 @@ pub const EVERY: usize = 8;
 /// Probes of a run and their results.
 pub struct Probes {
     all: Vec<Measured>,
-    /// Results of freed probes.
+    /// Results of probes that were freed.
     before: Vec<ProbeResult>,
 }
 
@@ -33,7 +33,7 @@ struct Measured {
 }
 
 impl Probes {
-    /// Returns an empty set: nothing is compared with a probe.
+    /// Returns an empty set, with which nothing is compared.
     pub fn none() -> Self {
         Self { all: Vec::new(), before: Vec::new() }
     }
@@ -47,7 +47,7 @@ impl Probes {
         Ok(Self { all: (suite.probes)(stream)?.into_iter().map(measured).collect(), before: Vec::new() })
     }
 
-    /// Frees the memory of the probes and keeps their results so far. Returns false if there was none.
+    /// Frees the memory of the probes and keeps their results so far. Returns false if there was no probe.
     pub fn release(&mut self) -> bool {
         let had_any = !self.all.is_empty();
         self.before = self.results();
@@ -55,7 +55,7 @@ impl Probes {
         had_any
     }
 
-    /// Times the probes that launches of `work` are compared with.
+    /// Times the probes with which launches of `work` are compared.
     ///
     /// # Errors
     /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
@@ -72,8 +72,8 @@ impl Probes {
         Ok(())
     }
 
-    /// Time that the probes need for `work`, by their latest times, in microseconds: the maximum of moving its bytes
-    /// and computing its operations.
+    /// Returns the time in microseconds that the probes need for `work`, according to their latest times. It is the
+    /// maximum of the times for moving its bytes and for computing its operations.
     pub fn limit_us(&self, work: &Work) -> Option<f64> {
         let share = |part: u64, of: u64| if of == 0 { 0.0 } else { part as f64 / of as f64 };
         let limits = self.all.iter().filter(|measured| stands_for(&measured.probe, work));
@@ -85,7 +85,7 @@ impl Probes {
         limits.max_by(f64::total_cmp).filter(|us| *us > 0.0)
     }
 
-    /// Results of the probes that were timed.
+    /// Returns the results of the probes that were timed.
     pub fn results(&self) -> Vec<ProbeResult> {
         let result = |measured: &Measured| {
             let summary = summarise(&measured.samples)?;
@@ -101,9 +101,8 @@ impl Probes {
     }
 }
 
-/// Returns true if launches of `work` are compared with this probe. Kernels that write next to nothing use the read
-/// probe, other kernels that move data use the copy probe. Kernels that declare operations use the multiplication
-/// probe.
+/// Returns true if launches of `work` are compared with this probe. Kernels that write almost nothing use the read
+/// probe, and other kernels that move data use the copy probe. Kernels that declare operations use the FMA probe.
 fn stands_for(probe: &Probe, work: &Work) -> bool {
     if probe.work.flops > 0 {
         return work.flops > 0;

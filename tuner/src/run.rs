@@ -1,9 +1,9 @@
-//! A whole run: checks the request, then measures every kernel, type, size and configuration.
+//! A whole run, which checks the request, and then measures every kernel, type, size and configuration.
 //!
-//! Guarantees: nothing is launched before the whole request is known to make sense and to fit the device. The default
-//! configuration of each kernel, type and size is always measured, and first. Results are passed on one by one, so that
-//! a later failure loses none of them. A configuration that is refused or fails is recorded as such, and the run
-//! continues unless the device is lost.
+//! Guarantees: nothing is launched before the whole request has been checked and fits in device memory. The default
+//! configuration of each kernel, type and size is always measured, and before all others. Results are passed on one by
+//! one, so that a later failure does not lose any of them. A configuration that is refused or fails is recorded as
+//! such, and the run continues unless the device is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,19 +27,19 @@ const MAX_COPIES: u64 = 4096;
 pub struct Request {
     /// Names of kernels.
     pub kernels: Vec<String>,
-    /// Names of types; empty selects each kernel's default type.
+    /// Names of types. An empty list selects each kernel's default type.
     pub dtypes: Vec<String>,
-    /// Element counts; empty selects the default sizes.
+    /// Element counts. An empty list selects the default sizes.
     pub sizes: Vec<u64>,
-    /// Values for axes, which replace the values of the benchmark.
+    /// Values for axes, which replace the values that the benchmark declares.
     pub axes: Vec<(String, Vec<Value>)>,
-    /// The kind of launches that are timed.
+    /// Kind of launches to time.
     pub mode: Mode,
     /// Sampling effort.
     pub effort: Effort,
 }
 
-/// One kernel, type and size of a plan.
+/// Kernel, type and size in a plan.
 #[derive(Clone)]
 pub struct PlannedCase<'a> {
     /// Benchmark of the kernel.
@@ -50,24 +50,24 @@ pub struct PlannedCase<'a> {
     pub n: u64,
     /// Cost of a launch.
     pub work: Work,
-    /// Number of buffer copies to cycle through.
+    /// Number of buffer copies that launches cycle through.
     pub copies: usize,
-    /// Configurations to measure, the default first.
+    /// Configurations to measure, with the default first.
     pub configurations: Vec<Configuration>,
 }
 
 impl PlannedCase<'_> {
-    /// Configuration used without tuning.
+    /// Returns the configuration that is used without tuning.
     pub fn default_configuration(&self) -> &Configuration {
         &self.configurations[0]
     }
 
-    /// Name in progress and error messages: `axpy f32 2^20`.
+    /// Returns the name in progress and error messages, for example `axpy f32 2^20`.
     pub fn describe(&self) -> String {
         format!("{} {} {}", self.benchmark.name(), self.dtype, crate::size::format_size(self.n))
     }
 
-    /// Allocates the buffers on the stream's device, with data generated from `seed`.
+    /// Allocates the buffers on the stream's device, and fills them with data that is generated from `seed`.
     ///
     /// # Errors
     /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
@@ -76,7 +76,7 @@ impl PlannedCase<'_> {
         self.benchmark.prepare(&Setup { stream, dtype, n: n as usize, copies, seed })
     }
 
-    /// Makes the record of a configuration that was not measured yet.
+    /// Creates the record of a configuration that has not been measured yet.
     pub fn record(&self, configuration: &Configuration) -> Record {
         Record {
             kernel: self.benchmark.name().to_owned(),
@@ -100,9 +100,9 @@ impl PlannedCase<'_> {
 /// Results of a run, without its records.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finished {
-    /// True if everything was measured; false if the run was stopped.
+    /// True if everything was measured, and false if the run was stopped.
     pub complete: bool,
-    /// The results of the probes.
+    /// Results of the probes.
     pub probes: Vec<ProbeResult>,
 }
 
@@ -112,7 +112,7 @@ impl std::fmt::Debug for PlannedCase<'_> {
     }
 }
 
-/// A request that passed its checks.
+/// Request that has passed all checks.
 pub struct Plan<'a> {
     suite: &'a Suite,
     device: Device,
@@ -127,11 +127,12 @@ impl<'a> Plan<'a> {
     /// Checks a request against the suite and the device.
     ///
     /// # Errors
-    /// An unknown kernel, type, axis or value, an empty space, or sizes that do not fit the device's free memory.
+    /// An unknown kernel, type, axis or value, an empty space, or sizes that do not fit in the free memory of the
+    /// device.
     pub fn new(suite: &'a Suite, device: &Device, request: &Request) -> Result<Self> {
         let free = device.memory().available()?;
         let free = free - Stopwatch::cover_bytes(device, free);
-        // One sixteenth stays free for alignment, code and other programs.
+        // One sixteenth of the memory remains free for alignment, code and other programs.
         let free = free - free / 16;
         let mut cases: Vec<PlannedCase<'a>> = Vec::new();
         for name in &request.kernels {
@@ -176,32 +177,32 @@ impl<'a> Plan<'a> {
         Ok(Plan { suite, device, mode, effort, is_narrowed, cases })
     }
 
-    /// Device of the measurements.
+    /// Returns the device of the measurements.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Suite of the plan.
+    /// Returns the suite of the plan.
     pub(crate) fn suite(&self) -> &'a Suite {
         self.suite
     }
 
-    /// The kind of launches that are timed.
+    /// Returns the kind of launches to time.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// Sampling effort.
+    /// Returns the sampling effort.
     pub fn effort(&self) -> Effort {
         self.effort
     }
 
-    /// Returns true if values of axes were given, so that spaces may be smaller than those of the benchmarks.
+    /// Returns true if the user specified values of axes, so that spaces can be smaller than those of the benchmarks.
     pub fn is_narrowed(&self) -> bool {
         self.is_narrowed
     }
 
-    /// Total number of configurations to measure.
+    /// Returns the total number of configurations to measure.
     pub fn len(&self) -> usize {
         self.cases.iter().map(|case| case.configurations.len()).sum()
     }
@@ -211,12 +212,12 @@ impl<'a> Plan<'a> {
         self.cases.is_empty()
     }
 
-    /// Measures everything, with probes if `probes`. `each` receives every record as it is made, with its case. Once
-    /// `stop` is set, the run ends with the samples taken so far.
+    /// Measures everything, and also times probes if `probes`. `each` receives every record as soon as it is created,
+    /// with its case. Once `stop` is set, the run ends with the samples taken so far.
     ///
     /// # Errors
-    /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors): out of memory, or a lost device. Earlier records
-    /// have already been passed to `each`.
+    /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors), such as out of memory or a lost device. Earlier
+    /// records have already been passed to `each`.
     pub fn run(
         &self,
         probes: bool,
@@ -232,7 +233,7 @@ impl<'a> Plan<'a> {
                 let measured = harness.measure(planned, configuration)?;
                 harness.problem().map_or(Ok(()), Err)?;
                 if matches!(measured.outcome, Outcome::Failed | Outcome::Crashed) {
-                    // A lost device fails here too, which ends the run.
+                    // This also fails on a lost device, which ends the run.
                     harness.synchronize()?;
                 }
                 let Measured { outcome, problem, max_error, timing } = measured;
@@ -247,12 +248,12 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// A seed that differs from those of other runs.
+/// Returns a seed that differs from the seeds of other runs.
 pub(crate) fn seed() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
 }
 
-/// Sizes to measure, with defaults if none are given.
+/// Returns the sizes to measure, which are default sizes if none are specified.
 fn sizes(benchmark: &dyn Benchmark, device: &Device, given: &[u64]) -> Vec<u64> {
     let usual: &[u64] = if device.is_emulated() {
         &[1 << 12, 1 << 16, 1 << 20]
@@ -266,9 +267,9 @@ fn sizes(benchmark: &dyn Benchmark, device: &Device, given: &[u64]) -> Vec<u64> 
     }
 }
 
-/// Number of copies of `footprint` bytes to cycle through, if `spare` more bytes are needed once and `free` bytes are
-/// free. It is at least two and enough for three times the L2 cache size `l2`, as far as memory suffices; on an
-/// emulated device it is one. `None` if not even one copy fits.
+/// Returns the number of copies of `footprint` bytes that launches cycle through, if `spare` more bytes are needed once
+/// and `free` bytes are free. As far as memory allows, it is at least two, and enough to fill three times the L2 cache,
+/// which has `l2` bytes. On an emulated device it is one. Returns `None` if not even one copy fits in memory.
 fn copies(emulated: bool, l2: u64, footprint: u64, spare: u64, free: u64) -> Option<usize> {
     let footprint = footprint.max(1);
     let affordable = free.checked_sub(spare)? / footprint;

@@ -1,8 +1,8 @@
-//! Configuration space of a kernel: axes, and restrictions over them.
+//! Configuration space of a kernel: axes, and restrictions of their combinations.
 //!
-//! Guarantees: [`Space::configurations`] is the product of the axes without the configurations that a restriction
-//! refuses. It has no repeats and follows the order of the axes, the last one fastest. An invalid value for an axis is
-//! an error, never silently ignored, and so is an empty space.
+//! Guarantees: [`Space::configurations`] is the product of the axes, without the configurations that a restriction
+//! excludes. It contains no duplicates and is in the order of the axes, with the last axis varying fastest. An invalid
+//! value for an axis is an error and never silently ignored, and so is an empty space.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
@@ -14,15 +14,15 @@ use gpu_spec::KernelSpec;
 use crate::error::{Error, Result};
 use crate::value::{Configuration, Value, parse_block};
 
-/// Maximum number of value combinations, before restrictions.
+/// Maximum number of combinations of values, before restrictions.
 const MAX_CONFIGURATIONS: usize = 1_000_000;
 
-/// The rule for the number of blocks.
+/// Rule for the number of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grid {
-    /// The kernel's default.
+    /// Default of the kernel.
     Auto,
-    /// This multiple of the blocks that can be resident on the device at once.
+    /// This multiple of the number of blocks that can be resident on the device at once.
     Waves(u32),
     /// Exactly this number of blocks.
     Blocks(u32),
@@ -47,30 +47,30 @@ impl FromStr for Grid {
     }
 }
 
-/// Kind of the values on an axis, which determines the other values that can be given.
+/// Kind of the values on an axis, which determines the other values that users can specify.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AxisKind {
-    /// Compiled in or otherwise fixed: only the declared values are valid.
+    /// Compiled-in or otherwise fixed values, of which only the declared ones are valid.
     Fixed,
-    /// Threads per block, such as `128`, `16x16` or `8x8x4`: the product is any multiple of 32, up to the device's
+    /// Threads per block, such as `128`, `16x16` or `8x8x4`. The product can be any multiple of 32, up to the device's
     /// limit.
     Block,
-    /// Number of blocks: see [`Grid`].
+    /// Number of blocks; see [`Grid`].
     Grid,
-    /// Dynamic shared memory per block in bytes: any number.
+    /// Dynamic shared memory per block in bytes, which can be any number.
     Shared,
-    /// Blocks per cluster: 1 to 16.
+    /// Blocks per cluster, from 1 to 16.
     Cluster,
 }
 
-/// One axis: a name and the values to try.
+/// Axis with a name and the values to try.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Axis {
-    /// Name, as in `--axis NAME=…` and in results.
+    /// Name of the axis in `--axis NAME=…` and in results.
     pub name: Arc<str>,
     /// Kind of the values.
     pub kind: AxisKind,
-    /// Values to try, in order: the search tries neighbours of a value.
+    /// Values to try, in order. The search tries the neighbors of a value.
     pub values: Vec<Value>,
 }
 
@@ -95,18 +95,18 @@ type Rule = Arc<dyn Fn(&Configuration) -> bool + Send + Sync>;
 pub struct Space {
     axes: Vec<Axis>,
     restrictions: Vec<(Arc<str>, Rule)>,
-    /// Maximum threads per block of the device; 0 if not known.
+    /// Maximum threads per block on the device; 0 if unknown.
     max_block: u32,
 }
 
 impl Space {
-    /// Makes a space without axes: it has one configuration, without values.
+    /// Creates a space without axes, which contains one configuration without values.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds an axis. `block`, `grid`, `shared` and `cluster` have the meaning defined by [`AxisKind`]; any other axis
-    /// accepts only the given values.
+    /// Adds an axis. [`AxisKind`] defines the meaning of `block`, `grid`, `shared` and `cluster`. Any other axis
+    /// accepts only the declared values.
     #[must_use]
     pub fn axis(mut self, name: &str, values: impl IntoIterator<Item = impl Into<Value>>) -> Self {
         let kind = match name {
@@ -122,8 +122,8 @@ impl Space {
         self
     }
 
-    /// Adds an axis per constant of a kernel's instances, named in lower case (`ITEMS` becomes `items`). The axes are
-    /// restricted to the combinations that were compiled, and blocks to their launch bounds.
+    /// Adds an axis for each constant of a kernel's instances, named in lower case (`ITEMS` becomes `items`). The axes
+    /// are restricted to the combinations that were compiled, and block sizes to the launch bounds of the instances.
     #[must_use]
     pub fn instances(mut self, instances: &[&'static KernelSpec]) -> Self {
         let Some(first) = instances.first() else { return self };
@@ -143,7 +143,7 @@ impl Space {
         })
     }
 
-    /// Excludes the configurations for which `rule` is false. `name` is reported when no configuration is left.
+    /// Excludes the configurations for which `rule` returns false. `name` is reported if no configuration remains.
     #[must_use]
     pub fn restrict(
         mut self,
@@ -154,14 +154,14 @@ impl Space {
         self
     }
 
-    /// Sets the device's maximum threads per block, which limits the values on the axis `block`.
+    /// Sets the device's maximum number of threads per block, which limits the values on the axis `block`.
     #[must_use]
     pub fn max_block(mut self, threads: u32) -> Self {
         self.max_block = threads;
         self
     }
 
-    /// Axes of the space.
+    /// Returns the axes of the space.
     pub fn axes(&self) -> &[Axis] {
         &self.axes
     }
@@ -169,7 +169,7 @@ impl Space {
     /// Replaces the values of an axis. Duplicate values count once.
     ///
     /// # Errors
-    /// [`Error::Axis`] for an unknown axis, for no values, and for a value that is invalid on the axis.
+    /// [`Error::Axis`] for an unknown axis, for an empty list, and for a value that is invalid on the axis.
     pub fn set(&mut self, kernel: &str, name: &str, values: &[Value]) -> Result<()> {
         let fail =
             |text: &str, reason: String| Error::Axis { axis: name.to_owned(), text: text.to_owned(), reason };
@@ -190,16 +190,16 @@ impl Space {
         Ok(())
     }
 
-    /// Name of the first restriction that refuses a configuration, if any.
+    /// Returns the name of the first restriction that excludes a configuration, if any.
     pub fn refused_by(&self, configuration: &Configuration) -> Option<&str> {
         self.restrictions.iter().find(|(_, rule)| !rule(configuration)).map(|(name, _)| &**name)
     }
 
-    /// Lists every configuration.
+    /// Returns every configuration.
     ///
     /// # Errors
-    /// [`Error::EmptySpace`] with the number of configurations without restrictions, and the restrictions that refuse
-    /// them. [`Error::Axis`] for more than a million combinations.
+    /// [`Error::EmptySpace`], which contains the number of configurations without restrictions, and the restrictions
+    /// that exclude them. [`Error::Axis`] for more than a million combinations.
     pub fn configurations(&self, kernel: &str) -> Result<Vec<Configuration>> {
         let lengths = self.axes.iter().map(|axis| axis.values.len());
         let product = lengths.fold(1usize, usize::saturating_mul);
@@ -250,7 +250,7 @@ impl fmt::Debug for Space {
     }
 }
 
-/// The instance whose constants equal the configuration's values on the axes named after them.
+/// Returns the instance whose constants equal the configuration's values on the axes with their names.
 pub fn instance(
     instances: &[&'static KernelSpec],
     configuration: &Configuration,
@@ -264,12 +264,12 @@ pub fn instance(
     instances.iter().find(fits).copied()
 }
 
-/// Number of threads per block.
+/// Returns the number of threads per block.
 fn threads(block: [u32; 3]) -> u64 {
     block.iter().map(|side| u64::from(*side)).fold(1, u64::saturating_mul)
 }
 
-/// Checks that a value is valid on an axis, and returns the reason otherwise.
+/// Checks that a value is valid on an axis. If it is not, returns the reason.
 fn check(axis: &Axis, value: &Value, max_block: u32) -> std::result::Result<(), String> {
     match (axis.kind, value) {
         (AxisKind::Fixed, value) if axis.values.contains(value) => Ok(()),

@@ -1,7 +1,7 @@
-//! Values of axes, and configurations: one value for each axis.
+//! Values of axes, and configurations, which contain one value for each axis.
 //!
-//! Guarantees: a configuration can be read back from its own JSON and from its own text. Two configurations are equal
-//! exactly if they have the same values on the same axes.
+//! Guarantees: a configuration can be parsed from its own JSON and from its own text. Two configurations are equal if
+//! and only if they have the same values on the same axes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,13 +13,13 @@ use warpsmith_runtime::launch::Dim;
 use crate::error::{Error, Result};
 use crate::space::Grid;
 
-/// A value on an axis.
+/// Value on an axis.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Value {
-    /// A number: threads, items, bytes.
+    /// Number, for example of threads, items or bytes.
     Number(u64),
-    /// A text: `waves:4`.
+    /// Text, for example `waves:4`.
     Text(String),
 }
 
@@ -52,7 +52,7 @@ impl From<i32> for Value {
     }
 }
 
-/// Converts to a number if the text is one, and to a text otherwise.
+/// Converts a text to a number if possible, and otherwise keeps it as text.
 impl From<&str> for Value {
     fn from(text: &str) -> Self {
         match text.parse() {
@@ -68,7 +68,7 @@ impl From<String> for Value {
     }
 }
 
-/// A value for each axis of a space, ordered by the names of the axes.
+/// Configuration with a value for each axis of a space, ordered by the names of the axes.
 ///
 /// ```
 /// use warpsmith_tuner::value::Configuration;
@@ -83,27 +83,27 @@ impl From<String> for Value {
 pub struct Configuration(BTreeMap<String, Value>);
 
 impl Configuration {
-    /// Value on an axis.
+    /// Returns the value on an axis.
     pub fn get(&self, axis: &str) -> Option<&Value> {
         self.0.get(axis)
     }
 
-    /// Axes with their values.
+    /// Returns the axes with their values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.0.iter().map(|(axis, value)| (axis.as_str(), value))
     }
 
-    /// Returns this configuration with another value on an axis, which is added if it is missing.
+    /// Returns this configuration with another value on an axis. The axis is added if it is missing.
     #[must_use]
     pub fn with(mut self, axis: &str, value: impl Into<Value>) -> Self {
         self.0.insert(axis.to_owned(), value.into());
         self
     }
 
-    /// Number on an axis.
+    /// Returns the number on an axis.
     ///
     /// # Errors
-    /// [`Error::Axis`] if there is no such axis, or if its value is not a number of 32 bits.
+    /// [`Error::Axis`] if the axis does not exist, or if its value is not a 32-bit number.
     pub fn number(&self, axis: &str) -> Result<u32> {
         let fail = |text: String, reason: &str| Error::Axis {
             axis: axis.to_owned(),
@@ -119,7 +119,8 @@ impl Configuration {
         }
     }
 
-    /// Block shape on the axis `block`: `128`, `16x16` or `8x8x4`; `None` without the axis.
+    /// Returns the block shape on the axis `block`, such as `128`, `16x16` or `8x8x4`, or `None` if there is no such
+    /// axis.
     ///
     /// # Errors
     /// [`Error::Axis`] for a value that is not a block shape.
@@ -136,11 +137,11 @@ impl Configuration {
         }
     }
 
-    /// Launch that covers an extent of one to three dimensions. It uses the axes `block` (such as `16x16`), `shared`
-    /// (bytes) and `cluster` (blocks along x), if present.
+    /// Returns a launch that covers an extent of one to three dimensions. It uses the axes `block` (such as `16x16`),
+    /// `shared` (bytes) and `cluster` (blocks along x), if they are present.
     ///
     /// # Errors
-    /// [`Error::Axis`] for a value that is invalid on its axis, and for an axis `grid`.
+    /// [`Error::Axis`] for a value that is invalid on its axis, and if there is an axis `grid`.
     pub fn cover(&self, extent: impl Into<Dim>) -> Result<Launch> {
         if let Some(grid) = self.get("grid") {
             return Err(Error::Axis {
@@ -156,8 +157,8 @@ impl Configuration {
         })
     }
 
-    /// Launch over `n` threads or items. It uses the axes `block`, `grid`, `shared` (bytes) and `cluster` (blocks), if
-    /// present.
+    /// Returns a launch over `n` threads or items. It uses the axes `block`, `grid`, `shared` (bytes) and `cluster`
+    /// (blocks), if they are present.
     ///
     /// # Errors
     /// [`Error::Axis`] for a value that is invalid on its axis.

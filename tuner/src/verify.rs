@@ -1,8 +1,8 @@
-//! Comparison of kernel output with a float64 reference.
+//! Comparison of a kernel's output with a float64 reference.
 //!
 //! Guarantees: every element is compared. An element is correct if it equals the reference rounded to its type, or if
-//! it differs from the exact reference by no more than the operation's [`Tolerance`]. A NaN is correct only if the
-//! reference is NaN too.
+//! it differs from the exact reference by no more than the operation's [`Tolerance`]. NaN is correct only if the
+//! reference is also NaN.
 
 use gpu_std::scalar::Scalar;
 use rayon::prelude::*;
@@ -12,9 +12,10 @@ use crate::data::CHUNK;
 /// Allowed difference of a result from the reference, in units of the type's epsilon.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tolerance {
-    /// Part that is multiplied by the magnitude of the reference.
+    /// Part of the tolerance that is multiplied by the magnitude of the reference.
     pub relative: f64,
-    /// Part that does not depend on the reference: for operations whose operands are larger than their result.
+    /// Part of the tolerance that does not depend on the reference, for operations whose operands are larger than their
+    /// result.
     pub absolute: f64,
 }
 
@@ -26,21 +27,21 @@ impl Tolerance {
 /// Outcome of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Check {
-    /// Number of wrong elements.
+    /// Number of incorrect elements.
     pub incorrect: u64,
-    /// Largest difference; infinite or NaN if an output is not a number and should be one.
+    /// Largest difference. It is infinite or NaN if an output is not finite but should be.
     pub max_error: f64,
-    /// First wrong element: index, found value, expected value.
+    /// First incorrect element, as index, actual value and expected value.
     pub first: Option<(u64, f64, f64)>,
 }
 
 impl Check {
-    /// Returns true if no element is wrong.
+    /// Returns true if no element is incorrect.
     pub fn correct(&self) -> bool {
         self.incorrect == 0
     }
 
-    /// Short description of the first mismatch.
+    /// Returns a short description of the first mismatch.
     pub fn problem(&self) -> Option<String> {
         let (index, found, expected) = self.first?;
         Some(format!("{} incorrect, first element {index}: {found} instead of {expected}", self.incorrect))
@@ -53,7 +54,7 @@ impl Check {
         let equal = found == rounded || (value.is_nan() && expected.is_nan());
         let error = if equal && !(value - expected).is_finite() { 0.0 } else { (value - expected).abs() };
         let allowed = T::EPSILON * (tolerance.relative * expected.abs() + tolerance.absolute);
-        // An error that is NaN is never allowed.
+        // An error that is NaN must never be allowed.
         let near = error <= allowed;
         if !equal && !near {
             self.incorrect += 1;
@@ -62,7 +63,7 @@ impl Check {
         self.raise(error);
     }
 
-    /// Raises the maximum error. NaN is sticky.
+    /// Raises the maximum error. NaN persists.
     fn raise(&mut self, error: f64) {
         if error.is_nan() || error > self.max_error {
             self.max_error = error;
@@ -100,7 +101,7 @@ pub fn compare<T: Scalar>(
         .reduce(|| Check::RIGHT, Check::merge)
 }
 
-/// Returns true if two slices hold the same bytes; compares in parallel.
+/// Returns true if two slices contain the same bytes, which are compared in parallel.
 pub fn same_bytes<T: Scalar>(a: &[T], b: &[T]) -> bool {
     let (a, b): (&[u8], &[u8]) = (bytemuck::cast_slice(a), bytemuck::cast_slice(b));
     a.len() == b.len() && a.par_chunks(CHUNK * 4).zip(b.par_chunks(CHUNK * 4)).all(|(a, b)| a == b)
@@ -149,7 +150,7 @@ mod tests {
         let third = f16::from_f64(1.0 / 3.0);
         let check = compare(&[third], Tolerance::EXACT, |_| 1.0 / 3.0);
         assert!(check.correct() && check.max_error > 0.0 && check.max_error < 1e-3);
-        // Values that overflow the type are infinite on both sides.
+        // Values that overflow the type must be infinite on both sides.
         assert!(compare(&[f16::INFINITY], Tolerance::EXACT, |_| 1e9).correct());
         assert!(compare(&[f64::NAN], Tolerance::EXACT, |_| f64::NAN).correct());
         let poisoned = compare(&[0.0, f32::NAN, 0.0], Tolerance { relative: 9.0, absolute: 9.0 }, |_| 0.0);

@@ -32,7 +32,7 @@ const OPTIONS: [(&str, &[&str]); 4] = [
     ("scan", &["family/mod.rs", "family/scan.rs"]),
 ];
 /// Files with the error enums that users meet.
-const ERRORS: [&str; 9] = [
+const ERRORS: [&str; 14] = [
     "runtime/src/error/mod.rs",
     "runtime/src/error/launch.rs",
     "runtime/src/error/graph.rs",
@@ -42,6 +42,11 @@ const ERRORS: [&str; 9] = [
     "src/op_error.rs",
     "tensor/src/error.rs",
     "libraries/src/error.rs",
+    "collective/src/error.rs",
+    "collective/src/rendezvous_error.rs",
+    "collective/src/failure.rs",
+    "collective/src/nccl/library.rs",
+    "profiler/src/error.rs",
 ];
 
 /// Makes the name of something from a heading and the code in a first cell below it; `None` for other tables.
@@ -158,13 +163,13 @@ fn options(text: &str) -> Vec<&str> {
     options
 }
 
-/// Returns the variants of the enums whose names end in `Error`, as `Enum::Variant`.
+/// Returns the variants of `Failure` and of the enums whose names end in `Error`, as `Enum::Variant`.
 fn variants(text: &str) -> Vec<String> {
     let mut of = None;
     let mut variants = Vec::new();
     for line in text.lines() {
         if let Some(declared) = line.strip_prefix("pub enum ") {
-            of = Some(word(declared)).filter(|name| name.ends_with("Error"));
+            of = Some(word(declared)).filter(|name| name.ends_with("Error") || *name == "Failure");
         } else if line.starts_with('}') {
             of = None;
         } else if let (Some(of), Some(inside)) = (of, line.strip_prefix("    "))

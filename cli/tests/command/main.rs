@@ -8,6 +8,8 @@ mod launch;
 mod new;
 mod package;
 mod profile;
+#[cfg(unix)]
+mod sanitize;
 mod shared;
 mod traces;
 mod tuning;

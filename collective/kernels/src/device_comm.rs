@@ -1,22 +1,23 @@
 //! [`DeviceComm`]: the memory that the kernels of all ranks share, and the barrier between them.
 //!
-//! Each rank has a *segment* that all ranks map: flags, then [words](crate::words), then halves. Each of these has two
-//! *sides*, which operations use alternately. Block b of rank r sets a flag in every rank's segment. It then waits
-//! until block b of every rank has set its flag in its own segment. Each rank thus polls memory of its own device. A
-//! flag holds the sequence number of the operation, its *epoch*, and a hash of the rank's operation. Ranks with
-//! different operations thus detect the mismatch before they return any received data.
+//! Each rank has a *segment* that all ranks map. A segment contains flags, then [words](crate::words), then halves.
+//! Each of these has two *sides*, which operations use alternately. Block b of rank r sets a flag in every rank's
+//! segment. It then waits until block b of every rank has set its flag in the segment of rank r. Each rank thus polls
+//! memory of its own device. A flag contains the sequence number of the operation, its *epoch*, and a hash of the
+//! rank's operation. Ranks with different operations therefore detect the mismatch before they return any received
+//! data.
 //!
 //! Epochs are counted in device memory, so that a graph can repeat a launch. All kernels of a communicator run in the
 //! order of one stream, so the counter changes only between kernels. In that order, epoch e + 1 starts after epoch e
-//! has ended, in all blocks. Before it ends, every block of every kernel waits for the flags that all other ranks set
-//! in that epoch. This holds for every kernel and number of blocks, and whether or not the rank receives anything. A
-//! rank that has ended epoch e + 1 therefore knows that all others have started it, and have ended epoch e. Hence a
-//! whole side is free again when epoch e + 2 starts, whichever part of it epoch e has used. From the start of the
-//! kernel, a rank may write there, in its own segment or in another's. One barrier is therefore enough in an epoch that
-//! reads what the others have written before it.
+//! has ended in all blocks. Before an epoch ends, every block of every kernel waits for the flags that all other ranks
+//! set in that epoch. This applies to every kernel and number of blocks, and whether or not the rank receives anything.
+//! When a rank has ended epoch e + 1, all other ranks have therefore started epoch e + 1, and have ended epoch e. Hence
+//! a whole side is free again when epoch e + 2 starts, whichever part of it epoch e has used. From the start of the
+//! kernel, a rank can write to that side, in its own segment or in another rank's segment. One barrier per epoch is
+//! therefore enough if the epoch only reads data that other ranks wrote before the barrier.
 //!
-//! A kernel that waits too long, is aborted by the host, or finds another operation writes a [`Verdict`] into host
-//! memory and ends. All later kernels end too. No kernel spins forever.
+//! A kernel that waits too long, is aborted by the host, or detects another operation writes a [`Verdict`] to host
+//! memory and ends. All later kernels also end. No kernel spins forever.
 
 use gpu_std::atomic::{Atomic, Ordering, scope};
 use gpu_std::prelude::*;
@@ -43,7 +44,7 @@ pub const CONTROL_WORDS: usize = MAX_BLOCKS + 1;
 const FAILED: usize = MAX_BLOCKS;
 /// Number of words at `host` of a [`DeviceComm`].
 pub const HOST_WORDS: usize = 2;
-/// Index of the host word by which the host aborts kernels: non-zero to abort.
+/// Index of the host word through which the host aborts kernels. A non-zero value aborts.
 pub const ABORT: usize = 0;
 /// Index of the host word with the first verdict that is not [`Verdict::None`].
 pub const VERDICT: usize = 1;
@@ -74,7 +75,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Encodes the verdict as a word.
+    /// Encodes the verdict as a word of host memory.
     #[inline(always)]
     pub const fn to_word(self) -> u64 {
         let (code, rank, hash) = match self {
@@ -86,7 +87,7 @@ impl Verdict {
         (code as u64) << 56 | (rank as u64) << 32 | hash as u64
     }
 
-    /// Decodes a word of [`Self::to_word`].
+    /// Decodes a word that [`Self::to_word`] returned.
     pub const fn of_word(word: u64) -> Self {
         let (rank, hash) = ((word >> 32 & 0xFF) as usize, word as u32);
         match word >> 56 {
@@ -98,20 +99,20 @@ impl Verdict {
     }
 }
 
-/// A rank's view of an operation, as passed to its kernel. All addresses are accessible to the rank's device.
+/// A rank's view of an operation, passed to its kernel. All addresses are accessible to the rank's device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, KernelType)]
 #[repr(C)]
 pub struct DeviceComm {
     /// Addresses of the segments of all ranks.
     pub segments: [u64; MAX_RANKS],
-    /// Address of [`CONTROL_WORDS`] words of `u32` that belong to the rank. They hold the last epoch, once per block,
-    /// and a word that is non-zero if a kernel has failed. Before the first operation, the epochs must be the same on
-    /// all ranks, and the last word must be zero.
+    /// Address of [`CONTROL_WORDS`] words of `u32` that belong to the rank. They contain the last epoch, once per
+    /// block, and a word that is non-zero if a kernel has failed. Before the first operation, the epochs must be the
+    /// same on all ranks, and the last word must be zero.
     pub control: u64,
     /// Address of [`HOST_WORDS`] words of `u64` in host memory, zero before the first operation.
     pub host: u64,
-    /// Address of a table of [`MAX_RANKS`] `u64` addresses of the program's elements on all ranks, if they are accessed
-    /// directly.
+    /// Address of a table of [`MAX_RANKS`] addresses (`u64`) of the program's elements on all ranks. It is used if the
+    /// elements are accessed directly.
     pub direct: u64,
     /// Offset of the operation's elements from these addresses, in bytes.
     pub direct_offset: u64,
@@ -119,7 +120,7 @@ pub struct DeviceComm {
     pub half_bytes: u64,
     /// Timeout of a barrier, in nanoseconds.
     pub timeout: u64,
-    /// Hash of the operation; another operation has another hash.
+    /// Hash of the operation, which differs between operations.
     pub hash: u32,
     /// This rank.
     pub rank: u32,
@@ -129,7 +130,7 @@ pub struct DeviceComm {
     pub options: u32,
 }
 
-/// Returns the epoch after another. It is on the other side, and never zero, which is the initial value of the memory.
+/// Returns the epoch after `epoch`. It uses the other side, and is never zero, the initial value of the memory.
 #[inline(always)]
 const fn after(epoch: u32) -> u32 {
     if epoch == u32::MAX { 2 } else { epoch + 1 }
@@ -138,7 +139,7 @@ const fn after(epoch: u32) -> u32 {
 /// An epoch in which a block takes part.
 #[derive(Clone, Copy)]
 pub(crate) struct Epoch {
-    /// A copy, not a reference: a nullable reference would keep the communicator state in local memory.
+    /// Communicator state. This is a copy because a nullable reference would keep the state in local memory.
     pub(crate) comm: DeviceComm,
     pub(crate) number: u32,
 }
@@ -147,7 +148,7 @@ impl DeviceComm {
     /// Returns the address of a rank's segment.
     #[inline(always)]
     pub(crate) fn segment(&self, rank: usize) -> usize {
-        // Indexing, even in a loop, would place the communicator state in local memory.
+        // Indexing, even in a loop, would move the communicator state to local memory.
         let [mut found, b, c, d, e, f, g, h] = self.segments;
         macro_rules! choose {
             ($($number:literal: $address:ident),*) => { $(
@@ -160,7 +161,7 @@ impl DeviceComm {
 
     #[inline(always)]
     fn control<'a>(&self, word: usize) -> &'a Atomic<u32> {
-        // SAFETY: the word exists, and is only used as an atomic while the kernel runs.
+        // SAFETY: the word exists, and it is only accessed atomically while the kernel runs.
         unsafe { Atomic::from_ptr((self.control as *mut u32).add(word)) }
     }
 
@@ -170,23 +171,23 @@ impl DeviceComm {
         unsafe { Atomic::from_ptr((self.host as *mut u64).add(word)) }
     }
 
-    /// Starts the block's part of the next epoch. `None` once a kernel has failed.
+    /// Starts the block's part of the next epoch. Returns `None` if a kernel has failed.
     ///
     /// # Safety
-    /// The addresses must be valid, as the fields describe. All threads of the block must call it, once.
+    /// The addresses must be valid, as documented for the fields. All threads of the block must call it exactly once.
     #[inline(always)]
     pub(crate) unsafe fn begin(&self) -> Option<Epoch> {
-        // SAFETY: forwarded from the caller.
+        // SAFETY: guaranteed by the caller.
         let (epoch, has_failed) = unsafe { self.begin_alone() };
-        // All threads of the block decide alike, even if a kernel on another stream fails in the meantime.
+        // All threads of the block must take the same branch, even if a kernel on another stream fails in the meantime.
         if thread::sync_threads_or(has_failed) { None } else { Some(epoch) }
     }
 
-    /// Starts the thread's part of the next epoch, and returns whether a kernel has failed. The result may differ
-    /// between the threads of the block.
+    /// Starts the thread's part of the next epoch, and returns whether a kernel has failed. The result can differ
+    /// between the threads of a block.
     ///
     /// # Safety
-    /// The addresses must be valid, as the fields describe.
+    /// The addresses must be valid, as documented for the fields.
     #[inline(always)]
     pub(crate) unsafe fn begin_alone(&self) -> (Epoch, bool) {
         let last = self.control(thread::block_idx_x() as usize).load(Ordering::Relaxed);
@@ -194,7 +195,7 @@ impl DeviceComm {
         (Epoch { comm: *self, number: after(last) }, has_failed)
     }
 
-    /// Records the reason why the kernel fails.
+    /// Records the reason for the kernel's failure.
     #[inline(always)]
     pub(crate) fn fail(&self, verdict: Verdict) {
         if self.control(FAILED).swap(1, Ordering::Relaxed) == 0 {
@@ -223,37 +224,37 @@ impl Epoch {
     /// The rank and the table must exist.
     #[inline(always)]
     pub(crate) unsafe fn direct<T>(&self, rank: usize) -> *mut T {
-        // SAFETY: forwarded from the caller.
+        // SAFETY: guaranteed by the caller.
         let start = unsafe { (self.comm.direct as *const u64).add(rank).read() };
         (start + self.comm.direct_offset) as *mut T
     }
 
-    /// Returns the flag that `from` sets in the segment of `of` in a phase of the epoch, for this block.
+    /// Returns the flag that `from` sets in the segment of `of` in a phase of the epoch, for the calling block.
     #[inline(always)]
     pub(crate) fn flag<'a>(&self, of: usize, phase: usize, from: usize) -> &'a Atomic<u64, scope::System> {
         let index =
             ((self.side() * PHASES + phase) * MAX_RANKS + from) * MAX_BLOCKS + thread::block_idx_x() as usize;
         let segment = self.comm.segment(of) as *mut u64;
-        // SAFETY: the flag is within the segment's flags, which are only used as atomics, and is valid while the kernel
-        // runs.
+        // SAFETY: the address is among the segment's flags, which are only accessed atomically and are valid while the
+        // kernel runs.
         unsafe { Atomic::from_ptr(segment.add(index)) }
     }
 
-    /// Returns the flag value of a rank that runs the same operation.
+    /// Returns the flag value that a rank sets if it runs the same operation.
     #[inline(always)]
     pub(crate) fn word(&self) -> u64 {
         (self.number as u64) << 32 | self.comm.hash as u64
     }
 
-    /// Waits until this block of every rank has reached the barrier. Earlier writes of each are then visible. Returns
-    /// false in all threads of the block if the kernel must end.
+    /// Waits until this block of every rank has reached the barrier. Earlier writes of these blocks are then visible.
+    /// Returns false in all threads of the block if the kernel must end.
     #[inline(always)]
     pub(crate) fn barrier(&self, phase: usize) -> bool {
         thread::sync_threads();
         let (own, peer) = (self.comm.rank as usize, thread::linear_in_block() as usize);
         let mut has_failed = false;
         if peer < self.comm.world as usize {
-            // The release orders the writes of all threads of the block, which have synchronized above.
+            // The release store orders the writes of all threads of the block, which have synchronized above.
             self.flag(peer, phase, own).store(self.word(), Ordering::Release);
             has_failed = !self.await_flag(self.flag(own, phase, peer), peer);
         }
@@ -272,8 +273,8 @@ impl Epoch {
         }
     }
 
-    /// Returns whether a flag's rank runs the same operation; `None` if the flag is not of this epoch. On a mismatch
-    /// the kernel fails.
+    /// Returns whether the flag's rank runs the same operation, or `None` if the flag is from another epoch. A mismatch
+    /// fails the kernel.
     #[inline(always)]
     pub(crate) fn is_set(&self, flag: u64, peer: usize) -> Option<bool> {
         if (flag >> 32) as u32 != self.number {
@@ -286,10 +287,10 @@ impl Epoch {
         Some(is_same)
     }
 
-    /// Ends the block's part. All threads of the block must have synchronized since its start.
+    /// Ends the block's part of the epoch. All threads of the block must have synchronized since its start.
     #[inline(always)]
     pub(crate) fn end(self) {
-        // Each block updates its own counter and some of those of blocks that the grid does not have.
+        // Each block updates its own counter, and some counters of blocks that the grid does not have.
         let (blocks, threads) = (thread::grid_dim_x() as usize, thread::block_dim_x() as usize);
         let mut block = thread::block_idx_x() as usize + thread::thread_idx_x() as usize * blocks;
         while block < MAX_BLOCKS {
@@ -299,16 +300,16 @@ impl Epoch {
     }
 }
 
-/// Waiting state of a thread.
+/// Waiting state of a thread, with its start time.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Wait {
     polls: u32,
-    /// Start time on the clock; zero before the first check of the clock.
+    /// Start time on the clock, or zero before the first check of the clock.
     since: u64,
 }
 
 impl Wait {
-    /// Called after a poll has found nothing from a rank. Returns false if the kernel must end.
+    /// Checks whether to continue polling after a poll found no data from a rank. Returns false if the kernel must end.
     #[inline(always)]
     pub(crate) fn goes_on(&mut self, comm: &DeviceComm, peer: usize) -> bool {
         self.polls = self.polls.wrapping_add(1);

@@ -1,7 +1,7 @@
-//! `reduce_low_latency`: low-latency all-reduce and reduce by [words](crate::words) (LL protocol).
+//! `reduce_low_latency`: low-latency all-reduce and reduce with [words](crate::words) (LL protocol).
 //!
-//! Each rank pushes its elements to all others and reduces the elements pushed to it. Nothing is read over the links,
-//! and no access waits for another. (n - 1) times the elements cross the links, at twice their size.
+//! Each rank pushes its elements to all other ranks and reduces the elements that are pushed to it. No rank reads over
+//! the links, and no access waits for another. (n - 1) times the elements cross the links, at twice their size.
 //!
 //! The results are bit-identical to those of [`reduce`](mod@crate::reduce).
 
@@ -15,18 +15,19 @@ use crate::reduce::options;
 use crate::vectors::{first, load, store, stride, vectors};
 use crate::words::{Slot, are_of};
 
-/// Maximum block size of the kernel for up to `world` ranks: kernels for more ranks need more registers.
+/// Maximum block size of the kernel for up to `world` ranks. Kernels for more ranks need more registers per thread.
 pub const fn threads(world: usize) -> u32 {
     if world <= 2 { 512 } else { 256 }
 }
 
-/// Reduces the `len` elements at `x` of all ranks into `y`, which may be `x`. `WORLD` is at least the number of ranks.
+/// Reduces the `len` elements at `x` of all ranks into `y`, which can be `x`. `WORLD` must be at least the number of
+/// ranks.
 ///
 /// # Safety
-/// All ranks must launch it in the same shape: 1-D blocks and grids, at most [`threads`] and
-/// [`MAX_BLOCKS`](crate::device_comm::MAX_BLOCKS), with at least as many threads per block as ranks. The
-/// [`DeviceComm`]s must be of one communicator and differ only in the rank. There must be [`room`](crate::words::room)
-/// for the elements. `x` must be valid for reads, `y` for writes.
+/// All ranks must launch the kernel in the same shape: 1-D blocks and grids, at most [`threads`] threads and
+/// [`MAX_BLOCKS`](crate::device_comm::MAX_BLOCKS) blocks, with at least as many threads per block as ranks. The
+/// [`DeviceComm`]s must belong to one communicator and differ only in the rank. The elements must fit in the
+/// [`room`](crate::words::room). `x` must be valid for reads, `y` for writes.
 #[kernel(
     types(T = i8, u8, i32, u32, i64, u64, f16, f32, f64, bf16),
     consts(WORLD = 2, 4, 8),
@@ -43,7 +44,7 @@ pub unsafe fn reduce_low_latency<T: Packed, const WORLD: usize>(
     let mut is_there = vector < count;
     let mut elements = T::of_words([0; 4]);
     if is_there {
-        // Loaded before the epoch is known, so that both loads are in flight together.
+        // The elements are loaded before the epoch, so that both loads are in flight together.
         // SAFETY: the vector has elements.
         elements = unsafe { load(x, len, vector) };
     }
@@ -58,7 +59,7 @@ pub unsafe fn reduce_low_latency<T: Packed, const WORLD: usize>(
     let exchange = Exchange { epoch, vectors: count };
     let is_for_this = options::is_for(comm.options, comm.rank as usize);
     let mut is_first = true;
-    // The threads of a block execute the loop together, at least once.
+    // All threads of a block execute each iteration of the loop, and at least one.
     loop {
         if has(options::SCALED) {
             elements = T::scale(elements, factor);
@@ -71,13 +72,13 @@ pub unsafe fn reduce_low_latency<T: Packed, const WORLD: usize>(
                 exchange.announce();
             }
             if is_there {
-                // SAFETY: there is room for the vector.
+                // SAFETY: the slot has room for the vector.
                 unsafe { exchange.push::<WORLD>(vector, own) };
             }
             // SAFETY: as above.
             has_failed = unsafe { !exchange.receive(vector, wanted, is_first, &mut of_ranks) };
         }
-        // Nothing is written until all threads of the block know that all ranks run the same operation.
+        // No thread stores results until all threads of the block have verified that all ranks run the same operation.
         if thread::sync_threads_or(has_failed) {
             return;
         }
@@ -101,7 +102,7 @@ pub unsafe fn reduce_low_latency<T: Packed, const WORLD: usize>(
     epoch.end();
 }
 
-/// Exchange of vectors between the ranks.
+/// Exchange of vectors between ranks.
 #[derive(Clone, Copy)]
 struct Exchange {
     epoch: Epoch,
@@ -110,14 +111,14 @@ struct Exchange {
 }
 
 impl Exchange {
-    /// Returns the other rank whose flag this thread must wait for, if any.
+    /// Returns the other rank whose flag this thread waits for, if any.
     #[inline(always)]
     fn peer(&self) -> Option<usize> {
         let (peer, comm) = (thread::thread_idx_x(), &self.epoch.comm);
         (peer < comm.world && peer != comm.rank).then_some(peer as usize)
     }
 
-    /// Returns whether there is such a rank other than this one.
+    /// Returns whether the rank exists and is not this rank.
     #[inline(always)]
     fn is_other(&self, rank: usize) -> bool {
         let comm = &self.epoch.comm;
@@ -136,7 +137,7 @@ impl Exchange {
     /// Pushes a vector to all other ranks that receive results.
     ///
     /// # Safety
-    /// There must be room for the vector.
+    /// The slot must have room for the vector.
     #[inline(always)]
     unsafe fn push<const WORLD: usize>(&self, vector: usize, elements: [u32; 4]) {
         let own = self.epoch.comm.rank as usize;
@@ -144,18 +145,18 @@ impl Exchange {
         while rank < WORLD {
             if self.is_other(rank) && options::is_for(self.epoch.comm.options, rank) {
                 let slot = Slot::new::<WORLD>(&self.epoch, rank, own, self.vectors);
-                // SAFETY: forwarded from the caller.
+                // SAFETY: guaranteed by the caller.
                 unsafe { slot.push(vector, elements, self.epoch.number) };
             }
             rank += 1;
         }
     }
 
-    /// Waits for a vector of all other ranks if it is `wanted`, and for this thread's flag if it is the block's first.
-    /// Returns false if the kernel must end.
+    /// Waits for a vector of all other ranks if it is `wanted`, and for this thread's flag if the vector is the first
+    /// of the block. Returns false if the kernel must end.
     ///
     /// # Safety
-    /// There must be room for the vector.
+    /// The slot must have room for the vector.
     #[inline(always)]
     unsafe fn receive<const WORLD: usize>(
         &self,
@@ -168,14 +169,14 @@ impl Exchange {
         let peer = if is_first { self.peer() } else { None };
         let mut wait = Wait::default();
         loop {
-            // All reads are issued before the first result is used, so that they are in flight together.
+            // All reads are issued before the first result is used, so that all of them are in flight together.
             let flag = peer.map(|peer| self.epoch.flag(own, 0, peer).load(Ordering::Relaxed));
             let mut words = [[0; 4]; WORLD];
             let mut rank = 0;
             while rank < WORLD {
                 if wanted && self.is_other(rank) {
                     let slot = Slot::new::<WORLD>(&self.epoch, own, rank, self.vectors);
-                    // SAFETY: forwarded from the caller.
+                    // SAFETY: guaranteed by the caller.
                     words[rank] = unsafe { slot.look(vector) };
                 }
                 rank += 1;

@@ -1,20 +1,21 @@
 //! Reduction steps in rank order: ((x0 + x1) + x2) + …
 //!
-//! Guarantees: GPU and host use the same steps, so results are bit-identical, except for NaN bits. Integers wrap.
+//! Guarantees: the GPU and the host execute the same steps, so results are bit-identical, except for the bits of NaN.
+//! Integers wrap.
 
 pub use gpu_std::scalar::Scalar;
 
-/// A number in its accumulation type.
+/// Number in its accumulation type.
 pub trait Accumulate: Copy {
     /// Returns the sum.
     fn add(self, other: Self) -> Self;
     /// Returns the product.
     fn multiply(self, other: Self) -> Self;
-    /// Returns the quotient; rounded towards zero for integers.
+    /// Returns the quotient, rounded towards zero for integers.
     fn divide(self, ranks: u32) -> Self;
-    /// Returns the smaller number: this one if they are equal, the other if this one is NaN.
+    /// Returns the smaller number. It returns `self` if both are equal, and `other` if `self` is NaN.
     fn less(self, other: Self) -> Self;
-    /// Returns the greater number, with the same rules.
+    /// Returns the larger number, with the same rules for equal numbers and NaN.
     fn greater(self, other: Self) -> Self;
 }
 
@@ -33,7 +34,8 @@ macro_rules! integers {
 
             #[inline(always)]
             fn divide(self, ranks: u32) -> Self {
-                // No number of ranks causes an overflow or a division by zero.
+                // The wider type prevents overflow, and the minimum of 1 prevents division by zero, for every number of
+                // ranks.
                 (self as $wide).wrapping_div(ranks.max(1) as $wide) as Self
             }
 
@@ -92,22 +94,22 @@ macro_rules! floats {
 
 floats!(f32, f64);
 
-/// Operator that combines two ranks' elements.
+/// Operator that combines the elements of two ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Step {
-    /// The sum.
+    /// Sum.
     Add = 0,
-    /// The product.
+    /// Product.
     Multiply = 1,
-    /// The smaller.
+    /// Minimum.
     Less = 2,
-    /// The greater.
+    /// Maximum.
     Greater = 3,
 }
 
 impl Step {
-    /// Returns the step with this number; the last one for an unknown number.
+    /// Returns the step with this number, or the last step for an unknown number.
     #[inline(always)]
     pub const fn of(number: u32) -> Self {
         match number {

@@ -5,12 +5,12 @@ use gpu_std::{Vector, bf16, f16};
 use crate::number::{Accumulate, Scalar, Step};
 use crate::vectors::once;
 
-/// An element type with vectorized access and reduction.
+/// Element type with vectorized access and reduction.
 pub trait Packed: Scalar<Accumulator: Accumulate> {
     /// Number of elements in 16 bytes.
     const LANES: usize;
 
-    /// A vector of [`Self::LANES`] elements.
+    /// Vector of [`Self::LANES`] elements.
     type Lanes: Copy;
 
     /// Reads [`Self::LANES`] elements in one access.
@@ -37,10 +37,10 @@ pub trait Packed: Scalar<Accumulator: Accumulate> {
     /// The elements must be valid for writes.
     unsafe fn store_first(lanes: Self::Lanes, to: *mut Self, count: usize);
 
-    /// Converts words to elements, bit by bit.
+    /// Reinterprets the bits of words as elements.
     fn of_words(words: [u32; 4]) -> Self::Lanes;
 
-    /// Converts elements to words, bit by bit.
+    /// Reinterprets the bits of elements as words.
     fn to_words(lanes: Self::Lanes) -> [u32; 4];
 
     /// Multiplies each element by the factor.
@@ -53,7 +53,7 @@ pub trait Packed: Scalar<Accumulator: Accumulate> {
 /// Parameters of a reduction.
 #[derive(Clone, Copy)]
 pub struct Reduce {
-    /// Operator between two ranks.
+    /// Operator that combines the elements of two ranks.
     pub step: Step,
     /// Number of ranks, at least one.
     pub world: u32,
@@ -62,7 +62,7 @@ pub struct Reduce {
 }
 
 impl Reduce {
-    /// Finishes a reduction: divides if necessary, and converts to the element type.
+    /// Finishes a reduction: divides the sum for an average, and converts it to the element type.
     #[inline(always)]
     pub fn finish<T: Packed>(self, wide: T::Accumulator) -> T {
         T::from_acc(if self.is_average { wide.divide(self.world) } else { wide })
@@ -78,13 +78,13 @@ macro_rules! packed {
 
             #[inline(always)]
             unsafe fn load(from: *const Self) -> Self::Lanes {
-                // SAFETY: forwarded from the caller.
+                // SAFETY: guaranteed by the caller.
                 unsafe { Vector::<$type, $lanes>::load(from) }.to_array()
             }
 
             #[inline(always)]
             unsafe fn store(lanes: Self::Lanes, to: *mut Self) {
-                // SAFETY: forwarded from the caller.
+                // SAFETY: guaranteed by the caller.
                 unsafe { Vector::from_array(lanes).store(to) }
             }
 
@@ -94,7 +94,7 @@ macro_rules! packed {
                 let mut lane = 0;
                 while lane < $lanes {
                     if lane < lanes {
-                        // SAFETY: forwarded from the caller.
+                        // SAFETY: guaranteed by the caller.
                         values[lane] = unsafe { from.add(lane).read() };
                     }
                     lane += 1;
@@ -107,7 +107,7 @@ macro_rules! packed {
                 let mut lane = 0;
                 while lane < $lanes {
                     if lane < count {
-                        // SAFETY: forwarded from the caller.
+                        // SAFETY: guaranteed by the caller.
                         unsafe { to.add(lane).write(lanes[lane]) };
                     }
                     lane += 1;
@@ -116,13 +116,13 @@ macro_rules! packed {
 
             #[inline(always)]
             fn of_words(words: [u32; 4]) -> Self::Lanes {
-                // SAFETY: both are 16 bytes, and all bit patterns are valid numbers.
+                // SAFETY: both types have 16 bytes, and all bit patterns are valid numbers.
                 unsafe { core::mem::transmute_copy(&words) }
             }
 
             #[inline(always)]
             fn to_words(lanes: Self::Lanes) -> [u32; 4] {
-                // SAFETY: both are 16 bytes, and all bit patterns are valid numbers.
+                // SAFETY: both types have 16 bytes, and all bit patterns are valid numbers.
                 unsafe { core::mem::transmute_copy(&lanes) }
             }
 
@@ -157,7 +157,8 @@ macro_rules! packed {
                         result
                     }};
                 }
-                // The sum is handled separately, and first: a jump table costs time, and so does an unneeded division.
+                // The sum is handled first and separately, because a jump table takes time, and so does an unneeded
+                // division.
                 if how.step == Step::Add && !how.is_average {
                     return by!(Step::Add, Self::from_acc);
                 }

@@ -1,17 +1,18 @@
 //! `reduce`: all-reduce, reduce and reduce-scatter.
 //!
-//! A rank writes the elements that others reduce into their halves. Writing costs less than reading over the links,
-//! because no rank waits for an answer. *One-shot*: each rank writes its elements to all others and reduces what all
-//! have written. It takes one barrier, and (n - 1) times the elements cross the links. *Two-shot*: each rank reduces a
-//! part of the elements and writes the results to all others. It takes two barriers, and 2 (n - 1) / n times the
-//! elements cross the links. *Direct*: the elements are in symmetric memory, and each rank reads its part there. A
-//! reduce-scatter only computes each rank's block, which is the first half of two-shot.
+//! A rank writes its elements to the halves of the ranks that reduce them. Writing over the links is faster than
+//! reading, because no rank waits for a response. *One-shot*: each rank writes its elements to all other ranks and
+//! reduces the elements of all ranks. It needs one barrier, and (n - 1) times the elements cross the links. *Two-shot*:
+//! each rank reduces a part of the elements and writes the results to all other ranks. It needs two barriers, and 2 (n
+//! - 1) / n times the elements cross the links. *Direct*: the elements are in symmetric memory, and each rank reads its
+//! part there. A reduce-scatter computes only each rank's block, which is the first shot of two-shot.
 //!
-//! Each result is reduced in rank order. In two-shot one rank computes it for all; in one-shot every rank does the same
-//! steps. The bits are the same on all ranks, in every run, and equal to those of the Host backend.
+//! Each result is reduced in rank order. In two-shot, one rank computes it for all ranks; in one-shot, every rank
+//! executes the same steps. The results are therefore bit-identical on all ranks, in every run, and to those of the
+//! Host backend.
 //!
-//! Block b of a rank writes for block b of another, and reads what that block has written: each has the same vectors of
-//! each part.
+//! Block b of a rank writes elements for block b of another rank, and reads the elements that this block has written,
+//! because both process the same vectors of each part.
 
 use gpu_std::prelude::*;
 use gpu_std::vectorized::opaque;
@@ -21,26 +22,29 @@ use crate::number::Step;
 use crate::packed::{Packed, Reduce};
 use crate::vectors::{copy, first, load, once, own_vectors, store, stride, vectors};
 
-/// Bits of [`DeviceComm::options`]: the [`Step`], followed by these. They are the same on all ranks.
+/// Bits of [`DeviceComm::options`]. The [`Step`] is stored in the lowest bits, followed by these options. All ranks
+/// must pass the same options.
 pub mod options {
     /// Bits of the step.
     pub const STEP: u32 = 3;
     /// Divides sums by the number of ranks.
     pub const AVERAGE: u32 = 1 << 2;
-    /// Multiplies the rank's elements by its factor first. Not with [`DIRECT`].
+    /// First multiplies the rank's elements by its factor. Cannot be combined with [`DIRECT`].
     pub const SCALED: u32 = 1 << 3;
-    /// Two-shot. Of this and the following options, [`low_latency`](mod@crate::low_latency) supports only [`to`].
+    /// Selects two-shot. Of this and the following options, [`low_latency`](mod@crate::low_latency) supports only
+    /// [`to`].
     pub const TWO_SHOT: u32 = 1 << 4;
-    /// Reads elements at [`DeviceComm::direct`](super::DeviceComm::direct): in two-shot, or with [`SCATTER`].
+    /// Reads elements at [`DeviceComm::direct`](super::DeviceComm::direct). Requires [`TWO_SHOT`] or [`SCATTER`].
     pub const DIRECT: u32 = 1 << 5;
-    /// Gives each rank a block of the result; `x` has one block per rank. Not with [`TWO_SHOT`].
+    /// Computes one block of the result per rank; `x` has one block per rank. Cannot be combined with [`TWO_SHOT`].
     pub const SCATTER: u32 = 1 << 6;
-    /// With [`DIRECT`], in two-shot: the results replace the elements, on all ranks.
+    /// With [`DIRECT`] and [`TWO_SHOT`]: the results replace the elements on all ranks.
     pub const IN_PLACE: u32 = 1 << 7;
-    /// First bit of the root field: one more than the only rank that receives the results; zero for all ranks.
+    /// First bit of the root field. The field contains one more than the only rank that receives the results, or zero
+    /// for all ranks.
     const ROOT: u32 = 8;
 
-    /// Returns the option that only `root` receives the results; on other ranks `y` is not used.
+    /// Returns the option that sends the results only to `root`. Other ranks do not use `y`.
     pub const fn to(root: usize) -> u32 {
         (root as u32 + 1) << ROOT
     }
@@ -53,17 +57,18 @@ pub mod options {
     }
 }
 
-/// Reduces `len` elements at `x` of all ranks into `y`, which may be `x`. With [`options::SCATTER`] it reduces `len`
-/// elements of each block of `x`. The blocks are `stride` elements apart, and `y` may be the rank's block. `WORLD` is
-/// at least the number of ranks.
+/// Reduces `len` elements at `x` of all ranks into `y`, which can be `x`. With [`options::SCATTER`], it reduces `len`
+/// elements of each block of `x`. The blocks are `stride` elements apart, and `y` can be the rank's own block. `WORLD`
+/// must be at least the number of ranks.
 ///
 /// # Safety
-/// All ranks must launch it in the same shape: 1-D blocks and grids, at most [`THREADS`](crate::device_comm::THREADS)
-/// and [`MAX_BLOCKS`](crate::device_comm::MAX_BLOCKS). The [`DeviceComm`]s must be of one communicator and differ only
-/// in the rank. A half must have room for the elements of all other ranks, each aligned to 16 bytes; with
-/// [`options::SCATTER`], for the rank's block of theirs. In two-shot, half of it must have room for the elements.
-/// Directly accessed elements need no room, except in two-shot for results that are not in place; blocks then start at
-/// multiples of 16 bytes. `x` must be valid for reads, `y` for writes.
+/// All ranks must launch the kernel in the same shape, with 1-D blocks and grids of at most
+/// [`THREADS`](crate::device_comm::THREADS) threads and [`MAX_BLOCKS`](crate::device_comm::MAX_BLOCKS) blocks. The
+/// [`DeviceComm`]s must belong to one communicator and differ only in the rank. A half must be large enough for the
+/// elements of all other ranks, each aligned to 16 bytes. With [`options::SCATTER`], these are only the other ranks'
+/// elements of the rank's own block. In two-shot, the elements must fit in the first 50 % of the half, and the results
+/// in the rest. Directly accessed elements need no space in the half, except in two-shot for results that are not in
+/// place; blocks then start at multiples of 16 bytes. `x` must be valid for reads, `y` for writes.
 #[kernel(
     types(T = i8, u8, i32, u32, i64, u64, f16, f32, f64, bf16),
     consts(WORLD = 2, 4, 8),
@@ -106,9 +111,9 @@ pub unsafe fn reduce<T: Packed, const WORLD: usize>(
 /// The parts of the elements that each rank reduces.
 #[derive(Clone, Copy)]
 struct Parts {
-    /// Elements from the start of one rank's part to the start of the next rank's.
+    /// Number of elements from the start of one rank's part to the start of the next.
     stride: usize,
-    /// Number of elements of a part, except for those beyond the end.
+    /// Number of elements of a part. Parts at the end can have fewer.
     len: usize,
     end: usize,
 }
@@ -130,7 +135,7 @@ impl Parts {
 /// Maximum number of vectors per thread in flight together.
 const DEPTH: usize = 2;
 
-/// Number of vectors that are reduced together, limited by the registers.
+/// Number of vectors that are reduced together. The number of registers limits it.
 const fn depth(world: usize) -> usize {
     if world == 2 { DEPTH } else { 1 }
 }
@@ -153,7 +158,7 @@ impl<T: Packed> Work<T> {
         self.epoch.comm.options & option != 0
     }
 
-    /// Returns whether there is such a rank other than this one.
+    /// Returns whether the rank exists and is not this rank.
     #[inline(always)]
     fn is_other(&self, rank: usize) -> bool {
         rank < self.how.world as usize && rank != self.rank
@@ -164,13 +169,13 @@ impl<T: Packed> Work<T> {
         options::is_for(self.epoch.comm.options, rank)
     }
 
-    /// Loads a vector of `len` of the rank's elements, multiplied by its factor if there is one.
+    /// Loads a vector of the rank's `len` elements, multiplied by the rank's factor if there is one.
     ///
     /// # Safety
     /// The contract of [`load`].
     #[inline(always)]
     unsafe fn own(&self, from: *const T, len: usize, vector: usize) -> T::Lanes {
-        // SAFETY: forwarded from the caller.
+        // SAFETY: guaranteed by the caller.
         let lanes = unsafe { load(from, len, vector) };
         match self.factor {
             Some(factor) => T::scale(lanes, factor),
@@ -178,15 +183,15 @@ impl<T: Packed> Work<T> {
         }
     }
 
-    /// Returns the rank `steps` after this one, modulo the number of ranks; `steps` is less than that number.
+    /// Returns the rank `steps` after this one, modulo the number of ranks. `steps` must be less than that number.
     #[inline(always)]
     fn after(&self, steps: usize) -> usize {
         let (rank, world) = (self.rank + steps, self.how.world as usize);
         if rank < world { rank } else { rank - world }
     }
 
-    /// Returns the slot in the half of `of` to which `from` writes its elements of a part. Each rank except `of` has a
-    /// slot.
+    /// Returns the slot in the half of rank `of` to which `from` writes its elements of a part. Each rank except `of`
+    /// has a slot.
     #[inline(always)]
     fn slot(&self, of: usize, from: usize) -> *mut T {
         let place = from - usize::from(from > of);
@@ -206,11 +211,12 @@ impl<T: Packed> Work<T> {
         let world = self.how.world as usize;
         let (is_direct, is_in_place) = (self.has(options::DIRECT), self.has(options::IN_PLACE));
         let is_two_shot = self.has(options::TWO_SHOT);
-        // SAFETY: the caller's contract. The first barrier is between the others' writes of elements and the reader of
-        // a part. The second is between that part's results and their readers. Until then, no other rank accesses the
-        // addresses of a part. Its elements are read only by the rank that owns the part, which then writes there.
+        // SAFETY: the caller's contract. The first barrier is between the other ranks' writes of the elements of a part
+        // and their reader. The second is between the results of that part and their readers. Until then, no other rank
+        // accesses the addresses of the part. Only the rank that owns the part reads its elements, and then overwrites
+        // them.
         unsafe {
-            // Each rank starts with the one after it, so that they do not all write to one rank.
+            // Each rank starts with the next rank, so that not all of them write to the same rank.
             for step in 1..if is_direct { 0 } else { world } {
                 let rank = self.after(step);
                 // In two-shot all ranks reduce.
@@ -224,7 +230,7 @@ impl<T: Packed> Work<T> {
             if is_two_shot || self.is_for(self.rank) {
                 self.reduce::<WORLD>();
             }
-            // The program may use its memory again once all ranks have read it.
+            // The program may reuse its memory once all ranks have read it.
             if (is_two_shot || is_direct) && !self.epoch.barrier(1) {
                 return false;
             }
@@ -252,7 +258,7 @@ impl<T: Packed> Work<T> {
         let mut vector = first();
         while vector < count {
             once();
-            // All reads are issued before the first result is used, so that they are in flight together.
+            // All reads are issued before the first result is used, so that all of them are in flight together.
             let mut elements = [T::of_words([0; 4]); DEPTH];
             let mut step = 0;
             while step < DEPTH {
@@ -265,7 +271,7 @@ impl<T: Packed> Work<T> {
             step = 0;
             while step < DEPTH {
                 if vector + step * stride < count {
-                    // SAFETY: there is room for full vectors.
+                    // SAFETY: the slot has room for full vectors.
                     unsafe { T::store(elements[step], to.add((vector + step * stride) * T::LANES)) };
                 }
                 step += 1;
@@ -285,8 +291,8 @@ impl<T: Packed> Work<T> {
         let mut vector = first();
         while vector < count {
             once();
-            // Prevents LLVM from computing the address of each rank's elements before the loop, for which there are not
-            // enough registers.
+            // This prevents LLVM from computing the address of each rank's elements before the loop, for which there
+            // are not enough registers.
             let mut this = *self;
             this.rank = opaque(this.rank);
             this.parts.len = opaque(this.parts.len);
@@ -300,7 +306,7 @@ impl<T: Packed> Work<T> {
                     let mut rank = 0;
                     while rank < WORLD {
                         if this.is_other(rank) {
-                            // SAFETY: the others' elements are stored as full vectors, at a multiple of 16 bytes.
+                            // SAFETY: the other ranks' elements are stored as full vectors, at a multiple of 16 bytes.
                             elements[step][rank] =
                                 unsafe { T::load(this.source(rank, start).add(vector * T::LANES)) };
                         } else if rank == this.rank {
@@ -325,22 +331,23 @@ impl<T: Packed> Work<T> {
         }
     }
 
-    /// Returns the address of another rank's elements of this rank's part, which starts at `start`. They are in a slot
-    /// of this rank's half, or in that rank's own memory if accessed directly.
+    /// Returns the address of another rank's elements in this rank's part, which starts at `start`. They are in a slot
+    /// of this rank's half, or in the other rank's own memory if accessed directly.
     ///
     /// # Safety
-    /// The rank must exist, and the table must exist if elements are accessed directly.
+    /// The rank must exist, and so must the table if elements are accessed directly.
     #[inline(always)]
     unsafe fn source(&self, rank: usize, start: usize) -> *mut T {
         if self.has(options::DIRECT) {
-            // SAFETY: forwarded from the caller.
+            // SAFETY: guaranteed by the caller.
             unsafe { self.epoch.direct::<T>(rank).add(start) }
         } else {
             self.slot(self.rank, rank)
         }
     }
 
-    /// Writes results of this rank's part, which starts at `start`: for itself, and in two-shot for all.
+    /// Writes results of this rank's part, which starts at `start`, to this rank's memory, and in two-shot also to all
+    /// other ranks.
     ///
     /// # Safety
     /// The vector must have elements, which have been read.
@@ -349,15 +356,15 @@ impl<T: Packed> Work<T> {
         let is_two_shot = self.has(options::TWO_SHOT);
         let own = self.y.wrapping_add(if is_two_shot { start } else { 0 });
         if self.is_for(self.rank) {
-            // SAFETY: forwarded from the caller.
+            // SAFETY: guaranteed by the caller.
             unsafe { store(result, own, len, vector) };
         }
         let others = if is_two_shot { self.how.world as usize } else { 0 };
         for rank in 0..others {
-            // Keeps a single loop body for all ranks.
+            // This keeps a single loop body for all ranks.
             let rank = opaque(rank);
             if rank != self.rank && self.is_for(rank) {
-                // SAFETY: the rank exists, and the table too if it is needed; the rest is forwarded from the caller.
+                // SAFETY: the rank exists, and so does the table if it is needed. The caller guarantees the rest.
                 unsafe {
                     let all = if self.has(options::IN_PLACE) {
                         self.epoch.direct(rank)

@@ -1,12 +1,12 @@
-//! The 16-byte vectors that a thread processes, with load, store and copy.
+//! 16-byte vectors that a thread processes, with load, store and copy.
 
 use gpu_std::Vector;
 use gpu_std::prelude::*;
 
 use crate::packed::Packed;
 
-/// Prevents LLVM from unrolling the enclosing loop: its body already has enough accesses in flight, and registers are
-/// scarce.
+/// Prevents LLVM from unrolling the enclosing loop. The loop body already has enough accesses in flight, and registers
+/// are scarce.
 #[inline(always)]
 pub(crate) fn once() {
     #[cfg(target_arch = "nvptx64")]
@@ -22,13 +22,13 @@ pub(crate) fn first() -> usize {
     thread::block_idx_x() as usize * thread::block_dim_x() as usize + thread::thread_idx_x() as usize
 }
 
-/// Returns the distance from a vector of the thread to its next.
+/// Returns the distance from one vector of the thread to its next.
 #[inline(always)]
 pub(crate) fn stride() -> usize {
     thread::block_dim_x() as usize * thread::grid_dim_x() as usize
 }
 
-/// Returns the thread's vectors below `count`, starting with its first. They are the same on all ranks.
+/// Returns the thread's vectors below `count`, starting with the first. They are the same on all ranks.
 #[inline(always)]
 pub(crate) fn own_vectors(count: usize) -> impl Iterator<Item = usize> {
     let (mut next, stride) = (first(), stride());
@@ -40,23 +40,23 @@ pub(crate) fn own_vectors(count: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Returns the number of vectors for this number of elements.
+/// Returns the number of vectors that contain `len` elements.
 #[inline(always)]
 pub(crate) fn vectors<T: Packed>(len: usize) -> usize {
     len.div_ceil(T::LANES)
 }
 
-/// Returns the number of elements in a vector of `len` elements: fewer at the end.
+/// Returns the number of elements in vector `vector` of `len` elements. The last vector can have fewer elements.
 #[inline(always)]
 pub(crate) fn lanes_of<T: Packed>(len: usize, vector: usize) -> usize {
     T::LANES.min(len - vector * T::LANES)
 }
 
-/// Reads a vector of `len` elements: in one access if it is full and aligned to 16 bytes. Elements beyond the end are
-/// zero.
+/// Reads a vector of `len` elements, in one access if the vector is full and aligned to 16 bytes. Elements beyond the
+/// end are zero.
 ///
 /// # Safety
-/// The vector must have elements, which must be valid for reads.
+/// The vector must contain elements, which must be valid for reads.
 #[inline(always)]
 pub(crate) unsafe fn load<T: Packed>(from: *const T, len: usize, vector: usize) -> T::Lanes {
     let lanes = lanes_of::<T>(len, vector);
@@ -71,7 +71,7 @@ pub(crate) unsafe fn load<T: Packed>(from: *const T, len: usize, vector: usize) 
     }
 }
 
-/// Writes a vector of `len` elements: in one access if it is full and aligned to 16 bytes.
+/// Writes a vector of `len` elements, in one access if the vector is full and aligned to 16 bytes.
 ///
 /// # Safety
 /// The contract of [`load`], for writes.
@@ -89,11 +89,11 @@ pub(crate) unsafe fn store<T: Packed>(result: T::Lanes, to: *mut T, len: usize, 
     }
 }
 
-/// Copies a vector of `len` elements: with one load and one store if it is full and both addresses are aligned to 16
-/// bytes.
+/// Copies a vector of `len` elements, with one load and one store if the vector is full and both addresses are aligned
+/// to 16 bytes.
 ///
 /// # Safety
-/// The vector must have elements, which must be valid at `from` for reads and at `to` for writes.
+/// The vector must contain elements, which must be valid for reads at `from` and for writes at `to`.
 #[inline(always)]
 pub(crate) unsafe fn copy<T: Packed>(from: *const T, to: *mut T, len: usize, vector: usize) {
     let lanes = lanes_of::<T>(len, vector);

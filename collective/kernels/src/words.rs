@@ -1,12 +1,12 @@
-//! Words of the LL protocol: 32 bits of elements and their epoch, in one access.
+//! Words of the LL protocol. A word contains 32 bits of elements and their epoch, and is written in one access.
 //!
-//! A rank pushes words into the segments of the others. A receiver that finds the epoch in a word also has the elements
-//! in the same word. There is no flag to wait for after the elements, and no ordering between accesses. Epochs are
-//! never zero, so memory that was never written contains no valid word.
+//! A rank pushes words to the segments of other ranks. A receiver that finds the current epoch in a word also has the
+//! elements in the same word. It therefore needs no separate flag and no ordering between accesses. Epochs are never
+//! zero, so memory that was never written contains no valid word.
 //!
-//! A side of a segment has a *slot* per rank, which only that rank writes. The words of a vector, 16 bytes of elements,
-//! are two pairs. A slot holds the first pairs of all vectors, then the second pairs, so that the accesses of a warp
-//! are contiguous.
+//! A side of a segment has a *slot* per rank, which only that rank writes. A vector, which is 16 bytes of elements, is
+//! stored as two pairs of words. A slot contains the first pairs of all vectors, then the second pairs, so that the
+//! accesses of a warp are contiguous.
 
 #[cfg(not(target_arch = "nvptx64"))]
 use gpu_std::atomic::{Atomic, Ordering, scope};
@@ -18,16 +18,16 @@ pub(crate) const SIDE_BYTES: usize = 4 << 20;
 /// Size of a pair of words, in bytes.
 const PAIR: usize = 16;
 
-/// Returns the maximum size of the elements, in bytes, for the number of ranks that a kernel supports.
+/// Returns the maximum size of the elements, in bytes, for kernels that support `world` ranks.
 pub const fn room(world: usize) -> usize {
     SIDE_BYTES / world / 2
 }
 
-/// Location of a rank's words, in its own segment or in another's.
+/// Location of a rank's words, in its own segment or in another rank's segment.
 #[derive(Clone, Copy)]
 pub(crate) struct Slot {
     first: usize,
-    /// Distance from the first pairs to the second, in bytes.
+    /// Distance from the first pairs to the second pairs, in bytes.
     stride: usize,
 }
 
@@ -47,7 +47,7 @@ impl Slot {
     pub unsafe fn push(self, vector: usize, elements: [u32; 4], epoch: u32) {
         let [a, b, c, d] = elements.map(|element| (epoch as u64) << 32 | element as u64);
         let first = self.first + vector * PAIR;
-        // SAFETY: forwarded from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             store(first as *mut u64, [a, b]);
             store((first + self.stride) as *mut u64, [c, d]);
@@ -61,13 +61,13 @@ impl Slot {
     #[inline(always)]
     pub unsafe fn look(self, vector: usize) -> [u64; 4] {
         let first = self.first + vector * PAIR;
-        // SAFETY: forwarded from the caller.
+        // SAFETY: guaranteed by the caller.
         let ([a, b], [c, d]) = unsafe { (load(first as *mut u64), load((first + self.stride) as *mut u64)) };
         [a, b, c, d]
     }
 }
 
-/// Returns whether all words are of this epoch.
+/// Returns whether all words have this epoch.
 #[inline(always)]
 pub(crate) fn are_of(words: [u64; 4], epoch: u32) -> bool {
     let [a, b, c, d] = words.map(|word| (word >> 32) as u32 ^ epoch);
@@ -77,11 +77,11 @@ pub(crate) fn are_of(words: [u64; 4], epoch: u32) -> bool {
 /// Writes two words, each atomically.
 ///
 /// # Safety
-/// They must be valid global memory, aligned to 16 bytes, that is only used as words while the kernel runs.
+/// The words must be valid global memory, aligned to 16 bytes, that is only used for words while the kernel runs.
 #[inline(always)]
 unsafe fn store(to: *mut u64, [a, b]: [u64; 2]) {
     #[cfg(target_arch = "nvptx64")]
-    // SAFETY: the caller's contract. With the default options LLVM assumes that the assembly changes memory.
+    // SAFETY: the caller's contract. With the default options of `asm!`, LLVM assumes that the assembly changes memory.
     unsafe {
         core::arch::asm!(
             "{{ .reg .b64 global; cvta.to.global.u64 global, {to}; st.relaxed.sys.global.v2.b64 [global], {{{a}, {b}}}; }}",
@@ -105,7 +105,7 @@ unsafe fn load(from: *mut u64) -> [u64; 2] {
     #[cfg(target_arch = "nvptx64")]
     {
         let (a, b): (u64, u64);
-        // SAFETY: the caller's contract. With the default options LLVM assumes that memory may change.
+        // SAFETY: the caller's contract. With the default options of `asm!`, LLVM assumes that memory can change.
         unsafe {
             core::arch::asm!(
                 "{{ .reg .b64 global; cvta.to.global.u64 global, {from}; ld.relaxed.sys.global.v2.b64 {{{a}, {b}}}, [global]; }}",

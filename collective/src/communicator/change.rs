@@ -9,15 +9,16 @@ use crate::error::{CollectiveError, Error, Result};
 use crate::failure::Failure;
 use crate::launch::Launch;
 
-/// Key under which rank 0 publishes the colors and keys of all ranks for a split.
+/// Key under which rank 0 publishes the colors and keys of all ranks.
 const ALL: &str = "all";
 
 impl Communicator {
     /// Splits the communicator: ranks that pass the same color form a new communicator, ordered by key, then by rank.
-    /// All ranks call it; a rank that passes `None` gets `None`. The new communicator uses the stream and the options
-    /// of this one, which stays usable.
+    /// All ranks must call it. A rank that passes `None` for the color receives `None`. The new communicator uses the
+    /// stream and the options of this one, which remains usable.
     ///
-    /// Ranks that are threads or processes call it concurrently. One thread that drives several ranks cannot call it.
+    /// Ranks in different threads or processes must call it concurrently. One thread that drives several ranks cannot
+    /// call it.
     ///
     /// # Errors
     /// The errors of [`Self::init`]; [`CommunicatorError`](crate::CommunicatorError) if this communicator has failed.
@@ -31,7 +32,7 @@ impl Communicator {
         let with_color = all.iter().enumerate().filter(|(_, (theirs, _))| *theirs == color);
         let mut ranks: Vec<(i64, usize)> = with_color.map(|(rank, (_, key))| (*key, rank)).collect();
         if let Some(before) = (self.splits - 1).checked_sub(1) {
-            // All ranks have reached this split, so none still reads the keys of the previous split.
+            // All ranks have reached this split, so no rank still reads the keys of the previous split.
             let (before, last) = (self.split_keys(before), deadline::with_last_word(deadline));
             self.store.delete(&format!("{before}/{}", self.rank()), last)?;
             if self.rank() == 0 {
@@ -45,13 +46,14 @@ impl Communicator {
         self.part(format!("split {}/{color}", self.splits - 1), place, ranks.len()).map(Some)
     }
 
-    /// Creates a communicator without the excluded ranks; the others keep their order. All remaining ranks call it with
-    /// the same list. It also works after a failure: a program continues this way without a failed rank. This
-    /// communicator is not changed.
+    /// Creates a communicator without the excluded ranks; the other ranks keep their order. All remaining ranks must
+    /// call it with the same list. It also works after a failure, so that a program can continue without a failed rank.
+    /// This communicator is not changed.
     ///
     /// # Errors
     /// [`CollectiveError::Argument`] if the list names this rank or a rank that does not exist, or omits a rank known
-    /// to have failed; otherwise those of [`Self::init`]. If a lost process served the store, the store is lost too.
+    /// to have failed; otherwise the errors of [`Self::init`]. If a lost process served the store, the store is also
+    /// lost.
     pub fn shrink(&self, excluded: &[usize]) -> Result<Self> {
         let argument = |reason| {
             Error::from(CollectiveError::Argument { operation: "shrink", rank: self.rank(), reason })
@@ -81,9 +83,9 @@ impl Communicator {
         self.part(format!("without {names}"), place, self.world_size() - excluded.len())
     }
 
-    /// Creates a communicator of some of the ranks, in which this rank is `rank`.
+    /// Creates a communicator of a subset of the ranks, in which this rank is `rank`.
     fn part(&self, name: String, rank: usize, world_size: usize) -> Result<Self> {
-        // The new run ID keeps ended ranks of the old run out of the new communicator.
+        // The new run ID excludes ranks that left the old communicator from the new one.
         let run_id = format!("{}/{}/{name}", self.launch.run_id, self.mesh.id);
         let launch = Launch { rank, world_size, run_id, store: None, ..self.launch.clone() };
         let options = self.options.clone().name(format!("{}, {name}", self.options.name));
@@ -105,8 +107,8 @@ impl Communicator {
         .into()
     }
 
-    /// Collects the colors and keys of all ranks. Rank 0 gathers them, which avoids a number of store operations
-    /// quadratic in the number of ranks.
+    /// Collects the colors and keys of all ranks. Rank 0 gathers them, because direct reads would need a number of
+    /// store operations that is quadratic in the number of ranks.
     fn gather_colors(&self, prefix: &str, deadline: Instant) -> Result<Vec<(Option<u32>, i64)>> {
         let garbage = |rank: usize| self.split_error(format!("rank {rank} has put garbage into the store"));
         if self.rank() > 0 {
@@ -124,7 +126,7 @@ impl Communicator {
         Ok(all)
     }
 
-    /// Reads a value of a split that another rank puts into the store. Returns early if the communicator fails.
+    /// Reads a value that another rank stores for a split. Returns early if the communicator fails.
     fn read(&self, key: &str, prefix: &str, deadline: Instant) -> Result<Vec<u8>> {
         let mut pause = Duration::from_micros(500);
         loop {

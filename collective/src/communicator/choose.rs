@@ -1,4 +1,4 @@
-//! Selection of a communicator's backend, from facts that all ranks share.
+//! Selection of a communicator's backend. All ranks use the same inputs, so they select the same backend.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::mesh::{DeviceFacts, Mesh};
 use crate::nccl::{self, NcclBackend};
 use crate::peer::{self, PeerBackend};
 
-/// Inputs of the selection, after the rendezvous.
+/// Inputs of the selection, available after the rendezvous.
 pub(super) struct Choosing<'a> {
     pub stream: &'a Stream,
     pub options: &'a CommunicatorOptions,
@@ -36,7 +36,7 @@ impl Choosing<'_> {
             BackendChoice::Nccl => self.nccl(),
             BackendChoice::Auto => {
                 let nccl = self.nccl()?;
-                // With one rank there are no peers.
+                // A single rank has no peers.
                 if self.mesh.world() == 1 || self.why_no_peers().is_some() {
                     return Ok(nccl);
                 }
@@ -58,7 +58,7 @@ impl Choosing<'_> {
                 }
                 let rest = match is_emulated {
                     true => Some(self.host()?),
-                    // A rank without NCCL has reported so.
+                    // A rank without NCCL has reported this in its facts.
                     false if self.devices.iter().all(|device| matches!(device.nccl, Some(Ok(_)))) => {
                         Some(self.nccl()?)
                     }
@@ -86,7 +86,7 @@ impl Choosing<'_> {
         peer::Making { mesh, stream, timeout, is_auto }
     }
 
-    /// Returns why the ranks cannot use each other's memory, as far as this is known before trying.
+    /// Returns the reason why the ranks cannot access each other's memory, as far as it is known before an attempt.
     fn why_no_peers(&self) -> Option<String> {
         if self.devices.len() > peer::MAX_RANKS {
             return Some(format!(

@@ -7,8 +7,8 @@ use crate::backend::Kind;
 use crate::element::{ReduceOp, Reducible};
 use crate::error::Result;
 
-/// The operations of [`Communicator::group`](super::Communicator::group). Each call is checked at once and enqueued
-/// after the closure returns. The methods match those of [`Communicator`](super::Communicator).
+/// Operations of [`Communicator::group`](super::Communicator::group). Each call is checked immediately, and enqueued
+/// after the closure returns. The methods match the methods of [`Communicator`](super::Communicator).
 pub struct Group<'a> {
     pub(super) place: Place,
     pub(super) calls: Vec<Prepared<'a>>,

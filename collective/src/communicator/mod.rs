@@ -1,4 +1,4 @@
-//! [`Communicator`]: a group of ranks that run collective operations.
+//! [`Communicator`]: one rank of a group that runs collective operations.
 
 mod change;
 mod choose;
@@ -32,24 +32,25 @@ use crate::work::{Work, WorkState};
 /// One rank of a group that runs collective operations, on its own stream.
 ///
 /// All operations run on the communicator's stream in call order, each after earlier work on its buffers. Later work on
-/// the buffers, on any stream, is ordered after the operation. A call enqueues and returns without blocking the host.
-/// On its own stream, a communicator overlaps with kernels on other streams.
+/// the buffers, on any stream, is ordered after the operation. A call enqueues the operation and returns without
+/// blocking the host. A communicator with a stream of its own overlaps with kernels on other streams.
 ///
-/// Every rank calls the same operations in the same order, with the same element type, length, operator and root. With
-/// several communicators, the order is the same across all that share a stream. A mismatch is an error that names both
-/// ranks and both calls. A missing call is an error at the deadline of the operation that waits for it. NCCL itself
-/// compares nothing: a mismatch that does not block it, such as another operator, can give wrong results. With
-/// [`checked`](CommunicatorOptions::checked) every mismatch of collective operations is found before data moves.
+/// All ranks must call the same operations in the same order, with the same element type, length, operator and root. If
+/// several communicators share a stream, the order must be the same across all of them. A mismatch is an error that
+/// names both ranks and both calls. A missing call is an error at the deadline of the operation that waits for it. NCCL
+/// itself does not compare operations: a mismatch that does not block it, such as another operator, can lead to wrong
+/// results. With [`checked`](CommunicatorOptions::checked), every mismatch of collective operations is detected before
+/// data moves.
 ///
-/// A failure ends the communicator on all ranks: pending and future operations fail with it. The contents of the
-/// buffers of failed operations are unspecified. [`Self::shrink`] creates a communicator of the remaining ranks.
+/// A failure ends the communicator on all ranks: pending and future operations fail with the same cause. The contents
+/// of the buffers of failed operations are unspecified. [`Self::shrink`] creates a communicator of the remaining ranks.
 ///
-/// Dropping a communicator does not wait: enqueued operations continue. Ranks that need this one afterwards fail with
-/// [`Failure::Left`](crate::Failure::Left). [`Self::finish`] is the collective shutdown.
+/// Dropping a communicator does not wait, and enqueued operations continue. Ranks that need this rank afterwards fail
+/// with [`Failure::Left`](crate::Failure::Left). [`Self::finish`] is the collective shutdown.
 ///
 /// On a stream that is being captured, operations become part of the graph if the backend supports it. Each graph
-/// launch then counts as an operation: all ranks launch theirs in the same order. An emulated device must have threads
-/// for its streams, which it has unless it is stepped.
+/// launch then counts as an operation, so all ranks must launch their graphs in the same order. An emulated device must
+/// execute its streams in threads, which it does unless it is stepped.
 ///
 /// ```
 /// use std::time::Duration;
@@ -90,7 +91,7 @@ pub struct Communicator {
 }
 
 impl CommunicatorOptions {
-    /// Returns whether ranks on this device need NCCL.
+    /// Returns whether ranks on this device require NCCL.
     fn wants_nccl(&self, device: &Device) -> bool {
         #[cfg(test)]
         if self.nccl.is_some() {
@@ -99,7 +100,7 @@ impl CommunicatorOptions {
         self.backend != BackendChoice::Host && !device.is_emulated() && !self.shares_gpu
     }
 
-    /// Returns whether ranks on this device may use each other's memory.
+    /// Returns whether ranks on this device may access each other's memory.
     fn wants_peers(&self, device: &Device) -> bool {
         match self.backend {
             BackendChoice::Peer => true,
@@ -118,13 +119,13 @@ impl CommunicatorOptions {
 }
 
 impl Communicator {
-    /// Creates a communicator: a rendezvous of all ranks through the store. All ranks call it; it returns when all have
-    /// arrived. Operations will run on `stream`.
+    /// Creates a communicator by a rendezvous of all ranks through the store. All ranks must call it; it returns when
+    /// all have arrived. Operations will run on `stream`.
     ///
     /// # Errors
     /// [`RendezvousError`](crate::rendezvous::RendezvousError) and [`CollectiveError::Init`], on all ranks that have
     /// arrived. Causes: a rank that missed the deadline, has ended, or exists twice; a different version, world size or
-    /// kind of device; the GPU of another rank; devices without a backend. Errors of the store.
+    /// kind of device; two ranks on the same GPU; devices that no backend supports. Errors of the store.
     pub fn init(
         stream: &Stream,
         launch: &Launch,
@@ -134,11 +135,11 @@ impl Communicator {
         Self::connect(stream, launch.clone(), store, options.clone())
     }
 
-    /// Creates one communicator per stream, all in this process; the first is rank 0. GPU communicators need one thread
-    /// each; emulated ones can share a thread.
+    /// Creates one communicator per stream, all in this process; the first is rank 0. Communicators on GPUs need one
+    /// thread each; communicators on emulated devices can share a thread.
     ///
     /// # Errors
-    /// The errors of [`Self::init`]; [`EmptyList`](warpsmith_runtime::Error::EmptyList) without streams.
+    /// The errors of [`Self::init`]; [`EmptyList`](warpsmith_runtime::Error::EmptyList) if there are no streams.
     pub fn init_all(streams: &[Stream], options: &CommunicatorOptions) -> Result<Vec<Self>> {
         if streams.is_empty() {
             let error =
@@ -191,7 +192,7 @@ impl Communicator {
             dump_to: options.dump_to.clone(),
         };
         let (mesh, devices) = mesh::connect(&bootstrap)?;
-        // Communicators split from this one do not know the store's address.
+        // Communicators that are split from this one do not have the store's address.
         options.address = mesh.address;
         let backend =
             choose::Choosing { stream, options: &options, mesh: &mesh, devices: &devices }.backend()?;
@@ -213,7 +214,7 @@ impl Communicator {
         self.mesh.rank()
     }
 
-    /// Number of ranks.
+    /// Number of ranks in the communicator.
     pub fn world_size(&self) -> usize {
         self.mesh.world()
     }
@@ -228,29 +229,29 @@ impl Communicator {
         &self.stream
     }
 
-    /// Sets the timeout of operations called from now on. See [`CommunicatorOptions::timeout`].
+    /// Sets the timeout of operations that are called from now on. See [`CommunicatorOptions::timeout`].
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.options.timeout = timeout;
     }
 
     /// Aborts the communicator on all ranks immediately: running and waiting operations fail with
-    /// [`Failure::Aborted`](crate::Failure::Aborted). Does not wait. A second call does nothing.
+    /// [`Failure::Aborted`](crate::Failure::Aborted). It does not wait. A second call has no effect.
     pub fn abort(&self) {
         self.abort_with("the program called `abort`");
     }
 
-    /// Returns the content of the flight recorder: the outcome of the last operations.
+    /// Returns the contents of the flight recorder, which are the outcomes of the last operations.
     pub fn dump(&self) -> FlightRecord {
         self.mesh.record()
     }
 
-    /// Shuts the communicator down collectively: waits until all ranks have called it and all operations of this rank
-    /// are done.
+    /// Shuts the communicator down collectively. It waits until all ranks have called it and all operations of this
+    /// rank are complete.
     ///
     /// # Errors
-    /// [`CommunicatorError`](crate::CommunicatorError): an earlier failure of the communicator, or a rank that did not
-    /// call it. [`CollectiveError::Argument`] while the stream is being captured; with NCCL, also while graphs with its
-    /// operations exist.
+    /// [`CommunicatorError`](crate::CommunicatorError) if the communicator has failed before, or if a rank did not call
+    /// it. [`CollectiveError::Argument`] while the stream is being captured; with NCCL, also while graphs with
+    /// operations of the communicator exist.
     pub fn finish(mut self) -> Result<()> {
         if self.stream.is_capturing() {
             let reason = "its stream is being captured; end the capture first".to_owned();
@@ -265,12 +266,12 @@ impl Communicator {
     }
 
     /// Allocates a zeroed buffer of `len` elements on each rank, which the kernels of all ranks can access. All ranks
-    /// call it, with the same length. It waits for the other ranks, but not for their streams.
+    /// must call it with the same length. It waits for the other ranks, but not for their streams.
     ///
     /// # Errors
-    /// [`CollectiveError::Symmetric`] on all ranks, if one rank is out of memory or cannot map another's;
-    /// [`Failure::Mismatch`](crate::Failure::Mismatch), which names both calls, for different lengths or types; an
-    /// error for a rank that did not call it within [`timeout`](CommunicatorOptions::timeout).
+    /// [`CollectiveError::Symmetric`] on all ranks, if one rank is out of memory or cannot map the memory of another
+    /// rank; [`Failure::Mismatch`](crate::Failure::Mismatch), which names both calls, for different lengths or types;
+    /// an error if a rank did not call it within [`timeout`](CommunicatorOptions::timeout).
     pub fn symmetric_buffer<T: DeviceCopy>(&mut self, len: usize) -> Result<SymmetricBuffer<T>> {
         let mut operation = Fingerprint::new("symmetric_buffer", type_name::<T>(), len);
         operation.sequence = self.symmetric;
@@ -318,8 +319,8 @@ impl Communicator {
         self.stream.with_stable_capture_state(|| {
             let (timeout, is_captured) = (self.options.timeout, self.stream.is_capturing());
             let batch = Batch { calls, timeout, is_captured, work: Arc::clone(&state) };
-            // SAFETY: the calls' memory is that of the uses. They are borrowed like a group's slices: a written slice
-            // overlaps no other.
+            // SAFETY: the uses cover the memory of the calls. The group borrows the slices, so a written slice overlaps
+            // no other.
             unsafe { self.backend.enqueue(&self.stream, &uses, batch) }
         })?;
         Ok(Work { state })

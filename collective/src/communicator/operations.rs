@@ -1,7 +1,7 @@
-//! The operations of a [`Communicator`].
+//! Operations of a [`Communicator`].
 //!
-//! Each operation checks its arguments, enqueues itself on the communicator's stream after earlier work on its buffers,
-//! and returns.
+//! Each operation checks its arguments, enqueues its work on the communicator's stream after earlier work on its
+//! buffers, and returns.
 
 use warpsmith_runtime::extension::site;
 use warpsmith_runtime::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
@@ -45,11 +45,12 @@ impl Communicator {
         self.submit(group.calls)
     }
 
-    /// Reduces the elements of all ranks; every rank gets the result. `x` and `y` have the same length on all ranks.
+    /// Reduces the elements of all ranks; every rank receives the result. `x` and `y` must have the same length on all
+    /// ranks.
     ///
     /// # Errors
-    /// [`CollectiveError::Argument`] for lengths that do not match; [`CommunicatorError`](crate::CommunicatorError) if
-    /// the communicator has failed; a lost device. Later failures are reported by the [`Work`].
+    /// [`CollectiveError::Argument`] if the lengths do not match; [`CommunicatorError`](crate::CommunicatorError) if
+    /// the communicator has failed; the error of a lost device. The [`Work`] reports later failures.
     #[track_caller]
     pub fn all_reduce<'x, 'y, T: Reducible>(
         &mut self,
@@ -60,7 +61,7 @@ impl Communicator {
         self.one(|group| group.all_reduce(read(x), op, write(y)))
     }
 
-    /// Like [`Self::all_reduce`], in place.
+    /// In-place version of [`Self::all_reduce`].
     ///
     /// # Errors
     /// The errors of [`Self::all_reduce`].
@@ -73,10 +74,10 @@ impl Communicator {
         self.one(|group| group.all_reduce_in_place(op, write(buffer)))
     }
 
-    /// Reduces the elements of all ranks; the root gets the result. On other ranks the target is ignored.
+    /// Reduces the elements of all ranks; the root receives the result. Other ranks ignore the target.
     ///
     /// # Errors
-    /// The errors of [`Self::all_reduce`]; [`CollectiveError::Argument`] if there is no such root, or if the root
+    /// The errors of [`Self::all_reduce`]; [`CollectiveError::Argument`] if the root does not exist, or if the root
     /// passed no target.
     #[track_caller]
     pub fn reduce<'x, 'y, T: Reducible>(
@@ -92,7 +93,7 @@ impl Communicator {
     /// Copies the root's elements, of any type, to all ranks.
     ///
     /// # Errors
-    /// The errors of [`Self::all_reduce`]; [`CollectiveError::Argument`] if there is no such root.
+    /// The errors of [`Self::all_reduce`]; [`CollectiveError::Argument`] if the root does not exist.
     #[track_caller]
     pub fn broadcast<'y, T: DeviceCopy>(
         &mut self,
@@ -102,8 +103,8 @@ impl Communicator {
         self.one(|group| group.broadcast(root, write(buffer)))
     }
 
-    /// Concatenates the elements of all ranks, in rank order; every rank gets the result. The length of `y` is that of
-    /// `x` times the number of ranks.
+    /// Concatenates the elements of all ranks, in rank order; every rank receives the result. The length of `y` must be
+    /// the length of `x` times the number of ranks.
     ///
     /// # Errors
     /// The errors of [`Self::all_reduce`].
@@ -116,7 +117,8 @@ impl Communicator {
         self.one(|group| group.all_gather(read(x), write(y)))
     }
 
-    /// Like [`Self::all_gather`], in a buffer with one block per rank, in which this rank's block is already in place.
+    /// In-place version of [`Self::all_gather`]. The buffer has one block per rank and already contains this rank's
+    /// block.
     ///
     /// # Errors
     /// The errors of [`Self::all_reduce`].
@@ -128,8 +130,8 @@ impl Communicator {
         self.one(|group| group.all_gather_in_place(write(buffer)))
     }
 
-    /// Reduces the elements of all ranks; rank r gets block r of the result. The length of `x` is that of `y` times the
-    /// number of ranks.
+    /// Reduces the elements of all ranks; rank r receives block r of the result. The length of `x` must be the length
+    /// of `y` times the number of ranks.
     ///
     /// # Errors
     /// The errors of [`Self::all_reduce`].
@@ -143,8 +145,8 @@ impl Communicator {
         self.one(|group| group.reduce_scatter(read(x), op, write(y)))
     }
 
-    /// Like [`Self::reduce_scatter`], with this rank's block of the result at its place in the buffer. The contents of
-    /// the other blocks are unspecified.
+    /// In-place version of [`Self::reduce_scatter`]. This rank's block of the buffer receives its block of the result.
+    /// The contents of the other blocks are unspecified.
     ///
     /// # Errors
     /// The errors of [`Self::all_reduce`].
@@ -158,7 +160,7 @@ impl Communicator {
     }
 
     /// Sends block r of `x` to rank r, and stores the data from rank r in block r of `y`. Both have one block per rank,
-    /// all of equal length.
+    /// all of the same length.
     ///
     /// # Errors
     /// The errors of [`Self::all_reduce`].
@@ -171,7 +173,7 @@ impl Communicator {
         self.one(|group| group.all_to_all(read(x), write(y)))
     }
 
-    /// Concatenates the elements of all ranks on the root, in rank order. On other ranks the target is ignored.
+    /// Concatenates the elements of all ranks on the root, in rank order. Other ranks ignore the target.
     ///
     /// # Errors
     /// The errors of [`Self::reduce`].
@@ -185,7 +187,7 @@ impl Communicator {
         self.one(|group| group.gather(read(x), root, y))
     }
 
-    /// Distributes the root's elements over the ranks: rank r gets block r. On other ranks the source is ignored.
+    /// Distributes the root's elements over the ranks; rank r receives block r. Other ranks ignore the source.
     ///
     /// # Errors
     /// The errors of [`Self::reduce`].
@@ -199,19 +201,18 @@ impl Communicator {
         self.one(|group| group.scatter(x, root, write(y)))
     }
 
-    /// Sends elements to another rank, which calls [`Self::recv`]. Two ranks that send to each other use a
+    /// Sends elements to another rank, which must call [`Self::recv`]. Two ranks that send to each other must use a
     /// [group](Self::group).
     ///
     /// # Errors
-    /// The errors of [`Self::all_reduce`]; [`CollectiveError::Argument`] if there is no such rank, or if it is this
-    /// rank.
+    /// The errors of [`Self::all_reduce`]; [`CollectiveError::Argument`] if the rank does not exist, or is this rank.
     #[track_caller]
     pub fn send<'x, T: DeviceCopy>(&mut self, x: impl Into<DeviceSlice<'x, T>>, to: usize) -> Result<Work> {
         self.place().check_other("send", to)?;
         self.one(|group| group.send(read(x), to))
     }
 
-    /// Receives elements from another rank, which calls [`Self::send`] with the same number of elements.
+    /// Receives elements from another rank, which must call [`Self::send`] with the same number of elements.
     ///
     /// # Errors
     /// The errors of [`Self::send`].
@@ -234,8 +235,8 @@ impl Communicator {
         self.one(Group::barrier)
     }
 
-    /// Enqueues several operations as one: first all sends and receives concurrently, then the others in order. Use it
-    /// for messages that cross, and for many small operations.
+    /// Enqueues several operations as one: first all sends and receives concurrently, then the other operations in
+    /// order. Use it for messages in both directions, and for many small operations.
     ///
     /// ```
     /// use std::time::Duration;
@@ -267,8 +268,9 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// The closure's error, as [`CollectiveError::Group`]. If the closure fails or panics, nothing is enqueued and the
-    /// communicator is aborted, since the other ranks wait for this one. Otherwise those of [`Self::all_reduce`].
+    /// The closure's error, as [`CollectiveError::Group`]. If the closure fails or panics, nothing is enqueued. The
+    /// communicator is then aborted, because the other ranks wait for this one. Otherwise the errors of
+    /// [`Self::all_reduce`].
     #[track_caller]
     pub fn group<'a>(&mut self, calls: impl FnOnce(&mut Group<'a>) -> Result<()>) -> Result<Work> {
         let mut group = Group { place: self.place(), calls: Vec::new() };
@@ -280,7 +282,7 @@ impl Communicator {
             self.abort_with(&format!("the closure of a group failed: {error}"));
             return Err(CollectiveError::Group(Box::new(error)).into());
         }
-        // Not earlier: the calls inside the closure record their own source lines.
+        // The site is recorded only here, because the calls inside the closure record their own source lines.
         let _site = site();
         self.submit(group.calls)
     }

@@ -10,13 +10,13 @@ use crate::element::{ReduceOp, Reducible, Reduction};
 use crate::error::{CollectiveError, Error, Result};
 use crate::fingerprint::{Fingerprint, type_name};
 
-/// An operation that is ready to be enqueued.
+/// Operation that is ready to be enqueued.
 pub(super) struct Prepared<'a> {
     pub call: Call,
     pub uses: Vec<BufferUse<'a>>,
 }
 
-/// A rank and the world size.
+/// Rank and world size.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
     pub rank: usize,
@@ -81,7 +81,7 @@ impl Place {
         Err(self.error(operation, format!("the source has {x} elements, the target {y}; they must be equal")))
     }
 
-    /// Fails unless `whole` has a block of `part` elements for each rank.
+    /// Fails unless `whole` consists of one block of `part` elements per rank.
     pub fn check_blocks(
         self,
         operation: &'static str,
@@ -101,7 +101,7 @@ impl Place {
         ))
     }
 
-    /// Returns the length of one rank's block of a buffer of this length.
+    /// Returns the length of each rank's block in a buffer of length `len`.
     pub fn block_len(self, operation: &'static str, len: usize) -> Result<usize> {
         if len.is_multiple_of(self.world) {
             return Ok(len / self.world);
@@ -116,7 +116,7 @@ impl Place {
         Memory { address: whole.address + (self.rank * bytes) as u64, bytes }
     }
 
-    /// Fails if the root did not pass the argument that only the root needs.
+    /// Fails if the root did not pass the argument that the root needs.
     pub fn check_given<S>(
         self,
         operation: &'static str,
@@ -130,7 +130,8 @@ impl Place {
         Err(self.error(operation, format!("this rank is the root, so it must pass a {what}, not `None`")))
     }
 
-    /// Fails for a message to this rank itself. Only a group can contain one; alone it would wait for its other end.
+    /// Fails for a message to this rank itself. Only a group can contain such a message; alone, it would wait for its
+    /// other end.
     pub fn check_other(self, operation: &'static str, peer: usize) -> Result<()> {
         if peer != self.rank {
             return Ok(());

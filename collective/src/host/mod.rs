@@ -1,8 +1,9 @@
-//! The Host backend: collectives without a GPU, run by the threads of emulated streams.
+//! Host backend: collectives without a GPU, executed by the threads of emulated streams.
 //!
-//! Guarantees: one rank computes each reduction in rank order and sends the result to the others: the same bits on all
-//! ranks in every run. Memory beyond the buffers is a few [`CHUNK`]s per rank. An operation's timeout counts from when
-//! its stream reaches it. The operation ends by its deadline, whatever other ranks do.
+//! Guarantees: one rank computes each reduction in rank order and sends the result to the other ranks, so the results
+//! are bit-identical on all ranks and in every run. Memory usage beyond the buffers is a few [`CHUNK`]s per rank. An
+//! operation's timeout starts when its stream reaches the operation. The operation ends before its deadline, even if
+//! other ranks do not respond.
 
 mod arithmetic;
 
@@ -20,12 +21,12 @@ use crate::failure::Failure;
 use crate::fingerprint::Fingerprint;
 use crate::mesh::{CHUNK, Lane, Mesh};
 
-/// The Host backend. See the [module's documentation](self).
+/// Host backend. See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct HostBackend(Arc<Ranks>);
 
 impl HostBackend {
-    /// Creates the backend. In checked mode ranks compare each operation before its data moves.
+    /// Creates the backend. In checked mode, ranks compare each operation before its data moves.
     pub fn new(mesh: Arc<Mesh>, is_checked: bool) -> Self {
         let places = Mutex::new(Places::new(mesh.world()));
         Self(Arc::new(Ranks { mesh, is_checked, places }))
@@ -52,7 +53,7 @@ impl Backend for HostBackend {
         };
         let (ranks, operation) = (Arc::clone(&self.0), task.batch.calls[0].fingerprint.clone());
         let name = task.batch.name();
-        // SAFETY: forwarded from the caller; the calls stay within the uses.
+        // SAFETY: the caller guarantees the uses, and the calls access only the memory of the uses.
         let enqueued = unsafe { stream.enqueue_host_named(name, uses, move || task.run()) };
         match enqueued {
             Ok(()) => {
@@ -75,7 +76,8 @@ impl Backend for HostBackend {
 struct Ranks {
     mesh: Arc<Mesh>,
     is_checked: bool,
-    /// Sequence numbers. Locked while a batch runs, so two launches of a graph on two streams are serialized.
+    /// Sequence numbers. The mutex is locked while a batch runs, so two launches of a graph on two streams are
+    /// serialized.
     places: Mutex<Places>,
 }
 
@@ -87,13 +89,13 @@ struct Flags {
     was_skipped: AtomicBool,
 }
 
-/// A batch as enqueued on the stream.
+/// Batch as enqueued on the stream.
 #[derive(Debug)]
 struct Task {
     ranks: Arc<Ranks>,
     device: String,
     batch: Batch,
-    /// Flight recorder numbers of the calls; none in a graph.
+    /// Numbers of the calls in the flight recorder; empty in a graph.
     numbers: Vec<u64>,
     flags: Arc<Flags>,
 }
@@ -146,13 +148,13 @@ impl Drop for Task {
 }
 
 impl Ranks {
-    /// Fails the communicator because other ranks wait for an operation that this rank does not run.
+    /// Fails the communicator, because other ranks wait for an operation that this rank does not run.
     fn not_run(&self, operation: Fingerprint, reason: &str) {
         let (rank, operation) = (self.mesh.rank(), Box::new(operation));
         self.mesh.fail(Failure::NotRun { rank, operation, reason: reason.to_owned() });
     }
 
-    /// Runs the calls of a batch: first all point-to-point calls concurrently, then the others in order.
+    /// Runs the calls of a batch: first all point-to-point calls concurrently, then the other calls in order.
     fn run(&self, batch: &Batch, numbers: &[u64]) -> Result<(), Box<(Fingerprint, Failure)>> {
         let recorder = &self.mesh.member.recorder;
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
@@ -183,7 +185,7 @@ impl Ranks {
         result
     }
 
-    /// Runs one collective, or all point-to-point messages.
+    /// Runs one collective, or all point-to-point messages of a batch.
     fn run_one(&self, run: &[(&Call, u64, Arc<Fingerprint>)], term: Term) -> Result<(), Failure> {
         let (first, _, operation) = &run[0];
         if operation.is_point_to_point() {
@@ -208,7 +210,7 @@ impl Ranks {
 
 /// Returns the memory that a call reads.
 fn from(call: &Call) -> Bytes {
-    // SAFETY: the memory belongs to the call while it runs, by the contract of `Backend::enqueue`.
+    // SAFETY: the contract of `Backend::enqueue` reserves the memory for the call while it runs.
     unsafe { Bytes::new(call.from.address as usize, call.from.bytes) }
 }
 
@@ -218,7 +220,7 @@ fn to(call: &Call) -> Bytes {
     unsafe { Bytes::new(call.to.address as usize, call.to.bytes) }
 }
 
-/// A running collective.
+/// Collective that is running.
 struct Collective<'a> {
     mesh: &'a Mesh,
     call: &'a Call,
@@ -230,7 +232,7 @@ impl Collective<'_> {
     fn run(&self) -> Result<(), Failure> {
         let (x, y, rank, world) = (from(self.call), to(self.call), self.mesh.rank(), self.mesh.world());
         let everyone = |bytes: Bytes| self.mesh.others().map(move |other| (other, bytes)).collect::<Vec<_>>();
-        // One block per rank.
+        // The buffer has one block per rank.
         let block = |bytes: Bytes, index: usize| bytes.part(index * (bytes.len / world), bytes.len / world);
         let blocks =
             |bytes: Bytes| self.mesh.others().map(|other| (other, block(bytes, other))).collect::<Vec<_>>();
@@ -274,8 +276,8 @@ impl Collective<'_> {
         exchange(self.mesh, Lane::Collective, messages(sends), messages(receives), self.term)
     }
 
-    /// All-reduces the elements in rounds: in each round, every rank reduces a piece and sends the result to the
-    /// others.
+    /// Reduces the elements of all ranks in rounds. In each round, every rank reduces a piece and sends the result to
+    /// the other ranks.
     fn all_reduce(&self, x: Bytes, y: Bytes) -> Result<(), Failure> {
         let (rank, world) = (self.mesh.rank(), self.mesh.world());
         let piece = piece_bytes(self.call.reduction, x.len.div_ceil(world));
@@ -314,8 +316,8 @@ impl Collective<'_> {
         }
     }
 
-    /// Sends each owner its pieces from all ranks, at most [`CHUNK`] bytes, and reduces them into the owner's `result`.
-    /// On other ranks `result` is untouched.
+    /// Sends each owner its pieces from all ranks, at most [`CHUNK`] bytes each, and reduces them into the owner's
+    /// `result`. Other ranks do not change `result`.
     fn reduce_pieces(
         &self,
         piece_of: &dyn Fn(usize) -> Bytes,
@@ -324,7 +326,7 @@ impl Collective<'_> {
     ) -> Result<(), Failure> {
         let (rank, world) = (self.mesh.rank(), self.mesh.world());
         let Some(reduction) = self.call.reduction else { return Ok(()) };
-        // This rank's contribution, with its factor applied.
+        // These are this rank's elements with its factor applied.
         let mut scaled: Vec<Vec<u8>> = Vec::new();
         if reduction.operator == Operator::PreMulSum {
             for owner in owners.clone() {
@@ -353,8 +355,8 @@ impl Collective<'_> {
     }
 }
 
-/// Returns the size in bytes of a piece that one rank reduces per round: at most `at_most`, in whole elements, at least
-/// one.
+/// Returns the size, in bytes, of the piece that one rank reduces per round: whole elements, at least one, and
+/// otherwise at most `at_most` bytes.
 fn piece_bytes(reduction: Option<Reduction>, at_most: usize) -> usize {
     let element = reduction.map_or(1, |reduction| reduction.element.bytes());
     at_most.min(CHUNK).next_multiple_of(element).max(element)

@@ -1,4 +1,4 @@
-//! Address at which the processes of a run meet (the store).
+//! Address of the store, through which the processes of a run rendezvous.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,10 +8,11 @@ use super::variables::{Read, Variables};
 use super::{Launcher, nodes};
 use crate::error::{CollectiveError, Error, Result};
 
-/// First port, and number of ports, for runs whose launcher names none: above Linux's ephemeral ports, as in JAX.
+/// First port and number of ports for runs whose launcher specifies none. They are above Linux's ephemeral ports, as in
+/// JAX.
 const PORTS: (u16, u64) = (61440, 4096);
 
-/// Address at which the processes of a run meet.
+/// Address of the store, through which the processes of a run rendezvous.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreAddress {
@@ -50,7 +51,7 @@ impl fmt::Display for StoreAddress {
 }
 
 impl Variables {
-    /// Returns the address of the store; `None` for a single process without a variable that names one.
+    /// Returns the address of the store, or `None` for a single process without a variable that specifies it.
     pub(super) fn store(&self, identity: &Identity) -> Result<Option<StoreAddress>> {
         if let Some(text) = self.text("WARPSMITH_STORE") {
             return self.named(text).map(Some);
@@ -109,7 +110,7 @@ impl Variables {
         Ok(StoreAddress::Tcp { host: host.to_owned(), port, served_by })
     }
 
-    /// Returns the address named by torchrun or by the user.
+    /// Returns the address that torchrun or the user specified.
     fn master(&self, identity: &Identity) -> Result<StoreAddress> {
         let missing = |missing, present| {
             Error::from(CollectiveError::MissingVariable {
@@ -162,7 +163,7 @@ fn port(number: u64) -> u16 {
     PORTS.0 + u16::try_from(number % PORTS.1).expect("less than the number of ports")
 }
 
-/// Computes the FNV-1a hash: the same in each process.
+/// Computes the FNV-1a hash, which is the same in every process.
 fn hash(text: &str) -> u64 {
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))

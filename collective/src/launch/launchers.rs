@@ -1,11 +1,11 @@
-//! Identity of a process according to each launcher, and the choice of the launcher that decides.
+//! Identity of a process according to each launcher, and the selection of the launcher that applies.
 
 use super::variables::{Read, Variables};
 use super::{Launch, Launcher, nodes};
 use crate::error::{CollectiveError, Error, Result};
 use crate::store::Token;
 
-/// From here on, Slurm step IDs are reserved for pseudo-steps: batch scripts, shells of salloc.
+/// First of the Slurm step IDs that are reserved for pseudo-steps, such as batch scripts and shells of salloc.
 const NO_STEPS: u64 = 0xffff_fff0;
 /// Maximum length of a run's name, in bytes.
 const LONGEST_RUN_ID: usize = 256;
@@ -21,7 +21,7 @@ pub(super) struct Identity {
 }
 
 impl Variables {
-    /// Returns the rank and the surroundings of the process.
+    /// Returns the rank of the process with all other values of its launch.
     pub(super) fn launch(&self) -> Result<Launch> {
         let Some(identity) = self.identity()? else {
             return Ok(Launch { token: self.token()?, ..Launch::single() });
@@ -58,7 +58,7 @@ impl Variables {
         })
     }
 
-    /// Returns the identity from the deciding launcher, completed with values from the others.
+    /// Returns the identity from the launcher that applies, completed with values from other launchers.
     fn identity(&self) -> Result<Option<Identity>> {
         let found = match (self.of_warpsmith()?, self.of_torchrun()?) {
             (Some(own), _) if self.text("WARPSMITH_STORE_SERVER") == Some("launcher") => {
@@ -69,7 +69,8 @@ impl Variables {
         };
         let mut found = found.into_iter().flatten();
         let Some(mut first) = found.next() else { return self.of_slurm() };
-        // A script's own variables next to those of Slurm. Launchers run their processes in steps of one task per host.
+        // A script can set its own variables next to those of Slurm. The launchers themselves run in steps with one
+        // task per host.
         let slurm = if first.launcher == Launcher::Warpsmith { self.of_slurm()? } else { None };
         for other in found.chain(slurm) {
             first.agree(&other, self)?;
@@ -133,7 +134,7 @@ impl Variables {
 
     fn of_mpich(&self) -> Result<Option<Identity>> {
         const NAMES: [&str; 4] = ["PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"];
-        // srun sets the first two as well.
+        // srun also sets the first two variables.
         if self.is_slurm_step()? && !self.has(NAMES[2]) {
             return Ok(None);
         }
@@ -242,7 +243,7 @@ impl Identity {
         }
     }
 
-    /// Fails if two launchers contradict each other in a value that both give.
+    /// Fails if two launchers specify different values for the same quantity.
     fn agree(&self, other: &Self, variables: &Variables) -> Result<()> {
         let pairs = [
             (Some(self.world_size), Some(other.world_size)),

@@ -1,20 +1,21 @@
 //! Rank, world size and rendezvous address of a process, from the launcher that started it.
 //!
-//! Guarantees: malformed, incomplete or contradictory environment variables are an error that names them. Values that
-//! no launcher provides are not guessed.
+//! Guarantees: malformed, incomplete or contradictory environment variables cause an error that names them. Values that
+//! no launcher specifies are not guessed.
 //!
 //! | launcher | variables |
 //! | --- | --- |
-//! | `warpsmith launch`, or by hand | `WARPSMITH_RANK`, `WARPSMITH_WORLD_SIZE`, `WARPSMITH_LOCAL_RANK`, `WARPSMITH_LOCAL_WORLD_SIZE`, `WARPSMITH_STORE`, `WARPSMITH_RUN_ID`, `WARPSMITH_RESTART_COUNT`, `WARPSMITH_TOKEN` |
+//! | `warpsmith launch`, or set manually | `WARPSMITH_RANK`, `WARPSMITH_WORLD_SIZE`, `WARPSMITH_LOCAL_RANK`,
+//! `WARPSMITH_LOCAL_WORLD_SIZE`, `WARPSMITH_STORE`, `WARPSMITH_RUN_ID`, `WARPSMITH_RESTART_COUNT`, `WARPSMITH_TOKEN` |
 //! | torchrun, Kubernetes, Ray | `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT`, `TORCHELASTIC_…` |
 //! | mpirun of Open MPI | `OMPI_COMM_WORLD_RANK`, `…_SIZE`, `…_LOCAL_RANK`, `…_LOCAL_SIZE` |
 //! | mpirun of MPICH and Intel | `PMI_RANK`, `PMI_SIZE`, `MPI_LOCALRANKID`, `MPI_LOCALNRANKS` |
-//! | srun | `SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_LOCALID`, `SLURM_STEP_NODELIST`, in a step only: `SLURM_STEP_ID` |
+//! | srun | `SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_LOCALID`, `SLURM_STEP_NODELIST`, only in a step: `SLURM_STEP_ID` |
 //!
-//! The first launcher in this table whose variables are set decides. Launchers may be nested: srun or mpirun may have
-//! started torchrun, and mpirun starts its processes through srun. If two launchers could both have started this
-//! process and they disagree, that is an error. Two exceptions apply. The variables of `warpsmith launch` and torchrun,
-//! which name their launcher, win over all others. Those of any launcher win over Slurm's.
+//! The first launcher in this table whose variables are set applies. Launchers can be nested: srun or mpirun can start
+//! torchrun, and mpirun starts its processes through srun. It is an error if two launchers could both have started this
+//! process and they disagree. Two exceptions apply. The variables of `warpsmith launch` and torchrun, which name their
+//! launcher, take precedence over all others. The variables of any launcher take precedence over Slurm's.
 
 mod address;
 mod launchers;
@@ -79,13 +80,13 @@ pub struct Launch {
     pub rank: usize,
     /// Number of processes.
     pub world_size: usize,
-    /// Rank of this process on its host, from 0: the index of its GPU if each process has one.
+    /// Rank of this process on its host, from 0. It is the index of the process's GPU if each process uses one.
     pub local_rank: usize,
     /// Number of processes on this host, if the launcher provides it.
     pub local_world_size: Option<usize>,
-    /// Rendezvous address. `None` for a single process.
+    /// Address of the store. `None` for a single process.
     pub store: Option<StoreAddress>,
-    /// Name of the run, part of its keys in the store.
+    /// Name of the run, which is part of its keys in the store.
     pub run_id: String,
     /// Number of times that the launcher has restarted the run.
     pub restart_count: u32,
@@ -111,7 +112,7 @@ impl Launch {
         }
     }
 
-    /// Returns the launches of threads of this process, which share a [`MemoryStore`](crate::store::MemoryStore).
+    /// Returns one launch per thread of this process. The threads share a [`MemoryStore`](crate::store::MemoryStore).
     pub fn threads(world_size: usize) -> impl Iterator<Item = Self> {
         (0..world_size).map(move |rank| Self {
             rank,
@@ -123,20 +124,20 @@ impl Launch {
         })
     }
 
-    /// Reads the launch of this process from its environment. Returns that of a single process if no launcher started
-    /// it.
+    /// Reads the launch of this process from its environment. Without a launcher, returns the launch of a single
+    /// process.
     ///
     /// # Errors
     /// [`CollectiveError::Variable`](crate::CollectiveError::Variable),
     /// [`CollectiveError::MissingVariable`](crate::CollectiveError::MissingVariable),
-    /// [`CollectiveError::Contradiction`](crate::CollectiveError::Contradiction): each names variables and their
-    /// values.
+    /// [`CollectiveError::Contradiction`](crate::CollectiveError::Contradiction). Each of them names the variables and
+    /// their values.
     pub fn from_env() -> Result<Self> {
         Variables::of_process()?.launch()
     }
 
-    /// Reads the launch of a process from these environment variables. `parent` is the ID of the process that started
-    /// it: processes that mpirun started on one host use it to find each other.
+    /// Reads the launch of a process from these environment variables. `parent` is the ID of its parent process.
+    /// Processes that mpirun started on one host use it to find each other.
     ///
     /// ```
     /// use std::collections::BTreeMap;

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::error::{CollectiveError, Error, Result};
 
-/// Prefixes of the variables that are read.
+/// Prefixes of the variables that are read from the environment.
 const NAMES: [&str; 13] = [
     "WARPSMITH_",
     "RANK",
@@ -22,7 +22,7 @@ const NAMES: [&str; 13] = [
     "SLURMD_",
 ];
 
-/// An environment.
+/// Environment variables of a process.
 #[derive(Debug)]
 pub(super) struct Variables {
     values: BTreeMap<String, String>,
@@ -30,7 +30,7 @@ pub(super) struct Variables {
     pub parent: Option<u32>,
 }
 
-/// A variable and its parsed value.
+/// Variable with its parsed value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Read<T> {
     pub name: &'static str,
@@ -87,7 +87,7 @@ impl Variables {
         }
     }
 
-    /// Parses the first of several variables that is set as an integer.
+    /// Parses the first variable of several that is set, as an integer.
     pub fn first<T: FromStr>(&self, names: &[&'static str]) -> Result<Option<Read<T>>> {
         names.iter().find(|name| self.has(name)).map_or(Ok(None), |name| self.number(name))
     }

@@ -1,11 +1,11 @@
-//! Connection setup of ranks, after they have met through the store.
+//! Connection setup between ranks, after their rendezvous through the store.
 //!
-//! Guarantees: every problem is an error that names it, on all ranks that wait. This covers what [`rendezvous`] finds,
-//! two ranks on one stream, and a mix of emulated devices and GPUs. A process that ends during the setup is named at
-//! once; a rank that does not arrive is named at the deadline. Sockets are bound to the address of the options. Without
-//! one they are bound to the loopback interface if all ranks share the host, otherwise to the interface that reaches
-//! the store. Both ends of a connection ask for tokens that only readers of the store know; other connections are
-//! refused.
+//! Guarantees: every problem is an error that names its cause, on all ranks that wait. This includes the problems that
+//! [`rendezvous`] detects, two ranks on one stream, and a mix of emulated devices and GPUs. A process that ends during
+//! the setup is named immediately, and a rank that does not arrive is named at the deadline. Sockets are bound to the
+//! address of the options. Without an address, they are bound to the loopback interface if all ranks share the host,
+//! and otherwise to the interface that reaches the store. Both ends of a connection ask for tokens that only readers of
+//! the store can have, and refuse other connections.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -35,23 +35,23 @@ use crate::store::{PrefixStore, Store, Token, is_end, resolve};
 const BROKEN: &str = "broken";
 /// Time for a rank to publish its reason for giving up.
 const CAUSE_TIME: Duration = Duration::from_millis(500);
-/// Interval of the checks for ranks that have given up or ended.
+/// Interval between checks for ranks that have given up or ended.
 const LOOK: Duration = Duration::from_millis(100);
-/// Interval of the attempts to connect to a rank.
+/// Interval between attempts to connect to a rank.
 const AGAIN: Duration = Duration::from_millis(10);
-/// Number of cards that rank 0 puts under one key. A card is smaller than 1 KiB.
+/// Number of cards that rank 0 stores under one key. A card is smaller than 1 KiB.
 const CHUNK: usize = 1024;
 
-/// Properties of a rank's device that other ranks see.
+/// Properties of a rank's device that other ranks receive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DeviceFacts {
     pub name: String,
     pub is_emulated: bool,
     /// ID of the stream in its process.
     pub stream: u64,
-    /// NCCL version on the rank, or why NCCL is missing there; `None` if it was not queried.
+    /// NCCL version on the rank, or the reason why NCCL is missing; `None` if it was not queried.
     pub nccl: Option<Result<i32, String>>,
-    /// Host whose processes can map the device's memory, or why none can; `None` if it was not queried.
+    /// Host whose processes can map the device's memory, or the reason why none can; `None` if it was not queried.
     pub shares: Option<Result<String, String>>,
 }
 
@@ -72,18 +72,18 @@ pub(crate) struct Bootstrap<'a> {
     pub launch: &'a Launch,
     pub store: &'a Arc<dyn Store>,
     pub timeout: Duration,
-    /// Address from the options.
+    /// Address in the options of the communicator.
     pub address: Option<IpAddr>,
     pub device: DeviceFacts,
     /// UUID of the GPU; `None` for emulated devices.
     pub gpu: Option<Uuid>,
     /// Number of operations that the flight recorder keeps.
     pub recorded: usize,
-    /// Folder for the flight record after a failure.
+    /// Folder in which the flight record is written after a failure.
     pub dump_to: Option<PathBuf>,
 }
 
-/// Connects to the other ranks. Returns the mesh and each rank's device.
+/// Connects to the other ranks. Returns the mesh and the device facts of each rank.
 pub(crate) fn connect(bootstrap: &Bootstrap<'_>) -> Result<(Arc<Mesh>, Vec<DeviceFacts>)> {
     let deadline = deadline::within(bootstrap.timeout);
     let Bootstrap { name, launch, store, .. } = *bootstrap;
@@ -99,8 +99,8 @@ pub(crate) fn connect(bootstrap: &Bootstrap<'_>) -> Result<(Arc<Mesh>, Vec<Devic
         })?;
         return Ok((mesh, vec![bootstrap.device.clone()]));
     }
-    // All ranks read the same number: it is incremented after the rendezvous, for which all ranks must arrive. After a
-    // failed rendezvous it stays, so that late ranks learn the cause.
+    // All ranks read the same number, because it is incremented after the rendezvous, for which all ranks must arrive.
+    // After a failed rendezvous it is not incremented, so that late ranks read the cause.
     let run = PrefixStore::new(launch.key_prefix(), Arc::clone(store));
     let count = Count { key: format!("communicator/{name}/meetings"), run };
     let number = count.read(deadline)?;
@@ -112,7 +112,7 @@ pub(crate) fn connect(bootstrap: &Bootstrap<'_>) -> Result<(Arc<Mesh>, Vec<Devic
     Ok(joined)
 }
 
-/// Number of rendezvous under a name so far.
+/// Number of rendezvous with a name so far.
 struct Count {
     run: PrefixStore,
     key: String,
@@ -123,7 +123,7 @@ impl Count {
         self.run.add(&self.key, 0, deadline)
     }
 
-    /// Increments the count after a rendezvous. Only the first rank's increment counts.
+    /// Increments the count after a rendezvous. Only the increment of the first rank takes effect.
     fn advance(&self, before: i64) -> Result<()> {
         let (before, after) = (before.to_string(), before.wrapping_add(1).to_string());
         let last = deadline::with_last_word(Instant::now());
@@ -138,7 +138,7 @@ impl Bootstrap<'_> {
             .into()
     }
 
-    /// Creates the mesh with these connections to the ranks' processes.
+    /// Creates the mesh from these connections to the ranks' processes.
     fn mesh(
         &self,
         id: String,
@@ -161,8 +161,8 @@ impl Bootstrap<'_> {
     }
 }
 
-/// Publishes this rank's card, reads the others', connects, and waits until all ranks have connected. On failure the
-/// other ranks are notified.
+/// Publishes this rank's card, reads the cards of the other ranks, connects, and waits until all ranks have connected.
+/// On failure, the other ranks are notified.
 fn join(joining: Joining<'_>, id: String, member: Arc<Member>) -> Result<(Arc<Mesh>, Vec<DeviceFacts>)> {
     let joined = joining.join(id, member);
     if let Err(error) = &joined {
@@ -192,7 +192,7 @@ struct Joining<'a> {
     met: &'a rendezvous::Rendezvous,
     this: Process,
     count: &'a Count,
-    /// Rendezvous count that was read at the start.
+    /// Rendezvous count at the start.
     number: i64,
     deadline: Instant,
 }
@@ -241,7 +241,7 @@ impl Joining<'_> {
             started.map_err(|error| bootstrap.error(format!("cannot start a thread: {error}")))?;
         }
         self.wait_for_all(&mesh, &cards)?;
-        // All ranks have read these keys.
+        // The keys can be deleted, because all ranks have read them.
         let chunks = (0..cards.len().div_ceil(CHUNK)).map(chunk_key).filter(|_| rank == 0);
         for key in chunks.chain([card_key(rank)]) {
             let _ = self.met.store().delete(&key, deadline::with_last_word(Instant::now()));
@@ -249,14 +249,14 @@ impl Joining<'_> {
         Ok((mesh, cards.into_iter().map(|card| card.device).collect()))
     }
 
-    /// Returns whether another rank is on this host, in the same container.
+    /// Returns whether another rank runs on this host, in the same container.
     fn shares_host(&self, other: usize) -> bool {
         let members = self.met.members();
         members[other].host_identity == members[self.bootstrap.launch.rank].host_identity
     }
 
-    /// Returns the address of the interface through which this host reaches the store; `None` if all ranks share the
-    /// host, or if the store is not a server.
+    /// Returns the address of the interface through which this host reaches the store. Returns `None` if all ranks
+    /// share the host, or if the store is not a server.
     fn address_between_hosts(&self) -> Option<IpAddr> {
         let Bootstrap { launch, .. } = *self.bootstrap;
         let Some(store @ StoreAddress::Tcp { .. }) = &launch.store else { return None };
@@ -265,12 +265,12 @@ impl Joining<'_> {
         }
         let targets = resolve(&store.to_string(), self.deadline).unwrap_or_default();
         let towards = targets.into_iter().find_map(machine::address_towards);
-        // On the store's own host its name may resolve to the loopback interface.
+        // On the store's own host, its name can resolve to the loopback interface.
         towards.filter(|ip| !ip.is_loopback()).or_else(machine::outward_address)
     }
 
-    /// Returns the error of the slower of two threads with the same rank. The rendezvous distinguishes processes, not
-    /// threads.
+    /// Returns the error for the slower of two threads with the same rank. The rendezvous distinguishes processes, but
+    /// not threads.
     fn is_there_twice(&self) -> Error {
         let rank = self.bootstrap.launch.rank;
         self.bootstrap.error(format!("rank {rank} is there twice, as two threads of this process"))
@@ -314,7 +314,8 @@ impl Joining<'_> {
                 let left = self.deadline.saturating_duration_since(Instant::now());
                 let left = left.max(Duration::from_millis(1));
                 match dial(address, &card.token, rank, &cards[rank].token, other, left) {
-                    // The other rank evicted this connection as one of too many unidentified ones, or has given up.
+                    // The other rank has closed this connection because it had too many unidentified ones, or it has
+                    // given up.
                     Err(error) if is_end(&error) && Instant::now() + AGAIN < self.deadline => {
                         self.check_others(cards.iter().enumerate())?;
                         std::thread::sleep(AGAIN);
@@ -369,8 +370,8 @@ impl Joining<'_> {
         Ok(sockets)
     }
 
-    /// Waits for the cards of all ranks, which have arrived. Rank 0 gathers them, which avoids a number of store
-    /// operations quadratic in the number of ranks.
+    /// Waits for the cards of all ranks, which have arrived. Rank 0 gathers them, because direct reads would need a
+    /// number of store operations that is quadratic in the number of ranks.
     fn read_cards(&self, own: Card) -> Result<Vec<Card>> {
         let (bootstrap, store) = (self.bootstrap, self.met.store());
         let (rank, world) = (bootstrap.launch.rank, bootstrap.launch.world_size);
@@ -379,7 +380,7 @@ impl Joining<'_> {
         let chunks: Vec<String> = (0..world.div_ceil(CHUNK)).map(chunk_key).collect();
         let awaited = if rank == 0 { (1..world).map(card_key).collect() } else { chunks.clone() };
         let awaited: Vec<&str> = awaited.iter().map(String::as_str).collect();
-        // Cards used to check whether their ranks have ended.
+        // During the wait, the loop checks whether the ranks of these cards have ended.
         let of_collectors = if rank == 0 { 1..world } else { 0..1 };
         loop {
             let waited = store.wait(&awaited, self.deadline.min(Instant::now() + LOOK));
@@ -464,8 +465,8 @@ impl Joining<'_> {
         }
     }
 
-    /// Called after a connection was refused: fails if a more specific cause exists, such as that rank giving up
-    /// because of another.
+    /// Fails if a refused connection has a more specific cause, for example if the other rank gave up because of a
+    /// third one.
     fn find_cause(&self, cards: &[Card]) -> Result<()> {
         let end = Instant::now() + CAUSE_TIME;
         while Instant::now() < end {
@@ -481,7 +482,7 @@ fn ranks(ranks: &[usize]) -> String {
     format!("rank{} {}", if ranks.len() == 1 { "" } else { "s" }, list.join(", "))
 }
 
-/// Returns the available cards, with their ranks.
+/// Returns the cards that are available, with their ranks.
 fn known(cards: &[Option<Card>]) -> impl Iterator<Item = (usize, &Card)> {
     cards.iter().enumerate().filter_map(|(rank, card)| Some((rank, card.as_ref()?)))
 }
@@ -495,7 +496,7 @@ fn unreadable(bootstrap: &Bootstrap<'_>, rank: usize) -> Error {
     bootstrap.error(format!("what rank {rank} has put into the store cannot be read"))
 }
 
-/// Returns another rank's card if it is consistent with the known ones.
+/// Returns another rank's card if it is consistent with the known cards.
 fn checked<'c>(
     bootstrap: &Bootstrap<'_>,
     rank: usize,

@@ -1,8 +1,8 @@
 //! [`Frame`]: messages between ranks, and their encoding on a socket.
 //!
-//! On a socket a frame is a header of 20 bytes, then the text (JSON), then the data. The header is little-endian: kind,
-//! lane, 2 zero bytes, text bytes, data bytes, total bytes of the message or 0. Both sizes are checked against limits
-//! before memory is allocated.
+//! On a socket, a frame consists of a header of 20 bytes, then the text (JSON), then the data. The header is
+//! little-endian: kind, lane, 2 zero bytes, text bytes, data bytes, total bytes of the message or 0. Both sizes are
+//! checked against limits before memory is allocated.
 
 use std::io::{Error, ErrorKind, Read, Result};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(crate) const CHUNK: usize = 256 << 10;
 const MAX_TEXT: usize = 64 << 10;
 const HEADER: usize = 20;
 
-/// Message channel. Messages of different lanes do not wait for each other.
+/// Message channel. Messages on different lanes do not wait for each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lane {
     Collective,
@@ -33,7 +33,7 @@ impl Lane {
     pub const ALL: [Self; 3] = [Self::Collective, Self::PointToPoint, Self::Setup];
 }
 
-/// A chunk of a message. The first chunk carries the fingerprint and the total length.
+/// Chunk of a message. The first chunk contains the fingerprint and the total length.
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
     pub begin: Option<(Arc<Fingerprint>, u64)>,
@@ -43,16 +43,16 @@ pub(crate) struct Part {
 #[derive(Debug, Clone)]
 pub(crate) enum Frame {
     Part(Lane, Part),
-    /// Flow-control credit: the receiver has taken a part, so there is room for another.
+    /// Flow-control credit. The receiver has taken a part, so the sender can send another.
     Credit(Lane),
-    /// Operation that the sender is about to run, in checked mode.
+    /// Operation that the sender will run next, in checked mode.
     Announce(Fingerprint),
     /// Request for the receiver's progress.
     Ask,
     Answer(Box<Progress>),
     /// The communicator has ended.
     Failed(Failure),
-    /// Shutdown notice: the sender needs no other rank anymore.
+    /// Shutdown notice. The sender no longer needs any other rank.
     Goodbye,
 }
 
@@ -61,7 +61,7 @@ fn garbage(what: impl Into<String>) -> Error {
 }
 
 fn json(value: &impl Serialize) -> Vec<u8> {
-    // Every value in a frame can be represented in JSON.
+    // Every value in a frame can be represented in JSON, so this cannot fail.
     serde_json::to_vec(value).unwrap_or_default()
 }
 
@@ -94,7 +94,7 @@ impl Frame {
         bytes
     }
 
-    /// Reads a frame from a socket; `None` if the connection ends between frames.
+    /// Reads a frame from a socket. Returns `None` if the connection ends between frames.
     ///
     /// Fails with [`ErrorKind::InvalidData`] for malformed data.
     pub fn read(from: &mut impl Read) -> Result<Option<Self>> {

@@ -1,7 +1,7 @@
-//! [`Member`]: a rank's own endpoint of a mesh, to which the others deliver frames.
+//! [`Member`]: a rank's own endpoint of a mesh, to which the other ranks deliver frames.
 //!
-//! Guarantees: delivered frames are kept until they are taken, in the order of each sender. No sender can make the
-//! member keep more than [`WINDOW`] parts per lane. The first failure is final.
+//! Guarantees: the member keeps delivered frames until they are taken, in the order of each sender. For each sender and
+//! lane, it keeps at most [`WINDOW`] parts. The first failure is final.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,16 +13,16 @@ use crate::failure::Failure;
 use crate::fingerprint::Fingerprint;
 use crate::recorder::{Progress, Recorder};
 
-/// Maximum number of parts per lane that were sent to a rank and not taken.
+/// Maximum number of parts per lane that were sent to a rank and not yet taken.
 pub(super) const WINDOW: usize = 4;
-/// Maximum number of announcements of a rank that were not taken; a rank is never ahead by more than one operation.
+/// Maximum number of announcements of a rank that were not yet taken. A rank is never ahead by more than one operation.
 const MAX_ANNOUNCED: usize = 4;
 
 /// Data received from one rank.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub parts: [VecDeque<Part>; Lane::ALL.len()],
-    /// Credits: number of parts that may be sent to the rank.
+    /// Credits per lane: the number of parts that can be sent to the rank.
     pub credits: [usize; Lane::ALL.len()],
     pub announced: VecDeque<Fingerprint>,
     pub answer: Option<Box<Progress>>,
@@ -39,7 +39,7 @@ pub(super) struct State {
     version: u64,
 }
 
-/// A rank's own endpoint of a mesh. See the [module's documentation](self).
+/// A rank's own endpoint of a mesh. See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct Member {
     pub rank: usize,
@@ -53,7 +53,7 @@ pub(crate) struct Member {
 /// Members of this process, for ranks in other threads.
 static MEMBERS: Mutex<Option<HashMap<u64, Weak<Member>>>> = Mutex::new(None);
 
-/// Reason why a wait ended without its result.
+/// Reason why a wait ended without a result.
 #[derive(Debug)]
 pub(crate) enum Stop {
     Failed(Failure),
@@ -95,7 +95,7 @@ impl Member {
         result
     }
 
-    /// Returns true if the caller is the first to fail and must call [`Self::fail`] next.
+    /// Returns true if the caller is the first to fail. The caller must then call [`Self::fail`].
     pub fn begins_to_fail(&self) -> bool {
         let mut state = self.state();
         let is_first = state.failure.is_none() && !state.is_failing;
@@ -103,7 +103,7 @@ impl Member {
         is_first
     }
 
-    /// Records a failure, unless there is one already.
+    /// Records a failure, unless one is already recorded.
     pub fn fail(&self, failure: Failure) {
         self.change(|state| {
             state.failure.get_or_insert(failure);
@@ -114,7 +114,7 @@ impl Member {
         self.state().failure.clone()
     }
 
-    /// Accepts a frame from another rank, except a question. Fails with the frame's problem.
+    /// Accepts a frame from another rank, except a question. Fails if the frame is invalid, with the problem.
     pub fn deliver(&self, from: usize, frame: Frame) -> Result<(), &'static str> {
         self.change(|state| {
             let peer = &mut state.peers[from];
@@ -181,7 +181,7 @@ impl Member {
         self.state().version
     }
 
-    /// Waits until the state's version differs from this one.
+    /// Waits until the state has a version other than `version`.
     pub fn wait_change(&self, version: u64, deadline: Instant) -> Result<(), Stop> {
         self.wait(deadline, |state| (state.version != version).then_some(()))
     }

@@ -1,10 +1,11 @@
-//! The mesh: connections between all ranks of a communicator, in memory or over sockets, and their protocol.
+//! [`Mesh`]: the connections between all ranks of a communicator, in memory or over sockets, and their protocol.
 //!
-//! Every backend has a mesh. Ranks use it to learn that another rank failed, aborted or left, and to compare their
-//! calls. The Host backend also transfers its data over it.
+//! Every backend has a mesh. Through it, ranks receive the failure, abort or shutdown of other ranks, and compare their
+//! calls. The Host backend also transfers its data over the mesh.
 //!
-//! Guarantees: frames from one rank arrive in order. The end of a process is noticed at once, by the end of its
-//! connection. The first failure is sent to all ranks and is final. No call exceeds its deadline by more than a second.
+//! Guarantees: frames from one rank arrive in order. The end of a process is detected immediately, because its
+//! connection ends. The first failure is sent to all ranks and is final. No call exceeds its deadline by more than a
+//! second.
 
 mod connect;
 mod frame;
@@ -30,26 +31,26 @@ use crate::fingerprint::Fingerprint;
 use crate::recorder::{FlightRecord, Progress};
 use crate::store::Token;
 
-/// Time limit for a rank's answer about its progress.
+/// Time limit for a rank to report its progress.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
-/// Time to wait for the cause after a connection broke.
+/// Time to wait for the cause after a connection has broken.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
-/// Connections between all ranks of a communicator. See the [module's documentation](self).
+/// Connections between all ranks of a communicator. See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct Mesh {
     pub name: String,
-    /// Identifier of this communicator. Unlike the name, it is unique among all communicators of the store, past and
-    /// future.
+    /// Identifier of this communicator. Unlike the name, it is unique among all past and future communicators of the
+    /// store.
     pub id: String,
     pub member: Arc<Member>,
-    /// Address of this host at which the others reach this rank; `None` for the loopback interface.
+    /// Address of this host at which the other ranks reach this rank; `None` for the loopback interface.
     pub address: Option<IpAddr>,
     /// Connections, one per rank.
     wires: Vec<Wire>,
     /// Process and host of each rank, for errors.
     identities: Vec<String>,
-    /// File for the flight record at the first failure.
+    /// File in which the flight record is written at the first failure.
     dump_to: Mutex<Option<PathBuf>>,
     has_left: AtomicBool,
 }
@@ -79,7 +80,7 @@ impl Mesh {
         matches!(self.wires[rank], Wire::Memory(_))
     }
 
-    /// Returns the failure, if one occurs within this time.
+    /// Returns the failure if one occurs within this time.
     pub fn failure_within(&self, time: Duration) -> Option<Failure> {
         match self.member.wait(Instant::now() + time, |_| None::<()>) {
             Err(Stop::Failed(failure)) => Some(failure),
@@ -92,7 +93,7 @@ impl Mesh {
         Box::new(CommunicatorError { rank: self.rank(), communicator: self.name.clone(), operation, failure })
     }
 
-    /// Returns the content of the flight recorder.
+    /// Returns the contents of the flight recorder.
     pub fn record(&self) -> FlightRecord {
         FlightRecord {
             communicator: self.name.clone(),
@@ -103,7 +104,7 @@ impl Mesh {
         }
     }
 
-    /// Writes the flight record; only the first call writes it.
+    /// Writes the flight record. Only the first call has an effect.
     pub fn dump(&self) {
         let Some(file) = self.dump_to.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
         if let Err(error) = replace(&file, &self.record().to_json()) {
@@ -111,7 +112,7 @@ impl Mesh {
         }
     }
 
-    /// Sends a frame that is not a question.
+    /// Sends a frame other than a question.
     pub fn send(&self, to: usize, frame: Frame, deadline: Instant) -> Result<(), Stop> {
         let refused = |why: &str| Stop::Failed(self.fail(Failure::Lost { rank: to, reason: why.to_owned() }));
         match &self.wires[to] {
@@ -126,17 +127,17 @@ impl Mesh {
         }
     }
 
-    /// Returns the failure if there is one, otherwise the deadline.
+    /// Returns the failure if there is one, and otherwise the missed deadline.
     fn stop(&self) -> Stop {
         self.member.failure().map_or(Stop::Deadline, Stop::Failed)
     }
 
-    /// Handles a frame that was not sent because the connection is closed. The other side may have sent the cause.
+    /// Handles a frame that was not sent because the connection is closed. The other rank may have sent the cause.
     fn closed(&self, to: usize, frame: &Frame, why: &str) -> Result<(), Stop> {
         let said = Instant::now() + LAST_WORDS;
         match self.member.wait(said, |state| state.peers[to].left.then_some(())) {
             Err(Stop::Failed(failure)) => Err(Stop::Failed(failure)),
-            // A rank that left needs no credits.
+            // A rank that has left needs no credits.
             Ok(()) if matches!(frame, Frame::Credit(_)) => Ok(()),
             Ok(()) => Err(Stop::Failed(self.fail(Failure::Left { rank: to }))),
             Err(Stop::Deadline) => Err(Stop::Failed(self.lost(to, why))),
@@ -149,15 +150,15 @@ impl Mesh {
         self.fail(Failure::Lost { rank, reason })
     }
 
-    /// Ends the communicator on all reachable ranks first, then on this one. A program that learns of the failure and
-    /// exits has thus already notified the others. Returns the failure that counts: the first.
+    /// Fails the communicator first on all reachable ranks, then on this one. If the program exits when it receives the
+    /// failure, the other ranks are thus already notified. Returns the failure that counts, which is the first.
     pub fn fail(&self, failure: Failure) -> Failure {
         if self.member.begins_to_fail() {
             tracing::error!(communicator = self.name, rank = self.rank(), "{failure}");
             for (rank, wire) in self.wires.iter().enumerate() {
                 match wire {
                     Wire::Memory(member) if rank != self.rank() => {
-                        // A member accepts every failure.
+                        // Delivery cannot fail, because a member accepts every failure.
                         let _ = member.deliver(self.rank(), Frame::Failed(failure.clone()));
                     }
                     Wire::Memory(_) => {}
@@ -170,7 +171,7 @@ impl Mesh {
         self.failure_within(ANSWER_TIME).unwrap_or(failure)
     }
 
-    /// Asks these ranks for their progress concurrently; `None` for a rank that does not answer.
+    /// Asks these ranks concurrently for their progress. The result is `None` for a rank that does not respond.
     pub fn ask(&self, ranks: &[usize]) -> Vec<Option<Progress>> {
         let deadline = Instant::now() + ANSWER_TIME;
         ranks.iter().for_each(|rank| self.member.state().peers[*rank].answer = None);
@@ -179,7 +180,7 @@ impl Mesh {
             Wire::Socket(connection) => connection.send_now(&Frame::Ask),
         };
         let asked: Vec<usize> = ranks.iter().filter(is_asked).copied().collect();
-        // Answers that arrived before a failure or the deadline count too.
+        // Responses that arrived before a failure or the deadline are also used.
         let _ = self.member.wait(deadline, |state| {
             let is_heard = |rank: &usize| state.peers[*rank].answer.is_some() || state.peers[*rank].left;
             asked.iter().all(is_heard).then_some(())
@@ -191,18 +192,18 @@ impl Mesh {
         ranks.iter().map(answer).collect()
     }
 
-    /// Announces the operation that this rank is about to run, and compares it with those of all others.
+    /// Announces the operation that this rank will run, and compares it with the announcements of all other ranks.
     pub fn compare(&self, operation: &Fingerprint, deadline: Instant) -> Result<(), Stop> {
         self.announce(operation, deadline)?;
         self.others().try_for_each(|rank| self.hear(rank, operation, deadline))
     }
 
-    /// Announces the operation that this rank is about to run.
+    /// Announces the operation that this rank will run.
     fn announce(&self, operation: &Fingerprint, deadline: Instant) -> Result<(), Stop> {
         self.others().try_for_each(|rank| self.send(rank, Frame::Announce(operation.clone()), deadline))
     }
 
-    /// Compares this rank's announced operation with another rank's.
+    /// Compares this rank's announced operation with that of another rank.
     fn hear(&self, rank: usize, operation: &Fingerprint, deadline: Instant) -> Result<(), Stop> {
         let announced = self.member.wait(deadline, |state| {
             let peer = &mut state.peers[rank];
@@ -224,13 +225,14 @@ impl Mesh {
         self.fail(Failure::Mismatch { left: Box::new(left), right: Box::new(right) })
     }
 
-    /// Fails the communicator because this rank's wait for other ranks timed out; asks them for their progress first.
+    /// Fails the communicator because this rank timed out waiting for other ranks. First asks these ranks for their
+    /// progress.
     pub fn timed_out(&self, operation: &Fingerprint, waited: Duration, silent: &[usize]) -> Failure {
         let mut peers = Vec::with_capacity(silent.len());
         let mut are_there = true;
         let rest: Vec<usize> = self.others().filter(|other| !silent.contains(other)).collect();
         for (ranks, is_rest) in [(silent, false), (&rest[..], true)] {
-            // Silent ranks that also run the operation are waiting for another rank.
+            // Silent ranks that also run the operation are waiting for a third rank.
             if is_rest && (!are_there || operation.is_point_to_point()) {
                 break;
             }
@@ -263,19 +265,19 @@ impl Mesh {
 }
 
 impl Mesh {
-    /// Leaves the mesh and notifies the others, which fail if they still need this rank. Operations of this rank fail
-    /// from now on.
+    /// Leaves the mesh and notifies the other ranks, which fail if they still need this rank. Operations of this rank
+    /// fail from now on.
     pub fn leave(&self) {
         if self.has_left.swap(true, Ordering::Relaxed) {
             return;
         }
         let has_failed = self.member.failure().is_some();
-        // Set before the connections end, so that their end is not reported as a loss.
+        // The failure is set before the connections end, so that their end is not reported as a loss.
         self.member.fail(Failure::Left { rank: self.rank() });
         for (rank, wire) in self.wires.iter().enumerate() {
             match wire {
                 Wire::Memory(member) if rank != self.member.rank => {
-                    // A member accepts every goodbye.
+                    // Delivery cannot fail, because a member accepts every goodbye.
                     let _ = member.deliver(self.member.rank, Frame::Goodbye);
                 }
                 Wire::Memory(_) => {}
@@ -304,7 +306,7 @@ fn read(mesh: &Weak<Mesh>, member: &Member, from: usize, socket: TcpStream) {
             Ok(Some(Frame::Ask)) => {
                 let Some(mesh) = mesh.upgrade() else { return };
                 let answer = Frame::Answer(Box::new(member.recorder.progress()));
-                // A rank that asks does not wait long.
+                // The rank that asks waits only this long for a response.
                 let _ = mesh.send(from, answer, Instant::now() + ANSWER_TIME);
             }
             Ok(Some(frame)) => {
@@ -319,14 +321,14 @@ fn read(mesh: &Weak<Mesh>, member: &Member, from: usize, socket: TcpStream) {
             Err(error) => break error.to_string(),
         }
     };
-    // An expected end, or one that follows a failure, is not an error.
+    // The end of the connection is not an error if it is expected or follows a failure.
     let is_expected = member.failure().is_some() || member.state().peers[from].left;
     if !is_expected && let Some(mesh) = mesh.upgrade() {
         mesh.lost(from, &ended);
     }
 }
 
-/// Replaces or creates a file. The target of a symbolic link with this name is not written, because other users can
+/// Replaces or creates a file. If a symbolic link has this name, its target is not written, because other users can
 /// create links in shared folders such as `/tmp`.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
     let random = Token::generate().map_err(io::Error::other)?;

@@ -1,4 +1,4 @@
-//! [`Process`]: identifies the process of a rank, and detects its end.
+//! [`Process`]: the identity of a rank's process, with a check whether it has ended.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -9,31 +9,32 @@ use crate::error::Result;
 use crate::machine;
 use crate::store::Token;
 
-/// A process on any host.
+/// Process on any host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Process {
-    /// Name of the host, for messages.
+    /// Name of the host, for error messages.
     host: String,
-    /// Identifies the PID namespace: the host's identity and the namespace. Processes in one place see each other's
-    /// PIDs.
+    /// Identifies the PID namespace by the host's identity and the namespace. Processes with the same value can look up
+    /// each other's PIDs.
     place: String,
     pid: u32,
-    /// Start time in clock ticks since boot, because PIDs are reused.
+    /// Start time in clock ticks since boot, which is needed because PIDs are reused.
     started: u64,
-    /// Random: unique to this process, even if other fields coincide.
+    /// Random number that is unique to this process, even if the other fields coincide with another process.
     nonce: String,
 }
 
-/// Returns the state and start time of a process in this PID namespace; `None` if there is none. Linux only.
+/// Returns the state and start time of a process in this PID namespace, or `None` if the process does not exist. Linux
+/// only.
 fn stat(pid: &str) -> Option<(char, u64)> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The command name, in parentheses, may contain any characters.
+    // The command name, in parentheses, can contain any characters.
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     Some((fields.next()?.chars().next()?, fields.nth(18)?.parse().ok()?))
 }
 
 impl Process {
-    /// Returns this process.
+    /// Returns the identity of this process.
     pub fn this() -> Result<Self> {
         static NONCE: OnceLock<String> = OnceLock::new();
         let nonce = match NONCE.get() {
@@ -53,7 +54,7 @@ impl Process {
         })
     }
 
-    /// Returns whether the process has ended, as far as the current process, `this`, can see.
+    /// Returns whether the process has ended, as far as the current process, `this`, can detect it.
     pub fn has_ended(&self, this: &Self) -> bool {
         if self.started == 0 || self.place != this.place {
             return false;

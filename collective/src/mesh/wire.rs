@@ -9,13 +9,13 @@ use super::frame::Frame;
 use super::member::Member;
 use crate::keepalive;
 
-/// Interval at which a stalled write checks whether to continue.
+/// Interval at which a stalled write checks whether it should continue.
 pub(super) const WRITE_POLL: Duration = Duration::from_millis(100);
 
-/// Maximum time that [`Connection::send_now`] waits for room, for each of two reasons.
+/// Maximum time that [`Connection::send_now`] waits for a lock, and for space in the send buffer.
 const MOMENT: Duration = Duration::from_millis(5);
 
-/// Connection to another rank, or to the rank itself.
+/// Connection to another rank, or to this rank itself.
 #[derive(Debug)]
 pub(super) enum Wire {
     /// A rank in this process.
@@ -24,11 +24,11 @@ pub(super) enum Wire {
     Socket(Connection),
 }
 
-/// A socket to another process. A thread reads from a second handle of it.
+/// Socket to another process. A thread reads from a second handle of it.
 #[derive(Debug)]
 pub(super) struct Connection {
     writer: Mutex<TcpStream>,
-    /// Handle of the same socket, to shut it down while a thread writes.
+    /// Handle of the same socket, for shutting it down while a thread writes.
     socket: TcpStream,
 }
 
@@ -41,7 +41,7 @@ pub(super) enum Unsent {
 }
 
 impl Connection {
-    /// Fails if the system has no more file handles.
+    /// Creates the connection. Fails if the system has no free file descriptors.
     pub fn new(socket: TcpStream) -> std::io::Result<Self> {
         socket.set_nodelay(true)?;
         keepalive::watch(&socket);
@@ -49,7 +49,7 @@ impl Connection {
         Ok(Self { writer: Mutex::new(socket.try_clone()?), socket })
     }
 
-    /// Writes a frame while `goes_on` returns true. A partially written frame breaks the connection.
+    /// Writes a frame. Stops waiting when `goes_on` returns false. A partially written frame breaks the connection.
     pub fn send(&self, frame: &Frame, deadline: Instant, goes_on: impl Fn() -> bool) -> Result<(), Unsent> {
         let bytes = frame.encode();
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,8 +73,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes a short frame if the other process and the other writing threads leave room for it within a few
-    /// milliseconds. Returns whether it was sent.
+    /// Writes a short frame if the connection becomes free within a few milliseconds. Returns whether the frame was
+    /// sent.
     pub fn send_now(&self, frame: &Frame) -> bool {
         let end = Instant::now() + MOMENT;
         let mut writer = loop {
@@ -106,12 +106,12 @@ impl Connection {
         }
     }
 
-    /// Sends the last frame if that takes little time, and shuts the connection down for writing.
+    /// Sends the last frame if this takes little time, and shuts the connection down for writing.
     pub fn send_last(&self, frame: &Frame) {
         let end = Instant::now() + WRITE_POLL;
         loop {
             if let Ok(mut writer) = self.writer.try_lock() {
-                // The other side sees the end of the connection in any case.
+                // An error can be ignored, because the other rank detects the end of the connection in any case.
                 let _ = writer.write_all(&frame.encode());
                 break;
             }
@@ -123,7 +123,7 @@ impl Connection {
         let _ = self.socket.shutdown(Shutdown::Write);
     }
 
-    /// Shuts the connection down in both directions immediately, also for threads that use it.
+    /// Shuts the connection down in both directions immediately, even while other threads use it.
     pub fn close(&self) {
         let _ = self.socket.shutdown(Shutdown::Both);
     }

@@ -1,7 +1,7 @@
 //! Operations as NCCL calls.
 //!
-//! Operations that only move data move bytes, so elements may be of any type. Operations missing in a library version
-//! are groups of sends and receives.
+//! Operations that only move data are sent as bytes, so elements can be of any type. Operations that a library version
+//! does not support are issued as groups of sends and receives.
 
 use std::ffi::{c_int, c_void};
 
@@ -9,14 +9,14 @@ use super::sys::{self, BYTES, Comm, CudaStream, Nccl, SCALAR_ON_HOST, Status, st
 use crate::backend::{Call, Kind, Memory};
 use crate::element::{Operator, Reduction};
 
-/// A failed NCCL call, by name.
+/// Failed NCCL call, with its name and status.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Refused {
     pub call: &'static str,
     pub status: Status,
 }
 
-/// Checks the status of a call. A call in progress in the background has not failed.
+/// Checks the status of a call. A call that is still in progress in the background has not failed.
 pub(super) fn checked(call: &'static str, status: Status) -> Result<Status, Refused> {
     match status {
         status::SUCCESS | status::IN_PROGRESS => Ok(status),
@@ -24,7 +24,7 @@ pub(super) fn checked(call: &'static str, status: Status) -> Result<Status, Refu
     }
 }
 
-/// An NCCL communicator and the target of its operations.
+/// NCCL communicator, with the data that its operations need.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Target<'n> {
     pub nccl: &'n Nccl,
@@ -32,18 +32,18 @@ pub(super) struct Target<'n> {
     pub stream: CudaStream,
     pub rank: usize,
     pub world: usize,
-    /// Scratch memory for a barrier.
+    /// Scratch memory for barriers.
     pub scratch: *mut c_void,
 }
 
-/// Returns the pointer to this byte offset of the memory.
+/// Returns the pointer to a byte offset of the memory.
 fn at(memory: Memory, offset: usize) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut((memory.address as usize).wrapping_add(offset))
 }
 
-/// Returns the call, or two calls that are equivalent to it. For a communicator of one rank, NCCL multiplies in
-/// `min(32, ⌈bytes / 16 KiB⌉)` blocks. Up to NCCL 2.28 it leaves out the last elements if their number is not a
-/// multiple of the block count (`onerank.cu`).
+/// Returns the call, or two equivalent calls. For a communicator of one rank, NCCL multiplies in
+/// `min(32, ⌈bytes / 16 KiB⌉)` blocks. Up to version 2.28, NCCL omits the last elements if the number of elements is
+/// not a multiple of the block count (`onerank.cu`).
 fn divided_for_one_rank(call: &Call) -> Vec<Call> {
     const BLOCK: usize = 16 << 10;
     let multiplies = call.reduction.is_some_and(|reduction| reduction.operator == Operator::PreMulSum);
@@ -63,11 +63,11 @@ fn divided_for_one_rank(call: &Call) -> Vec<Call> {
 
 impl Target<'_> {
     /// Enqueues the calls, as a group if there are several. Returns whether NCCL has finished or continues in the
-    /// background. Afterwards the caller must [destroy](Self::destroy) the operators that were created.
+    /// background. The caller must [destroy](Self::destroy) the created operators afterwards.
     ///
     /// # Safety
-    /// The communicator must be ready and used by no other thread. The calls' memory must stay valid until the stream
-    /// has run them.
+    /// The communicator must be ready, and no other thread may use it. The memory of the calls must stay valid until
+    /// the stream has run them.
     pub unsafe fn enqueue(&self, calls: &[Call], operators: &mut Vec<c_int>) -> Result<Status, Refused> {
         let divided: Vec<Call>;
         let calls = if self.world == 1 {
@@ -84,13 +84,13 @@ impl Target<'_> {
             });
         }
         if let ([call], false) = (calls, calls.iter().any(|call| self.is_several(call))) {
-            // SAFETY: forwarded from the caller.
+            // SAFETY: guaranteed by the caller.
             return unsafe { self.issue(call, ready[0]) };
         }
-        // SAFETY: groups are per thread; this one is ended below in every case.
+        // SAFETY: groups are per thread, and this group is ended below in every case.
         checked("ncclGroupStart", unsafe { (self.nccl.group_start)() })?;
         let issued = calls.iter().zip(&ready).try_for_each(|(call, operator)| {
-            // SAFETY: forwarded from the caller.
+            // SAFETY: guaranteed by the caller.
             unsafe { self.issue(call, *operator) }.map(drop)
         });
         // SAFETY: the group was started above.
@@ -98,21 +98,21 @@ impl Target<'_> {
         issued.and(ended)
     }
 
-    /// Destroys operators. NCCL allows this once the calls that use them have returned.
+    /// Destroys operators. NCCL allows this as soon as the calls that use them have returned.
     ///
     /// # Safety
     /// The operators must have been created for this communicator, which must be ready.
     pub unsafe fn destroy(&self, operators: &[c_int]) -> Result<(), Refused> {
         operators.iter().try_for_each(|operator| {
-            // SAFETY: forwarded from the caller.
+            // SAFETY: guaranteed by the caller.
             checked("ncclRedOpDestroy", unsafe { (self.nccl.destroy_op)(*operator, self.comm) }).map(drop)
         })
     }
 
-    /// Returns the operator of a reduction, creating it if necessary.
+    /// Returns the operator of a reduction, and creates it if necessary.
     fn operator(&self, reduction: &Reduction, made: &mut Vec<c_int>) -> Result<c_int, Refused> {
         match sys::operator(reduction.operator) {
-            // The average over one rank is its elements; NCCL would multiply them by 1.
+            // The average over one rank is the rank's elements. NCCL would multiply them by 1.
             Some(_) if self.world == 1 => return Ok(sys::SUM),
             Some(operator) => return Ok(operator),
             None => {}
@@ -120,8 +120,8 @@ impl Target<'_> {
         let mut operator = 0;
         let mut factor = u64::from_ne_bytes(reduction.factor);
         let data_type = sys::data_type(reduction.element);
-        // SAFETY: the factor is a value of the type, in memory aligned for every type. The library reads it before it
-        // returns.
+        // SAFETY: the factor is a value of the type, in memory that is aligned for every type. The library reads it
+        // before it returns.
         let status = unsafe {
             (self.nccl.create_pre_mul_sum)(
                 &mut operator,
@@ -136,7 +136,7 @@ impl Target<'_> {
         Ok(operator)
     }
 
-    /// Returns whether a call needs several NCCL calls.
+    /// Returns whether a call requires several NCCL calls.
     fn is_several(&self, call: &Call) -> bool {
         match call.kind {
             Kind::AllToAll => self.nccl.all_to_all.is_none(),
@@ -154,8 +154,8 @@ impl Target<'_> {
         let count = call.fingerprint.count as usize;
         let data_type = call.reduction.map_or(BYTES, |reduction| sys::data_type(reduction.element));
         let (from, to) = (call.from.bytes, call.to.bytes);
-        // SAFETY: the memory has the length that each function expects. Lengths were checked earlier, including one
-        // block per rank. Nothing is read or written where this rank has no memory.
+        // SAFETY: the memory has the length that each function expects. Lengths were checked before, including one
+        // block per rank. No function accesses memory that this rank did not pass.
         unsafe {
             match call.kind {
                 Kind::AllReduce => checked(

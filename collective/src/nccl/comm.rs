@@ -11,9 +11,9 @@ use super::sys::{Comm, Config, Nccl, Status, UniqueId, status};
 use crate::failure::Failure;
 use crate::mesh::Mesh;
 
-/// Typical duration of NCCL's background work per call; afterwards the polling interval.
+/// Typical duration of NCCL's background work per call. After this time, it is the polling interval.
 const SOON: Duration = Duration::from_micros(200);
-/// Time limit of a call that ends a communicator, after which it is abandoned.
+/// Time limit of a call that ends a communicator. After it, the communicator is abandoned.
 pub(super) const END_TIME: Duration = Duration::from_millis(if cfg!(test) { 1000 } else { 10_000 });
 
 /// Reason why a communicator is not ready.
@@ -24,18 +24,18 @@ pub(super) enum NotReady {
     Deadline,
 }
 
-/// A non-blocking NCCL communicator. See the [module's documentation](self).
+/// A non-blocking NCCL communicator. See the [module documentation](self).
 #[derive(Debug)]
 pub(super) struct RawComm {
     nccl: &'static Nccl,
-    /// The communicator's handle, which NCCL may write from its own thread.
+    /// Handle of the communicator, which NCCL can write from its own thread.
     comm: Box<AtomicPtr<std::ffi::c_void>>,
-    /// NCCL keeps a pointer to the name.
+    /// Name of the communicator, kept because NCCL stores a pointer to it.
     _name: CString,
 }
 
 impl RawComm {
-    /// Starts to connect with the other ranks, which continues in the background. The device's context must be current.
+    /// Starts to connect to the other ranks, which continues in the background. The device's context must be current.
     pub fn begin(
         nccl: &'static Nccl,
         (rank, world): (usize, usize),
@@ -46,7 +46,7 @@ impl RawComm {
         let mut config = Config::non_blocking(name.as_ptr());
         let this = Self { nccl, comm: Box::new(AtomicPtr::new(null_mut())), _name: name };
         let (rank, world) = (rank as c_int, world as c_int);
-        // SAFETY: the communicator's handle and name live as long as the communicator; the library copies the rest.
+        // SAFETY: the handle and the name live as long as the communicator. The library copies the other arguments.
         let status = unsafe { (nccl.init_rank_config)(this.comm.as_ptr(), world, id, rank, &mut config) };
         (this, checked("ncclCommInitRankConfig", status))
     }
@@ -58,7 +58,7 @@ impl RawComm {
     /// Returns the status of the background work, or its error.
     pub fn state(&self) -> Result<Status, Refused> {
         let mut state = status::SUCCESS;
-        // SAFETY: the communicator is alive; the pointer is to a local variable.
+        // SAFETY: the communicator is alive; the pointer points to a local variable.
         let asked = unsafe { (self.nccl.get_async_error)(self.get(), &mut state) };
         checked("ncclCommGetAsyncError", asked)?;
         checked("an operation in the background", state)
@@ -85,7 +85,7 @@ impl RawComm {
         Ok(())
     }
 
-    /// Shuts the communicator down collectively: waits for all enqueued work on all ranks.
+    /// Shuts the communicator down collectively. Waits for all enqueued work on all ranks.
     pub fn finish(self, mesh: &Mesh, deadline: Instant) -> Result<(), (Self, NotReady)> {
         // SAFETY: the communicator is alive, and no other thread uses it.
         let finalized = checked("ncclCommFinalize", unsafe { (self.nccl.finalize)(self.get()) });
@@ -98,14 +98,14 @@ impl RawComm {
         Ok(())
     }
 
-    /// Aborts the communicator immediately, including running device work.
+    /// Aborts the communicator immediately, including work that is running on the device.
     pub fn abort(self) {
-        // SAFETY: the communicator is alive, and no other thread uses it: this is its owner.
+        // SAFETY: the communicator is alive. No other thread uses it, because `self` owns it.
         self.end("ncclCommAbort", |nccl, comm| unsafe { (nccl.abort)(comm) });
     }
 
-    /// Ends the communicator on a thread: these calls block, and have been seen to hang. A hanging thread is abandoned
-    /// with the communicator.
+    /// Ends the communicator on a separate thread, because these calls block, and can hang. A hanging thread is
+    /// abandoned with the communicator.
     fn end(self, call: &'static str, end: impl FnOnce(&Nccl, Comm) -> Status + Send + 'static) {
         if self.get().is_null() {
             return;
@@ -114,7 +114,7 @@ impl RawComm {
         let thread = std::thread::Builder::new().name("warpsmith-nccl-end".to_owned());
         let started = thread.spawn(move || {
             let status = end(self.nccl, self.get());
-            // Frees what the communicator kept.
+            // This frees the memory that the communicator used.
             drop(self);
             let _ = sender.send(status);
         });

@@ -1,7 +1,8 @@
-//! Fake NCCL on emulated devices, for tests: NCCL's protocol with scripted faults, and its operations in host memory.
+//! Fake NCCL on emulated devices, for tests. It implements NCCL's protocol with scripted faults, and runs its
+//! operations in host memory.
 //!
-//! A rank's operation waits on its stream until all ranks have enqueued the same one, or until its communicator is
-//! aborted. Uses that NCCL does not allow are recorded as violations, which [`Script::check`] reports.
+//! On its stream, a rank's operation waits until all ranks have enqueued the same operation, or until its communicator
+//! is aborted. Usage that NCCL does not allow is recorded as a violation, which [`Script::check`] reports.
 
 mod calls;
 mod numbers;
@@ -22,24 +23,24 @@ use self::numbers::{decode, element_bytes, reduced};
 use super::sys::{self, Comm, Status, status};
 use crate::element::Operator;
 
-/// Scripted behavior of the communicators of a name, and a log of their calls.
+/// Scripted behavior of all communicators with a name, and a log of their calls.
 #[derive(Debug, Default)]
 pub(super) struct Script {
     pub streams: Vec<Stream>,
-    /// Number of status queries after the start that are answered with "in progress"; negative: all.
+    /// Number of status queries after the start that return "in progress". If it is negative, all of them do.
     pub init_polls: i64,
-    /// Same as `init_polls`, after the first operation.
+    /// As `init_polls`, but after the first operation.
     pub connect_polls: i64,
     pub finalize_polls: i64,
-    /// A rank that reports an error in the background, after this number of operations.
+    /// Rank that reports an error in the background, the number of operations before it, and its status.
     pub background: Option<(usize, u64, Status)>,
-    /// A call that is refused, with its status.
+    /// Call that is refused, with its status.
     pub refused: Option<(&'static str, Status)>,
     /// Driver whose first device stops with this fault when the call is refused.
     pub stopped: Option<(Arc<EmulatedDriver>, Fault)>,
     /// Duration of an abort.
     pub abort_takes: Duration,
-    /// Calls that change state: rank and text.
+    /// Calls that change state, as rank and text.
     pub log: Mutex<Vec<(usize, String)>>,
     pub violations: Mutex<Vec<String>>,
     pub exchanged: Mutex<HashMap<Key, Vec<Option<Said>>>>,
@@ -47,13 +48,13 @@ pub(super) struct Script {
     pub changed: Condvar,
 }
 
-/// Key of an operation: the communicator, the two ranks (`None` for a collective), and the sequence number.
+/// Key of an operation: the communicator, the two ranks (`None` for a collective) and the sequence number.
 pub(super) type Key = ([u8; 128], Option<(usize, usize)>, u64);
 
 /// Lane: whether it receives, and the two ranks (`None` for collectives).
 type Lane = (bool, Option<(usize, usize)>);
 
-/// Contribution of a rank.
+/// Call and data that a rank contributes to an operation.
 #[derive(Debug, Clone)]
 pub(super) struct Said {
     call: String,
@@ -69,12 +70,12 @@ struct FakeComm {
     is_joined: AtomicBool,
     has_connected: AtomicBool,
     issued: AtomicU64,
-    /// Sequence numbers of collectives, and of sends and receives between ranks.
+    /// Sequence numbers of the collectives, and of the sends and receives between ranks.
     places: Mutex<HashMap<Lane, u64>>,
     is_aborted: AtomicBool,
     has_ended: AtomicBool,
     error: AtomicI32,
-    /// Factors of the created operators, whose numbers start at 5.
+    /// Factors of the created operators, which are numbered from 5.
     factors: Mutex<Vec<f32>>,
 }
 
@@ -86,7 +87,7 @@ struct Op {
     count: usize,
     data_type: c_int,
     operator: c_int,
-    /// Root or peer.
+    /// Root rank or peer.
     root: c_int,
     comm: usize,
     stream: usize,
@@ -104,7 +105,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Script {
-    /// Registers the script for communicators whose name starts with this one.
+    /// Registers the script for communicators whose name starts with `name`.
     pub fn play(self, name: &str) -> Arc<Self> {
         let script = Arc::new(self);
         let mut scripts = locked(&SCRIPTS);
@@ -133,7 +134,7 @@ impl Script {
 
 impl FakeComm {
     fn of<'a>(comm: Comm) -> &'a Self {
-        // SAFETY: communicators are never freed, so that a use after the end is detected.
+        // SAFETY: communicators are never freed, so that use after destruction is detected.
         unsafe { &*comm.cast::<Self>() }
     }
 
@@ -175,7 +176,8 @@ impl FakeComm {
         self.script.changed.notify_all();
     }
 
-    /// Returns the contributions of all ranks, once all have made the same call; `None` if the communicator is aborted.
+    /// Returns the contributions of all ranks once all ranks have made the same call. Returns `None` if the
+    /// communicator is aborted.
     fn hear(&self, key: Key, call: &str) -> Option<Vec<Said>> {
         let mut exchanged = locked(&self.script.exchanged);
         loop {
@@ -194,7 +196,7 @@ impl FakeComm {
 }
 
 impl Op {
-    /// Returns the number of bytes read and written by `rank` of `world` ranks.
+    /// Returns the number of bytes that `rank` of `world` ranks reads and writes.
     fn lengths(&self, rank: usize, world: usize) -> (usize, usize) {
         let one = self.count * element_bytes(self.data_type);
         let is_root = self.root == rank as c_int;
@@ -221,7 +223,7 @@ impl Op {
         uses
     }
 
-    /// Returns the arguments that all ranks must have in common.
+    /// Returns the arguments that must be equal on all ranks.
     fn signature(&self) -> String {
         let Self { name, count, data_type, root, .. } = self;
         format!("{name}({count}, type {data_type}, root {root})")
@@ -250,7 +252,7 @@ impl Op {
         let x = std::ptr::with_exposed_provenance::<u8>(self.x);
         let mut bytes = match read {
             0 => Vec::new(),
-            // SAFETY: the memory is valid while the stream runs this operation, which real NCCL may assume too.
+            // SAFETY: the memory is valid while the stream runs this operation, which real NCCL also requires.
             _ => unsafe { std::slice::from_raw_parts(x, read) }.to_vec(),
         };
         let own = usize::try_from(self.operator - 5).ok();
@@ -261,7 +263,8 @@ impl Op {
         if let Some(factor) = factor {
             let mut scaled = decode(self.data_type, &bytes);
             if comm.world == 1 {
-                // Like NCCL's kernel for one rank, which does not write the last elements if its blocks are unequal.
+                // NCCL's kernel for one rank has this bug: it does not write the last elements if its blocks are
+                // unequal.
                 let blocks = bytes.len().div_ceil(16 << 10).clamp(1, 32);
                 let pack = 16 / element_bytes(self.data_type);
                 scaled.truncate(blocks * (scaled.len() / blocks).next_multiple_of(pack));

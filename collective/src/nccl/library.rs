@@ -1,6 +1,6 @@
 //! The NCCL library: search, version check and error explanations.
 //!
-//! The library is searched for on first use and stays loaded. If it cannot be loaded, the next call tries again.
+//! The library is searched for on first use and stays loaded. If loading fails, the next call tries again.
 
 use std::ffi::{CStr, c_char};
 use std::fmt;
@@ -14,20 +14,20 @@ use super::sys::{Comm, Nccl, Status, status};
 
 /// File name of NCCL in NVIDIA's packages and wheels.
 const FILE: &str = "libnccl.so.2";
-/// Oldest version whose communicators can be ended without blocking while their operations hang.
+/// Oldest version in which a communicator can be ended without blocking while its operations hang.
 const MIN: i32 = 21_800;
 /// Installation advice.
 const REMEDY: &str = "install NVIDIA's package libnccl2, or the wheel nvidia-nccl-cu13 (nvidia-nccl-cu12 for drivers of \
                       CUDA 12) into the active Python environment, or name the folder of libnccl.so.2 in \
                       WARPSMITH_LIBRARY_PATH";
 
-/// The NCCL library that this process uses.
+/// NCCL library that this process uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NcclLibrary {
-    /// Major, minor and patch.
+    /// Major, minor and patch version.
     pub version: (u32, u32, u32),
-    /// Path of the library file, where the system provides it.
+    /// Path of the library file, if the system provides it.
     pub path: Option<PathBuf>,
 }
 
@@ -72,7 +72,7 @@ impl From<NcclError> for warpsmith_runtime::Error {
     }
 }
 
-/// Returns the NCCL library that GPU communicators use. The first successful call of a process loads it.
+/// Returns the NCCL library that communicators on GPUs use. The first successful call in a process loads it.
 ///
 /// ```
 /// match warpsmith_collective::nccl_library() {
@@ -98,11 +98,11 @@ pub(crate) fn nccl() -> Result<&'static Nccl, NcclError> {
     Ok(*loaded.insert(Box::leak(Box::new(nccl))))
 }
 
-/// Loads the first usable library. If none is usable, the error describes the first one found.
+/// Loads the first usable library. If none is usable, the error describes the first one that was found.
 fn load(paths: &LibraryPaths, name: &str) -> Result<Nccl, NcclError> {
     let (mut unusable, mut reason) = (None, String::new());
     for file in paths.candidates(&[name.to_owned()]) {
-        // SAFETY: this loads NCCL, whose initializers may run at any time.
+        // SAFETY: this loads NCCL, whose initializers are safe to run at any time.
         let library = match unsafe { Library::new(&file) } {
             Ok(library) => library,
             Err(error) => {
@@ -114,19 +114,19 @@ fn load(paths: &LibraryPaths, name: &str) -> Result<Nccl, NcclError> {
         };
         match usable(&library) {
             Ok(nccl) => {
-                // Never unloaded: the table points into it.
+                // The library is never unloaded, because the table points into it.
                 std::mem::forget(library);
                 return Ok(nccl);
             }
             Err(error) => unusable = unusable.or(Some(error)),
         }
-        // A refused library is not unloaded either: other code of the process may use it.
+        // A refused library is not unloaded either, because other code in the process may use it.
         std::mem::forget(library);
     }
     Err(unusable.unwrap_or_else(|| NcclError::Missing { reason, searched: paths.searched() }))
 }
 
-/// Returns the functions of a library, if it has them and is new enough.
+/// Returns the functions of a library if it exports all of them and is new enough.
 fn usable(library: &Library) -> Result<Nccl, NcclError> {
     let mut nccl = Nccl::of(library).map_err(|symbol| {
         let version = version_of(library).map_or("an NCCL of unknown version".to_owned(), |version| {
@@ -134,7 +134,7 @@ fn usable(library: &Library) -> Result<Nccl, NcclError> {
         });
         NcclError::TooOld { found: version, lacks: format!("it has no `{symbol}`") }
     })?;
-    // SAFETY: the pointer is to the table's own field.
+    // SAFETY: the pointer points to a field of the table.
     unsafe { (nccl.get_version)(&mut nccl.version) };
     nccl.new_enough()
 }
@@ -142,7 +142,7 @@ fn usable(library: &Library) -> Result<Nccl, NcclError> {
 /// Returns the version of a library that may lack other functions.
 fn version_of(library: &Library) -> Option<i32> {
     let mut version = 0;
-    // SAFETY: NCCL's function has this signature; the pointer is to a local variable.
+    // SAFETY: NCCL's function has this signature; the pointer points to a local variable.
     let status = unsafe {
         let function = library.get::<unsafe extern "C" fn(*mut i32) -> Status>(b"ncclGetVersion").ok()?;
         function(&mut version)
@@ -153,21 +153,21 @@ fn version_of(library: &Library) -> Option<i32> {
 /// Splits `NCCL_VERSION_CODE` into major, minor and patch.
 pub(super) fn parts(version: i32) -> (u32, u32, u32) {
     let version = version.max(0) as u32;
-    // Up to version 2.8 the minor version had one digit.
+    // Up to version 2.8, the minor version had only one digit.
     match version {
         ..10_000 => (version / 1000, version % 1000 / 100, version % 100),
         _ => (version / 10_000, version % 10_000 / 100, version % 100),
     }
 }
 
-/// Formats a version code: 22809 is `2.28.9`.
+/// Formats a version code, for example 22809 as `2.28.9`.
 pub(crate) fn version_text(version: i32) -> String {
     let (major, minor, patch) = parts(version);
     format!("{major}.{minor}.{patch}")
 }
 
 impl Nccl {
-    /// Refuses a version that is too old.
+    /// Returns the library, or an error if its version is too old.
     pub(super) fn new_enough(self) -> Result<Self, NcclError> {
         let comparable = if self.version < 10_000 { 0 } else { self.version };
         if comparable >= MIN {
@@ -182,9 +182,9 @@ impl Nccl {
         NcclLibrary { version: parts(self.version), path: file_of(self.get_version as usize) }
     }
 
-    /// Describes a status other than success, with NCCL's own texts and its meaning.
+    /// Describes a status other than success, with NCCL's own texts and an explanation.
     pub(super) fn explain(&self, call: &str, code: Status, comm: Comm) -> String {
-        // SAFETY: NCCL returns its own C strings; the communicator is alive, or null, which the function allows.
+        // SAFETY: NCCL returns its own C strings. The communicator is alive, or null, which the function allows.
         let (text, last) =
             unsafe { (c_text((self.get_error_string)(code)), c_text((self.get_last_error)(comm))) };
         let meaning = match code {
@@ -216,11 +216,11 @@ unsafe fn c_text(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();
     }
-    // SAFETY: forwarded from the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().trim().to_owned()
 }
 
-/// Returns the file that the process has mapped at an address. Linux only.
+/// Returns the file that is mapped at an address of the process. Linux only.
 fn file_of(address: usize) -> Option<PathBuf> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     maps.lines().find_map(|line| {

@@ -1,8 +1,8 @@
-//! The Nccl backend: GPU collectives by NCCL.
+//! Nccl backend: GPU collectives through NCCL.
 //!
 //! Guarantees: the host does not block in an NCCL call for another rank, with one exception. The first exchange between
-//! ranks connects them; its wait is bounded by the operation's deadline. A hanging operation is aborted at its
-//! deadline, and a communicator as soon as a rank fails. A hanging abort is abandoned on a thread. Dropping a
+//! two ranks connects them, and waits at most until the operation's deadline. A hanging operation is aborted at its
+//! deadline, and a communicator as soon as a rank fails. A hanging abort is abandoned on its thread. Dropping a
 //! communicator does not block.
 
 mod calls;
@@ -41,7 +41,7 @@ use crate::failure::Failure;
 use crate::fingerprint::Fingerprint;
 use crate::mesh::{Frame, Lane, Mesh, Part, Stop};
 
-/// The Nccl backend. See the [module's documentation](self).
+/// Nccl backend. See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct NcclBackend(Arc<Rank>);
 
@@ -56,10 +56,10 @@ pub(crate) struct Making<'a> {
 }
 
 impl NcclBackend {
-    /// Creates the NCCL communicator of the mesh's ranks, whose devices are known to differ.
+    /// Creates the NCCL communicator of the mesh's ranks. The ranks must use different devices.
     ///
     /// # Errors
-    /// The cause of the failure, on all ranks.
+    /// The cause of the failure, which is the same on all ranks.
     pub fn new(making: Making<'_>) -> Result<Self> {
         let Making { nccl, mesh, stream, timeout, is_checked } = making;
         let failed = |failure: Failure| {
@@ -100,14 +100,14 @@ fn init_failed(mesh: &Mesh, reason: &dyn std::fmt::Display) -> Failure {
     }
 }
 
-/// Returns the failure for a refused NCCL call while there is no [`Rank`].
+/// Returns the failure for a refused NCCL call before there is a [`Rank`].
 fn refused(making: Making<'_>, refused: Refused, comm: sys::Comm) -> Failure {
     let reason = making.nccl.explain(refused.call, refused.status, comm);
     rank::failure_of(making.mesh, making.stream.device(), refused, reason, None)
 }
 
-/// Creates the unique ID on rank 0 and sends it to the others. It is sent over the mesh because any process that knows
-/// the ID can join.
+/// Creates the unique ID on rank 0 and sends it to the other ranks. It is sent over the mesh, because any process that
+/// has the ID can join.
 fn exchange_id(making: Making<'_>, deadline: Instant) -> Result<UniqueId, Failure> {
     let Making { nccl, mesh, timeout, .. } = making;
     let stopped = |stop| match stop {
@@ -116,7 +116,7 @@ fn exchange_id(making: Making<'_>, deadline: Instant) -> Result<UniqueId, Failur
     };
     let mut id = UniqueId([0; 128]);
     if mesh.rank() == 0 {
-        // SAFETY: the pointer refers to a local variable.
+        // SAFETY: the pointer points to a local variable.
         let made = checked("ncclGetUniqueId", unsafe { (nccl.get_unique_id)(&mut id) });
         made.map_err(|why| refused(making, why, std::ptr::null_mut()))?;
         let operation = Arc::new(Fingerprint::init());
@@ -162,7 +162,7 @@ fn connect(making: Making<'_>, id: UniqueId, deadline: Instant) -> Result<RawCom
                         .unwrap_or_else(|| init_failed(mesh, &format!("{text} within {timeout:?}; {advice}")))
                 }
             };
-            // The others are notified before the abort, which may take time.
+            // The other ranks are notified before the abort, because the abort may take time.
             let failure = mesh.fail(failure);
             raw.abort();
             Err(failure)
@@ -192,12 +192,12 @@ impl Backend for NcclBackend {
                 let operation = batch.calls[0].kind.method();
                 return Err(CollectiveError::Argument { operation, rank: rank.mesh.rank(), reason }.into());
             }
-            // Keeps NCCL's communicator alive longer than the graph.
+            // This keeps NCCL's communicator alive longer than the graph.
             stream.keep_in_capture(|| Arc::new((Arc::clone(&rank.graphs), Arc::clone(rank))));
         }
         let mut failed = None;
-        // SAFETY: NCCL enqueues only on this stream. It accesses only its own memory and the calls' memory, which is
-        // that of the uses. Only this stream uses the scratch byte.
+        // SAFETY: NCCL enqueues only on this stream. It accesses only its own memory and the memory of the calls, which
+        // the uses cover. Only this stream uses the scratch byte.
         let enqueued = unsafe {
             stream.enqueue_named(batch.name(), uses, |handle| {
                 rank.submit(handle, batch).map_err(|error| {
@@ -210,7 +210,7 @@ impl Backend for NcclBackend {
             (_, Some(error)) => Err(error.into()),
             (Ok(()), None) => Ok(()),
             (Err(error), None) => {
-                // The other ranks wait for this operation.
+                // The other ranks wait for this operation, so they must be notified.
                 let (rank_number, operation) = (rank.mesh.rank(), Box::new(operation));
                 rank.mesh.fail(Failure::NotRun { rank: rank_number, operation, reason: error.to_string() });
                 Err(error)

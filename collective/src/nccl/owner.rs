@@ -1,5 +1,5 @@
-//! The owner thread of a communicator. It watches operations, deadlines, NCCL errors and the other ranks. Only this
-//! thread ends the communicator.
+//! Owner thread of a communicator. It watches operations, deadlines, NCCL errors and the other ranks. Only this thread
+//! ends the communicator.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,9 +11,10 @@ use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::mesh::Lane;
 
-/// Polling intervals while operations run, and while none runs.
+/// Polling intervals while operations are running, and while none is running.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
-/// Grace time of an operation after a rank that it needs has left: that rank had finished the operation.
+/// Grace time of an operation after a rank that it needs has left. That rank had finished the operation, so it can
+/// still complete.
 const LEFT_TIME: Duration = Duration::from_millis(500);
 /// Time limit for an NCCL call to return after the communicator has failed.
 const RETURN_TIME: Duration = Duration::from_secs(5);
@@ -25,7 +26,7 @@ enum End {
     Finished,
 }
 
-/// Body of the owner thread: runs until the communicator has ended.
+/// Body of the owner thread. It runs until the communicator has ended.
 pub(super) fn run(rank: &Rank, finish_time: Duration) {
     match watch(rank) {
         End::Finished => finish(rank, finish_time),
@@ -36,7 +37,7 @@ pub(super) fn run(rank: &Rank, finish_time: Duration) {
         End::Failed(failure) => {
             rank.fail_all(&failure);
             abort(rank);
-            // Operations that were enqueued in the meantime.
+            // These are the operations that were enqueued in the meantime.
             rank.fail_all(&failure);
         }
     }

@@ -1,8 +1,7 @@
-//! [`Rank`]: state shared by the thread that calls operations and the owner thread.
+//! [`Rank`]: state that the thread that calls operations shares with the owner thread.
 //!
-//! Guarantees: one thread at a time calls NCCL with the communicator. Each operation is enclosed by two events, so its
-//! timeout counts from when its stream reaches it. If the device is lost, that is reported as the cause of NCCL's
-//! errors.
+//! Guarantees: only one thread at a time calls NCCL with the communicator. Each operation is enclosed by two events, so
+//! its timeout starts when its stream reaches it. A lost device is reported as the cause of NCCL's errors.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,14 +21,14 @@ use crate::fingerprint::Fingerprint;
 use crate::mesh::{Lane, Mesh, Stop};
 use crate::work::{Progress, WorkState};
 
-/// Time until the mesh must have reported the end of a process that NCCL has already noticed.
+/// Time until the mesh must have reported the end of a process that NCCL has already detected.
 const NAMED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Operations that were enqueued and are not known to be done.
+/// Operations that were enqueued and may not be complete.
 #[derive(Debug)]
 struct Outstanding {
     calls: Vec<Call>,
-    /// Flight recorder number of the first call; the others follow consecutively.
+    /// Number of the first call in the flight recorder. The numbers of the other calls follow consecutively.
     number: u64,
     before: EventHandle,
     behind: EventHandle,
@@ -50,7 +49,7 @@ struct Queue {
 #[derive(Debug, Default)]
 pub(super) struct Standing {
     pub is_idle: bool,
-    /// The running operation, with its start, its timeout and the ranks that it needs.
+    /// Operation that is running, with its start, its timeout and the ranks that it needs.
     pub running: Option<Running>,
 }
 
@@ -62,14 +61,14 @@ pub(super) struct Running {
     pub peers: Vec<usize>,
 }
 
-/// State of a rank. See the [module's documentation](self).
+/// State of a rank. See the [module documentation](self).
 #[derive(Debug)]
 pub(super) struct Rank {
     pub nccl: &'static Nccl,
     pub mesh: Arc<Mesh>,
     device: Device,
     is_checked: bool,
-    /// The communicator, locked by the thread that calls NCCL. `None` once it has ended.
+    /// NCCL communicator. The thread that calls NCCL locks it. `None` once the communicator has ended.
     raw: Mutex<Option<RawComm>>,
     queue: Mutex<Queue>,
     /// Scratch memory for barriers.
@@ -109,7 +108,7 @@ impl Rank {
     /// Enqueues a batch on the stream. The context of its device must be current.
     ///
     /// # Safety
-    /// The calls' memory must stay valid until the stream has run them.
+    /// The memory of the calls must stay valid until the stream has run them.
     pub unsafe fn submit(
         self: &Arc<Self>,
         stream: StreamHandle,
@@ -125,7 +124,7 @@ impl Rank {
             }
         }
         let started = Instant::now();
-        // SAFETY: forwarded from the caller.
+        // SAFETY: guaranteed by the caller.
         match unsafe { self.enqueue(stream, &batch, number, started) } {
             Ok(Some((before, behind))) => {
                 batch.work.looked_after_by(Arc::downgrade(self) as _);
@@ -192,11 +191,12 @@ impl Rank {
         let record = || if batch.is_captured { Ok(None) } else { self.record(stream, first).map(Some) };
         let before = record()?;
         let mut operators = Vec::new();
-        // SAFETY: the lock is held, and no background work runs: each earlier call has waited for it. The memory is
-        // valid by the caller's contract.
+        // SAFETY: the lock is held. No background work is running, because each earlier call has waited for it. The
+        // caller keeps the memory valid.
         let enqueued = unsafe { target.enqueue(&batch.calls, &mut operators) }.map_err(refused)?;
         if enqueued == status::IN_PROGRESS {
-            // NCCL connects to ranks that it has not exchanged data with so far, once they call the operation too.
+            // NCCL connects to ranks with which it has not exchanged data so far, once these ranks also call the
+            // operation.
             self.started(&batch.calls, number);
             raw.wait_ready(enqueued, &self.mesh, deadline).map_err(|why| match why {
                 NotReady::Refused(why) => refused(why),
@@ -211,7 +211,7 @@ impl Rank {
 
     /// Records an event on the stream.
     fn record(&self, stream: StreamHandle, operation: &Fingerprint) -> Result<EventHandle, Failure> {
-        // SAFETY: the context is used while `self` holds the device; the handles belong to its driver.
+        // SAFETY: the context is used while `self` keeps the device alive; the handles belong to its driver.
         let (driver, context) = unsafe { self.device.driver() };
         let spare = locked(&self.queue).spare.pop();
         let recorded = spare.map_or_else(|| driver.event_create(context, false), Ok).and_then(|event| {
@@ -229,7 +229,7 @@ impl Rank {
     /// Returns whether the device has reached an event.
     fn is_reached(&self, event: EventHandle) -> warpsmith_runtime::Result<bool> {
         self.device.with_context(|| {
-            // SAFETY: the context is used while `self` holds the device, and the event is alive.
+            // SAFETY: the context is used while `self` keeps the device alive, and the event is alive.
             let (driver, context) = unsafe { self.device.driver() };
             Ok(driver.event_query(context, event)?)
         })
@@ -262,7 +262,7 @@ impl Rank {
         }
     }
 
-    /// Polls the progress of the operations, and completes the works of finished ones.
+    /// Polls the progress of the operations, and completes the [`Work`](crate::Work) of finished ones.
     pub fn look(&self) -> Result<Standing, Failure> {
         let idle = Standing { is_idle: true, running: None };
         if let Some(failure) = self.mesh.member.failure() {
@@ -287,7 +287,7 @@ impl Rank {
                     running: Some(Running { operation, since, timeout, peers }),
                 });
             }
-            // An abort, which follows a failure, lets the stream continue past unfinished operations.
+            // After a failure, an abort lets the stream continue past unfinished operations.
             if let Some(failure) = self.mesh.member.failure() {
                 drop(queue);
                 self.fail_all(&failure);
@@ -302,7 +302,7 @@ impl Rank {
         Ok(idle)
     }
 
-    /// Completes the works of all operations with the communicator's failure.
+    /// Completes the [`Work`](crate::Work) of all operations with the communicator's failure.
     pub fn fail_all(&self, failure: &Failure) {
         let mut queue = locked(&self.queue);
         while let Some(failed) = queue.outstanding.pop_front() {
@@ -317,13 +317,13 @@ impl Rank {
         }
     }
 
-    /// Returns the failure of the communicator that a refused NCCL call indicates.
+    /// Returns the communicator failure that a refused NCCL call indicates.
     pub fn failure_of(&self, refused: Refused, comm: Comm, operation: Option<&Fingerprint>) -> Failure {
         let reason = self.nccl.explain(refused.call, refused.status, comm);
         failure_of(&self.mesh, &self.device, refused, reason, operation)
     }
 
-    /// Returns an error of NCCL's background work, unless a thread is calling NCCL now.
+    /// Returns an error of NCCL's background work, unless another thread is calling NCCL.
     pub fn background_failure(&self) -> Option<Failure> {
         let raw = match self.raw.try_lock() {
             Ok(raw) => raw,
@@ -335,7 +335,8 @@ impl Rank {
         Some(self.failure_of(refused, raw.get(), None))
     }
 
-    /// Takes the communicator, to end it. `None` while another thread is calling NCCL with it, or after the first call.
+    /// Takes the NCCL communicator in order to end it. Returns `None` while another thread is calling NCCL with it, and
+    /// after the first call.
     pub fn take_raw(&self, patience: Duration) -> Option<RawComm> {
         let deadline = Instant::now() + patience;
         loop {
@@ -353,7 +354,7 @@ impl Rank {
 
 impl Progress for Rank {
     fn advance(&self) {
-        // The owner thread reports failures; it polls too.
+        // The result is ignored, because the owner thread also polls and reports failures.
         let _ = self.look();
     }
 }
@@ -362,9 +363,9 @@ impl Drop for Rank {
     fn drop(&mut self) {
         let queue = self.queue.get_mut().unwrap_or_else(PoisonError::into_inner);
         let events = std::mem::take(&mut queue.spare);
-        // On a lost device the events are already gone.
+        // On a lost device, the events no longer exist.
         let _ = self.device.with_context(|| {
-            // SAFETY: the context is used while `self` holds the device.
+            // SAFETY: the context is used while `self` keeps the device alive.
             let (driver, context) = unsafe { self.device.driver() };
             for event in events {
                 // SAFETY: the handle is not used again.
@@ -375,7 +376,7 @@ impl Drop for Rank {
     }
 }
 
-/// Returns the cause of a communicator's end after NCCL has refused a call for `reason`.
+/// Returns the cause of a communicator's failure after NCCL has refused a call for `reason`.
 pub(super) fn failure_of(
     mesh: &Mesh,
     device: &Device,
@@ -384,9 +385,9 @@ pub(super) fn failure_of(
     operation: Option<&Fingerprint>,
 ) -> Failure {
     let rank = mesh.rank();
-    // A kernel fault fails all later work on the device.
+    // A kernel fault causes all later work on the device to fail.
     let asked = device.with_context(|| {
-        // SAFETY: the context is used while the device is held; the event is destroyed once.
+        // SAFETY: the context is used while the device is alive; the event is destroyed once.
         let (driver, context) = unsafe { device.driver() };
         let event = driver.event_create(context, false)?;
         let asked = driver.event_query(context, event);
@@ -399,7 +400,7 @@ pub(super) fn failure_of(
         return Failure::NotRun { rank, operation, reason: fault.to_string() };
     }
     if !matches!(refused.status, status::INVALID_ARGUMENT | status::INVALID_USAGE) {
-        // The end of the connection names the lost rank; NCCL may have noticed the loss first.
+        // The end of the connection names the lost rank, but NCCL may have detected the loss first.
         if let Some(failure) = mesh.failure_within(NAMED_WITHIN) {
             return failure;
         }

@@ -1,6 +1,6 @@
-//! NCCL's types and codes, and the table of the NCCL functions in use.
+//! NCCL's types and codes, and the table of the NCCL functions that this crate uses.
 //!
-//! Codes are plain integers here, so a value that only a newer library defines is not invalid.
+//! Codes are plain integers, so that values that only newer libraries define are valid.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -61,7 +61,8 @@ pub(super) fn data_type(element: ElementType) -> c_int {
     }
 }
 
-/// Returns why a library of this version does not support a reduction for this number of ranks and compute capability.
+/// Returns the reason why a library of this version does not support a reduction for this number of ranks and compute
+/// capability, if any.
 pub(super) fn unsupported(
     reduction: &Reduction,
     world: usize,
@@ -76,7 +77,8 @@ pub(super) fn unsupported(
         let version = super::version_text(version);
         return Some(format!("NCCL {version} does not reduce {name}; install 2.24 or newer, or reduce bf16"));
     }
-    // NCCL selects the kernel by the architecture of the compilation, which its host code does not have (`onerank.cu`).
+    // NCCL selects this kernel by the architecture macro of the compilation, which is not defined in host code
+    // (`onerank.cu`).
     if world == 1 && reduction.operator == Operator::PreMulSum {
         return Some(format!("NCCL does not multiply {name} in a communicator of one rank; multiply bf16"));
     }
@@ -86,7 +88,7 @@ pub(super) fn unsupported(
     ))
 }
 
-/// Returns the built-in `ncclRedOp_t`; `None` for [`Operator::PreMulSum`], which must be created.
+/// Returns the built-in `ncclRedOp_t`, or `None` for [`Operator::PreMulSum`], which must be created.
 pub(super) fn operator(operator: Operator) -> Option<c_int> {
     match operator {
         Operator::Sum => Some(SUM),
@@ -98,11 +100,11 @@ pub(super) fn operator(operator: Operator) -> Option<c_int> {
     }
 }
 
-/// `NCCL_CONFIG_UNDEF_INT`: the choice of the library or of the environment.
+/// `NCCL_CONFIG_UNDEF_INT`: the library or the environment selects the value.
 const UNSET: c_int = c_int::MIN;
 
-/// `ncclConfig_t` of version 2.28.9. A library reads the fields that it knows, according to `size`. Later fields get
-/// their defaults, according to `version`.
+/// `ncclConfig_t` of version 2.28.9. An older library reads only the fields that `size` covers. A newer library uses
+/// defaults for later fields, according to `version`.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Config {
@@ -155,7 +157,7 @@ macro_rules! table {
         required { $($name:ident = $symbol:literal fn($($argument:ty),*) $(-> $result:ty)?;)* }
         optional { $($other:ident = $other_symbol:literal fn($($other_argument:ty),*);)* }
     ) => {
-        /// Table of the NCCL functions in use. Each has the library's contract.
+        /// Table of the NCCL functions that this crate uses. Each function has the library's contract.
         #[derive(Debug, Clone)]
         pub(crate) struct Nccl {
             /// Version code of `ncclGetVersion`: 22809 means 2.28.9.
@@ -165,7 +167,8 @@ macro_rules! table {
         }
 
         impl Nccl {
-            /// Loads the functions of a library; fails with the name of a missing one. The library must stay loaded.
+            /// Loads the functions of a library. Fails with the name of a missing function. The library must stay
+            /// loaded.
             pub(super) fn of(library: &Library) -> Result<Self, &'static str> {
                 // SAFETY: the NCCL functions of these names have these signatures.
                 unsafe {

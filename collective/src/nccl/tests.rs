@@ -26,7 +26,7 @@ fn options(name: &str, nccl: Nccl) -> CommunicatorOptions {
     options
 }
 
-/// Registers a script under the name, with a stream per rank.
+/// Registers a script under a name, and creates a stream per rank.
 fn play(name: &str, world: usize, script: Script) -> (Arc<Script>, Vec<Stream>) {
     let streams = streams_of(&driver(world), world);
     (Script { streams: streams.clone(), ..script }.play(name), streams)
@@ -158,7 +158,7 @@ fn f8_is_reduced_by_new_libraries_alone() {
         let (said, rank) = (error.to_string(), ranks.rank());
         let begin = format!("all_reduce on rank {rank}: NCCL 2.18.5 does not reduce F8E4M3; install");
         assert!(said.starts_with(&begin), "{said}");
-        // NCCL can still copy this element type.
+        // NCCL can still copy elements of this type.
         ranks.broadcast(0, &mut x).expect("enqueued").wait(LONG).expect("done");
     });
 }
@@ -214,7 +214,7 @@ fn a_refused_init_has_nccls_text() {
     script.check();
 }
 
-/// Creates communicators on threads; each rank has its own options.
+/// Creates communicators on threads, with separate options for each rank.
 fn connect(
     streams: &[Stream],
     options: &[CommunicatorOptions],
@@ -263,7 +263,7 @@ fn an_error_in_the_background_ends_all_ranks() {
     let (script, streams) = play(name, 2, Script { background, ..Script::default() });
     let failures = on_streams(&streams, &options(name, table()), |mut ranks| {
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
-        // Rank 0 waits for a rank that never calls, and learns of rank 1's error.
+        // Rank 0 waits for a rank that never calls the operation, and receives rank 1's error.
         let mut y = DeviceBuffer::<f32>::zeros(ranks.stream(), 4).expect("y");
         let work = match ranks.rank() {
             0 => ranks.recv(1, &mut y),
@@ -313,7 +313,7 @@ fn a_timeout_names_who_is_missing_and_aborts() {
         let mut x = DeviceBuffer::from_host(&stream, &[1.0f32; 8]).expect("x");
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         if ranks.rank() == 2 {
-            // This rank is busy until the others have failed.
+            // This rank is busy until the other ranks have failed.
             let end = Instant::now() + LONG;
             while ranks.dump().failure.is_none() {
                 assert!(Instant::now() < end, "the others do not fail");

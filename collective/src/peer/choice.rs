@@ -1,5 +1,5 @@
-//! Selection of the operations that the Peer backend runs, and of their algorithms, from values that are equal on all
-//! ranks.
+//! Selection of the operations that the Peer backend runs, and of their algorithms. It uses only values that are equal
+//! on all ranks.
 
 use std::time::Duration;
 
@@ -8,39 +8,40 @@ use warpsmith_collective_kernels::words::room;
 
 use crate::backend::{Batch, Call, Kind};
 
-/// Bytes of one half of a rank's segment, on GPUs and on emulated devices: the maximum that one launch reduces.
+/// Bytes of one half of a rank's segment, on GPUs and on emulated devices. This is the maximum that one launch reduces.
 const HALF_BYTES: (usize, usize) = (16 << 20, 256 << 10);
 /// Threads per block, on GPUs and on emulated devices.
 const THREADS: (u32, u32) = (512, 32);
-/// Maximum number of blocks of a launch, on GPUs and on emulated devices.
+/// Maximum number of blocks per launch, on GPUs and on emulated devices.
 const BLOCKS: (usize, usize) = (128, 2);
-/// Initial epoch, on GPUs and on emulated devices. Emulated devices start close to the wrap-around.
+/// Initial epoch, on GPUs and on emulated devices. Emulated devices start close to the wrap-around, so that tests cover
+/// it.
 const EPOCHS_BEFORE: (u32, u32) = (0, u32::MAX - 20);
 
-/// Maximum wait of a kernel, whatever the operation's timeout: by default an emulated device is lost if a kernel runs
-/// for 300 s.
+/// Maximum wait of a kernel, on GPUs and on emulated devices, independent of the operation's timeout. By default, an
+/// emulated device is lost if a kernel runs for 300 s.
 const LONGEST: (Duration, Duration) = (Duration::MAX, Duration::from_secs(280));
 
-/// Maximum sizes in bytes per algorithm.
+/// Maximum size in bytes for each algorithm.
 #[derive(Debug, Clone, Copy)]
 struct Thresholds {
     /// Maximum number of ranks for which this row applies.
     world: usize,
-    /// Maximum for elements pushed as words (LL protocol).
+    /// Maximum size for low-latency reductions (LL protocol).
     low_latency: usize,
-    /// Maximum for one-shot reductions.
+    /// Maximum size for one-shot reductions.
     one_shot: usize,
-    /// Maximum for elements that are written to the other ranks. Larger inputs are reduced where they are, if all
-    /// ranks can access it.
+    /// Maximum size for elements that are written to the other ranks. Larger inputs are read directly from the
+    /// program's memory, if all ranks can access it.
     written: usize,
-    /// Maximum for operations that Auto does not pass on to NCCL.
+    /// Maximum size of operations that `Auto` does not pass to NCCL.
     auto: usize,
 }
 
 const NONE: Thresholds = Thresholds { world: 0, low_latency: 0, one_shot: 0, written: 0, auto: 0 };
 
-/// Thresholds per world size. The row for two ranks was measured on two H100 with NVLink; the others are estimates from
-/// published results.
+/// Thresholds per world size. The row for two ranks was measured on two H100 with NVLink. The other rows are estimates
+/// from published results.
 const THRESHOLDS: [Thresholds; 3] = [
     Thresholds { world: 2, low_latency: 1 << 20, one_shot: 512 << 10, written: 8 << 20, auto: 16 << 20 },
     Thresholds { world: 4, low_latency: 64 << 10, one_shot: 256 << 10, written: 256 << 10, auto: 4 << 20 },
@@ -55,7 +56,7 @@ const EMULATED_THRESHOLDS: Thresholds = Thresholds {
     auto: 1 << 20,
 };
 
-// The segment has room for the pushed words.
+// The words of the largest low-latency reduction must fit in the segment.
 const _: () = {
     let mut row = 0;
     while row < THRESHOLDS.len() {
@@ -85,7 +86,7 @@ pub(super) struct Shape {
 pub(super) struct Choice {
     pub world: usize,
     pub is_emulated: bool,
-    /// True if operations are passed to another backend where that is faster.
+    /// True if operations that another backend runs faster are passed to that backend.
     pub is_auto: bool,
 }
 
@@ -114,7 +115,7 @@ impl Choice {
         THRESHOLDS.into_iter().find(|row| self.world <= row.world).unwrap_or(NONE)
     }
 
-    /// Returns whether kernels of this backend run all of these operations.
+    /// Returns whether this backend has kernels for all of these operations.
     pub fn takes(&self, batch: &Batch) -> bool {
         batch.calls.iter().all(|call| self.takes_call(call))
     }
@@ -127,7 +128,7 @@ impl Choice {
             Kind::Send { .. } | Kind::Receive { .. } => return false,
             Kind::Barrier => true,
             Kind::AllReduce | Kind::Reduce { .. } => bytes <= auto,
-            // All ranks read the whole buffer from the root.
+            // The buffer is small, so all ranks read all of it from the root.
             Kind::Broadcast { .. } => bytes <= one_shot,
             Kind::AllGather
             | Kind::ReduceScatter
@@ -138,7 +139,7 @@ impl Choice {
         !is_f8 && (is_within || !self.is_auto)
     }
 
-    /// Returns the algorithm that reduces this number of bytes, for all ranks or for one.
+    /// Returns the algorithm for a reduction of this number of bytes, with the result on all ranks or on one.
     pub fn algorithm(&self, bytes: usize) -> Algorithm {
         let Thresholds { low_latency, one_shot, .. } = self.thresholds();
         match bytes {
@@ -149,12 +150,13 @@ impl Choice {
         }
     }
 
-    /// Returns whether this number of bytes is reduced directly from the program's memory, if all ranks can access it.
+    /// Returns whether a reduction of this number of bytes reads the program's memory directly, if all ranks can access
+    /// it.
     pub fn is_direct(&self, bytes: usize) -> bool {
         bytes > self.thresholds().written
     }
 
-    /// Returns the shape of a launch whose threads divide the vectors of this number of bytes.
+    /// Returns the shape of a launch whose threads share the vectors of this number of bytes.
     pub fn shape(&self, bytes: usize) -> Shape {
         shape(self.of(THREADS), self.of(BLOCKS), bytes)
     }
@@ -162,7 +164,7 @@ impl Choice {
     /// Returns the shape of a launch that pushes this number of bytes.
     pub fn low_latency_shape(&self, bytes: usize) -> Shape {
         let (threads, most) = (self.of((low_latency::threads(self.world), THREADS.1)), self.of(BLOCKS));
-        // Twice as many blocks with half the threads, if there is still a thread for each vector.
+        // The launch uses twice as many blocks with half the threads, if there is still a thread for each vector.
         let is_enough = bytes <= 16 * (threads / 2) as usize * most;
         shape(if is_enough { threads / 2 } else { threads }, most, bytes)
     }
@@ -226,7 +228,7 @@ mod tests {
         assert!(
             takes(Kind::Broadcast { root }, 0, mib / 4) && !takes(Kind::Broadcast { root }, 0, mib / 4 + 1)
         );
-        // Sizes that only the root has do not affect the selection.
+        // Sizes that only the root passes must not affect the selection.
         for (more, given) in [(0, true), (1, false)] {
             for others in [0, 4 * mib + 4 * more] {
                 assert_eq!(takes(Kind::Gather { root }, mib + more, others), given);

@@ -1,4 +1,4 @@
-//! [`Kernels`]: the kernels of the backend, loaded on a device.
+//! [`Kernels`]: kernels of the backend, loaded on a device.
 
 use gpu_spec::{Kernel, KernelSpec};
 use half::{bf16, f16};
@@ -10,7 +10,7 @@ use warpsmith_runtime::{Device, GpuImage};
 
 use crate::element::ElementType;
 
-/// The kernels, compiled for the GPU.
+/// Kernels of the backend, compiled for the GPU.
 static IMAGE: GpuImage = warpsmith_runtime::include_image!("warpsmith_collective_kernels");
 
 /// Returns the instances of `push` and `reduce` for an element type and a number of ranks.
@@ -39,18 +39,18 @@ fn specs(element: ElementType, world: usize) -> Option<[&'static KernelSpec; 2]>
     })
 }
 
-/// The kernels of the backend. See the [module's documentation](self).
+/// Kernels of the backend. See the [module documentation](self).
 #[derive(Debug)]
 pub(super) struct Kernels {
     /// Instances of `push` and `reduce` per element type.
     reductions: Vec<(ElementType, [Function; 2])>,
-    /// Instances for arrays aligned to 4 bytes, and for all others.
+    /// Instance for arrays that are aligned to 4 bytes, and instance for all other arrays.
     exchange: [Function; 2],
 }
 
 impl Kernels {
     /// # Errors
-    /// The image has no code for the device.
+    /// The image contains no code for the device.
     pub fn load(device: &Device, world: usize) -> warpsmith_runtime::Result<Self> {
         let module = device.load(&IMAGE)?;
         let specs = ElementType::ALL.iter().filter_map(|of| Some((*of, specs(*of, world)?)));
@@ -67,8 +67,8 @@ impl Kernels {
         self.reductions.iter().find(|(of, _)| *of == element).map(|(_, functions)| functions)
     }
 
-    /// Returns the instance of `exchange` for addresses that are multiples of `multiple`, and its element size in
-    /// bytes.
+    /// Returns the instance of `exchange` for addresses that are multiples of `multiple`, and the size of its elements
+    /// in bytes.
     pub fn exchange(&self, multiple: usize) -> (&Function, usize) {
         let [of_words, of_bytes] = &self.exchange;
         if multiple.is_multiple_of(4) { (of_words, 4) } else { (of_bytes, 1) }

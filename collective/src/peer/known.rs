@@ -1,7 +1,7 @@
-//! [`Known`]: operations by the hash that a failing kernel reports.
+//! [`Known`]: operations, identified by the hash that a failing kernel reports.
 //!
-//! Guarantees: an operation is known from before the launch of its kernels until it has ended, or permanently if it is
-//! in a graph. Ended operations take no memory.
+//! Guarantees: an operation is stored from before the launch of its kernels until its end, or permanently if it is in a
+//! graph. Operations that have ended use no memory.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ struct Last {
     is_in_graph: bool,
 }
 
-/// Operations by hash. See the [module's documentation](self).
+/// Operations by hash. See the [module documentation](self).
 #[derive(Debug, Default)]
 pub(super) struct Known(HashMap<u32, Last>);
 

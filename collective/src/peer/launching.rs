@@ -15,17 +15,17 @@ use super::rank::Rank;
 use crate::backend::{Call, Kind};
 use crate::element::{Operator, Reduction};
 
-/// An operation to launch. See the [module's documentation](self).
+/// Operation to launch. See the [module documentation](self).
 pub(super) struct Launching<'a> {
     pub rank: &'a Rank,
     pub stream: &'a Stream,
     pub uses: &'a [BufferUse<'a>],
     pub call: &'a Call,
-    /// Maximum wait of its kernels.
+    /// Maximum wait of each of its kernels.
     pub timeout: Duration,
 }
 
-/// Divides `bytes` into ranges of at most `room` bytes, at least one: start and length of each.
+/// Divides `bytes` into at least one range of at most `room` bytes. Returns the start and the length of each range.
 fn parts(bytes: usize, room: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..bytes.max(1)).step_by(room).map(move |start| (start, room.min(bytes - start)))
 }
@@ -36,7 +36,7 @@ impl Launching<'_> {
     /// # Safety
     /// The contract of [`Backend::enqueue`](crate::backend::Backend::enqueue).
     pub unsafe fn launch(self) -> Result<()> {
-        // SAFETY: forwarded from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             match self.call.reduction {
                 Some(reduction) => self.reduce(reduction),
@@ -65,7 +65,7 @@ impl Launching<'_> {
         let to = if let Kind::Reduce { root } = self.call.kind { options::to(root) } else { 0 };
         let is_in_place = self.rank.is_in_place(self.call);
         let total = self.call.counted_bytes(world);
-        // Selected by the total size: a remainder does not justify another kernel.
+        // The total size selects the algorithm, because a remainder does not justify another kernel.
         let algorithm = match &direct {
             _ if is_scatter => Algorithm::OneShot,
             None => choice.algorithm(total),
@@ -76,9 +76,9 @@ impl Launching<'_> {
             algorithm == Algorithm::TwoShot,
         );
         let room = match (algorithm, &direct) {
-            // One part per other rank.
+            // The half has one part per other rank.
             (Algorithm::OneShot, None) => (half / (world - 1).max(1)) & !15,
-            // One half holds the elements of the other ranks, the other half the results.
+            // The lower 50 % of the half contains the elements of the other ranks, the upper 50 % the results.
             (Algorithm::TwoShot, _) if !is_in_place => half / 2,
             _ => total.max(1),
         };
@@ -109,7 +109,7 @@ impl Launching<'_> {
                 .pointer(DevicePtr(self.call.from.address).offset(start))
                 .pointer(DevicePtr(self.call.to.address).offset(start))
                 .value((bytes / element.bytes()) as u64);
-            // `push` has no blocks, so no stride between blocks.
+            // `push` has no blocks, so it has no stride parameter.
             let args = if algorithm == Algorithm::LowLatency {
                 args
             } else {
@@ -122,7 +122,7 @@ impl Launching<'_> {
                 4 => args.value(u32::from_ne_bytes([a, b, c, d])),
                 _ => args.value(u64::from_ne_bytes([a, b, c, d, e, f, g, h])),
             };
-            // SAFETY: the arguments match the kernel; the rest is forwarded from the caller.
+            // SAFETY: the arguments match the kernel; the caller guarantees the rest.
             unsafe { self.launch_kernel(function, shape, args, comm) }?;
         }
         Ok(())
@@ -134,19 +134,20 @@ impl Launching<'_> {
         let (rank, world) = (self.rank.mesh.rank() as u32, self.rank.choice.world as u32);
         let (from, to) = (self.call.from.address, self.call.to.address);
         let is_root = |root: usize| root == rank as usize;
-        // Start and number of the blocks that this rank provides; first rank and number of ranks that it reads from;
-        // index of the block that it reads there.
+        // These are the start and the number of the blocks that this rank provides, the first rank and the number of
+        // ranks that it reads from, and the index of the block that it reads there.
         let (from, given, first, taken, block) = match self.call.kind {
             Kind::AllGather => (from, 1, 0, world, 0),
             Kind::Gather { root } => (from, 1, 0, if is_root(root) { world } else { 0 }, 0),
             Kind::Broadcast { root } => (to, is_root(root).into(), root as u32, (!is_root(root)).into(), 0),
             Kind::Scatter { root } => (from, if is_root(root) { world } else { 0 }, root as u32, 1, rank),
             Kind::AllToAll => (from, world, 0, world, rank),
-            // A barrier. Other kinds reduce, or belong to another backend.
+            // This is a barrier. The other kinds reduce, or another backend runs them.
             _ => (from, 0, 0, 0, 0),
         };
         let total = self.call.counted_bytes(self.rank.choice.world);
-        // Maximum that any rank provides. The own number may differ between ranks; the kernel's shape must not.
+        // This is the maximum number of blocks that any rank provides. The number of blocks can differ between ranks,
+        // but the shape of the launch must not.
         let in_half = match self.call.kind {
             Kind::Scatter { .. } | Kind::AllToAll => self.rank.choice.world,
             _ => 1,
@@ -160,7 +161,7 @@ impl Launching<'_> {
                 .value((bytes / bytes_of) as u64)
                 .value(blocks);
             let shape = self.rank.choice.shape(bytes);
-            // SAFETY: the arguments match the kernel; the rest is forwarded from the caller.
+            // SAFETY: the arguments match the kernel; the caller guarantees the rest.
             unsafe { self.launch_kernel(function, shape, args, self.rank.comm) }?;
         }
         Ok(())
@@ -169,7 +170,7 @@ impl Launching<'_> {
     /// Launches a kernel whose last parameter is the communicator state.
     ///
     /// # Safety
-    /// The contract of [`Self::launch`]; the arguments before the communicator state must match the kernel.
+    /// The contract of [`Self::launch`]. The arguments before the communicator state must match the kernel.
     unsafe fn launch_kernel(
         &self,
         function: &Function,
@@ -188,12 +189,13 @@ impl Launching<'_> {
         let args = self.uses.iter().fold(args, |args, used| args.used(used.clone()));
         let mut launch = Launch::from(LaunchConfig::new([shape.blocks, 1, 1], [shape.threads, 1, 1], 0));
         if self.rank.choice.is_emulated {
-            // An emulated device runs the blocks of a non-cooperative launch one after another, in any order.
+            // An emulated device runs the blocks of a non-cooperative launch one after another, in any order, so
+            // waiting blocks would hang.
             launch = launch.cooperative();
         }
-        // SAFETY: the arguments match the kernel and the call's memory is valid, by the caller's contract. The segment
-        // keeps the memory of the communicator state. If ranks launch different shapes, their hashes differ and no rank
-        // touches another's data.
+        // SAFETY: the caller guarantees that the arguments match the kernel and that the call's memory is valid. The
+        // segment keeps the memory of the communicator state. If ranks launch different shapes, their hashes differ and
+        // no rank accesses the data of another.
         unsafe { function.launch_unchecked(self.stream, launch, &args) }
     }
 }

@@ -1,11 +1,11 @@
-//! The Peer backend: collectives by kernels that access the memory of the other ranks.
+//! Peer backend: collectives in kernels that access the memory of the other ranks.
 //!
-//! Guarantees: results are reduced in rank order and are bit-identical to the Host backend on all ranks, in all runs,
-//! except for NaN bits. An operation is one kernel per half segment that it needs; the host does not block. Ranks
-//! compare their operations before data moves. A kernel that waits for a missing rank ends by the operation's deadline,
-//! or at once when the communicator fails, also in a graph.
+//! Guarantees: results are reduced in rank order and are bit-identical to the Host backend, on all ranks and in all
+//! runs, except for the bits of NaN. An operation launches one kernel per half of a segment that it needs, and does not
+//! block the host. Ranks compare their operations before data moves. A kernel that waits for a missing rank ends by the
+//! operation's deadline, or as soon as the communicator fails, even in a graph.
 //!
-//! Operations without a kernel, and those that another backend runs faster, are passed to that backend.
+//! Operations without a kernel, and operations that another backend runs faster, are passed to that backend.
 
 mod choice;
 mod kernels;
@@ -35,12 +35,12 @@ use crate::symmetric::{Agreement, Common};
 /// Maximum number of ranks.
 pub(crate) const MAX_RANKS: usize = warpsmith_collective_kernels::device_comm::MAX_RANKS;
 
-/// The Peer backend. See the [module's documentation](self).
+/// Peer backend. See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct PeerBackend {
     rank: Arc<Rank>,
     choice: Choice,
-    /// Backend for the operations that this one does not run.
+    /// Backend of the operations that this backend does not run.
     rest: Option<Box<dyn Backend>>,
 }
 
@@ -50,15 +50,15 @@ pub(crate) struct Making<'a> {
     pub mesh: &'a Arc<Mesh>,
     pub stream: &'a Stream,
     pub timeout: Duration,
-    /// True if operations are passed to the other backend where that is faster.
+    /// True if operations that another backend runs faster are passed to that backend.
     pub is_auto: bool,
 }
 
 impl PeerBackend {
-    /// Creates the backend. All ranks, on one host, call it.
+    /// Creates the backend. All ranks must be on one host, and must call it.
     ///
     /// # Errors
-    /// The same on all ranks: [`CollectiveError::Symmetric`], after which the mesh stays usable;
+    /// The same on all ranks: [`CollectiveError::Symmetric`], after which the mesh remains usable;
     /// [`CommunicatorError`](crate::CommunicatorError).
     pub fn new(making: Making<'_>) -> Result<Self> {
         let Making { mesh, stream, timeout, is_auto } = making;
@@ -79,7 +79,7 @@ impl PeerBackend {
         }
     }
 
-    /// Sets the backend for the operations that this one does not run.
+    /// Sets the backend of the operations that this backend does not run.
     pub fn with_rest(mut self, rest: Option<Box<dyn Backend>>) -> Self {
         self.rest = rest;
         self
@@ -89,11 +89,11 @@ impl PeerBackend {
 impl Backend for PeerBackend {
     unsafe fn enqueue(&self, stream: &Stream, uses: &[BufferUse<'_>], batch: Batch) -> Result<()> {
         if self.choice.takes(&batch) {
-            // SAFETY: forwarded from the caller.
+            // SAFETY: guaranteed by the caller.
             return unsafe { self.rank.submit(stream, uses, batch) };
         }
         match &self.rest {
-            // SAFETY: forwarded from the caller.
+            // SAFETY: guaranteed by the caller.
             Some(rest) => unsafe { rest.enqueue(stream, uses, batch) },
             None => {
                 let method = batch.calls[0].kind.method();

@@ -1,7 +1,7 @@
-//! [`Rank`]: state shared by the thread that calls operations and the thread that watches them.
+//! [`Rank`]: state that the thread that calls operations shares with the thread that watches them.
 //!
-//! Guarantees: launches of a communicator's kernels are serialized across all streams and graphs, since all of them
-//! write the rank's segment. Memory that kernels use is kept until they have run.
+//! Guarantees: launches of a communicator's kernels are serialized across all streams and graphs, because all of them
+//! write the rank's segment. Memory that kernels use stays allocated until they have run.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +31,7 @@ use crate::work::{Progress, WorkState};
 /// Pinned host memory that kernels read and write while they run.
 #[derive(Debug)]
 struct HostWords {
-    /// Address of the memory, accessed only through [`Self::word`].
+    /// Address of the memory, which is accessed only through [`Self::word`].
     address: usize,
     device_address: DevicePtr,
     _memory: PinnedBuffer<u64>,
@@ -42,7 +42,7 @@ impl HostWords {
         let mut memory = PinnedBuffer::<u64>::zeroed(device, HOST_WORDS)?;
         let pointer = memory.as_mut_ptr();
         let device_address = device.with_context(|| {
-            // SAFETY: the context is used while the device is held.
+            // SAFETY: the context is used while the device is alive.
             let (driver, context) = unsafe { device.driver() };
             Ok(driver.host_address(context, pointer.cast())?)
         })?;
@@ -52,7 +52,8 @@ impl HostWords {
     fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < HOST_WORDS, "there is no word {index}");
         let pointer = std::ptr::with_exposed_provenance_mut::<u64>(self.address).wrapping_add(index);
-        // SAFETY: the word is in the memory, which lives at least as long, and which is only accessed by atomics.
+        // SAFETY: the word is in the memory, which lives at least as long as the reference and is only accessed
+        // atomically.
         unsafe { AtomicU64::from_ptr(pointer) }
     }
 }
@@ -60,13 +61,13 @@ impl HostWords {
 /// Owners of the memory that kernels use.
 type Kept = (PeerMemory, DeviceBuffer<u32>, Arc<HostWords>);
 
-/// Operations that were enqueued and are not known to be done.
+/// Operations that were enqueued and may not be complete.
 #[derive(Debug)]
 struct Outstanding {
     calls: Vec<Call>,
     /// Hashes of the calls.
     hashes: Vec<u32>,
-    /// Flight recorder number of the first call; the others follow consecutively.
+    /// Number of the first call in the flight recorder. The numbers of the other calls follow consecutively.
     number: u64,
     before: Event,
     behind: Event,
@@ -80,7 +81,7 @@ struct Queue {
     /// Number of operations so far.
     count: u64,
     known: Known,
-    /// Failure with which new operations end.
+    /// Failure that new operations return.
     failure: Option<Failure>,
 }
 
@@ -95,18 +96,18 @@ pub(super) enum Standing {
     Failed(Verdict),
 }
 
-/// State of a rank. See the [module's documentation](self).
+/// State of a rank. See the [module documentation](self).
 #[derive(Debug)]
 pub(super) struct Rank {
     pub mesh: Arc<Mesh>,
     device: Device,
     pub choice: Choice,
     pub kernels: Kernels,
-    /// Kernel parameter of every launch, except for the operation's own fields.
+    /// Kernel parameter of every launch, without the fields that depend on the operation.
     pub comm: DeviceComm,
     host: Arc<HostWords>,
-    /// The rank's segment. Each launch writes it, so launches are ordered; the buffer also keeps the other memory
-    /// alive.
+    /// Segment of the rank. Each launch writes it, so launches are ordered. The buffer also keeps the other memory
+    /// allocated.
     pub segment: DeviceBuffer<u8>,
     queue: Mutex<Queue>,
     /// Symmetric memory of the program, which all ranks can access.
@@ -121,7 +122,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Rank {
-    /// Creates the state that the ranks share. All ranks call it.
+    /// Creates the state that the ranks share. All ranks must call it.
     pub fn rendezvous(
         agreement: &Agreement<'_>,
         mesh: &Arc<Mesh>,
@@ -136,7 +137,7 @@ impl Rank {
             segments.iter_mut().zip(0..mesh.world()).for_each(|(to, rank)| *to = memory.address(rank).0);
             let mut words = [0; CONTROL_WORDS];
             words[..MAX_BLOCKS].fill(choice.epochs_before());
-            // Uses a stream that does not wait for other ranks.
+            // This uses a stream that does not wait for other ranks.
             let setup = Stream::new(device)?;
             let control = DeviceBuffer::from_host(&setup, &words)?;
             setup.synchronize()?;
@@ -156,8 +157,8 @@ impl Rank {
             };
             let own = memory.own();
             let kept: Kept = (memory, control, Arc::clone(&host));
-            // SAFETY: it is this rank's memory, which the owner keeps. Kernels of other ranks access it according to
-            // the protocol of `comm`.
+            // SAFETY: this is the rank's own memory, which its owner keeps allocated. Kernels of other ranks access it
+            // according to the protocol of `comm`.
             let segment = unsafe { DeviceBuffer::from_raw(stream, own, bytes, kept) }?;
             let kernels = Kernels::load(device, mesh.world())?;
             Ok(Arc::new(Self {
@@ -188,7 +189,7 @@ impl Rank {
         symmetric.push(Arc::downgrade(common));
     }
 
-    /// Returns the symmetric memory and the offset of an operation's elements in it, if its kernels read them there
+    /// Returns the symmetric memory and the offset of an operation's elements in it, if its kernels access them
     /// directly.
     pub fn direct(&self, call: &Call) -> Option<(Arc<Common>, usize)> {
         let is_scaled = call.reduction?.operator == Operator::PreMulSum;
@@ -211,7 +212,8 @@ impl Rank {
         call.kind == Kind::AllReduce && call.from.address == call.to.address && self.direct(call).is_some()
     }
 
-    /// Returns the hash that ranks compare: the operation, and the symmetric memory that it reads and writes directly.
+    /// Returns the hash that ranks compare. It covers the operation, and the symmetric memory that it accesses
+    /// directly.
     pub fn hash_of(&self, call: &Call) -> u32 {
         match self.direct(call) {
             None => hash(&call.fingerprint, None),
@@ -251,7 +253,7 @@ impl Rank {
         if batch.is_captured {
             stream.keep_in_capture(|| Arc::new(Arc::clone(&self.graphs)));
         }
-        // SAFETY: forwarded from the caller.
+        // SAFETY: guaranteed by the caller.
         let enqueued = unsafe { self.enqueue(stream, uses, &batch) };
         match enqueued {
             Ok(Some((before, behind))) => {
@@ -262,7 +264,7 @@ impl Rank {
                 let mut queue = locked(&self.queue);
                 match queue.failure.clone() {
                     None => queue.outstanding.push_back(outstanding),
-                    // The communicator has failed, and no thread watches it.
+                    // The communicator has failed, and no thread watches it anymore.
                     Some(failure) => {
                         drop(queue);
                         self.end_failed(outstanding, &failure);
@@ -275,7 +277,7 @@ impl Rank {
                 Ok(())
             }
             Err(error) => {
-                // The other ranks wait for this operation.
+                // The other ranks wait for this operation, so they must be notified.
                 let operation = batch.calls[0].fingerprint.clone();
                 let failure = self.mesh.fail(self.not_run(&operation, &error));
                 let ended = self.mesh.error(Some(operation), failure);
@@ -307,7 +309,7 @@ impl Rank {
         let before = record()?;
         for call in &batch.calls {
             let timeout = batch.timeout;
-            // SAFETY: forwarded from the caller.
+            // SAFETY: guaranteed by the caller.
             unsafe { Launching { rank: self, stream, uses, call, timeout }.launch() }?;
         }
         Ok(before.zip(record()?))
@@ -324,7 +326,7 @@ impl Rank {
         }
     }
 
-    /// Polls the progress of the operations, and completes the works of finished ones.
+    /// Polls the progress of the operations, and completes the [`Work`](crate::Work) of finished ones.
     pub fn look(&self) -> Result<Standing, Failure> {
         let mut queue = locked(&self.queue);
         while let Some(first) = queue.outstanding.front_mut() {
@@ -338,7 +340,7 @@ impl Rank {
                 first.started = true;
             }
             let is_done = first.started && reached(&first.behind)?;
-            // A failed kernel stores its verdict before its stream continues.
+            // A failed kernel writes its verdict before its stream continues.
             if let Some(verdict) = self.verdict() {
                 return Ok(Standing::Failed(verdict));
             }
@@ -360,7 +362,7 @@ impl Rank {
         Some(verdict).filter(|verdict| *verdict != Verdict::None)
     }
 
-    /// Returns the communicator's failure for a kernel's verdict.
+    /// Returns the communicator's failure for the verdict of a kernel.
     pub fn failure_of(&self, verdict: Verdict) -> Failure {
         let operation = |hash: u32| {
             let queue = locked(&self.queue);
@@ -382,7 +384,7 @@ impl Rank {
             }
             Verdict::Mismatched { rank, hash } => {
                 let (ours, _) = operation(hash);
-                // The other rank may not know yet that its operation has started.
+                // The other rank may not have detected yet that its operation has started.
                 for _ in 0..10 {
                     let answers = self.mesh.ask(&[rank]).into_iter().flatten();
                     let running = answers.flat_map(|progress| progress.running);
@@ -408,8 +410,8 @@ impl Rank {
         self.host.word(ABORT).store(1, Ordering::Release);
     }
 
-    /// Completes the works of all operations, current and future, with the communicator's failure. Returns the event
-    /// after the last.
+    /// Completes the [`Work`](crate::Work) of all current and future operations with the communicator's failure.
+    /// Returns the event after the last operation.
     pub fn fail_all(&self, failure: &Failure) -> Option<Event> {
         let failed = {
             let mut queue = locked(&self.queue);
@@ -421,7 +423,8 @@ impl Rank {
         last
     }
 
-    /// Completes an operation's work with the communicator's failure. Returns the event after it.
+    /// Completes an operation's [`Work`](crate::Work) with the communicator's failure. Returns the event after the
+    /// operation.
     fn end_failed(&self, failed: Outstanding, failure: &Failure) -> Event {
         let operation = failed.calls[0].fingerprint.clone();
         let error = self.mesh.error(Some(operation), failure.clone());
@@ -431,7 +434,7 @@ impl Rank {
         failed.behind
     }
 
-    /// Returns whether graphs have operations of the communicator.
+    /// Returns whether any graph contains operations of the communicator.
     pub fn has_graphs(&self) -> bool {
         Arc::strong_count(&self.graphs) > 1
     }
@@ -439,7 +442,7 @@ impl Rank {
     /// Waits at most `patience` until the work before an event has finished.
     pub fn drain(&self, last: &Event, patience: Duration) {
         let deadline = Instant::now() + patience;
-        // Nothing runs on a lost device.
+        // On a lost device, nothing is running.
         while Instant::now() < deadline && matches!(last.query(), Ok(false)) {
             std::thread::sleep(Duration::from_micros(200));
         }
@@ -448,20 +451,20 @@ impl Rank {
 
 impl Failing for Rank {
     fn has_failed(&self) -> bool {
-        // A failed kernel stores its verdict before its stream continues.
+        // A failed kernel writes its verdict before its stream continues.
         self.verdict().is_some() || locked(&self.queue).failure.is_some()
     }
 }
 
 impl Progress for Rank {
     fn advance(&self) {
-        // The watching thread reports failures.
+        // The result is ignored, because the watching thread reports failures.
         let _ = self.look();
     }
 }
 
 /// Computes the FNV-1a hash of the fields that ranks compare. It excludes the sequence number, because a graph repeats
-/// an operation. Never zero.
+/// an operation. The hash is never zero.
 fn hash(operation: &Fingerprint, direct: Option<(u64, usize, bool)>) -> u32 {
     let mut hash = 0x811c_9dc5u32;
     let mut add = |bytes: &[u8]| {

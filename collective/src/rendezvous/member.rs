@@ -1,4 +1,4 @@
-//! [`Member`]: data that a rank publishes first in a rendezvous.
+//! [`Member`]: the data that a rank publishes first in a rendezvous.
 
 use warpsmith_runtime::Uuid;
 
@@ -9,24 +9,25 @@ use crate::rendezvous_error::Place;
 /// Version of the protocol between ranks in the store.
 const PROTOCOL: u32 = 1;
 
-/// A rank that has arrived.
+/// Rank that has arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Member {
     /// Rank, host and process.
     pub place: Place,
-    /// Identifies processes that can share memory and local sockets: the boot ID and the namespaces.
+    /// Identifies the host by the boot ID and the namespaces. Processes with the same identity can share memory and
+    /// local sockets.
     pub host_identity: String,
-    /// UUID of its GPU, `GPU-…`, if it has one.
+    /// UUID of the rank's GPU, `GPU-…`, if it uses one.
     pub gpu: Option<String>,
-    /// World size that it expects.
+    /// World size that the rank expects.
     pub(super) world_size: usize,
     /// Versions of Warpsmith and of the protocol.
     pub(super) version: String,
 }
 
 impl Member {
-    /// Returns the member of this process.
+    /// Returns the member for this process.
     pub(super) fn here(launch: &Launch, gpu: Option<Uuid>) -> Self {
         Self {
             place: Place { rank: launch.rank, host: machine::name().to_owned(), process: std::process::id() },
@@ -37,7 +38,7 @@ impl Member {
         }
     }
 
-    /// Encodes the member for the store: one line per field.
+    /// Encodes the member for the store, with one line per field.
     pub(super) fn text(&self) -> String {
         let Self { place, host_identity, gpu, world_size, version } = self;
         let facts = [
@@ -52,7 +53,7 @@ impl Member {
         facts.iter().map(|(name, value)| format!("{name}={}\n", value.replace(['\n', '\0'], " "))).collect()
     }
 
-    /// Decodes a member. `None` if the text is not one.
+    /// Decodes a member. Returns `None` if the text is malformed.
     pub(super) fn read(text: &[u8]) -> Option<Self> {
         let text = str::from_utf8(text).ok()?;
         let fact = |name: &str| {

@@ -1,8 +1,9 @@
-//! Rendezvous: all ranks find and check each other before anything can hang.
+//! Rendezvous: all ranks find and check each other before any rank can hang.
 //!
-//! Guarantees: mismatched ranks are an error that names both, on all ranks that have arrived. Mismatches are different
-//! world sizes, equal ranks, the same GPU, or different versions of Warpsmith. A rank whose process ends is named at
-//! once; missing ranks are named at the deadline. No rank continues before all have arrived and match.
+//! Guarantees: mismatched ranks cause an error that names both, on all ranks that have arrived. Mismatches are
+//! different world sizes, equal ranks, the same GPU, or different versions of Warpsmith. A rank whose process ends is
+//! named immediately, and missing ranks are named at the deadline. No rank continues before all ranks have arrived and
+//! match.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -45,23 +46,23 @@ use crate::launch::{Launch, StoreAddress, StoreHost};
 pub use crate::rendezvous_error::{Place, RendezvousError};
 use crate::store::{PrefixStore, Store};
 
-/// Key of a run with the failed ranks: `1,4,`.
+/// Key of a run with the list of failed ranks, such as `1,4,`.
 const FAILED_RANKS: &str = "failed_ranks";
-/// Key prefix of a run for the ranks that have finished using the store.
+/// Key prefix of a run for ranks that no longer use the store.
 const FINISHED: &str = "finished";
-/// Key of a group with the detected problem.
+/// Key of a group with the problem that a rank detected.
 const FAILED: &str = "failed";
-/// Key prefix of a group for the chunks of all members, which rank 0 writes, and the number of ranks per chunk. A
-/// member's text is shorter than 1 KiB.
+/// Key prefix of a group for the chunks of all members, which rank 0 writes, and the number of ranks per chunk. The
+/// text of a member is shorter than 1 KiB.
 const MEMBERS: &str = "members";
 const CHUNK: usize = 1024;
 const END_OF_MEMBER: u8 = 0;
-/// Interval of the checks for ended ranks during a wait.
+/// Interval between checks for ended ranks during a wait.
 const LOOK: Duration = Duration::from_millis(50);
-/// Part of the timeout reserved for finding out which ranks are missing.
+/// Part of the timeout that is reserved for determining which ranks are missing.
 const REPORT: Duration = Duration::from_millis(500);
 
-/// Result of a rendezvous: the ranks that have met.
+/// Result of a rendezvous: the ranks that have arrived.
 #[derive(Debug)]
 pub struct Rendezvous {
     members: Vec<Member>,
@@ -69,13 +70,13 @@ pub struct Rendezvous {
     store: PrefixStore,
 }
 
-/// Waits until all ranks of a run have arrived, and checks that they match. `group` distinguishes several meetings of a
-/// run: every rank uses the same names, each once. `gpu` is the [`uuid`](warpsmith_runtime::Device::uuid) of the GPU
-/// that the rank will use. Emulated devices have none.
+/// Waits until all ranks of a run have arrived, and checks that they match. `group` distinguishes several rendezvous of
+/// a run. Every rank must use the same names, each of them once. `gpu` is the [`uuid`](warpsmith_runtime::Device::uuid)
+/// of the GPU that the rank will use. Emulated devices have none.
 ///
 /// # Errors
-/// [`RendezvousError`], with [`RendezvousError::Refused`] on the waiting ranks when another one detects the problem;
-/// the errors of the store.
+/// [`RendezvousError`]; if another rank detects the problem, the waiting ranks return [`RendezvousError::Refused`]. The
+/// errors of the store.
 pub fn join(
     launch: &Launch,
     store: Arc<dyn Store>,
@@ -98,12 +99,12 @@ pub fn join(
         }
         Err(error) => {
             if error.downcast_ref().is_some_and(RendezvousError::is_news) {
-                // If the store is unreachable, the others fail at their own deadline.
+                // If the store is unreachable, the other ranks fail at their own deadlines.
                 let last = deadline::with_last_word(deadline);
                 let _ = store.compare_set(FAILED, b"", error.to_string().as_bytes(), last);
             }
             if launch.rank == 0 && is_served_by_rank_0(launch) {
-                // The store ends with this process: leave the others time for one more check.
+                // The store ends with this process, so the other ranks need time for one more check.
                 std::thread::sleep(3 * LOOK);
             }
             Err(error)
@@ -115,10 +116,10 @@ fn is_served_by_rank_0(launch: &Launch) -> bool {
     matches!(launch.store, Some(StoreAddress::Tcp { served_by: StoreHost::Rank0, .. }))
 }
 
-/// Publishes this rank, unless it conflicts with those that have arrived.
+/// Publishes this rank, unless it conflicts with ranks that have arrived.
 fn arrive(store: &dyn Store, here: &Member, deadline: Instant) -> Result<()> {
     let text = here.text();
-    // The first rank to arrive stores its text. The result is the stored text.
+    // The first rank to arrive stores its text. The closure returns the stored text.
     let claim = |key: &str| -> Result<Option<Member>> {
         let present = store.compare_set(key, b"", text.as_bytes(), deadline)?;
         match present == text.as_bytes() {
@@ -165,10 +166,10 @@ fn rank_key(rank: usize) -> String {
     format!("rank/{rank}")
 }
 
-/// Waits for all ranks. Rank 0 gathers their members, which avoids a number of store operations quadratic in the number
-/// of ranks.
+/// Waits for all ranks. Rank 0 gathers their members, because direct reads would need a number of store operations that
+/// is quadratic in the number of ranks.
 fn gather(launch: &Launch, run: &PrefixStore, store: &PrefixStore, deadline: Instant) -> Result<Vec<Member>> {
-    // The remaining time is for finding out which ranks are missing.
+    // The remaining time is needed to determine which ranks are missing.
     let left = deadline.saturating_duration_since(Instant::now());
     let report = REPORT.min(left / 4);
     let world_size = launch.world_size;
@@ -186,7 +187,7 @@ fn gather(launch: &Launch, run: &PrefixStore, store: &PrefixStore, deadline: Ins
         }
         Waited::Late => {
             if launch.rank > 0 {
-                // Rank 0 finds the missing ranks for all, if it is present.
+                // Rank 0, if it is present, determines the missing ranks for all.
                 await_refusal(store, (deadline - report / 2).max(Instant::now() + LOOK))?;
             }
             return Err(missing(world_size, store, left, deadline::with_last_word(deadline)));
@@ -225,7 +226,7 @@ fn member(store: &PrefixStore, key: &str, deadline: Instant) -> Result<Member> {
         .ok_or_else(|| CollectiveError::StrangeValue { key: key.to_owned() }.into())
 }
 
-/// Waits until `until` for a problem that another rank reports, and fails with it.
+/// Waits until `until` for a problem that another rank reports. Fails with the problem.
 fn await_refusal(store: &PrefixStore, until: Instant) -> Result<()> {
     match store.get(FAILED, until) {
         Ok(problem) => {
@@ -256,7 +257,7 @@ fn missing(world_size: usize, store: &PrefixStore, waited: Duration, deadline: I
         }
     }
     match ranks.is_empty() {
-        // All ranks are present, but rank 0 has not published the members.
+        // All ranks are present, but rank 0 has not published their members.
         true => CollectiveError::StoreTimeout { key: MEMBERS.to_owned() }.into(),
         false => {
             RendezvousError::MissingRanks { ranks, present, world_size, seconds: waited.as_secs_f64() }.into()
@@ -279,7 +280,7 @@ fn wait(run: &PrefixStore, group: &PrefixStore, keys: &[&str], deadline: Instant
     loop {
         match group.wait(keys, deadline.min(Instant::now() + LOOK)) {
             Ok(()) => return Ok(Waited::Set),
-            // A wait that starts at the deadline fails as if the store did not answer.
+            // A wait that starts at the deadline fails like a store that does not respond.
             Err(error) if !CollectiveError::is_store_timeout(&error) && Instant::now() < deadline => {
                 return Err(error);
             }
@@ -298,7 +299,7 @@ fn wait(run: &PrefixStore, group: &PrefixStore, keys: &[&str], deadline: Instant
     }
 }
 
-/// Returns the failed ranks of a run in the order of their ends: the first may have caused the others.
+/// Returns the failed ranks of a run in the order of failure. The first failure may have caused the others.
 fn failed_ranks(run: &PrefixStore, deadline: Instant) -> Result<Vec<usize>> {
     if !run.contains(&[FAILED_RANKS], deadline)? {
         return Ok(Vec::new());
@@ -313,16 +314,16 @@ impl Rendezvous {
         &self.members
     }
 
-    /// Returns the store of this group's keys: `warpsmith/RUN/RESTARTS/GROUP/…`.
+    /// Returns the store for the keys of this group, `warpsmith/RUN/RESTARTS/GROUP/…`.
     pub fn store(&self) -> &PrefixStore {
         &self.store
     }
 
-    /// Returns the ranks whose processes have ended without [`RunStore::finish`], in the order of their ends: the first
-    /// may have caused the others. Empty for stores that cannot detect this.
+    /// Returns the ranks whose processes have ended without [`RunStore::finish`], in the order in which they ended. The
+    /// first may have caused the others. The list is empty for stores that cannot detect the end of a process.
     ///
     /// # Errors
-    /// The store cannot be reached by the deadline.
+    /// The store cannot be reached before the deadline.
     pub fn failed_ranks(&self, deadline: Instant) -> Result<Vec<usize>> {
         failed_ranks(&self.run, deadline)
     }

@@ -1,8 +1,8 @@
-//! The store in a folder that all ranks can access.
+//! [`FileStore`]: a store in a folder that all ranks can access.
 //!
-//! Guarantees: a value is written atomically, even if a process is killed. Data that is read is checked, so a foreign
-//! file is an error. Locks end with the process that holds them. No other user can enter the folder, read a value, or
-//! redirect a write through a link.
+//! Guarantees: a value is written atomically, even if a process is killed. Data is checked when it is read, so a file
+//! from another program is an error. Locks end with the process that acquired them. No other user can enter the folder,
+//! read a value, or redirect a write through a link.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -16,16 +16,16 @@ use super::values::number;
 use super::{LONGEST_KEY, LONGEST_VALUE, Store, check};
 use crate::error::{CollectiveError, Error, Result};
 
-/// Magic number of each file, followed by key and value with their lengths.
+/// Magic number at the start of each file. Key and value follow, with their lengths.
 const MAGIC: &[u8; 8] = b"WSSTORE1";
 /// Polling intervals for the folder.
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(20)];
 
-/// A store in a folder of a file system that all ranks can access: for processes without a network between them. The
-/// format is specific to Warpsmith, one file per key; PyTorch's `FileStore` cannot read it. The file system must have
-/// locks and atomic renames: local ones, and NFS from version 4.
+/// Store in a folder of a file system that all ranks can access, for processes without a network between them. The
+/// format is specific to Warpsmith, with one file per key. PyTorch's `FileStore` cannot read it. The file system must
+/// support locks and atomic renames, as local file systems and NFS from version 4 do.
 ///
-/// Values persist after the processes end. Give each run its own folder, or its own keys (as
+/// Values persist after the processes end. Use a separate folder for each run, or separate keys (as
 /// [`Launch::store`](crate::Launch::store) does), and remove the folder afterwards.
 ///
 /// ```
@@ -50,11 +50,13 @@ pub struct FileStore {
 }
 
 impl FileStore {
-    /// Opens the store in a folder, creating it with access for its owner only. The values are secrets of the run. An
-    /// existing folder must therefore belong to this user and be closed to others: `chmod 700`.
+    /// Opens the store in a folder. If the folder does not exist, it is created with access for its owner only. The
+    /// values are secrets of the run. An existing folder must therefore belong to this user and be closed to others
+    /// (`chmod 700`).
     ///
     /// # Errors
-    /// [`CollectiveError::StoreFile`], also for a link, and for a folder of another user or with other permissions.
+    /// [`CollectiveError::StoreFile`], also if the path is a link, and if the folder belongs to another user or has
+    /// other permissions.
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self> {
         let folder = folder.into();
         let made = make_folder(&folder).and_then(|()| check_folder(&folder));
@@ -62,7 +64,7 @@ impl FileStore {
         Ok(Self { folder })
     }
 
-    /// Returns the file of a key. Keys may be longer than file names, and contain other characters.
+    /// Returns the file of a key. Keys can be longer than file names, and can contain other characters.
     fn file(&self, key: &str) -> PathBuf {
         self.folder.join(hexadecimal(&Sha256::digest(key.as_bytes())))
     }
@@ -81,7 +83,7 @@ impl FileStore {
         let new = self.folder.join(format!("new-{}", hexadecimal(&nonce()?)));
         let written = write(&new, key, value).and_then(|()| fs::rename(&new, self.file(key)));
         written.map_err(|source| {
-            // A leftover temporary file is never read.
+            // An error can be ignored, because a leftover temporary file is never read.
             let _ = fs::remove_file(&new);
             CollectiveError::StoreFile { path: new, source }.into()
         })
@@ -192,7 +194,7 @@ fn make_folder(folder: &Path) -> io::Result<()> {
 fn check_folder(folder: &Path) -> io::Result<()> {
     use std::os::unix::fs::MetadataExt;
 
-    // Removes a trailing slash, which would follow a link.
+    // This removes a trailing slash, with which the call would follow a link.
     let about = fs::symlink_metadata(folder.components().collect::<PathBuf>())?;
     // SAFETY: the call has no preconditions.
     let user = unsafe { libc::geteuid() };
@@ -217,7 +219,7 @@ fn check_folder(_: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns options that open files readable only by this user; a link is an error.
+/// Returns options that create files that only this user can read. A link is an error.
 fn own_files() -> OpenOptions {
     let mut options = OpenOptions::new();
     #[cfg(unix)]

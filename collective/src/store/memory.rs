@@ -1,4 +1,4 @@
-//! The store within one process.
+//! [`MemoryStore`]: a store within one process.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -7,7 +7,7 @@ use super::values::Values;
 use super::{Store, check};
 use crate::error::{CollectiveError, Result};
 
-/// A store for ranks that are threads of one process.
+/// Store for ranks that are threads of one process.
 ///
 /// ```
 /// use std::time::{Duration, Instant};

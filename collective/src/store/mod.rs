@@ -1,8 +1,8 @@
 //! Stores: keys and values that all ranks can access.
 //!
-//! Guarantees: each operation is atomic. [`get`](Store::get) and [`wait`](Store::wait) return when the keys are set, in
-//! whatever order ranks arrive. No operation exceeds its deadline. Keys are limited to [`LONGEST_KEY`] and values to
-//! [`LONGEST_VALUE`].
+//! Guarantees: each operation is atomic. [`get`](Store::get) and [`wait`](Store::wait) return when the keys are set,
+//! regardless of the order in which ranks arrive. No operation exceeds its deadline. Keys have at most [`LONGEST_KEY`]
+//! bytes and values at most [`LONGEST_VALUE`].
 //!
 //! | ranks are | use |
 //! | --- | --- |
@@ -11,7 +11,7 @@
 //! | processes with a shared file system, and no network | [`FileStore`] |
 //! | any of these, with a key prefix | [`PrefixStore`] |
 //!
-//! [`Launch::store`](crate::Launch::store) opens the store that the environment names.
+//! [`Launch::store`](crate::Launch::store) opens the store that the environment specifies.
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -54,7 +54,7 @@ pub const LONGEST_KEY: usize = 4 << 10;
 /// Maximum length of a value, in bytes.
 pub const LONGEST_VALUE: usize = 1 << 20;
 
-/// A key-value store that all ranks can access.
+/// Key-value store that all ranks can access.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -78,13 +78,13 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Sets a key, replacing its previous value.
     ///
     /// # Errors
-    /// The store cannot be reached by the deadline; [`CollectiveError::TooLong`].
+    /// The store cannot be reached before the deadline; [`CollectiveError::TooLong`].
     fn set(&self, key: &str, value: &[u8], deadline: Instant) -> Result<()>;
 
-    /// Returns the value of a key, waiting until it is set.
+    /// Waits until a key is set, and returns its value.
     ///
     /// # Errors
-    /// [`CollectiveError::StoreTimeout`] if the key is not set by the deadline; the store cannot be reached.
+    /// [`CollectiveError::StoreTimeout`] if the key is not set before the deadline; the store cannot be reached.
     fn get(&self, key: &str, deadline: Instant) -> Result<Vec<u8>>;
 
     /// Waits until all of these keys are set.
@@ -99,20 +99,20 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// The errors of [`Self::set`].
     fn contains(&self, keys: &[&str], deadline: Instant) -> Result<bool>;
 
-    /// Adds to the decimal number under a key, 0 if it is not set, and returns the sum.
+    /// Adds to the decimal number under a key and returns the sum. A key that is not set counts as 0.
     ///
     /// # Errors
     /// [`CollectiveError::NotANumber`]; the errors of [`Self::set`].
     fn add(&self, key: &str, amount: i64, deadline: Instant) -> Result<i64>;
 
-    /// Sets a key if its value is `expected`. An empty `expected` means that the key is not set. Returns the value
-    /// afterwards, which is empty if the key is still not set.
+    /// Sets a key if its value is `expected`. An empty `expected` means that the key is not set. Returns the new value,
+    /// which is empty if the key is still not set.
     ///
     /// # Errors
     /// The errors of [`Self::set`].
     fn compare_set(&self, key: &str, expected: &[u8], desired: &[u8], deadline: Instant) -> Result<Vec<u8>>;
 
-    /// Removes a key. Returns whether it was set.
+    /// Removes a key. Returns whether the key was set.
     ///
     /// # Errors
     /// The errors of [`Self::set`].

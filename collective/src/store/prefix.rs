@@ -1,4 +1,4 @@
-//! A subset of a store.
+//! [`PrefixStore`]: the keys of a store that start with a prefix.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use std::time::Instant;
 use super::Store;
 use crate::error::Result;
 
-/// The keys of another store that start with a prefix, with the prefix removed. Several users of one store thus cannot
-/// collide. Errors name keys with the prefix.
+/// Keys of another store that start with a prefix, with the prefix removed. Several users of one store thus cannot
+/// collide. Errors contain the keys with the prefix.
 ///
 /// ```
 /// use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The secret of a run, with which the two ends of a store connection authenticate each other.
+//! [`Token`]: the secret of a run, with which the two ends of a store connection authenticate each other.
 //!
 //! Guarantees: the secret itself is never sent or formatted into messages. Proofs are compared in constant time.
 
@@ -15,8 +15,8 @@ pub(super) const PROOF: usize = 32;
 /// Maximum length of a token, in bytes.
 const LONGEST: usize = 256;
 
-/// The secret of a run: a server that has one serves only clients with the same one. `warpsmith launch` generates one
-/// per run, in `WARPSMITH_TOKEN`.
+/// Secret of a run. A server with a token serves only clients with the same token. `warpsmith launch` generates one per
+/// run, in `WARPSMITH_TOKEN`.
 ///
 /// ```
 /// use warpsmith_collective::store::Token;
@@ -32,15 +32,15 @@ const LONGEST: usize = 256;
 pub struct Token(String);
 
 impl Token {
-    /// Generates a token from 256 random bits of the operating system.
+    /// Generates a token from 256 random bits that the operating system provides.
     ///
     /// # Errors
-    /// [`CollectiveError::NoRandomness`] if the operating system provides none.
+    /// [`CollectiveError::NoRandomness`] if the operating system provides no random numbers.
     pub fn generate() -> Result<Self> {
         Ok(Self(nonce()?.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    /// Creates a token from a text of 1 to 256 bytes. `None` for other lengths.
+    /// Creates a token from a text of 1 to 256 bytes. Returns `None` for other lengths.
     pub fn new(text: impl Into<String>) -> Option<Self> {
         let text = text.into();
         (1..=LONGEST).contains(&text.len()).then_some(Self(text))
@@ -51,12 +51,12 @@ impl Token {
         &self.0
     }
 
-    /// Returns the proof that `end` knows the token, for the nonces of both ends.
+    /// Returns the proof that `end` has the token, for the nonces of both ends.
     pub(super) fn proof(&self, end: End, client: &[u8], server: &[u8]) -> [u8; PROOF] {
         self.mac(end, client, server).finalize().into_bytes().into()
     }
 
-    /// Returns whether a proof is that of `end`.
+    /// Returns whether a proof is valid for `end`.
     pub(super) fn accepts(&self, proof: &[u8], end: End, client: &[u8], server: &[u8]) -> bool {
         self.mac(end, client, server).verify_slice(proof).is_ok()
     }
@@ -80,14 +80,14 @@ impl fmt::Debug for Token {
     }
 }
 
-/// The end of a connection that a proof belongs to. It prevents one end from reflecting the other's proof.
+/// End of a connection to which a proof belongs. It prevents one end from reflecting the proof of the other.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum End {
     Client,
     Server,
 }
 
-/// Returns random bytes for single use.
+/// Returns random bytes that must be used only once.
 pub(super) fn nonce() -> Result<[u8; PROOF]> {
     let mut bytes = [0; PROOF];
     getrandom::fill(&mut bytes)

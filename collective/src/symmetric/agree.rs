@@ -9,23 +9,23 @@ use crate::mesh::{Lane, Mesh};
 
 /// Size of one message of a rank, in bytes, including its header.
 const SAID: usize = 512;
-/// Maximum payload of a message, in bytes.
+/// Maximum size of the data in a message, in bytes.
 pub(super) const MAX_SAID: usize = SAID - 3;
 
-/// A call that all ranks make, on threads that may block.
+/// Call that all ranks make, on threads that can block.
 #[derive(Debug)]
 pub(crate) struct Agreement<'a> {
     pub mesh: &'a Mesh,
-    /// The called operation: a rank that calls another one is an error that names both.
+    /// The operation. If a rank calls another operation, the error names both.
     pub operation: Arc<Fingerprint>,
     pub term: Term,
 }
 
 impl Agreement<'_> {
-    /// Sends this rank's data, or the reason why it has none, to all ranks, and waits for theirs.
+    /// Sends this rank's data, or the reason why it has none, to all ranks. Waits for the data of the other ranks.
     ///
     /// # Errors
-    /// [`CollectiveError::Symmetric`] on all ranks, for the first rank without data;
+    /// [`CollectiveError::Symmetric`] on all ranks, naming the first rank without data;
     /// [`CommunicatorError`](crate::CommunicatorError).
     pub fn share(&self, own: Result<Vec<u8>, String>) -> Result<Vec<Vec<u8>>> {
         let (rank, world) = (self.mesh.rank(), self.mesh.world());

@@ -1,8 +1,8 @@
-//! [`PeerMemory`]: memory of each rank, mapped by all ranks.
+//! [`PeerMemory`]: memory of each rank, which all ranks map.
 //!
-//! Guarantees: each rank's memory stays allocated until no rank has it mapped. A rank that drops its own memory, or
-//! ends, takes nothing from the others. A problem on one rank is an error on all ranks. A failed exchange leaves
-//! nothing behind.
+//! Guarantees: each rank's memory stays allocated as long as any rank maps it. If a rank drops its memory, or ends, the
+//! other ranks are not affected. A problem on one rank is an error on all ranks. A failed exchange leaves no memory
+//! allocated.
 
 use std::collections::HashMap;
 #[cfg(target_os = "linux")]
@@ -18,15 +18,15 @@ use super::agree::Agreement;
 use super::descriptors::{Door, TOKEN, call, receive, send};
 use crate::error::{CollectiveError, Error, Result};
 
-/// Memory of each rank, mapped by all ranks. See the [module's documentation](self).
+/// Memory of each rank, which all ranks map. See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct PeerMemory {
-    /// Memory per rank, in rank order.
+    /// Memory of each rank, in rank order.
     of_ranks: Vec<Arc<SharedMemory>>,
     rank: usize,
 }
 
-/// Memory of the ranks of this process, for its other ranks.
+/// Memory of the ranks of this process, for other ranks of the same process.
 static OFFERED: Mutex<Option<HashMap<u64, Weak<SharedMemory>>>> = Mutex::new(None);
 
 /// Registration of memory in [`OFFERED`].
@@ -55,7 +55,7 @@ impl Drop for Offer {
     }
 }
 
-/// This rank's memory and the means for others to map it.
+/// Memory of this rank, and the data with which other ranks map it.
 struct Own {
     memory: Arc<SharedMemory>,
     offer: Offer,
@@ -66,7 +66,7 @@ struct Own {
 }
 
 impl PeerMemory {
-    /// Allocates `bytes` of zeroed memory on this rank, and maps that of the others. All ranks call it.
+    /// Allocates `bytes` of zeroed memory on this rank, and maps the memory of the other ranks. All ranks must call it.
     pub fn rendezvous(agreement: &Agreement<'_>, device: &Device, bytes: usize) -> Result<Self> {
         let mesh = agreement.mesh;
         let own = Own::make(agreement, device, bytes).map_err(|error| error.to_string());
@@ -74,14 +74,14 @@ impl PeerMemory {
         let addresses = agreement.share(said)?;
         let Ok(own) = own else { unreachable!("a rank that has nothing ends the rendezvous above") };
         let mapped = own.map_all(agreement, device, &addresses);
-        // This also acts as a barrier: all ranks have taken the offered memory.
+        // This also acts as a barrier: afterwards, all ranks have taken the offered memory.
         let said = mapped.as_ref().map(|_| Vec::new()).map_err(Clone::clone);
         agreement.share(said)?;
         let Ok(of_ranks) = mapped else { unreachable!("as above") };
         Ok(Self { of_ranks, rank: mesh.rank() })
     }
 
-    /// Returns the address of a rank's memory on this rank.
+    /// Returns the address of rank `rank`'s memory, as mapped by this rank.
     pub fn address(&self, rank: usize) -> DevicePtr {
         self.of_ranks[rank].address()
     }
@@ -110,9 +110,9 @@ pub(super) unsafe fn clear(
     address: DevicePtr,
     bytes: usize,
 ) -> warpsmith_runtime::Result<()> {
-    // On a separate stream: those of the communicator may wait for other ranks.
+    // This uses a separate stream, because the communicator's stream may wait for other ranks.
     let stream = Stream::new(device)?;
-    // SAFETY: by the caller's contract. The stream is synchronized, and the context is used while the device is held.
+    // SAFETY: the caller's contract. The stream is synchronized, and the context is used while the device is alive.
     unsafe {
         let (driver, context) = device.driver();
         stream.enqueue(&[], |handle| {
@@ -147,8 +147,8 @@ impl Own {
         }
     }
 
-    /// Encodes the data that other ranks need to map the memory: the number of the offer for ranks of this process;
-    /// bytes, token and path for others.
+    /// Encodes the data that other ranks need to map the memory. For ranks of this process, this is the number of the
+    /// offer; for other ranks, it is the size, the token and the path.
     fn address(&self) -> Vec<u8> {
         let mut address = self.offer.0.to_le_bytes().to_vec();
         address.extend((self.memory.bytes() as u64).to_le_bytes());
@@ -209,7 +209,7 @@ impl Own {
         }
     }
 
-    /// Maps the memory of ranks in other processes: a rank connects to lower ranks, and accepts connections from higher
+    /// Maps the memory of ranks in other processes. A rank connects to lower ranks, and accepts connections from higher
     /// ranks.
     #[cfg(target_os = "linux")]
     fn map_others(
@@ -227,8 +227,8 @@ impl Own {
         let system = |what: &'static str| move |error: std::io::Error| format!("{what}: {error}");
         let import = |descriptor| {
             let memory = warpsmith_runtime::driver::ExportedMemory(descriptor);
-            // SAFETY: the other rank has exported the memory. It has the same size as this rank's: the ranks have
-            // compared the sizes.
+            // SAFETY: the other rank has exported the memory. It has the same size as this rank's memory, because the
+            // ranks have compared the sizes.
             let imported = unsafe { SharedMemory::import(device, &memory, self.memory.bytes()) };
             imported.map(Arc::new).map_err(|error| error.to_string())
         };
@@ -273,7 +273,7 @@ fn reached(device: &Device, theirs: Arc<SharedMemory>) -> warpsmith_runtime::Res
     match theirs.allow(device) {
         Ok(()) => Ok(theirs),
         Err(warpsmith_runtime::Error::NoPeerAccess { .. }) if device.is_emulated() => {
-            // The memory may belong to another driver.
+            // The memory may belong to another driver, so it must be exported and imported.
             // SAFETY: it is the memory of that value, with its size.
             unsafe { SharedMemory::import(device, &theirs.export()?, theirs.bytes()) }.map(Arc::new)
         }

@@ -23,41 +23,41 @@ pub(crate) use self::pool::Pool;
 use crate::error::{CollectiveError, Result};
 use crate::work::WorkState;
 
-/// Size of a rank's signal pad, which precedes its elements, in bytes.
+/// Size of a rank's signal pad in bytes. The pad precedes the rank's elements.
 const PAD_BYTES: usize = SIGNALS * size_of::<u32>();
 /// Number of signals per rank.
 const SIGNALS: usize = 4096;
 
-/// A buffer of the same length on each rank of a communicator, which the kernels of all ranks can access.
+/// Buffer of the same length on each rank of a communicator, which the kernels of all ranks can access.
 /// [`Communicator::symmetric_buffer`](crate::Communicator::symmetric_buffer) creates it.
 ///
-/// This rank's elements are a [`DeviceBuffer`], with all its operations. Kernels of the program that use peer memory
-/// get the addresses of all ranks' elements, [`Self::peers`], and of their signal pads, [`Self::signals`]. A signal pad
-/// has 4096 words of 32 bits, initially zero, for the program's own use. A kernel sets a signal with a release and
-/// waits for one with an acquire, by atomics of
+/// This rank's elements are a [`DeviceBuffer`], with all its operations. Kernels of the program access peer memory
+/// through the addresses of all ranks' elements, [`Self::peers`], and of their signal pads, [`Self::signals`]. A signal
+/// pad has 4096 words of 32 bits, initially zero, which the program can use freely. A kernel sets a signal with a
+/// release store and waits for one with an acquire load, with atomics of
 /// [`scope::System`](https://docs.rs/gpu-std/latest/gpu_std/atomic/scope/). Accesses to other ranks' memory are not
-/// ordered automatically: use [`Communicator::barrier`](crate::Communicator::barrier) between kernels, and signals
-/// within them.
+/// ordered automatically. Use [`Communicator::barrier`](crate::Communicator::barrier) between kernels, and signals
+/// within kernels.
 ///
 /// With the Peer backend, `all_reduce`, `reduce` and `reduce_scatter` of a symmetric buffer, or of a part of it, need
-/// no copy. All ranks must then pass the same part of the same buffer, or all pass other memory.
+/// no copy. All ranks must then pass the same part of the same buffer, or all must pass other memory.
 ///
-/// If such an operation fails, another rank may still read or write the elements. From then on each use of the buffer
-/// fails with [`CollectiveError::Withdrawn`]. Drop the buffer, and create another with a communicator of the remaining
-/// ranks.
+/// If such an operation fails, another rank may still read or write the elements. From then on, each use of the buffer
+/// fails with [`CollectiveError::Withdrawn`]. Drop the buffer, and create another one with a communicator of the
+/// remaining ranks.
 ///
-/// The memory is kept until the work enqueued with this value has run and no rank has the buffer anymore. Dropping it
-/// is not a collective call and does not block, whatever the state of the other ranks.
+/// The memory stays allocated until the enqueued work that uses it has run and no rank has the buffer anymore. Dropping
+/// the buffer is not a collective call and does not block, regardless of the state of other ranks.
 ///
-/// Small buffers share pages (2 MiB on GPUs). If all ranks have dropped a part of a page, the next call reuses it as
-/// long as another buffer is in the page. A page is freed with its last buffer.
+/// Small buffers share pages (2 MiB on GPUs). If all ranks have dropped a part of a page, the next call reuses this
+/// part as long as another buffer is in the page. A page is freed with its last buffer.
 pub struct SymmetricBuffer<T: DeviceCopy> {
     /// View of the elements; `common` owns the memory.
     buffer: DeviceBuffer<T>,
     common: Arc<Common>,
 }
 
-/// State that the ranks share, kept as long as a rank's work may use it.
+/// State that the ranks share. It is kept as long as work of a rank may use it.
 #[derive(Debug)]
 pub(crate) struct Common {
     placed: Arc<Placed>,
@@ -65,12 +65,12 @@ pub(crate) struct Common {
     signals: DeviceBuffer<u64>,
     /// Size of a rank's elements, in bytes.
     bytes: usize,
-    /// Number of this buffer within the communicator, the same on all ranks.
+    /// Number of this buffer within the communicator, which is the same on all ranks.
     pub number: u64,
     device: Device,
-    /// True if the program has dropped its buffer.
+    /// True if the program has dropped the buffer.
     is_dropped: AtomicBool,
-    /// Operations whose kernels on other ranks read and write the elements.
+    /// Operations whose kernels on other ranks access the elements.
     operations: Operations,
 }
 
@@ -78,16 +78,16 @@ pub(crate) struct Common {
 #[derive(Debug, Default)]
 struct Operations {
     of: OnceLock<Weak<dyn Failing>>,
-    /// The operation called last.
+    /// Operation that was called last.
     last: Mutex<Option<Arc<WorkState>>>,
     /// True if graphs contain such operations.
     are_captured: AtomicBool,
-    /// True if one has failed.
+    /// True if such an operation has failed.
     have_failed: AtomicBool,
 }
 
 impl Operations {
-    /// Returns whether an operation has failed, or has ended and may have failed.
+    /// Returns whether an operation has failed, or may have failed at its end.
     fn have_failed(&self) -> bool {
         if self.have_failed.load(Ordering::Acquire) {
             return true;
@@ -97,16 +97,16 @@ impl Operations {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match last.map(|last| last.has_failed()) {
             Some(Some(true)) => true,
-            // As far as the host knows, it has not ended.
+            // The operation has not ended, as far as the host has observed.
             Some(None) => has_any_failed(),
             _ => self.are_captured.load(Ordering::Acquire) && has_any_failed(),
         }
     }
 }
 
-/// Source of the failure state of a communicator's operations.
+/// Source that reports failures of a communicator's operations.
 pub(crate) trait Failing: fmt::Debug + Send + Sync {
-    /// Returns whether an operation that has ended has failed.
+    /// Returns whether any operation that has ended has failed.
     fn has_failed(&self) -> bool;
 }
 
@@ -116,9 +116,9 @@ static ALL: Mutex<Vec<Weak<Common>>> = Mutex::new(Vec::new());
 const FREED_WITHIN: Duration = Duration::from_secs(1);
 
 /// Waits for the device's work, and until the memory of dropped [`SymmetricBuffer`]s is freed. Returns the number of
-/// bytes that are not freed: those of buffers that graphs use.
+/// bytes that are not freed because graphs use their buffers.
 ///
-/// Without this call the memory is also freed, in the background, after the last work that uses it.
+/// Without this call, the memory is also freed, but in the background, after the last work that uses it.
 ///
 /// # Errors
 /// The errors of [`Device::synchronize`].
@@ -142,7 +142,7 @@ pub fn ipc_collect(device: &Device) -> Result<usize> {
     let deadline = Instant::now() + FREED_WITHIN;
     loop {
         let all = std::mem::take(&mut *ALL.lock().unwrap_or_else(PoisonError::into_inner));
-        // Values released here are dropped without the lock.
+        // The values that are released here must be dropped without the lock.
         let alive: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
         let is_left =
             |common: &&Arc<Common>| common.device == *device && common.is_dropped.load(Ordering::Acquire);
@@ -157,20 +157,20 @@ pub fn ipc_collect(device: &Device) -> Result<usize> {
 }
 
 impl Common {
-    /// Returns the byte offset of a memory range in this rank's elements; `None` if it is not within them.
+    /// Returns the byte offset of a memory range in this rank's elements, or `None` if the range is not within them.
     pub fn offset_of(&self, address: u64, bytes: usize) -> Option<usize> {
         let start = usize::try_from(address.checked_sub(elements(self.placed.own()).0)?).ok()?;
         (start.checked_add(bytes)? <= self.bytes).then_some(start)
     }
 
-    /// Returns the device array with the addresses of all ranks' elements.
+    /// Returns the address of the device array that contains the addresses of all ranks' elements.
     pub fn peers(&self) -> DevicePtr {
         self.peers.as_device_ptr()
     }
 
-    /// Registers the source of failures of the operations that access the elements.
+    /// Registers the source that reports failures of the operations that access the elements.
     pub fn belong_to(&self, failing: Weak<dyn Failing>) {
-        // A buffer has one communicator.
+        // The call cannot fail, because a buffer belongs to only one communicator.
         let _ = self.operations.of.set(failing);
     }
 
@@ -185,7 +185,7 @@ impl Common {
         }
     }
 
-    /// Called after the communicator has failed: makes the decision whether the elements may be used final.
+    /// Makes final whether the elements can be used. It is called after the communicator has failed.
     pub fn settle(&self) {
         if self.operations.have_failed() {
             self.operations.have_failed.store(true, Ordering::Release);
@@ -202,7 +202,7 @@ impl Common {
 }
 
 impl<T: DeviceCopy> SymmetricBuffer<T> {
-    /// Creates the buffers of all ranks. All ranks call it.
+    /// Creates the buffers of all ranks. All ranks must call it.
     pub(crate) fn rendezvous(
         agreement: &Agreement<'_>,
         pool: &mut Pool,
@@ -216,7 +216,7 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
             return Err(error);
         };
         let tables = |placed: &Placed| {
-            // Uses a stream that does not wait for other ranks.
+            // This uses a stream that does not wait for other ranks.
             let setup = Stream::new(stream.device())?;
             let table = |of: fn(DevicePtr) -> DevicePtr| {
                 let addresses: Vec<u64> =
@@ -239,9 +239,9 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
         drop(all);
         let known = Arc::clone(&common);
         let may_use = move || known.may_use();
-        // SAFETY: after the pad there is room for the elements; the owner keeps the memory. Kernels of other ranks use
-        // it as the program's unsafe code does, and operations use it as all ranks call them. After an operation has
-        // failed, the buffer may not be used.
+        // SAFETY: the memory has space for the elements after the pad, and its owner keeps it allocated. Kernels of
+        // other ranks access it only through unsafe code of the program, and through operations that all ranks call.
+        // After an operation has failed, the buffer cannot be used.
         let buffer = unsafe { DeviceBuffer::from_raw_while(stream, own, len, Arc::clone(&common), may_use) }?;
         Ok(Self { buffer, common })
     }
@@ -250,34 +250,34 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
         &self.common
     }
 
-    /// Returns the address of a rank's elements for kernels of this rank.
+    /// Returns the address of a rank's elements, for kernels of this rank.
     ///
     /// # Panics
-    /// Panics if there is no such rank.
+    /// Panics if the rank does not exist.
     pub fn peer_ptr(&self, rank: usize) -> DevicePtr {
         elements(self.common.placed.address(rank))
     }
 
     /// Returns the addresses of all ranks' elements, in rank order, for kernels of this rank. Work that uses them must
-    /// also name the buffer itself, so that the memory is kept: [`DeviceBuffer::as_slice`].
+    /// also name the buffer itself ([`DeviceBuffer::as_slice`]), so that the memory stays allocated.
     pub fn peers(&self) -> &DeviceBuffer<u64> {
         &self.common.peers
     }
 
-    /// Returns the address of a rank's signal pad for kernels of this rank.
+    /// Returns the address of a rank's signal pad, for kernels of this rank.
     ///
     /// # Panics
-    /// Panics if there is no such rank.
+    /// Panics if the rank does not exist.
     pub fn signal_ptr(&self, rank: usize) -> DevicePtr {
         self.common.placed.address(rank)
     }
 
-    /// Returns the addresses of all ranks' signal pads, like [`Self::peers`].
+    /// Returns the addresses of all ranks' signal pads, in rank order, for kernels of this rank.
     pub fn signals(&self) -> &DeviceBuffer<u64> {
         &self.common.signals
     }
 
-    /// Returns the number of words of a signal pad.
+    /// Returns the number of 32-bit words of a signal pad.
     pub const fn signal_count(&self) -> usize {
         SIGNALS
     }
@@ -296,7 +296,7 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
         self.buffer.slice_mut(bounds)
     }
 
-    /// Copies elements from the host, like [`DeviceBuffer::copy_from_host`].
+    /// Copies elements from the host, as [`DeviceBuffer::copy_from_host`] does.
     ///
     /// # Errors
     /// The errors of that method.
@@ -307,7 +307,7 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
     }
 }
 
-/// Returns the address of the elements in a rank's memory.
+/// Returns the address of the elements in a rank's memory, after the signal pad.
 fn elements(memory: DevicePtr) -> DevicePtr {
     memory.offset(PAD_BYTES)
 }

@@ -1,8 +1,8 @@
 //! [`Pool`]: small parts of symmetric memory, several per page.
 //!
-//! Guarantees: all ranks divide their memory identically, so a part has the same offset on each. A part is reused once
-//! no rank uses it anymore: in collective calls the ranks tell each other which parts they have dropped. The pool
-//! itself keeps no memory: it is freed with its last part, whatever the state of the other ranks.
+//! Guarantees: all ranks divide their memory identically, so a part has the same offset on each rank. A part is reused
+//! once no rank uses it anymore; in collective calls, the ranks report which parts they have dropped. The pool itself
+//! does not keep memory allocated. Memory is freed with its last part, regardless of the state of other ranks.
 
 use std::sync::{Arc, Weak};
 
@@ -15,7 +15,7 @@ use crate::error::Result;
 /// Alignment of the start of a part, in bytes.
 const ALIGNMENT: usize = 512;
 
-/// A part of the memory of each rank, at the same offset. Dropping the last reference returns it.
+/// Part of the memory of each rank, at the same offset. It is returned when the last reference is dropped.
 #[derive(Debug)]
 pub(crate) struct Placed {
     memory: Arc<PeerMemory>,
@@ -23,7 +23,7 @@ pub(crate) struct Placed {
 }
 
 impl Placed {
-    /// Returns the address of a rank's part on this rank.
+    /// Returns the address of rank `rank`'s part, as mapped by this rank.
     pub fn address(&self, rank: usize) -> DevicePtr {
         self.memory.address(rank).offset(self.start)
     }
@@ -38,26 +38,26 @@ impl Placed {
     }
 }
 
-/// A part that a rank may still use.
+/// Part that any rank may still use.
 #[derive(Debug)]
 struct Part {
     start: usize,
     bytes: usize,
-    /// This rank's use of the part; dangling if it has dropped the part.
+    /// This rank's reference to the part. It is dangling if this rank has dropped the part.
     placed: Weak<Placed>,
 }
 
-/// A region of memory that is divided into parts.
+/// Memory that is divided into parts.
 #[derive(Debug)]
 struct Region {
     memory: Weak<PeerMemory>,
     bytes: usize,
-    /// Parts, in the order of their offsets.
+    /// Parts in the order of their offsets.
     parts: Vec<Part>,
 }
 
 impl Region {
-    /// Returns the first offset with enough room, and its index among the parts.
+    /// Returns the first offset with enough free space, and the index of the new part among the parts.
     fn room(&self, bytes: usize) -> Option<(usize, usize)> {
         let mut start = 0;
         for (index, part) in self.parts.iter().enumerate() {
@@ -70,17 +70,17 @@ impl Region {
     }
 }
 
-/// Pool of symmetric memory. See the [module's documentation](self). It is identical on all ranks, except for what a
-/// rank has dropped.
+/// Pool of symmetric memory. See the [module documentation](self). It is identical on all ranks, except for the parts
+/// that a rank has dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Pool(Vec<Region>);
 
 impl Pool {
-    /// Creates a zeroed part of `bytes` on each rank, and an object that this rank needs with it (`make`). All ranks
-    /// call it.
+    /// Creates a zeroed part of `bytes` on each rank, and calls `make` for the object that this rank needs with the
+    /// part. All ranks must call it.
     ///
     /// # Errors
-    /// The errors of [`Agreement::share`], for the first rank with a problem. In that case no rank has the part.
+    /// The errors of [`Agreement::share`], naming the first rank with a problem. In this case no rank keeps the part.
     pub fn place<R>(
         &mut self,
         agreement: &Agreement<'_>,
@@ -90,7 +90,7 @@ impl Pool {
     ) -> Result<(Arc<Placed>, R)> {
         let bytes = bytes.next_multiple_of(ALIGNMENT);
         let known = self.known();
-        // Keeps alive what this rank reports as present until the part is created.
+        // This keeps alive the regions that this rank reports as present, until the part is created.
         let here: Vec<_> = self.0[..known].iter().map(|region| region.memory.upgrade()).collect();
         let known = self.forget(known, &agreement.share(Ok(self.said(&here)))?);
         let found = self.0[..known].iter_mut().find_map(|region| {
@@ -111,7 +111,7 @@ impl Pool {
         region.parts.insert(index, Part { start, bytes, placed: Arc::downgrade(&placed) });
         let cleared = match is_new {
             true => Ok(()),
-            // SAFETY: all ranks have dropped the previous part, and none knows the new one yet.
+            // SAFETY: all ranks have dropped the previous part, and no rank uses the new one yet.
             false => unsafe { clear(device, placed.own(), bytes) },
         };
         let made = cleared.and_then(|()| make(&placed));
@@ -120,7 +120,7 @@ impl Pool {
         Ok((placed, made?))
     }
 
-    /// Returns the number of leading regions whose dropped parts fit into one message.
+    /// Returns the number of leading regions whose report fits in one message.
     fn known(&self) -> usize {
         let mut bits = 8 * MAX_SAID;
         let fits = |region: &&Region| match bits.checked_sub(1 + region.parts.len()) {
@@ -133,7 +133,8 @@ impl Pool {
         self.0.iter().take_while(fits).count()
     }
 
-    /// Encodes one bit for each of these regions, and one for each of its parts: true if this rank has dropped it.
+    /// Encodes one bit for each of these regions, and one for each of its parts. A bit is set if this rank has dropped
+    /// the region or part.
     fn said(&self, here: &[Option<Arc<PeerMemory>>]) -> Vec<u8> {
         let dropped = self.0.iter().zip(here).flat_map(|(region, memory)| {
             let parts = region.parts.iter().map(|part| part.placed.strong_count() == 0);
@@ -147,7 +148,7 @@ impl Pool {
     }
 
     /// Removes regions that any rank has dropped, and parts that all ranks have dropped. Returns the number of
-    /// remaining regions among those that the ranks reported on.
+    /// remaining regions among the regions that the ranks reported.
     fn forget(&mut self, known: usize, of_ranks: &[Vec<u8>]) -> usize {
         let mut bit = 0;
         let mut dropped_by = || {

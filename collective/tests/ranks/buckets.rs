@@ -10,7 +10,7 @@ use crate::support::{LONG, failure, on_ranks, timeout};
 /// Lengths of the gradients, in layer order.
 const LENS: [usize; 7] = [5000, 3, 0, 100, 257, 900, 1];
 
-/// Runs steps whose gradients are written and marked ready in this order. Returns the number of buckets.
+/// Runs steps in which gradients are written and marked ready in this order. Returns the number of buckets.
 fn steps(ranks: &mut Communicator, order: &[usize], bucket_bytes: usize) -> usize {
     let (rank, world) = (ranks.rank(), ranks.world_size());
     let mut gradients = Buckets::<f32>::new(ranks.stream(), &LENS, bucket_bytes).expect("memory");
@@ -38,7 +38,7 @@ fn reductions(ranks: &Communicator) -> usize {
 fn gradients_become_means_in_any_order() {
     let options: [CommunicatorOptions; 2] = [timeout(60_000), peer()];
     for (options, (bytes, buckets)) in options.iter().flat_map(|options| {
-        // One bucket per gradient, several gradients per bucket, and one bucket for all.
+        // These sizes lead to one bucket per gradient, several gradients per bucket, and one bucket for all gradients.
         [(0, 7), (5000, 3), (1 << 20, 1)].map(|expected| (options, expected))
     }) {
         for order in [[6, 5, 4, 3, 2, 1, 0], [0, 1, 2, 3, 4, 5, 6], [3, 0, 6, 2, 5, 1, 4]] {

@@ -1,4 +1,4 @@
-//! Rendezvous of ranks: successful, and with every kind of mismatch.
+//! Rendezvous of ranks, both successful and with every kind of mismatch.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ fn launch(rank: usize, world_size: usize) -> Launch {
     launch
 }
 
-/// Creates communicators with these launches, on threads.
+/// Creates communicators from these launches, on threads.
 fn connect(
     streams: &[Stream],
     launches: &[Launch],
@@ -40,7 +40,7 @@ fn memory() -> Arc<dyn Store> {
     Arc::new(MemoryStore::new())
 }
 
-/// Returns a server and a store whose requests time out at it, unlike those of a memory store.
+/// Returns a server and a store. Unlike with a memory store, requests can time out at the server.
 fn tcp() -> (StoreServer, Arc<dyn Store>) {
     let address = "127.0.0.1:0".parse().expect("an address");
     let server = StoreServer::start(address, ServerOptions::default()).expect("a server");
@@ -102,7 +102,7 @@ fn a_rank_that_is_there_twice_is_named() {
     };
     let met: Vec<_> = std::thread::scope(|scope| {
         let mut threads: Vec<_> = [1, 2].map(|index| scope.spawn(move || init(index, 1))).into();
-        // Both have arrived before the rank that they wait for.
+        // Both ranks have arrived before the rank that they wait for.
         std::thread::sleep(Duration::from_millis(500));
         threads.push(scope.spawn(move || init(0, 0)));
         threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
@@ -119,7 +119,7 @@ fn another_world_size_is_named() {
     for text in met.iter().map(text) {
         assert!(text.contains(" is one of 3") && text.contains(" is one of 2"), "{text}");
     }
-    // A later rank learns of it too, at once.
+    // A rank that arrives later must also receive the error, immediately.
     let start = Instant::now();
     let later = connect(&streams(1), &[launch(2, 3)], &store, &CommunicatorOptions::new().name("short"));
     assert!(text(&later[0]).contains(" is one of 3"), "{later:?}");
@@ -158,7 +158,7 @@ fn garbage_in_the_store_is_named() {
     let rank = garbage("rank/1", &launches[..1]);
     assert!(rank.contains("has a value that no rank of Warpsmith wrote"), "{rank}");
     let card = garbage("card/1", &launches);
-    // Rank 1 detects it too.
+    // Rank 1 also detects the problem.
     let is_named = ["what rank 1 has put into the store cannot be read", "rank 1 is there twice"];
     assert!(is_named.iter().any(|text| card.contains(text)), "{card}");
 }
@@ -168,7 +168,7 @@ fn a_rank_that_does_not_go_on_is_named() {
     let (_server, store) = tcp();
     let soon = Instant::now() + Duration::from_secs(20);
     let met = std::thread::scope(|scope| {
-        // This rank takes part in the rendezvous, and does nothing afterwards.
+        // This rank takes part in the rendezvous, but does nothing afterwards.
         let place = "communicator/short#0";
         scope.spawn(|| rendezvous::join(&launch(1, 2), Arc::clone(&store), place, None, soon).expect("met"));
         connect(&streams(1), &[launch(0, 2)], &store, &short())

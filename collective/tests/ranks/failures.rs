@@ -1,4 +1,4 @@
-//! Failures of ranks that are threads, and the error that each rank reports.
+//! Failures of ranks that are threads, and the errors that each rank reports.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use warpsmith_runtime::{DeviceBuffer, Result};
 
 use crate::support::{LONG, failure, fault, on_ranks, streams, streams_of, timeout};
 
-/// Returns the error of work that was enqueued or refused.
+/// Returns the error of an operation that was enqueued or refused.
 #[track_caller]
 fn text(enqueued: Result<Work>) -> String {
     let ended = enqueued.and_then(|work| work.wait(LONG));
@@ -50,12 +50,13 @@ fn a_timeout_names_the_ranks_that_did_not_come() {
     }
 }
 
-/// Runs different operations on two ranks, with and without checked mode. Both errors must name both calls.
+/// Runs different operations on two ranks, with and without checked mode. The errors of both ranks must name both
+/// calls.
 fn mismatch(calls: [&str; 2], call: impl Fn(&mut Communicator) -> Result<Work> + Sync) {
     for is_checked in [true, false] {
         let texts = on_ranks(2, &timeout(400).checked(is_checked), |mut ranks| {
             let first = call(&mut ranks).and_then(|work| work.wait(LONG));
-            // A root that has sent its data is done; it learns of the mismatch later.
+            // A root that has sent its data is done, so it receives the mismatch only in a later call.
             text(first.and_then(|()| ranks.barrier()))
         });
         for text in texts {
@@ -114,7 +115,7 @@ fn different_roots_are_named() {
     for is_checked in [true, false] {
         let texts = on_ranks(2, &timeout(400).checked(is_checked), |mut ranks| {
             let mut x = DeviceBuffer::from_host(ranks.stream(), &[1u8; 4]).expect("x");
-            // Each rank names the other as root.
+            // Each rank names the other one as the root.
             text(ranks.broadcast(1 - ranks.rank(), &mut x))
         });
         let called = [
@@ -166,7 +167,7 @@ fn crossed_communicators_time_out_by_name() {
     let texts: Vec<_> = std::thread::scope(|scope| {
         let cross = |(mut a, mut b): (Communicator, Communicator)| {
             scope.spawn(move || {
-                // Each stream reaches its second operation after the first has ended.
+                // Each stream must reach its second operation after the first has ended.
                 let (of_a, of_b) = if a.rank() == 0 {
                     let of_a = a.barrier();
                     (of_a, b.barrier())
@@ -208,7 +209,7 @@ fn an_abort_wakes_all_and_survivors_go_on() {
         let reason = "the program called `abort`".to_owned();
         assert_eq!(failure(waited), Failure::Aborted { rank: 3, reason });
         assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
-        // Later calls are refused with the same failure.
+        // Later calls must be refused with the same failure.
         let text = text(ranks.barrier());
         let rank = ranks.rank();
         let expected =
@@ -241,7 +242,7 @@ fn shrink_refuses_lists_that_cannot_be() {
 
 #[test]
 fn a_rank_whose_device_is_lost_says_so_to_all() {
-    // The device is lost before the call, or while the operation waits in its stream.
+    // The device is lost before the call, or while the operation waits on its stream.
     for is_enqueued in [false, true] {
         let driver = EmulatedDriver::builder().devices(3).build();
         let ranks = Communicator::init_all(&streams_of(&driver, 3), &CommunicatorOptions::new());
@@ -322,7 +323,7 @@ fn the_flight_record_shows_what_failed() {
     let folder = std::env::temp_dir().join(format!("warpsmith-flight-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let options = timeout(300).name("model/0").recorded(3).dump_to(&folder);
-    // In a shared folder, another user can have created a link with the record's name.
+    // In a shared folder, another user could have created a link with the name of the record.
     let (record_file, victim) = (folder.join("model-0-rank0.json"), folder.join("a file of this user"));
     std::fs::write(&victim, "as it was").expect("written");
     #[cfg(unix)]

@@ -20,11 +20,11 @@ fn captured_operations_run_at_each_launch() {
         assert!(!work.query().expect("it has not run"));
         for launches in 1..=3u32 {
             graph.launch(&stream).expect("launched");
-            // The sums are equal from the first launch on, so each later launch multiplies by 3.
+            // The sums are equal on all ranks from the first launch on, so each later launch multiplies by 3.
             let expected = 6 * 3u32.pow(launches - 1);
             assert_eq!(x.to_host().expect("x"), [expected; 100]);
             assert_eq!(gathered.to_host().expect("y"), [expected; 300]);
-            // Calls between launches keep their place in the order.
+            // Calls between launches must keep their position in the order.
             drop(ranks.barrier().expect("enqueued"));
         }
         work.wait(LONG).expect("done");

@@ -7,7 +7,7 @@ use crate::support::{LONG, failure, on_ranks};
 
 #[test]
 fn long_messages_cross() {
-    // Many times the data that may be in flight, in both directions.
+    // This is many times the data that can be in flight, in both directions.
     let len = 5 << 20;
     on_ranks(2, &CommunicatorOptions::new(), |mut ranks| {
         let (rank, stream) = (ranks.rank(), ranks.stream().clone());
@@ -104,7 +104,7 @@ fn a_panic_in_a_group_aborts_all_ranks() {
         let work = ranks.group(|group| group.all_reduce_in_place(ReduceOp::Sum, &mut x));
         match work {
             Ok(work) => failure(work.wait(LONG)),
-            // The abort arrived first.
+            // The abort has arrived before the call.
             refused => failure(refused),
         }
     });

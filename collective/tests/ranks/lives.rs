@@ -1,4 +1,4 @@
-//! Communicators leave no threads, files or memory behind.
+//! Communicators must not leave threads, files or memory behind.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use warpsmith_runtime::DeviceBuffer;
 use crate::alone::only_alone;
 use crate::support::{LONG, streams};
 
-/// Returns the number of entries in a folder of the process.
+/// Returns the number of entries in a `/proc` folder of the process.
 pub fn entries(folder: &str) -> usize {
     std::fs::read_dir(folder).expect("a folder of the process").count()
 }

@@ -20,7 +20,7 @@ pub fn world() -> usize {
     wanted
 }
 
-/// Creates the communicator of this rank in a multi-process test, on its own GPU.
+/// Creates the communicator of this rank in a test with several processes, on the rank's own GPU.
 fn init(this: &Rank, options: &CommunicatorOptions) -> Communicator {
     let stream = Stream::new(&gpu(this.rank)).expect("a stream");
     Communicator::init(&stream, &this.launch(), this.store(), options).expect("ranks connect")
@@ -103,7 +103,7 @@ fn a_timeout_names_who_is_missing() {
         assert!(begun.elapsed() < Duration::from_secs(7), "{:?}", begun.elapsed());
         let text = failure.to_string();
         assert!(text.contains(&format!("rank {missing} (")) && text.contains("has not called"), "{text}");
-        // The kernel has been stopped, so the stream stays usable.
+        // The kernel has been stopped, so the stream remains usable.
         stream.synchronize().expect("no fault");
         let mut fewer = ranks.shrink(&[missing]).expect("a communicator of the others");
         fewer.all_reduce_in_place(ReduceOp::Sum, &mut x).expect("enqueued").wait(LONG).expect("done");

@@ -1,4 +1,4 @@
-//! Work of ranks on GPUs, for tests of the Nccl backend.
+//! Operations of ranks on GPUs, for tests of the Nccl backend.
 
 use warpsmith_collective::{Communicator, F8E4M3, F8E5M2, Failure, ReduceOp, Reducible};
 use warpsmith_runtime::graph::{Capture, CaptureMode};
@@ -23,7 +23,7 @@ pub fn operators<T: Reducible>(factor: T) -> [ReduceOp<T>; 6] {
     [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg, ReduceOp::PreMulSum(factor)]
 }
 
-/// Kills the last rank during sums; the others name it and continue without it.
+/// Kills the last rank during sums. The other ranks must name it and continue without it.
 pub fn a_rank_is_killed(this: &Rank, mut ranks: Communicator, len: usize) {
     let (stream, killed) = (ranks.stream().clone(), ranks.world_size() - 1);
     let mut x = DeviceBuffer::from_host(&stream, &vec![1.0f32; len]).expect("x");
@@ -46,7 +46,7 @@ pub fn a_rank_is_killed(this: &Rank, mut ranks: Communicator, len: usize) {
     fewer.finish().expect("the end in common");
 }
 
-/// Reduces elements of a type by all operators; the values are small numbers.
+/// Reduces elements of a type with all operators; the values are small numbers.
 fn reduce_all<T: Reducible + PartialEq + std::fmt::Debug>(
     ranks: &mut Communicator,
     of: impl Fn(f64) -> T,
@@ -140,7 +140,7 @@ fn move_all(ranks: &mut Communicator) {
     assert_eq!(x.to_host().expect("x")[rank * 1000..(rank + 1) * 1000], own);
 }
 
-/// Runs all operations that have a result.
+/// Runs all operations that produce a result.
 pub fn work(ranks: &mut Communicator) {
     use half::{bf16, f16};
     reduce_all(ranks, |x| x as i8, f64::from, 0.0);
@@ -160,11 +160,11 @@ pub fn work(ranks: &mut Communicator) {
     move_all(ranks);
 }
 
-/// Replays a captured sum with a subsequent multiplication.
+/// Replays a captured sum that is followed by a multiplication.
 pub fn replay(ranks: &mut Communicator, launches: usize) {
     let (world, stream) = (ranks.world_size(), ranks.stream().clone());
     let mut x = DeviceBuffer::from_host(&stream, &[1.0f32; 4096]).expect("x");
-    // The first exchange connects the ranks, before the capture.
+    // The first exchange connects the ranks, so it must precede the capture.
     ranks.barrier().expect("enqueued").wait(LONG).expect("done");
     let capture = Capture::begin(&stream, CaptureMode::ThreadLocal).expect("a capture");
     drop(ranks.all_reduce_in_place(ReduceOp::Avg, &mut x).expect("captured"));

@@ -12,7 +12,7 @@ use crate::support::{LONG, on_ranks, streams};
 
 const LENGTHS: [usize; 5] = [0, 1, 31, 33, 257];
 
-/// Operators, by number.
+/// Numbers of the operators.
 const OPERATORS: [usize; 6] = [0, 1, 2, 3, 4, 5];
 
 fn operator<T: Plain>(number: usize, rank: usize) -> ReduceOp<T> {
@@ -26,12 +26,12 @@ fn operator<T: Plain>(number: usize, rank: usize) -> ReduceOp<T> {
     }
 }
 
-/// An element type with a second implementation of its arithmetic.
+/// Element type with a second implementation of its arithmetic.
 trait Plain: Reducible + Debug {
     fn any(random: &mut fastrand::Rng) -> Self;
     fn bits(self) -> u64;
     fn factor(rank: usize) -> Self;
-    /// Returns the reduction of the ranks' elements, in rank order.
+    /// Returns the reduction of the ranks' elements in rank order.
     fn reduced(operator: usize, of_ranks: &[Self]) -> Self;
 }
 
@@ -143,7 +143,7 @@ fn on_device<T: Plain>(ranks: &Communicator, values: &[T]) -> DeviceBuffer<T> {
     DeviceBuffer::from_host(ranks.stream(), values).expect("a buffer")
 }
 
-/// Runs all reductions of a type, with these lengths and operators.
+/// Runs all reductions of a type with these lengths and operators.
 fn reductions<T: Plain>(world: usize, lengths: &[usize], operators: &[usize]) {
     on_ranks(world, &CommunicatorOptions::new(), |mut ranks| {
         let rank = ranks.rank();
@@ -223,21 +223,21 @@ reduces! {
 
 #[test]
 fn reductions_longer_than_a_part_are_whole() {
-    // A chunk has 256 KiB.
+    // A chunk has 256 KiB, so these reductions need several chunks.
     reductions::<f64>(2, &[(256 << 10) / 8 * 3 + 1], &[5]);
     reductions::<u8>(3, &[(256 << 10) + 1], &[0]);
 }
 
 #[test]
 fn sums_of_8_bits_are_rounded_once_and_saturate() {
-    // Peer passes these on to Host.
+    // The Peer backend passes these operations to the Host backend.
     for backend in [BackendChoice::Host, BackendChoice::Peer] {
         on_ranks(3, &CommunicatorOptions::new().backend(backend), |mut ranks| {
             let of_ranks = [[448.0, 16.0, -448.0], [448.0, 0.75, -1.0], [-448.0, 0.75, 449.0]];
             let mut y = on_device(&ranks, &of_ranks[ranks.rank()].map(F8E4M3::from_f32));
             drop(ranks.all_reduce_in_place(ReduceOp::Sum, &mut y).expect("enqueued"));
             let sums: Vec<f32> = y.to_host().expect("y").iter().map(|sum| sum.to_f32()).collect();
-            // The sum would be 16, twice, if it were rounded after each addition.
+            // With rounding after each addition, the second sum would be 16.
             assert_eq!(sums, [448.0, 18.0, -1.0]);
             let mut y = on_device(&ranks, &[F8E5M2::from_f32(57344.0)]);
             drop(ranks.all_reduce_in_place(ReduceOp::Sum, &mut y).expect("enqueued"));
@@ -261,7 +261,7 @@ fn numbers_win_over_nan() {
     });
 }
 
-/// A type that cannot be reduced.
+/// Type that cannot be reduced.
 #[derive(Debug, Clone, Copy, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, packed)]
 struct Particle {
@@ -307,7 +307,7 @@ fn elements_of_any_type_move() {
                 drop(ranks.scatter(Some(source.as_slice()), root, &mut y).expect("scatter"));
                 assert_eq!(y.to_host().expect("y"), of(rank, len));
 
-                // Block r of rank s comes from block s of rank r.
+                // Block r of rank s must come from block s of rank r.
                 let source: Vec<_> = (0..world * len).map(|index| particle(rank, index)).collect();
                 let mut y = buffer(&all);
                 drop(ranks.all_to_all(&buffer(&source), &mut y).expect("all_to_all"));
@@ -413,7 +413,7 @@ fn arguments_that_do_not_fit_are_named() {
             "{error}"
         );
 
-        // None of these calls was sent.
+        // None of these calls was sent, so the communicator remains usable.
         drop(ranks.all_reduce(&x, ReduceOp::Sum, &mut y).expect("it works on"));
         assert_eq!(y.to_host().expect("y"), [2.0; 4]);
         ranks.finish().expect("the end in common");

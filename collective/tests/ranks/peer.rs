@@ -52,12 +52,11 @@ numbers! {
     bf16, |random| bf16::from_f32(random.f32() * 4.0 - 2.0), |x| x.to_bits().into();
 }
 
-/// Lengths: no elements, less than a vector, several vectors, one-shot, two-shot, and more than one launch has room
-/// for.
+/// Lengths for no elements, less than a vector, several vectors, one-shot, two-shot, and several launches.
 pub const LENGTHS: [usize; 7] = [0, 1, 3, 257, 1024, 5003, 300_001];
 
-/// Returns the results of `all_reduce` as bits: for all operators and lengths, from aligned and unaligned addresses, in
-/// place and out of place.
+/// Returns the bits of the results of `all_reduce`, for all operators and lengths, with aligned and unaligned
+/// addresses, in place and out of place.
 pub fn reduced<T: Numbers>(ranks: &mut Communicator, lengths: &[usize]) -> Vec<u64> {
     let mut random = fastrand::Rng::with_seed(7 + ranks.rank() as u64);
     let stream = ranks.stream().clone();
@@ -83,7 +82,7 @@ pub fn reduced<T: Numbers>(ranks: &mut Communicator, lengths: &[usize]) -> Vec<u
     bits
 }
 
-/// Compares the bits of Peer on these streams with those of Host, on all ranks.
+/// Compares the results of the Peer backend on these streams, bit by bit, with those of the Host backend, on all ranks.
 pub fn compare_on<T: Numbers>(streams: &[Stream], options: &CommunicatorOptions, lengths: &[usize]) {
     let world = streams.len();
     let by_host = on_ranks(world, &timeout(60_000), |mut ranks| reduced::<T>(&mut ranks, lengths));
@@ -121,7 +120,7 @@ fn all_types_have_the_bits_of_host() {
     }
 }
 
-/// Sums elements of a symmetric buffer: in place, of an aligned and of an unaligned part, and into other memory.
+/// Sums elements of a symmetric buffer: in place, in an aligned and in an unaligned part, and into other memory.
 pub fn symmetric_sums(ranks: &mut Communicator, len: usize) -> Vec<u32> {
     let (rank, stream) = (ranks.rank(), ranks.stream().clone());
     let values: Vec<f32> = (0..len).map(|i| 1.0 / (1 + rank + i % 97) as f32).collect();
@@ -130,7 +129,7 @@ pub fn symmetric_sums(ranks: &mut Communicator, len: usize) -> Vec<u32> {
     x.copy_from_host(&values).expect("copied");
     let mut sums = Vec::new();
     drop(ranks.all_reduce(&x, ReduceOp::Sum, &mut y).expect("enqueued"));
-    // The next write of a rank must not hit memory that another rank still reads.
+    // The next write of a rank must not overwrite memory that another rank still reads.
     drop(ranks.all_reduce_in_place(ReduceOp::Sum, &mut x).expect("enqueued"));
     sums.extend(y.to_host().expect("y"));
     sums.extend(x.to_host().expect("x"));
@@ -149,15 +148,15 @@ fn symmetric_buffers_are_reduced_where_they_are() {
     for (world, len) in [(2, 9001), (3, 400_003)] {
         let by_host = on_ranks(world, &timeout(60_000), |mut ranks| symmetric_sums(&mut ranks, len));
         let by_peer = on_ranks(world, &peer(), |mut ranks| symmetric_sums(&mut ranks, len));
-        // Elements that are not reduced differ between ranks.
+        // Elements that are not reduced differ between ranks, so each rank is compared only with itself.
         assert!(by_peer == by_host, "{world} ranks");
     }
 }
 
-/// Replays a graph with pushed, one-shot and two-shot sums many times, with calls in between.
+/// Replays a graph with low-latency, one-shot and two-shot sums many times, with calls in between.
 pub fn replays(mut ranks: Communicator, launches: u32) {
     let (rank, world, stream) = (ranks.rank() as u32, ranks.world_size() as u32, ranks.stream().clone());
-    // The sum of the factors is odd, so no power of it is zero: each launch has different values.
+    // The sum of the factors is odd, so no power of it is zero, and each launch computes different values.
     let factor = |rank: u32| 2 * rank + if rank == 0 && world % 2 == 0 { 2 } else { 1 };
     let mut small = DeviceBuffer::from_host(&stream, &[rank + 1; 100]).expect("x");
     let mut middle = DeviceBuffer::from_host(&stream, &[rank + 1; 1500]).expect("x");
@@ -178,12 +177,12 @@ pub fn replays(mut ranks: Communicator, launches: u32) {
         }
         graph.launch(&stream).expect("launched");
         if launch % 16 == 7 {
-            // Ranks are not in step, and calls between launches are ordered with them.
+            // Ranks are not in lockstep, and calls between launches must be ordered with the launches.
             std::thread::sleep(Duration::from_micros(300 * u64::from(rank)));
             drop(ranks.barrier().expect("enqueued"));
         }
         if launch % 64 == 63 {
-            // A thread that waits in the driver for queue space keeps other threads that share the GPU from launching.
+            // A thread that waits in the driver for queue space prevents launches by other threads that share the GPU.
             stream.synchronize().expect("done");
         }
     }
@@ -205,7 +204,7 @@ fn captured_operations_run_at_each_launch() {
     }
 }
 
-/// Leaves one rank out: the kernel of another ends, and its stream continues.
+/// One rank does not call the operation. The kernel of another rank must end, and its stream must continue.
 pub fn a_rank_is_missing(mut ranks: Communicator, timeout: Duration) {
     let stream = ranks.stream().clone();
     let mut x = DeviceBuffer::<f32>::zeros(&stream, 2000).expect("x");
@@ -276,7 +275,7 @@ fn different_parts_of_symmetric_buffers_are_refused() {
     }
 }
 
-/// Safe code cannot read memory that other ranks may still write after a failure.
+/// Safe code must not read memory that other ranks may still write after a failure.
 #[test]
 fn symmetric_buffers_of_failed_operations_are_withdrawn() {
     on_ranks(2, &peer().timeout(Duration::from_millis(1000)), |mut ranks| {
@@ -319,7 +318,7 @@ fn symmetric_buffers_of_failed_operations_are_withdrawn() {
                 assert_eq!(used.expect_err("it is withdrawn").to_string(), text, "use {index}");
             }
         }
-        // The buffers of an earlier successful operation, and unused ones, stay usable.
+        // Buffers of an earlier successful operation, and unused buffers, must remain usable.
         assert_eq!(done.to_host().expect("the sum"), [2; 5000]);
         assert_eq!(unused.to_host().expect("zeros"), [0; 5000]);
         assert_eq!(copy.to_host().expect("zeros"), [0; 5000]);

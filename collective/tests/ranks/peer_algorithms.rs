@@ -1,5 +1,4 @@
-//! The algorithms by which the Peer backend reduces, depending on the size: pushed (LL), one-shot, two-shot, and
-//! direct.
+//! Algorithms that the Peer backend selects by size: low-latency (LL), one-shot, two-shot, and direct.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +9,11 @@ use warpsmith_runtime::DeviceBuffer;
 use crate::peer::{compare_on, peer};
 use crate::support::{LONG, failure, on_ranks, streams};
 
-/// Maximum sizes in bytes that emulated devices push, and that they reduce in one shot.
+/// Maximum sizes in bytes of low-latency and one-shot reductions on emulated devices.
 const LOW_LATENCY: usize = 2 << 10;
 const ONE_SHOT: usize = 8 << 10;
 
-/// Returns lengths around both thresholds, in elements of `element` bytes.
+/// Returns lengths around both thresholds, for elements of `element` bytes.
 fn around(element: usize) -> [usize; 6] {
     let [pushed, one_shot] = [LOW_LATENCY / element, ONE_SHOT / element];
     [pushed - 1, pushed, pushed + 1, one_shot - 1, one_shot, one_shot + 1]
@@ -32,7 +31,7 @@ fn lengths_around_the_limits_have_the_bits_of_host() {
     }
 }
 
-/// Lengths below a word and a vector, and between multiples of them.
+/// Tests lengths below a word and a vector, and lengths between multiples of them.
 #[test]
 fn few_elements_have_the_bits_of_host() {
     let lengths: Vec<usize> = (0..35).collect();
@@ -41,7 +40,7 @@ fn few_elements_have_the_bits_of_host() {
     compare_on::<i64>(&streams(2), &peer(), &lengths[..6]);
 }
 
-/// Sums with lengths of earlier operations, whose words are still in the segments: none is mistaken for a new one.
+/// Sums arrays of different lengths. Words of earlier operations are still in the segments and must not be used.
 #[test]
 fn operations_of_other_lengths_leave_nothing() {
     on_ranks(3, &peer(), |mut ranks| {
@@ -53,7 +52,7 @@ fn operations_of_other_lengths_leave_nothing() {
             let len = random.usize(0..most);
             let value = |rank: u32| round * 8 + rank;
             x.slice_mut(..len).copy_from_host(&vec![value(rank); len]).expect("copied");
-            // Ranks that get no result do not wait for elements.
+            // Ranks that receive no result do not wait for elements.
             let (root, sum) = (random.usize(..3), (0..3).map(value).sum());
             if random.bool() {
                 drop(ranks.all_reduce_in_place(ReduceOp::Sum, x.slice_mut(..len)).expect("enqueued"));
@@ -71,14 +70,15 @@ fn operations_of_other_lengths_leave_nothing() {
     });
 }
 
-/// Sequence numbers wrap: on emulated devices after twenty. None equals the initial value of the memory.
+/// Sequence numbers wrap after twenty operations on emulated devices. None of them may equal the initial value of the
+/// memory.
 #[test]
 fn the_first_low_latency_operation_may_have_the_first_epoch() {
     for barriers in 18..=22 {
         on_ranks(2, &peer(), |mut ranks| {
             let mut x = DeviceBuffer::from_host(ranks.stream(), &[3u32; 500]).expect("x");
             (0..barriers).for_each(|_| drop(ranks.barrier().expect("enqueued")));
-            // The other rank waits for this one.
+            // The other rank must wait for this one.
             std::thread::sleep(Duration::from_millis(20 * ranks.rank() as u64));
             drop(ranks.all_reduce_in_place(ReduceOp::Sum, &mut x).expect("enqueued"));
             assert_eq!(x.to_host().expect("x"), [6; 500], "after {barriers} barriers");
@@ -87,13 +87,13 @@ fn the_first_low_latency_operation_may_have_the_first_epoch() {
     }
 }
 
-/// Runs mismatched calls on two ranks: both are named, and no result is written.
+/// Runs mismatched calls on two ranks. Both errors must name the calls, and no result may be written.
 fn mismatched(named: [&str; 2], call: impl Fn(&mut Communicator, &mut DeviceBuffer<u32>) + Sync) {
     let begun = Instant::now();
     on_ranks(2, &peer(), |mut ranks| {
         let len = 5000;
         let mut x = DeviceBuffer::from_host(ranks.stream(), &vec![7u32; len]).expect("x");
-        // Words that this leaves in the segments are not mistaken for later ones.
+        // Words that the mismatched call leaves in the segments must not be used later.
         let before = ranks.all_reduce_in_place(ReduceOp::Max, x.slice_mut(..100)).expect("enqueued");
         before.wait(LONG).expect("done");
         call(&mut ranks, &mut x);
@@ -104,7 +104,7 @@ fn mismatched(named: [&str; 2], call: impl Fn(&mut Communicator, &mut DeviceBuff
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }
 
-/// Calls `all_reduce` on the first elements, with the length and the operator of this rank.
+/// Calls `all_reduce` on the first elements, with this rank's length and operator.
 fn sums(ranks: &mut Communicator, x: &mut DeviceBuffer<u32>, lengths: [usize; 2], ops: [ReduceOp<u32>; 2]) {
     let part = x.slice_mut(..lengths[ranks.rank()]);
     let work = ranks.all_reduce_in_place(ops[ranks.rank()], part).expect("enqueued");
@@ -113,7 +113,7 @@ fn sums(ranks: &mut Communicator, x: &mut DeviceBuffer<u32>, lengths: [usize; 2]
 
 #[test]
 fn other_lengths_by_the_ll_protocol_are_named() {
-    // The grids have one block or two.
+    // With these lengths, the grids have one block or two.
     for lengths in [[100, 101], [0, 100], [100, 500]] {
         let named = lengths.map(|len| format!("(sum, u32, {len} elements)"));
         mismatched(named.each_ref().map(String::as_str), |ranks, x| {

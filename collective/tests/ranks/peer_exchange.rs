@@ -13,10 +13,10 @@ use crate::nccl_work::{self, operators};
 use crate::peer::{Numbers, peer};
 use crate::support::{LONG, failure, on_ranks, on_streams, streams, streams_of, timeout};
 
-/// Lengths: no elements, less than a vector, several vectors, and more than one launch has room for.
+/// Lengths for no elements, less than a vector, several vectors, and several launches.
 pub const LENGTHS: [usize; 6] = [0, 1, 3, 257, 1024, 33_001];
 
-/// Random elements of a rank, and its results.
+/// Random elements of a rank, and the results of its operations.
 struct Results<'c> {
     ranks: &'c mut Communicator,
     random: fastrand::Rng,
@@ -46,7 +46,7 @@ impl<'c> Results<'c> {
         self.bits.extend(y.to_host().expect("y").into_iter().map(Numbers::bits));
     }
 
-    /// Runs all operations that move `len` elements of a type, at offset `start` of their buffers, with all roots.
+    /// Runs all operations that move `len` elements of a type, at offset `start` in their buffers, with all roots.
     fn moved<T: Numbers>(&mut self, len: usize, start: usize) {
         let (rank, world) = (self.ranks.rank(), self.ranks.world_size());
         let (x, mut y) = (self.any::<T>(start + len), self.zeros::<T>(start + 1 + len * world));
@@ -123,7 +123,7 @@ pub fn exchanged(ranks: &mut Communicator, lengths: &[usize]) -> Vec<u64> {
     results.bits
 }
 
-/// Compares the bits of Peer on these streams with those of Host, on each rank.
+/// Compares the results of the Peer backend on these streams, bit by bit, with those of the Host backend, on each rank.
 pub fn compare_on(streams: &[Stream], options: &CommunicatorOptions, lengths: &[usize]) {
     let world = streams.len();
     let by_host = on_ranks(world, &timeout(60_000), |mut ranks| exchanged(&mut ranks, lengths));
@@ -153,7 +153,7 @@ fn all_but_messages_of_two_ranks_are_kernels() {
         });
         driver.calls(Call::Launch) - before
     };
-    // Finishing has a barrier.
+    // Finishing a communicator launches a barrier.
     assert_eq!(launches(&|_| {}), 2);
     let all = launches(&|ranks| {
         let (stream, own) = (ranks.stream().clone(), ranks.rank() == 0);
@@ -199,7 +199,7 @@ pub fn symmetric_parts(ranks: &mut Communicator, len: usize) -> Vec<u32> {
     x.copy_from_host(&values).expect("copied");
     drop(ranks.reduce_scatter(&x, ReduceOp::Sum, &mut y).expect("enqueued"));
     drop(ranks.reduce(&x, ReduceOp::Max, world - 1, Some(whole.as_mut_slice())).expect("enqueued"));
-    // The next write of a rank must not hit memory that another rank still reads.
+    // The next write of a rank must not overwrite memory that another rank still reads.
     drop(ranks.reduce_scatter_in_place(ReduceOp::Avg, &mut x).expect("enqueued"));
     let (y, whole, x) = (y.to_host().expect("y"), whole.to_host().expect("y"), x.to_host().expect("x"));
     let own = x[rank * len..(rank + 1) * len].to_vec();
@@ -208,7 +208,7 @@ pub fn symmetric_parts(ranks: &mut Communicator, len: usize) -> Vec<u32> {
 
 #[test]
 fn symmetric_buffers_are_reduced_where_they_are() {
-    // Blocks at multiples of 16 bytes, and at other addresses; the last ones exceed a half of a segment.
+    // Blocks start at multiples of 16 bytes, and at other addresses. The last blocks are larger than half of a segment.
     for (world, len) in [(2, 4000), (3, 3001), (2, 80_000)] {
         let by_host = on_ranks(world, &timeout(60_000), |mut ranks| symmetric_parts(&mut ranks, len));
         let by_peer = on_ranks(world, &peer(), |mut ranks| symmetric_parts(&mut ranks, len));
@@ -216,11 +216,11 @@ fn symmetric_buffers_are_reduced_where_they_are() {
     }
 }
 
-/// Replays a graph many times whose operations depend on each other.
+/// Replays a graph many times. Its operations depend on each other.
 pub fn replays(mut ranks: Communicator, launches: u32) {
     const LEN: usize = 5000;
     let (rank, world, stream) = (ranks.rank(), ranks.world_size(), ranks.stream().clone());
-    // The sum is odd, so no power of it is zero: each launch has different values.
+    // The sum is odd, so no power of it is zero, and each launch computes different values.
     let factor = |rank: usize| 2 * rank as u32 + if rank == 0 && world.is_multiple_of(2) { 2 } else { 1 };
     let value = |rank: usize, i: usize| (rank * world * LEN + i) as u32;
     let values: Vec<u32> = (0..world * LEN).map(|i| value(rank, i)).collect();
@@ -247,7 +247,7 @@ pub fn replays(mut ranks: Communicator, launches: u32) {
         }
         graph.launch(&stream).expect("launched");
         if launch % 16 == 7 {
-            // Ranks are not in step, and calls between launches are ordered with them.
+            // Ranks are not in lockstep, and calls between launches must be ordered with the launches.
             std::thread::sleep(Duration::from_micros(300 * rank as u64));
             drop(ranks.barrier().expect("enqueued"));
         }

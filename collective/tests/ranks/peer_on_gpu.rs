@@ -1,7 +1,7 @@
 //! The Peer backend and symmetric buffers with two ranks on one GPU, as threads and as processes.
 //!
 //! A call that frees or maps GPU memory waits for the kernels of all ranks on that GPU. One of these kernels may wait
-//! for the calling rank. Tests in which ranks make such calls while operations run are therefore only in
+//! for the calling rank. Tests in which ranks call such functions while operations run are therefore only in
 //! `peer_on_gpus`.
 
 use std::time::Duration;
@@ -37,7 +37,7 @@ fn init(this: &Rank) -> Communicator {
 #[test]
 #[ignore = "needs a GPU"]
 fn threads_have_the_bits_of_host() {
-    // The lengths include more than a half of a segment.
+    // Some of these lengths are larger than half of a segment.
     compare_on::<f32>(&streams(), &options(), &[0, 1, 3, 257, 5003, 300_001, 9_000_001]);
     compare_all_types(&streams(), &options(), &[1, 257, 1_000_003]);
 }

@@ -132,7 +132,7 @@ fn auto_does_everything_beside_nccl() {
     let auto = timeout(60_000).backend(BackendChoice::Auto);
     on_streams(&streams(world()), &auto, |mut ranks| {
         work(&mut ranks);
-        // Sizes that Peer handles and sizes that NCCL handles, on one stream.
+        // The Peer backend handles some of these sizes and NCCL the others, on one stream.
         for len in [100, 1 << 20, 1 << 24, 100, 1 << 26, 1000] {
             let mut x = DeviceBuffer::from_host(ranks.stream(), &vec![1.0f32; len]).expect("x");
             drop(ranks.all_reduce_in_place(ReduceOp::Sum, &mut x).expect("enqueued"));

@@ -87,7 +87,7 @@ fn a_killed_rank_is_named_and_the_others_go_on() {
             if this.rank == 1 && round == 20 {
                 this.die();
             }
-            // Pushed and two-shot; the rank dies before a pushed one.
+            // The operations alternate between low-latency and two-shot. The rank dies before a low-latency one.
             let part = x.slice_mut(..if round % 2 == 0 { 100 } else { 20_000 });
             let work = ranks.all_reduce_in_place(ReduceOp::Avg, part);
             let Err(error) = work.and_then(|work| work.wait(LONG)) else { continue };
@@ -97,7 +97,7 @@ fn a_killed_rank_is_named_and_the_others_go_on() {
             break;
         }
         stream.synchronize().expect("no fault");
-        // Dropping the buffer waits for no rank.
+        // Dropping the buffer must not wait for any rank.
         drop(own);
         let mut fewer = ranks.shrink(&[1]).expect("a communicator of the others");
         let mut x = DeviceBuffer::from_host(&stream, &[1.0f32; 1000]).expect("x");
@@ -156,7 +156,7 @@ fn communicators_of_processes_leave_no_files() {
     processes(this_test!(), 2, None);
 }
 
-/// One process records an event late; the other waits for it on a stream and on the host.
+/// One process records an event late. The other process waits for the event on a stream and on the host.
 pub fn events_pass(this: &Rank, device: &Device) {
     let (store, deadline) = (this.store(), std::time::Instant::now() + LONG);
     let stream = Stream::new(device).expect("a stream");

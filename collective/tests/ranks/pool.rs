@@ -1,4 +1,4 @@
-//! Small symmetric buffers, several of which share a page.
+//! Small symmetric buffers that share a page.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn reclaim(ranks: &mut Communicator) {
     ranks.barrier().expect("enqueued").wait(LONG).expect("done");
 }
 
-/// Returns the memory of each rank that this rank can read, starting with the pad.
+/// Returns the memory of each rank as this rank reads it, starting with the pad.
 fn contents(ranks: &Communicator, buffer: &SymmetricBuffer<u32>) -> Vec<Vec<u32>> {
     let whole = buffer.signal_count() + buffer.len();
     let of_rank = |rank| {
@@ -33,7 +33,7 @@ fn contents(ranks: &Communicator, buffer: &SymmetricBuffer<u32>) -> Vec<Vec<u32>
     (0..ranks.world_size()).map(of_rank).collect()
 }
 
-/// Fills the elements and the first signal with a number and the rank.
+/// Writes a number and the rank to the elements and to the first signal.
 fn fill(ranks: &Communicator, buffer: &mut SymmetricBuffer<u32>, number: u32) {
     let value = number << 8 | ranks.rank() as u32;
     buffer.copy_from_host(&vec![value; buffer.len()]).expect("copied");
@@ -44,7 +44,7 @@ fn fill(ranks: &Communicator, buffer: &mut SymmetricBuffer<u32>, number: u32) {
     ranks.stream().synchronize().expect("no fault");
 }
 
-/// Asserts that the memory of all ranks has the values that [`fill`] has written.
+/// Asserts that the memory of all ranks contains the values that [`fill`] has written.
 #[track_caller]
 fn assert_filled(ranks: &Communicator, buffer: &SymmetricBuffer<u32>, number: u32) {
     for (rank, found) in contents(ranks, buffer).into_iter().enumerate() {
@@ -69,7 +69,7 @@ fn small_buffers_share_a_page() {
             .collect();
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         (0..20).zip(&all).for_each(|(number, own)| assert_filled(&ranks, own, number));
-        // Each buffer has the same offset on all ranks.
+        // Each buffer must have the same offset on all ranks.
         let place = |own: &SymmetricBuffer<u32>, rank| own.peer_ptr(rank).0 - all[0].peer_ptr(rank).0;
         assert!(all.iter().all(|own| (1..3).all(|rank| place(own, rank) == place(own, 0))));
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
@@ -96,7 +96,7 @@ fn what_all_have_dropped_is_used_again() {
             drop(own);
             reclaim(&mut ranks);
         }
-        // A buffer larger than the free part is placed after it.
+        // A buffer that is larger than the free part must be placed after it.
         let small = ranks.symmetric_buffer::<u32>(1000).expect("memory in common");
         drop(small);
         let behind = ranks.symmetric_buffer::<u32>(5000).expect("memory in common");
@@ -128,7 +128,7 @@ fn what_one_rank_has_is_not_used_again() {
         fill(&ranks, &mut second, 4);
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         if let Some(first) = &first {
-            // Includes ranks that have dropped theirs.
+            // This includes the memory of ranks that have dropped their buffers.
             assert_filled(&ranks, first, 3);
         }
         drop((kept, first));
@@ -167,7 +167,7 @@ fn a_rank_that_cannot_clear_is_named() {
             driver.fail_call(Call::Memset, 1);
         }
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
-        // The failing call is that of the rank that clears last.
+        // The call that fails is on the rank that clears last.
         let error = ranks.symmetric_buffer::<u32>(10).expect_err("a rank has not cleared");
         assert!(
             matches!(error.downcast_ref(), Some(CollectiveError::Symmetric { rank: 0 | 1, reason }) if reason.contains("memset")),
@@ -185,7 +185,7 @@ fn an_abort_leaves_no_memory() {
     let (driver, streams) = driver(2);
     on_streams(&streams, &timeout(60_000), |mut ranks| {
         let kept = ranks.symmetric_buffer::<u32>(10).expect("memory in common");
-        // The abort of the other rank may arrive during this call or the next.
+        // The abort of the other rank arrives during this call or the next.
         drop(ranks.symmetric_buffer::<u32>(10));
         if ranks.rank() == 0 {
             ranks.abort();
@@ -198,7 +198,7 @@ fn an_abort_leaves_no_memory() {
 
 /// Drops buffers on each rank in a different order.
 pub fn any_order(mut ranks: Communicator, seed: u64) {
-    // Random choices that are equal on all ranks, and those of this rank.
+    // The choices of the first generator are equal on all ranks, those of the second differ.
     let mut common = fastrand::Rng::with_seed(seed);
     let mut own = fastrand::Rng::with_seed(seed * 10 + ranks.rank() as u64);
     let mut held: Vec<(u32, SymmetricBuffer<u32>)> = Vec::new();

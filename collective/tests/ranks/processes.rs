@@ -1,4 +1,4 @@
-//! Ranks as processes: this program runs one test again for each rank.
+//! Ranks as processes. This program runs one test again for each rank.
 
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ const WORLD: &str = "WARPSMITH_TEST_WORLD";
 const FOLDER: &str = "WARPSMITH_TEST_FOLDER";
 const STORE: &str = "WARPSMITH_TEST_STORE";
 
-/// Rank of this process, in a test that starts processes; `None` in the process that starts them.
+/// Rank of this process in a test that starts processes; `None` in the process that starts them.
 #[derive(Debug, Clone)]
 pub struct Rank {
     pub rank: usize,
@@ -52,7 +52,7 @@ impl Rank {
         Communicator::init(&streams(1)[0], &self.launch(), self.store(), options)
     }
 
-    /// Ends this process like `kill -9`, and records the time.
+    /// Kills this process as `kill -9` does, and records the time.
     pub fn die(&self) -> ! {
         std::fs::write(self.folder.join("killed"), now().to_string()).expect("the time is written");
         // SAFETY: the call sends a signal to this process.
@@ -60,11 +60,11 @@ impl Rank {
         unreachable!("the process has ended")
     }
 
-    /// Stops this process until it is killed.
+    /// Stops this process with `SIGSTOP` until it is killed.
     fn stop(&self) -> ! {
         // SAFETY: the call sends a signal to this process.
         unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
-        // This thread may continue for a moment.
+        // This thread may continue to run for a moment.
         loop {
             std::thread::park();
         }
@@ -90,7 +90,7 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970").as_micros() as u64
 }
 
-/// A folder that is removed at the end.
+/// Folder that is removed when the value is dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -120,7 +120,8 @@ fn start(test: &str, server: &StoreServer, folder: &Path, rank: usize, world: us
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("this program runs again")
 }
 
-/// Runs a test as processes. All except `killed` must pass; it must have been killed. Returns the output of each.
+/// Runs a test as several processes. All processes except `killed` must pass, and `killed` must have been killed.
+/// Returns the output of each process.
 #[track_caller]
 pub fn processes(test: &str, world: usize, killed: Option<usize>) -> Vec<String> {
     let (folder, server) = (Folder::new(test), server());
@@ -141,7 +142,7 @@ pub fn processes(test: &str, world: usize, killed: Option<usize>) -> Vec<String>
     all
 }
 
-/// Returns the results of a rank's operations, as bits.
+/// Returns the bits of the results of a rank's operations.
 fn work(ranks: &mut Communicator) -> Vec<u32> {
     let mut random = fastrand::Rng::with_seed(ranks.rank() as u64);
     let stream = ranks.stream().clone();
@@ -202,7 +203,7 @@ fn a_rank_killed_before_init_is_named() {
     processes(this_test!(), 3, Some(1));
 }
 
-/// A store that calls a hook after it has set a key.
+/// Store that calls a hook after it has set a key.
 #[derive(Debug)]
 struct Hooked {
     store: Arc<dyn Store>,
@@ -249,7 +250,7 @@ impl Store for Hooked {
 fn a_rank_killed_in_init_is_named() {
     if let Some(this) = Rank::this() {
         let store: Arc<dyn Store> = match this.rank {
-            // The other ranks see its card, but it does not connect.
+            // The other ranks read its card, but it does not connect.
             2 => this.hooked("card/2", |this, _| this.die()),
             _ => this.store(),
         };
@@ -273,13 +274,13 @@ fn a_rank_killed_in_an_operation_is_named_and_left_out() {
         drop(ranks.all_reduce_in_place(ReduceOp::Avg, &mut x).expect("enqueued"));
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         if this.rank == 1 {
-            // The other ranks have finished the barrier too.
+            // The other ranks have also finished the barrier.
             std::thread::sleep(Duration::from_millis(300));
             drop(ranks.all_reduce_in_place(ReduceOp::Avg, &mut x).expect("enqueued"));
             std::thread::sleep(Duration::from_millis(2));
             this.die();
         }
-        // The rank has died in one of these.
+        // The rank has died during one of these operations.
         let works: Vec<_> = (0..2).map(|_| ranks.all_reduce_in_place(ReduceOp::Avg, &mut x)).collect();
         let error = works.into_iter().find_map(|work| work.and_then(|work| work.wait(LONG)).err());
         this.assert_in_time();
@@ -318,7 +319,7 @@ fn a_rank_killed_in_finish_is_named() {
     processes(this_test!(), 3, Some(0));
 }
 
-/// Stops the last ranks, and kills them after the others have ended.
+/// Stops the last ranks with `SIGSTOP`, and kills them after the other ranks have ended.
 #[track_caller]
 fn with_stopped(test: &str, world: usize, stopped: usize) {
     let (folder, server) = (Folder::new(test), server());
@@ -364,7 +365,7 @@ fn a_stopped_process_is_a_timeout() {
             this.stop();
         }
         let start = Instant::now();
-        // More than the socket buffer holds.
+        // This is more data than the socket buffer can store.
         let mut x = DeviceBuffer::from_host(ranks.stream(), &vec![0u8; 16 << 20]).expect("x");
         let error = ranks.all_reduce_in_place(ReduceOp::Sum, &mut x).and_then(|work| work.wait(LONG));
         let text = error.expect_err("rank 2 is stopped").to_string();
@@ -385,11 +386,11 @@ fn address_of_rank_0(store: &dyn Store) -> String {
     address.to_owned()
 }
 
-/// Opens connections of strangers to the port of rank 0, which stay open until the process ends.
+/// Opens connections of strangers to the port of rank 0. They stay open until the process ends.
 fn bring_strangers(_this: &Rank, store: &dyn Store) {
     let address = address_of_rank_0(store);
     let garbage = [&b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n"[..], &[0xff; 4096], b"wsranks1"];
-    // More silent connections than the rank keeps.
+    // There are more silent connections than the rank keeps.
     for garbage in garbage.into_iter().chain([&b""[..]; 150]) {
         let mut stream = TcpStream::connect(&address).expect("connected");
         std::io::Write::write_all(&mut stream, garbage).expect("written");
@@ -410,7 +411,7 @@ fn strangers_on_the_port_are_refused() {
     processes(this_test!(), 2, None);
 }
 
-/// Connects strangers to the port of rank 0, again as soon as they are refused, until the process ends.
+/// Connects strangers to the port of rank 0, again and again as soon as they are refused, until the process ends.
 fn besiege(_this: &Rank, store: &dyn Store) {
     let address = address_of_rank_0(store);
     let mut held: Vec<TcpStream> = Vec::new();
@@ -444,7 +445,7 @@ fn ranks_meet_during_a_siege() {
         };
         if this.rank == 0 {
             let limit = libc::rlimit { rlim_cur: 128, rlim_max: 128 };
-            // SAFETY: the pointer refers to a local variable of this type.
+            // SAFETY: the pointer points to a local variable of this type.
             assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
         }
         let (stream, began) = (streams(1).remove(0), Instant::now());

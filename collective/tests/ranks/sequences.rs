@@ -1,4 +1,4 @@
-//! Random sequences of operations: all ranks end with the values of a model.
+//! Random sequences of operations. At the end, all ranks must have the values of a model.
 
 use warpsmith_collective::{Communicator, CommunicatorOptions, ReduceOp, Work};
 use warpsmith_runtime::DeviceBuffer;
@@ -6,7 +6,7 @@ use warpsmith_runtime::DeviceBuffer;
 use crate::peer::peer;
 use crate::support::{LONG, on_ranks};
 
-/// Arrays of the ranks: three each, of `world` times `block` elements.
+/// Arrays of the ranks. Each rank has three, with `world` times `block` elements each.
 struct Model {
     world: usize,
     block: usize,
@@ -99,7 +99,7 @@ fn random_sequences_agree_with_a_model() {
     }
 }
 
-/// All algorithms of the kernels follow each other, in any order.
+/// The algorithms of the kernels can follow each other in any order.
 #[test]
 fn random_sequences_by_peer_agree_with_a_model() {
     for case in 0..12u64 {
@@ -121,7 +121,7 @@ fn agrees(case: u64, blocks: usize, options: &CommunicatorOptions) {
         let buffer = |values: &Vec<u32>| DeviceBuffer::from_host(&stream, values).expect("a buffer");
         let mut arrays: Vec<_> = initial[rank].iter().map(buffer).collect();
         for step in &steps {
-            // The host runs ahead; the streams keep the order.
+            // The host runs ahead, so the streams must preserve the order.
             drop(call(&mut ranks, &mut arrays, block, *step).expect("enqueued"));
         }
         let last = ranks.barrier().expect("enqueued");

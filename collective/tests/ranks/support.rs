@@ -1,4 +1,4 @@
-//! Test ranks, also for the unit tests of the Nccl backend.
+//! Ranks for tests, also used by the unit tests of the Nccl backend.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use warpsmith_runtime::driver::{Fault, FaultKind};
 use warpsmith_runtime::emulated::EmulatedDriver;
 use warpsmith_runtime::{Device, Result, Stream};
 
-/// Longer than any step of a test takes.
+/// Timeout that is longer than any step of a test.
 pub const LONG: Duration = Duration::from_secs(120);
 
 /// Returns options whose operations time out after this time.
@@ -33,7 +33,7 @@ pub fn fault() -> Fault {
     Fault { kind, message, location: None, kernel: None, block: None, thread: None }
 }
 
-/// Calls a function for each rank, on separate threads. Returns the results in rank order.
+/// Calls a function for each rank on separate threads. Returns the results in rank order.
 pub fn on_ranks<R: Send>(
     world: usize,
     options: &CommunicatorOptions,
@@ -42,7 +42,7 @@ pub fn on_ranks<R: Send>(
     on_streams(&streams(world), options, work)
 }
 
-/// Calls a function like [`on_ranks`], on these streams.
+/// Calls a function for each rank like [`on_ranks`], with these streams.
 pub fn on_streams<R: Send>(
     streams: &[Stream],
     options: &CommunicatorOptions,

@@ -1,4 +1,4 @@
-//! Symmetric buffers, which all ranks can access.
+//! Symmetric buffers.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::support::{LONG, failure, on_ranks, on_streams, timeout};
 
 /// Copies device memory of another rank.
 fn read(stream: &warpsmith_runtime::Stream, from: DevicePtr, len: usize) -> Vec<u32> {
-    // SAFETY: the rank has `len` elements there, and a barrier of the ranks followed their writes.
+    // SAFETY: the rank has `len` elements there, and a barrier followed the writes of the rank.
     let theirs =
         unsafe { warpsmith_runtime::DeviceBuffer::<u32>::from_raw(stream, from, len, ()) }.expect("memory");
     theirs.to_host().expect("elements")
@@ -80,7 +80,7 @@ fn a_rank_without_memory_is_named_on_all() {
             panic!("another error: {error}")
         };
         assert!(*rank < 3 && reason.contains("OUT_OF_MEMORY"), "{error}");
-        // The communicator stays usable.
+        // The communicator must remain usable.
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         ranks.symmetric_buffer::<f32>(100).expect("memory in common");
         ranks.finish().expect("the end in common");
@@ -134,21 +134,23 @@ fn dropped_buffers_stay_until_their_work_is_done() {
         drop(own);
         assert_eq!(copy.to_host().expect("a copy"), [rank; 1000]);
         assert_eq!(ipc_collect(stream.device()).expect("no fault"), 0);
-        // The other rank of this process has it mapped until it drops its own buffer.
+        // The other rank of this process maps it until it drops its own buffer.
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         await_that(|| driver.live_reservations(rank) <= before);
         ranks.finish().expect("the end in common");
     });
 }
 
-/// Writes `rank + 10`, signals the next rank, waits for the previous one, and reads the value that it has written.
+/// Writes `rank + 10`, signals the next rank, waits for the previous rank, and reads the value that the previous rank
+/// has written.
 ///
 /// # Safety
-/// The tables must have one address per rank, of at least one element and one signal, which nothing else uses.
+/// The tables must contain one address per rank, with at least one element and one signal each, which nothing else
+/// uses.
 #[kernel]
 unsafe fn pass_on(rank: u32, peers: &[u64], signals: &[u64], mut out: DisjointMut<u32>) {
     let (rank, world) = (rank as usize, peers.len());
-    // SAFETY: the caller's contract. The signal orders the element's write before its read.
+    // SAFETY: the caller's contract. The signal orders the write of the element before its read.
     unsafe {
         let signal = |of: usize| Atomic::<u32, scope::System>::from_ptr(signals[of] as *mut u32);
         (peers[rank] as *mut u32).write(rank as u32 + 10);

@@ -1,4 +1,4 @@
-//! The store in a folder that already exists, or that other users could write to.
+//! `FileStore` in a folder that already exists, or that other users could write to.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
@@ -34,7 +34,7 @@ fn a_folder_that_others_may_enter_is_refused() {
         let expected = format!("its mode is {:o}", mode & 0o777);
         assert!(text.contains(&expected) && text.contains("`chmod 700 "), "{text}");
     }
-    // Following the advice of the error helps.
+    // The remedy in the error must work.
     set_mode(&folder.0, 0o700);
     FileStore::open(&folder.0).unwrap().set("key", b"value", soon()).unwrap();
 }
@@ -52,7 +52,7 @@ fn a_link_is_refused() {
     FileStore::open(&file).unwrap_err();
 }
 
-/// Only root can give a folder to another user.
+/// Only root can change the owner of a folder.
 #[test]
 fn a_folder_of_another_user_is_refused() {
     let root = Path::new("/root");
@@ -84,7 +84,7 @@ fn all_files_are_of_this_user_alone() {
     files.iter().for_each(|file| assert_eq!(mode(file), 0o600, "{}", file.display()));
 }
 
-/// Returns this host's identity, as every process on it knows it.
+/// Returns this host's identity, which every process on the host can determine.
 fn host() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let namespace = |name: &str| {
@@ -114,7 +114,7 @@ fn no_write_follows_a_link() {
         std::fs::remove_file(&replaced).unwrap();
         store.set("key", b"value", soon()).unwrap();
     }
-    // The names of new files are unpredictable: this creates a thousand names that another process could guess.
+    // The names of new files must be unpredictable. This creates a thousand names that another process could guess.
     let host = host();
     let guess = |number: u32| folder.0.join(format!("new-{host}-{}-{number}", std::process::id()));
     (0..1000).for_each(|number| symlink(&victim, guess(number)).unwrap());

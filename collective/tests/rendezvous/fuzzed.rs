@@ -1,4 +1,4 @@
-//! The corpora of the protocol's fuzz targets.
+//! Corpora of the protocol's fuzz targets.
 
 use warpsmith_collective::store::fuzzed;
 
@@ -20,7 +20,7 @@ fn random_bytes_harm_neither_end() {
     let mut random = fastrand::Rng::with_seed(11);
     for _ in 0..20_000 {
         let length = random.usize(..200);
-        // Operation codes and small lengths are likely.
+        // Operation codes and small lengths are more likely than other bytes.
         let bytes: Vec<u8> = (0..length)
             .map(|_| {
                 if random.bool() {

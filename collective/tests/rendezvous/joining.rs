@@ -1,4 +1,4 @@
-//! Rendezvous of ranks as threads, successful or not.
+//! Rendezvous of ranks that are threads, both successful and failing.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use warpsmith_runtime::Result;
 
 use crate::{Folder, client, server, soon, within};
 
-/// Opens the store of a rank.
+/// Function that opens the store of a rank.
 type OpenStore<'a> = dyn Fn() -> Arc<dyn Store> + Sync + 'a;
 
-/// Runs the rendezvous of ranks on one thread each, and returns the outcomes.
+/// Runs the rendezvous of several ranks, on one thread each, and returns the results.
 fn join_all(
     launches: Vec<Launch>,
     store: impl Fn() -> Arc<dyn Store> + Sync,
@@ -32,7 +32,7 @@ fn in_memory() -> impl Fn() -> Arc<dyn Store> {
     move || store.clone()
 }
 
-/// Returns the texts of errors, in unspecified order.
+/// Returns the error texts, in unspecified order.
 fn errors(outcomes: Vec<Result<Rendezvous>>) -> Vec<String> {
     let mut errors: Vec<String> =
         outcomes.into_iter().map(|outcome| outcome.unwrap_err().to_string()).collect();
@@ -65,7 +65,8 @@ fn all_ranks_join() {
     }
 }
 
-/// Performance target of the rendezvous. The best of several runs counts, because other tests run at the same time.
+/// Performance target of the rendezvous. Only the best of several runs counts, because other tests run at the same
+/// time.
 #[test]
 fn four_ranks_join_within_300_ms() {
     let token = warpsmith_collective::store::Token::new("secret").unwrap();
@@ -102,7 +103,7 @@ fn another_number_of_ranks_is_named() {
     let mut launches: Vec<Launch> = Launch::threads(3).collect();
     launches[1].world_size = 4;
     let errors = errors(join_all(launches, in_memory(), soon()));
-    // The rank that arrived first counts as correct. All have arrived before they fail.
+    // The rank that arrived first counts as the correct one. All ranks have arrived before they fail.
     for error in &errors {
         assert!(error.contains("is one of 4") && error.contains("is one of 3"), "{error}");
         assert!(error.contains("rank 1 (process"), "{error}");
@@ -114,7 +115,7 @@ fn another_number_of_ranks_is_named() {
 fn a_rank_that_is_there_twice_is_named() {
     let mut launches: Vec<Launch> = Launch::threads(3).collect();
     launches[2].rank = 1;
-    // Both ranks are in this process: the first is made to look like another process.
+    // Both ranks are in this process, so the first is changed to look like another process.
     let store = in_memory();
     let first = {
         let (store, launch) = (store(), launches[1].clone());

@@ -1,4 +1,4 @@
-//! Launches read from environments that launchers set.
+//! Launches that are read from the environments of launchers.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ fn launch(texts: &[&str]) -> Result<Launch, String> {
     Launch::from_variables(&variables, Some(4097)).map_err(|error| error.to_string())
 }
 
-/// Returns rank, world size, local rank and local world size.
+/// Returns the rank, the world size, the local rank and the local world size.
 fn place(launch: &Launch) -> (usize, usize, usize, Option<usize>) {
     (launch.rank, launch.world_size, launch.local_rank, launch.local_world_size)
 }
@@ -41,7 +41,7 @@ fn no_variables_are_a_process_alone() {
     let alone = launch(&[]).unwrap();
     assert_eq!(alone, Launch::single());
     assert_eq!((place(&alone), alone.store, alone.launcher), ((0, 1, 0, Some(1)), None, Launcher::Alone));
-    // Slurm's variables in a shell of salloc, and in a batch script.
+    // These are Slurm's variables in a shell of salloc, and in a batch script.
     let shell = "SLURM_JOB_ID=7 SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_LOCALID=0 SLURM_NNODES=2";
     assert_eq!(launch(&[shell]).unwrap().launcher, Launcher::Alone);
     assert_eq!(launch(&[shell, "SLURM_STEP_ID=4294967291"]).unwrap().launcher, Launcher::Alone);
@@ -119,13 +119,13 @@ fn launchers_that_name_themselves_win() {
     let inside = launch(&[BY_HAND, own, TORCHRUN, SLURM, OPEN_MPI]).unwrap();
     assert_eq!((inside.rank, inside.world_size, inside.launcher), (1, 2, Launcher::Warpsmith));
     assert!(matches!(inside.store, Some(StoreAddress::Tcp { served_by: StoreHost::Launcher, .. })));
-    // mpirun starts one process per host through srun, which starts the ranks. Then torchrun's variables without its
-    // name.
+    // mpirun starts one process per host through srun, and this process starts the ranks. The second case has
+    // torchrun's variables without its name.
     let in_slurm = "SLURM_PROCID=0 SLURM_NTASKS=1 SLURM_LOCALID=0";
     assert_eq!(launch(&[SLURM, in_slurm, OPEN_MPI]).unwrap().launcher, Launcher::OpenMpi);
     let env = "RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 MASTER_ADDR=a MASTER_PORT=1";
     assert_eq!(launch(&[SLURM, in_slurm, env]).unwrap().launcher, Launcher::Torchrun);
-    // srun sets PMI's variables as well.
+    // srun also sets the variables of PMI.
     assert_eq!(launch(&[SLURM, "PMI_RANK=6 PMI_SIZE=11"]).unwrap().launcher, Launcher::Slurm);
 }
 
@@ -140,7 +140,7 @@ fn contradictions_name_both_variables() {
     assert!(error.starts_with("WARPSMITH_LOCAL_RANK says 0, but LOCAL_RANK says 1"), "{error}");
     let error = launch(&[OPEN_MPI, MPICH, "PMI_SIZE=3"]).unwrap_err();
     assert!(error.starts_with("OMPI_COMM_WORLD_SIZE says 2, but PMI_SIZE says 3"), "{error}");
-    // Variables that agree complement each other.
+    // Variables without contradictions complement each other.
     let both = launch(&["RANK=1 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1", OPEN_MPI]).unwrap();
     assert_eq!((place(&both), both.launcher), ((1, 2, 1, Some(2)), Launcher::Torchrun));
 }

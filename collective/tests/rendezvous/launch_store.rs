@@ -1,4 +1,4 @@
-//! The store that an environment names.
+//! The store that an environment specifies.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ fn rank_0_serves_the_store() {
                     assert_eq!(rendezvous.members().len(), 2);
                     if launch.rank == 1 {
                         std::thread::sleep(Duration::from_millis(100));
-                        // Rank 0 has reached its end, and continues to serve.
+                        // Rank 0 has reached its end, but continues to serve the store.
                         rendezvous.store().set("late", b"", soon()).unwrap();
                     }
                     store.finish(soon()).unwrap();
@@ -49,7 +49,7 @@ fn rank_0_serves_the_store() {
     }
 }
 
-/// Two threads meet in the store at this address, and finish their use of it.
+/// Runs two threads that rendezvous through the store at this address, and finish their use of the store.
 fn two_ranks_join(address: &str) {
     std::thread::scope(|scope| {
         for rank in [0, 1] {

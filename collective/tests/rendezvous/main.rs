@@ -1,4 +1,4 @@
-//! Rendezvous of ranks through the public interface: environments, stores, the protocol, the rendezvous itself. No test
+//! Rendezvous of ranks through the public API: environments, stores, the protocol, and the rendezvous itself. No test
 //! needs a device.
 
 #[path = "../../../runtime/tests/common/alone.rs"]
@@ -21,12 +21,12 @@ use std::time::{Duration, Instant};
 
 use warpsmith_collective::store::{ServerOptions, StoreServer, TcpStore, Token};
 
-/// Returns a deadline this number of milliseconds from now.
+/// Returns a deadline that is this number of milliseconds from now.
 fn within(milliseconds: u64) -> Instant {
     Instant::now() + Duration::from_millis(milliseconds)
 }
 
-/// Returns a deadline that is long enough for expected events.
+/// Returns a deadline that is late enough for expected events.
 fn soon() -> Instant {
     within(20_000)
 }
@@ -42,7 +42,7 @@ fn client(server: &StoreServer) -> TcpStore {
     TcpStore::connect(&server.address().to_string(), None, soon()).unwrap()
 }
 
-/// A new temporary folder that only this user can access, removed at the end of a passing test.
+/// New temporary folder that only this user can access. It is removed at the end of a passing test.
 struct Folder(std::path::PathBuf);
 
 impl Folder {

@@ -1,4 +1,4 @@
-//! Ranks as processes that are killed.
+//! Ranks that are processes, and are killed.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -13,12 +13,12 @@ use crate::{server, soon, within};
 
 /// Time limit for the other ranks to name a killed rank.
 const NAMED_WITHIN: Duration = Duration::from_secs(2);
-/// Environment variable with the place at which a rank stays.
+/// Environment variable that names the point at which a rank stays.
 const STAY: &str = "WARPSMITH_TEST_STAY";
-/// Environment variable with a rank's timeout, in milliseconds.
+/// Environment variable that contains a rank's timeout in milliseconds.
 const DEADLINE: &str = "WARPSMITH_TEST_DEADLINE_MS";
 
-/// Runs a rank in its own process. It reports its progress in lines that start with `@`.
+/// Runs a rank in its own process. The rank reports its progress in lines that start with `@`.
 fn rank() {
     let launch = Launch::from_env().unwrap();
     let stays = std::env::var(STAY).unwrap_or_default();
@@ -26,7 +26,7 @@ fn rank() {
     let come_to = |place: &str| {
         println!("@{place}");
         if stays == place {
-            // Stays until it is killed.
+            // The rank stays here until it is killed.
             loop {
                 std::thread::park();
             }
@@ -52,11 +52,11 @@ fn rank() {
         }
     };
     println!("@failed {failed:?}");
-    // The other ranks would notice its end.
+    // The rank must not end, because the other ranks would detect its end.
     std::thread::park();
 }
 
-/// Process of a rank, killed at the latest when it is dropped.
+/// Process of a rank. It is killed at the latest when this value is dropped.
 struct Rank {
     child: Child,
     lines: BufReader<ChildStdout>,
@@ -83,7 +83,7 @@ impl Rank {
         loop {
             let mut line = String::new();
             assert!(self.lines.read_line(&mut line).unwrap() > 0, "the rank ended without a word");
-            // The harness starts the line with the name of the test.
+            // The test harness writes the name of the test at the start of the line.
             if let Some((_, said)) = line.split_once('@') {
                 return said.trim_end().to_owned();
             }
@@ -114,8 +114,8 @@ enum By {
     Rank0,
 }
 
-/// Starts the ranks of a run, kills the victim where it stays, and returns the errors of the others, which must arrive
-/// in time.
+/// Starts the ranks of a run, kills the victim where it stays, and returns the errors of the other ranks, which must
+/// arrive in time.
 fn killed(
     test: &str,
     by: By,
@@ -127,7 +127,7 @@ fn killed(
     let server: StoreServer = server(None);
     let address = server.address().to_string();
     let served = if by == By::Launcher { "launcher" } else { "rank0" };
-    // For rank 0, the port must be free.
+    // The port must be free for rank 0.
     let _server = (by == By::Launcher).then_some(server);
     let start = |rank: usize| {
         let stay = if rank == victim { stays } else { "" };
@@ -143,7 +143,7 @@ fn killed(
         ranks.iter_mut().for_each(|(_, rank)| rank.come_to(last));
     }
     if stays == "connected" {
-        // The other ranks are waiting for it by then.
+        // By then, the other ranks are waiting for the victim.
         std::thread::sleep(Duration::from_millis(100));
     }
     let began = Instant::now();
@@ -201,7 +201,7 @@ fn a_rank_killed_while_it_waits_is_named_with_its_place() {
     let more = [("WARPSMITH_STORE_SERVER", "launcher")];
     let test = this_test!();
     let mut ranks = [0, 1].map(|rank| Rank::start(test, rank, 3, &address, &more));
-    // Rank 2 never arrives. Both other ranks wait for it.
+    // Rank 2 never arrives, and both other ranks wait for it.
     let watch = crate::client(&server);
     watch.wait(&["warpsmith/run/0/main/rank/0", "warpsmith/run/0/main/rank/1"], soon()).unwrap();
     let [waits, victim] = &mut ranks;

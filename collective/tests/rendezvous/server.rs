@@ -1,4 +1,4 @@
-//! Servers and clients of the store with invalid and with missing data.
+//! Servers and clients of the store that receive invalid data, or none.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -16,7 +16,7 @@ fn token(text: &str) -> Token {
     Token::new(text).unwrap()
 }
 
-/// Returns whether the other end closes a connection; ignores the data that it sends first.
+/// Returns whether the other end closes a connection. Data that the other end sends before is ignored.
 fn is_closed(stream: &mut TcpStream, within: Duration) -> bool {
     stream.set_read_timeout(Some(within)).unwrap();
     let mut chunk = [0; 4096];
@@ -76,7 +76,7 @@ fn a_truncated_request_has_no_effect() {
         TcpStream::connect(server.address()).unwrap().write_all(&whole[..length]).unwrap();
     }
     assert!(!store.contains(&["k"], soon()).unwrap());
-    // In single bytes it is a valid request.
+    // The same bytes, sent one at a time, are a valid request.
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.set_nodelay(true).unwrap();
     whole.iter().for_each(|byte| stream.write_all(&[*byte]).unwrap());
@@ -180,7 +180,7 @@ fn an_impostor_without_the_token_is_found_out() {
             let (mut stream, _) = listener.accept().unwrap();
             let mut greeting = [0; 38];
             stream.read_exact(&mut greeting).unwrap();
-            // Sends the client's own nonce, and an invalid proof.
+            // This sends the client's own nonce and an invalid proof.
             stream.write_all(&[&greeting[6..], &[0; 32]].concat()).unwrap();
         });
         let error = TcpStore::connect(&address, Some(&token("secret")), soon()).unwrap_err();
@@ -240,7 +240,7 @@ fn what_is_no_store_is_named() {
         scope.spawn(|| {
             let (mut stream, _) = listener.accept().unwrap();
             stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n").unwrap();
-            // Waits until the client has read it.
+            // This waits until the client has read the data.
             is_closed(&mut stream, Duration::from_secs(20));
         });
         let error = TcpStore::connect(&address, None, soon()).unwrap_err();
@@ -250,7 +250,7 @@ fn what_is_no_store_is_named() {
 
 #[test]
 fn a_silent_server_ends_the_wait_at_the_deadline() {
-    // The system accepts connections, but nothing replies.
+    // The system accepts connections, but nobody replies.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let began = Instant::now();
     let error =

@@ -1,4 +1,4 @@
-//! All stores behave identically.
+//! All stores must behave identically.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -70,7 +70,7 @@ fn a_missing_key_is_named_at_the_deadline() {
             ),
             "{kind}"
         );
-        // An unsuccessful wait does not disturb later operations.
+        // A wait that fails must not affect later operations.
         store.set("missing", b"now", soon()).unwrap();
         assert_eq!(store.get("missing", soon()).unwrap(), b"now", "{kind}");
         assert!(!store.contains(&["a"], soon()).unwrap(), "{kind}");

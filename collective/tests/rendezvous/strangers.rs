@@ -1,4 +1,4 @@
-//! A server of the store under connections of strangers that do not know the token.
+//! Server of the store with connections from strangers, which do not have the token.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,27 +11,27 @@ use warpsmith_collective::store::{ServerOptions, Store, StoreServer, TcpStore, T
 use crate::alone::{command, this_test};
 use crate::within;
 
-/// Number of file descriptors that the server's process may have.
+/// Maximum number of file descriptors of the server's process.
 const DESCRIPTORS: u64 = 256;
 /// Token of the run.
 const SECRET: &str = "a secret of the run";
-/// Environment variable with the server's token, in its process.
+/// Environment variable that passes the token to the process of the server.
 const SERVED: &str = "WARPSMITH_TEST_SERVED";
-/// Validation at the start of a connection, with a nonce: a challenge that the server answers.
+/// First bytes of a connection: the validation, and a nonce as a challenge to which the server responds.
 const CHALLENGE: [u8; 38] = {
     let mut bytes = [7; 38];
     [bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5]] = [0, 0xce, 0xf7, 0x85, 0x3c, 160];
     bytes
 };
 
-/// A server in a separate process.
+/// Server in a separate process.
 struct Server {
     process: Child,
     address: SocketAddr,
 }
 
 impl Server {
-    /// Runs the test again as a process that [serves](serve) clients with the token; all clients, if the token is
+    /// Runs the test again as a process that [serves](serve) clients with the token, or all clients if the token is
     /// empty.
     fn start(test: &str, token: &str) -> Self {
         let mut program = command(test);
@@ -46,7 +46,7 @@ impl Server {
         std::fs::read_dir(format!("/proc/{}/fd", self.process.id())).unwrap().count() as u64
     }
 
-    /// Checks that a rank that knows the token can use the store within a second.
+    /// Checks that a rank with the token can use the store within a second.
     fn serve_a_rank(&self) {
         let began = Instant::now();
         let store = TcpStore::connect(&self.address.to_string(), Token::new(SECRET).as_ref(), within(1000));
@@ -62,11 +62,11 @@ impl Drop for Server {
     }
 }
 
-/// Serves until the test's process ends, if this process is the server's.
+/// If this process is the server's, serves until the test's process ends.
 fn serve() {
     let Ok(token) = std::env::var(SERVED) else { return };
     let limit = libc::rlimit { rlim_cur: DESCRIPTORS, rlim_max: DESCRIPTORS };
-    // SAFETY: the pointer refers to a local variable of this type.
+    // SAFETY: the pointer points to a local variable of this type.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
     let options = ServerOptions { token: Token::new(token), ..Default::default() };
     let server = StoreServer::start("127.0.0.1:0".parse().unwrap(), options).unwrap();
@@ -97,7 +97,7 @@ fn strangers_take_a_quarter_of_the_descriptors() {
     let server = Server::start(this_test!(), SECRET);
     let before = server.descriptors();
     for says in [&[][..], &[0], &CHALLENGE] {
-        // The server may have closed it already.
+        // The server may already have closed a connection.
         let held: Vec<_> = (0..600).map(|_| stranger(server.address, says)).collect();
         server.serve_a_rank();
         let taken = server.descriptors() - before;
@@ -126,7 +126,7 @@ fn ranks_get_in_during_a_siege() {
     serve();
     let server = Server::start(this_test!(), SECRET);
     let is_over = AtomicBool::new(false);
-    // Strangers that reconnect as soon as they are refused.
+    // These strangers reconnect as soon as they are refused.
     let besiege = |says: &'static [u8]| {
         let mut held: Vec<TcpStream> = Vec::new();
         while !is_over.load(Ordering::Relaxed) {
@@ -157,7 +157,7 @@ fn clients_without_a_token_leave_a_quarter_of_the_descriptors() {
     let server = Server::start(this_test!(), "");
     let held: Vec<_> = (0..600).map(|_| stranger(server.address, &CHALLENGE[..5])).collect();
     let until = Instant::now() + Duration::from_secs(10);
-    // The last one is closed at once.
+    // The last connection is closed immediately.
     while !held.last().is_some_and(|last| last.as_ref().map_or(true, is_closed)) {
         assert!(Instant::now() < until, "{} descriptors", server.descriptors());
         std::thread::sleep(Duration::from_millis(10));

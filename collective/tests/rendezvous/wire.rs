@@ -1,4 +1,4 @@
-//! The bytes of the protocol, as exchanged by the client of PyTorch 2.11 and both of its servers, libuv and threaded.
+//! Bytes of the protocol, as exchanged by the client of PyTorch 2.11 and both of its servers (libuv and threaded).
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use warpsmith_collective::store::{Store, TcpStore};
 
 use crate::{server, soon, within};
 
-/// A client's request and a server's reply, in hexadecimal digits.
+/// Request of a client and reply of a server, in hexadecimal digits.
 type Exchange = (&'static str, &'static str);
 
 const GREETING: Exchange = ("00cef7853c0d66110000", "66110000");
@@ -84,12 +84,12 @@ fn the_server_answers_as_pytorch_does() {
         stream.write_all(&bytes(asked)).unwrap();
         assert_eq!(read(&mut stream, answer.len() / 2), answer, "{asked}");
     }
-    // Nothing else can be read.
+    // The stream must contain no further data.
     stream.set_nonblocking(true).unwrap();
     assert_eq!(stream.read(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
 }
 
-/// Answers one client with the replies of PyTorch's server, if the requests match.
+/// Replies to one client with the replies of PyTorch's server, if the requests match.
 fn pytorch(exchanges: &'static [Exchange]) -> (String, std::thread::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -99,7 +99,7 @@ fn pytorch(exchanges: &'static [Exchange]) -> (String, std::thread::JoinHandle<(
             assert_eq!(read(&mut stream, asked.len() / 2), *asked);
             stream.write_all(&bytes(answer)).unwrap();
             if asked.is_empty() {
-                // A ping with the ID of this process.
+                // This is a ping with the ID of this process.
                 let ping = read(&mut stream, 5);
                 assert_eq!(&ping[..2], "0d");
                 stream.write_all(&bytes(&ping[2..])).unwrap();
@@ -110,7 +110,7 @@ fn pytorch(exchanges: &'static [Exchange]) -> (String, std::thread::JoinHandle<(
     (address, thread)
 }
 
-/// A ping and its reply, which contain the process ID.
+/// Marks a ping and its reply, which contain the process ID.
 const PING: Exchange = ("", "");
 
 #[test]

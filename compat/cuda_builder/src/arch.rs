@@ -6,7 +6,7 @@ use warpsmith_builder::Arch;
 
 macro_rules! archs {
     ($($name:ident = $number:literal $suffix:literal;)*) => {
-        /// A compute capability.
+        /// Compute capability.
         #[allow(missing_docs, reason = "each is named by its number")]
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
         pub enum NvvmArch {
@@ -16,7 +16,7 @@ macro_rules! archs {
         }
 
         impl NvvmArch {
-            /// Number and suffix of a variant.
+            /// Returns the number and the suffix of a variant.
             fn parts(self) -> (u32, &'static str) {
                 match self {
                     NvvmArch::Compute80 => (80, ""),
@@ -43,18 +43,20 @@ archs! {
 const MIN: u32 = 70;
 
 impl NvvmArch {
-    /// Number of the capability: `10 * major + minor`.
+    /// Returns the number of the capability, `10 * major + minor`.
     pub fn capability_value(self) -> u32 {
         self.parts().0
     }
 
-    /// Name of the capability, `compute_80`, which is also the feature in `#[cfg(target_feature = "compute_80")]`.
+    /// Returns the name of the capability, such as `compute_80`, which is also the feature in
+    /// `#[cfg(target_feature = "compute_80")]`.
     pub fn target_feature(self) -> String {
         let (number, suffix) = self.parts();
         format!("compute_{number}{suffix}")
     }
 
-    /// Target features of kernels compiled for this capability: its own, and those of all lower capabilities.
+    /// Returns the target features of kernels that are compiled for this capability: its own, and those of all lower
+    /// capabilities.
     pub(crate) fn target_features(self) -> Vec<String> {
         let (own, suffix) = self.parts();
         let lower = NvvmArch::ALL.iter().filter(|arch| {
@@ -64,7 +66,7 @@ impl NvvmArch {
         lower.chain([&self]).map(|arch| arch.target_feature()).collect()
     }
 
-    /// Target to compile for, and whether it is higher than the requested one.
+    /// Returns the target to compile for, and whether it is higher than the requested one.
     pub(crate) fn target(self) -> Result<(Arch, bool), String> {
         match self.parts() {
             (number, "") => Ok((Arch::new(number.max(MIN)), number < MIN)),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// The reason why kernels could not be compiled.
+/// Reason why kernels could not be compiled.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CudaBuilderError {
@@ -12,10 +12,10 @@ pub enum CudaBuilderError {
     /// The PTX file cannot be written.
     #[error("cannot write the PTX file: {0}")]
     FailedToCopyPtxFile(#[source] std::io::Error),
-    /// The compiler failed; the text has the reason.
+    /// The compiler failed. The text contains the reason.
     #[error(transparent)]
     BuildFailed(warpsmith_builder::Error),
-    /// An option that cannot be honoured.
+    /// An option is not supported.
     #[error("{0}")]
     Unsupported(String),
 }

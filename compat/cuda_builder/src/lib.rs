@@ -1,5 +1,5 @@
-//! Rust-CUDA's builder on [`warpsmith_builder`]: a build script written for Rust-CUDA compiles kernels to PTX when its
-//! manifest names this package.
+//! Rust-CUDA's builder, implemented on [`warpsmith_builder`]. A build script that was written for Rust-CUDA compiles
+//! kernels to PTX if its manifest names this package.
 //!
 //! ```toml
 //! [build-dependencies]
@@ -20,18 +20,18 @@
 //! }
 //! ```
 //!
-//! It needs the device toolchain of Warpsmith, but neither a CUDA toolkit nor a nightly compiler. Without the toolchain
-//! the build succeeds with a warning that names what to install. The PTX file then contains the same message, and
-//! loading it fails.
+//! It requires the device toolchain of Warpsmith, but neither a CUDA toolkit nor a nightly compiler. Without the
+//! toolchain, the build succeeds with a warning that names the tools to install. The PTX file then contains the same
+//! message, and loading it fails.
 //!
 //! # Options
 //!
 //! | option | in this crate |
 //! | --- | --- |
 //! | [`copy_to`](CudaBuilder::copy_to), [`arch`](CudaBuilder::arch), [`fma_contraction`](CudaBuilder::fma_contraction) | the same; the default architecture is compute capability 8.0 |
-//! | [`build_args`](CudaBuilder::build_args) | `--features` is passed on; others have no effect |
+//! | [`build_args`](CudaBuilder::build_args) | `--features` is passed on; other arguments have no effect |
 //! | [`optix`](CudaBuilder::optix), family-specific architectures (`Compute100f`) | an error |
-//! | the others | a build warning if they request something that is not done |
+//! | the others | a build warning if they request something that is not supported |
 
 mod arch;
 mod error;
@@ -43,7 +43,7 @@ use warpsmith_builder::{BuiltImage, PtxBuilder};
 pub use arch::NvvmArch;
 pub use error::CudaBuilderError;
 
-/// Amount of debug information in PTX. This crate always generates none.
+/// Amount of debug information in PTX. This crate never generates any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DebugInfo {
     /// No debug information.
@@ -54,7 +54,7 @@ pub enum DebugInfo {
     Full,
 }
 
-/// Intermediate form to keep. `WARPSMITH_KEEP_IR=1` in the environment keeps all of them.
+/// Intermediate form to keep. `WARPSMITH_KEEP_IR=1` in the environment keeps all intermediate forms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EmitOption {
     /// LLVM IR as text.
@@ -68,15 +68,15 @@ pub enum EmitOption {
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct CudaBuilder {
     path_to_crate: PathBuf,
-    /// True to optimize. Kernels are always optimized.
+    /// True to optimize. Kernels are always optimized, so this has no effect.
     pub release: bool,
     /// PTX file to write.
     pub ptx_file_copy_path: Option<PathBuf>,
-    /// True to generate line numbers. PTX never has them.
+    /// True to generate line numbers. PTX never contains them.
     pub generate_line_info: bool,
-    /// True to optimize. Kernels are always optimized.
+    /// True to optimize. Kernels are always optimized, so this has no effect.
     pub nvvm_opts: bool,
-    /// Minimum compute capability that the PTX runs on.
+    /// Minimum compute capability that the PTX supports.
     pub arch: NvvmArch,
     /// True to flush denormal `f32` numbers to zero. They are never flushed.
     pub ftz: bool,
@@ -84,7 +84,7 @@ pub struct CudaBuilder {
     pub fast_sqrt: bool,
     /// True to use approximate divisions. They are never approximate.
     pub fast_div: bool,
-    /// True to allow `a * b + c` as one FMA, which rounds once.
+    /// True to allow `a * b + c` to be compiled as one FMA, which rounds once.
     pub fma_contraction: bool,
     /// Intermediate form to keep.
     pub emit: Option<EmitOption>,
@@ -92,7 +92,7 @@ pub struct CudaBuilder {
     pub optix: bool,
     /// True to replace calls of `libm` with calls of libdevice.
     pub override_libm: bool,
-    /// Debug information.
+    /// Amount of debug information.
     pub debug: DebugInfo,
     /// Arguments for cargo; only `--features` has an effect.
     pub build_args: Vec<String>,
@@ -114,7 +114,7 @@ macro_rules! options {
 }
 
 impl CudaBuilder {
-    /// Makes a builder for the kernel crate in a folder, relative to the package's folder.
+    /// Creates a builder for the kernel crate in a folder, which is relative to the package's folder.
     pub fn new(path_to_crate_root: impl AsRef<Path>) -> Self {
         Self {
             path_to_crate: path_to_crate_root.as_ref().to_owned(),
@@ -138,32 +138,32 @@ impl CudaBuilder {
     }
 
     options! {
-        /// Sets the minimum compute capability that the PTX runs on.
+        /// Sets the minimum compute capability that the PTX supports.
         arch: NvvmArch;
-        /// Sets whether `a * b + c` may be one FMA, which rounds once. The default is true.
+        /// Sets whether `a * b + c` can be compiled as one FMA, which rounds once. The default is true.
         fma_contraction: bool;
-        /// Sets whether PTX has line numbers: without effect.
+        /// Sets whether PTX contains line numbers. It has no effect.
         generate_line_info: bool;
-        /// Sets whether to optimize: `false` is a warning.
+        /// Sets whether kernels are optimized. `false` causes a warning.
         nvvm_opts: bool;
-        /// Sets whether denormal numbers are flushed to zero: `true` is a warning.
+        /// Sets whether denormal numbers are flushed to zero. `true` causes a warning.
         ftz: bool;
-        /// Sets whether square roots are approximate: `true` is a warning.
+        /// Sets whether square roots are approximate. `true` causes a warning.
         fast_sqrt: bool;
-        /// Sets whether divisions are approximate: `true` is a warning.
+        /// Sets whether divisions are approximate. `true` causes a warning.
         fast_div: bool;
-        /// Sets whether the code is for OptiX: `true` is an error.
+        /// Sets whether the code is compiled for OptiX. `true` causes an error.
         optix: bool;
-        /// Sets whether calls of `libm` become calls of libdevice: without effect. Functions of `GpuFloat` always use
+        /// Sets whether calls of `libm` become calls of libdevice. It has no effect: functions of `GpuFloat` always use
         /// libdevice.
         override_libm: bool;
-        /// Sets the debug information: anything but none is a warning.
+        /// Sets the debug information. Any value except none causes a warning.
         debug: DebugInfo;
-        /// Sets whether immutable statics are placed in constant memory: `true` is a warning.
+        /// Sets whether immutable statics are placed in constant memory. `true` causes a warning.
         use_constant_memory_space: bool;
     }
 
-    /// Sets whether to optimize: `false` is a warning.
+    /// Sets whether kernels are optimized. `false` causes a warning.
     pub fn release(mut self, release: bool) -> Self {
         (self.release, self.nvvm_opts) = (release, release);
         self
@@ -175,32 +175,32 @@ impl CudaBuilder {
         self
     }
 
-    /// Sets arguments for cargo: only `--features a,b` has an effect, others are a warning.
+    /// Sets arguments for cargo. Only `--features a,b` has an effect; other arguments cause a warning.
     pub fn build_args(mut self, args: &[impl AsRef<str>]) -> Self {
         self.build_args.extend(args.iter().map(|arg| arg.as_ref().to_owned()));
         self
     }
 
-    /// Requests LLVM IR as text: a warning.
+    /// Requests LLVM IR as text, which causes a warning.
     pub fn emit_llvm_ir(mut self, emit_llvm_ir: bool) -> Self {
         self.emit = emit_llvm_ir.then_some(EmitOption::LlvmIr);
         self
     }
 
-    /// Requests LLVM bitcode: a warning.
+    /// Requests LLVM bitcode, which causes a warning.
     pub fn emit_llvm_bitcode(mut self, emit_llvm_bitcode: bool) -> Self {
         self.emit = emit_llvm_bitcode.then_some(EmitOption::Bitcode);
         self
     }
 
-    /// Requests the final LLVM IR: a warning.
+    /// Requests the final LLVM IR, which causes a warning.
     pub fn final_module_path(mut self, path: impl AsRef<Path>) -> Self {
         self.final_module_path = Some(path.as_ref().to_owned());
         self
     }
 
-    /// Compiles from a build script and returns the path of the PTX file: the path given to [`copy_to`](Self::copy_to),
-    /// if any.
+    /// Compiles the kernels from a build script. Returns the path of the PTX file, which is the path that was passed to
+    /// [`copy_to`](Self::copy_to), if any.
     ///
     /// # Errors
     ///
@@ -221,7 +221,8 @@ impl CudaBuilder {
         for warning in self.warnings(too_old, &others) {
             println!("cargo:warning=cuda_builder: {warning}");
         }
-        // Rust-CUDA has no warning about local memory, and a kernel that prints always uses local memory.
+        // Warnings about local memory are disabled, because Rust-CUDA has none, and a kernel that prints always uses
+        // local memory.
         let mut builder = PtxBuilder::new(&self.path_to_crate)
             .archs([arch])
             .fma(self.fma_contraction)
@@ -238,7 +239,7 @@ impl CudaBuilder {
         deliver(&built, self.ptx_file_copy_path)
     }
 
-    /// Requested options that have no effect, as warnings.
+    /// Returns a warning for each requested option that has no effect.
     fn warnings(&self, too_old: bool, others: &[&str]) -> Vec<String> {
         let mut warnings = Vec::new();
         let mut warn = |when: bool, text: &str| {
@@ -267,7 +268,7 @@ impl CudaBuilder {
     }
 }
 
-/// Features named by cargo arguments, and the other arguments.
+/// Returns the features that cargo arguments name, and the other arguments.
 fn features(args: &[String]) -> (Vec<&str>, Vec<&str>) {
     let (mut features, mut others) = (Vec::new(), Vec::new());
     let mut args = args.iter().map(String::as_str);
@@ -285,7 +286,7 @@ fn features(args: &[String]) -> (Vec<&str>, Vec<&str>) {
     (features, others)
 }
 
-/// Path of the PTX file of a build, copied to `to` if given.
+/// Returns the path of the PTX file of a build, which is copied to `to` if specified.
 fn deliver(built: &BuiltImage, to: Option<PathBuf>) -> Result<PathBuf, CudaBuilderError> {
     let failed = CudaBuilderError::FailedToCopyPtxFile;
     match built.modules.iter().find(|file| file.extension().is_some_and(|extension| extension == "ptx")) {
@@ -294,7 +295,7 @@ fn deliver(built: &BuiltImage, to: Option<PathBuf>) -> Result<PathBuf, CudaBuild
             None => Ok(ptx.clone()),
         },
         None => {
-            // `include_str!` needs a file even without PTX.
+            // `include_str!` needs a file, even if there is no PTX.
             let reason = built.reason.as_deref().unwrap_or("no PTX was made");
             let to = to.unwrap_or_else(|| built.file.with_extension("ptx"));
             std::fs::write(&to, format!("// No GPU code: {reason}\n")).map_err(failed)?;

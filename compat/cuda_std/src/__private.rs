@@ -1,4 +1,4 @@
-//! Support code for macro expansions. Not public API.
+//! Support code for macro expansions. It is not public API.
 
 use core::mem::MaybeUninit;
 
@@ -6,19 +6,19 @@ use core::mem::MaybeUninit;
 pub use cust_core::__private::{CUDA_STD_KERNELS, linkme};
 pub use gpu_std;
 
-/// A value of any `Copy` type in the form in which gpu-std passes launch arguments.
+/// Value of any `Copy` type, in the form in which gpu-std passes launch arguments.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Plain<T: Copy>(MaybeUninit<T>);
 
-// SAFETY: only the unsafe functions `get` and `slice` give access to the value.
+// SAFETY: the value is accessible only through the unsafe functions `get` and `slice`.
 unsafe impl<T: Copy> Send for Plain<T> {}
 // SAFETY: as above.
 unsafe impl<T: Copy> Sync for Plain<T> {}
-// SAFETY: it appears only in entries of `unsafe fn` kernels, whose launcher promises that host and device have the same
-// layout of `T`.
+// SAFETY: it appears only in entries of `unsafe fn` kernels, whose caller guarantees that `T` has the same layout on
+// host and device.
 unsafe impl<T: Copy + 'static> gpu_std::KernelValue for Plain<T> {}
-// SAFETY: any bytes are a valid `MaybeUninit`.
+// SAFETY: all bit patterns are a valid `MaybeUninit`.
 unsafe impl<T: Copy + 'static> gpu_std::KernelType for Plain<T> {}
 
 impl<T: Copy> Plain<T> {
@@ -26,7 +26,7 @@ impl<T: Copy> Plain<T> {
     ///
     /// # Safety
     ///
-    /// The bytes are a valid `T`.
+    /// The bytes must be a valid `T`.
     #[inline(always)]
     pub unsafe fn get(self) -> T {
         // SAFETY: guaranteed by the caller.
@@ -37,7 +37,7 @@ impl<T: Copy> Plain<T> {
     ///
     /// # Safety
     ///
-    /// The bytes of each element are a valid `T`.
+    /// The bytes of each element must be a valid `T`.
     #[inline(always)]
     pub unsafe fn slice(values: &[Self]) -> &[T] {
         // SAFETY: the type has the layout of `T`; the caller guarantees valid values.

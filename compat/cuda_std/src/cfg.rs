@@ -1,6 +1,6 @@
-//! Compute capability that the code is compiled for.
+//! Compute capability for which the code is compiled.
 
-/// A compute capability.
+/// Compute capability.
 #[allow(missing_docs, reason = "each is named by its number")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ComputeCapability {
@@ -28,7 +28,8 @@ pub enum ComputeCapability {
 }
 
 impl ComputeCapability {
-    /// Compute capability of the running code, a constant for the optimizer. On the emulated device it is 8.0.
+    /// Returns the compute capability of the running code, which is a constant for the optimizer. On the emulated
+    /// device, it is 8.0.
     #[inline(always)]
     pub fn from_cuda_arch_env() -> ComputeCapability {
         match gpu_std::arch() {

@@ -28,33 +28,33 @@ impl GridGroup {
     ///
     /// # Panics
     ///
-    /// Panics in a launch of several blocks that is not cooperative.
+    /// Panics if the launch has several blocks and is not cooperative.
     #[track_caller]
     pub fn sync(&mut self) {
         grid::sync();
     }
 
-    /// Number of threads in the grid.
+    /// Returns the number of threads in the grid.
     pub fn size(&mut self) -> u64 {
         grid::threads() as u64
     }
 
-    /// Number of threads in the grid.
+    /// Returns the number of threads in the grid.
     pub fn num_threads(&mut self) -> u64 {
         grid::threads() as u64
     }
 
-    /// The thread's linear index in the grid.
+    /// Returns the linear index of the calling thread in the grid.
     pub fn thread_rank(&mut self) -> u64 {
         grid::rank() as u64
     }
 
-    /// Number of blocks in the grid.
+    /// Returns the number of blocks in the grid.
     pub fn num_blocks(&mut self) -> u64 {
         grid::blocks() as u64
     }
 
-    /// The block's linear index in the grid.
+    /// Returns the linear index of the block in the grid.
     pub fn block_rank(&mut self) -> u64 {
         gpu_std::block::linear_index() as u64
     }

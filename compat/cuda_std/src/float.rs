@@ -1,9 +1,9 @@
-//! [`GpuFloat`]: float functions that the standard library has and `core` lacks.
+//! [`GpuFloat`]: float functions that the standard library provides, but `core` does not.
 
 use gpu_std::math::Math;
 
-/// Functions of `f32` and `f64` from the standard library, also for kernels. On a GPU they are CUDA's libdevice
-/// functions.
+/// Functions of `f32` and `f64` from the standard library, which kernels can also call. On a GPU, they are CUDA's
+/// libdevice functions.
 ///
 /// ```
 /// use cuda_std::GpuFloat;
@@ -51,7 +51,7 @@ pub trait GpuFloat: Copy + PartialOrd + Math {
     fn atanh(self) -> Self;
 }
 
-/// Methods that `Math` has under another name.
+/// Methods that have another name in `Math`.
 macro_rules! same {
     ($($name:ident($($argument:ident),*) = $math:ident;)*) => { $(
         #[inline(always)]

@@ -1,4 +1,4 @@
-//! [`FloatExt`]: libdevice functions that the standard library lacks.
+//! [`FloatExt`]: libdevice functions that the standard library does not provide.
 #![cfg_attr(not(target_arch = "nvptx64"), allow(unused_unsafe, reason = "the host's functions are safe"))]
 
 use gpu_std::math::Math;
@@ -10,7 +10,7 @@ use host as raw;
 
 /// Functions of `f32` and `f64` that CUDA provides beyond the standard library.
 ///
-/// On the emulated device, `libm` computes them in double precision; the last bits may differ.
+/// On the emulated device, `libm` computes them in double precision, so the last bits can differ.
 ///
 /// ```
 /// use cuda_std::FloatExt;
@@ -20,7 +20,7 @@ use host as raw;
 pub trait FloatExt: Sized + Math {
     /// cos(π x).
     fn cospi(self) -> Self;
-    /// The error function.
+    /// Error function.
     fn error_function(self) -> Self;
     /// 1 − erf(x), accurate for large x.
     fn complementary_error_function(self) -> Self;
@@ -30,23 +30,23 @@ pub trait FloatExt: Sized + Math {
     fn scaled_complementary_error_function(self) -> Self;
     /// Mantissa (0 or from 0.5 to 1) and exponent: `x = mantissa · 2^exponent`.
     fn frexp(self) -> (Self, i32);
-    /// The exponent as an integer.
+    /// Exponent as an integer.
     fn unbiased_exp(self) -> i32;
-    /// The Bessel function of the first kind, order 0.
+    /// Bessel function of the first kind, order 0.
     fn j0(self) -> Self;
-    /// The Bessel function of the first kind, order 1.
+    /// Bessel function of the first kind, order 1.
     fn j1(self) -> Self;
-    /// The Bessel function of the first kind.
+    /// Bessel function of the first kind.
     fn jn(self, order: i32) -> Self;
     /// x · 2^exponent.
     fn ldexp(self, exp: i32) -> Self;
-    /// The logarithm of the absolute value of the gamma function.
+    /// Logarithm of the absolute value of the gamma function.
     fn log_gamma(self) -> Self;
     /// ln(1 + x), accurate near 0.
     fn log1p(self) -> Self;
-    /// The cumulative distribution function of the standard normal distribution.
+    /// Cumulative distribution function of the standard normal distribution.
     fn norm_cdf(self) -> Self;
-    /// The inverse of [`norm_cdf`](Self::norm_cdf), for 0 to 1.
+    /// Inverse of [`norm_cdf`](Self::norm_cdf), for 0 to 1.
     fn inv_norm_cdf(self) -> Self;
     /// 1 / ∛x.
     fn rcbrt(self) -> Self;
@@ -58,17 +58,17 @@ pub trait FloatExt: Sized + Math {
     fn sincospi(self) -> (Self, Self);
     /// sin(π x).
     fn sinpi(self) -> Self;
-    /// The gamma function.
+    /// Gamma function.
     fn gamma(self) -> Self;
-    /// The Bessel function of the second kind, order 0.
+    /// Bessel function of the second kind, order 0.
     fn y0(self) -> Self;
-    /// The Bessel function of the second kind, order 1.
+    /// Bessel function of the second kind, order 1.
     fn y1(self) -> Self;
-    /// The Bessel function of the second kind.
+    /// Bessel function of the second kind.
     fn yn(self, order: i32) -> Self;
 }
 
-/// Methods that map to one function of libdevice.
+/// Defines methods that map to one function of libdevice.
 macro_rules! same {
     ($($name:ident() = $raw:ident;)*) => { $(
         #[inline(always)]
@@ -110,7 +110,7 @@ macro_rules! implement {
             #[inline(always)]
             fn frexp(self) -> (Self, i32) {
                 let mut exponent = 0;
-                // SAFETY: the pointer is to a local variable.
+                // SAFETY: the pointer points to a local variable.
                 let mantissa = unsafe { raw::$frexp(self, &mut exponent) };
                 (mantissa, exponent)
             }
@@ -145,7 +145,7 @@ macro_rules! implement {
 
             #[inline(always)]
             fn saturate(self) -> Self {
-                // A comparison with NaN is false.
+                // NaN becomes 0, because a comparison with NaN is false.
                 if self > 0.0 { if self < 1.0 { self } else { 1.0 } } else { 0.0 }
             }
 
@@ -183,14 +183,14 @@ mod host {
 
     pub use libm::{ilogb, ilogbf, j0, j1, jn, ldexp, ldexpf, scalbn, scalbnf, y0, y1, yn};
 
-    /// Reduces the argument of sin(π x) and cos(π x) to −1 to 1, which is exact.
+    /// Reduces the argument of sin(π x) and cos(π x) to the range −1 to 1. The reduction is exact.
     fn half_turns(x: f64) -> f64 {
         x - 2.0 * (x / 2.0).round()
     }
 
     pub fn sinpi(x: f64) -> f64 {
         let turns = half_turns(x);
-        // Whole numbers give zero exactly.
+        // Whole numbers must result in exactly zero.
         if turns == turns.trunc() { 0.0_f64.copysign(x) } else { (PI * turns).sin() }
     }
 
@@ -203,7 +203,7 @@ mod host {
         if x < 25.0 {
             return (x * x).exp() * libm::erfc(x);
         }
-        // Asymptotic series: its terms fall below the last bit before they grow again.
+        // This is an asymptotic series, whose terms fall below the last bit before they grow again.
         let (mut term, mut sum) = (1.0, 1.0);
         for n in 0..8 {
             term *= -f64::from(2 * n + 1) / (2.0 * x * x);
@@ -212,7 +212,7 @@ mod host {
         FRAC_2_SQRT_PI / 2.0 / x * sum
     }
 
-    /// Root of erfc(x) = y: Newton's method, started from a bisection.
+    /// Computes the root of erfc(x) = y with Newton's method, which starts from a bisection.
     pub fn erfcinv(y: f64) -> f64 {
         match y {
             _ if !(0.0..=2.0).contains(&y) => return f64::NAN,
@@ -261,7 +261,7 @@ mod host {
         unsafe { frexp(f64::from(x), exponent) as f32 }
     }
 
-    /// Single-precision functions computed in double precision and rounded.
+    /// Defines single-precision functions that are computed in double precision and rounded.
     macro_rules! rounded {
         ($($name:ident = $double:ident;)*) => { $(
             pub fn $name(x: f32) -> f32 {

@@ -1,11 +1,12 @@
 //! Raw functions of CUDA's libdevice, under their names without the prefix `__nv_`.
 //!
-//! On the host, which has no libdevice, each function panics. [`GpuFloat`](crate::GpuFloat) and
-//! [`FloatExt`](crate::FloatExt) work on both sides.
+//! On the host, each function panics, because there is no libdevice. [`GpuFloat`](crate::GpuFloat) and
+//! [`FloatExt`](crate::FloatExt) work on host and device.
 //!
 //! # Safety
 //!
-//! Pointers are valid for writes. Functions without pointers are `unsafe` only because they are in Rust-CUDA.
+//! Pointers must be valid for writes. Functions without pointers are `unsafe` only because they are `unsafe` in
+//! Rust-CUDA.
 #![allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
 
 macro_rules! declare {

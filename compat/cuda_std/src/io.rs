@@ -1,13 +1,13 @@
 //! Text output from kernels.
 //!
-//! [`print!`](crate::print!) and [`println!`](crate::println!) format as Rust does, into 256 bytes on the thread's
-//! stack. The text is printed in one operation, so that lines of different threads do not mix; longer text is cut off.
-//! Formatting takes about a thousand instructions. Formatting a float needs more stack than a thread has by default (1
-//! KiB). Set the context's limit `StackSize` to 16 KiB, or use `gpu_std::printf!`, which has neither cost.
+//! [`print!`](crate::print!) and [`println!`](crate::println!) format as in standard Rust, into 256 bytes on the
+//! thread's stack. The text is printed in one operation, so that lines of different threads do not mix; longer text is
+//! truncated. Formatting takes about a thousand instructions. Formatting a float needs more stack than the default of 1
+//! KiB per thread. Set the context's limit `StackSize` to 16 KiB, or use `gpu_std::printf!`, which has neither cost.
 
 use core::fmt::{self, Write};
 
-/// Maximum length of the text of one call, in bytes.
+/// Maximum length of the text in one call, in bytes.
 const CAPACITY: usize = 256;
 
 /// NUL-terminated text.
@@ -22,7 +22,7 @@ impl Write for Text {
             if self.len == CAPACITY - 1 {
                 break;
             }
-            // A NUL would end the text.
+            // A NUL character would end the text.
             self.bytes[self.len] = if byte == 0 { b' ' } else { byte };
             self.len += 1;
         }
@@ -40,7 +40,7 @@ pub fn _print(arguments: fmt::Arguments<'_>) {
     }
 }
 
-/// Prints from a kernel: see [`io`](self).
+/// Prints from a kernel; see [`io`](self).
 #[macro_export]
 macro_rules! print {
     ($($argument:tt)*) => {
@@ -48,7 +48,7 @@ macro_rules! print {
     };
 }
 
-/// Prints with a newline at the end: see [`print!`](crate::print!).
+/// Prints from a kernel, with a newline at the end; see [`print!`](crate::print!).
 #[macro_export]
 macro_rules! println {
     () => {

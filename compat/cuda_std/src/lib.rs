@@ -1,5 +1,5 @@
-//! Rust-CUDA's device library on `gpu_std`: a kernel crate written for Rust-CUDA compiles when its manifest names this
-//! package.
+//! Rust-CUDA's device library, implemented on `gpu_std`. A kernel crate that was written for Rust-CUDA compiles if its
+//! manifest names this package.
 //!
 //! ```toml
 //! [dependencies]
@@ -19,9 +19,9 @@
 //! }
 //! ```
 //!
-//! Names, signatures and safety match Rust-CUDA: functions that are `unsafe` there stay `unsafe` here, even if gpu-std
-//! has safe versions. New code should use gpu-std directly: its kernels can be safe functions, and run on the emulated
-//! device in tests. `docs/porting-from-rust-cuda.md` compares the two.
+//! Names, signatures and safety match Rust-CUDA. Functions that are `unsafe` there are also `unsafe` here, even if
+//! gpu-std has safe versions. New code should use gpu-std directly, because its kernels can be safe functions and can
+//! run on the emulated device in tests. `docs/porting-from-rust-cuda.md` compares both.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -57,17 +57,17 @@ pub mod shared;
 pub mod thread;
 pub mod warp;
 
-/// The macros of `core`: a failed assertion stops the launch with its text, file and line.
+/// Macros of `core`. A failed assertion stops the launch with its text, file and line.
 pub use core::{assert_eq, assert_ne};
 pub use float::GpuFloat;
 pub use float_ext::FloatExt;
 pub use glam;
 pub use half::{self, bf16, f16};
 pub use shared::shared_array;
-/// Places a static in shared memory of the block (`shared`), in constant memory (`constant`) or in global memory
-/// (`global`), the default.
+/// Places a static in shared memory of the block (`shared`), in constant memory (`constant`), or in global memory
+/// (`global`), which is the default.
 ///
-/// A shared static has no initial value on a device: the initializer is ignored. Write it before reading it.
+/// A shared static has no initial value on a device, because the initializer is ignored. Write to it before reading it.
 ///
 /// ```
 /// use cuda_std::prelude::*;
@@ -92,15 +92,16 @@ pub use shared::shared_array;
 /// }
 /// ```
 pub use warpsmith_compat_macros::address_space;
-/// Makes a static visible to the host by its name. On a function it is an error that names the replacement, since an
-/// image exports kernels only.
+/// Makes a static visible to the host under its name. On a function, it is an error that names the replacement, because
+/// an image exports only kernels.
 pub use warpsmith_compat_macros::externally_visible;
-/// Compiles a function for the GPU; on the host the function panics when called.
+/// Compiles a function only for the GPU. On the host, calling the function panics.
 pub use warpsmith_compat_macros::gpu_only;
-/// Turns a function into a kernel: an `unsafe fn` of values, slices `&[T]`, references and pointers.
+/// Turns a function into a kernel. The function must be an `unsafe fn`, whose parameters are values, slices `&[T]`,
+/// references and pointers.
 ///
-/// A launch passes a slice as two arguments, pointer and length. Values can be of any `Copy` type; the author promises
-/// that its layout is the same on host and device (`#[repr(C)]`).
+/// A launch passes a slice as two arguments, the pointer and the length. Values can be of any `Copy` type. The author
+/// must guarantee that the type has the same layout on host and device (`#[repr(C)]`).
 ///
 /// ```
 /// use cuda_std::prelude::*;
@@ -122,7 +123,7 @@ pub use warpsmith_compat_macros::gpu_only;
 /// }
 /// ```
 ///
-/// A safe function, a type parameter or a mutable slice is a compile error that shows what to write instead:
+/// A safe function, a type parameter or a mutable slice is a compile error that shows the replacement:
 ///
 /// ```compile_fail
 /// #[cuda_std::kernel]
@@ -140,7 +141,7 @@ pub mod prelude {
     pub use crate::kernel;
     pub use crate::thread;
     pub use crate::{assert_eq, assert_ne};
-    // On the host, the standard library's macros are in scope.
+    // On the host, these hide the macros of the standard library.
     #[cfg(target_arch = "nvptx64")]
     pub use crate::{print, println};
     pub use alloc::borrow::ToOwned;

@@ -1,11 +1,12 @@
-//! Memory: the device heap, and the amount of shared memory of a launch.
+//! Memory: the device heap, and the amount of shared memory in a launch.
 //!
-//! `Box`, `Vec` and `String` work in kernels: they allocate from the device heap, which has 8 MiB unless the host
-//! changes the `Context` limit `MALLOC_HEAP_SIZE`. Allocation in kernels is slow: prefer memory passed to the launch.
+//! `Box`, `Vec` and `String` work in kernels. They allocate from the device heap, which has 8 MiB unless the host
+//! changes the `Context` limit `MALLOC_HEAP_SIZE`. Allocation in kernels is slow, so prefer memory that is passed to
+//! the launch.
 
 pub use gpu_std::shared::dynamic_bytes as dynamic_smem_size;
 
-/// Rust global allocator that uses the device's `malloc` and `free`. On the host it uses the standard library's
+/// Rust global allocator that uses the device's `malloc` and `free`. On the host, it uses the standard library's
 /// allocator.
 #[derive(Debug)]
 pub struct CUDAAllocator;
@@ -18,27 +19,27 @@ mod device {
     use super::CUDAAllocator;
 
     unsafe extern "C" {
-        /// Provided by the driver when it links the module.
+        /// Allocation function of the device, which the driver provides when it links the module.
         fn malloc(size: usize) -> *mut c_void;
-        /// Provided by the driver when it links the module.
+        /// Function that frees memory of the device heap. The driver provides it when it links the module.
         fn free(pointer: *mut c_void);
     }
 
-    /// Alignment of the device's `malloc`, in bytes.
+    /// Alignment that the device's `malloc` guarantees, in bytes.
     const ALIGN: usize = 16;
 
-    // SAFETY: `malloc` returns distinct memory aligned to 16 bytes, or null; more alignment is refused.
+    // SAFETY: `malloc` returns distinct memory that is aligned to 16 bytes, or null; larger alignments are refused.
     unsafe impl GlobalAlloc for CUDAAllocator {
         unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
             if layout.align() > ALIGN {
                 return core::ptr::null_mut();
             }
-            // SAFETY: `malloc` takes any size.
+            // SAFETY: `malloc` accepts any size.
             unsafe { malloc(layout.size()).cast() }
         }
 
         unsafe fn dealloc(&self, pointer: *mut u8, _: Layout) {
-            // SAFETY: `alloc` returned it.
+            // SAFETY: `alloc` returned the pointer.
             unsafe { free(pointer.cast()) }
         }
     }
@@ -53,19 +54,19 @@ mod device {
         )
     }
 
-    /// Symbol that rustc defines when it links a program; code with a global allocator may reference it.
+    /// Symbol that rustc defines when it links a program. Code that uses a global allocator can reference it.
     #[rustc_std_internal_symbol]
     fn __rust_no_alloc_shim_is_unstable_v2() {}
 }
 
-/// Bytes of shared memory per block, static and dynamic, rounded up to the allocation granularity of the hardware. On
-/// the emulated device, only the dynamic part.
+/// Returns the bytes of shared memory per block, static and dynamic, rounded up to the allocation granularity of the
+/// hardware. On the emulated device, returns only the dynamic part.
 #[inline(always)]
 pub fn total_smem_size() -> u32 {
     #[cfg(target_arch = "nvptx64")]
     {
         let bytes;
-        // SAFETY: it reads a register that does not change.
+        // SAFETY: the instruction reads a register that does not change.
         unsafe {
             core::arch::asm!("mov.u32 {}, %total_smem_size;", out(reg32) bytes, options(pure, nomem, nostack))
         };

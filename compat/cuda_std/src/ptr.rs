@@ -1,13 +1,13 @@
 //! Address spaces of pointers.
 
-/// State space that memory belongs to.
+/// State space of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AddressSpace {
-    /// Global memory of the device, shared by all threads.
+    /// Global memory of the device, which all threads share.
     Global,
     /// Shared memory of a block.
     Shared,
-    /// Constant memory of the device, read-only.
+    /// Constant memory of the device, which is read-only.
     Constant,
     /// Local memory of a thread.
     Local,
@@ -37,7 +37,7 @@ mod llvm {
 ///
 /// # Safety
 ///
-/// The pointer points to a `T`.
+/// `pointer` must point to a `T`.
 #[crate::gpu_only]
 #[inline(always)]
 pub unsafe fn is_in_address_space<T>(pointer: *const T, address_space: AddressSpace) -> bool {
@@ -60,7 +60,7 @@ macro_rules! conversion {
         ///
         /// # Safety
         ///
-        /// The pointer points to a `T` in that address space.
+        /// `pointer` must point to a `T` in that address space.
         #[crate::gpu_only]
         #[inline(always)]
         pub unsafe fn $name<T>(pointer: *const T, address_space: AddressSpace) -> *const T {

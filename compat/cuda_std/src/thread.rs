@@ -9,55 +9,56 @@ pub use gpu_std::thread::{
     thread_idx_y, thread_idx_z,
 };
 
-/// Index of the thread in its block.
+/// Returns the index of the thread in its block.
 #[inline(always)]
 pub fn thread_idx() -> UVec3 {
     thread::thread_idx().into()
 }
 
-/// Index of the block in the grid.
+/// Returns the index of the block in the grid.
 #[inline(always)]
 pub fn block_idx() -> UVec3 {
     thread::block_idx().into()
 }
 
-/// Threads per block along each axis.
+/// Returns the number of threads per block along each axis.
 #[inline(always)]
 pub fn block_dim() -> UVec3 {
     thread::block_dim().into()
 }
 
-/// Blocks of the grid along each axis.
+/// Returns the number of blocks in the grid along each axis.
 #[inline(always)]
 pub fn grid_dim() -> UVec3 {
     thread::grid_dim().into()
 }
 
-/// Linear index of the thread in a launch of any number of dimensions: unique below 2³² threads.
+/// Returns the linear index of the thread in a launch of any number of dimensions. It is unique for fewer than 2³²
+/// threads.
 #[inline(always)]
 pub fn index() -> u32 {
     gpu_std::grid::rank() as u32
 }
 
-/// Index of the thread in x and y in a two-dimensional launch.
+/// Returns the index of the thread in x and y, in a two-dimensional launch.
 #[inline(always)]
 pub fn index_2d() -> UVec2 {
     thread::index_2d().into()
 }
 
-/// Index of the thread in x, y and z in a three-dimensional launch.
+/// Returns the index of the thread in x, y and z, in a three-dimensional launch.
 #[inline(always)]
 pub fn index_3d() -> UVec3 {
     thread::index_3d().into()
 }
 
-/// Returns true for thread 0 of block 0: in exactly one thread of a launch.
+/// Returns true for thread 0 of block 0, which is exactly one thread of a launch.
 #[inline(always)]
 pub fn first() -> bool {
     block_idx() == UVec3::ZERO && thread_idx() == UVec3::ZERO
 }
 
-/// Threads per warp: 32.
+/// Returns the number of threads per warp, 32.
 #[inline(always)]
 pub fn warp_size() -> u32 {
     gpu_std::warp::WARP_SIZE
@@ -70,14 +71,14 @@ pub fn sync_threads_count(predicate: u32) -> u32 {
     thread::sync_threads_count(predicate != 0)
 }
 
-/// Calls [`sync_threads`], and returns 1 if `predicate` was not 0 in all threads, or else 0.
+/// Calls [`sync_threads`], and returns 1 if `predicate` was not 0 in all threads, and 0 otherwise.
 #[inline(always)]
 #[track_caller]
 pub fn sync_threads_and(predicate: u32) -> u32 {
     thread::sync_threads_and(predicate != 0) as u32
 }
 
-/// Calls [`sync_threads`], and returns 1 if `predicate` was not 0 in any thread, or else 0.
+/// Calls [`sync_threads`], and returns 1 if `predicate` was not 0 in at least one thread, and 0 otherwise.
 #[inline(always)]
 #[track_caller]
 pub fn sync_threads_or(predicate: u32) -> u32 {

@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! For every `unsafe` function, the caller is a lane of `mask` and no lane of `mask` has returned. All lanes of `mask`
-//! call the function with the same mask.
+//! For every `unsafe` function, the calling thread must be a lane of `mask`, and no lane of `mask` may have returned.
+//! All lanes of `mask` must call the function with the same mask.
 
 use half::{bf16, f16};
 
@@ -54,7 +54,7 @@ pub unsafe fn warp_vote_ballot(mask: u32, predicate: bool) -> u32 {
     warp::ballot(mask, predicate)
 }
 
-/// A type that lanes can compare: 32 or 64 bits.
+/// Type with 32 or 64 bits that lanes can compare.
 pub trait WarpMatchValue: gpu_std::KernelType {}
 
 /// Returns the lanes of `mask` whose value has the same bits, as a bit mask.
@@ -102,7 +102,7 @@ pub enum WarpReductionOp {
     Xor,
 }
 
-/// A type that lanes can reduce: `i32` or `u32`.
+/// Type that lanes can reduce: `i32` or `u32`.
 pub trait WarpReduceValue: gpu_std::KernelType {
     #[doc(hidden)]
     fn reduce(mask: u32, value: Self, op: WarpReductionOp) -> Self;
@@ -140,7 +140,7 @@ pub unsafe fn warp_reduce<T: WarpReduceValue>(mask: u32, value: T, op: WarpReduc
     T::reduce(mask, value, op)
 }
 
-/// Shuffle mode: how the source lane is found.
+/// Shuffle mode, which determines the source lane.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WarpShuffleMode {
@@ -152,7 +152,7 @@ pub enum WarpShuffleMode {
 
 impl WarpShuffleMode {
     /// Returns true if the source lane is inside the caller's segment of `width` lanes, as the hardware predicate
-    /// reports it. (A shuffle-xor with a mask of `width` or more may read from a lower segment.)
+    /// reports it. (A shuffle-xor with a mask of `width` or more can read from a lower segment.)
     #[inline(always)]
     fn is_inside(self, operand: u32, width: u32) -> bool {
         let (lane, operand) = (lane_id(), operand & 31);
@@ -166,7 +166,7 @@ impl WarpShuffleMode {
     }
 }
 
-/// A value that lanes can shuffle: a number of up to 128 bits.
+/// Value that lanes can shuffle: a number of up to 128 bits.
 pub trait WarpShuffleValue: Sized {
     /// Performs one shuffle.
     ///
@@ -255,8 +255,9 @@ macro_rules! shuffles {
     ($($(#[$doc:meta])* $name:ident = $mode:ident, $operand:ident;)*) => { $(
         $(#[$doc])*
         ///
-        /// Operates within segments of `width` lanes, 1 to 32. The second value is the hardware predicate: true if the
-        /// source lane is inside the caller's segment. Otherwise the first value is the caller's own.
+        /// Shuffles within segments of `width` lanes, 1 to 32. The second value is the hardware predicate, which is
+        /// true if the source lane is inside the caller's segment. Otherwise the first value is the caller's own
+        /// value.
         ///
         /// # Panics
         ///
@@ -274,12 +275,12 @@ macro_rules! shuffles {
     )* };
 }
 shuffles! {
-    /// Returns the value of the lane `delta` above.
+    /// Returns the value of the lane that is `delta` above the calling lane.
     warp_shuffle_down = Down, delta;
-    /// Returns the value of the lane `delta` below.
+    /// Returns the value of the lane that is `delta` below the calling lane.
     warp_shuffle_up = Up, delta;
-    /// Returns the value of the lane `idx`.
+    /// Returns the value of lane `idx`.
     warp_shuffle_idx = Idx, idx;
-    /// Returns the value of the lane whose index differs in the bits of `lane_mask`.
+    /// Returns the value of the lane whose index differs from the caller's in the bits of `lane_mask`.
     warp_shuffle_xor = Xor, lane_mask;
 }

@@ -1,7 +1,7 @@
 //! [`Context`]: the device that a thread uses.
 //!
 //! A context is the primary context of a device, which CUDA's libraries share. [`Context::new`] makes it current for
-//! the calling thread. A thread that has made none uses the last context that any thread made.
+//! the calling thread. A thread that has created no context uses the context that any thread created last.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -20,7 +20,7 @@ thread_local! {
 
 static LAST: Mutex<Option<runtime::Device>> = Mutex::new(None);
 
-/// Current device of the calling thread.
+/// Returns the current device of the calling thread.
 pub(crate) fn current() -> CudaResult<runtime::Device> {
     CURRENT
         .with_borrow(Clone::clone)
@@ -29,10 +29,11 @@ pub(crate) fn current() -> CudaResult<runtime::Device> {
 }
 
 bitflags::bitflags! {
-    /// Flags of a context. They have no effect: the runtime chooses how to wait, and host memory can always be mapped.
+    /// Flags of a context. They have no effect, because the runtime selects how to wait, and host memory can always be
+    /// mapped.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct ContextFlags: u32 {
-        /// The driver chooses how a thread waits.
+        /// The driver selects how a thread waits.
         const SCHED_AUTO = 0x00;
         /// Waiting threads spin.
         const SCHED_SPIN = 0x01;
@@ -47,26 +48,26 @@ bitflags::bitflags! {
     }
 }
 
-/// A limit of a context.
+/// Limit of a context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ResourceLimit {
     /// Bytes of stack per thread.
     StackSize,
-    /// Bytes of the `printf` buffer of kernels.
+    /// Bytes of the `printf` buffer that kernels use.
     PrintfFifoSize,
-    /// Bytes of the heap of `malloc` in kernels.
+    /// Bytes of the heap that `malloc` in kernels uses.
     MallocHeapSize,
-    /// Maximum depth at which launches from kernels may wait.
+    /// Maximum nesting depth at which kernels can wait for the kernels that they launch.
     DeviceRuntimeSynchronizeDepth,
-    /// Maximum number of pending launches from kernels.
+    /// Maximum number of pending launches that kernels have made.
     DeviceRuntimePendingLaunchCount,
     /// Granularity of L2 cache reads.
     MaxL2FetchGranularity,
 }
 
 impl ResourceLimit {
-    /// The driver's name of the limit; `None` for the stack size, which the runtime manages.
+    /// Returns the driver's name of the limit, or `None` for the stack size, which the runtime manages.
     fn in_driver(self) -> Option<ContextLimit> {
         Some(match self {
             ResourceLimit::StackSize => return None,
@@ -79,7 +80,7 @@ impl ResourceLimit {
     }
 }
 
-/// Split of memory between L1 cache and shared memory. The driver chooses it per kernel.
+/// Split of memory between L1 cache and shared memory. The driver selects it for each kernel.
 #[allow(missing_docs, reason = "each is named by what it prefers")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CacheConfig {
@@ -89,7 +90,7 @@ pub enum CacheConfig {
     PreferEqual,
 }
 
-/// Width of shared memory banks, which programs cannot choose on current GPUs.
+/// Width of shared memory banks, which programs cannot select on current GPUs.
 #[allow(missing_docs, reason = "each is named by its width")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -99,7 +100,7 @@ pub enum SharedMemoryConfig {
     EightByteBankSize,
 }
 
-/// A device in use. Keep it alive as long as the device is used.
+/// Device in use. The context must stay alive as long as the device is used.
 #[derive(Debug)]
 pub struct Context {
     device: runtime::Device,
@@ -115,8 +116,8 @@ impl Context {
         Ok(Self::from_runtime(&device.runtime()?))
     }
 
-    /// Returns the context of a runtime device and makes it current for this thread: for programs that use both APIs,
-    /// and for tests on the emulated device.
+    /// Returns the context of a runtime device and makes it current for this thread. This is for programs that use both
+    /// APIs, and for tests on the emulated device.
     ///
     /// ```
     /// use cust::context::Context;
@@ -134,7 +135,7 @@ impl Context {
         context
     }
 
-    /// Calls [`Context::new`]; the flags have no effect.
+    /// Creates a context like [`Context::new`]; the flags have no effect.
     ///
     /// # Errors
     ///
@@ -157,7 +158,7 @@ impl Context {
         Ok(())
     }
 
-    /// CUDA version.
+    /// Returns the CUDA version.
     ///
     /// # Errors
     ///
@@ -166,14 +167,15 @@ impl Context {
         Ok(CudaApiVersion::of(self.device.properties()))
     }
 
-    /// Device of the runtime.
+    /// Returns the device of the runtime.
     pub fn runtime(&self) -> &runtime::Device {
         &self.device
     }
 
-    /// CUDA handle, a `CUcontext`, valid as long as the context. On the emulated device it is a meaningless number.
+    /// Returns the CUDA handle, a `CUcontext`, which is valid as long as the context. On the emulated device, it is a
+    /// meaningless number.
     pub fn as_raw(&self) -> *mut c_void {
-        // SAFETY: the handle is only read, not used.
+        // SAFETY: only the value of the handle is read.
         let (_, context) = unsafe { self.device.driver() };
         std::ptr::with_exposed_provenance_mut(context.0 as usize)
     }
@@ -191,12 +193,12 @@ impl Context {
     }
 }
 
-/// Current context of the calling thread.
+/// Functions of the calling thread's current context.
 #[derive(Debug)]
 pub struct CurrentContext;
 
 impl CurrentContext {
-    /// Device of the current context.
+    /// Returns the device of the current context.
     ///
     /// # Errors
     ///
@@ -219,12 +221,12 @@ impl CurrentContext {
     ///
     /// # Errors
     ///
-    /// A fault of the waited-for work; [`CudaError::InvalidContext`] without a context.
+    /// A fault of the work that it waited for; [`CudaError::InvalidContext`] without a context.
     pub fn synchronize() -> CudaResult<()> {
         Ok(current()?.synchronize()?)
     }
 
-    /// Range of stream priorities.
+    /// Returns the range of stream priorities.
     ///
     /// # Errors
     ///
@@ -234,7 +236,8 @@ impl CurrentContext {
         Ok(StreamPriorityRange { least, greatest })
     }
 
-    /// Flags of the context. They are always the flags that `quick_init` sets, since no other flag has an effect.
+    /// Returns the flags of the context. They are always the flags that `quick_init` sets, because no other flag has an
+    /// effect.
     ///
     /// # Errors
     ///
@@ -243,7 +246,7 @@ impl CurrentContext {
         current().map(|_| ContextFlags::MAP_HOST | ContextFlags::SCHED_AUTO)
     }
 
-    /// Split of memory between L1 cache and shared memory, which the driver chooses.
+    /// Returns the split of memory between L1 cache and shared memory, which the driver selects.
     ///
     /// # Errors
     ///
@@ -252,7 +255,7 @@ impl CurrentContext {
         current().map(|_| CacheConfig::PreferNone)
     }
 
-    /// Sets the preferred split of L1 cache and shared memory, without effect.
+    /// Sets the preferred split of L1 cache and shared memory. It has no effect.
     ///
     /// # Errors
     ///
@@ -261,7 +264,7 @@ impl CurrentContext {
         current().map(drop)
     }
 
-    /// Width of shared memory banks, which cannot be chosen.
+    /// Returns the width of shared memory banks, which cannot be selected.
     ///
     /// # Errors
     ///
@@ -270,7 +273,7 @@ impl CurrentContext {
         current().map(|_| SharedMemoryConfig::DefaultBankSize)
     }
 
-    /// Sets the width of shared memory banks, without effect.
+    /// Sets the width of shared memory banks. It has no effect.
     ///
     /// # Errors
     ///
@@ -279,12 +282,12 @@ impl CurrentContext {
         current().map(drop)
     }
 
-    /// Value of a limit.
+    /// Returns the value of a limit.
     ///
     /// # Errors
     ///
-    /// [`CudaError::UnsupportedLimit`] if the device has no such limit: the emulated device supports stack, heap and
-    /// `printf` buffer.
+    /// [`CudaError::UnsupportedLimit`] if the device does not have this limit. The emulated device supports the limits
+    /// for stack, heap and `printf` buffer.
     pub fn get_resource_limit(resource: ResourceLimit) -> CudaResult<usize> {
         let device = current()?;
         let Some(limit) = resource.in_driver() else { return Ok(device.stack_limit()?) };
@@ -294,7 +297,7 @@ impl CurrentContext {
         Ok(driver.context_limit(context, limit)?)
     }
 
-    /// Changes a limit. The heap and `printf` buffer limits can only be changed before the first launch of a kernel
+    /// Changes a limit. The limits for heap and `printf` buffer can be changed only before the first launch of a kernel
     /// that allocates or prints.
     ///
     /// # Errors
@@ -310,7 +313,7 @@ impl CurrentContext {
     }
 }
 
-/// Range of stream priorities; lower numbers are more urgent.
+/// Range of stream priorities. Lower numbers are more urgent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StreamPriorityRange {
     /// Least urgent priority.
@@ -319,8 +322,8 @@ pub struct StreamPriorityRange {
     pub greatest: i32,
 }
 
-/// Context API as in versions before 0.3: a per-thread stack of contexts. Here every context is the device's primary
-/// context, and the newest is current for the thread.
+/// Context API of versions before 0.3, with a stack of contexts for each thread. Here, every context is the device's
+/// primary context, and the newest one is current for the thread.
 pub mod legacy {
     pub use super::{CacheConfig, Context, ContextFlags, CurrentContext, ResourceLimit};
     pub use super::{SharedMemoryConfig, StreamPriorityRange};

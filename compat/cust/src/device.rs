@@ -1,10 +1,10 @@
-//! [`Device`]: CUDA devices of the machine.
+//! [`Device`]: a CUDA device of the machine.
 
 use warpsmith_runtime::{self as runtime, DeviceId};
 
 use crate::error::CudaResult;
 
-/// A device, identified by its number.
+/// Device that is identified by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Device {
     id: DeviceId,
@@ -36,7 +36,7 @@ pub enum DeviceAttribute {
 }
 
 impl Device {
-    /// Number of CUDA devices.
+    /// Returns the number of CUDA devices.
     ///
     /// # Errors
     ///
@@ -45,18 +45,18 @@ impl Device {
         Ok(runtime::Device::cuda_count()?)
     }
 
-    /// Returns the device with a number, in the numbering of `CUDA_VISIBLE_DEVICES`.
+    /// Returns the device with this number, in the numbering of `CUDA_VISIBLE_DEVICES`.
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidDevice`](crate::error::CudaError::InvalidDevice) for a number beyond the last device;
+    /// [`CudaError::InvalidDevice`](crate::error::CudaError::InvalidDevice) if the number is beyond the last device;
     /// [`CudaError::NoDevice`](crate::error::CudaError::NoDevice) without a driver.
     pub fn get_device(ordinal: u32) -> CudaResult<Device> {
         runtime::Device::cuda(ordinal)?;
         Ok(Device { id: DeviceId::Cuda(ordinal) })
     }
 
-    /// Iterator over all CUDA devices.
+    /// Returns an iterator over all CUDA devices.
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl Device {
         Ok(Devices { range: 0..Self::num_devices()? })
     }
 
-    /// Device memory in bytes.
+    /// Returns the size of the device memory in bytes.
     ///
     /// # Errors
     ///
@@ -74,7 +74,7 @@ impl Device {
         Ok(self.runtime()?.properties().total_memory as usize)
     }
 
-    /// Product name.
+    /// Returns the product name.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl Device {
         Ok(self.runtime()?.name().to_owned())
     }
 
-    /// UUID, which does not change.
+    /// Returns the UUID, which is persistent.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl Device {
         Ok(self.runtime()?.uuid().0)
     }
 
-    /// Value of a device attribute.
+    /// Returns the value of a device attribute.
     ///
     /// # Errors
     ///
@@ -123,7 +123,7 @@ impl Device {
         Ok(i32::try_from(value).unwrap_or(i32::MAX))
     }
 
-    /// Device of the runtime, for functions that this crate lacks.
+    /// Returns the device of the runtime, for functions that this crate does not provide.
     ///
     /// # Errors
     ///

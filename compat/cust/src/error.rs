@@ -1,7 +1,8 @@
 //! [`CudaError`]: CUDA's error codes.
 //!
-//! An error code alone rarely shows the remedy. [`explanation`] returns the text of the calling thread's last error:
-//! the kernel and its configuration, the panic message of a kernel, or the error of the PTX compiler.
+//! An error code alone rarely indicates the remedy. [`explanation`] returns the text of the calling thread's last
+//! error. This can be the kernel and its configuration, the panic message of a kernel, or the error of the PTX
+//! compiler.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -11,12 +12,12 @@ use warpsmith_runtime::{DriverError, Error, LaunchError, LoadError};
 /// Result of most calls.
 pub type CudaResult<T> = Result<T, CudaError>;
 
-/// Result of calls that drop a value: on failure the value is returned with the error.
+/// Result of calls that drop a value. On failure, it contains the value together with the error.
 pub type DropResult<T> = Result<(), (CudaError, T)>;
 
 macro_rules! codes {
     ($($name:ident = $code:literal $text:literal,)*) => {
-        /// A CUDA error.
+        /// CUDA error code.
         #[allow(missing_docs, reason = "the text of each is its `Display`")]
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
@@ -26,7 +27,7 @@ macro_rules! codes {
         }
 
         impl CudaError {
-            /// Converts an error code of the CUDA driver.
+            /// Converts an error code from the CUDA driver.
             pub fn from_code(code: u32) -> CudaError {
                 match code {
                     $($code => CudaError::$name,)*
@@ -124,7 +125,7 @@ thread_local! {
     static LAST: RefCell<Option<(CudaError, String)>> = const { RefCell::new(None) };
 }
 
-/// Full text of the last runtime error on this thread: cause and remedy.
+/// Returns the full text of the last runtime error on this thread, with cause and remedy.
 pub fn explanation() -> Option<String> {
     LAST.with_borrow(|last| last.as_ref().map(|(_, text)| text.clone()))
 }

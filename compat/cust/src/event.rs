@@ -14,32 +14,32 @@ bitflags::bitflags! {
     pub struct EventFlags: u32 {
         /// The event measures time.
         const DEFAULT = 0x0;
-        /// Threads that wait for the event sleep. Without effect.
+        /// Threads that wait for the event sleep. It has no effect.
         const BLOCKING_SYNC = 0x1;
-        /// The event does not measure time, and costs less.
+        /// The event does not measure time, and is therefore cheaper.
         const DISABLE_TIMING = 0x2;
-        /// The event can be used by another process: an error here.
+        /// Another process can use the event. This is an error here.
         const INTERPROCESS = 0x4;
     }
 }
 
-/// Status of an event: whether the work before it is done.
+/// Status of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EventStatus {
-    /// The work before the event is done.
+    /// The work before the event is complete.
     Ready,
-    /// The work before the event is not done.
+    /// The work before the event is not complete.
     NotReady,
 }
 
-/// A marker in a stream.
+/// Marker in a stream.
 #[derive(Debug)]
 pub struct Event {
     inner: runtime::Event,
 }
 
 impl Event {
-    /// Makes an event on the thread's device.
+    /// Creates an event on the thread's device.
     ///
     /// # Errors
     ///
@@ -59,16 +59,16 @@ impl Event {
         Ok(Event { inner })
     }
 
-    /// Records the event after the work enqueued so far.
+    /// Records the event after the work that is enqueued so far.
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidHandle`] for a stream of another device.
+    /// [`CudaError::InvalidHandle`] if the stream belongs to another device.
     pub fn record(&self, stream: &Stream) -> CudaResult<()> {
         Ok(self.inner.record(stream.runtime())?)
     }
 
-    /// Returns whether the work before the event is done.
+    /// Returns whether the work before the event is complete.
     ///
     /// # Errors
     ///
@@ -86,17 +86,17 @@ impl Event {
         Ok(self.inner.synchronize()?)
     }
 
-    /// Milliseconds from `start` to this event.
+    /// Returns the milliseconds from `start` to this event.
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidHandle`] for an event that does not measure time or was not recorded;
-    /// [`CudaError::NotReady`] before the work is done.
+    /// [`CudaError::InvalidHandle`] if an event does not measure time or was not recorded; [`CudaError::NotReady`]
+    /// before the work is complete.
     pub fn elapsed_time_f32(&self, start: &Event) -> CudaResult<f32> {
         Ok((self.inner.elapsed_us(&start.inner)? / 1000.0) as f32)
     }
 
-    /// The time from `start` to this event.
+    /// Returns the time from `start` to this event.
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ impl Event {
         Ok(Duration::from_secs_f64(self.inner.elapsed_us(&start.inner)?.max(0.0) / 1e6))
     }
 
-    /// Event of the runtime.
+    /// Returns the event of the runtime.
     pub fn runtime(&self) -> &runtime::Event {
         &self.inner
     }

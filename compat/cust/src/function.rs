@@ -22,17 +22,17 @@ macro_rules! sizes {
         }
 
         impl $name {
-            /// Makes a one-dimensional size.
+            /// Creates a one-dimensional size.
             pub fn x(x: u32) -> Self {
                 Self { x, y: 1, z: 1 }
             }
 
-            /// Makes a two-dimensional size.
+            /// Creates a two-dimensional size.
             pub fn xy(x: u32, y: u32) -> Self {
                 Self { x, y, z: 1 }
             }
 
-            /// Makes a three-dimensional size.
+            /// Creates a three-dimensional size.
             pub fn xyz(x: u32, y: u32, z: u32) -> Self {
                 Self { x, y, z }
             }
@@ -92,7 +92,7 @@ macro_rules! sizes {
     )* };
 }
 sizes! {
-    /// Number of blocks of a launch.
+    /// Number of blocks in a launch.
     GridSize;
     /// Number of threads per block.
     BlockSize;
@@ -120,7 +120,7 @@ pub enum FunctionAttribute {
     BinaryVersion,
 }
 
-/// A kernel of a module.
+/// Kernel of a module.
 #[derive(Debug, Clone)]
 pub struct Function<'a> {
     inner: runtime::Function,
@@ -132,12 +132,12 @@ impl Function<'_> {
         Self { inner, module: PhantomData }
     }
 
-    /// Kernel of the runtime.
+    /// Returns the kernel of the runtime.
     pub fn runtime(&self) -> &runtime::Function {
         &self.inner
     }
 
-    /// Value of a function attribute.
+    /// Returns the value of a function attribute.
     ///
     /// # Errors
     ///
@@ -154,7 +154,7 @@ impl Function<'_> {
         Ok(i32::try_from(value).unwrap_or(i32::MAX))
     }
 
-    /// Sets the preferred split of L1 cache and shared memory, without effect: the driver chooses it.
+    /// Sets the preferred split of L1 cache and shared memory. It has no effect, because the driver selects the split.
     ///
     /// # Errors
     ///
@@ -163,7 +163,8 @@ impl Function<'_> {
         Ok(())
     }
 
-    /// Sets the width of shared memory banks, without effect: programs cannot choose it on current GPUs.
+    /// Sets the width of shared memory banks. It has no effect, because programs cannot select the width on current
+    /// GPUs.
     ///
     /// # Errors
     ///
@@ -172,8 +173,8 @@ impl Function<'_> {
         Ok(())
     }
 
-    /// Bytes of dynamic shared memory available to each block if this number of blocks is resident per SM; 0 if so many
-    /// cannot be resident.
+    /// Returns the bytes of dynamic shared memory that each block can use if `blocks` blocks are resident per SM.
+    /// Returns 0 if so many blocks cannot be resident.
     ///
     /// # Errors
     ///
@@ -189,7 +190,8 @@ impl Function<'_> {
         }
         let threads = block_size.threads();
         let most = self.inner.device().properties().shared_memory_per_block_optin;
-        // More memory per block means fewer resident blocks: searches the largest size with which enough blocks fit.
+        // More memory per block means fewer resident blocks, so this searches for the largest size with which enough
+        // blocks fit.
         let (mut fits, mut too_much) = (None, most.saturating_add(1));
         let mut size = 0;
         loop {
@@ -205,7 +207,7 @@ impl Function<'_> {
         }
     }
 
-    /// Maximum number of resident blocks of this size per SM.
+    /// Returns the maximum number of resident blocks of this size per SM.
     ///
     /// # Errors
     ///
@@ -218,7 +220,7 @@ impl Function<'_> {
         Ok(self.inner.occupancy(block_size.threads(), bytes(dynamic_smem_size))?)
     }
 
-    /// Block size with maximum occupancy, and the smallest grid that fills the device: `(grid, block)`.
+    /// Returns the smallest grid that fills the device, and the block size with maximum occupancy, as `(grid, block)`.
     ///
     /// `block_size_limit` limits the threads per block; 0 means no limit.
     ///
@@ -235,7 +237,8 @@ impl Function<'_> {
             threads => threads,
         };
         let shared = bytes(dynamic_smem_size);
-        // A block size over the limit is given more shared memory than exists, so it is not chosen.
+        // For a block size above the limit, the closure returns more shared memory than exists, so that this size is
+        // not selected.
         let best = self.inner.potential_block(|block| if block <= limit { shared } else { u32::MAX })?;
         let block = best.block.min(limit);
         let grid = if block == best.block { best.grid } else { self.grid(block, shared)? };
@@ -251,7 +254,7 @@ fn bytes(size: usize) -> u32 {
     u32::try_from(size).unwrap_or(u32::MAX)
 }
 
-/// Launches a kernel, which runs when the stream reaches it.
+/// Launches a kernel, which runs when the stream reaches the launch.
 ///
 /// ```text
 /// launch!(function<<<grid, block, shared_bytes, stream>>>(argument, …))
@@ -259,12 +262,12 @@ fn bytes(size: usize) -> u32 {
 /// ```
 ///
 /// `function`, `module` and `stream` are variable names. Grid and block are numbers or tuples. A slice parameter `&[T]`
-/// takes two arguments, pointer and length. The macro evaluates to a `CudaResult<()>`.
+/// requires two arguments, the pointer and the length. The macro evaluates to a `CudaResult<()>`.
 ///
 /// # Safety
 ///
 /// The call is `unsafe`. The arguments must have the types of the kernel's parameters, and the memory that they point
-/// to must stay valid until the kernel is done. The kernel must have no undefined behaviour with them.
+/// to must stay valid until the kernel is complete. The kernel must not have undefined behavior with these arguments.
 #[macro_export]
 macro_rules! launch {
     ($module:ident . $function:ident <<<$grid:expr, $block:expr, $shared:expr, $stream:ident>>>($($argument:expr),* $(,)?)) => {
@@ -286,7 +289,7 @@ macro_rules! launch {
     };
 }
 
-/// Address and size of an argument of [`launch!`](crate::launch!).
+/// Returns the address and the size of an argument of [`launch!`](crate::launch!).
 #[doc(hidden)]
 pub fn argument<T: crate::memory::DeviceCopy>(value: &T) -> (*const std::ffi::c_void, usize) {
     ((&raw const *value).cast(), size_of::<T>())

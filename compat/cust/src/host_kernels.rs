@@ -1,8 +1,8 @@
-//! [`HostKernels`]: the kernels of a module on the emulated device, which does not run PTX.
+//! [`HostKernels`]: the kernels of a module on the emulated device, which cannot run PTX.
 //!
-//! Each kernel of `cuda_std` in the program has a host form: the same Rust source compiled for the CPU. A PTX module
-//! has the kernels whose names are entries of the PTX. A kernel crate is part of the program if the host crate depends
-//! on it and uses an item of it; `use my_kernels as _;` is enough.
+//! Each kernel of `cuda_std` in the program also has a host form, which is the same Rust source compiled for the CPU. A
+//! PTX module contains the kernels whose names are entries of the PTX. A kernel crate is part of the program if the
+//! host crate depends on it and uses an item of it; `use my_kernels as _;` is sufficient.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +12,7 @@ use warpsmith_runtime::{Device, Function, GpuImage};
 
 use crate::error::{CudaError, CudaResult, explained};
 
-/// Remedy for a program without host kernels.
+/// Remedy for programs without host kernels.
 const REMEDY: &str = "the emulated device runs no PTX, it runs kernels from their Rust source: add the kernel crate to the \
                       host crate's [dependencies], and write `use KERNEL_CRATE as _;`";
 
@@ -20,16 +20,16 @@ const REMEDY: &str = "the emulated device runs no PTX, it runs kernels from thei
 #[derive(Debug)]
 pub(crate) struct HostKernels {
     device: Device,
-    /// Entries of the PTX; `None` for PTX that was not compiled, which may have any entry.
+    /// Entries of the PTX, or `None` for PTX that was not compiled, which can have any entry.
     entries: Option<BTreeSet<String>>,
 }
 
 impl HostKernels {
-    /// Finds the kernels of PTX; `None` is PTX that was not compiled because there was no toolchain.
+    /// Finds the kernels of PTX. `None` represents PTX that was not compiled because there was no toolchain.
     ///
     /// # Errors
     ///
-    /// [`CudaError::NotSupported`] if the program has none of these kernels.
+    /// [`CudaError::NotSupported`] if the program contains none of these kernels.
     pub(crate) fn new(device: Device, ptx: Option<&str>) -> CudaResult<Self> {
         let entries = ptx.map(entries);
         let has = |kernel: &&KernelSpec| entries.as_ref().is_none_or(|names| names.contains(kernel.symbol));
@@ -46,7 +46,7 @@ impl HostKernels {
     ///
     /// # Errors
     ///
-    /// [`CudaError::NotFound`]; [`CudaError::InvalidSource`] if several packages have a kernel with this name.
+    /// [`CudaError::NotFound`]; [`CudaError::InvalidSource`] if several packages contain a kernel with this name.
     pub(crate) fn function(&self, name: &str) -> CudaResult<Function> {
         let not_found = |text: String| Err(explained(CudaError::NotFound, text));
         if let Some(entries) = &self.entries
@@ -74,7 +74,7 @@ fn kernels() -> impl Iterator<Item = &'static KernelSpec> {
     CUDA_STD_KERNELS.iter().map(|kernel| kernel())
 }
 
-/// Names of the kernels in PTX.
+/// Returns the names of the kernels in PTX.
 fn entries(ptx: &str) -> BTreeSet<String> {
     let parts = ptx.split(".entry").skip(1);
     let name = |part: &str| {
@@ -86,7 +86,7 @@ fn entries(ptx: &str) -> BTreeSet<String> {
     parts.filter_map(name).filter(|name| !name.is_empty()).collect()
 }
 
-/// Image that identifies the kernels of a package to the runtime; it has no code.
+/// Returns an image that identifies the kernels of a package for the runtime. It contains no code.
 fn image(package: &'static str) -> &'static GpuImage {
     static IMAGES: Mutex<BTreeMap<&str, &GpuImage>> = Mutex::new(BTreeMap::new());
     let mut images = IMAGES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-//! Rust-CUDA's host library on [`warpsmith_runtime`]: a program written for Rust-CUDA compiles and runs when its
-//! manifest names this package.
+//! Rust-CUDA's host library, implemented on [`warpsmith_runtime`]. A program that was written for Rust-CUDA compiles
+//! and runs if its manifest names this package.
 //!
 //! ```toml
 //! [dependencies]
@@ -28,17 +28,18 @@
 //! # }
 //! ```
 //!
-//! The CUDA driver is loaded at run time: building needs no CUDA toolkit, and without a driver [`quick_init`] is an
-//! error. [`CudaError`] has CUDA's codes; [`error::explanation`] has the full text, with the kernel and the remedy.
+//! The CUDA driver is loaded at run time. Building therefore requires no CUDA toolkit, and without a driver,
+//! [`quick_init`] returns an error. [`CudaError`] has CUDA's error codes; [`error::explanation`] returns the full text,
+//! with the kernel and the remedy.
 //!
 //! Memory comes from the runtime's caching allocator. Freeing memory waits for the device, as `cuMemFree` does, because
-//! pointers passed to [`launch!`] are not tracked. `docs/porting-from-rust-cuda.md` lists the differences, and explains
-//! how to move to the runtime's own buffers and launches, which are tracked and safe.
+//! pointers that are passed to [`launch!`] are not tracked. `docs/porting-from-rust-cuda.md` lists the differences, and
+//! explains how to move to the runtime's own buffers and launches, which are tracked and safe.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | [`context`], [`device`] | the device of a thread and its properties |
-//! | [`memory`] | buffers and boxes in device memory, page-locked memory, and memory shared by host and device |
+//! | [`memory`] | buffers and boxes in device memory, page-locked memory, and memory that host and device share |
 //! | [`module`], [`link`], [`function`], [`launch!`] | PTX, cubins and fatbins; linking them; kernels; launches |
 //! | [`stream`], [`event`] | work queues, and markers in them |
 //! | [`error`] | CUDA's error codes |
@@ -61,7 +62,7 @@ pub mod stream;
 mod symbol;
 pub mod util;
 
-/// Types that host and device exchange: see [`cust_core`].
+/// Types that host and device exchange; see [`cust_core`].
 pub use cust_core::__private::DeviceCopy;
 pub use instead::{external, graph, surface, texture};
 /// Derives [`DeviceCopy`](trait@DeviceCopy) for a type whose fields all implement it.
@@ -73,7 +74,7 @@ use device::Device;
 use error::{CudaError, CudaResult};
 
 bitflags::bitflags! {
-    /// Flags of [`init`]. No flags are defined.
+    /// Flags of [`init`], of which none are defined.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub struct CudaFlags: u32 {
         #[doc(hidden)]
@@ -93,11 +94,11 @@ pub fn init(_: CudaFlags) -> CudaResult<()> {
     }
 }
 
-/// Initializes the CUDA driver, and makes the first device current for this thread.
+/// Initializes the CUDA driver and makes the first device current for this thread.
 ///
 /// # Errors
 ///
-/// [`CudaError::NoDevice`] without a driver or a GPU; [`error::explanation`] has the reason.
+/// [`CudaError::NoDevice`] without a driver or a GPU; [`error::explanation`] returns the reason.
 pub fn quick_init() -> CudaResult<Context> {
     init(CudaFlags::empty())?;
     let context = Context::new(Device::get_device(0)?)?;
@@ -112,7 +113,7 @@ pub struct CudaApiVersion {
 }
 
 impl CudaApiVersion {
-    /// CUDA version of the driver.
+    /// Returns the CUDA version that the driver supports.
     ///
     /// # Errors
     ///
@@ -127,12 +128,12 @@ impl CudaApiVersion {
         CudaApiVersion { version: 1000 * major + 10 * minor }
     }
 
-    /// Major version: 12 of 12.4.
+    /// Returns the major version, for example 12 for version 12.4.
     pub fn major(self) -> i32 {
         self.version / 1000
     }
 
-    /// Minor version: 4 of 12.4.
+    /// Returns the minor version, for example 4 for version 12.4.
     pub fn minor(self) -> i32 {
         self.version % 1000 / 10
     }

@@ -1,4 +1,4 @@
-//! [`Linker`]: links several files of code into one.
+//! [`Linker`]: links several code files into one.
 
 use warpsmith_runtime::{Error, LoadError};
 
@@ -8,7 +8,7 @@ use crate::error::CudaResult;
 /// Links PTX, cubins and fatbins into one cubin.
 ///
 /// The parts are read when [`complete`](Self::complete) is called. On the emulated device, the result of linking PTX is
-/// the PTX of all parts. [`Module::from_cubin`](crate::module::Module::from_cubin) reads the kernel names from it.
+/// the PTX of all parts, from which [`Module::from_cubin`](crate::module::Module::from_cubin) reads the kernel names.
 ///
 /// ```no_run
 /// use cust::link::Linker;
@@ -29,7 +29,7 @@ pub struct Linker {
 }
 
 impl Linker {
-    /// Makes a linker for the thread's device.
+    /// Creates a linker for the thread's device.
     ///
     /// # Errors
     ///
@@ -43,7 +43,7 @@ impl Linker {
     ///
     /// # Errors
     ///
-    /// None: see [`Self::complete`].
+    /// None; see [`Self::complete`].
     pub fn add_ptx(&mut self, ptx: impl AsRef<str>) -> CudaResult<()> {
         self.add(ptx.as_ref().as_bytes())
     }
@@ -52,7 +52,7 @@ impl Linker {
     ///
     /// # Errors
     ///
-    /// None: see [`Self::complete`].
+    /// None; see [`Self::complete`].
     pub fn add_cubin(&mut self, cubin: impl AsRef<[u8]>) -> CudaResult<()> {
         self.add(cubin.as_ref())
     }
@@ -61,7 +61,7 @@ impl Linker {
     ///
     /// # Errors
     ///
-    /// None: see [`Self::complete`].
+    /// None; see [`Self::complete`].
     pub fn add_fatbin(&mut self, fatbin: impl AsRef<[u8]>) -> CudaResult<()> {
         self.add(fatbin.as_ref())
     }
@@ -75,13 +75,13 @@ impl Linker {
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidImage`](crate::error::CudaError::InvalidImage) for a part of an unknown form, and without
-    /// parts. [`CudaError::InvalidPtx`](crate::error::CudaError::InvalidPtx) and others for errors of the linker;
-    /// [`error::explanation`](crate::error::explanation) has the linker's text.
+    /// [`CudaError::InvalidImage`](crate::error::CudaError::InvalidImage) if a part has an unknown format, or if there
+    /// are no parts. [`CudaError::InvalidPtx`](crate::error::CudaError::InvalidPtx) and others for errors of the
+    /// linker; [`error::explanation`](crate::error::explanation) returns the linker's text.
     pub fn complete(self) -> CudaResult<Vec<u8>> {
         let device = context::current()?;
-        // SAFETY: same as for `Module`: the caller that launches the kernels guarantees that the code is a compiler's
-        // output.
+        // SAFETY: as for `Module`, the caller that launches the kernels guarantees that the code is the output of a
+        // compiler.
         let linked = unsafe { device.link_code(&self.parts) };
         match (linked, self.parts.iter().map(|part| str::from_utf8(part)).collect::<Result<Vec<_>, _>>()) {
             (Err(Error::Load(LoadError::Emulated { .. })), Ok(ptx)) => Ok(ptx.join("\n").into_bytes()),

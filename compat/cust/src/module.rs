@@ -1,4 +1,4 @@
-//! [`Module`]: a loaded PTX, cubin or fatbin.
+//! [`Module`]: PTX, a cubin or a fatbin that was loaded.
 
 use std::ffi::CStr;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::host_kernels::HostKernels;
 use crate::memory::DeviceCopy;
 pub use crate::symbol::Symbol;
 
-/// Options of the PTX compiler. They have no effect: the driver's defaults are used.
+/// Options of the PTX compiler. They have no effect, because the driver's defaults are used.
 #[allow(missing_docs, reason = "each is CUDA's option of that name")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -37,7 +37,7 @@ pub enum OptLevel {
     O4,
 }
 
-/// A compute capability.
+/// Compute capability.
 #[allow(missing_docs, reason = "each is named by its number")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -50,7 +50,7 @@ pub enum JitTarget {
     Compute90,
 }
 
-/// Fallback if there is no matching machine code.
+/// Fallback if there is no machine code for the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum JitFallback {
     /// Compile the PTX.
@@ -59,9 +59,9 @@ pub enum JitFallback {
     PreferCompatibleBinary,
 }
 
-/// A module of code on the thread's device.
+/// Module of code on the thread's device.
 ///
-/// On the emulated device, PTX selects the program's kernels with the same names. They run from their Rust source if
+/// On the emulated device, PTX selects the program's kernels with the same names. These run from their Rust source if
 /// the host crate depends on the kernel crate and uses it (`use kernels as _;`).
 #[derive(Debug)]
 pub struct Module {
@@ -79,12 +79,12 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidPtx`] if the driver cannot compile the PTX, [`CudaError::InvalidImage`] for text that is not
-    /// PTX. [`CudaError::NotSupported`] on the emulated device if the program has none of the kernels.
-    /// [`error::explanation`](crate::error::explanation) has the compiler's text.
+    /// [`CudaError::InvalidPtx`] if the driver cannot compile the PTX. [`CudaError::InvalidImage`] for text that is not
+    /// PTX. [`CudaError::NotSupported`] on the emulated device if the program contains none of the kernels.
+    /// [`error::explanation`](crate::error::explanation) returns the compiler's text.
     pub fn from_ptx<T: AsRef<str>>(ptx: T, _: &[ModuleJitOption]) -> CudaResult<Module> {
         let ptx = ptx.as_ref();
-        // Text that cuda_builder writes if it had no compiler.
+        // cuda_builder writes this text if there was no compiler.
         if let Some(reason) = ptx.trim().strip_prefix("// No GPU code: ") {
             let device = context::current()?;
             if device.is_emulated() {
@@ -110,7 +110,7 @@ impl Module {
         Self::from_ptx(text, options)
     }
 
-    /// Loads PTX; the name of the function before version 0.3.
+    /// Loads PTX. This is the name of the function before version 0.3.
     ///
     /// # Errors
     ///
@@ -121,7 +121,7 @@ impl Module {
         Self::from_ptx(ptx, &[])
     }
 
-    /// Loads PTX; the name of the function before version 0.3.
+    /// Loads PTX. This is the name of the function before version 0.3.
     ///
     /// # Errors
     ///
@@ -152,7 +152,7 @@ impl Module {
     ///
     /// # Safety
     ///
-    /// The bytes are the unmodified output of a compiler.
+    /// The bytes must be the unmodified output of a compiler.
     pub unsafe fn from_cubin_unchecked<T: AsRef<[u8]>>(
         bytes: T,
         _: &[ModuleJitOption],
@@ -186,7 +186,7 @@ impl Module {
     ///
     /// # Safety
     ///
-    /// The bytes are the unmodified output of a compiler.
+    /// The bytes must be the unmodified output of a compiler.
     pub unsafe fn from_fatbin_unchecked<T: AsRef<[u8]>>(
         bytes: T,
         _: &[ModuleJitOption],
@@ -209,8 +209,8 @@ impl Module {
 
     fn load(bytes: &[u8]) -> CudaResult<Module> {
         let device = context::current()?;
-        // SAFETY: Rust-CUDA's functions are safe: the caller of the launch, which is unsafe, guarantees that the code
-        // is a compiler's output. The runtime checks that the bytes have one of the forms and are complete.
+        // SAFETY: the function is safe, as in Rust-CUDA, because the caller of the unsafe launch guarantees that the
+        // code is the output of a compiler. The runtime checks that the bytes have one of the formats and are complete.
         let loaded = unsafe { device.load_code(bytes) };
         let code = match (loaded, std::str::from_utf8(bytes)) {
             (Err(Error::Load(LoadError::Emulated { .. })), Ok(ptx)) => {
@@ -225,7 +225,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`CudaError::NotFound`]; the explanation lists the existing names.
+    /// [`CudaError::NotFound`]; the explanation lists the names that exist.
     pub fn get_function<T: AsRef<str>>(&self, name: T) -> CudaResult<Function<'_>> {
         let name = name.as_ref();
         Ok(Function::new(match &self.code {
@@ -234,7 +234,7 @@ impl Module {
         }))
     }
 
-    /// Finds a global variable by its name in the PTX, for copies to and from it. Statics with
+    /// Finds a global variable by its name in the PTX, for copies to and from the variable. Statics with
     /// `#[address_space(constant)]` and `#[address_space(global)]` need `#[no_mangle]` to have a predictable name.
     ///
     /// ```no_run
@@ -251,8 +251,8 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`CudaError::NotFound`]; [`CudaError::InvalidValue`] for a variable of another size; [`CudaError::NotSupported`]
-    /// on the emulated device, where the variable is the kernel crate's own static.
+    /// [`CudaError::NotFound`]; [`CudaError::InvalidValue`] if the variable has another size;
+    /// [`CudaError::NotSupported`] on the emulated device, where the variable is a static of the kernel crate.
     pub fn get_global<'a, T: DeviceCopy>(&'a self, name: &CStr) -> CudaResult<Symbol<'a, T>> {
         let name = name.to_string_lossy();
         let Loaded::Code(code) = &self.code else {
@@ -273,7 +273,7 @@ impl Module {
         Ok(Symbol::new(address.0))
     }
 
-    /// Code of the runtime; `None` on the emulated device, where kernels run from their Rust source.
+    /// Returns the code of the runtime, or `None` on the emulated device, where kernels run from their Rust source.
     pub fn runtime(&self) -> Option<&Code> {
         match &self.code {
             Loaded::Code(code) => Some(code),

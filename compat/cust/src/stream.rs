@@ -19,13 +19,13 @@ bitflags::bitflags! {
         /// Synchronous copies ([`CopyDestination`](crate::memory::CopyDestination)) are ordered after the stream's
         /// work.
         const DEFAULT = 0x00;
-        /// Synchronous copies are not ordered after the stream's work: wait for the stream before them.
+        /// Synchronous copies are not ordered after the stream's work, so wait for the stream before such a copy.
         const NON_BLOCKING = 0x01;
     }
 }
 
 bitflags::bitflags! {
-    /// Flags of [`Stream::wait_event`]. No flags are defined.
+    /// Flags of [`Stream::wait_event`], of which none are defined.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct StreamWaitEventFlags: u32 {
         /// No flags.
@@ -36,7 +36,7 @@ bitflags::bitflags! {
 /// Streams without [`StreamFlags::NON_BLOCKING`].
 static BLOCKING: Mutex<Vec<Weak<runtime::Stream>>> = Mutex::new(Vec::new());
 
-/// Waits for the streams of a device that synchronous copies are ordered after.
+/// Waits for the streams of a device after which synchronous copies are ordered.
 pub(crate) fn wait_for_blocking(device: &runtime::Device) -> CudaResult<()> {
     let streams: Vec<Arc<runtime::Stream>> = {
         let mut known = BLOCKING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -49,7 +49,7 @@ pub(crate) fn wait_for_blocking(device: &runtime::Device) -> CudaResult<()> {
     Ok(())
 }
 
-/// A queue of work, executed in order.
+/// Queue of work that is executed in order.
 #[derive(Debug, Clone)]
 pub struct Stream {
     inner: Arc<runtime::Stream>,
@@ -57,8 +57,8 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Makes a stream on the thread's device. A lower priority number is more urgent; a priority outside the
-    /// [range](crate::context::CurrentContext::get_stream_priority_range) is clamped to it.
+    /// Creates a stream on the thread's device. A lower priority number is more urgent. A priority outside the
+    /// [range](crate::context::CurrentContext::get_stream_priority_range) is clamped.
     ///
     /// # Errors
     ///
@@ -85,17 +85,18 @@ impl Stream {
         Stream { inner, flags }
     }
 
-    /// Stream of the runtime, for functions that this crate lacks.
+    /// Returns the stream of the runtime, for functions that this crate does not provide.
     pub fn runtime(&self) -> &runtime::Stream {
         &self.inner
     }
 
-    /// CUDA handle, a `CUstream`, valid as long as the stream. On the emulated device it is a meaningless number.
+    /// Returns the CUDA handle, a `CUstream`, which is valid as long as the stream. On the emulated device, it is a
+    /// meaningless number.
     pub fn as_inner(&self) -> *mut c_void {
         std::ptr::with_exposed_provenance_mut(self.inner.handle().0 as usize)
     }
 
-    /// Flags that the stream was made with.
+    /// Returns the flags with which the stream was created.
     ///
     /// # Errors
     ///
@@ -104,7 +105,7 @@ impl Stream {
         Ok(self.flags)
     }
 
-    /// Priority of the stream.
+    /// Returns the priority of the stream.
     ///
     /// # Errors
     ///
@@ -113,7 +114,7 @@ impl Stream {
         Ok(self.inner.priority())
     }
 
-    /// Calls a host function when the work enqueued so far is done. The function must not use the device.
+    /// Calls a host function when the work that is enqueued so far is complete. The function must not use the device.
     ///
     /// # Errors
     ///
@@ -125,16 +126,16 @@ impl Stream {
         Ok(self.inner.host_function(move || callback(Ok(())))?)
     }
 
-    /// Waits until all work of the stream is done.
+    /// Waits until all work in the stream is complete.
     ///
     /// # Errors
     ///
-    /// A fault of that work: [`error::explanation`](crate::error::explanation) names the kernel and its message.
+    /// A fault of that work. [`error::explanation`](crate::error::explanation) returns the kernel and its message.
     pub fn synchronize(&self) -> CudaResult<()> {
         Ok(self.inner.synchronize()?)
     }
 
-    /// Makes later work of the stream wait for an event.
+    /// Makes later work in the stream wait for an event.
     ///
     /// # Errors
     ///
@@ -143,18 +144,18 @@ impl Stream {
         event.make_wait(&self.inner)
     }
 
-    /// Implementation of [`launch!`](crate::launch!). Each argument is a pointer to its value, with the size of the
+    /// Implements [`launch!`](crate::launch!). Each argument is a pointer to its value, together with the size of the
     /// value.
     ///
     /// # Errors
     ///
-    /// Values over the limits of the device or the kernel. An argument that is smaller than the kernel's parameter, if
+    /// Values above the limits of the device or the kernel. An argument that is smaller than the kernel's parameter, if
     /// the driver reports the size of the parameter.
     ///
     /// # Safety
     ///
-    /// The arguments have the types of the kernel's parameters; memory that they point to stays valid until the kernel
-    /// is done.
+    /// The arguments must have the types of the kernel's parameters. Memory that they point to must stay valid until
+    /// the kernel is complete.
     #[doc(hidden)]
     pub unsafe fn launch<G: Into<GridSize>, B: Into<BlockSize>>(
         &self,

@@ -3,7 +3,7 @@
 use crate::error::CudaResult;
 use crate::memory::{DeviceBox, DeviceBuffer, DeviceCopy, UnifiedBox, UnifiedBuffer};
 
-/// Methods of values.
+/// Methods for values.
 pub trait DeviceCopyExt: DeviceCopy {
     /// Copies the value to the device.
     ///
@@ -14,7 +14,7 @@ pub trait DeviceCopyExt: DeviceCopy {
         DeviceBox::new(self)
     }
 
-    /// Copies the value into memory shared by host and device.
+    /// Copies the value to memory that host and device share.
     ///
     /// # Errors
     ///
@@ -26,7 +26,7 @@ pub trait DeviceCopyExt: DeviceCopy {
 
 impl<T: DeviceCopy> DeviceCopyExt for T {}
 
-/// Methods of slices and arrays.
+/// Methods for slices and arrays.
 pub trait SliceExt<T: DeviceCopy> {
     /// Copies the elements to the device.
     ///
@@ -35,7 +35,7 @@ pub trait SliceExt<T: DeviceCopy> {
     /// The errors of [`DeviceBuffer::from_slice`].
     fn as_dbuf(&self) -> CudaResult<DeviceBuffer<T>>;
 
-    /// Copies the elements into memory shared by host and device.
+    /// Copies the elements to memory that host and device share.
     ///
     /// # Errors
     ///

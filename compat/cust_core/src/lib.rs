@@ -1,4 +1,4 @@
-//! Rust-CUDA's [`DeviceCopy`]: the trait of types that host and device exchange.
+//! Rust-CUDA's [`DeviceCopy`], the trait of types that host and device exchange.
 //!
 //! ```toml
 //! [dependencies]
@@ -43,7 +43,7 @@ use core::num::{
 /// ```
 pub use warpsmith_compat_macros::DeviceCopy;
 
-/// The trait without its derive, which refers to this crate by name.
+/// Trait without its derive macro, which refers to this crate by name.
 #[doc(hidden)]
 pub mod __private {
     #[cfg(not(target_arch = "nvptx64"))]
@@ -59,7 +59,7 @@ pub use marker::DeviceCopy;
 
 macro_rules! device_copy {
     ($($t:ty),* $(,)?) => { $(
-        // SAFETY: the type has no pointers.
+        // SAFETY: the type contains no pointers.
         #[diagnostic::do_not_recommend]
         unsafe impl DeviceCopy for $t {}
     )* };
@@ -72,7 +72,7 @@ device_copy! {
 
 macro_rules! of_parts {
     ($($t:ty [$($part:ident),*];)*) => { $(
-        // SAFETY: the parts have no pointers that the device cannot access.
+        // SAFETY: the parts contain no pointers that the device cannot access.
         #[diagnostic::do_not_recommend]
         unsafe impl<$($part: DeviceCopy),*> DeviceCopy for $t {}
     )* };
@@ -94,7 +94,7 @@ of_parts! {
     (A, B, C, D, E, F, G, H) [A, B, C, D, E, F, G, H];
 }
 
-// SAFETY: the elements have no pointers that the device cannot access.
+// SAFETY: the elements contain no pointers that the device cannot access.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: DeviceCopy, const N: usize> DeviceCopy for [T; N] {}
 

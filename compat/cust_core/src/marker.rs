@@ -1,11 +1,11 @@
 //! [`DeviceCopy`], separate from its derive.
 
-/// A type whose values can be copied to and from a device as bytes.
+/// Type whose values can be copied to and from a device as bytes.
 ///
 /// # Safety
 ///
-/// The type has no reference or pointer to memory that the device cannot access. The host reads what a device leaves in
-/// memory of this type as values of it, so kernels must write valid values.
+/// The type must contain no reference or pointer to memory that the device cannot access. The host reads the bytes that
+/// a device has written as values of the type, so kernels must write valid values.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be copied to a device",
     label = "not `DeviceCopy`",

@@ -1,4 +1,4 @@
-//! `#[address_space(space)]`: places a static in a state space.
+//! `#[address_space(space)]`, which places a static in a state space.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -28,7 +28,7 @@ pub(crate) fn expand(space: TokenStream, item: TokenStream) -> Result<TokenStrea
                 #item
             })
         }
-        // Default placement of a static.
+        // This is the default placement of a static.
         "global" if !is_visible => Ok(quote!(#item)),
         "global" => Ok(quote! {
             #visible
@@ -46,8 +46,8 @@ pub(crate) fn expand(space: TokenStream, item: TokenStream) -> Result<TokenStrea
     }
 }
 
-/// Returns true for `#[externally_visible]`, `#[no_mangle]` and `#[unsafe(no_mangle)]`: the host finds the static by
-/// its name.
+/// Returns true for `#[externally_visible]`, `#[no_mangle]` and `#[unsafe(no_mangle)]`, with which the host finds the
+/// static by its name.
 fn is_visible(attribute: &Attribute) -> bool {
     let path = attribute.path();
     let is_named = |name: &str| path.segments.last().is_some_and(|last| last.ident == name);
@@ -69,8 +69,8 @@ pub(crate) fn expand_visible(mut item: ItemStatic) -> Result<TokenStream> {
     expand(space, quote!(#[externally_visible] #item))
 }
 
-/// Expands a shared static. On the GPU, its initial value is dropped. On the emulated device, it names the block's
-/// memory.
+/// Expands a shared static. On the GPU, its initial value is dropped. On the emulated device, the static refers to the
+/// block's memory.
 fn shared(item: &ItemStatic) -> Result<TokenStream> {
     let ItemStatic { attrs, vis, mutability, ident, ty, expr, .. } = item;
     if matches!(mutability, StaticMutability::None) && !is_maybe_uninit(ty) {

@@ -1,4 +1,4 @@
-//! `#[derive(DeviceCopy)]`: every field must be `DeviceCopy`.
+//! `#[derive(DeviceCopy)]`, for which every field must be `DeviceCopy`.
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};

@@ -1,9 +1,9 @@
-//! `#[kernel]` with Rust-CUDA's semantics, implemented on gpu-std's.
+//! `#[kernel]` with Rust-CUDA's semantics, implemented with gpu-std's macro.
 //!
 //! The function is unchanged. An anonymous scope next to it defines a gpu-std kernel with the same symbol, which calls
 //! the function. Its parameters have types that gpu-std supports: a value becomes `Plain<T>`, a reference becomes a
-//! pointer. The type `NAME_kernel` is that kernel for the runtime's own launches. (A type with the function's name
-//! could clash with a module of that name where the function is re-exported.)
+//! pointer. The type `NAME_kernel` is this kernel, for launches through the runtime. (A type with the function's name
+//! could conflict with a module of that name where the function is re-exported.)
 
 use proc_macro2::{Literal, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -23,7 +23,7 @@ pub(crate) fn expand(hints: TokenStream, item: TokenStream) -> Result<TokenStrea
     })?;
     check(&function.sig)?;
     let params = function.sig.inputs.iter().enumerate().map(param).collect::<Result<Vec<Param>>>()?;
-    // The symbol belongs to the entry.
+    // The symbol belongs to the entry, so the function must not have it.
     function.attrs.retain(|attribute| !attribute.path().is_ident("no_mangle"));
     let inlined = function.attrs.iter().any(|attribute| attribute.path().is_ident("inline"));
     let inline = (!inlined).then(|| quote!(#[inline(always)]));
@@ -31,9 +31,9 @@ pub(crate) fn expand(hints: TokenStream, item: TokenStream) -> Result<TokenStrea
     let declared = params.iter().map(|param| &param.declared);
     let passed = params.iter().map(|param| &param.passed);
     let markers = params.iter().map(|param| &param.marker);
-    // Non-primitive parameter types may be less visible than the function, and a public marker must not expose them.
+    // Non-primitive parameter types can be less visible than the function, and a public marker must not expose them.
     let marker = format_ident!("{name}_kernel");
-    // An alias of the function that the name of the entry does not hide.
+    // This is an alias of the function, which the name of the entry does not hide.
     let alias = format_ident!("__{name}_function");
     let generics = &function.sig.generics;
     let names: Vec<_> = (0..params.len()).map(|index| format_ident!("p{index}")).collect();
@@ -63,7 +63,7 @@ pub(crate) fn expand(hints: TokenStream, item: TokenStream) -> Result<TokenStrea
         }
 
         const _: () = {
-            // SAFETY: `Plain<T>` has the layout of `T`, and the entry takes a reference as a pointer.
+            // SAFETY: `Plain<T>` has the layout of `T`, and the entry receives a reference as a pointer.
             unsafe impl ::cuda_std::__private::gpu_std::Kernel for #marker {
                 type Params = (#(#markers,)*);
 
@@ -86,14 +86,14 @@ pub(crate) fn expand(hints: TokenStream, item: TokenStream) -> Result<TokenStrea
 
             #[::cuda_std::__private::gpu_std::kernel(crate = ::cuda_std::__private::gpu_std)]
             unsafe fn #name(#(#declared),*) {
-                // SAFETY: the launch passes arguments of the function's parameter types.
+                // SAFETY: the launch passes arguments with the types of the function's parameters.
                 unsafe { #alias(#(#passed),*) }
             }
         };
     })
 }
 
-/// Checks the hints about launch dimensions. They have no effect: indices are computed from all dimensions.
+/// Checks the hints about launch dimensions. They have no effect, because indices are computed from all dimensions.
 fn check_hints(input: ParseStream<'_>) -> Result<()> {
     while !input.is_empty() {
         let key: Ident = input.parse()?;
@@ -142,7 +142,7 @@ fn check(sig: &Signature) -> Result<()> {
     Ok(())
 }
 
-/// One parameter of the entry.
+/// Parameter of the entry.
 struct Param {
     /// Declaration in the gpu-std kernel.
     declared: TokenStream,
@@ -150,7 +150,7 @@ struct Param {
     passed: TokenStream,
     /// Marker type in `Kernel::Params`.
     marker: TokenStream,
-    /// True if all its types are primitive types.
+    /// True if all types of the parameter are primitive types.
     is_plain: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Host side, as written for Rust-CUDA.
+//! Host side, in the form in which it is written for Rust-CUDA.
 
 use cust::DeviceCopy;
 use cust::prelude::{CudaResult, DeviceBuffer, Module, SliceExt, Stream, launch};
@@ -7,13 +7,13 @@ use glam::{Mat3, Vec3};
 /// PTX of the kernels in `kernels/`.
 pub static PTX: &str = include_str!(concat!(env!("OUT_DIR"), "/kernels.ptx"));
 
-/// Motion of a point: same layout as in the kernels.
+/// Motion of a point, with the same layout as in the kernels.
 #[derive(Clone, Copy, DeviceCopy)]
 #[repr(C)]
 pub enum Motion {
     /// The point stays.
     Rest,
-    /// The point turns.
+    /// The point is rotated.
     Turn(Mat3),
     /// The point moves by a step.
     Step {
@@ -22,7 +22,7 @@ pub enum Motion {
     },
 }
 
-/// Motions of points: same layout as in the kernels.
+/// Motions of points, with the same layout as in the kernels.
 #[derive(Clone, Copy, DeviceCopy)]
 #[repr(C)]
 pub struct Scene {
@@ -32,7 +32,7 @@ pub struct Scene {
     pub scale: f32,
 }
 
-/// Weighted means of `x`, computed on the device in blocks of 256.
+/// Returns weighted means of `x`, which are computed on the device in blocks of 256.
 ///
 /// # Errors
 ///
@@ -43,7 +43,7 @@ pub fn smooth(module: &Module, stream: &Stream, x: &[f32]) -> CudaResult<Vec<f32
     let y_gpu = unsafe { DeviceBuffer::<f32>::uninitialized(x.len())? };
     let kernel = module.get_function("smooth")?;
     let grid = (x.len() as u32).div_ceil(256);
-    // SAFETY: the kernel takes a slice and a pointer to the same number of elements, in blocks of 256 threads.
+    // SAFETY: the kernel expects a slice and a pointer to the same number of elements, in blocks of 256 threads.
     unsafe {
         launch!(kernel<<<grid, 256, 0, stream>>>(x_gpu.as_device_ptr(), x_gpu.len(), y_gpu.as_device_ptr()))?;
     }

@@ -1,6 +1,7 @@
 //! Operation of a task or a graph node: a copy, a memset, a launch, a host function call.
 //!
-//! An action owns its arguments, so it can run later and more than once. It stops its context when its kernel fails.
+//! An action owns its arguments, so it can run later and more than once. If its kernel fails, the action stops its
+//! context.
 
 use std::sync::{Arc, Weak};
 
@@ -13,7 +14,7 @@ use warpsmith_driver::activity::ActivityTransfer;
 use warpsmith_driver::host_function::HostCall;
 use warpsmith_driver::{Fault, FaultKind, GraphFunction, HostWork, NodeInfo};
 
-/// An operation. See the [module's documentation](self).
+/// An operation, as described in the [module's documentation](self).
 #[derive(Debug)]
 pub(super) enum Action {
     Copy {
@@ -29,9 +30,9 @@ pub(super) enum Action {
     },
     Rows(Rows),
     Launch(KernelCall),
-    /// A function kept alive by the code that captured or added it, as the driver's contract requires.
+    /// A function that the code that captured or added it keeps alive, as the driver's contract requires.
     Host(Weak<GraphFunction>),
-    /// Host work that stands for a GPU library.
+    /// Host work that replaces a call of a GPU library.
     HostWork(Arc<HostWork>),
 }
 
@@ -43,10 +44,10 @@ impl Action {
     /// Runs the action on a context that has not been stopped.
     ///
     /// # Safety
-    /// The memory that it names is valid, and the two sides of a copy do not overlap.
+    /// The memory that it names must be valid, and the two sides of a copy must not overlap.
     pub(super) unsafe fn run(&self, context: &EmulatedContext) {
         match self {
-            // SAFETY: passed on from the caller.
+            // SAFETY: guaranteed by the caller.
             Self::Copy { dst, src, bytes, .. } => unsafe {
                 let src: *const u8 = std::ptr::with_exposed_provenance(*src as usize);
                 let dst: *mut u8 = std::ptr::with_exposed_provenance_mut(*dst as usize);
@@ -62,7 +63,7 @@ impl Action {
             // SAFETY: as above, for each row.
             Self::Rows(rows) => unsafe { rows.copy() },
             Self::Launch(call) => {
-                // SAFETY: as above, for memory that the arguments point to.
+                // SAFETY: as above, for the memory to which the arguments point.
                 let result = unsafe { call.run(context.stack_limit()) };
                 context.kernel_ran(call.symbol());
                 if let Err(fault) = result {
@@ -91,7 +92,7 @@ impl Action {
         freeze();
     }
 
-    /// Kind and number of bytes of a copy or memset.
+    /// Returns the kind and number of bytes of a copy or memset.
     pub(super) fn transfer(&self) -> Option<(ActivityTransfer, u64)> {
         match self {
             Self::Copy { kind, bytes, .. } => Some((*kind, *bytes as u64)),
@@ -101,7 +102,7 @@ impl Action {
         }
     }
 
-    /// Node information for a node with this action.
+    /// Returns the information of a node with this action.
     pub(super) fn info(&self) -> NodeInfo {
         match self {
             Self::Copy { bytes, .. } => NodeInfo::Copy { bytes: *bytes },
@@ -113,20 +114,21 @@ impl Action {
     }
 }
 
-/// Freezes every byte written by an action.
+/// Freezes every byte that an action has written.
 ///
-/// Values with padding are stored by kernels and copied from the host, and padding may be uninitialized for Rust. The
-/// memory block may later become a buffer of bytes, which safe code reads. A bound on element types that forbids
-/// padding (`NoUninit`) would refuse structs that GPUs accept, on every path into device memory. An empty assembly
-/// statement costs nothing instead. It may write all memory whose address was exposed, which includes device memory.
-/// The compiler must assume that it has written each of these bytes with their current value.
+/// Kernels store values with padding, and such values are copied from the host. In Rust, padding may be uninitialized.
+/// The memory block may later become a buffer of bytes, which safe code reads. A bound on element types that forbids
+/// padding (`NoUninit`), on every path to device memory, would reject structs that GPUs accept. An empty assembly
+/// statement costs nothing instead. For the compiler, it may write all memory whose address was exposed, which includes
+/// device memory. The compiler must therefore assume that the statement has written each of these bytes with its
+/// current value.
 fn freeze() {
-    // SAFETY: it does nothing. By its operands it may only write memory of the action that has just run, and that
-    // action's caller promises that nothing else uses it.
+    // SAFETY: the statement does nothing. According to its operands, it may write only memory of the action that has
+    // just run, and that action's caller guarantees that no other code uses this memory.
     unsafe { std::arch::asm!("", options(nostack, preserves_flags)) }
 }
 
-/// Builds a fault that belongs to no kernel.
+/// Builds a fault that is not caused by a kernel.
 pub(super) fn fault(kind: FaultKind, message: impl Into<String>) -> Fault {
     Fault { kind, message: message.into(), location: None, kernel: None, block: None, thread: None }
 }

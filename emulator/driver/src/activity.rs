@@ -2,8 +2,8 @@
 //!
 //! Calls are recorded on the thread that makes them. Work is recorded after it has run, on the thread of its stream.
 //!
-//! With simulated time the records have that time. Host calls take no simulated time, so equal programs produce equal
-//! records.
+//! With simulated time, the records contain that time. Host calls take no simulated time, so identical programs produce
+//! identical records.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use warpsmith_driver::activity::{
 };
 use warpsmith_driver::{FunctionHandle, LaunchConfig, StreamHandle};
 
-/// A recorded call in progress. It ends when this is dropped.
+/// A recorded call in progress, which ends when this value is dropped.
 #[must_use]
 pub(super) struct Begun<'a> {
     driver: &'a EmulatedDriver,
@@ -38,26 +38,26 @@ impl Drop for Begun<'_> {
 }
 
 impl Begun<'_> {
-    /// Recording context for work of the call on a stream.
+    /// Returns the recording context for work of the call on a stream.
     fn ran(&self, stream: StreamHandle) -> Ran<'_> {
         Ran::new(Some(&self.trail), stream.0 as u32)
     }
 }
 
 impl EmulatedDriver {
-    /// Clock of the records in nanoseconds.
+    /// Returns the time on the clock of the records, in nanoseconds.
     fn activity_clock(&self) -> u64 {
         self.time.as_ref().map_or_else(now, |time| time.host_now_ns())
     }
 
-    /// Begins a call that enqueues work or waits. If a recording is active, the call is recorded when the result is
+    /// Starts a call that enqueues work or waits. If a recording is active, the call is recorded when the result is
     /// dropped.
     #[inline]
     pub(super) fn called(&self, call: Call) -> Option<Begun<'_>> {
         if self.recorder.is_on() { self.called_recorded(call) } else { None }
     }
 
-    /// Begins a call as [`Self::called`] does, for calls that neither enqueue work nor wait.
+    /// Starts a call like [`Self::called`], for calls that neither enqueue work nor wait.
     #[inline]
     pub(super) fn called_aside(&self, call: Call) -> Option<Begun<'_>> {
         if self.recorder.is_on() && self.recorder.has_all_calls() { self.called_recorded(call) } else { None }
@@ -108,7 +108,7 @@ impl EmulatedDriver {
         called.ran(place.1).kernel(place.0, kernel, config, (called.start, called.start));
     }
 
-    /// Records a graph launch as [`Self::launched_idly`] does.
+    /// Records a graph launch like [`Self::launched_idly`].
     pub(super) fn graph_launched_idly(
         &self,
         called: &Begun<'_>,

@@ -1,9 +1,9 @@
-//! Reserved addresses of an emulated device and the memory mapped into them. The checks are at least as strict as a
-//! GPU's.
+//! Reserved addresses of an emulated device and the memory that is mapped to them. The checks are at least as strict as
+//! a GPU's.
 //!
 //! Memory counts against the heap's capacity from its creation until its handle is released and it is unmapped, in
-//! either order. Imported memory counts where it was created. Mapped memory starts filled with `0xFF`, and addresses
-//! without memory fault when touched. A refused call changes nothing.
+//! either order. Imported memory counts only for the device on which it was created. Mapped memory is initially filled
+//! with `0xFF`, and accesses to addresses without memory fault. A failed call has no effect.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,13 +26,13 @@ pub(super) struct AddressSpace {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Reservations by first address; mappings likewise.
+    /// Reservations, keyed by start address, like the mappings.
     reservations: BTreeMap<u64, Reserved>,
     mappings: BTreeMap<u64, Mapping>,
     physical: HashMap<u64, Physical>,
 }
 
-/// Memory mapped at an address.
+/// Memory that is mapped at an address.
 #[derive(Debug)]
 struct Mapping {
     bytes: usize,
@@ -45,7 +45,7 @@ struct Mapping {
 #[derive(Debug)]
 struct Physical {
     bytes: usize,
-    /// True if it counts against the heap's capacity; memory of other processes and drivers does not.
+    /// True if the memory counts against the heap's capacity, which memory of other processes and drivers does not.
     counts: bool,
     /// Shared pages, if the memory can be exported or was imported.
     shared: Option<SharedPages>,
@@ -68,19 +68,19 @@ fn whole_units(call: Call, bytes: usize) -> Result<()> {
 }
 
 impl State {
-    /// Reservation that contains a range.
+    /// Returns the reservation that contains a range.
     fn reservation(&self, ptr: DevicePtr, bytes: usize) -> Option<&Reserved> {
         let (_, reserved) = self.reservations.range(..=ptr.0).next_back()?;
         reserved.contains(ptr.0, bytes).then_some(reserved)
     }
 
-    /// Mapping that contains an address, with its first address.
+    /// Returns the mapping that contains an address, with its start address.
     fn mapping(&self, address: u64) -> Option<(u64, &Mapping)> {
         let (&start, mapping) = self.mappings.range(..=address).next_back()?;
         (address < start + mapping.bytes as u64).then_some((start, mapping))
     }
 
-    /// Checks that a range lies in one reservation and consists of whole mappings, and returns their addresses.
+    /// Checks that a range is within one reservation and consists of entire mappings, and returns their addresses.
     fn whole_mappings(&self, call: Call, ptr: DevicePtr, bytes: usize) -> Result<Vec<u64>> {
         whole_units(call, bytes)?;
         let refused = |why| invalid(call, format!("{bytes} bytes at {:#x} {why}", ptr.0));
@@ -100,7 +100,7 @@ impl State {
         if at == end { Ok(starts) } else { Err(refused("are not whole mappings")) }
     }
 
-    /// Frees memory that is neither held nor mapped.
+    /// Frees memory whose handle was released and that is not mapped.
     fn settle(&mut self, handle: u64, heap: &Heap) {
         if let Some(physical) = self.physical.get(&handle)
             && !physical.held
@@ -123,17 +123,17 @@ impl AddressSpace {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Granularity of mapped memory, if addresses can be reserved.
+    /// Returns the granularity of mapped memory, if addresses can be reserved.
     pub(super) fn granularity(&self) -> Option<usize> {
         self.backing.can_reserve().then_some(GRANULARITY)
     }
 
-    /// Number of reservations.
+    /// Returns the number of reservations.
     pub(super) fn reservations(&self) -> usize {
         self.state().reservations.len()
     }
 
-    /// Number of physical allocations that still count.
+    /// Returns the number of live physical allocations.
     pub(super) fn live(&self) -> usize {
         self.state().physical.len()
     }
@@ -227,7 +227,7 @@ impl AddressSpace {
     }
 
     /// # Safety
-    /// Nothing uses the range.
+    /// The range must not be in use.
     pub(super) unsafe fn map(&self, ptr: DevicePtr, bytes: usize, handle: PhysicalHandle) -> Result<()> {
         let call = Call::VirtualMap;
         whole_units(call, bytes)?;
@@ -251,7 +251,7 @@ impl AddressSpace {
         if state.mapping(ptr.0).is_some() || state.mappings.range(ptr.0..end).next().is_some() {
             return Err(refused("have memory mapped already"));
         }
-        // SAFETY: nothing is mapped in the range, and the caller promises that nothing uses it.
+        // SAFETY: nothing is mapped in the range, and the caller guarantees that it is not in use.
         let is_there = unsafe {
             match &physical.shared {
                 Some(shared) => reserved.map(ptr.0, bytes, shared),
@@ -268,10 +268,10 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Unmaps whole mappings. `busy` returns true if pending work uses a range of addresses.
+    /// Unmaps entire mappings. `busy` returns true if pending work uses a range of addresses.
     ///
     /// # Safety
-    /// Nothing uses the range.
+    /// The range must not be in use.
     pub(super) unsafe fn unmap(
         &self,
         ptr: DevicePtr,
@@ -286,7 +286,7 @@ impl AddressSpace {
             let text = format!("{bytes} bytes at {:#x} are still used by enqueued work", ptr.0);
             return Err(invalid(call, text));
         }
-        // SAFETY: the caller promises that nothing uses the range.
+        // SAFETY: the caller guarantees that the range is not in use.
         let gone = state.reservation(ptr, bytes).is_some_and(|r| unsafe { r.decommit(ptr.0, bytes) });
         if !gone {
             return Err(driver_error(call.name(), code::UNKNOWN, "the system does not take the memory back"));
@@ -312,12 +312,12 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Devices with access to an address; `None` if nothing is mapped there.
+    /// Returns the devices with access to an address; `None` if nothing is mapped there.
     pub(super) fn accessible_from(&self, ptr: DevicePtr) -> Option<Vec<u32>> {
         self.state().mapping(ptr.0).map(|(_, mapping)| mapping.ordinals.iter().copied().collect())
     }
 
-    /// Checks that device `ordinal` may use a range. `None` if the range does not start at reserved addresses.
+    /// Checks that device `ordinal` may use a range. Returns `None` if the range does not start at reserved addresses.
     pub(super) fn check(&self, call: Call, ordinal: u32, ptr: DevicePtr, bytes: usize) -> Option<Result<()>> {
         let state = self.state();
         state.reservation(ptr, 1)?;

@@ -41,19 +41,19 @@ pub struct EmulatedDriverBuilder {
 }
 
 impl EmulatedDriverBuilder {
-    /// Number of devices; 1 by default.
+    /// Sets the number of devices; 1 by default.
     pub fn devices(mut self, devices: u32) -> Self {
         self.devices = devices;
         self
     }
 
-    /// Memory of each device in bytes; 8 GiB by default. An allocation beyond it fails.
+    /// Sets the memory of each device in bytes; 8 GiB by default. Allocations that exceed it fail.
     pub fn memory(mut self, bytes: u64) -> Self {
         self.memory = bytes;
         self
     }
 
-    /// Runs GPU threads in a random order drawn from `seed`, instead of one after the other.
+    /// Runs GPU threads in a random order that is derived from `seed`, instead of one after the other.
     pub fn seed(mut self, seed: u64) -> Self {
         self.order = Order::Seeded(seed);
         self
@@ -65,21 +65,21 @@ impl EmulatedDriverBuilder {
     }
 
     /// Allocates device addresses without backing memory, so that allocations can exceed the machine's memory. Copies,
-    /// fills and launches that name such memory are refused. With [`Self::idle`], fills and launches are accepted and
-    /// write nothing.
+    /// memsets and launches that use such memory fail. With [`Self::idle`], memsets and launches are accepted without
+    /// effect.
     pub fn unbacked(mut self) -> Self {
         self.unbacked = true;
         self
     }
 
-    /// Disables virtual memory management: the devices cannot map memory into reserved addresses.
+    /// Disables virtual memory management, so that the devices cannot map memory to reserved addresses.
     pub fn without_mapping(mut self) -> Self {
         self.maps = false;
         self
     }
 
-    /// Accepts launches, including graph launches, and runs none of them: for benchmarks of the host's enqueue cost.
-    /// With [`Self::simulated_time`] launches still take their time; bodies of `while` nodes then run once.
+    /// Accepts launches, including graph launches, without running them, for benchmarks of the host's enqueue cost.
+    /// With [`Self::simulated_time`], launches still take their time; bodies of `while` nodes then run once.
     pub fn idle(mut self) -> Self {
         self.idle = true;
         self
@@ -91,21 +91,21 @@ impl EmulatedDriverBuilder {
         self
     }
 
-    /// Accepts any PTX, cubin or fatbin as a module of these kernels, which are found by symbol. By default the
-    /// emulated device accepts no such code. Every module has one global, `module_memory` of 256 bytes. Unloading a
-    /// module that pending work still uses stops the context.
+    /// Accepts any PTX, cubin or fatbin as a module of these kernels, which are found by symbol. By default, the
+    /// emulated device rejects such code. Every module has one global variable, `module_memory`, of 256 bytes.
+    /// Unloading a module that pending work still uses stops the context.
     pub fn code(mut self, kernels: impl IntoIterator<Item = &'static KernelSpec>) -> Self {
         self.code.extend(kernels);
         self
     }
 
     /// Runs without worker threads. Tasks run on a host thread that waits for a stream, an event or a context, or that
-    /// destroys a stream. One task runs at a time, in the order that the schedule chooses among all streams of all
+    /// destroys a stream. One task runs at a time, in the order that the schedule selects among all streams of all
     /// devices, until the wait is over. If several threads wait, only one of them runs tasks at a time.
     ///
-    /// Nothing runs otherwise: [`Driver::stream_query`](warpsmith_driver::StreamDriver::stream_query) and
-    /// [`Driver::event_query`](warpsmith_driver::StreamDriver::event_query) only check, so a loop around them never
-    /// ends. Holds and delays have no effect, because a waiting thread would hang.
+    /// No task runs otherwise: [`Driver::stream_query`](warpsmith_driver::StreamDriver::stream_query) and
+    /// [`Driver::event_query`](warpsmith_driver::StreamDriver::event_query) only check, so a polling loop never ends.
+    /// Holds and delays have no effect, because a waiting thread would hang.
     ///
     /// ```
     /// use warpsmith_emulated::{EmulatedDriver, Schedule};
@@ -130,34 +130,35 @@ impl EmulatedDriverBuilder {
         self
     }
 
-    /// Enables the race check. A race is two tasks of different streams, or two nodes of a graph, that touch a common
-    /// byte. At least one of them writes it, and no event, stream, edge or host wait orders them.
-    /// [`EmulatedDriver::take_races`] returns the races. Races within a graph are reported at its first launch, which
-    /// is one task.
+    /// Enables the race check. A race consists of two tasks of different streams, or two nodes of a graph, that access
+    /// a common byte without an order. At least one of them writes the byte, and no event, stream, edge or host wait
+    /// orders them. [`EmulatedDriver::take_races`] returns the races. Races within a graph are reported at its first
+    /// launch, which is one task.
     ///
-    /// A copy reads its source and writes its destination, on the host too. A kernel reads its slices, and writes its
-    /// views and slices of atomics; accesses through raw pointers are unknown. Stream-ordered allocations and frees are
-    /// writes. Freeing or unmapping memory, including page-locked memory, is a race if the host has not observed that
-    /// work using it has finished. The host observes it by waiting for a stream, an event or a context, or by a query
-    /// that reports completion.
+    /// A copy reads its source and writes its destination, even in host memory. A kernel reads its slices and writes
+    /// its views and slices of atomics; accesses through raw pointers are unknown. Stream-ordered allocations and frees
+    /// are writes. Freeing or unmapping memory, including page-locked memory, is a race if the host has not observed
+    /// that the work that uses it has finished. The host observes this by waiting for a stream, an event or a context,
+    /// or by a query that reports completion.
     ///
-    /// Under `warpsmith check`, every driver built without this option checks for races by the recorded accesses of
-    /// kernels, and reports them as findings.
+    /// Under `warpsmith check`, every driver that was built without this option checks for races based on the recorded
+    /// accesses of kernels, and reports them as findings.
     #[cfg(feature = "testing")]
     pub fn check_races(mut self) -> Self {
         self.races = true;
         self
     }
 
-    /// Takes time from a model instead of the machine: events measure simulated time, for tests of measuring code.
+    /// Takes time from a model instead of the machine. Events then measure simulated time, for tests of measuring code.
     ///
     /// The model returns the microseconds that a piece of work takes on the device. Every stream has its own clock,
-    /// which work advances. A wait for an event takes the later of both times. Nodes of a graph take their time one
-    /// after the other. The host also has a clock. Its own work takes no time, and a wait advances the clock to the
-    /// time at which the awaited work finished. Work starts no earlier than its enqueue time on that clock.
+    /// which its work advances. A wait for an event advances the clock to the later of both times. Nodes of a graph
+    /// take their time one after the other. The host also has a clock. The host's own work takes no time, and a wait
+    /// advances the clock to the time at which the awaited work finished. Work does not start before its enqueue time
+    /// on that clock.
     ///
     /// Work still runs, except kernels with [`Self::idle`]. The model is called after the work has run, on the thread
-    /// that ran it. It must not call the driver, and stops the context if it panics.
+    /// that ran it. The model must not call the driver, and a panic in it stops the context.
     ///
     /// ```
     /// use warpsmith_emulated::{EmulatedDriver, SimulatedWork};
@@ -227,7 +228,7 @@ impl EmulatedDriverBuilder {
 }
 
 impl EmulatedDriver {
-    /// Returns a builder with one device of 8 GiB, or half of the machine's memory if that is less.
+    /// Returns a builder for one device with 8 GiB of memory, or with half of the machine's memory if that is less.
     pub fn builder() -> EmulatedDriverBuilder {
         let memory = machine_memory().map_or(DEFAULT_MEMORY, |bytes| DEFAULT_MEMORY.min(bytes / 2));
         EmulatedDriverBuilder {
@@ -246,7 +247,7 @@ impl EmulatedDriver {
     }
 }
 
-/// Memory of the machine in bytes, where the system reports it.
+/// Returns the memory of the machine in bytes, if the system reports it.
 fn machine_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;

@@ -1,7 +1,7 @@
 //! Driver calls for devices, contexts and copies. Calls for other subjects have their own files.
 //!
-//! Each call is counted and can be made to fail before it does anything. Waiting calls wait first, so that no work runs
-//! after they return, whatever the result.
+//! Each call is counted, and fault injection can make it fail before it has an effect. Waiting calls wait first, so
+//! that no work is running when they return, even with an error.
 
 use std::ffi::c_void;
 use std::sync::{Arc, PoisonError};
@@ -23,9 +23,9 @@ use warpsmith_driver::{
     Context, ContextLimit, DeviceProperties, DevicePtr, Driver, Fault, RowsCopy, StreamHandle,
 };
 
-// SAFETY: blocks belong to the process's heap or to reserved pages, and are freed only by the calls documented to free
-// them. Without backing memory, work that names them is refused. Handles are never reused. Streams run their tasks in
-// order, a wait blocks until its mark is reached, and waiting calls return when the tasks have run.
+// SAFETY: blocks belong to the process's heap or to reserved pages, and are freed only by the calls that are documented
+// to free them. Without backing memory, work that uses them is rejected. Handles are never reused. Streams run their
+// tasks in order, a wait blocks until its mark is reached, and waiting calls return when the tasks have run.
 unsafe impl Driver for EmulatedDriver {
     fn name(&self) -> &'static str {
         "emulated"
@@ -51,7 +51,7 @@ unsafe impl Driver for EmulatedDriver {
     }
 
     fn context_release(&self, ordinal: u32) {
-        // A failure cannot be reported. A host function can release nothing: it would wait for itself.
+        // A failure cannot be reported. A host function must not release a context, because it would wait for itself.
         if self.control.enter_to_wait(Call::ContextRelease).is_err() {
             return;
         }
@@ -258,7 +258,7 @@ unsafe impl Driver for EmulatedDriver {
     }
 }
 
-/// Finding scope of the emulator.
+/// Scope that collects the emulator's findings.
 struct Scope(check::FindingScope);
 
 impl FindingScope for Scope {

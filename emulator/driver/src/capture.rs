@@ -1,8 +1,8 @@
 //! Captures: streams whose work becomes part of a graph instead of running.
 //!
-//! The rules are CUDA's. A stream joins a capture by waiting for an event recorded in it. Querying whether captured
-//! work has run invalidates the capture. From then on, every call on its streams and events fails until the capture is
-//! ended. Ending it fails too, and returns all streams to normal. Captured work is not enqueued.
+//! The rules are the same as CUDA's. A stream joins a capture by waiting for an event recorded in it. Querying whether
+//! captured work has run invalidates the capture. From then on, every call on its streams and events fails until the
+//! capture is ended. Ending the capture also fails, but returns all streams to normal. Captured work is not enqueued.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -35,7 +35,7 @@ struct Capture {
 struct Member {
     capture: u64,
     context: Weak<EmulatedContext>,
-    /// Nodes that the next node of the stream depends on.
+    /// Nodes on which the next node of the stream depends.
     tips: Vec<usize>,
 }
 
@@ -49,7 +49,7 @@ struct State {
 /// Captures of a driver.
 #[derive(Debug, Default)]
 pub(super) struct Captures {
-    /// Number of capturing streams, so that a driver without captures takes no lock.
+    /// Number of capturing streams, so that a driver without captures acquires no lock.
     streams: AtomicUsize,
     state: Mutex<State>,
 }
@@ -68,7 +68,7 @@ fn not_captured(call: Call, stream: u64) -> DriverError {
 }
 
 impl State {
-    /// Fails if the capture is invalidated; `None` if it has ended.
+    /// Fails if the capture is invalidated; returns `None` if it has ended.
     fn intact(&mut self, call: Call, capture: u64) -> Result<Option<&mut Capture>> {
         match self.captures.get_mut(&capture) {
             Some(Capture { invalidated_by: Some(by), .. }) => Err(invalidated(call, *by)),
@@ -76,7 +76,7 @@ impl State {
         }
     }
 
-    /// A stream and its valid capture, if the stream is in one.
+    /// Returns a stream and its valid capture, if the stream is in one.
     fn member(&mut self, call: Call, stream: u64) -> Result<Option<(&mut Member, &mut Capture)>> {
         let Self { captures, members } = self;
         let Some(member) = members.get_mut(&stream) else { return Ok(None) };
@@ -92,7 +92,7 @@ impl State {
         }
     }
 
-    /// Removes a capture; returns it and its streams.
+    /// Removes a capture and returns it with its streams.
     fn remove(&mut self, capture: u64) -> Option<(Capture, HashMap<u64, Member>)> {
         let ended = self.captures.remove(&capture)?;
         let (members, others) =
@@ -112,7 +112,7 @@ impl Captures {
         self.streams.load(Ordering::Acquire) > 0
     }
 
-    /// Changes the state, then updates the number of capturing streams.
+    /// Changes the state and then updates the number of capturing streams.
     fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state();
         let result = change(&mut state);
@@ -120,7 +120,7 @@ impl Captures {
         result
     }
 
-    /// Begins a capture that creates the graph with this handle.
+    /// Starts a capture that creates the graph with this handle.
     pub(super) fn begin(
         &self,
         stream: u64,
@@ -188,7 +188,7 @@ impl Captures {
         })
     }
 
-    /// Fails a call that is not allowed on a capturing stream, and invalidates the capture.
+    /// Fails a call that is not permitted on a capturing stream and invalidates the capture.
     pub(super) fn refuse(&self, call: Call, stream: u64, why: &str) -> Result<()> {
         if !self.any() {
             return Ok(());
@@ -201,7 +201,7 @@ impl Captures {
         Err(driver_error(call.name(), code::STREAM_CAPTURE_UNSUPPORTED, text))
     }
 
-    /// Fails while a stream of the context is being captured. No capture is invalidated.
+    /// Fails while a stream of the context is being captured, without invalidating the capture.
     pub(super) fn check_none(&self, call: Call, context: &Arc<EmulatedContext>) -> Result<()> {
         let is_here = |member: &Member| member.context.as_ptr() == Arc::as_ptr(context);
         if self.any() && self.state().members.values().any(is_here) {
@@ -211,7 +211,7 @@ impl Captures {
         Ok(())
     }
 
-    /// Fails a call that concerns all streams of a context if any of them is in a capture, and invalidates those
+    /// Fails a call that affects all streams of a context if any of them is in a capture, and invalidates those
     /// captures.
     pub(super) fn refuse_context(&self, call: Call, context: &Arc<EmulatedContext>) -> Result<()> {
         if !self.any() {
@@ -230,7 +230,7 @@ impl Captures {
         Err(driver_error(call.name(), code::STREAM_CAPTURE_UNSUPPORTED, text))
     }
 
-    /// Error of a call that queries a captured event, which invalidates the capture.
+    /// Returns the error of a call that queries a captured event, which invalidates the capture.
     pub(super) fn refuse_event(&self, call: Call, event: &CapturedEvent) -> DriverError {
         let mut state = self.state();
         if let Err(invalidated) = state.intact(call, event.capture) {
@@ -258,7 +258,7 @@ impl Captures {
         Ok(())
     }
 
-    /// Nodes that the next node of a stream depends on.
+    /// Returns the nodes on which the next node of a stream depends.
     pub(super) fn tips(&self, stream: u64) -> Vec<NodeHandle> {
         if !self.any() {
             return Vec::new();
@@ -270,7 +270,7 @@ impl Captures {
         member.tips.iter().map(|tip| NodeHandle(capture.nodes[*tip].handle)).collect()
     }
 
-    /// Captured event recorded on a stream, if the stream is in a capture.
+    /// Returns the captured event that is recorded on a stream, if the stream is in a capture.
     pub(super) fn record(&self, call: Call, stream: u64) -> Result<Option<CapturedEvent>> {
         if !self.any() {
             return Ok(None);
@@ -319,8 +319,8 @@ impl Captures {
         })
     }
 
-    /// Handles the destruction of a stream. A capture that began on it can no longer be ended; any other capture is
-    /// invalidated.
+    /// Handles the destruction of a stream. A capture that was started on it can no longer be ended; any other capture
+    /// is invalidated.
     pub(super) fn stream_destroyed(&self, stream: u64) {
         if !self.any() {
             return;
@@ -353,7 +353,7 @@ pub(super) const NOTHING_RUNS: &str =
     "its work does not run, so nothing can be known or waited for; end the capture first";
 
 impl EmulatedDriver {
-    /// Newest record of an event, which must not belong to a capture.
+    /// Returns the newest record of an event, which must not belong to a capture.
     pub(super) fn newest_mark(&self, call: Call, event: EventHandle) -> Result<Option<Arc<Mark>>> {
         match self.events.get(call, event.0)?.newest() {
             Newest::Never => Ok(None),
@@ -362,7 +362,7 @@ impl EmulatedDriver {
         }
     }
 
-    /// Makes a stream wait for an event if either is in a capture. Returns whether that is so.
+    /// Makes a stream wait for an event if either is in a capture. Returns true in that case.
     pub(super) fn captures_wait(&self, call: Call, stream: StreamHandle, event: &Newest) -> Result<bool> {
         if !self.captures.any() && !matches!(event, Newest::Captured(_)) {
             return Ok(false);
@@ -372,7 +372,7 @@ impl EmulatedDriver {
     }
 }
 
-/// Graph of an ended capture, if the work of all streams was joined into the stream it began on.
+/// Returns the graph of an ended capture, if the work of all streams was joined to the stream on which it was started.
 fn joined(capture: Capture, members: HashMap<u64, Member>) -> Result<Plan> {
     let mut before = vec![false; capture.nodes.len()];
     let mut open = members.get(&capture.origin).map_or_else(Vec::new, |origin| origin.tips.clone());

@@ -41,7 +41,7 @@ unsafe impl CodeDriver for EmulatedDriver {
         if let Ok(context) = self.enter_to_free(Call::ModuleUnload, context)
             && module != HOST_ENTRIES
         {
-            // SAFETY: passed on from the caller.
+            // SAFETY: guaranteed by the caller.
             unsafe { self.code.unload(&context, module) };
         }
     }

@@ -1,4 +1,4 @@
-//! A context of an emulated device: its memory, its streams, and its fault, if it was stopped.
+//! A context of an emulated device: its memory, its streams, and its fault if it was stopped.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -12,11 +12,11 @@ use super::stream::Queue;
 use warpsmith_driver::error::{DriverError, Result, code};
 use warpsmith_driver::{ContextLimit, Fault, FaultKind};
 
-/// Default stack limit of a context in bytes per thread, and the maximum: the values of NVIDIA's GPUs.
+/// Default stack limit of a context in bytes per thread, and the maximum, which are the same as on NVIDIA GPUs.
 const STACK_LIMIT: usize = 1 << 10;
 const MAX_STACK_LIMIT: usize = 512 << 10;
 
-/// Maximum number of kernels named when memory is found damaged.
+/// Maximum number of kernels that are named when memory is found damaged.
 const NAMED_KERNELS: usize = 8;
 
 /// One lifetime of a device's primary context.
@@ -27,15 +27,15 @@ pub(super) struct EmulatedContext {
     pub(super) space: AddressSpace,
     /// Contexts whose memory this one may use.
     peers: Mutex<Vec<Weak<EmulatedContext>>>,
-    /// Contexts whose work may name this one's memory.
+    /// Contexts whose work may use this one's memory.
     visitors: Mutex<Vec<Weak<EmulatedContext>>>,
     streams: Mutex<Vec<Weak<Queue>>>,
     poison: Mutex<Option<Poison>>,
-    /// Some of the kernels that have run since all of the heap's blocks were last inspected, the latest last.
+    /// Some of the kernels that have run since all of the heap's blocks were last inspected, most recent last.
     ran: Mutex<Vec<&'static str>>,
     /// Stack limit in bytes per thread.
     stack_limit: AtomicUsize,
-    /// Print buffer limit in bytes. The field below is the heap limit, also in bytes.
+    /// Print buffer limit in bytes. The next field is the heap limit, also in bytes.
     print_limit: AtomicUsize,
     heap_limit: AtomicUsize,
 }
@@ -79,7 +79,7 @@ impl EmulatedContext {
         Ok(())
     }
 
-    /// Limits of kernel printing and allocation are stored, but limit nothing: the host has its own.
+    /// Limits on kernel printing and allocation are stored but have no effect, because the host has its own limits.
     fn limit_cell(&self, call: Call, limit: ContextLimit) -> Result<&AtomicUsize> {
         match limit {
             ContextLimit::PrintBuffer => Ok(&self.print_limit),
@@ -104,7 +104,7 @@ impl EmulatedContext {
         self.poison.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stops the context; the first fault is kept.
+    /// Stops the context; only the first fault is stored.
     pub(super) fn poison(&self, fault: Fault) {
         self.stop(fault, false);
     }
@@ -135,7 +135,7 @@ impl EmulatedContext {
         ran.push(symbol);
     }
 
-    /// If kernels have run, checks the red zones around blocks of the heap, and stops the context on damage.
+    /// If kernels have run, checks the red zones around blocks of the heap and stops the context on damage.
     pub(super) fn inspect(&self) {
         let ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if !ran.is_empty() {
@@ -179,29 +179,29 @@ impl EmulatedContext {
         streams.push(Arc::downgrade(queue));
     }
 
-    /// Live streams of the context.
+    /// Returns the live streams of the context.
     pub(super) fn streams(&self) -> Vec<Arc<Queue>> {
         let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         streams.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Allows work of this context to use the memory of another.
+    /// Permits work of this context to use the memory of another context.
     pub(super) fn add_peer(self: &Arc<Self>, peer: &Arc<EmulatedContext>) {
         add(&self.peers, peer);
         peer.add_visitor(self);
     }
 
-    /// Live contexts whose memory this one may use.
+    /// Returns the live contexts whose memory this one may use.
     pub(super) fn peers(&self) -> Vec<Arc<EmulatedContext>> {
         alive(&self.peers)
     }
 
-    /// Registers another context as one whose work may name this one's memory.
+    /// Registers another context as one whose work may use this one's memory.
     pub(super) fn add_visitor(&self, visitor: &Arc<EmulatedContext>) {
         add(&self.visitors, visitor);
     }
 
-    /// Returns true if pending work of this context or of a visitor touches addresses from `start` to `end`.
+    /// Returns true if pending work of this context or of a visitor accesses addresses from `start` to `end`.
     pub(super) fn is_busy(&self, start: u64, end: u64) -> bool {
         let busy = |context: &EmulatedContext| context.streams().iter().any(|s| s.touches(start, end));
         busy(self) || alive(&self.visitors).iter().any(|visitor| busy(visitor))
@@ -209,7 +209,7 @@ impl EmulatedContext {
 }
 
 impl Drop for EmulatedContext {
-    /// Prints damage found by the last wait: no call on a closed device can report it.
+    /// Prints damage found by the last wait, because no call on a closed device can report it.
     fn drop(&mut self) {
         if let Some(Poison { fault: Some(fault), of_memory: true, .. }) = &*self.poison_state() {
             eprintln!("warpsmith: emulated device {}: {}", self.ordinal, fault.message);

@@ -1,6 +1,6 @@
-//! Call counts and fault injection, for tests of everything above the driver.
+//! Call counts and fault injection, for tests of the layers above the driver.
 //!
-//! Every method of [`Driver`](warpsmith_driver::Driver) that a program can observe is a [`Call`]: it is counted, and
+//! Every method of [`Driver`](warpsmith_driver::Driver) that a program can observe is a [`Call`], which is counted and
 //! can be made to fail. Without injected faults, this module does not change the driver's behavior.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +21,7 @@ macro_rules! calls {
             /// All calls.
             pub const ALL: &'static [Call] = &[$(Call::$name,)*];
 
-            /// Name of the method.
+            /// Returns the name of the method.
             pub const fn name(self) -> &'static str {
                 match self { $(Call::$name => $text,)* }
             }
@@ -137,7 +137,7 @@ struct Order {
 #[derive(Debug)]
 pub(super) struct Control {
     counts: Vec<AtomicU64>,
-    /// True if faults are pending, so that calls without any take no lock.
+    /// True if faults are pending, so that calls otherwise acquire no lock.
     any_orders: AtomicBool,
     orders: Mutex<Vec<Order>>,
     /// Calls that failed by fault injection.
@@ -165,13 +165,13 @@ impl Control {
         }
     }
 
-    /// Counts a call, and fails it if it comes from a host function or if a fault was injected.
+    /// Counts a call and fails it if it comes from a host function or if a fault was injected.
     pub(super) fn enter(&self, call: Call) -> Result<()> {
         self.enter_to_wait(call)?
     }
 
-    /// Counts a call that waits before an injected fault takes effect. Fails only if it must not wait, because it comes
-    /// from a host function; the inner result is the injected one.
+    /// Counts a call that waits before an injected fault takes effect. The outer result fails only if the call must not
+    /// wait because it comes from a host function; the inner result is the injected one.
     pub(super) fn enter_to_wait(&self, call: Call) -> Result<Result<()>> {
         self.counts[call as usize].fetch_add(1, Ordering::Relaxed);
         if host_function::is_running() {
@@ -232,7 +232,8 @@ impl Control {
         self.skips.lock().unwrap_or_else(PoisonError::into_inner).push(after);
     }
 
-    /// Returns true if this wait of a stream for an event is skipped. Must be called once per wait.
+    /// Returns true if this wait of a stream for an event is skipped. This function must be called exactly once per
+    /// wait.
     pub(super) fn skips_wait(&self) -> bool {
         let mut skips = self.skips.lock().unwrap_or_else(PoisonError::into_inner);
         let due = skips.contains(&0);
@@ -269,7 +270,7 @@ impl Control {
     }
 }
 
-/// Builds an error in the form of CUDA's.
+/// Builds an error in the form of CUDA errors.
 pub(super) fn driver_error(call: &'static str, code: u32, text: impl Into<String>) -> DriverError {
     let name = match code {
         code::INVALID_VALUE => "CUDA_ERROR_INVALID_VALUE",

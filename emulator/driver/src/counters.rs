@@ -1,4 +1,4 @@
-//! The emulated device has no hardware counters.
+//! Counters of the emulated device, which does not support them.
 
 use super::EmulatedDriver;
 use warpsmith_driver::Context;

@@ -1,12 +1,13 @@
 //! Device memory of an emulated device: host allocations, counted against a capacity.
 //!
-//! Every block is aligned to 512 bytes and filled with `0xFF` (NaN in floats), which exposes a kernel's reads of
+//! Every block is aligned to 512 bytes and filled with `0xFF` (NaN in floats), which reveals a kernel's reads of
 //! uninitialized memory. A range is checked against the live blocks before it is copied or freed, so a foreign or stale
-//! pointer is an error, not a crash. Memory owned by other modules also counts against the capacity ([`Heap::take`]). A
-//! block freed in stream order must not be named any more, although it lives until its stream reaches the free.
+//! pointer causes an error, not a crash. Memory owned by other modules also counts against the capacity
+//! ([`Heap::take`]). A block that was freed in stream order must no longer be used, although it lives until its stream
+//! reaches the free.
 //!
-//! [Red zones](redzone) surround every block. They are checked when the block is freed, and for some blocks when the
-//! host waits ([`Heap::inspect`]). Damage is kept until [`Heap::take_damage`].
+//! [Red zones](redzone) surround every block. The red zones are checked when the block is freed, and for some blocks
+//! also when the host waits ([`Heap::inspect`]). Damage is stored until [`Heap::take_damage`].
 
 use std::alloc::Layout;
 use std::collections::{BTreeMap, VecDeque};
@@ -23,7 +24,7 @@ use warpsmith_driver::error::{DriverError, Result, code};
 /// Memory of one context.
 #[derive(Debug)]
 pub(super) struct Heap {
-    /// Name of the kind of block, in words.
+    /// Name of the kind of block.
     of: &'static str,
     capacity: u64,
     backing: Backing,
@@ -33,13 +34,13 @@ pub(super) struct Heap {
 #[derive(Debug, Default)]
 struct Blocks {
     used: u64,
-    /// Bytes of blocks allocated in stream order.
+    /// Returns the bytes of blocks that were allocated in stream order.
     pooled: u64,
     /// Live blocks, by address.
     live: BTreeMap<u64, Block>,
     /// Start address for the next inspection.
     inspected: u64,
-    /// Damage found, until it is taken.
+    /// Damage that was found, until it is taken.
     damage: Option<String>,
 }
 
@@ -55,14 +56,14 @@ enum Kind {
     Plain,
     /// Allocated in stream order.
     Pooled,
-    /// Allocated in stream order and freed, but its stream has not reached the free.
+    /// Allocated in stream order and freed, but its stream has not reached the free yet.
     Leaving,
 }
 
 /// Number of blocks that one call of [`Heap::inspect`] checks.
 const INSPECTED: usize = 16;
 
-/// Layout of a block with its red zones, and the offset of the block in it.
+/// Returns the layout of a block with its red zones, and the offset of the block in it.
 fn layout(bytes: usize) -> Option<(Layout, usize)> {
     let layout = Layout::from_size_align(bytes, ALIGN).ok().filter(|layout| layout.size() > 0)?;
     if check::is_on() { check::with_red_zones(layout) } else { redzone::around(layout) }
@@ -89,7 +90,8 @@ impl Blocks {
         if let Some(damage) = unsafe { redzone::damage(start, bytes) } {
             let text = damage.of(format_args!("{of} of {bytes} bytes at {address:#x}"));
             self.damage.get_or_insert(text);
-            // Damage is reported once. SAFETY: as above; only kernels that access memory out of bounds touch the zones.
+            // Damage is reported only once. SAFETY: as above; only kernels that access memory out of bounds access the
+            // zones.
             unsafe { redzone::paint(start, bytes) };
         }
     }
@@ -104,22 +106,22 @@ impl Heap {
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Free bytes and capacity.
+    /// Returns the free bytes and the capacity.
     pub(super) fn info(&self) -> (u64, u64) {
         (self.capacity - self.blocks().used, self.capacity)
     }
 
-    /// Bytes of blocks allocated in stream order.
+    /// Returns the bytes of blocks that were allocated in stream order.
     pub(super) fn pooled(&self) -> u64 {
         self.blocks().pooled
     }
 
-    /// Number of live blocks.
+    /// Returns the number of live blocks.
     pub(super) fn live(&self) -> usize {
         self.blocks().live.len()
     }
 
-    /// Counts non-block bytes against the capacity.
+    /// Counts bytes that are not part of a block against the capacity.
     pub(super) fn take(&self, call: Call, bytes: usize) -> Result<()> {
         let mut blocks = self.blocks();
         if bytes as u64 > self.capacity - blocks.used {
@@ -147,7 +149,7 @@ impl Heap {
             Backing::Host => host_block(bytes).inspect(|address| {
                 check::allocated(*address as usize, bytes);
                 if call == Call::PinnedAllocate {
-                    // The host may write it at any time.
+                    // The host may write to the block at any time.
                     check::written(*address as usize, bytes);
                 }
             }),
@@ -166,7 +168,7 @@ impl Heap {
     /// Frees a block. `busy` returns true if pending work uses a range of addresses.
     ///
     /// # Safety
-    /// Nothing uses the block's memory any more.
+    /// The block's memory must no longer be in use.
     pub(super) unsafe fn free(
         &self,
         call: Call,
@@ -179,12 +181,12 @@ impl Heap {
         if busy(ptr.0, ptr.0 + block.bytes as u64) {
             return Err(still_used(call, ptr));
         }
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.remove(&mut blocks, ptr.0, block) };
         Ok(())
     }
 
-    /// Marks a block as freed in stream order: it must not be named any more. Returns its size in bytes.
+    /// Marks a block as freed in stream order, so that it must no longer be used. Returns its size in bytes.
     pub(super) fn leave(&self, ptr: DevicePtr) -> Result<usize> {
         match self.blocks().live.get_mut(&ptr.0) {
             Some(block) if block.kind == Kind::Pooled => {
@@ -206,11 +208,11 @@ impl Heap {
         }
     }
 
-    /// Frees a block marked by [`Self::leave`], when its stream has reached the free. A block that other work still
-    /// uses, according to `busy`, stays until the heap is dropped.
+    /// Frees a block that [`Self::leave`] marked, when its stream has reached the free. A block that other work still
+    /// uses, according to `busy`, is kept until the heap is dropped.
     ///
     /// # Safety
-    /// Nothing uses the block's memory any more.
+    /// The block's memory must no longer be in use.
     pub(super) unsafe fn left(&self, ptr: DevicePtr, busy: impl FnOnce(u64, u64) -> bool) -> Result<()> {
         let mut blocks = self.blocks();
         let block = blocks.live.get(&ptr.0).copied().filter(|block| block.kind == Kind::Leaving);
@@ -218,13 +220,13 @@ impl Heap {
         if busy(ptr.0, ptr.0 + block.bytes as u64) {
             return Err(still_used(Call::StreamFree, ptr));
         }
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.remove(&mut blocks, ptr.0, block) };
         Ok(())
     }
 
     /// # Safety
-    /// The block is live, and nothing uses its memory any more.
+    /// The block must be live, and its memory must no longer be in use.
     unsafe fn remove(&self, blocks: &mut Blocks, address: u64, block: Block) {
         blocks.live.remove(&address);
         blocks.used -= block.bytes as u64;
@@ -233,13 +235,13 @@ impl Heap {
         }
         if matches!(self.backing, Backing::Host) {
             blocks.compare(self.of, address, block.bytes);
-            // SAFETY: the block was allocated with this size, and the caller promises that nothing uses it.
+            // SAFETY: the block was allocated with this size, and the caller guarantees that it is not in use.
             unsafe { release(address, block.bytes) };
         }
     }
 
-    /// Checks the red zones of some of the blocks, different ones each time. Returns true if it has reached the last
-    /// block.
+    /// Checks the red zones of some blocks, which differ from call to call. Returns true if the check has reached the
+    /// last block.
     pub(super) fn inspect(&self) -> bool {
         if matches!(self.backing, Backing::Numbers(_)) {
             return true;
@@ -256,12 +258,12 @@ impl Heap {
         false
     }
 
-    /// Damage found around blocks since the last call, in words.
+    /// Returns a description of damage found around blocks since the last call.
     pub(super) fn take_damage(&self) -> Option<String> {
         self.blocks().damage.take()
     }
 
-    /// Returns true if a range lies in one live block.
+    /// Returns true if a range is within one live block.
     pub(super) fn holds(&self, ptr: DevicePtr, bytes: usize) -> bool {
         let blocks = self.blocks();
         blocks.live.range(..=ptr.0).next_back().is_some_and(|(start, block)| {
@@ -271,7 +273,7 @@ impl Heap {
     }
 }
 
-/// Allocates a block in process memory, filled with `0xFF`. `bytes` is not zero.
+/// Allocates a block in process memory, filled with `0xFF`. `bytes` must not be zero.
 fn host_block(bytes: usize) -> Option<u64> {
     let (layout, before) = layout(bytes)?;
     // SAFETY: the layout's size is not zero.
@@ -279,8 +281,8 @@ fn host_block(bytes: usize) -> Option<u64> {
     if pointer.is_null() {
         return None;
     }
-    // SAFETY: the block was just allocated with this size: `bytes` plus the red zones. The layout of a checked program
-    // has larger ones.
+    // SAFETY: the block was just allocated with this size, `bytes` plus the red zones. In a checked program, the red
+    // zones of the layout are larger.
     unsafe {
         pointer.write_bytes(0xFF, layout.size());
         redzone::paint(pointer.add(before), bytes);
@@ -289,16 +291,16 @@ fn host_block(bytes: usize) -> Option<u64> {
 }
 
 /// Freed blocks of checked programs, in the order of the frees, with their total bytes. They are kept so that a kernel
-/// that still uses one is detected.
+/// that still uses one of them is detected.
 static FREED: Mutex<(VecDeque<(u64, usize)>, usize)> = Mutex::new((VecDeque::new(), 0));
-/// Maximum bytes of freed blocks that are kept.
+/// Maximum number of bytes of freed blocks that are kept.
 const KEPT_FREED: usize = 64 << 20;
 
 /// # Safety
-/// `address` and `bytes` belong to a block from [`host_block`] that is no longer used.
+/// `address` and `bytes` must belong to a block from [`host_block`] that is no longer used.
 unsafe fn release(address: u64, bytes: usize) {
     if !check::is_on() {
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         return unsafe { deallocate(address, bytes) };
     }
     check::freed(address as usize, bytes);
@@ -310,17 +312,17 @@ unsafe fn release(address: u64, bytes: usize) {
     {
         freed.1 -= bytes;
         check::released(address as usize, bytes);
-        // SAFETY: the caller's promise when it was freed.
+        // SAFETY: guaranteed by the caller that freed the block.
         unsafe { deallocate(address, bytes) };
     }
 }
 
 /// # Safety
-/// As for [`release`].
+/// Same as for [`release`].
 unsafe fn deallocate(address: u64, bytes: usize) {
     if let Some((layout, before)) = layout(bytes) {
         let start = std::ptr::with_exposed_provenance_mut(address as usize - before);
-        // SAFETY: allocated by `host_block` with the same layout.
+        // SAFETY: the block was allocated by `host_block` with the same layout.
         unsafe { std::alloc::dealloc(start, layout) };
     }
 }
@@ -333,11 +335,11 @@ impl Drop for Heap {
         let mut blocks = self.blocks();
         for (address, block) in std::mem::take(&mut blocks.live) {
             blocks.compare(self.of, address, block.bytes);
-            // SAFETY: the heap is dropped with its context, after the context's streams have run out of work.
+            // SAFETY: the heap is dropped with its context, after the context's streams have finished their work.
             unsafe { release(address, block.bytes) };
         }
         if let Some(damage) = blocks.damage.take() {
-            // No call can report it any more.
+            // From now on, no call can report the damage.
             eprintln!("warpsmith: emulated device: {damage}");
         }
     }
@@ -358,7 +360,7 @@ mod tests {
         for (offset, bytes) in [(999, 2), (1000, 1), (0, 1001), (0, usize::MAX)] {
             assert!(!heap.holds(block.offset(offset), bytes), "{bytes} bytes at {offset}");
         }
-        // SAFETY: nothing uses the block; all frees but the last are refused.
+        // SAFETY: the block is not in use; all frees but the last one fail.
         unsafe {
             heap.free(Call::MemoryFree, block.offset(256), |_, _| false).unwrap_err();
             heap.free(Call::MemoryFree, DevicePtr::NULL, |_, _| false).unwrap_err();
@@ -379,7 +381,7 @@ mod tests {
         assert_eq!(heap.allocate(CALL, 401).unwrap_err().code(), Some(code::OUT_OF_MEMORY));
         heap.allocate(CALL, 400).unwrap();
         assert_eq!(heap.allocate(CALL, 1).unwrap_err().code(), Some(code::OUT_OF_MEMORY));
-        // SAFETY: nothing uses the block.
+        // SAFETY: the block is not in use.
         unsafe { heap.free(Call::MemoryFree, first, |_, _| false) }.unwrap();
         assert_eq!(heap.info(), (600, 1000));
         assert_eq!(heap.allocate(CALL, 0).unwrap_err().code(), Some(code::INVALID_VALUE));

@@ -1,8 +1,9 @@
 //! Uses of memory by work, as far as later work can still conflict with them.
 //!
-//! A use is forgotten when a later one stands for it: work ordered after the later use is also ordered after the
-//! earlier one. A byte thus has at most a few uses per stream, however long the program runs. Uses that the host knows
-//! to be complete cannot conflict with later work, and are removed when there are many pieces.
+//! A use is forgotten when a later one can replace it, because work that is ordered after the later use is also ordered
+//! after the earlier one. A byte therefore has at most a few uses per stream, however long the program runs. Uses that
+//! the host has observed to be complete cannot conflict with later work and are removed when the history has many
+//! pieces.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +21,7 @@ pub(super) struct Use {
     /// Name of the driver call or the kernel.
     pub(super) task: &'static str,
     pub(super) stream: u64,
-    /// Start of the whole range, of which a piece may be a part.
+    /// Start of the entire range, of which a piece may be a part.
     pub(super) start: u64,
     pub(super) end: u64,
 }
@@ -33,7 +34,7 @@ impl fmt::Display for Use {
     }
 }
 
-/// Contiguous bytes with the same uses.
+/// Contiguous bytes with identical uses.
 #[derive(Debug)]
 struct Piece {
     end: u64,
@@ -43,14 +44,14 @@ struct Piece {
 /// Uses of all memory.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// Disjoint pieces, by first address.
+    /// Disjoint pieces, keyed by start address.
     pieces: BTreeMap<u64, Piece>,
     /// Number of pieces after the last [`Self::prune`].
     pruned: usize,
 }
 
 impl History {
-    /// Forgets uses that are `done`, if there are enough pieces to make it worthwhile.
+    /// Forgets uses that are `done`, if there are enough pieces to make this worthwhile.
     pub(super) fn prune(&mut self, done: impl Fn(&Use) -> bool) {
         if self.pieces.len() < 1024.max(2 * self.pruned) {
             return;
@@ -90,12 +91,12 @@ impl History {
         self.put(at, new.end, vec![new]);
     }
 
-    /// Forgets and returns the uses of a range; a use occurs once per piece.
+    /// Forgets and returns the uses of a range. A use occurs once per piece.
     pub(super) fn forget(&mut self, range: Range<u64>) -> Vec<Use> {
         self.take(range).into_iter().flat_map(|(_, piece)| piece.uses).collect()
     }
 
-    /// Uses of a range; a use occurs once per piece.
+    /// Returns the uses of a range. A use occurs once per piece.
     pub(super) fn uses(&self, range: Range<u64>) -> Vec<Use> {
         let before = self.pieces.range(..range.start).next_back();
         let within = self.pieces.range(range.start..range.end.max(range.start));
@@ -128,7 +129,7 @@ impl History {
         }
     }
 
-    /// Inserts a piece into a gap, and merges it with a preceding piece that has the same uses.
+    /// Inserts a piece into a gap and merges it with a preceding piece that has the same uses.
     fn put(&mut self, start: u64, end: u64, uses: Vec<Use>) {
         if start >= end {
             return;

@@ -1,4 +1,4 @@
-//! A launch on the emulated device: it copies its arguments, and a stream's worker runs it later.
+//! A launch on the emulated device. It copies its arguments, and a stream's worker runs it later.
 
 use std::alloc::Layout;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use warpsmith_driver::{DevicePtr, Fault, FaultKind, FunctionHandle, LaunchConfig
 /// Kernels with handles, which are their addresses.
 static KNOWN: RwLock<BTreeMap<u64, &'static KernelSpec>> = RwLock::new(BTreeMap::new());
 
-/// Handle of a kernel.
+/// Returns the handle of a kernel.
 pub(super) fn function_of(kernel: &'static KernelSpec) -> FunctionHandle {
     let handle = std::ptr::from_ref(kernel).addr() as u64;
     let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner).contains_key(&handle);
@@ -28,7 +28,7 @@ pub(super) fn function_of(kernel: &'static KernelSpec) -> FunctionHandle {
     FunctionHandle(handle)
 }
 
-/// Kernel of a function handle.
+/// Returns the kernel of a function handle.
 pub(super) fn spec_of(call: Call, function: FunctionHandle) -> Result<&'static KernelSpec> {
     let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner).get(&function.0).copied();
     let text = || format!("function {:#x} is unknown", function.0);
@@ -42,24 +42,24 @@ pub(super) struct KernelCall {
     config: LaunchConfig,
     order: Order,
     args: ArgumentBlock,
-    /// Memory of its module, if that was loaded from code.
+    /// Memory of the kernel's module, if that was loaded from code.
     module: Option<DevicePtr>,
 }
 
 impl KernelCall {
     /// # Safety
-    /// `args` has one pointer per kernel parameter (PTX `.param`), each to a value of the parameter's size.
+    /// `args` must contain one pointer per kernel parameter (PTX `.param`), each to a value of the parameter's size.
     pub(super) unsafe fn new(
         (kernel, module): (&'static KernelSpec, Option<DevicePtr>),
         config: LaunchConfig,
         order: Order,
         args: &[*const c_void],
     ) -> Self {
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         Self { kernel, config, order, args: unsafe { ArgumentBlock::copy(kernel, args) }, module }
     }
 
-    /// Symbol of the kernel.
+    /// Returns the symbol of the kernel.
     pub(super) fn symbol(&self) -> &'static str {
         self.kernel.symbol
     }
@@ -76,13 +76,13 @@ impl KernelCall {
         self.config
     }
 
-    /// Device memory that slices and views name. Memory behind raw pointers is unknown. Slices count as read, except
-    /// slices of atomics, which are recognized by their written type.
+    /// Returns the device memory of slices and views. Memory that is accessed through raw pointers is unknown. Slices
+    /// count as read, except slices of atomics, which count as written and are recognized by their type name.
     pub(super) fn touched(&self) -> Touched {
         let mut touched: Touched = self.module.map(|module| Access::read(module.0, 1)).into_iter().collect();
         let mut index = 0;
         for param in self.kernel.params {
-            // SAFETY: a slice or view is an address followed by a length or extents.
+            // SAFETY: a slice or view consists of an address followed by a length or extents.
             let elements = unsafe {
                 match param.kind {
                     ParamKind::Slice | ParamKind::SliceMut => Some(self.args.value::<u64>(index + 1)),
@@ -118,7 +118,7 @@ impl KernelCall {
     /// Runs the kernel to completion. The kernel's declared stack must be within the context's limit.
     ///
     /// # Safety
-    /// The memory that the arguments point to is valid.
+    /// The memory to which the arguments point must be valid.
     pub(super) unsafe fn run(&self, stack_limit: usize) -> std::result::Result<(), Fault> {
         if let Some(stack) = self.kernel.stack.filter(|stack| *stack as usize > stack_limit) {
             let message = format!(
@@ -144,12 +144,12 @@ impl KernelCall {
             args: &self.args.pointers(),
             order: self.order,
         };
-        // SAFETY: the arguments have the kernel's shape, and the caller promises that the memory they point to is
-        // valid.
+        // SAFETY: the arguments match the kernel's parameters, and the caller guarantees that the memory to which they
+        // point is valid.
         unsafe { warpsmith_emulator::run(&launch) }.map_err(|fault| self.fault(fault))
     }
 
-    /// Note on how to repeat the thread order in which the kernel failed, if it was random.
+    /// Returns a note on how to repeat the thread order in which the kernel failed, if the order was random.
     fn seed_note(&self, fault: &EmulatorFault) -> String {
         let depends =
             !matches!(fault, EmulatorFault::InvalidLaunch { .. } | EmulatorFault::OutOfStacks { .. });
@@ -166,7 +166,7 @@ impl KernelCall {
             },
             message: fault.message() + &self.seed_note(&fault),
             location: fault.location().map(str::to_owned),
-            // Only the name is known of a kernel that this one launched.
+            // Of a kernel that this one launched, only the name is known.
             kernel: Some(match fault.kernel() {
                 name if name == self.kernel.name => self.kernel.symbol.to_owned(),
                 child => child.to_owned(),
@@ -177,22 +177,22 @@ impl KernelCall {
     }
 }
 
-/// Values of a kernel's parameters (PTX `.param`), one after the other, each aligned as its type requires.
+/// Values of a kernel's parameters (PTX `.param`), stored contiguously, each aligned as its type requires.
 #[derive(Debug)]
 struct ArgumentBlock {
     memory: Option<(NonNull<u8>, Layout)>,
     offsets: Vec<usize>,
 }
 
-// SAFETY: the block is plain bytes that only this value reaches; the launching side is responsible for memory behind
-// pointers in it.
+// SAFETY: the block consists of plain bytes that only this value accesses; the launching code is responsible for memory
+// to which they point.
 unsafe impl Send for ArgumentBlock {}
-// SAFETY: as above; nothing writes through a shared reference.
+// SAFETY: as above; no code writes through a shared reference.
 unsafe impl Sync for ArgumentBlock {}
 
 impl ArgumentBlock {
     /// # Safety
-    /// As for [`KernelCall::new`].
+    /// Same as for [`KernelCall::new`].
     unsafe fn copy(kernel: &KernelSpec, args: &[*const c_void]) -> Self {
         let mut layout = Layout::new::<()>();
         let mut values = Vec::with_capacity(args.len());
@@ -212,7 +212,7 @@ impl ArgumentBlock {
         });
         let block = Self { memory, offsets: values.iter().map(|(offset, _)| *offset).collect() };
         for (&(offset, size), &arg) in values.iter().zip(args) {
-            // SAFETY: the caller promises `size` bytes at `arg`; the layout has room for them at `offset`.
+            // SAFETY: the caller guarantees `size` bytes at `arg`; the layout has space for them at `offset`.
             unsafe { block.base().add(offset).copy_from_nonoverlapping(arg.cast(), size) };
         }
         block
@@ -222,10 +222,10 @@ impl ArgumentBlock {
         self.memory.map_or(NonNull::dangling().as_ptr(), |(pointer, _)| pointer.as_ptr())
     }
 
-    /// Value of kernel parameter `index`.
+    /// Returns the value of kernel parameter `index`.
     ///
     /// # Safety
-    /// The parameter is a `T`.
+    /// The parameter must be a `T`.
     unsafe fn value<T: Copy>(&self, index: usize) -> T {
         // SAFETY: the offset is within the block, and aligned for the parameter's type.
         unsafe { self.base().add(self.offsets[index]).cast::<T>().read() }
@@ -240,7 +240,7 @@ impl ArgumentBlock {
 impl Drop for ArgumentBlock {
     fn drop(&mut self) {
         if let Some((pointer, layout)) = self.memory {
-            // SAFETY: allocated with this layout in `copy`.
+            // SAFETY: the memory was allocated with this layout in `copy`.
             unsafe { std::alloc::dealloc(pointer.as_ptr(), layout) };
         }
     }

@@ -1,20 +1,20 @@
 //! The emulated driver: any number of devices on the CPU, asynchronous like a GPU.
 //!
 //! Each stream has a worker thread that runs its tasks in order; `warpsmith_emulator` runs the kernels. A kernel that
-//! panics or deadlocks stops its context as on a GPU: later calls fail, and [`Driver::take_fault`] reports the fault.
-//! Retaining the primary context again after the last release gives a fresh one. Calls from inside a host function fail
-//! with `CUDA_ERROR_NOT_PERMITTED`, or do nothing where they cannot fail.
+//! panics or deadlocks stops its context, as on a GPU: later calls fail, and [`Driver::take_fault`] reports the fault.
+//! Retaining the primary context again after the last release creates a new context. Calls from inside a host function
+//! fail with `CUDA_ERROR_NOT_PERMITTED`, or have no effect if they cannot fail.
 //!
 //! For tests, a driver can fail on request ([`EmulatedDriver::fail_call`]), be slow ([`EmulatedDriver::set_delay`]),
 //! stall ([`EmulatedDriver::hold`]) or lose a context ([`EmulatedDriver::poison`]), and it counts its calls
-//! ([`EmulatedDriver::calls`]). It refuses to free memory that enqueued work still names, and to copy to or from memory
-//! that is not allocated, mapped and accessible. Streams keep their priorities, which have no effect. The stack limit
-//! is compared with the declared stack of kernels (`stack = BYTES`), because a thread's stack use on a GPU is not
+//! ([`EmulatedDriver::calls`]). The driver refuses to free memory that enqueued work still uses, and to copy to or from
+//! memory that is not allocated, mapped and accessible. Streams have priorities, but these have no effect. The stack
+//! limit is compared with the declared stack of kernels (`stack = BYTES`), because a thread's stack use on a GPU is not
 //! visible here. Interprocess events are stored in a file.
 //!
 //! The feature `testing` supports tests of ordering. The driver can run without worker threads, in the order of a
-//! [`Schedule`] ([`EmulatedDriverBuilder::stepped`]). It can detect unordered work
-//! ([`EmulatedDriverBuilder::check_races`]), and skip a wait ([`EmulatedDriver::skip_wait`]).
+//! [`Schedule`] ([`EmulatedDriverBuilder::stepped`]). It can also detect unordered work
+//! ([`EmulatedDriverBuilder::check_races`]) and skip a wait ([`EmulatedDriver::skip_wait`]).
 //!
 //! Captures and graphs follow CUDA's rules and report violations with CUDA's codes. A graph launch is one task of its
 //! stream; the nodes run one after the other.
@@ -23,7 +23,7 @@
 //! ([`EmulatedDriverBuilder::simulated_time`]), and tests set the reported clocks and temperatures
 //! ([`EmulatedDriver::set_telemetry`], [`EmulatedDriver::on_sm_clock`]).
 //!
-//! With [`EmulatedDriverBuilder::unbacked`], it allocates any number of addresses without backing memory.
+//! With [`EmulatedDriverBuilder::unbacked`], the driver allocates any number of addresses without backing memory.
 
 mod action;
 mod activity;
@@ -92,7 +92,7 @@ use warpsmith_driver::activity::ActivityTransfer;
 use warpsmith_driver::error::{Result, code};
 use warpsmith_driver::{Context, DevicePtr, Driver, Fault, FunctionHandle, StreamHandle};
 
-/// Handles of one kind and their objects. No handle is given out twice.
+/// Handles of one kind and their objects. Handles are never reused.
 #[derive(Debug)]
 struct Table<T> {
     kind: &'static str,
@@ -135,7 +135,7 @@ struct Primary {
     context: Option<Context>,
 }
 
-/// The emulated driver. See the [module's documentation](self).
+/// The emulated driver, as described in the [module's documentation](self).
 #[derive(Debug)]
 pub struct EmulatedDriver {
     devices: Vec<Mutex<Primary>>,
@@ -151,7 +151,7 @@ pub struct EmulatedDriver {
     #[cfg(feature = "testing")]
     sensors: Sensors,
     recorder: Arc<Recorder>,
-    /// Stepper that runs the tasks; `None` if worker threads do.
+    /// Stepper that runs the tasks; `None` if worker threads run them.
     stepper: Option<Stepping>,
     races: Arc<Races>,
     contexts: Table<EmulatedContext>,
@@ -160,7 +160,7 @@ pub struct EmulatedDriver {
     executables: Table<Executable>,
     graphs: Mutex<Store>,
     captures: Captures,
-    /// Kernels that are allowed non-portable cluster sizes.
+    /// Kernels for which non-portable cluster sizes are permitted.
     large_clusters: Mutex<HashSet<FunctionHandle>>,
     code: LoadedCode,
     pinned: Heap,
@@ -169,7 +169,7 @@ pub struct EmulatedDriver {
     processes: Mutex<Vec<(u32, u64)>>,
 }
 
-/// Driver of `Device::emulated`, created at first use.
+/// Driver of `Device::emulated`, created on first use.
 #[linkme::distributed_slice(warpsmith_driver::EMULATED)]
 static REGISTERED: fn() -> Arc<dyn Driver> = || {
     static DRIVER: OnceLock<Arc<EmulatedDriver>> = OnceLock::new();
@@ -177,9 +177,9 @@ static REGISTERED: fn() -> Arc<dyn Driver> = || {
 };
 
 impl EmulatedDriver {
-    /// Driver configured by the environment. `WARPSMITH_EMULATED_DEVICES` is the number of devices (1 by default, and
-    /// if the value is not a number). `WARPSMITH_EMULATOR_SEED` is a seed for the order of GPU threads, or `off`.
-    /// Without it, each process draws a seed, which faults report.
+    /// Returns the driver that the environment configures. `WARPSMITH_EMULATED_DEVICES` is the number of devices (1 by
+    /// default, or if the value is not a number). `WARPSMITH_EMULATOR_SEED` is a seed for the order of GPU threads, or
+    /// `off`. Without it, each process draws a random seed, which faults report.
     pub fn from_environment() -> Arc<Self> {
         let number = |name| std::env::var(name).ok()?.trim().parse::<u64>().ok();
         let mut builder = Self::builder().order(settings::order());
@@ -189,7 +189,7 @@ impl EmulatedDriver {
         builder.build()
     }
 
-    /// Number of times `call` was made since the driver was built or [`Self::reset_calls`].
+    /// Returns the number of times that `call` was made since the driver was built or [`Self::reset_calls`].
     pub fn calls(&self, call: Call) -> u64 {
         self.control.count(call)
     }
@@ -214,7 +214,7 @@ impl EmulatedDriver {
         self.fail_call_with(call, after, code);
     }
 
-    /// Injects a failure as [`Self::fail_call`] does, with a CUDA error code.
+    /// Injects a failure like [`Self::fail_call`], with a CUDA error code.
     pub fn fail_call_with(&self, call: Call, after: u64, code: u32) {
         self.control.fail(call, after, code);
     }
@@ -224,7 +224,7 @@ impl EmulatedDriver {
         self.control.forget();
     }
 
-    /// Calls that failed because of [`Self::fail_call`], in order.
+    /// Returns the calls that failed because of [`Self::fail_call`], in order.
     pub fn failed_calls(&self) -> Vec<Call> {
         self.control.failed()
     }
@@ -247,7 +247,7 @@ impl EmulatedDriver {
         Hold { control: Arc::clone(&self.control) }
     }
 
-    /// Switches to another schedule, from its start. Has no effect on a driver with worker threads.
+    /// Switches to another schedule, from its start. This has no effect on a driver with worker threads.
     #[cfg(feature = "testing")]
     pub fn set_schedule(&self, schedule: Schedule) {
         if let Some(stepper) = &self.stepper {
@@ -255,56 +255,57 @@ impl EmulatedDriver {
         }
     }
 
-    /// Races found since the last call. Each names both uses: the operation, its stream ([`StreamHandle`]), and the
-    /// range. Empty unless the driver was built to check for races
+    /// Returns the races found since the last call. Each race describes both uses: the operation, its stream
+    /// ([`StreamHandle`]), and the range. The result is empty unless the driver was built to check for races
     /// ([`check_races`](EmulatedDriverBuilder::check_races)).
     #[cfg(feature = "testing")]
     pub fn take_races(&self) -> Vec<String> {
         self.races.take()
     }
 
-    /// Lets `after` more calls of [`Call::StreamWaitEvent`] take effect, and makes the next one succeed without doing
-    /// anything, like a program that forgets this wait.
+    /// Lets `after` more calls of [`Call::StreamWaitEvent`] take effect and makes the next one succeed without effect,
+    /// like a program that omits this wait.
     ///
     /// # Safety
-    /// The memory of work that the wait would have ordered is not freed before that work has run. In addition, tasks
-    /// run one at a time ([`EmulatedDriverBuilder::stepped`]), or no task on one side of the wait touches memory that a
-    /// task on the other side writes.
+    /// The memory of work that the wait would have ordered must not be freed before that work has run. In addition,
+    /// tasks must run one at a time ([`EmulatedDriverBuilder::stepped`]), or no task on one side of the wait may access
+    /// memory that a task on the other side writes.
     #[cfg(feature = "testing")]
     pub unsafe fn skip_wait(&self, after: u64) {
         self.control.skip_wait(after);
     }
 
-    /// Stops the primary context of a device as if a kernel had left `fault`. Has no effect if the context is not
-    /// retained.
+    /// Stops the primary context of a device as if a kernel had caused `fault`. This has no effect if the context is
+    /// not retained.
     pub fn poison(&self, ordinal: u32, fault: Fault) {
         if let Some(context) = self.primary_context(ordinal) {
             context.poison(fault);
         }
     }
 
-    /// Number of device allocations of a device that are not freed: blocks, and physical memory until it is neither
-    /// held nor mapped.
+    /// Returns the number of device allocations of a device that are not freed: blocks, and physical memory until its
+    /// handle is released and it is unmapped.
     pub fn live_allocations(&self, ordinal: u32) -> usize {
         self.primary_context(ordinal).map_or(0, |context| context.heap.live() + context.space.live())
     }
 
-    /// Number of page-locked host allocations, of any device, that are not freed.
+    /// Returns the number of page-locked host allocations, of any device, that are not freed.
     pub fn live_pinned(&self) -> usize {
         self.pinned.live()
     }
 
-    /// Number of registered ranges of process memory.
+    /// Returns the number of registered ranges of process memory.
     pub fn live_registered(&self) -> usize {
         self.registered.live()
     }
 
-    /// Number of address reservations of a device that are not released.
+    /// Returns the number of address reservations of a device that are not released.
     pub fn live_reservations(&self, ordinal: u32) -> usize {
         self.primary_context(ordinal).map_or(0, |context| context.space.reservations())
     }
 
-    /// Devices with access to the memory mapped at an address, in ascending order; empty if nothing is mapped.
+    /// Returns the devices with access to the memory mapped at an address, in ascending order; empty if nothing is
+    /// mapped.
     pub fn accessible_from(&self, ptr: DevicePtr) -> Vec<u32> {
         self.contexts.all().iter().find_map(|context| context.space.accessible_from(ptr)).unwrap_or_default()
     }
@@ -329,7 +330,7 @@ impl EmulatedDriver {
         self.devices.get(ordinal as usize).ok_or_else(unknown)
     }
 
-    /// Counts a call and finds its context, which must not have been stopped.
+    /// Counts a call and returns its context, which must not have been stopped.
     fn enter(&self, call: Call, context: Context) -> Result<Arc<EmulatedContext>> {
         self.control.enter(call)?;
         let context = self.contexts.get(call, context.0)?;
@@ -337,7 +338,7 @@ impl EmulatedDriver {
         Ok(context)
     }
 
-    /// Counts a releasing call and finds its context, which may have been stopped.
+    /// Counts a releasing call and returns its context, which may have been stopped.
     fn enter_to_free(&self, call: Call, context: Context) -> Result<Arc<EmulatedContext>> {
         self.control.enter(call)?;
         self.contexts.get(call, context.0)
@@ -358,7 +359,7 @@ impl EmulatedDriver {
         Err(driver_error(call.name(), code::INVALID_HANDLE, text))
     }
 
-    /// Enqueues work on a stream, or makes it part of a graph if the stream is being captured.
+    /// Enqueues work on a stream, or adds it to a graph if the stream is being captured.
     fn push(&self, call: Call, stream: StreamHandle, work: Work, touched: Touched) -> Result<()> {
         let queue = self.streams.get(call, stream.0)?;
         if self.captures.holds(stream.0) {
@@ -394,7 +395,7 @@ impl EmulatedDriver {
         self.push(call, stream, Work::Act(Action::Copy { dst, src, bytes, kind }), touched)
     }
 
-    /// Gives a new stream its handle.
+    /// Assigns a handle to a new stream.
     fn add_stream(&self, context: Context, queue: Arc<Queue>) -> StreamHandle {
         let stream = StreamHandle(self.streams.insert(Arc::clone(&queue)));
         queue.set_number(stream.0 as u32);
@@ -405,7 +406,7 @@ impl EmulatedDriver {
         stream
     }
 
-    /// Returns true if pending work keeps the host from freeing addresses from `start` to `end`.
+    /// Returns true if pending work prevents the host from freeing addresses from `start` to `end`.
     fn frees(&self, call: Call, start: u64, end: u64) -> bool {
         let busy = self.is_busy(start, end);
         self.races.host_frees(call, start..end, !busy);

@@ -1,6 +1,6 @@
 //! Properties and limits of an emulated device.
 //!
-//! The figures are those of a GPU of compute capability 9.0, with one SM per hardware thread of the machine.
+//! The values are those of a GPU of compute capability 9.0, with one SM per hardware thread of the machine.
 
 use std::sync::{LazyLock, PoisonError};
 
@@ -30,7 +30,7 @@ fn host_threads() -> u32 {
     *THREADS
 }
 
-/// Number of blocks resident on an SM at once.
+/// Returns the number of blocks that can be resident on an SM concurrently.
 pub(super) fn occupancy(block_threads: u32, shared_bytes: u32) -> u32 {
     let by_threads = THREADS_PER_MULTIPROCESSOR / block_threads.max(1);
     let by_shared = MAX_SHARED_BYTES.checked_div(shared_bytes).unwrap_or(u32::MAX);
@@ -46,7 +46,7 @@ impl EmulatedDriver {
         if self.time.is_some() { SIMULATED_MULTIPROCESSORS } else { host_threads() }
     }
 
-    /// Number of blocks of a launch resident on the device at once.
+    /// Returns the number of blocks of a launch that can be resident on the device concurrently.
     fn resident(&self, config: &LaunchConfig) -> u64 {
         let threads = product(config.block).min(u64::from(u32::MAX)) as u32;
         u64::from(occupancy(threads, config.shared_bytes)) * u64::from(self.multiprocessors())
@@ -84,7 +84,7 @@ impl EmulatedDriver {
         }
     }
 
-    /// Maximum cluster size of a kernel in blocks.
+    /// Returns the maximum cluster size of a kernel in blocks.
     pub(super) fn largest_cluster(&self, function: FunctionHandle) -> u32 {
         let large = self.large_clusters.lock().unwrap_or_else(PoisonError::into_inner);
         if large.contains(&function) { LARGE_CLUSTER } else { MAX_CLUSTER }
@@ -94,8 +94,8 @@ impl EmulatedDriver {
         self.large_clusters.lock().unwrap_or_else(PoisonError::into_inner).insert(function);
     }
 
-    /// Number of clusters of a launch resident on the device at once. It is at least one: the blocks of a cluster share
-    /// a host thread.
+    /// Returns the number of clusters of a launch that can be resident on the device concurrently. The result is at
+    /// least one, because the blocks of a cluster share a host thread.
     pub(super) fn resident_clusters(
         &self,
         call: Call,

@@ -1,5 +1,5 @@
-//! PTX, cubins and fatbins on the emulated device, which runs none. A driver can be configured to accept any code as a
-//! module of given kernels, to test the layers above the driver.
+//! PTX, cubins and fatbins on the emulated device, which cannot run them. A driver can be configured to accept any code
+//! as a module of specified kernels, to test the layers above the driver.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
@@ -17,12 +17,12 @@ use warpsmith_driver::{DevicePtr, FaultKind, FunctionHandle, ModuleHandle, Modul
 const GLOBAL: &str = "module_memory";
 const MODULE_BYTES: usize = 256;
 
-/// Kernels that any code contains, and the functions looked up.
+/// Kernels that every code contains, and the functions that were looked up.
 #[derive(Debug, Default)]
 pub(super) struct LoadedCode {
     kernels: Vec<&'static KernelSpec>,
-    /// Functions, each with the memory of its module. A handle is its index, from 1: a small number that cannot be a
-    /// kernel's address.
+    /// Functions, each with the memory of its module. A handle is its index, from 1, which is a small number that
+    /// cannot be a kernel's address.
     functions: RwLock<HashMap<FunctionHandle, (&'static KernelSpec, DevicePtr)>>,
 }
 
@@ -31,7 +31,7 @@ impl LoadedCode {
         Self { kernels, functions: RwLock::default() }
     }
 
-    /// Loads code: a module is a block of device memory, which launches of its kernels read.
+    /// Loads code. A module is a block of device memory that launches of its kernels read.
     pub(super) fn load(&self, context: &EmulatedContext) -> Result<ModuleHandle> {
         self.takes_code(Call::ModuleLoad)?;
         Ok(ModuleHandle(context.heap.allocate(Call::ModuleLoad, MODULE_BYTES)?.0))
@@ -54,7 +54,7 @@ impl LoadedCode {
         }
     }
 
-    /// Global variable of a module: [`GLOBAL`].
+    /// Returns the global variable [`GLOBAL`] of a module.
     pub(super) fn global(&self, module: ModuleHandle, name: &str) -> Result<(DevicePtr, usize)> {
         match name {
             GLOBAL => Ok((DevicePtr(module.0), MODULE_BYTES)),
@@ -62,14 +62,15 @@ impl LoadedCode {
         }
     }
 
-    /// Unloads a module. If pending work still uses it, that is a fault of the layer above, which stops the context.
+    /// Unloads a module. If pending work still uses the module, the layer above has made a mistake, which stops the
+    /// context.
     ///
     /// # Safety
-    /// No function of the module is used again.
+    /// No function of the module may be used again.
     pub(super) unsafe fn unload(&self, context: &EmulatedContext, module: ModuleHandle) {
         let memory = DevicePtr(module.0);
         let busy = |start, end| context.is_busy(start, end);
-        // SAFETY: the block belongs to the module; kernels only claim to read it.
+        // SAFETY: the block belongs to the module, and kernels only claim to read it.
         if let Err(error) = unsafe { context.heap.free(Call::ModuleUnload, memory, busy) } {
             let text = format!("a module was unloaded before the work that uses it had run: {error}");
             context.poison(fault(FaultKind::Other, text));
@@ -78,7 +79,7 @@ impl LoadedCode {
         functions.retain(|_, (_, of)| *of != memory);
     }
 
-    /// Finds a kernel of loaded code by its symbol.
+    /// Returns a kernel of loaded code by its symbol.
     pub(super) fn function(&self, module: ModuleHandle, symbol: &str) -> Result<FunctionHandle> {
         let found = self.kernels.iter().find(|kernel| kernel.symbol == symbol);
         let text = || format!("no kernel `{symbol}`");
@@ -90,7 +91,7 @@ impl LoadedCode {
         Ok(FunctionHandle(next))
     }
 
-    /// Kernel of a handle, with the memory of its module if that was loaded from code.
+    /// Returns the kernel of a handle, with the memory of its module if that was loaded from code.
     pub(super) fn kernel_of(
         &self,
         call: Call,

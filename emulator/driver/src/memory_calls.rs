@@ -30,7 +30,7 @@ unsafe impl MemoryDriver for EmulatedDriver {
     unsafe fn memory_free(&self, context: Context, ptr: DevicePtr) -> Result<()> {
         let _called = self.called_aside(Call::MemoryFree);
         let context = self.enter_to_free(Call::MemoryFree, context)?;
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             context.heap.free(Call::MemoryFree, ptr, |start, end| self.frees(Call::MemoryFree, start, end))
         }?;
@@ -65,7 +65,7 @@ unsafe impl MemoryDriver for EmulatedDriver {
             self.races.host_frees(Call::PinnedFree, start..end, true);
             false
         };
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.pinned.free(Call::PinnedFree, DevicePtr(ptr.addr() as u64), used) }?;
         context.report_damage(self.pinned.take_damage());
         context.check(Call::PinnedFree.name())
@@ -169,7 +169,7 @@ unsafe impl MemoryDriver for EmulatedDriver {
     ) -> Result<()> {
         let _called = self.called_aside(Call::VirtualMap);
         let context = self.enter(Call::VirtualMap, context)?;
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { context.space.map(ptr, bytes, handle) }
     }
 
@@ -177,7 +177,7 @@ unsafe impl MemoryDriver for EmulatedDriver {
         let _called = self.called_aside(Call::VirtualUnmap);
         let context = self.enter_to_free(Call::VirtualUnmap, context)?;
         let busy = |start, end| self.frees(Call::VirtualUnmap, start, end);
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { context.space.unmap(ptr, bytes, &context.heap, busy) }?;
         check::released(ptr.0 as usize, bytes);
         context.check(Call::VirtualUnmap.name())
@@ -225,7 +225,7 @@ unsafe impl MemoryDriver for EmulatedDriver {
     }
 
     fn stream_pool_trim(&self, context: Context, _keep: u64) -> Result<()> {
-        // Freed memory returns to the heap at once: there is nothing to trim.
+        // Freed memory returns to the heap immediately, so there is nothing to trim.
         self.enter(Call::StreamPoolTrim, context).map(|_| ())
     }
 }

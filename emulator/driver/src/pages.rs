@@ -1,6 +1,6 @@
 //! Addresses for emulated device memory: host addresses, or numbers without memory.
 //!
-//! Reserved host addresses fault when touched; only [`Reserved::commit`] maps memory there.
+//! Accesses to reserved host addresses fault; only [`Reserved::commit`] maps memory there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ const LARGE: usize = 1 << 20;
 pub(super) enum Backing {
     /// Memory of the process.
     Host,
-    /// No memory: only addresses are allocated.
+    /// No memory; only addresses are allocated.
     Numbers(Arc<Numbers>),
 }
 
@@ -34,7 +34,8 @@ impl Backing {
         }
     }
 
-    /// Reserves `bytes`, a multiple of the granularity and aligned to it. `None` when the system refuses.
+    /// Reserves `bytes`, which must be a multiple of the granularity, aligned to the granularity. Returns `None` if the
+    /// system fails to reserve them.
     pub(super) fn reserve(&self, bytes: usize) -> Option<Reserved> {
         match self {
             Backing::Host => host::reserve(bytes).map(|address| Reserved { address, bytes, host: true }),
@@ -45,7 +46,7 @@ impl Backing {
     }
 }
 
-/// Allocates addresses in ascending order, none of them twice.
+/// Allocator of addresses in ascending order, without reuse.
 #[derive(Debug)]
 pub(super) struct Numbers(AtomicU64);
 
@@ -54,7 +55,7 @@ impl Numbers {
         Self(AtomicU64::new(1 << 44))
     }
 
-    /// Address followed by `bytes` addresses; `None` when they are exhausted.
+    /// Returns an address that is followed by `bytes` addresses; `None` if they are exhausted.
     pub(super) fn take(&self, bytes: usize) -> Option<u64> {
         let align = if bytes >= LARGE { GRANULARITY } else { ALIGN } as u64;
         let start = |at: u64| at.checked_next_multiple_of(align);
@@ -80,7 +81,7 @@ impl Reserved {
         self.bytes
     }
 
-    /// Returns true if a range lies in the reservation.
+    /// Returns true if a range is within the reservation.
     pub(super) fn contains(&self, address: u64, bytes: usize) -> bool {
         let end = self.address + self.bytes as u64;
         self.address <= address && address.checked_add(bytes as u64).is_some_and(|last| last <= end)
@@ -90,9 +91,9 @@ impl Reserved {
     /// system refuses.
     ///
     /// # Safety
-    /// Nothing uses the range.
+    /// The range must not be in use.
     pub(super) unsafe fn commit(&self, address: u64, bytes: usize) -> bool {
-        // SAFETY: the range is within a reservation of the host, and the caller promises that it is not used.
+        // SAFETY: the range is within a reservation of the host, and the caller guarantees that it is not used.
         self.contains(address, bytes) && (!self.host || unsafe { host::commit(address, bytes) })
     }
 
@@ -100,16 +101,16 @@ impl Reserved {
     /// the system refuses.
     ///
     /// # Safety
-    /// Nothing uses the range, and the memory has at least that many bytes.
+    /// The range must not be in use, and the memory must have at least that many bytes.
     pub(super) unsafe fn map(&self, address: u64, bytes: usize, memory: &SharedPages) -> bool {
-        // SAFETY: the range is within a reservation of the host, and the caller promises the rest.
+        // SAFETY: the range is within a reservation of the host, and the caller guarantees the rest.
         self.host && self.contains(address, bytes) && unsafe { memory.map(address, bytes) }
     }
 
-    /// Removes the memory of a range. Returns false if the range is not in this reservation or the system refuses.
+    /// Removes the memory of a range. Returns false if the range is not in this reservation or the system call fails.
     ///
     /// # Safety
-    /// Nothing uses the range.
+    /// The range must not be in use.
     pub(super) unsafe fn decommit(&self, address: u64, bytes: usize) -> bool {
         // SAFETY: as above.
         self.contains(address, bytes) && (!self.host || unsafe { host::decommit(address, bytes) })
@@ -119,7 +120,7 @@ impl Reserved {
 impl Drop for Reserved {
     fn drop(&mut self) {
         if self.host {
-            // SAFETY: reserved by `host::reserve` with this size; it is not used after the drop.
+            // SAFETY: the range was reserved by `host::reserve` with this size and is not used after the drop.
             unsafe { host::release(self.address, self.bytes) };
         }
     }
@@ -133,7 +134,7 @@ mod host {
 
     pub(super) const SUPPORTED: bool = true;
 
-    /// Mapped memory counts only after it is written, where the system supports that.
+    /// Mapping flag by which memory counts only after it is written, on systems that support this.
     #[cfg(target_os = "linux")]
     const NO_RESERVE: i32 = libc::MAP_NORESERVE;
     #[cfg(not(target_os = "linux"))]
@@ -146,9 +147,9 @@ mod host {
     }
 
     pub(super) fn reserve(bytes: usize) -> Option<u64> {
-        // The system aligns only to its pages, which are smaller; the excess before and after is released.
+        // The system aligns only to its own, smaller pages; the excess before and after the range is released.
         let wanted = bytes.checked_add(GRANULARITY)?;
-        // SAFETY: new addresses of the system's choice; nothing existing is touched.
+        // SAFETY: the system chooses new addresses, so existing memory is unaffected.
         let raw = unsafe { libc::mmap(std::ptr::null_mut(), wanted, libc::PROT_NONE, FLAGS, -1, 0) };
         if raw == libc::MAP_FAILED {
             return None;
@@ -156,7 +157,7 @@ mod host {
         let raw = raw.expose_provenance() as u64;
         let address = raw.next_multiple_of(GRANULARITY as u64);
         let before = (address - raw) as usize;
-        // SAFETY: both ranges are parts of the mapping above, outside the returned range.
+        // SAFETY: both ranges are parts of the mapping above, outside of the returned range.
         unsafe {
             if before > 0 {
                 release(raw, before);
@@ -167,7 +168,7 @@ mod host {
     }
 
     /// # Safety
-    /// The range is reserved and nothing uses it.
+    /// The range must be reserved and must not be in use.
     pub(super) unsafe fn commit(address: u64, bytes: usize) -> bool {
         let pointer = pointer(address);
         // SAFETY: the range belongs to this reservation, and is made writable before it is written.
@@ -181,17 +182,17 @@ mod host {
     }
 
     /// # Safety
-    /// The range is reserved and nothing uses it.
+    /// The range must be reserved and must not be in use.
     pub(super) unsafe fn decommit(address: u64, bytes: usize) -> bool {
         let flags = FLAGS | libc::MAP_FIXED;
-        // SAFETY: replaces a range of this reservation by a fresh one without memory or access.
+        // SAFETY: this replaces a range of this reservation by a new one without memory or access.
         unsafe { libc::mmap(pointer(address), bytes, libc::PROT_NONE, flags, -1, 0) != libc::MAP_FAILED }
     }
 
     /// # Safety
-    /// The range is reserved and nothing uses it, now or later.
+    /// The range must be reserved and must not be in use, now or later.
     pub(super) unsafe fn release(address: u64, bytes: usize) {
-        // SAFETY: passed on from the caller. It fails only when the system cannot split any more mappings; the
+        // SAFETY: guaranteed by the caller. The call fails only if the system cannot split any more mappings; the
         // addresses then stay reserved.
         unsafe { libc::munmap(pointer(address), bytes) };
     }
@@ -206,19 +207,19 @@ mod host {
     }
 
     /// # Safety
-    /// None: there are no reservations.
+    /// None, because there are no reservations.
     pub(super) unsafe fn commit(_address: u64, _bytes: usize) -> bool {
         false
     }
 
     /// # Safety
-    /// None: there are no reservations.
+    /// None, because there are no reservations.
     pub(super) unsafe fn decommit(_address: u64, _bytes: usize) -> bool {
         false
     }
 
     /// # Safety
-    /// None: there are no reservations.
+    /// None, because there are no reservations.
     pub(super) unsafe fn release(_address: u64, _bytes: usize) {}
 }
 

@@ -1,13 +1,13 @@
-//! The race check: finds unordered work of two streams that uses the same memory.
+//! The race check, which detects unordered work of two streams that uses the same memory.
 //!
 //! Every stream has a vector clock, which advances with its tasks and with the waits enqueued on it. The host has a
-//! clock of the work it knows to be complete. Findings therefore depend only on the calls made, not on when tasks
-//! happen to run.
+//! clock of the work that it has observed to be complete. Findings therefore depend only on the calls that are made,
+//! not on when tasks happen to run.
 //!
-//! There are two modes. A test uses [`Way::Arguments`]: work touches the memory that its arguments name, and is
-//! compared at enqueue. The kernel check uses [`Way::Accesses`]: a kernel touches the memory it was observed to access,
-//! so work is compared after it has run, in an order consistent with the clocks. A race is a finding of the thread that
-//! enqueued the work.
+//! There are two modes. In tests, with [`Way::Arguments`], work is assumed to access the memory that its arguments
+//! name, and it is compared when it is enqueued. In the kernel check, with [`Way::Accesses`], a kernel is observed to
+//! access memory, so work is compared after it has run, in an order consistent with the clocks. A race is a finding of
+//! the thread that enqueued the work.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -27,7 +27,7 @@ use super::touched::{Access, Touched};
 struct Slot {
     context: u64,
     alive: bool,
-    /// Work ordered before the stream's next task, beyond the work that the host knows to be complete.
+    /// Work ordered before the stream's next task, beyond the work that the host has observed to be complete.
     clock: Clock,
 }
 
@@ -35,31 +35,31 @@ struct Slot {
 struct State {
     way: Way,
     slots: Vec<Slot>,
-    /// Slots of live streams, by handle.
+    /// Slots of live streams, keyed by handle.
     by_handle: HashMap<u64, usize>,
-    /// Work that the host knows to be complete. All work enqueued later is ordered after it.
+    /// Work that the host has observed to be complete. All work enqueued later is ordered after it.
     host: Clock,
     history: History,
     found: Vec<String>,
-    /// Accesses of the last launches, by slot and tick.
+    /// Accesses of the last launches, keyed by slot and tick.
     touches: BTreeMap<(u64, usize), Vec<Touch>>,
     /// Number of races found per pair of tasks.
     reported: HashMap<[&'static str; 2], u32>,
 }
 
-/// Source of work's accesses, which also determines when work is compared.
+/// Source of the accesses of work, which also determines when work is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     Arguments,
     Accesses,
 }
 
-/// Number of launches whose accesses are kept, to report the source location of an earlier one.
+/// Number of launches whose accesses are stored, to report the source location of an earlier one.
 const KEPT_LAUNCHES: usize = 1024;
 /// Maximum number of findings for the same two tasks.
 const MAX_REPORTED: u32 = 100;
 
-/// Position in the partial order of a task that is compared after it has run.
+/// Position, in the partial order, of a task that is compared after it has run.
 #[derive(Debug)]
 pub(super) struct Place {
     stream: u64,
@@ -72,7 +72,7 @@ pub(super) struct Place {
 }
 
 impl State {
-    /// Slot of a stream and the time of its next task.
+    /// Returns the slot of a stream and the time of its next task.
     fn tick(&mut self, stream: u64) -> Option<(usize, u64)> {
         let slot = *self.by_handle.get(&stream)?;
         let clock = &mut self.slots[slot].clock;
@@ -81,7 +81,7 @@ impl State {
         Some((slot, tick))
     }
 
-    /// Adds a task that touches memory. It is compared with others now, or later at the returned place.
+    /// Adds a task that accesses memory. The task is compared with others now, or later at the returned place.
     fn enqueue(&mut self, stream: u64, task: &'static str, touched: &[Access]) -> Option<Place> {
         let (slot, tick) = self.tick(stream)?;
         if self.way == Way::Accesses {
@@ -157,7 +157,8 @@ impl State {
 
     fn host_frees(&mut self, call: Call, range: Range<u64>, goes: bool) {
         if self.way == Way::Accesses {
-            // The driver refuses to free memory that work still uses, and a kernel check knows freed buffers.
+            // The driver refuses to free memory that work still uses, and the kernel check detects uses of freed
+            // buffers.
             if goes {
                 self.history.forget(range);
             }
@@ -177,12 +178,12 @@ impl State {
     }
 }
 
-/// Access to a byte.
+/// Returns an access to a byte.
 fn touch_of(touches: &[Touch], at: u64, write: bool) -> Option<&Touch> {
     touches.iter().find(|touch| touch.write == write && touch.range.contains(&(at as usize)))
 }
 
-/// Race check of a driver; may be disabled.
+/// Race check of a driver; `None` if it is disabled.
 #[derive(Debug)]
 pub(super) struct Races(Option<Mutex<State>>);
 
@@ -205,7 +206,7 @@ impl Races {
         self.0.as_ref().map(|state| state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Races found since the last call.
+    /// Returns the races found since the last call.
     #[cfg(feature = "testing")]
     pub(super) fn take(&self) -> Vec<String> {
         self.state().map_or_else(Vec::new, |mut state| std::mem::take(&mut state.found))
@@ -225,7 +226,7 @@ impl Races {
     pub(super) fn stream_created(&self, stream: u64, context: u64) {
         let Some(mut state) = self.state() else { return };
         let State { slots, by_handle, host, .. } = &mut *state;
-        // A slot can be reused when all its work is ordered before anything to come.
+        // A slot can be reused when all its work is ordered before all later work.
         let done = |slot: usize, old: &Slot| !old.alive && host.get(slot) >= old.clock.get(slot);
         let free = slots.iter().enumerate().position(|(slot, old)| done(slot, old));
         let slot = free.unwrap_or(slots.len());
@@ -277,7 +278,7 @@ impl Races {
                 }
                 Work::Graph(launch) => {
                     let slot = state.by_handle.get(&stream).copied();
-                    // Launches of one executable are ordered one after the other.
+                    // Launches of one executable run one after the other.
                     if let (Some(slot), Some(clock)) = (slot, launch.before().and_then(|mark| mark.clock())) {
                         state.slots[slot].clock.join(clock);
                     }
@@ -292,8 +293,8 @@ impl Races {
         push(work, touched, place)
     }
 
-    /// Compares the task at this place, which has run on the calling thread. The thread marks no event before this
-    /// returns.
+    /// Compares the task at this place, which has run on the calling thread. The thread must not signal an event before
+    /// this returns.
     pub(super) fn ran(&self, place: Option<Place>) {
         let touches = check::take_touched();
         if let (Some(mut state), Some(place)) = (self.state(), place) {
@@ -301,8 +302,8 @@ impl Races {
         }
     }
 
-    /// Handles an allocation: earlier contents are unrelated. If it is stream-ordered, work on other streams must be
-    /// ordered after it.
+    /// Handles an allocation, which makes earlier contents irrelevant. If the allocation is stream-ordered, work on
+    /// other streams must be ordered after it.
     pub(super) fn allocated(&self, call: Call, start: u64, bytes: usize, stream: Option<u64>) {
         let Some(mut state) = self.state() else { return };
         let access = Access::write(start, bytes);
@@ -313,21 +314,21 @@ impl Races {
         }
     }
 
-    /// Handles a free or unmap by the host; `goes` says whether it takes effect.
+    /// Handles a free or unmap by the host; `goes` is true if it takes effect.
     pub(super) fn host_frees(&self, call: Call, range: Range<u64>, goes: bool) {
         if let Some(mut state) = self.state() {
             state.host_frees(call, range, goes);
         }
     }
 
-    /// Work enqueued on a stream.
+    /// Returns the clock of the work that is enqueued on a stream.
     pub(super) fn of_stream(&self, stream: u64) -> Option<Clock> {
         let state = self.state()?;
         let slot = state.by_handle.get(&stream)?;
         Some(state.slots[*slot].clock.clone())
     }
 
-    /// Work enqueued on all streams of a context, including destroyed ones.
+    /// Returns the clock of the work that is enqueued on all streams of a context, including destroyed ones.
     pub(super) fn of_context(&self, context: u64) -> Option<Clock> {
         let state = self.state()?;
         let mut all = Clock::default();
@@ -335,7 +336,7 @@ impl Races {
         Some(all)
     }
 
-    /// Notes that the host has observed the completion of work.
+    /// Records that the host has observed the completion of work.
     pub(super) fn host_saw(&self, clock: Option<&Clock>) {
         if let (Some(mut state), Some(clock)) = (self.state(), clock) {
             state.host.join(clock);

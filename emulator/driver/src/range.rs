@@ -1,8 +1,8 @@
-//! Checks of the memory that work may name: blocks and mapped memory of its context or of one with peer access, and
+//! Checks of the memory that work uses: blocks and mapped memory of its context or of a context with peer access, and
 //! page-locked memory.
 //!
-//! Ranges of copies and fills are checked at enqueue. Launches are checked for ranges in reserved addresses, where a
-//! wrong address would terminate the process, and for blocks of other devices.
+//! Ranges of copies and memsets are checked when they are enqueued. Launches are checked for ranges in reserved
+//! addresses, where a wrong address would terminate the process, and for blocks of other devices.
 
 use std::sync::Arc;
 
@@ -34,8 +34,8 @@ impl EmulatedDriver {
         self.check_held(call, context, ptr, bytes)
     }
 
-    /// Checks the range of a fill, and returns the number of bytes to write: zero for addresses without memory on an
-    /// idle driver.
+    /// Checks the range of a memset and returns the number of bytes to write, which is zero for addresses without
+    /// memory on an idle driver.
     pub(super) fn check_fill(
         &self,
         call: Call,
@@ -98,7 +98,7 @@ impl EmulatedDriver {
         Ok(())
     }
 
-    /// Refuses a range in a block of another device without peer access.
+    /// Rejects a range in a block of another device without peer access.
     fn check_foreign(
         &self,
         called: Call,
@@ -121,7 +121,8 @@ impl EmulatedDriver {
         Err(driver_error(called.name(), code::INVALID_VALUE, text))
     }
 
-    /// Checks a range of reserved addresses of any context. `None` if the range does not start at any.
+    /// Checks a range of reserved addresses of any context. Returns `None` if the range does not start at reserved
+    /// addresses.
     fn check_mapped(
         &self,
         call: Call,
@@ -138,12 +139,12 @@ impl EmulatedDriver {
         })
     }
 
-    /// Returns true if a range lies in page-locked memory, which every device can access.
+    /// Returns true if a range is within page-locked memory, which every device can access.
     pub(super) fn is_page_locked(&self, ptr: DevicePtr, bytes: usize) -> bool {
         self.pinned.holds(ptr, bytes) || self.registered.holds(ptr.0, bytes)
     }
 
-    /// Returns true if pending work of any context touches addresses from `start` to `end`.
+    /// Returns true if pending work of any context accesses addresses from `start` to `end`.
     pub(super) fn is_busy(&self, start: u64, end: u64) -> bool {
         self.contexts.all().iter().any(|context| context.is_busy(start, end))
     }

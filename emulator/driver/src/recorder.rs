@@ -1,7 +1,7 @@
 //! [`Recorder`]: passes the records of a driver to the sink.
 //!
-//! Every record goes to the sink at once, on the thread that creates it. Work enqueued before the recording began is
-//! not recorded.
+//! Every record is delivered to the sink immediately, on the thread that creates it. Work that was enqueued before the
+//! recording started is not recorded.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -15,9 +15,9 @@ use warpsmith_driver::activity::{
 };
 
 thread_local! {
-    /// Correlation ID of this thread's current call; 0 outside of calls, and when nothing is recorded.
+    /// Correlation ID of this thread's current call; 0 outside of calls and while no recording is active.
     static CORRELATION: Cell<u64> = const { Cell::new(0) };
-    /// Ranges that this thread is in, innermost last.
+    /// Open ranges of this thread, innermost last.
     static PARTS: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -31,13 +31,13 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// Returns true if a recording is active; one relaxed load.
+    /// Returns true if a recording is active. The check costs one relaxed load.
     #[inline]
     pub(super) fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
     }
 
-    /// Returns true if calls that neither enqueue nor wait are recorded too.
+    /// Returns true if calls that neither enqueue work nor wait are recorded too.
     pub(super) fn has_all_calls(&self) -> bool {
         self.all_calls.load(Ordering::Relaxed)
     }
@@ -61,20 +61,20 @@ impl Recorder {
         self.on.store(false, Ordering::Relaxed);
         let recording = self.recording.write().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(recording) = recording {
-            // Records in progress hold the lock.
+            // Deliveries in progress hold the lock.
             let sink = recording.sink.write().unwrap_or_else(PoisonError::into_inner).take();
             drop(sink);
         }
     }
 
-    /// Begins a call of this thread. Returns the trail for its work, and the correlation ID of the enclosing call.
+    /// Starts a call of this thread. Returns the trail for its work, and the correlation ID of the enclosing call.
     pub(super) fn begin_call(&self) -> Option<(Trail, u64)> {
         let recording = self.recording()?;
         let correlation = recording.calls.fetch_add(1, Ordering::Relaxed) + 1;
         Some((Trail { recording, correlation }, CORRELATION.replace(correlation)))
     }
 
-    /// Trail for work that this thread enqueues now.
+    /// Returns the trail for work that this thread enqueues now.
     pub(super) fn trail(&self) -> Option<Trail> {
         let correlation = CORRELATION.get();
         if correlation == 0 { None } else { Some(Trail { recording: self.recording()?, correlation }) }
@@ -113,7 +113,7 @@ impl fmt::Debug for Recording {
     }
 }
 
-/// The recording of a piece of work, and the call that enqueued it.
+/// Recording of a piece of work, and the call that enqueued it.
 #[derive(Debug)]
 pub(super) struct Trail {
     recording: Arc<Recording>,
@@ -127,7 +127,7 @@ impl Trail {
         let Self { recording, correlation } = self;
         let correlation = *correlation;
         recording.record(&Activity::Call { start, end, thread: thread_number(), correlation, function });
-        // A call during process exit is outside all ranges: its thread has no list any more.
+        // A call during process exit is outside of all ranges, because its thread's list no longer exists.
         let part = PARTS.try_with(|parts| parts.borrow().last().copied()).ok().flatten();
         if let Some(id) = part {
             recording.record(&Activity::Inside { correlation, id });
@@ -145,12 +145,12 @@ pub(super) struct Ran<'a> {
 }
 
 impl<'a> Ran<'a> {
-    /// Context of work on a stream.
+    /// Returns the context of work on a stream.
     pub(super) fn new(trail: Option<&'a Trail>, stream: u32) -> Self {
         Self { trail, stream, graph: 0, node: 0 }
     }
 
-    /// Context of a node of an executable graph.
+    /// Returns the context of a node of an executable graph.
     pub(super) fn in_graph(self, graph: u32) -> Self {
         Self { graph, ..self }
     }

@@ -1,4 +1,4 @@
-//! Page-locked memory registered by the process.
+//! Page-locked memory that the process has registered.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use super::Call;
 use super::control::driver_error;
 use warpsmith_driver::error::{Result, code};
 
-/// Disjoint registered ranges: lengths in bytes by address.
+/// Disjoint registered ranges: lengths in bytes, keyed by address.
 #[derive(Debug, Default)]
 pub(super) struct Registered(Mutex<BTreeMap<u64, usize>>);
 
@@ -16,7 +16,7 @@ impl Registered {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Number of ranges.
+    /// Returns the number of ranges.
     pub(super) fn live(&self) -> usize {
         self.ranges().len()
     }
@@ -56,7 +56,7 @@ impl Registered {
         Ok(())
     }
 
-    /// Returns true if a range lies in one registered range.
+    /// Returns true if a range is within one registered range.
     pub(super) fn holds(&self, address: u64, bytes: usize) -> bool {
         let ranges = self.ranges();
         let Some((start, len)) = ranges.range(..=address).next_back() else { return false };

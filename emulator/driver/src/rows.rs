@@ -1,6 +1,6 @@
-//! Pitched copies of rows: validity checks, touched memory, and the copy itself.
+//! Pitched copies of rows: validity checks, accessed memory, and the copy itself.
 //!
-//! Bytes between the rows are neither read nor written. Invalid copies are refused before anything runs.
+//! Bytes between the rows are neither read nor written. Invalid copies are rejected before any data is copied.
 
 use std::ops::Range;
 
@@ -42,7 +42,7 @@ impl Side {
         }
     }
 
-    /// Bytes from the first byte of the first row to the last byte of the last row.
+    /// Returns the number of bytes from the first byte of the first row to the last byte of the last row.
     fn span(&self, row_bytes: usize, rows: usize) -> Result<usize> {
         let span = self.pitch.checked_mul(rows - 1).and_then(|gaps| gaps.checked_add(row_bytes));
         let fits = span.filter(|span| self.address.checked_add(*span as u64).is_some());
@@ -76,22 +76,22 @@ impl Rows {
         Ok(checked)
     }
 
-    /// Direction of the copy.
+    /// Returns the direction of the copy.
     pub(super) fn kind(&self) -> ActivityTransfer {
         ActivityTransfer::between(self.src.on_device, self.dst.on_device)
     }
 
-    /// Bytes of all rows.
+    /// Returns the number of bytes of all rows.
     pub(super) fn bytes(&self) -> usize {
         self.row_bytes * self.rows
     }
 
-    /// Host memory of the rows.
+    /// Returns the host memory of the rows.
     pub(super) fn on_host(&self) -> impl Iterator<Item = Range<u64>> {
         [self.dst, self.src].into_iter().filter(|side| !side.on_device).flat_map(|side| self.ranges(side))
     }
 
-    /// Memory of the rows, as one range if there are no gaps.
+    /// Returns the memory of the rows, as one range if there are no gaps.
     pub(super) fn touched(&self) -> Touched {
         let written = self.ranges(self.dst).map(|range| Access { range, write: true });
         let read = self.ranges(self.src).map(|range| Access { range, write: false });
@@ -111,13 +111,13 @@ impl Rows {
     /// Copies the rows, one after the other.
     ///
     /// # Safety
-    /// All rows are valid, and no row of the destination overlaps another row of either side.
+    /// All rows must be valid, and no row of the destination may overlap another row of either side.
     pub(super) unsafe fn copy(&self) {
         for row in 0..self.rows {
             let at = |side: Side| side.address as usize + row * side.pitch;
             let src: *const u8 = std::ptr::with_exposed_provenance(at(self.src));
             let dst: *mut u8 = std::ptr::with_exposed_provenance_mut(at(self.dst));
-            // SAFETY: passed on from the caller.
+            // SAFETY: guaranteed by the caller.
             unsafe { dst.copy_from_nonoverlapping(src, self.row_bytes) };
             warpsmith_emulator::check::copied(dst.addr(), src.addr(), self.row_bytes);
         }

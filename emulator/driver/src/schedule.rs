@@ -1,7 +1,8 @@
-//! Running the tasks of an emulated driver without worker threads: the waiting host thread runs them one at a time.
+//! Execution of an emulated driver's tasks without worker threads. The waiting host thread runs the tasks one at a
+//! time.
 //!
-//! Tasks run only in [`Stepper::run_until`]. The order depends only on the calls made and on the [`Schedule`], so a
-//! program with one host thread runs the same way every time.
+//! Tasks run only in [`Stepper::run_until`]. The order depends only on the calls that are made and on the [`Schedule`],
+//! so a program with one host thread runs the same way every time.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,18 +15,19 @@ use super::testing::Testing;
 use warpsmith_driver::StreamHandle;
 use warpsmith_driver::error::{Result, code};
 
-/// Choice of the next task on a driver without worker threads ([`stepped`](super::EmulatedDriverBuilder::stepped)).
+/// Rule for selecting the next task on a driver without worker threads
+/// ([`stepped`](super::EmulatedDriverBuilder::stepped)).
 ///
-/// A task can run when the tasks before it on its stream have run and its awaited marks were reached.
+/// A task can run when the tasks before it on its stream have run and its awaited marks have been reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Schedule {
-    /// The next task of a stream drawn uniformly at random. The same seed draws the same streams.
+    /// The next task of a stream that is drawn uniformly at random. The same seed yields the same sequence of streams.
     Random(u64),
-    /// The task enqueued first.
+    /// The task that was enqueued first.
     Oldest,
-    /// The task enqueued last.
+    /// The task that was enqueued last.
     Newest,
-    /// The task enqueued first on any other stream. This stream continues only when no other can.
+    /// The task that was enqueued first on any other stream. This stream continues only if no other stream can.
     Starve(StreamHandle),
 }
 
@@ -42,9 +44,9 @@ impl Chooser {
         Self { schedule, random }
     }
 
-    /// Random number below `bound`, which is not zero.
+    /// Returns a random number below `bound`, which must not be zero.
     fn below(&mut self, bound: usize) -> usize {
-        // SplitMix64: every seed is equally good.
+        // SplitMix64, for which every seed is equally suitable.
         self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut bits = self.random;
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -133,14 +135,14 @@ impl Stepper {
         queues.push((stream.0, Arc::downgrade(queue)));
     }
 
-    /// Position of the next task in enqueue order.
+    /// Returns the position of the next task in enqueue order.
     pub(super) fn number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Runs tasks until `reached` returns true, and none after that. Other waiting threads take their turn afterwards.
+    /// Runs tasks until `reached` returns true, and no further task. Other waiting threads continue afterwards.
     ///
-    /// Fails when no task can run any more: a stream waits for a record that was never enqueued.
+    /// Fails if no task can run because a stream waits for a record that was never enqueued.
     pub(super) fn run_until(&self, call: Call, reached: impl Fn() -> bool) -> Result<()> {
         if reached() {
             return Ok(());
@@ -157,7 +159,7 @@ impl Stepper {
         Ok(())
     }
 
-    /// Stream whose next task the schedule chooses; `None` if no stream can make progress.
+    /// Returns the stream whose next task the schedule selects; `None` if no stream can make progress.
     fn next(&self) -> Option<Arc<Queue>> {
         let ready: Vec<Ready> = lock(&self.queues)
             .iter()

@@ -1,8 +1,8 @@
-//! [`SharedEvent`]: an interprocess event, in a file that the processes map. The file holds the number of records, and
-//! the last record that its stream has reached.
+//! [`SharedEvent`]: an interprocess event, stored in a file that the processes map. The file contains the number of
+//! records and the last record that its stream has reached.
 //!
-//! Guarantees: a wait for a record of a terminated process completes. The file is removed with the event of the process
-//! that created it.
+//! Guarantees: a wait for a record of a terminated process completes. The file is removed when the creating process
+//! drops its event.
 
 pub(super) use self::system::SharedEvent;
 
@@ -56,14 +56,14 @@ mod system {
         PathBuf::from(FOLDER).join(format!("{PREFIX}{name}"))
     }
 
-    /// Returns true if a process has ended. A process that its parent has not reaped is still listed.
+    /// Returns true if a process has ended. A process that its parent has not reaped is still listed by the system.
     fn has_ended(process: u64) -> bool {
         let Ok(stat) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return true };
-        // The name, in parentheses, may contain anything.
+        // The name, in parentheses, may contain any characters.
         stat.rsplit_once(") ").is_none_or(|(_, fields)| fields.starts_with(['Z', 'X']))
     }
 
-    /// Signals on drop that a record was reached, also when its stream skips it.
+    /// Signals on drop that a record was reached, even if its stream skips it.
     pub(crate) struct Reaching(std::sync::Arc<SharedEvent>, u64);
 
     impl Drop for Reaching {
@@ -84,7 +84,7 @@ mod system {
             made.inspect_err(|_| drop(std::fs::remove_file(path(&name))))
         }
 
-        /// IPC handle of the event.
+        /// Returns the IPC handle of the event.
         pub fn handle(&self) -> [u8; HANDLE] {
             let mut handle = [0; HANDLE];
             handle[..self.name.len()].copy_from_slice(self.name.as_bytes());
@@ -114,7 +114,7 @@ mod system {
 
         fn map(file: &File, name: String, is_own: bool) -> Result<Self> {
             let protection = libc::PROT_READ | libc::PROT_WRITE;
-            // SAFETY: a new mapping of an open file that is this long.
+            // SAFETY: this is a new mapping of an open file of this length.
             let mapped = unsafe {
                 libc::mmap(std::ptr::null_mut(), BYTES, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
             };
@@ -124,7 +124,7 @@ mod system {
         }
 
         fn word(&self, word: Word) -> &AtomicU64 {
-            // SAFETY: the mapping has these words, which all processes use as atomics.
+            // SAFETY: the mapping contains these words, which all processes use as atomics.
             unsafe { self.words.add(word as usize).as_ref() }
         }
 
@@ -135,12 +135,12 @@ mod system {
             Reaching(std::sync::Arc::clone(self), number)
         }
 
-        /// Last record; 0 if there is none.
+        /// Returns the last record; 0 if there is none.
         pub fn last(&self) -> u64 {
             self.word(Word::Recorded).load(Ordering::Acquire)
         }
 
-        /// Returns true if a record was reached, or never will be.
+        /// Returns true if a record was reached or can never be reached.
         pub fn is_reached(&self, record: u64) -> bool {
             if self.word(Word::Reached).load(Ordering::Acquire) >= record {
                 return true;
@@ -174,7 +174,7 @@ mod system {
 
     use super::HANDLE;
 
-    /// Interprocess events do not exist on this system.
+    /// Interprocess events, which do not exist on this system.
     #[derive(Debug)]
     pub(crate) enum SharedEvent {}
 

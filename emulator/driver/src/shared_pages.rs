@@ -1,6 +1,6 @@
-//! [`SharedPages`]: memory of emulated devices that several processes map, in anonymous files.
+//! [`SharedPages`]: memory of emulated devices that several processes map, stored in anonymous files.
 //!
-//! Guarantees: a seal, which an import checks, fixes the length of a file, so that no mapping of it can fault.
+//! Guarantees: a seal, which an import checks, fixes the length of a file, so no mapping of the file can fault.
 
 pub(super) use self::system::SharedPages;
 
@@ -24,16 +24,16 @@ mod system {
     }
 
     impl SharedPages {
-        /// Creates a file of this number of bytes, filled with `0xFF` like new device memory.
+        /// Creates a file with this number of bytes, filled with `0xFF` like new device memory.
         pub fn create(bytes: usize) -> Result<Self> {
             let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-            // SAFETY: the name is a C string; the result is checked, and owned only by this value.
+            // SAFETY: the name is a C string; the result is checked and owned only by this value.
             let file = unsafe {
                 let descriptor = libc::memfd_create(c"warpsmith-device-memory".as_ptr(), flags);
                 OwnedFd::from_raw_fd(checked(descriptor)?)
             };
             let length = libc::off_t::try_from(bytes).map_err(|_| Error::from(ErrorKind::OutOfMemory))?;
-            // SAFETY: calls on an open file.
+            // SAFETY: these are calls on an open file.
             unsafe {
                 checked(libc::ftruncate(file.as_raw_fd(), length))?;
                 checked(libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS))?;
@@ -57,7 +57,7 @@ mod system {
         pub fn import(memory: &ExportedMemory, bytes: usize) -> Result<Self> {
             let refused = |text: String| Err(Error::new(ErrorKind::InvalidInput, text));
             let descriptor = memory.0.as_raw_fd();
-            // SAFETY: a call on an open file.
+            // SAFETY: this is a call on an open file.
             let seals = unsafe { libc::fcntl(descriptor, libc::F_GET_SEALS) };
             if seals < 0 || seals & SEALS != SEALS {
                 return refused("the file descriptor is not of an emulated device's memory".to_owned());
@@ -72,15 +72,15 @@ mod system {
             memory.0.try_clone().map(Self)
         }
 
-        /// Maps the memory at an address. Returns false if the system refuses.
+        /// Maps the memory at an address. Returns false if the system call fails.
         ///
         /// # Safety
-        /// The range is reserved and nothing uses it; `bytes` is the file's length.
+        /// The range must be reserved and must not be in use; `bytes` must be the file's length.
         pub unsafe fn map(&self, address: u64, bytes: usize) -> bool {
             let pointer = std::ptr::with_exposed_provenance_mut(address as usize);
             let protection = libc::PROT_READ | libc::PROT_WRITE;
             let flags = libc::MAP_SHARED | libc::MAP_FIXED;
-            // SAFETY: it replaces unused addresses of a reservation; the file has the same length.
+            // SAFETY: the call replaces unused addresses of a reservation; the file has the same length.
             let mapped = unsafe { libc::mmap(pointer, bytes, protection, flags, self.0.as_raw_fd(), 0) };
             mapped != libc::MAP_FAILED
         }
@@ -93,7 +93,7 @@ mod system {
 
     use warpsmith_driver::ExportedMemory;
 
-    /// Shared pages do not exist on this system.
+    /// Shared pages, which do not exist on this system.
     #[derive(Debug)]
     pub(crate) enum SharedPages {}
 
@@ -116,7 +116,7 @@ mod system {
         }
 
         /// # Safety
-        /// None: there are none.
+        /// None, because there are no shared pages.
         pub unsafe fn map(&self, _address: u64, _bytes: usize) -> bool {
             match *self {}
         }

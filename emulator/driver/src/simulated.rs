@@ -1,10 +1,11 @@
 //! Simulated time: a model returns the duration of work, independent of the machine.
 //!
 //! Every stream has a clock in microseconds, which starts at 0. Work advances the clock of its stream by the time that
-//! the model returns. A wait sets it to the time of the event if that is later. Recording an event reads it.
+//! the model returns. A wait sets the clock to the time of the event if that is later. Recording an event reads the
+//! clock.
 //!
-//! The host also has a clock. Its work takes no time. A wait sets the clock to the time at which the awaited work
-//! finished, if that is later. Work starts no earlier than its enqueue time on that clock.
+//! The host also has a clock. The host's work takes no time. A wait sets the clock to the time at which the awaited
+//! work finished, if that is later. Work does not start before its enqueue time on that clock.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,7 +21,7 @@ use super::testing::Testing;
 use warpsmith_driver::activity::now;
 use warpsmith_driver::{FaultKind, LaunchConfig};
 
-/// Work that takes simulated time. Other work takes none.
+/// Work that takes simulated time. Other work takes no time.
 #[derive(Debug, Clone, Copy)]
 pub enum SimulatedWork<'a> {
     /// A launch of a kernel.
@@ -52,7 +53,7 @@ pub(super) fn record(ran: Ran<'_>, device: u32, action: &Action, times: (u64, u6
             let kernel = call.kernel();
             ran.kernel(device, (kernel.symbol, kernel.static_shared), &call.config(), times);
         }
-        // On a GPU these are kernels of a library.
+        // On a GPU, this work consists of kernels of a library.
         Action::HostWork(work) => ran.kernel(device, (work.name(), 0), &NO_THREADS, times),
         Action::Copy { .. } | Action::Rows(_) | Action::Set { .. } | Action::Host(_) => {
             if let Some(transfer) = action.transfer() {
@@ -65,13 +66,13 @@ pub(super) fn record(ran: Ran<'_>, device: u32, action: &Action, times: (u64, u6
 /// Model that returns the duration of work in microseconds.
 type TimeFn = dyn Fn(&SimulatedWork<'_>) -> f64 + Send + Sync;
 
-/// Time model of a driver, and whether its kernels run.
+/// Time model of a driver, which also determines whether kernels run.
 #[derive(Clone)]
 pub(super) struct TimeModel {
     time: Arc<TimeFn>,
     /// True if kernels take their time without running.
     idle: bool,
-    /// Host clock in microseconds, as bits: the bits of non-negative floats compare like the floats.
+    /// Host clock in microseconds, as bits, because the bits of non-negative floats compare like the floats.
     host_us: Arc<AtomicU64>,
     _testing: Testing,
 }
@@ -82,7 +83,7 @@ impl TimeModel {
         Self { time: Arc::new(time), idle: false, host_us: Arc::default(), _testing: () }
     }
 
-    /// Model of a new driver, with all clocks at 0.
+    /// Returns the model of a new driver, with all clocks at 0.
     pub(super) fn started(self, idle: bool) -> Self {
         Self { idle, host_us: Arc::default(), ..self }
     }
@@ -91,7 +92,7 @@ impl TimeModel {
         f64::from_bits(self.host_us.load(Ordering::Acquire))
     }
 
-    /// Host clock in nanoseconds.
+    /// Returns the host clock in nanoseconds.
     pub(super) fn host_now_ns(&self) -> u64 {
         nanoseconds(self.host_now_us())
     }
@@ -112,7 +113,7 @@ fn nanoseconds(us: f64) -> u64 {
     (us * 1e3).round() as u64
 }
 
-/// Clock of a stream, which does not advance without a model, and the records of its work.
+/// Clock of a stream, which does not advance without a model, and recorder of its work.
 #[derive(Debug)]
 pub(super) struct Timeline {
     model: Option<TimeModel>,
@@ -125,12 +126,12 @@ impl Timeline {
         Self { model, now_us: Mutex::new(0.0), recorder }
     }
 
-    /// Host clock in microseconds, and the trail of the call, for work that is enqueued now.
+    /// Returns the host clock in microseconds and the trail of the call, for work that is enqueued now.
     pub(super) fn enqueued(&self) -> (f64, Option<Trail>) {
         (self.model.as_ref().map_or(0.0, TimeModel::host_now_us), self.recorder.trail())
     }
 
-    /// Time for records.
+    /// Returns the time for records, in nanoseconds.
     pub(super) fn now_ns(&self) -> u64 {
         if self.model.is_some() { nanoseconds(self.now_us()) } else { now() }
     }
@@ -150,8 +151,8 @@ impl Timeline {
         *now = now.max(us);
     }
 
-    /// Advances the clock by work that has run. A negative or NaN duration counts as zero; a model that panics stops
-    /// the context.
+    /// Advances the clock by work that has run. A negative or NaN duration counts as zero, and a model that panics
+    /// stops the context.
     pub(super) fn pass(&self, work: &SimulatedWork<'_>, context: &EmulatedContext) {
         let Some(model) = &self.model else { return };
         match catch_unwind(AssertUnwindSafe(|| (model.time)(work))) {
@@ -163,20 +164,20 @@ impl Timeline {
         }
     }
 
-    /// Runs an action and takes its time; a kernel of an idle driver only takes its time.
+    /// Runs an action and advances the clock by its duration. A kernel of an idle driver only advances the clock.
     ///
     /// # Safety
-    /// As for [`Action::run`].
+    /// Same as for [`Action::run`].
     pub(super) unsafe fn run(&self, action: &Action, context: &EmulatedContext, ran: Ran<'_>) {
         let start = if ran.is_recorded() { self.now_ns() } else { 0 };
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.do_action(action, context) };
         if ran.is_recorded() {
             record(ran, context.ordinal, action, (start, self.now_ns()));
         }
     }
 
-    /// Takes the time of a launch that does not run.
+    /// Advances the clock by the duration of a launch that does not run.
     pub(super) fn run_idly(
         &self,
         spec: &'static KernelSpec,
@@ -193,10 +194,10 @@ impl Timeline {
     }
 
     /// # Safety
-    /// As for [`Action::run`].
+    /// Same as for [`Action::run`].
     unsafe fn do_action(&self, action: &Action, context: &EmulatedContext) {
         if !(self.is_idle() && matches!(action, Action::Launch(_))) {
-            // SAFETY: passed on from the caller.
+            // SAFETY: guaranteed by the caller.
             unsafe { action.run(context) };
         }
         let config;

@@ -1,8 +1,9 @@
-//! Streams and events of the emulated device. Each stream has a worker thread, started with its first task, or one
+//! Streams and events of the emulated device. Each stream has a worker thread, which starts with its first task, or one
 //! [`Stepper`] runs all streams.
 //!
-//! Tasks of a stream run in order; streams run independently. A task of a poisoned context is skipped, but events are
-//! still marked, so no wait hangs. When [`Queue::wait`] returns, no work enqueued before the call runs any more.
+//! Tasks of a stream run in order, and streams run independently. Tasks of a stopped context are skipped, but its
+//! events are still signaled, so no wait hangs. When [`Queue::wait`] returns, no work that was enqueued before the call
+//! is still running.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -29,7 +30,7 @@ use warpsmith_driver::error::Result;
 use warpsmith_driver::host_function::{self, HostCall};
 use warpsmith_driver::{DevicePtr, FaultKind, LaunchConfig};
 
-/// An event with its newest record, if it has one.
+/// An event with its newest record, if there is one.
 #[derive(Debug, Default)]
 pub(super) struct EventState {
     newest: Mutex<Newest>,
@@ -37,7 +38,7 @@ pub(super) struct EventState {
     shared: Option<Arc<SharedEvent>>,
 }
 
-/// An event recorded in a capture: the captured nodes of its stream.
+/// An event that is recorded in a capture: the captured nodes of its stream.
 #[derive(Debug, Clone)]
 pub(super) struct CapturedEvent {
     pub(super) capture: u64,
@@ -73,7 +74,7 @@ impl EventState {
     }
 }
 
-/// Time at which a stream reached a mark, on the machine's clock and on that of its [`Timeline`].
+/// Time at which a stream reached a mark, on the machine's clock and on the clock of its [`Timeline`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reached {
     at: Instant,
@@ -81,7 +82,7 @@ pub(super) struct Reached {
 }
 
 impl Reached {
-    /// Microseconds from `earlier` to this time on the machine's clock.
+    /// Returns the microseconds from `earlier` to this time on the machine's clock.
     pub(super) fn us_since(self, earlier: Self) -> f64 {
         match self.at.checked_duration_since(earlier.at) {
             Some(after) => after.as_secs_f64() * 1e6,
@@ -112,7 +113,7 @@ impl Mark {
         self.stream
     }
 
-    /// Time at which the stream reached the mark; `None` if it has not.
+    /// Returns the time at which the stream reached the mark; `None` if it has not.
     pub(super) fn time(&self) -> Option<Reached> {
         *self.at.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -121,7 +122,7 @@ impl Mark {
         self.clock.get()
     }
 
-    /// Sets the clock at enqueue; only the first call has an effect.
+    /// Sets the clock when the mark is enqueued; only the first call has an effect.
     pub(super) fn set_clock(&self, clock: Clock) {
         self.clock.get_or_init(|| clock);
     }
@@ -162,7 +163,7 @@ pub(super) enum Work {
 #[derive(Debug)]
 struct Task {
     work: Work,
-    /// State that a kernel check keeps from the time of enqueue.
+    /// State for the kernel check, captured at enqueue time.
     enqueued: Option<Enqueued>,
     /// Place in the race check, if the task is compared after it has run.
     place: Option<Place>,
@@ -178,7 +179,7 @@ struct Task {
 #[derive(Debug, Default)]
 struct State {
     tasks: VecDeque<Task>,
-    /// Memory that the running task touches.
+    /// Memory that the running task accesses.
     running: Touched,
     pushed: u64,
     done: u64,
@@ -245,12 +246,12 @@ impl Queue {
         self.number.load(Ordering::Relaxed)
     }
 
-    /// Simulated time at which the work enqueued so far is done, if it has run.
+    /// Returns the simulated time at which the work enqueued so far is done, if it has run.
     pub(super) fn simulated_us(&self) -> f64 {
         self.timeline.now_us()
     }
 
-    /// Priority at creation. It does not affect the order of execution.
+    /// Returns the priority at creation, which does not affect the order of execution.
     pub(super) fn priority(&self) -> i32 {
         self.priority
     }
@@ -297,9 +298,9 @@ impl Queue {
         state.done == state.pushed
     }
 
-    /// Waits until all work enqueued so far has run. Without a worker, runs it.
+    /// Waits until all work enqueued so far has run. Without a worker, the calling thread runs it.
     ///
-    /// Fails as [`Stepper::run_until`](super::schedule::Stepper::run_until) does.
+    /// Fails under the conditions of [`Stepper::run_until`](super::schedule::Stepper::run_until).
     pub(super) fn wait(&self, call: Call) -> Result<()> {
         let mut state = self.state();
         let target = state.pushed;
@@ -313,8 +314,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Returns true if an unfinished task touches addresses from `start` to `end`. A stream-ordered free does not
-    /// count.
+    /// Returns true if an unfinished task accesses addresses from `start` to `end`. A stream-ordered free is ignored.
     pub(super) fn touches(&self, start: u64, end: u64) -> bool {
         let state = self.state();
         let enqueued = state.tasks.iter().filter(|task| !matches!(task.work, Work::Free(_)));
@@ -322,7 +322,7 @@ impl Queue {
         accesses.any(|Access { range, .. }| !range.is_empty() && range.start < end && start < range.end)
     }
 
-    /// Number of the next task, if there is one and it does not wait for an unreached mark.
+    /// Returns the number of the next task, if there is one and it does not wait for an unreached mark.
     pub(super) fn ready(&self) -> Option<u64> {
         let state = self.state();
         let next = state.tasks.front()?;
@@ -341,7 +341,7 @@ impl Queue {
         self.finish(reached);
     }
 
-    /// Runs all enqueued work, then ends the worker.
+    /// Runs all enqueued work and then ends the worker.
     pub(super) fn close(&self) {
         if self.stepper.is_some() {
             // Tasks that wait for a record that was never enqueued can no longer run.
@@ -354,9 +354,10 @@ impl Queue {
             self.changed.notify_all();
             state.worker.take()
         };
-        // A host function can be the last owner of the driver; it would wait for itself. The workers end anyway.
+        // A host function can be the last owner of the driver, in which case joining would wait for itself. The workers
+        // end anyway.
         if let Some(worker) = worker.filter(|_| !host_function::is_running()) {
-            // The worker catches no panic and does not panic; if it did, its work is lost with it.
+            // The worker does not panic; if it did, its work would be lost with it.
             let _ = worker.join();
         }
     }
@@ -382,8 +383,8 @@ impl Queue {
         }
     }
 
-    /// Marks the running task as complete. Its mark is reached in the same step: a thread that sees the mark also sees
-    /// the stream's progress.
+    /// Marks the running task as complete. Its mark is reached in the same step, so a thread that observes the mark
+    /// also observes the stream's progress.
     fn finish(&self, reached: Option<Arc<Mark>>) {
         let mut state = self.state();
         state.running.clear();
@@ -421,11 +422,11 @@ impl Queue {
             Work::Free(ptr) => self.free(ptr),
             Work::Host(function) if self.context.is_poisoned() => function.skip(),
             Work::Host(function) => function.call(),
-            // A graph that does not run still keeps its position among the launches of its executable.
+            // A graph that is skipped still keeps its position among the launches of its executable.
             Work::Graph(launch) => launch.run(&self.context, &self.timeline, ran),
             Work::Act(_) | Work::Idle(..) if self.context.is_poisoned() => {}
-            // SAFETY: the caller promised that the memory named by the work is valid until it has run, and that the two
-            // sides of a copy do not overlap.
+            // SAFETY: the caller has guaranteed that the memory that the work uses is valid until it has run, and that
+            // the two sides of a copy do not overlap.
             Work::Act(action) => unsafe { self.timeline.run(&action, &self.context, ran) },
             Work::Idle(spec, config) => self.timeline.run_idly(spec, &config, &self.context, ran),
         }
@@ -433,11 +434,11 @@ impl Queue {
     }
 
     /// Frees memory whose free was enqueued. If work on another stream still uses it, the program lacks a wait. On a
-    /// GPU this corrupts memory; here it stops the context.
+    /// GPU, this would corrupt memory; here, it stops the context.
     fn free(&self, ptr: DevicePtr) {
         let context = &self.context;
-        // SAFETY: the caller of the free promised that work using the memory is ordered before it, and the work known
-        // to the streams is checked.
+        // SAFETY: the caller of the free has guaranteed that work that uses the memory is ordered before it, and the
+        // streams' pending work is checked.
         if let Err(error) = unsafe { context.heap.left(ptr, |start, end| context.is_busy(start, end)) } {
             let text = format!("{error}; the stream that frees it did not wait for that work");
             context.poison(fault(FaultKind::Other, text));

@@ -25,7 +25,8 @@ const MOST_URGENT: i32 = -5;
 const OF_PROCESSES: &str = "the event is one of several processes, which no graph records or waits for";
 
 impl EmulatedDriver {
-    /// Registers an interprocess event, if there is one; a stepped driver, which waits for nothing, has none.
+    /// Registers an interprocess event. A stepped driver does not support such events, because it cannot wait for other
+    /// processes.
     fn shared_event(&self, call: Call, event: std::io::Result<SharedEvent>) -> Result<EventHandle> {
         let refused = |code, text: String| Err(driver_error(call.name(), code, text));
         match event {
@@ -63,7 +64,7 @@ unsafe impl StreamDriver for EmulatedDriver {
     fn stream_unique_id(&self, context: Context, stream: StreamHandle) -> Result<u64> {
         let context = self.enter(Call::StreamUniqueId, context)?;
         self.stream_of(Call::StreamUniqueId, &context, stream)?;
-        // No handle is given out twice.
+        // Handles are never reused.
         Ok(stream.0)
     }
 
@@ -73,7 +74,7 @@ unsafe impl StreamDriver for EmulatedDriver {
     }
 
     unsafe fn stream_destroy(&self, _context: Context, stream: StreamHandle) {
-        // A failure cannot be reported. A host function can destroy nothing: it would wait for itself.
+        // A failure cannot be reported. A host function must not destroy a stream, because it would wait for itself.
         if self.control.enter_to_wait(Call::StreamDestroy).is_err() {
             return;
         }
@@ -92,7 +93,8 @@ unsafe impl StreamDriver for EmulatedDriver {
         let idle = self.streams.get(Call::StreamQuery, stream.0)?.is_idle();
         self.races.host_saw(enqueued.as_ref().filter(|_| idle));
         if idle {
-            // A kernel may have stopped the context since the call began; the rest was skipped then.
+            // A kernel may have stopped the context since the call started, in which case the remaining work was
+            // skipped.
             context.check(Call::StreamQuery.name())?;
         }
         Ok(idle)
@@ -158,7 +160,7 @@ unsafe impl StreamDriver for EmulatedDriver {
     }
 
     unsafe fn event_destroy(&self, _context: Context, event: EventHandle) {
-        // A failure cannot be reported. A host function can destroy nothing.
+        // A failure cannot be reported. A host function must not destroy events.
         if self.control.enter_to_wait(Call::EventDestroy).is_err() {
             return;
         }
@@ -172,7 +174,7 @@ unsafe impl StreamDriver for EmulatedDriver {
         if let Some(shared) = event.shared() {
             self.captures.refuse(Call::EventRecord, stream.0, OF_PROCESSES)?;
             let reaching = shared.record();
-            // A stream that skips or refuses the work has also reached the record.
+            // The record also counts as reached if the stream skips or rejects the work.
             let reach = Work::Host(HostCall::new(Box::new(move || drop(reaching))));
             return self.push(Call::EventRecord, stream, reach, Touched::new());
         }
@@ -181,11 +183,11 @@ unsafe impl StreamDriver for EmulatedDriver {
             return Ok(());
         }
         let mark = Arc::new(Mark::of_stream(stream.0 as u32));
-        // A capture that another thread begins from here on comes after the record.
+        // A capture that another thread starts from here on follows the record.
         let (queue, record) =
             (self.streams.get(Call::EventRecord, stream.0)?, Work::Record(Arc::clone(&mark)));
         self.push_to_run(Call::EventRecord, stream, &queue, record, Touched::new())?;
-        // Not earlier: nothing can wait for work that is not enqueued.
+        // This must not happen earlier, because waits for work that is not enqueued would never end.
         event.set_newest(Newest::Mark(mark));
         Ok(())
     }
@@ -200,7 +202,7 @@ unsafe impl StreamDriver for EmulatedDriver {
         let reached = mark.time().is_some();
         self.races.host_saw(mark.clock().filter(|_| reached));
         if reached {
-            // As in `stream_query`.
+            // The reason is the same as in `stream_query`.
             context.check(Call::EventQuery.name())?;
         }
         Ok(reached)

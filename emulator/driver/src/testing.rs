@@ -1,6 +1,6 @@
 //! [`Testing`]: state that exists only with the feature `testing`.
 
-/// Member of the driver parts that only tests use. Without the feature `testing` the type has no value, so the compiler
+/// Member of driver parts that only tests use. Without the feature `testing`, the type has no value, so the compiler
 /// removes those parts from the program.
 #[cfg(feature = "testing")]
 pub(super) type Testing = ();

@@ -19,5 +19,5 @@ impl Access {
     }
 }
 
-/// Memory that a task touches.
+/// Memory that a task accesses.
 pub(super) type Touched = Vec<Access>;

@@ -1,34 +1,35 @@
-//! Happens-before order of a launch's accesses: a clock per thread, and each thread's knowledge of the other clocks.
+//! Happens-before order of a launch's accesses, represented by a clock per thread and each thread's knowledge of the
+//! other clocks.
 //!
-//! A thread's clock advances when it releases: at barriers, releasing atomics and fences. Access A happens before
-//! access B if B's thread knows a clock of A's thread that is at least the clock at which A was made.
+//! A thread's clock advances at each release: at barriers, releasing atomics and fences. Access A happens before access
+//! B if B's thread knows a clock of A's thread that is at least the clock of A.
 //!
-//! | ordered by | known as |
+//! | source of order | representation |
 //! | --- | --- |
 //! | the block's barriers | one number, `base`, for all threads of the block |
 //! | `warp::sync` | a row of 32 clocks for each thread |
-//! | atomics and fences, barriers of a cluster | prefixes of logs, see [`Log`] |
+//! | atomics and fences, barriers of a cluster | prefixes of logs ([`Log`]) |
 //!
-//! The barrier of the grid orders everything; see [`super::shadow`].
+//! The barrier of the grid orders all accesses, as described in [`super::shadow`].
 
 use std::collections::HashMap;
 
-/// Thread index that stands for all threads of a block.
+/// Thread index that represents all threads of a block.
 const ALL: u16 = u16::MAX;
 
 /// A thread of the grid: the linear index of its block, and its linear index in the block.
 type Id = (u32, u16);
 
-/// Released clocks in release order, either to one address or by a cluster barrier. A thread that acquires knows the
-/// log as it is then, a prefix, so acquiring copies nothing.
+/// Clocks in release order, released either to one address or by a cluster barrier. A thread that acquires then knows
+/// the current prefix of the log, so acquiring copies no data.
 #[derive(Default)]
 struct Log {
     entries: Vec<(Id, u32)>,
-    /// Ascending positions in `entries` per thread; the clocks also ascend.
+    /// Positions in `entries` per thread, in ascending order; the clocks also ascend.
     of: HashMap<Id, Vec<u32>>,
     /// Entries of other logs that this one contains.
     contains: HashMap<u32, u32>,
-    /// Knowledge about other blocks that a block's threads had when they released, by block.
+    /// Knowledge about other blocks that a block's threads had when they released, keyed by block.
     known_by: HashMap<u32, Vec<Prefix>>,
 }
 
@@ -42,7 +43,7 @@ impl Log {
         }
     }
 
-    /// Clock of `id` in the first `upto` entries; 0 if there is none.
+    /// Returns the clock of `id` in the first `upto` entries; 0 if there is none.
     fn clock(&self, id: Id, upto: u32) -> u32 {
         let Some(positions) = self.of.get(&id) else { return 0 };
         let count = match positions.last() {
@@ -58,7 +59,7 @@ impl Log {
 struct Prefix {
     log: u32,
     upto: u32,
-    /// True if only entries of the thread's own block count: acquired at block scope.
+    /// True if the prefix was acquired at block scope, so that only entries of the thread's own block count.
     own_block: bool,
 }
 
@@ -70,7 +71,7 @@ fn learn(known: &mut Vec<Prefix>, new: Prefix) {
     }
 }
 
-/// Knowledge of a thread at one moment, including itself.
+/// Knowledge of a thread at one point in time, including its own clock.
 #[derive(Clone)]
 struct Snapshot {
     block: u32,
@@ -84,9 +85,9 @@ struct Snapshot {
 #[derive(Default)]
 struct Thread {
     known: Vec<Prefix>,
-    /// Logs seen by relaxed loads, which a later fence acquires, with the scope of the load.
+    /// Logs that relaxed loads have observed and that a later fence acquires, with the scope of the load.
     seen: Vec<(Prefix, Scope)>,
-    /// Knowledge released by the last releasing fence, and its scope.
+    /// Knowledge that the last releasing fence released, and the scope of the fence.
     fenced: Option<(Snapshot, Scope)>,
     /// Clock of the arrival at the incomplete cluster barrier, and whether the thread waits there.
     arrived: Option<(u32, bool)>,
@@ -95,27 +96,27 @@ struct Thread {
 /// Barrier of a cluster.
 #[derive(Default)]
 struct ClusterBarrier {
-    /// Log of the knowledge of threads that have arrived and do other work before they wait.
+    /// Log of the knowledge of threads that have arrived and perform other work before they wait.
     arriving: Option<u32>,
-    /// Knowledge that the last phase released to each thread that waits for it, if threads arrived without waiting.
+    /// Knowledge that the last phase releases to each thread that waits for it, if threads arrived without waiting.
     released: Option<Prefix>,
 }
 
-/// Scope of an atomic operation or a fence: the threads that it orders.
+/// Scope of an atomic operation or a fence, which determines the threads that it orders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
     /// Threads of the block.
     Block,
-    /// Threads of the launch, and wider scopes.
+    /// Threads of the launch; also represents wider scopes.
     Device,
 }
 
 /// Memory ordering of an atomic operation or a fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ordering {
-    /// Release: earlier accesses become visible to acquiring threads.
+    /// True for release semantics: earlier accesses become visible to acquiring threads.
     pub release: bool,
-    /// Acquire: released accesses become visible.
+    /// True for acquire semantics: released accesses become visible.
     pub acquire: bool,
 }
 
@@ -140,27 +141,27 @@ pub(super) struct Block {
     threads: Vec<Thread>,
     /// Clock of each thread.
     clocks: Vec<u32>,
-    /// Clock up to which every thread of the block knows the others.
+    /// Clock up to which every thread of the block knows the other threads.
     base: u32,
-    /// Clock up to which every thread of the block had a releasing fence before the last barrier. A relaxed atomic of
-    /// any of them releases that much.
+    /// Clock up to which every thread of the block executed a releasing fence before the last barrier. A relaxed atomic
+    /// operation of any of these threads releases accesses up to this clock.
     fenced: u32,
-    /// Knowledge about other blocks that every thread of the block has.
+    /// Knowledge about other blocks that every thread of the block shares.
     known: Vec<Prefix>,
     /// Mask of the synchronized warps, for which `lanes` is valid.
     synced: u32,
-    /// Known clocks of the warp's lanes, by thread.
+    /// Known clocks of the warp's lanes, per thread.
     lanes: Vec<[u32; 32]>,
 }
 
 impl Block {
-    /// Clock of a thread.
+    /// Returns the clock of a thread.
     #[inline(always)]
     pub fn clock(&self, thread: u32) -> u32 {
         self.clocks[thread as usize]
     }
 
-    /// Returns true if the block has had a barrier since an access by a thread of block `linear` at this clock.
+    /// Returns true if the block has completed a barrier since an access by a thread of block `linear` at this clock.
     #[inline(always)]
     pub fn is_past(&self, linear: u32, clock: u32) -> bool {
         linear == self.linear && clock <= self.base
@@ -172,14 +173,14 @@ impl Block {
 pub(super) struct Clocks {
     pub blocks: Vec<Block>,
     logs: Vec<Log>,
-    /// Logs released to addresses; with a block if released at its scope.
+    /// Logs released to addresses, with a block if they were released at block scope.
     released: HashMap<(usize, Option<u32>), u32>,
     /// Cluster barriers, by the index of the cluster's first block.
     clusters: HashMap<u32, ClusterBarrier>,
 }
 
 impl Clocks {
-    /// Forgets everything, for the next launch.
+    /// Resets all state for the next launch.
     pub fn begin_launch(&mut self) {
         self.blocks.clear();
         self.logs.clear();
@@ -250,7 +251,7 @@ impl Clocks {
     }
 
     /// Handles a thread's arrival at the barrier of its cluster, whose blocks start at index `first`. The barrier does
-    /// not order the thread's later accesses, unless it waits at once.
+    /// not order the thread's later accesses unless it waits immediately.
     pub fn cluster_arrive(&mut self, first: u32, number: u32, thread: u32, waits: bool) {
         let block = &mut self.blocks[number as usize];
         let own = &mut block.threads[thread as usize];
@@ -284,7 +285,7 @@ impl Clocks {
         self.logs.len() as u32 - 1
     }
 
-    /// Handles a completed cluster barrier: every thread of the cluster's blocks has arrived or exited.
+    /// Handles the completion of a cluster barrier, after every thread of the cluster's blocks has arrived or exited.
     pub fn cluster_barrier(&mut self, numbers: std::ops::Range<u32>) {
         let barrier = self.clusters.entry(numbers.start).or_default();
         barrier.released = None;
@@ -306,8 +307,8 @@ impl Clocks {
         }
     }
 
-    /// Handles a completed cluster barrier at which some threads arrived without waiting. A thread learns about the
-    /// others when it waits: about the accesses that each made before it arrived.
+    /// Handles a completed cluster barrier at which some threads arrived without waiting. When a thread waits, it
+    /// learns about the accesses that each of the other threads made before its arrival.
     fn cluster_barrier_in_halves(&mut self, numbers: std::ops::Range<u32>, log: u32) {
         for number in numbers.clone() {
             let block = &mut self.blocks[number as usize];
@@ -333,7 +334,7 @@ impl Clocks {
             Some(Prefix { log, upto, own_block: false });
     }
 
-    /// Returns true if an access by a thread (of block `linear` of the grid) at this clock happens before the current
+    /// Returns true if an access by a thread of block `linear` of the grid at this clock happens before the current
     /// access of thread `now` of this block.
     #[inline(always)]
     pub fn is_ordered(&self, block: &Block, now: u32, linear: u32, thread: u32, clock: u32) -> bool {
@@ -355,7 +356,7 @@ impl Clocks {
         (!own.is_empty() || !block.known.is_empty()) && self.is_known(block, own, linear, thread, clock)
     }
 
-    /// Returns true if logs known to a thread of this block establish the order.
+    /// Returns true if logs that a thread of this block knows establish the order.
     fn is_known(&self, block: &Block, own: &[Prefix], linear: u32, thread: u32, clock: u32) -> bool {
         let is_own = linear == block.linear;
         own.iter().chain(&block.known).filter(|prefix| is_own || !prefix.own_block).any(|prefix| {
@@ -405,7 +406,7 @@ impl Clocks {
         let block = &mut self.blocks[number as usize];
         let known = &mut block.threads[thread as usize].known;
         learn(known, prefix);
-        // About other blocks, it learns what the threads of its own block knew when they released.
+        // About other blocks, the thread learns what the threads of its own block knew when they released.
         if prefix.own_block
             && let Some(of_block) = self.logs[prefix.log as usize].known_by.get(&block.linear)
         {
@@ -432,7 +433,7 @@ impl Clocks {
         into.push((snapshot.block, snapshot.thread), snapshot.clock);
     }
 
-    /// Handles an atomic operation, after it was checked as an access.
+    /// Handles an atomic operation after it was checked as an access.
     pub fn atomic(
         &mut self,
         number: u32,
@@ -501,7 +502,7 @@ impl Clocks {
         for key in [None, Some(linear)] {
             let Some(&log) = self.released.get(&(address, key)) else { continue };
             let all = self.logs[log as usize].entries.len() as u32;
-            // A thread that knows the whole log releases all of it: the log continues, as in a lock.
+            // A thread that knows the entire log releases all of it, so the log continues, as for a lock.
             let knows = |snapshot: &Snapshot| snapshot.known.iter().any(|p| (p.log, p.upto) == (log, all));
             if !given.is_some_and(knows) {
                 self.released.remove(&(address, key));

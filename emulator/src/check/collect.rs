@@ -1,7 +1,7 @@
 //! Recipients of a launch's findings: the host thread that enqueued it, or a [`Scope`] of that thread's work.
 //!
-//! A stream runs a launch later and on another host thread. [`enqueued`] therefore keeps the state of the enqueue time:
-//! the recipient of findings, and the existing buffers.
+//! A stream runs a launch later and on another host thread. [`enqueued`] therefore captures the state at enqueue time:
+//! the recipient of findings and the existing buffers.
 
 use std::cell::{Cell, RefCell};
 use std::fs::OpenOptions;
@@ -17,7 +17,7 @@ use super::{is_on, memory, settings};
 /// Findings of the launches of one host thread, or of a scope.
 #[derive(Debug, Default)]
 pub(super) struct Collector {
-    /// Enclosing collector of a scope; `None` for a thread's own.
+    /// Enclosing collector of a scope; `None` for a thread's own collector.
     outer: Option<Arc<Collector>>,
     state: Mutex<Collected>,
 }
@@ -25,7 +25,7 @@ pub(super) struct Collector {
 #[derive(Debug, Default)]
 struct Collected {
     found: Findings,
-    /// True after the scope has ended: late findings go to the outer collector.
+    /// True after the scope has ended, when late findings go to the outer collector.
     has_ended: bool,
 }
 
@@ -49,7 +49,7 @@ impl Collector {
         }
     }
 
-    /// Adds findings, and reports them unless they are `reported` or a scope handles them.
+    /// Adds findings and reports them unless they are already `reported` or a scope handles them.
     pub fn add(&self, found: Findings, reported: bool) {
         if found.is_empty() {
             return;
@@ -81,8 +81,8 @@ pub(super) fn report(finding: &Finding) {
     }
 }
 
-/// Adds findings that do not belong to a single launch. They go to the thread whose work the calling thread runs,
-/// otherwise to the calling thread.
+/// Adds findings that do not belong to a single launch. They are assigned to the thread whose work the calling thread
+/// runs, otherwise to the calling thread.
 pub fn found(findings: Findings) {
     match running() {
         Some(enqueued) => enqueued.collector.add(findings, false),
@@ -110,7 +110,7 @@ pub struct Enqueued {
     pub(super) buffers: Arc<Buffers>,
 }
 
-/// Captures the calling thread's state for work that it enqueues now; `None` when launches are not checked.
+/// Captures the calling thread's state for work that it enqueues now; `None` if launches are not checked.
 pub fn enqueued() -> Option<Enqueued> {
     is_on().then(|| Enqueued { collector: OWN.with_borrow(Arc::clone), buffers: memory::buffers_now() })
 }
@@ -129,14 +129,14 @@ impl Enqueued {
     }
 }
 
-/// Captured state of the work that this thread runs, if it was enqueued.
+/// Returns the captured state of the work that this thread runs, if it was enqueued.
 pub(super) fn running() -> Option<Enqueued> {
     RUNNING.with_borrow(Clone::clone)
 }
 
 /// Scope that collects the findings of launches that its thread enqueues during its lifetime. Collected findings are
-/// not errors and are not reported. Findings not taken when it is dropped become errors and are reported, as without a
-/// scope.
+/// not errors and are not reported. Findings that were not taken before the drop become errors and are reported, as
+/// without a scope.
 #[derive(Debug)]
 #[must_use]
 pub struct Scope {
@@ -146,7 +146,7 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// Begins a scope; `None` when launches are not checked.
+    /// Starts a scope; returns `None` if launches are not checked.
     pub fn begin() -> Option<Self> {
         is_on().then(|| {
             let own = OWN.with_borrow_mut(|current| {
@@ -173,7 +173,7 @@ impl Drop for Scope {
         };
         let Some(outer) = &self.own.outer else { return };
         outer.add(found, false);
-        // Scopes that began later and still exist are ended by their own drop.
+        // Scopes that were started later and still exist are ended by their own drop.
         let _ = OWN.try_with(|current| {
             let mut current = current.borrow_mut();
             if Arc::ptr_eq(&current, &self.own) {

@@ -1,8 +1,9 @@
-//! Entry points for instrumented code: the functions of LLVM's `tsan` pass, and those of the device library's atomics.
+//! Entry points for instrumented code: the functions that LLVM's `tsan` pass calls, and those of the device library's
+//! atomics.
 //!
-//! Each takes the address of an access. The return address identifies the access's place in the source, so each entry
-//! point is a few lines of assembly that pass it on. They are weak symbols: in a program with ThreadSanitizer's own
-//! runtime, that runtime's functions are used.
+//! Each entry point receives the address of an access. The return address identifies the source location of the access,
+//! so each entry point is a few lines of assembly that pass it on. The entry points are weak symbols, so a program with
+//! ThreadSanitizer's own runtime uses the functions of that runtime.
 
 use std::arch::global_asm;
 use std::ffi::c_void;
@@ -13,8 +14,8 @@ use super::{Accessed, Checker};
 use crate::fault::Fault;
 use crate::registers::{Registers, registers};
 
-/// Returns true if an access must be checked: a launch is checked on this host thread, and the memory is not the
-/// thread's own stack. Most accesses are to the stack, so this test comes first.
+/// Returns true if an access must be checked, that is, if the launch on this host thread is checked and the memory is
+/// not the thread's own stack. Most accesses are to the stack, so this test comes first.
 #[inline(always)]
 fn is_checked(address: usize) -> bool {
     let registers = registers();
@@ -22,15 +23,15 @@ fn is_checked(address: usize) -> bool {
     if checker.is_null() {
         return false;
     }
-    // SAFETY: as in `with_checker`; no code of the program runs here that could create a second reference.
+    // SAFETY: as in `with_checker`; no code of the program that could create a second reference runs here.
     let checker = unsafe { &mut *checker };
     checker.has_accesses = true;
-    // The stack lies below the yielder, which is at its top.
+    // The stack is below the yielder, which is at its top.
     let above = (registers.yielder.get() as usize).wrapping_sub(address).wrapping_sub(1);
     above >= checker.stack_bytes && registers.in_kernel()
 }
 
-/// Passes an access to the checker, if it must be checked.
+/// Passes an access to the checker if it must be checked.
 #[inline(always)]
 fn accessed(address: usize, access: Accessed) {
     if is_checked(address) {
@@ -72,7 +73,7 @@ fn check_slowly(registers: &Registers, address: usize, access: Accessed) {
             _ => None,
         }
     });
-    // The launch ends when the thread next waits or exits: it cannot be unwound from here.
+    // The launch ends when the thread next waits or exits, because the thread cannot be unwound from here.
     if let Some(fault) = fault.flatten() {
         registers.set().fail(fault);
     }
@@ -165,7 +166,7 @@ forward!("__tsan_func_exit", 1, nothing);
 
 extern "C" fn copy(to: *mut u8, from: *const u8, bytes: usize, pc: usize) -> *mut u8 {
     if bytes != 0 {
-        // Uninitialized bytes, such as padding, may be copied.
+        // Copies of uninitialized bytes, such as padding, are permitted.
         accessed(from as usize, Accessed { reads: true, any_value: true, ..Accessed::new(bytes, pc) });
         accessed(to as usize, Accessed { writes: true, ..Accessed::new(bytes, pc) });
     }
@@ -186,7 +187,8 @@ extern "C" fn fill(to: *mut u8, value: i32, bytes: usize, pc: usize) -> *mut u8 
 }
 forward!("__tsan_memset", 3, fill);
 
-/// Handles an atomic operation: its address and size, and the remaining properties packed as for `unpacked`.
+/// Handles an atomic operation, given by its address and size and its remaining properties, which are packed as for
+/// `unpacked`.
 extern "C" fn atomic(address: usize, bytes: usize, packed: u32, pc: usize) {
     if is_checked(address) {
         match bytes {
@@ -220,11 +222,11 @@ unsafe extern "C" {
     fn __warpsmith_check_atomic(address: usize, bytes: usize, packed: u32);
 }
 
-/// Reports an atomic operation of the device library, before it is performed. The place is the call site.
+/// Reports an atomic operation of the device library, before it is performed. Its source location is the call site.
 #[inline(always)]
 pub fn atomic_access<T>(address: *mut T, operation: Operation, order: Memory, scope: Scope) {
     let packed = operation as u32 | order_bits(order) << 2 | (scope as u32) << 4;
-    // SAFETY: the function takes only numbers.
+    // SAFETY: the arguments are numbers.
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     unsafe {
         __warpsmith_check_atomic(address as usize, size_of::<T>(), packed);
@@ -236,10 +238,11 @@ pub fn atomic_access<T>(address: *mut T, operation: Operation, order: Memory, sc
 /// Copies the value of a launch's kernel parameter to `to`.
 ///
 /// # Safety
-/// `args` has more than `index` pointers, the one at `index` points to `bytes` bytes, and `to` has room for them.
+/// `args` must contain more than `index` pointers, the pointer at `index` must point to `bytes` bytes, and `to` must
+/// have space for them.
 #[inline(never)]
 pub unsafe fn read_argument(args: *const *const c_void, index: usize, to: *mut u8, bytes: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let from = (*args.add(index)).cast::<u8>();
         match bytes {
@@ -250,7 +253,7 @@ pub unsafe fn read_argument(args: *const *const c_void, index: usize, to: *mut u
     }
 }
 
-/// Runs host code that stands for a GPU function, without checking its memory accesses.
+/// Runs host code that replaces a GPU function, without checking its memory accesses.
 pub fn unchecked<R>(f: impl FnOnce() -> R) -> R {
     struct Restore(*mut Checker);
     impl Drop for Restore {

@@ -1,8 +1,8 @@
-//! Memory checked for bounds and for uninitialized reads: the device's buffers, and shared arrays.
+//! Memory that is checked for out-of-bounds accesses and uninitialized reads: the device's buffers, and shared arrays.
 //!
 //! The driver reports the memory it has allocated, and the allocator above it reports the buffers in that memory. A
-//! launch uses the set of buffers at its enqueue time, whenever it runs. A buffer freed later may still be in use; one
-//! freed earlier may not. A block that the allocator reuses is a new buffer.
+//! launch uses the set of buffers at its enqueue time, whenever it runs. It may use a buffer that is freed later, but
+//! not a buffer that was freed earlier. A block that the allocator reuses counts as a new buffer.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,7 +12,7 @@ use super::collect;
 use super::is_on;
 use super::shadow::PAGE;
 
-/// Bytes on either side of a region that no kernel may touch.
+/// Number of bytes on either side of a region that no kernel may access.
 pub const RED_ZONE: usize = 4096;
 
 /// Kind of a region.
@@ -22,26 +22,26 @@ pub(super) enum Of {
     Shared,
     /// A freed buffer.
     Freed,
-    /// Device memory that belongs to no buffer.
+    /// Device memory that does not belong to a buffer.
     Unused,
 }
 
 impl Of {
-    /// Returns true if no kernel may touch the region.
+    /// Returns true if no kernel may access the region.
     pub fn is_forbidden(self) -> bool {
         matches!(self, Of::Freed | Of::Unused)
     }
 }
 
-/// Memory of one buffer or array. It begins at a multiple of [`PAGE`], and nothing else uses the rest of its last page.
+/// Memory of one buffer or array. It starts at a multiple of [`PAGE`], and the rest of its last page is unused.
 #[derive(Debug)]
 pub(super) struct Region {
     pub start: usize,
     pub end: usize,
     pub of: Of,
-    /// True if there was no buffer here before, so that unwritten bytes hold the fill value.
+    /// True if there was no earlier buffer at these addresses, so that unwritten bytes contain the fill value.
     pub is_new: bool,
-    /// Initialization bits, one per byte; empty for memory that no kernel may touch.
+    /// Initialization bits, one per byte; empty for memory that no kernel may access.
     written: Box<[AtomicU64]>,
 }
 
@@ -58,18 +58,18 @@ impl Region {
         address >= self.start - RED_ZONE && address < self.last() + RED_ZONE
     }
 
-    /// End of the region's last page.
+    /// Returns the end of the region's last page.
     fn last(&self) -> usize {
         self.end.next_multiple_of(PAGE)
     }
 
-    /// Initialization words of the page at this address, which the region contains at least in part. Kernels may touch
-    /// the region.
+    /// Returns the initialization words of the page at this address, which the region contains at least in part. The
+    /// region must be accessible to kernels.
     pub fn written_from(&self, page: usize) -> *const AtomicU64 {
         self.written[(page - self.start) / 64..].as_ptr()
     }
 
-    /// Marks a range, or the whole region, as written or not.
+    /// Marks a range, or the entire region, as written or not.
     pub fn mark(&self, offset: usize, bytes: usize, written: bool) {
         let end = (offset + bytes).min(self.written.len() * 64);
         let mut at = offset;
@@ -89,7 +89,7 @@ impl Region {
     }
 }
 
-/// Disjoint regions, by start address.
+/// Disjoint regions, keyed by start address.
 pub(super) type Buffers = BTreeMap<usize, Arc<Region>>;
 
 /// Enqueued work shares the map of its enqueue time.
@@ -99,25 +99,25 @@ fn lock() -> MutexGuard<'static, Arc<Buffers>> {
     BUFFERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Fill value of new buffers: floating-point numbers are NaN.
+/// Fill value of new buffers, which makes floating-point numbers NaN.
 pub const FILL: u8 = 0xff;
 
-/// Current buffers.
+/// Returns the current buffers.
 pub(super) fn buffers_now() -> Arc<Buffers> {
     Arc::clone(&lock())
 }
 
-/// Buffers for the work that this thread runs.
+/// Returns the buffers for the work that this thread runs.
 fn buffers() -> Arc<Buffers> {
     collect::running().map_or_else(buffers_now, |enqueued| enqueued.buffers)
 }
 
-/// Region that contains an address.
+/// Returns the region that contains an address.
 fn find(buffers: &Buffers, address: usize) -> Option<&Region> {
     buffers.range(..=address).next_back().map(|(_, region)| &**region).filter(|region| address < region.end)
 }
 
-/// Cuts a range of whole pages out of the existing regions. The rest of a cut buffer becomes unused. Returns true if
+/// Cuts a range of entire pages out of the existing regions. The rest of a cut buffer becomes unused. Returns true if
 /// the range is new.
 fn cut(buffers: &mut Buffers, start: usize, end: usize) -> bool {
     let mut is_new = true;
@@ -141,8 +141,8 @@ fn cut(buffers: &mut Buffers, start: usize, end: usize) -> bool {
     is_new
 }
 
-/// Reports new device memory at a multiple of 512, with [`RED_ZONE`] unused bytes before it and after its end rounded
-/// up to 512; or a buffer in such memory. Nothing in it counts as written; it is filled with [`FILL`].
+/// Reports a buffer, or new device memory at a multiple of 512 with [`RED_ZONE`] unused bytes before it and after its
+/// end (rounded up to 512). None of the bytes count as written; they must be filled with [`FILL`].
 pub fn allocated(start: usize, bytes: usize) {
     if is_on() && start.is_multiple_of(PAGE) {
         let mut buffers = lock();
@@ -152,7 +152,7 @@ pub fn allocated(start: usize, bytes: usize) {
     }
 }
 
-/// Reports that kernels enqueued from now on may not touch the buffers in this memory.
+/// Reports that kernels that are enqueued from now on must not access the buffers in this memory.
 pub fn freed(start: usize, bytes: usize) {
     if !is_on() {
         return;
@@ -172,7 +172,7 @@ pub fn released(start: usize, bytes: usize) {
     }
 }
 
-/// Reports that something other than a kernel has written bytes, which may be in a buffer.
+/// Reports that code other than a kernel has written bytes, which may be in a buffer.
 pub fn written(start: usize, bytes: usize) {
     if is_on()
         && let Some(region) = find(&buffers(), start)
@@ -181,14 +181,14 @@ pub fn written(start: usize, bytes: usize) {
     }
 }
 
-/// Reports that something other than a kernel may have written any buffer.
+/// Reports that code other than a kernel may have written to any buffer.
 pub fn all_written() {
     if is_on() {
         buffers().values().for_each(|region| region.mark(0, region.end - region.start, true));
     }
 }
 
-/// Reports that something other than a kernel has copied bytes, which may be in buffers.
+/// Reports that code other than a kernel has copied bytes, which may be in buffers.
 pub fn copied(to: usize, from: usize, bytes: usize) {
     if !is_on() {
         return;
@@ -225,7 +225,7 @@ impl Regions {
         find(&self.buffers, address).is_some_and(|region| region.of != Of::Unused)
     }
 
-    /// Nearest accessible buffer below an address in the same device memory.
+    /// Returns the nearest accessible buffer below an address in the same device memory.
     pub fn buffer_below(&self, address: usize) -> Option<&Region> {
         let mut end = address;
         for (_, region) in self.buffers.range(..=address).rev() {
@@ -240,9 +240,9 @@ impl Regions {
         None
     }
 
-    /// Region that contains an address, or has it in its red zone.
+    /// Returns the region that contains an address, or has the address in its red zone.
     pub fn find(&self, address: usize) -> Option<&Region> {
-        // A page in which a region begins or ends counts as that region's, so the nearest region below comes first.
+        // A page in which a region starts or ends belongs to that region, so the nearest region below is checked first.
         let below = self.buffers.range(..=address).next_back();
         let above = self.buffers.range(address + 1..).next();
         let mut near = below.into_iter().chain(above).map(|(_, region)| &**region);

@@ -1,22 +1,22 @@
-//! Memory checker for kernels: finds races, out-of-bounds accesses, and reads of uninitialized memory.
+//! Memory checker for kernels, which detects races, out-of-bounds accesses, and reads of uninitialized memory.
 //!
 //! `warpsmith check` compiles a program's kernel crates with LLVM's `tsan` pass, which inserts a call before every
-//! memory access. The calls arrive in `entry`. A launch is checked if `WARPSMITH_CHECK` says so (`settings`). Each
+//! memory access. The calls arrive in `entry`. A launch is checked if `WARPSMITH_CHECK` requests it (`settings`). Each
 //! access is compared with earlier accesses to the same bytes (`shadow`), using the known order of the threads
-//! (`clocks`). It is also compared with the bounds of the buffer or shared array (`memory`).
+//! (`clocks`). Each access is also compared with the bounds of the buffer or shared array (`memory`).
 //!
 //! An error becomes a [`Finding`], and the launch continues. At its end, the launch fails with
-//! [`Fault::Check`](crate::Fault). If a stream runs it for a thread that [`enqueued`] it, it ends as if successful, and
-//! that thread takes ([`take_findings`]) the findings (`collect`).
+//! [`Fault::Check`](crate::Fault). If a stream runs the launch for a thread that [`enqueued`] it, the launch ends as if
+//! successful, and that thread retrieves the findings ([`take_findings`], `collect`).
 //!
-//! For an enqueued launch, the checker also records the bytes it has touched (`touched`), so that the driver can
-//! compare launches on unordered streams.
+//! For an enqueued launch, the checker also records the bytes that the launch has accessed (`touched`), so that the
+//! driver can compare launches on unordered streams.
 //!
-//! A checked launch runs on one host thread. An unchecked launch pays for testing one pointer at each barrier.
+//! A checked launch runs on one host thread. In an unchecked launch, the overhead is one pointer test per barrier.
 //!
-//! Not detected:
+//! The checker does not detect:
 //! - accesses of uninstrumented crates;
-//! - a race with one of many earlier accesses to the same four bytes, of which three are kept;
+//! - a race with one of many earlier accesses to the same four bytes, of which only three are kept;
 //! - races with threads whose clock exceeds 65534, that is, after as many barriers and releases;
 //! - code that the run did not execute.
 
@@ -57,8 +57,8 @@ use place::Places;
 use settings::Settings;
 use shadow::{GRAIN, Kind, PAGE, Pages, RECORDS, Record};
 
-/// Layout of an allocation with red zones around memory of `layout`, and the offset of the memory in it. `None` for a
-/// size that no allocation can have.
+/// Returns the layout of an allocation with red zones around memory of `layout`, and the offset of the memory in it.
+/// Returns `None` for a size that cannot be allocated.
 pub fn with_red_zones(layout: Layout) -> Option<(Layout, usize)> {
     let align = layout.align().max(PAGE);
     let before = RED_ZONE.next_multiple_of(align);
@@ -137,7 +137,7 @@ pub(crate) struct Checker {
     other_places: HashMap<*const KernelSpec, Places>,
     /// Pointers among the launch's arguments.
     arguments: Vec<report::Argument>,
-    /// True if the launch has made an access.
+    /// True if the launch has made a memory access.
     has_accesses: bool,
     seen: HashSet<(FindingKind, u16, u16)>,
     findings: Vec<Finding>,
@@ -145,15 +145,15 @@ pub(crate) struct Checker {
     more: u64,
     /// Recipient of the findings, if the launch was enqueued.
     collector: Option<Arc<Collector>>,
-    /// True if findings are reported at once.
+    /// True if findings are reported immediately.
     reports: bool,
     /// True if the maximum number of findings is reached.
     full: bool,
-    /// True if there was no memory for another page.
+    /// True if no memory was available for another page.
     out_of_memory: bool,
 }
 
-// SAFETY: pointers among its keys are compared, and never dereferenced; see `Pages` for the pointers there.
+// SAFETY: pointers among its keys are only compared, never dereferenced; `Pages` documents the pointers there.
 unsafe impl Send for Checker {}
 
 /// Checkers between launches.
@@ -211,9 +211,10 @@ impl Checker {
         self.reports = self.collector.as_ref().is_none_or(|collector| !collector.is_scope());
     }
 
-    /// Ends a launch with `result`. Its findings become its error, or go to the thread that enqueued it.
+    /// Ends a launch with `result`. The findings become the launch's error, or are assigned to the thread that enqueued
+    /// it.
     pub fn end_launch<T: Default>(mut self: Box<Self>, result: Result<T, Fault>) -> Result<T, Fault> {
-        // A kernel without memory arguments has nothing to access.
+        // A kernel without memory arguments cannot access checked memory.
         if result.is_ok() && !self.has_accesses && self.arguments.iter().any(report::Argument::has_memory) {
             self.report_missing();
         }
@@ -254,7 +255,7 @@ impl Checker {
         !self.findings.is_empty()
     }
 
-    /// Prepares for a block that is about to run, at index `number` of the running blocks.
+    /// Prepares the check of a block that is about to run, at index `number` of the running blocks.
     pub fn begin_block(&mut self, number: u32, linear: u64, index: [u32; 3], threads: u32) {
         self.clocks.begin_block(number, linear as u32, index, threads);
     }
@@ -270,7 +271,7 @@ impl Checker {
     }
 
     /// Handles a thread's arrival at the barrier of the cluster whose blocks start at index `first`. `waits` is false
-    /// if it does other work before it waits.
+    /// if the thread performs other work before it waits.
     pub fn cluster_arrive(&mut self, first: u32, number: u32, thread: u32, waits: bool) {
         self.clocks.cluster_arrive(first, number, thread, waits);
     }
@@ -291,7 +292,7 @@ impl Checker {
         self.pages.begin_phase();
     }
 
-    /// Marks bytes written by a copy that no thread performs.
+    /// Marks bytes that were written by a copy that no thread performs.
     pub fn copied_to(&mut self, start: usize, bytes: usize) {
         if let Some(region) = self.regions.find(start)
             && let Some(offset) = start.checked_sub(region.start)
@@ -313,8 +314,8 @@ impl Checker {
         self.pages.forget(start - RED_ZONE, start + bytes + PAGE + RED_ZONE);
     }
 
-    /// Fast path for a common, correct access by a thread of the block at index `number`. Returns `false` for all
-    /// others, which [`Self::access`] checks from the start.
+    /// Fast path for a common, correct access by a thread of the block at index `number`. Returns `false` for all other
+    /// accesses, which [`Self::access`] must check from the start.
     #[inline(always)]
     fn access_at_once(&mut self, number: u32, thread: u32, address: usize, access: &Accessed) -> bool {
         let (Some(page), Some(place)) = (self.pages.recent(address), self.places.recent(access.pc)) else {
@@ -411,7 +412,7 @@ impl Checker {
     }
 }
 
-/// Grains of a page that contain the bytes, each with a mask of them.
+/// Returns the grains of a page that contain the bytes, each with a mask of these bytes.
 #[inline(always)]
 fn grains(offset: usize, bytes: usize) -> impl Iterator<Item = (usize, u64)> {
     (offset / GRAIN..=(offset + bytes - 1) / GRAIN).map(move |grain| {
@@ -423,11 +424,11 @@ fn grains(offset: usize, bytes: usize) -> impl Iterator<Item = (usize, u64)> {
 
 /// Result of comparing an access with earlier ones to the same bytes.
 enum Compared {
-    /// Already covered by an earlier record.
+    /// The access is already covered by an earlier record.
     Known,
-    /// To be stored in this record.
+    /// The access must be stored in this record.
     Kept(usize),
-    /// To be stored in this record, and in a race with the given earlier access.
+    /// The access must be stored in this record and races with the given earlier access.
     Race(usize, Record),
 }
 
@@ -448,8 +449,8 @@ fn compare(
     }
     let is_past = |old: &Record| old.clock().is_none_or(|clock| block.is_past(old.block(), clock));
     if Record::are_alike(records, now) && !records[..2].iter().any(is_past) {
-        // The first two are kept: they belong to two threads, so an access that conflicts with this one conflicts with
-        // one of them.
+        // The first two records are kept. They belong to two threads, so an access that conflicts with this one
+        // conflicts with one of them.
         return Compared::Kept(RECORDS - 1);
     }
     let mut race = None;

@@ -1,4 +1,4 @@
-//! Source places of instrumented accesses: numbers in shadow memory, call stacks in findings.
+//! Source locations of instrumented accesses, represented as numbers in shadow memory and as call stacks in findings.
 //!
 //! The first access at a return address captures the call stack, without names; a finding resolves the names. The
 //! standard library reads the debug information, so no other reader is needed.
@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use gpu_spec::finding::Frame;
 
-/// Maximum number of places per kernel; the last one stands for all further places.
+/// Maximum number of places per kernel; the last one represents all further places.
 pub(super) const MAX: usize = 1 << 15;
 
 const CACHED: usize = 1024;
 
 /// Places of one kernel.
 pub(super) struct Places {
-    /// Recent places by return address.
+    /// Recent places, keyed by return address.
     cache: Box<[(usize, u16); CACHED]>,
     numbers: HashMap<usize, u16>,
     stacks: Vec<Arc<Backtrace>>,
@@ -30,14 +30,14 @@ impl Default for Places {
 }
 
 impl Places {
-    /// Number of the place with return address `pc`, if it is a recent one.
+    /// Returns the number of the place with return address `pc`, if it is a recent one.
     #[inline(always)]
     pub fn recent(&self, pc: usize) -> Option<u16> {
         let (cached, number) = self.cache[(pc ^ (pc >> 10)) % CACHED];
         (cached == pc).then_some(number)
     }
 
-    /// Number of the place with return address `pc`, whose call is on the stack.
+    /// Returns the number of the place with return address `pc`, whose call must be on the stack.
     pub fn number(&mut self, pc: usize) -> u16 {
         if let Some(number) = self.recent(pc) {
             return number;
@@ -57,18 +57,19 @@ impl Places {
         number
     }
 
-    /// Frames of a place, innermost first, up to the kernel. Paths of files below `root` are relative to it.
+    /// Returns the frames of a place, innermost first, up to the kernel. Paths of files below `root` are relative to
+    /// it.
     pub fn frames(&self, number: u16, root: &Path) -> Vec<Frame> {
         self.stacks.get(number as usize).map_or_else(Vec::new, |stack| frames_of(stack, root))
     }
 
-    /// Call stack of a place.
+    /// Returns the call stack of a place.
     pub fn stack(&self, number: u16) -> Option<Arc<Backtrace>> {
         self.stacks.get(number as usize).cloned()
     }
 }
 
-/// Frames of a call stack, in the form of [`Places::frames`].
+/// Returns the frames of a call stack, in the form of [`Places::frames`].
 pub(super) fn frames_of(stack: &Backtrace, root: &Path) -> Vec<Frame> {
     let mut frames = kernel_frames(&format!("{stack:?}"));
     for frame in frames.iter_mut().filter(|frame| !frame.file.is_empty()) {
@@ -77,12 +78,13 @@ pub(super) fn frames_of(stack: &Backtrace, root: &Path) -> Vec<Frame> {
     frames
 }
 
-/// Frames of an interrupted kernel, innermost first, from the signal handler's stack.
+/// Returns the frames of an interrupted kernel, innermost first, from the signal handler's stack.
 pub(crate) fn interrupted_frames(stack: &Backtrace) -> Vec<Frame> {
     let text = format!("{stack:?}");
     let frames: Vec<Frame> = text.split("{ fn: ").skip(1).map(frame).collect();
     let handler = frames.iter().position(is_own).unwrap_or(0);
-    // The system's frame between the two has no file; the kernel may have been in a call of the checker.
+    // The system's frame between the two has no file, and the kernel may have been interrupted in a call of the
+    // checker.
     let is_kernel = |frame: &&Frame| !frame.file.is_empty() && !is_own(frame) && !is_of_std(frame);
     frames[handler..].iter().filter(is_kernel).cloned().collect()
 }
@@ -94,14 +96,14 @@ fn kernel_frames(stack: &str) -> Vec<Frame> {
     let Some(start) = frames.iter().position(is_own) else { return Vec::new() };
     let start = start + frames[start..].iter().take_while(|frame| is_own(frame)).count();
     let rest = &frames[start..];
-    // The function of the kernel macro that calls the kernel, and that the emulator calls.
+    // This is the function of the kernel macro that the emulator calls and that calls the kernel.
     let is_entry = |frame: &Frame| frame.function.rsplit("::").next() == Some("__entry");
     let end = rest.iter().position(|frame| is_own(frame) || is_entry(frame)).unwrap_or(rest.len());
     rest[..end].iter().filter(|frame| !is_of_std(frame)).cloned().collect()
 }
 
-/// Returns true if a frame belongs to the standard library. Its files are in `/rustc/…/library` or, for a
-/// distribution's compiler, in a folder such as `/usr/src/rustc-1.96.0/library`.
+/// Returns true if a frame belongs to the standard library. The library's files are in `/rustc/…/library` or, for a
+/// distribution's compiler, in a directory such as `/usr/src/rustc-1.96.0/library`.
 fn is_of_std(frame: &Frame) -> bool {
     let of_crate = |name| frame.file.contains(&format!("/library/{name}/src/"));
     frame.file.starts_with("/rustc/")
@@ -109,8 +111,8 @@ fn is_of_std(frame: &Frame) -> bool {
         || ["core", "alloc", "std"].into_iter().any(of_crate)
 }
 
-/// Path of a file relative to `root`, if it is below it. The standard library prints paths below the current folder
-/// relative to that folder.
+/// Returns the path of a file relative to `root`, if the file is below it. The standard library prints paths below the
+/// current directory relative to that directory.
 fn from_root(file: &str, root: &Path) -> String {
     let absolute = match file.strip_prefix("./") {
         Some(rest) => std::env::current_dir().unwrap_or_default().join(rest),
@@ -122,7 +124,7 @@ fn from_root(file: &str, root: &Path) -> String {
     }
 }
 
-/// Returns true if a frame belongs to this crate. Inlined functions may lack their path.
+/// Returns true if a frame belongs to this crate. The names of inlined functions may lack the path.
 fn is_own(frame: &Frame) -> bool {
     let folder = file!().strip_suffix("check/place.rs").unwrap_or("emulator/src/");
     frame.function.contains("warpsmith_emulator::") || frame.file.contains(folder)

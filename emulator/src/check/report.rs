@@ -1,4 +1,5 @@
-//! Findings: one per pair of places, with the memory and the remedy in words, unless the source allows them.
+//! Findings: one per pair of source locations, with descriptions of the memory and the remedy, unless the source
+//! permits them.
 
 use std::mem::MaybeUninit;
 use std::path::Path;
@@ -26,7 +27,7 @@ pub(super) struct Argument {
 }
 
 impl Argument {
-    /// Returns true if the pointer refers to memory, as far as is known.
+    /// Returns true if the pointer is known to refer to memory.
     pub fn has_memory(&self) -> bool {
         self.elements.as_ref().is_none_or(|elements| elements.span != 0)
     }
@@ -45,7 +46,7 @@ struct Elements {
 }
 
 impl Elements {
-    /// Name of an element by its indices, as the kernel's author counts them.
+    /// Returns the name of an element by its indices, as the kernel's author counts them.
     fn name(&self, argument: &str, index: usize) -> String {
         match (self.row_stride, self.plane_stride) {
             (Some(row_stride), Some(plane_stride)) if plane_stride != 0 => {
@@ -62,22 +63,22 @@ impl Elements {
     }
 }
 
-/// Slices, views and pointers of a launch, including pointers in structs that refer to one of its buffers.
+/// Returns the slices, views and pointers of a launch, including pointers in structs that refer to one of its buffers.
 pub(super) fn arguments(launch: &Subject<'_>, regions: &Regions) -> Vec<Argument> {
     let mut found = Vec::new();
     let mut at = 0;
     for param in launch.kernel.params {
         let count = param.kind.ptx_param_count();
         let (name, size) = (param.name, param.size);
-        // SAFETY: `run`'s caller promises values that fit the parameters: a word, or the bytes of a value. Values may
-        // have padding, so they are copied as possibly uninitialized.
+        // SAFETY: `run`'s caller guarantees values that match the parameters: a word, or the bytes of a value. Values
+        // may have padding, so they are copied as possibly uninitialized.
         let word = |offset: usize| unsafe {
             launch.args[at].cast::<u8>().add(offset).cast::<MaybeUninit<usize>>().read_unaligned()
         };
-        // SAFETY: all kinds except values begin with an address.
+        // SAFETY: all kinds except values start with an address.
         let start = || unsafe { word(0).assume_init() };
         let second = launch.args.get(at + 1).copied().unwrap_or_default();
-        // SAFETY: the second field of a slice is a length; that of a view is its extents.
+        // SAFETY: the second field of a slice is its length, and the second field of a view contains its extents.
         let elements = unsafe {
             match param.kind {
                 ParamKind::Value
@@ -106,14 +107,14 @@ pub(super) fn arguments(launch: &Subject<'_>, regions: &Regions) -> Vec<Argument
             ParamKind::Shared => {}
             ParamKind::Value => {
                 let words = (0..(size + 1).saturating_sub(size_of::<usize>())).step_by(size_of::<usize>());
-                // A word that is an address in a buffer counts as a pointer to it; another number would match only by
-                // chance.
+                // A word that is an address in a buffer counts as a pointer to it, because another number would match
+                // only by chance.
                 let pointers =
                     words.map(|offset| freeze(word(offset))).filter(|&at| regions.is_in_buffer(at));
                 found.extend(pointers.map(|start| Argument { name, start, elements: None }));
             }
             ParamKind::TensorMap => {
-                // SAFETY: as above; a map is 128 bytes, at a multiple of 64.
+                // SAFETY: as above; a map occupies 128 bytes at a multiple of 64.
                 let map = unsafe { launch.args[at].cast::<TensorMapData>().read_unaligned() };
                 let start = TensorMapSpec::decode(&map).map(|map| map.address as usize);
                 found.extend(start.map(|start| Argument { name, start, elements: None }));
@@ -125,10 +126,10 @@ pub(super) fn arguments(launch: &Subject<'_>, regions: &Regions) -> Vec<Argument
     found
 }
 
-/// Freezes a word of a value, which may be padding: it then has an arbitrary value.
+/// Freezes a word of a value. If the word is padding, it then has an arbitrary value.
 fn freeze(word: MaybeUninit<usize>) -> usize {
     let mut at = word;
-    // SAFETY: the assembly may write the word, which makes it initialized for the compiler; it does nothing.
+    // SAFETY: for the compiler, the assembly may write the word, which makes it initialized; it has no other effect.
     unsafe {
         std::arch::asm!("/* {0} */", in(reg) &raw mut at, options(nostack, preserves_flags));
         at.assume_init()
@@ -238,7 +239,7 @@ impl Checker {
         }
     }
 
-    /// Returns true if a comment at the place allows the finding, with a reason.
+    /// Returns true if a comment at the source location permits the finding, with a reason.
     fn is_allowed(&self, access: &Access) -> bool {
         let Some(place) = access.place().filter(|place| place.line != 0) else { return false };
         let read = |path: &Path| std::fs::read_to_string(path).ok();
@@ -253,7 +254,7 @@ impl Checker {
             .any(|(_, reason)| reason.chars().any(char::is_alphanumeric))
     }
 
-    /// Description of the memory at an address, in the terms of the kernel's author.
+    /// Returns a description of the memory at an address, in the terms of the kernel's author.
     fn memory_at(&self, address: usize, bytes: usize) -> String {
         let access = if bytes == 1 { "1 byte".to_owned() } else { format!("{bytes} bytes") };
         let named = self.arguments.iter().find_map(|argument| {
@@ -324,8 +325,8 @@ impl Checker {
     }
 }
 
-/// Returns true if memory that counts as unwritten holds anything but its fill value: uninstrumented code has then
-/// written it. The memory belongs to a buffer or a shared array.
+/// Returns true if memory that counts as unwritten contains a value other than its fill value, because uninstrumented
+/// code has then written it. The memory must belong to a buffer or a shared array.
 fn has_value(address: usize, bytes: usize) -> bool {
     // SAFETY: the memory exists, and the kernel is about to read it.
     let byte = |at: usize| unsafe { ((address + at) as *const u8).read_volatile() };
@@ -333,7 +334,7 @@ fn has_value(address: usize, bytes: usize) -> bool {
     !matches!(fill, POISON | FILL) || (1..bytes).any(|at| byte(at) != fill)
 }
 
-/// Remedy for a finding.
+/// Returns the remedy for a finding.
 fn advice(kind: FindingKind, now: &Record, old: Option<&Record>, same_line: bool) -> &'static str {
     let atomics = now.kind().atomic || old.is_some_and(|old| old.kind().atomic);
     match kind {

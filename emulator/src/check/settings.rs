@@ -1,12 +1,12 @@
-//! Settings of the checker from the environment, which `warpsmith check` sets.
+//! Settings of the checker, read from environment variables that `warpsmith check` sets.
 //!
 //! | variable | meaning | default |
 //! | --- | --- | --- |
-//! | `WARPSMITH_CHECK` | `1`: launches are checked; `first`: and stop at the first finding | not checked |
+//! | `WARPSMITH_CHECK` | `1`: launches are checked; `first`: they also stop at the first finding | not checked |
 //! | `WARPSMITH_CHECK_LIMIT` | findings of a launch that are kept; the rest are counted | 100 |
-//! | `WARPSMITH_CHECK_MEMORY` | MiB of shadow memory, 8 bytes for each byte that the launches which run touch | 3/4 of what is available |
-//! | `WARPSMITH_CHECK_REPORT` | a file to which each finding is appended, as a line of JSON | none |
-//! | `WARPSMITH_CHECK_ROOT` | the folder to which relative places in the source belong | the current one |
+//! | `WARPSMITH_CHECK_MEMORY` | MiB of shadow memory, 8 bytes per byte that running launches access | 3/4 of the available memory |
+//! | `WARPSMITH_CHECK_REPORT` | file to which each finding is appended, as a line of JSON | none |
+//! | `WARPSMITH_CHECK_ROOT` | directory that relative source paths refer to | the current one |
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -22,14 +22,14 @@ pub(crate) struct Settings {
     pub root: PathBuf,
 }
 
-/// Returns the settings; `None` when launches are not checked. Invalid settings are an error of every launch.
+/// Returns the settings; `None` if launches are not checked. Invalid settings cause every launch to fail.
 pub(crate) fn settings() -> Result<Option<&'static Settings>, String> {
     static SETTINGS: OnceLock<Result<Option<Settings>, String>> = OnceLock::new();
     let settings = SETTINGS.get_or_init(|| read(|name| std::env::var(name).ok()));
     settings.as_ref().map(Option::as_ref).map_err(Clone::clone)
 }
 
-/// Returns true if launches are checked: `warpsmith check` started the process.
+/// Returns true if launches are checked, that is, if `warpsmith check` started the process.
 pub fn is_on() -> bool {
     matches!(settings(), Ok(Some(_)))
 }
@@ -58,7 +58,7 @@ fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Settings>, S
     }))
 }
 
-/// Bytes that programs can still allocate, as estimated by the operating system.
+/// Returns the number of bytes that programs can still allocate, as estimated by the operating system.
 fn available() -> Option<usize> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

@@ -1,10 +1,12 @@
-//! Shadow memory: for every four bytes that a kernel touches, the last accesses that can still be in a race.
+//! Shadow memory, which stores, for every four bytes that a kernel accesses, the last accesses that can still be part
+//! of a race.
 //!
-//! A page stands for 512 bytes. Its records belong to one phase: a launch, or the part of one between two grid
-//! barriers. The first access in another phase clears them, because everything earlier is ordered.
+//! A page represents 512 bytes. Its records belong to one phase: a launch, or the part of a launch between two grid
+//! barriers. The first access in another phase clears the records, because all earlier accesses are ordered.
 //!
-//! A page lies in at most one region, a buffer or a shared array. It keeps the bounds of the region and one
-//! initialization bit per byte. Regions begin at multiples of 512, and a page next to a region belongs to its red zone.
+//! A page overlaps at most one region, which is a buffer or a shared array. It stores the bounds of the region and one
+//! initialization bit per byte. Regions start at multiples of 512, and a page next to a region belongs to the region's
+//! red zone.
 
 use std::alloc::{Layout, alloc_zeroed};
 use std::collections::HashMap;
@@ -22,7 +24,7 @@ pub(super) const RECORDS: usize = 3;
 
 const CACHED: usize = 512;
 
-/// Record of an access: 10 bytes, because there are six records per 8 bytes of memory.
+/// Record of an access. Its size is 10 bytes, because six records are stored per 8 bytes of memory.
 #[derive(Clone, Copy, Default)]
 #[repr(C, packed(2))]
 pub(super) struct Record {
@@ -60,7 +62,7 @@ impl Record {
         self.key & MASK
     }
 
-    /// Range of the accessed bytes within the four.
+    /// Returns the range of the accessed bytes within the four.
     pub fn bytes(&self) -> std::ops::Range<usize> {
         let mask = (self.mask() >> 2) as u32;
         mask.trailing_zeros() as usize..(u32::BITS - mask.leading_zeros()) as usize
@@ -81,7 +83,8 @@ impl Record {
         (self.key >> 6) as u32 & 1023
     }
 
-    /// Clock of the access; `None` if it is too large to be kept: the access then counts as ordered.
+    /// Returns the clock of the access; `None` if it is too large to be stored, in which case the access counts as
+    /// ordered.
     #[inline(always)]
     pub fn clock(&self) -> Option<u32> {
         let clock = (self.key >> 16) as u16;
@@ -102,7 +105,8 @@ impl Record {
         }
     }
 
-    /// Returns true if the two accesses differ only in place: same thread, with no ordering operation in between.
+    /// Returns true if the two accesses differ only in their source location: they belong to the same thread, with no
+    /// ordering operation in between.
     #[inline(always)]
     pub fn repeats(&self, other: &Record) -> bool {
         self.key == other.key && (self.place ^ other.place) & NARROW == 0
@@ -118,21 +122,21 @@ impl Record {
         self.key & other.key & ATOMIC == 0 || (narrow && self.block() != other.block())
     }
 
-    /// Returns true if this access need not be kept in addition to `later`, before which it happens: any access that
-    /// races with it also races with `later`.
+    /// Returns true if this access does not have to be kept in addition to `later`, before which it happens, because
+    /// any access that races with it also races with `later`.
     #[inline(always)]
     pub fn is_covered_by(&self, later: &Record) -> bool {
         let (old, new) = (self.key, later.key);
-        // No bytes lost, no write replaced by a read, no plain access replaced by an atomic one, no narrow one by a
-        // wide one.
+        // No bytes are lost, no write is replaced by a read, no plain access by an atomic one, and no narrow access by
+        // a wide one.
         (old & MASK & !new) == 0
             && (old & WRITE & !new) == 0
             && (new & ATOMIC & !old) == 0
             && (self.place & NARROW & !later.place) == 0
     }
 
-    /// Returns true if all records do the same to at least the bytes of `now`, and no two of them conflict: they read,
-    /// or are atomic.
+    /// Returns true if all records perform the same access to at least the bytes of `now`, and no two of them conflict:
+    /// they read, or are atomic.
     #[inline(always)]
     pub fn are_alike(records: &[Record; RECORDS], now: &Record) -> bool {
         let [a, b, c] = records;
@@ -149,29 +153,29 @@ impl Record {
 pub(super) struct Kind {
     pub write: bool,
     pub atomic: bool,
-    /// True if atomic only for threads of the block.
+    /// True if the access is atomic only for threads of the block.
     pub narrow: bool,
 }
 
 pub(super) struct Page {
     /// Phase of the records; 0 for none.
     phase: u32,
-    /// Accessible bytes of the page: start, and the exclusive end in the field below.
+    /// Start of the accessible bytes of the page; the next field is their exclusive end.
     low: u16,
     high: u16,
-    /// Initialization bits of the region, one per byte; null outside regions.
+    /// Initialization bits of the region, one per byte; null outside of regions.
     written: *const AtomicU64,
     pub records: [[Record; RECORDS]; PAGE / GRAIN],
 }
 
 impl Page {
-    /// Returns true if the bytes, which start in the page, may be touched.
+    /// Returns true if the bytes, which start in the page, may be accessed.
     #[inline(always)]
     pub fn contains(&self, offset: usize, bytes: usize) -> bool {
         offset >= self.low.into() && offset + bytes <= self.high.into()
     }
 
-    /// Returns true if any of `bytes` bytes was written, or if nothing is known.
+    /// Returns true if any of `bytes` bytes was written, or if this is unknown.
     #[inline(always)]
     pub fn is_written(&self, offset: usize, bytes: usize) -> bool {
         if self.written.is_null() {
@@ -200,16 +204,17 @@ impl Page {
         }
     }
 
-    /// Word with the bit of the byte at `offset`, which is within the page; the page is in a region.
+    /// Returns the word with the bit of the byte at `offset`, which must be within the page; the page must be in a
+    /// region.
     #[inline(always)]
     fn word(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: a region has a word for every 64 bytes of its pages, and lives until the phase ends, because the
-        // launch holds it.
+        // SAFETY: a region has a word for every 64 bytes of its pages and lives until the phase ends, because the
+        // launch keeps it.
         unsafe { &*self.written.add(offset % PAGE / 64) }
     }
 }
 
-/// Bits of `bytes` bytes, 1 to 64, in the word of the first byte.
+/// Returns the bits of `bytes` bytes, 1 to 64, in the word of the first byte.
 #[inline(always)]
 fn mask(offset: usize, bytes: usize) -> u64 {
     (u64::MAX >> (64 - bytes)) << (offset % 64)
@@ -217,23 +222,23 @@ fn mask(offset: usize, bytes: usize) -> u64 {
 
 /// Bytes of shadow memory of all launches.
 static SHADOW: AtomicUsize = AtomicUsize::new(0);
-/// Bytes of a page and its map entry.
+/// Size in bytes of a page and its map entry.
 const PAGE_BYTES: usize = size_of::<Page>() + size_of::<(usize, Box<Page>)>();
 
-/// Shadow pages of the touched memory.
+/// Shadow pages of the accessed memory.
 pub(super) struct Pages {
     pages: HashMap<usize, Box<Page>>,
     /// Maximum value of [`SHADOW`] in bytes.
     limit: usize,
-    /// Recent pages by page number.
+    /// Recent pages, keyed by page number.
     cache: Box<[(usize, *mut Page); CACHED]>,
     phase: u32,
-    /// Numbers of the pages touched in the phase.
+    /// Numbers of the pages that were accessed in the phase.
     touched: Vec<usize>,
 }
 
-// SAFETY: the page pointers refer to pages that it owns; region pointers are used only during a launch, which keeps the
-// regions.
+// SAFETY: the page pointers refer to pages that this value owns; region pointers are used only during a launch, which
+// keeps the regions alive.
 unsafe impl Send for Pages {}
 
 impl Drop for Pages {
@@ -254,7 +259,7 @@ impl Pages {
         }
     }
 
-    /// Starts a new phase: everything earlier is ordered before everything later, and regions are looked up again.
+    /// Starts a new phase. All earlier accesses are ordered before all later ones, and regions are looked up again.
     pub fn begin_phase(&mut self) {
         if self.phase == u32::MAX {
             self.clear();
@@ -263,7 +268,7 @@ impl Pages {
         self.touched.clear();
     }
 
-    /// Ascending, unique addresses of the pages touched in the phase.
+    /// Returns the unique addresses of the pages that were accessed in the phase, in ascending order.
     pub fn take_touched(&mut self) -> Vec<usize> {
         let mut touched = std::mem::take(&mut self.touched);
         touched.sort_unstable();
@@ -272,7 +277,7 @@ impl Pages {
         touched
     }
 
-    /// Page at an address, as touched in the phase.
+    /// Returns the page at an address, if it was accessed in the phase.
     pub fn existing(&self, address: usize) -> Option<&Page> {
         self.pages.get(&(address / PAGE)).map(|page| &**page).filter(|page| page.phase == self.phase)
     }
@@ -285,12 +290,12 @@ impl Pages {
         self.phase = 0;
     }
 
-    /// Bytes of shadow memory.
+    /// Returns the bytes of shadow memory.
     pub fn bytes(&self) -> usize {
         self.pages.len() * PAGE_BYTES
     }
 
-    /// Page of an address, if it was used recently in this phase.
+    /// Returns the page of an address, if it was used recently in this phase.
     #[inline(always)]
     pub fn recent(&mut self, address: usize) -> Option<&mut Page> {
         let number = address / PAGE;
@@ -298,13 +303,14 @@ impl Pages {
         if cached != number {
             return None;
         }
-        // SAFETY: the cache refers to pages that the map owns, at fixed addresses; nothing else refers to one during
-        // the caller's mutable borrow.
+        // SAFETY: the cache refers to pages that the map owns, at fixed addresses, and no other reference to the page
+        // exists during the caller's mutable borrow.
         let page = unsafe { &mut *page };
         (page.phase == self.phase).then_some(page)
     }
 
-    /// Page of an address; `region` finds the region around an address. `None` when there is no memory for it.
+    /// Returns the page of an address; `region` returns the region around an address. Returns `None` if no memory is
+    /// available for it.
     pub fn page<'r>(
         &mut self,
         address: usize,
@@ -344,7 +350,7 @@ fn new_page(limit: usize) -> Option<Box<Page>> {
         // SAFETY: the layout has a non-zero size.
         let page = unsafe { alloc_zeroed(LAYOUT) }.cast::<Page>();
         if !page.is_null() {
-            // SAFETY: allocated with the layout of a page; all of its fields may be zero.
+            // SAFETY: the memory was allocated with the layout of a page, and all of its fields may be zero.
             return Some(unsafe { Box::from_raw(page) });
         }
     }
@@ -352,7 +358,7 @@ fn new_page(limit: usize) -> Option<Box<Page>> {
     None
 }
 
-/// Cache slot of a page. Arrays at power-of-two distances do not collide in the cache.
+/// Returns the cache slot of a page. The slots of arrays at power-of-two distances do not collide.
 #[inline(always)]
 fn slot(number: usize) -> usize {
     (number ^ number >> 9 ^ number >> 18) % CACHED

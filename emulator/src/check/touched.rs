@@ -1,7 +1,7 @@
-//! Buffer bytes that a launch has touched, for a driver that compares launches on several streams.
+//! Buffer bytes that a launch has accessed, for a driver that compares launches on several streams.
 //!
-//! They come from the records in shadow memory. An access whose record another access of the same launch replaced is
-//! therefore lost.
+//! They are derived from the records in shadow memory. An access is therefore lost if another access of the same launch
+//! has replaced its record.
 
 use std::backtrace::Backtrace;
 use std::cell::RefCell;
@@ -16,9 +16,9 @@ use super::memory::Of;
 use super::place;
 use super::shadow::{GRAIN, Record};
 
-/// Maximum number of ranges kept per launch.
+/// Maximum number of ranges that are kept per launch.
 const MAX: usize = 1 << 14;
-/// Number of ranges up to which accesses at different source places are not merged.
+/// Number of ranges up to which accesses at different source locations are not merged.
 const APART: usize = 1 << 10;
 
 /// Bytes that a launch has read or written, and one of the accesses to them.
@@ -26,13 +26,13 @@ const APART: usize = 1 << 10;
 pub struct Touch {
     /// Address range.
     pub range: Range<usize>,
-    /// True if the bytes were written; they may also have been read.
+    /// True if the bytes were written, and possibly also read.
     pub write: bool,
     /// True if all accesses were atomic at a scope that includes other launches.
     pub atomic: bool,
     /// Kernel name.
     pub kernel: &'static str,
-    /// Buffer, with its end as requested.
+    /// Address range of the buffer, up to its requested size.
     pub buffer: Range<usize>,
     access: Access,
     stack: Option<Arc<Backtrace>>,
@@ -40,7 +40,7 @@ pub struct Touch {
 }
 
 impl Touch {
-    /// Access, with its place in the source.
+    /// Returns the access with its source location.
     pub fn access(&self) -> Access {
         let frames = self.stack.as_ref().map_or_else(Vec::new, |stack| place::frames_of(stack, self.root));
         Access { frames, ..self.access.clone() }
@@ -48,11 +48,11 @@ impl Touch {
 }
 
 thread_local! {
-    /// Touched memory of enqueued launches that this thread has run since it was last taken.
+    /// Memory accessed by enqueued launches that this thread has run since the last call of [`take_touched`].
     static TOUCHED: RefCell<Vec<Touch>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Takes the memory touched by enqueued launches that the calling thread has run since the last call.
+/// Returns the memory accessed by enqueued launches that the calling thread has run since the last call.
 pub fn take_touched() -> Vec<Touch> {
     TOUCHED.take()
 }
@@ -66,13 +66,13 @@ struct Open {
 }
 
 impl Checker {
-    /// Records the memory that the launch has touched since it began, or since the last grid barrier.
+    /// Records the memory that the launch has accessed since its start or since the last grid barrier.
     pub(super) fn note_touched(&mut self) {
         if self.collector.is_none() {
             return;
         }
         let mut noted = Vec::new();
-        // One open range per combination of write and atomic.
+        // There is one open range per combination of write and atomic.
         let mut open: [Option<Open>; 4] = [const { None }; 4];
         for start in self.pages.take_touched() {
             let Some(buffer) = self.regions.find(start).filter(|region| region.of == Of::Buffer) else {
@@ -118,14 +118,14 @@ impl Checker {
     }
 }
 
-/// One of two pieces of work that touch the same memory.
+/// One of two pieces of work that access the same memory.
 #[derive(Debug)]
 pub struct Side<'a> {
     /// Access of the kernel; `None` for other work.
     pub touch: Option<&'a Touch>,
     /// Symbol of the kernel, or the name of other work.
     pub task: &'static str,
-    /// True if it writes.
+    /// True if the work writes.
     pub write: bool,
     /// Stream of the work.
     pub stream: u64,
@@ -140,7 +140,8 @@ impl Side<'_> {
     }
 }
 
-/// Finding for two pieces of work on unordered streams; `earlier` ran first. At least one of them is a kernel.
+/// Returns the finding for two pieces of work on unordered streams, of which `earlier` ran first. At least one of the
+/// two must be a kernel.
 pub fn stream_race(address: usize, later: &Side<'_>, earlier: &Side<'_>) -> Option<Finding> {
     let touch = later.touch.or(earlier.touch)?;
     let mut memory = format!(

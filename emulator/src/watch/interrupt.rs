@@ -1,19 +1,20 @@
 //! Interrupts a kernel in a loop that never calls the emulator.
 //!
 //! # Soundness
-//! The host thread gets a signal, whose handler runs on the stack of the kernel's coroutine. There it suspends the
-//! coroutine like any other operation, except that it is never resumed. Its stack is leaked, so nothing on it is used
-//! after it is gone, and nothing on it is dropped. The interrupted code must not hold anything that others wait for,
-//! such as a lock of the allocator:
+//! The host thread receives a signal, whose handler runs on the stack of the kernel's coroutine. There, the handler
+//! suspends the coroutine like any other operation, except that the coroutine is never resumed. The coroutine's stack
+//! is leaked, so its data is neither used after being freed nor dropped. The interrupted code must not hold a resource
+//! for which others wait, such as a lock of the allocator. The following conditions ensure this:
 //!
-//! - The set has been late for a while, so the thread is not in an emulator function that keeps state: each of these
-//!   ends a late set when called.
-//! - Its next instruction is in the program's own code, which contains the kernels, and not in the C library, in which
-//!   locks of the allocator are held. Otherwise the signal does nothing, and is sent again.
+//! - The set has been late for a while, so the thread is not in an emulator function that keeps state, because each of
+//!   these ends a late set when it is called.
+//! - The thread's next instruction is in the program's own code, which contains the kernels, and not in the C library,
+//!   where locks of the allocator are held. Otherwise, the signal has no effect and is sent again.
 //! - In a checked launch, the only user of the checker is code that records a memory access, in plain data that only
 //!   this launch reads.
 //!
-//! A kernel that stays in other code, or on a system without this mechanism, terminates the process with a message.
+//! A kernel that stays in other code, or that runs on a system without this mechanism, terminates the process with a
+//! message.
 
 use std::backtrace::Backtrace;
 use std::time::Duration;
@@ -21,7 +22,7 @@ use std::time::Duration;
 /// Backtrace of an interrupted kernel.
 pub(crate) type Interrupted = Box<Backtrace>;
 
-/// Time for which interrupting a kernel is tried before the process is terminated.
+/// Time for which interrupting a kernel is attempted before the process is terminated.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn give_up() -> ! {
@@ -45,7 +46,7 @@ mod implementation {
     use super::{PATIENCE, give_up};
     use crate::registers::registers;
 
-    /// Signal used; ignored by default, and rarely used by programs.
+    /// Signal that is sent, which is ignored by default and rarely used by programs.
     const SIGNAL: c_int = libc::SIGURG;
 
     /// Address range of the program's code.
@@ -54,11 +55,11 @@ mod implementation {
     static BEFORE: Mutex<Option<libc::sigaction>> = Mutex::new(None);
 
     pub(crate) fn this_thread() -> u64 {
-        // SAFETY: takes nothing.
+        // SAFETY: the call takes no arguments.
         unsafe { libc::pthread_self() as u64 }
     }
 
-    /// Interrupts an existing host thread that is late; `since` is the time for which this has been tried.
+    /// Interrupts an existing host thread that is late; `since` is the time for which this has been attempted.
     pub(crate) fn interrupt(thread: u64, since: Duration) {
         if since > PATIENCE || !prepare() {
             give_up();
@@ -67,10 +68,10 @@ mod implementation {
         unsafe { libc::pthread_kill(thread as libc::pthread_t, SIGNAL) };
     }
 
-    /// Restores the signal action when no thread is late any more.
+    /// Restores the signal action as soon as no thread is late.
     pub(crate) fn rest() {
         if let Some(before) = BEFORE.lock().ok().and_then(|mut before| before.take()) {
-            // SAFETY: it restores the previous action.
+            // SAFETY: the call restores the previous action.
             unsafe { libc::sigaction(SIGNAL, &before, ptr::null_mut()) };
         }
     }
@@ -84,22 +85,22 @@ mod implementation {
         let Some([start, end]) = code() else { return false };
         CODE[0].store(start, Relaxed);
         CODE[1].store(end, Relaxed);
-        // SAFETY: all zeros is no handler, no flag and no mask.
+        // SAFETY: all zeros represent no handler, no flags and no mask.
         let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
         let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = handle;
         action.sa_sigaction = handler as usize;
-        // The handler does not use the alternate signal stack. The signal is not blocked when the handler is left for
-        // good.
+        // The handler does not use the alternate signal stack. The signal is not blocked when the handler is left
+        // permanently.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_RESTART;
-        // SAFETY: all zeros as above.
+        // SAFETY: all zeros, as above.
         let mut old: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
-        // SAFETY: the handler has the form that the flags require.
+        // SAFETY: the handler has the signature that the flags require.
         let installed = unsafe { libc::sigaction(SIGNAL, &action, &mut old) } == 0;
         *before = installed.then_some(old);
         installed
     }
 
-    /// Address range of the code that contains this function, as mapped by the system.
+    /// Returns the address range of the code that contains this function, as mapped by the system.
     fn code() -> Option<[usize; 2]> {
         let own = code as fn() -> Option<[usize; 2]> as usize;
         let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
@@ -110,7 +111,7 @@ mod implementation {
         })
     }
 
-    /// Address of the interrupted instruction.
+    /// Returns the address of the interrupted instruction.
     fn interrupted_at(context: *mut c_void) -> usize {
         let context: *const libc::ucontext_t = context.cast();
         // SAFETY: the system passes this to handlers with `SA_SIGINFO`.
@@ -129,7 +130,7 @@ mod implementation {
             return;
         }
         let set = registers.set();
-        // The checker pointer is null while something uses it.
+        // The checker pointer is null while the checker is in use.
         let is_busy = set.grid.is_checked && registers.checker.get().is_null();
         if !set.is_late() || is_busy || std::thread::panicking() {
             return;

@@ -139,7 +139,7 @@ fn too_much_static_shared_memory_is_a_fault() {
 }
 
 kernel!(static NOTE_ORDER = "note_order"(log: Elements<u64>) {
-    // One core: the first word counts the entries.
+    // The first word counts the entries. No atomics are necessary because the launch runs on one core.
     let entries = log.get(0) + 1;
     log.set(0, entries);
     log.set(entries as usize, global() as u64);

@@ -1,4 +1,5 @@
-//! Hand-written kernels: the code that `#[kernel]` would generate, with every parameter a word of 8 bytes.
+//! Hand-written kernels. They equal the code that `#[kernel]` would generate, except that every parameter is a word of
+//! 8 bytes.
 
 use std::ffi::c_void;
 
@@ -20,7 +21,7 @@ pub const fn bounded(mut spec: KernelSpec, max_threads: u32) -> KernelSpec {
     spec
 }
 
-/// Defines the spec `NAME` of a kernel whose body reads its parameters, each one word, by pattern.
+/// Defines the spec `NAME` of a kernel whose body binds its parameters, each one word, to patterns.
 macro_rules! kernel {
     (static $spec:ident = $name:literal ($($param:ident: $type:ty),*) $body:block) => {
         static $spec: gpu_spec::KernelSpec = {
@@ -101,19 +102,19 @@ impl<T: Copy> Elements<T> {
     }
 }
 
-/// Linear index of the block in the grid.
+/// Returns the linear index of the block in the grid.
 pub fn block() -> usize {
     let ([x, y, z], [width, height, _]) = (thread::block_index(), thread::grid_dim());
     (x + width * (y + height * z)) as usize
 }
 
-/// Linear index of the thread in the grid.
+/// Returns the linear index of the thread in the grid.
 pub fn global() -> usize {
     let [x, y, z] = thread::block_dim();
     block() * (x * y * z) as usize + thread::linear_index() as usize
 }
 
-/// Random numbers that differ from run to run.
+/// Returns random numbers that differ from run to run.
 pub fn fresh(count: usize) -> Vec<u64> {
     use std::hash::{BuildHasher, RandomState};
     let state = RandomState::new();
@@ -139,7 +140,7 @@ pub const SHAPES: [[u32; 3]; 13] = [
 pub const ORDERS: [Order; 4] =
     [Order::Sequential, Order::Seeded(0), Order::Seeded(1), Order::Seeded(0xdead_beef)];
 
-/// Runs a launch with concurrent blocks: in clusters, or all of them.
+/// Runs a launch whose blocks run concurrently, either within each cluster or all of them.
 pub fn launch_at_once(
     kernel: &'static KernelSpec,
     grid: [u32; 3],
@@ -150,7 +151,7 @@ pub fn launch_at_once(
     args: &[u64],
 ) -> Result<(), Fault> {
     let args: Vec<*const c_void> = args.iter().map(|word| std::ptr::from_ref(word).cast()).collect();
-    // SAFETY: as for `launch_as`.
+    // SAFETY: same as in `launch_as`.
     unsafe {
         run(&Launch { kernel, grid, block, shared_bytes: 64, cluster, cooperative, args: &args, order })
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use warpsmith_emulator::collective::{barrier, spin_hint, warp_exchange};
 use warpsmith_emulator::{Fault, output, thread};
 
-/// Thread and text of a time limit fault.
+/// Returns the thread and the text of a time limit fault.
 #[track_caller]
 fn endless(result: Result<(), Fault>) -> (Option<[u32; 3]>, String) {
     let fault = result.unwrap_err();
@@ -44,7 +44,7 @@ kernel!(static SHORT = "short"() {
 fn endless_operations_fail_their_launch() {
     only_alone!("WARPSMITH_EMULATOR_TIME_LIMIT" => "1");
     for (kernel, operation) in [(&BARRIERS, "sync_threads"), (&EXCHANGES, "shuffle")] {
-        // With two threads in a seeded order, none waits in every third moment.
+        // With two threads in a seeded order, about every third time slice no thread is waiting.
         for (threads, order) in
             [(1, ORDERS[0]), (64, ORDERS[1]), (2, ORDERS[1]), (2, ORDERS[2]), (2, ORDERS[3])]
         {

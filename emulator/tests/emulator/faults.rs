@@ -1,4 +1,4 @@
-//! Tests of panics (their text, drops of all values on kernel stacks, the next launch) and of output.
+//! Tests of output and of panics: their text, the drops of all values on kernel stacks, and the next launch.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -51,7 +51,7 @@ fn of_many_panics_the_first_block_is_reported() {
     }
 }
 
-/// Counts live values, and waits for the others when dropped, as a badly written guard would.
+/// Counts live values. On drop, waits for the other values, as an incorrect guard would.
 struct Counted<'a>(&'a AtomicU64);
 
 impl<'a> Counted<'a> {
@@ -73,7 +73,7 @@ kernel!(static DROPS = "drops"(alive: &'static AtomicU64, created: &'static Atom
     let _boxed = Box::new(Counted::new(alive));
     created.fetch_add(1, Ordering::Relaxed);
     match how {
-        // One thread panics while most wait in a barrier, some in a warp and some spin.
+        // One thread panics while most threads wait at a barrier, some wait in a warp, and some spin.
         0 if thread::linear_index() == 700 => panic!("enough"),
         0 if thread::linear_index() < 32 => _ = warp_exchange(u32::MAX, "shuffle", 0),
         0 if thread::linear_index() == 40 => loop { spin_hint() },
@@ -159,7 +159,7 @@ kernel!(static ORPHANED = "orphaned"(flag: &'static AtomicU64) {
 #[test]
 fn a_spinning_block_stops_when_another_fails() {
     let flag = AtomicU64::new(0);
-    // One block spins on this host thread; the other can run only where there is a second host thread.
+    // One block spins on this host thread, so the other block can run only if there is a second host thread.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(4).build().unwrap();
     let fault = pool
         .install(|| launch(&ORPHANED, [3, 1, 1], [1024, 1, 1], &[std::ptr::from_ref(&flag) as u64]))
@@ -252,7 +252,7 @@ fn a_payload_panicking_on_drop_is_one_fault() {
         let fault = launch_as(&BOMB, [2, 1, 1], [64, 1, 1], 0, order, &[]).unwrap_err();
         assert_eq!(fault.message(), "a panic without text");
         assert_eq!(fault.thread(), Some([5, 0, 0]));
-        // The location of the second panic is not kept for the next fault.
+        // The location of the second panic must not be reported with the next fault.
         let fault = launch_as(&AFTER, [1, 1, 1], [1, 1, 1], 0, order, &[]).unwrap_err();
         assert_eq!(fault.message(), "the next one");
         assert!(fault.location().is_some_and(|place| place.contains("faults.rs")), "{fault}");

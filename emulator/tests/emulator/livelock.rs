@@ -40,7 +40,7 @@ fn spinning_without_progress_is_reported() {
 kernel!(static SLOW_FIRST = "slow_first"(flag: &'static std::sync::atomic::AtomicU64) {
     use std::sync::atomic::Ordering;
     if thread::block_index()[0] == 0 && thread::linear_index() == 0 {
-        // Far longer than the others may spin.
+        // The sleep is far longer than the time for which the others may spin.
         std::thread::sleep(std::time::Duration::from_millis(200));
         flag.store(1, Ordering::Release);
     }

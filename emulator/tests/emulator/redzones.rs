@@ -7,14 +7,14 @@ kernel!(static STRAY = "stray"(block: usize, offset: isize) {
     static SITE: u8 = 0;
     let memory = shared::static_memory(&SITE, 100, 4);
     if thread::block_index()[0] as usize == block && thread::linear_index() == 7 {
-        // SAFETY: in the array or in its red zones.
+        // SAFETY: the access is in the array or in its red zones.
         unsafe { *memory.offset(offset) ^= 1 };
     }
 });
 
 kernel!(static STRAY_DYNAMIC = "stray_dynamic"(offset: isize) {
     if thread::linear_index() == 0 {
-        // SAFETY: in the memory or in its red zones.
+        // SAFETY: the access is in the memory or in its red zones.
         unsafe { *shared::dynamic_memory().offset(offset) ^= 1 };
     }
 });
@@ -62,7 +62,7 @@ kernel!(static STRAY_AFAR = "stray_afar"() {
     static SITE: u8 = 0;
     let memory = shared::static_memory(&SITE, 64, 4);
     if thread::block_index()[0] == 0 && thread::linear_index() == 0 {
-        // SAFETY: in the red zone of the other block's array.
+        // SAFETY: the access is in the red zone of the other block's array.
         unsafe { shared::map_shared(memory, 1).add(64).write(1) };
     }
     warpsmith_emulator::collective::cluster_arrive("cluster");

@@ -10,7 +10,7 @@ use warpsmith_emulator::{Fault, Order, shared, thread};
 
 const ONE: [u32; 3] = [1; 3];
 
-/// Number of threads of the launch.
+/// Returns the number of threads of the launch.
 fn threads() -> usize {
     let product = |[x, y, z]: [u32; 3]| (x * y * z) as usize;
     product(thread::grid_dim()) * product(thread::block_dim())
@@ -182,7 +182,7 @@ kernel!(static SPINS = "spins"(flags: &'static [AtomicU64; 8]) {
             if own == 1 {
                 flags[own].fetch_add(1, Ordering::AcqRel);
             }
-            // Neither runs ahead of the other.
+            // Neither thread may run ahead of the other.
             while flags[own].load(Ordering::Acquire) < round * 40 {
                 spin_hint();
             }
@@ -312,7 +312,7 @@ struct Counted<'a>(&'a AtomicU64);
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
-        // Collectives in a destructor do nothing while a failed launch is cleaned up.
+        // Collectives in a destructor have no effect while a failed launch is cleaned up.
         grid_barrier();
         cluster_arrive("arrive");
         cluster_wait("wait");

@@ -44,7 +44,7 @@ fn each_lane_gets_the_values_of_all() {
 }
 
 kernel!(static HALVES = "halves"(out: Elements<u64>) {
-    // Both halves exchange separately, a different number of times, then all together.
+    // Each half exchanges separately, a different number of times. Then all lanes exchange together.
     let (half, rounds) = if thread::lane() < 16 { (0x0000_ffff, 3) } else { (0xffff_0000, 5) };
     let mut sum = 1;
     for _ in 0..rounds {
@@ -64,7 +64,7 @@ fn halves_of_a_warp_part_and_meet() {
 }
 
 kernel!(static NESTED = "nested"(out: Elements<u64>) {
-    // Lane 2 names lanes 0 and 1, which first exchange between themselves.
+    // The mask of lane 2 contains lanes 0 and 1, which first exchange with each other.
     if thread::lane() < 2 {
         warp_exchange(0b11, "shuffle", 0);
     }

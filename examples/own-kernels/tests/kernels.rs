@@ -1,4 +1,5 @@
-//! The kernels compared with plain Rust, on the device that `TEST_DEVICE` names: `cpu`, the emulated one, by default.
+//! Compares the kernels with plain Rust, on the device that `WARPSMITH_TEST_DEVICE` names: by default `cpu`, the
+//! emulated device.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -7,7 +8,7 @@ use warpsmith::{Device, Error};
 const LENGTHS: [usize; 8] = [0, 1, 2, 255, 256, 257, 1000, 4097];
 
 fn device() -> Result<Device, Error> {
-    Device::open(&std::env::var("TEST_DEVICE").unwrap_or_else(|_| "cpu".to_owned()))
+    Device::open(&std::env::var("WARPSMITH_TEST_DEVICE").unwrap_or_else(|_| "cpu".to_owned()))
 }
 
 /// Fresh random numbers from -0.5 to 0.5.

@@ -10,7 +10,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use proc_macro2::{Literal, TokenStream};
+use proc_macro2::{Literal, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
@@ -32,6 +32,7 @@ pub(crate) fn kernel(kernel: &Kernel) -> TokenStream {
     }
     // A kernel needs one parameter for each buffer of its launch.
     function.attrs.push(syn::parse_quote!(#[allow(clippy::too_many_arguments)]));
+    function.block.stmts.insert(0, indices_for_debugger());
     // A family's kernel is visible only as its type, because the function of this name is the user's.
     let (shown, hidden) = match &kernel.family {
         None => (quote!(#function), None),
@@ -66,6 +67,18 @@ pub(crate) fn kernel(kernel: &Kernel) -> TokenStream {
             #as_kernel
             #(#instances_of)*
         };
+    }
+}
+
+/// Returns a statement that gives a debugger the variables `block_idx` and `thread_idx` in the frame of the kernel. The
+/// kernel's own code does not see them. Optimized code does not have them.
+fn indices_for_debugger() -> syn::Stmt {
+    let (block, thread) =
+        (Ident::new("block_idx", Span::mixed_site()), Ident::new("thread_idx", Span::mixed_site()));
+    syn::parse_quote! {
+        #[cfg(all(debug_assertions, not(target_arch = "nvptx64")))]
+        #[allow(unused_variables)]
+        let (#block, #thread) = ::gpu_std::__private::running_indices();
     }
 }
 

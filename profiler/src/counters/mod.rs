@@ -3,7 +3,7 @@
 //! | file | task |
 //! | --- | --- |
 //! | `observer` | counts each operation separately, one at a time |
-//! | `source` | the driver's counters, as called by the observer |
+//! | `source` | interface to the driver's counters |
 //! | `tally` | totals per kernel |
 
 #[cfg(test)]
@@ -47,21 +47,22 @@ impl Default for CounterOptions {
 
 impl CounterOptions {
     /// Adds a device to count on. Can be called repeatedly. Without a call, all devices of the process are counted,
-    /// including those opened later.
+    /// including devices that are opened later.
     pub fn device(mut self, device: &Device) -> Self {
         self.devices.push(device.clone());
         self
     }
 
-    /// Sets the number of launches to count per kernel, graph and library call: the first ones; `u64::MAX` for all.
+    /// Sets the number of launches to count per kernel, graph and library call. The first launches are counted;
+    /// `u64::MAX` counts all.
     pub fn launches(mut self, launches: u64) -> Self {
         self.launches = launches;
         self
     }
 
-    /// Adds a text that the names of counted kernels contain. Can be called repeatedly. Without a call, all kernels are
-    /// counted. Graphs and library calls have the names of the report. Leave out kernels that cannot run alone, such as
-    /// one that waits for another.
+    /// Counts only kernels whose name contains this text. Can be called repeatedly to add texts. Without a call, all
+    /// kernels are counted. Graphs and library calls have the names of the report. Exclude kernels that cannot run
+    /// alone, such as a kernel that waits for another one.
     pub fn kernel(mut self, name: impl Into<String>) -> Self {
         self.kernels.push(name.into());
         self
@@ -77,11 +78,12 @@ impl CounterOptions {
 }
 
 /// Reads hardware counters per kernel until it is stopped: memory bytes read and written, L2 hit rate, achieved
-/// occupancy, stall reasons. Only one can run per process, and not while a [profiler](crate::Profiler) records.
+/// occupancy, and stall reasons. Only one instance can run per process, and not while a [profiler](crate::Profiler)
+/// records.
 ///
-/// A counted kernel is replayed several times, and its memory is restored in between (kernel replay). The program's
-/// results do not change, but the kernel takes much longer, and launches are serialized. A graph is counted as one
-/// kernel or as several, as CUPTI reports it.
+/// A counted kernel is replayed several times, and its memory is restored between the replays (kernel replay). The
+/// program's results do not change, but the kernel takes much longer, and launches are serialized. A graph is counted
+/// as one kernel or as several, as CUPTI reports it.
 ///
 /// ```no_run
 /// use warpsmith_profiler::{CounterOptions, Counters};
@@ -111,8 +113,8 @@ impl Counters {
     ///
     /// # Errors
     /// [`ProfilerError::Recording`] while the process already records or counts. [`ProfilerError::Forked`] in a process
-    /// forked from one that does. [`ProfilerError::Counters`] if an open device cannot be counted on, with the cause
-    /// and the remedy. Problems of devices opened later are listed in the report.
+    /// that was forked from one that does. [`ProfilerError::Counters`] if the counters of an open device cannot be
+    /// read, with the cause and the remedy. The report lists the problems of devices that are opened later.
     pub fn start(options: CounterOptions) -> Result<Self> {
         Self::start_with(options, Box::new(DriverSource))
     }
@@ -131,10 +133,10 @@ impl Counters {
         Ok(Self { running: Some((counting, observation)), claim })
     }
 
-    /// Waits for the operation that is being counted, stops, and returns the report.
+    /// Waits for the operation that is being counted, stops counting, and returns the report.
     ///
     /// # Errors
-    /// [`ProfilerError::Forked`] in a forked process: the counters belong to its parent.
+    /// [`ProfilerError::Forked`] in a forked process, because the counters belong to its parent.
     pub fn stop(mut self) -> Result<CounterReport> {
         self.end(true)
     }
@@ -152,7 +154,7 @@ impl Counters {
         }
         let held = counting.shut();
         drop(observation);
-        // The operation that is being counted needs its device, which stays in use.
+        // The operation that is being counted needs its device, which therefore remains open.
         if releases && held.is_some() {
             counting.close();
         }
@@ -161,7 +163,7 @@ impl Counters {
     }
 }
 
-/// Prepares devices. Devices without counters are an error if they were chosen, or if no device has counters.
+/// Prepares devices. A device without counters is an error if it was selected explicitly, or if no device has counters.
 fn prepare(counting: &Counting, devices: &[Device], is_chosen: bool) -> Result<()> {
     let (mut prepared, mut without) = (0, None);
     for device in devices {
@@ -185,7 +187,7 @@ fn prepare(counting: &Counting, devices: &[Device], is_chosen: bool) -> Result<(
 
 impl Drop for Counters {
     fn drop(&mut self) {
-        // The report is discarded.
+        // The report is discarded, because nobody asked for it.
         let _ = self.end(true);
     }
 }

@@ -1,9 +1,9 @@
 //! [`CountingObserver`]: counts each operation separately.
 //!
-//! CUPTI numbers kernels instead of naming them. Therefore one operation at a time enqueues kernels, between its own
-//! begin and end, so all counts in between belong to it. An operation that would wait too long runs uncounted, for
-//! example if its thread and another wait for each other; this is reported. CUPTI makes calls that end a capture, even
-//! one on another stream: nothing is counted during a capture.
+//! CUPTI numbers kernels instead of naming them. Therefore, only one operation at a time can enqueue kernels, between
+//! its own begin and end, so that all counts in between belong to it. An operation that would wait too long runs
+//! uncounted, for example if its thread and another thread wait for each other; the report states this. CUPTI makes
+//! calls that end a capture, even on another stream, so nothing is counted during a capture.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -25,17 +25,17 @@ use crate::recording::address_of;
 /// Maximum time that an operation waits for another counted operation.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// Key of a device: the address of its driver, and its ordinal there.
+/// Key of a device: the address of its driver, and its ordinal in that driver.
 type DeviceKey = (usize, u32);
 
 /// Counting state of a process.
 pub(super) struct Counting {
     source: Box<dyn Source>,
-    /// Devices to count on; all if empty.
+    /// Devices to count on. If it is empty, all devices are counted.
     only: Vec<DeviceKey>,
     /// Number of launches per kernel to count.
     launches: u64,
-    /// Parts of the names of kernels to count; all if empty.
+    /// Texts that the names of counted kernels contain. If it is empty, all kernels are counted.
     kernels: Vec<String>,
     turn: Mutex<Turn>,
     freed: Condvar,
@@ -43,7 +43,7 @@ pub(super) struct Counting {
     tally: Mutex<Tally>,
 }
 
-/// The operation that may enqueue kernels now.
+/// Operation that can currently enqueue kernels.
 #[derive(Default)]
 struct Turn {
     holder: Option<Holder>,
@@ -59,7 +59,7 @@ struct Holder {
     counted: Option<Key>,
 }
 
-/// A prepared device, or the reason why it could not be prepared.
+/// Prepared device, or the reason why it could not be prepared.
 enum Opened {
     Ready(WeakDevice),
     Failed(String),
@@ -74,7 +74,7 @@ enum Entry {
     Over,
 }
 
-/// Guard of a turn: ends it when dropped.
+/// Guard of a turn, which ends the turn when it is dropped.
 pub(super) struct Held<'a>(&'a Counting);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -82,7 +82,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn key_of(device: &Device) -> DeviceKey {
-    // SAFETY: the driver is only used for its address.
+    // SAFETY: only the address of the driver is used.
     let (driver, _) = unsafe { device.driver() };
     (address_of(driver), device.id().ordinal())
 }
@@ -106,7 +106,7 @@ impl Counting {
         }
     }
 
-    /// Prepares a device, once.
+    /// Prepares a device that has not been prepared yet.
     pub(super) fn open(&self, device: &Device) -> CounterResult<()> {
         let mut devices = lock(&self.devices);
         let key = key_of(device);
@@ -134,7 +134,8 @@ impl Counting {
         opened.map(|_| ())
     }
 
-    /// Waits for the operation that is being counted, and stops counting. `None` if that operation does not end.
+    /// Waits for the operation that is being counted, and stops counting. Returns `None` if that operation does not
+    /// end.
     pub(super) fn shut(&self) -> Option<Held<'_>> {
         let entry = self.enter(0);
         lock(&self.turn).is_over = true;
@@ -175,7 +176,7 @@ impl Counting {
         Entry::Mine
     }
 
-    /// Takes the key of an operation, if it is this operation's turn and it is counted.
+    /// Takes the key of an operation, if the operation has the turn and is counted.
     fn counted(&self, operation: u64) -> Option<Key> {
         let mut turn = lock(&self.turn);
         turn.holder.as_mut().filter(|holder| holder.operation == operation)?.counted.take()
@@ -196,7 +197,7 @@ impl Counting {
         self.kernels.is_empty() || self.kernels.iter().any(|part| key.name.contains(part))
     }
 
-    /// Starts counting an operation that has the turn. Fails with the reason if it is not counted.
+    /// Starts counting an operation that has the turn. If it is not counted, fails with the reason.
     fn begin(&self, device: &Device, key: &Key) -> Result<(), String> {
         if is_any_stream_capturing() {
             return Err("a stream was being captured, which counting would have ended".to_owned());
@@ -206,7 +207,7 @@ impl Counting {
         }
         self.prepared(device)?;
         match self.source.begin(device) {
-            // The device was closed and reopened in the meantime.
+            // The device has been closed and reopened in the meantime.
             Err(CounterError::Misuse(_)) => {
                 lock(&self.devices).remove(&key_of(device));
                 self.prepared(device)?;
@@ -216,7 +217,7 @@ impl Counting {
         }
     }
 
-    /// Prepares a device if necessary. Fails with the reason, also if an earlier attempt failed.
+    /// Prepares a device if necessary. If the preparation fails, or failed before, returns the reason.
     fn prepared(&self, device: &Device) -> Result<(), String> {
         self.open(device).map_err(|error| error.to_string())?;
         match lock(&self.devices).get(&key_of(device)) {
@@ -232,11 +233,11 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Counts each operation separately. See the [module's documentation](self).
+/// Counts each operation separately. See the [module documentation](self).
 pub(super) struct CountingObserver(pub(super) Arc<Counting>);
 
 impl CountingObserver {
-    /// Returns the key of an operation, if it enqueues kernels that run on a counted device.
+    /// Returns the key of an operation if it enqueues kernels on a counted device.
     fn key(&self, observed: &Observed<'_>) -> Option<Key> {
         if observed.stream.is_some_and(|stream| stream.is_capturing) {
             return None;
@@ -268,7 +269,7 @@ impl Observer for CountingObserver {
     fn begin(&self, observed: &Observed<'_>) {
         let counting = &*self.0;
         if matches!(observed.operation, Operation::CaptureBegin) {
-            // Nothing is counted until it has begun.
+            // Nothing is counted until counting the operation has begun.
             counting.enter(observed.id);
             return;
         }
@@ -285,8 +286,8 @@ impl Observer for CountingObserver {
             return lock(&counting.tally).pass_over();
         }
         if key.what == What::Graph {
-            // CUPTI counts none of the graph's kernels. If the graph runs while counting is active, CUPTI counts no
-            // later kernels either.
+            // CUPTI does not count the kernels of this graph. If the graph ran while counting is active, CUPTI would
+            // not count later kernels either.
             let reason = "the kernels of graphs are not counted; launch them without a graph";
             return lock(&counting.tally).leave_out(&key, reason);
         }

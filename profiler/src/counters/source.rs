@@ -1,4 +1,4 @@
-//! [`Source`]: the driver's counters. The observer calls the methods, for one operation of the process at a time.
+//! [`Source`]: the driver's counters. The observer calls the methods for one operation of the process at a time.
 
 use warpsmith_runtime::Device;
 use warpsmith_runtime::driver::counters::{Counted, CounterResult, CounterSetup};
@@ -8,18 +8,18 @@ pub(super) trait Source: Send + Sync {
     fn open(&self, device: &Device) -> CounterResult<CounterSetup>;
     /// Starts counting the work enqueued on the device.
     fn begin(&self, device: &Device) -> CounterResult<()>;
-    /// Returns the counts since then.
+    /// Returns the counts since [`Self::begin`].
     fn end(&self, device: &Device) -> CounterResult<Counted>;
     /// Stops counting on a prepared device.
     fn close(&self, device: &Device);
 }
 
-/// The counters of the device's driver.
+/// Counters of the device's driver.
 pub(super) struct DriverSource;
 
 impl Source for DriverSource {
     fn open(&self, device: &Device) -> CounterResult<CounterSetup> {
-        // SAFETY: here and below, the device is alive, and its context stays retained during the call.
+        // SAFETY: here and below, the device is alive, and its context is retained during the call.
         let (driver, context) = unsafe { device.driver() };
         driver.counters_open(context)
     }

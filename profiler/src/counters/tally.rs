@@ -6,7 +6,7 @@ use std::path::Path;
 use warpsmith_runtime::driver::counters::{Counted, Counter, CounterKind};
 use warpsmith_trace::counters::{CounterDevice, CounterReport, KernelCounters, MetricValues, Stall};
 
-/// Stall reason that is not a stall: the warp issues its instruction.
+/// CUPTI reports this as a stall reason, but it means that the warp issues its instruction.
 const SELECTED: &str = "selected";
 
 /// Kind of work that an operation enqueues.
@@ -32,7 +32,7 @@ pub(super) struct Key {
     pub(super) line: Option<String>,
 }
 
-/// Totals of the counters. See the [module's documentation](self).
+/// Totals of the counters. See the [module documentation](self).
 #[derive(Default)]
 pub(super) struct Tally {
     devices: Vec<(CounterDevice, Vec<Counter>)>,
@@ -43,7 +43,7 @@ pub(super) struct Tally {
     not_counted: BTreeMap<String, u64>,
 }
 
-/// Totals of one name.
+/// Totals of the operations with one name.
 #[derive(Default)]
 struct Row {
     symbol: Option<&'static str>,
@@ -80,13 +80,13 @@ impl Values {
 }
 
 impl Tally {
-    /// Adds a device and its counters. The ordinal identifies it: there are no two drivers with counters.
+    /// Adds a device and its counters. The ordinal identifies the device, because only one driver has counters.
     pub(super) fn add_device(&mut self, device: CounterDevice, counters: Vec<Counter>) {
         self.devices.retain(|(known, _)| known.device != device.device);
         self.devices.push((device, counters));
     }
 
-    /// Returns the number of counted operations of this name.
+    /// Returns the number of operations that were counted under this key.
     pub(super) fn counted(&self, key: &Key) -> u64 {
         self.rows.get(&(key.device, key.name.clone())).map_or(0, |row| row.operations)
     }
@@ -105,7 +105,7 @@ impl Tally {
         *self.not_counted.entry(reason.to_owned()).or_default() += 1;
     }
 
-    /// Records an operation that the options exclude; it has no row.
+    /// Records an operation that the options exclude. It is not listed in a row.
     pub(super) fn pass_over(&mut self) {
         self.operations += 1;
         *self.not_counted.entry("not chosen by name".to_owned()).or_default() += 1;
@@ -141,7 +141,7 @@ impl Tally {
             }
         }
         if kernels.len() > 1 {
-            // It has no counters of its own, but the limit applies to it.
+            // The whole operation has no counters of its own, but the limit applies to it.
             let whole = self.row(key, key.name.clone());
             whole.launches += 1;
             whole.operations += 1;
@@ -208,7 +208,7 @@ impl Tally {
     }
 }
 
-/// Returns the stall reasons, most frequent first.
+/// Returns the stall reasons, with the most frequent first.
 fn stalls(known: &[(&Counter, &Values)]) -> Vec<Stall> {
     let cycles = known.iter().filter_map(|(counter, values)| match &counter.kind {
         CounterKind::Stall(reason) => Some((reason.as_str(), values.average()?)),
@@ -224,7 +224,7 @@ fn stalls(known: &[(&Counter, &Values)]) -> Vec<Stall> {
     stalls
 }
 
-/// Returns facts that do not depend on the counts.
+/// Returns facts about the program and the host that do not depend on the counts.
 fn about() -> BTreeMap<String, String> {
     let mut facts = BTreeMap::new();
     facts.insert("recorder".to_owned(), concat!("warpsmith ", env!("CARGO_PKG_VERSION")).to_owned());

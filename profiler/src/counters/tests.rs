@@ -22,14 +22,14 @@ use crate::{Profiler, ProfilerError, ProfilerOptions};
 #[derive(Default)]
 struct Hardware {
     calls: Mutex<Vec<String>>,
-    /// Number of kernels per operation, for the next operations; one each afterwards.
+    /// Number of kernels in each of the next operations. Later operations have one kernel.
     kernels: Mutex<Vec<usize>>,
     dropped: AtomicU64,
     opening: Mutex<Option<CounterError>>,
-    /// Number of devices without counters, starting with the next one to be opened.
+    /// Number of devices without counters, starting with the device that is opened next.
     without: AtomicU64,
     ending: Mutex<Option<CounterError>>,
-    /// Number of the kernel, on which its values depend.
+    /// Number of the kernel, which determines its values.
     number: AtomicU64,
 }
 
@@ -102,7 +102,7 @@ struct Fixture {
     empty: TypedKernel<Empty>,
     spin: TypedKernel<Spin>,
     hardware: Arc<Hardware>,
-    /// Held because only one can count or record at a time in a process.
+    /// Lock that serializes the tests, because only one can count or record at a time in a process.
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -140,7 +140,7 @@ fn check(report: &CounterReport) {
     assert_eq!(report.operations, report.counted + left_out, "{report:?}");
 }
 
-/// Returns name, launches and counted kernels of each row.
+/// Returns the name, the launches and the counted kernels of each row.
 fn rows(report: &CounterReport) -> Vec<(&str, u64, u64)> {
     report.kernels.iter().map(|kernel| (kernel.name.as_str(), kernel.launches, kernel.counted)).collect()
 }

@@ -1,4 +1,4 @@
-//! [`Graphs`]: source locations and ranges where the nodes of launched graphs were captured or added.
+//! [`Graphs`]: source locations and ranges in which the nodes of launched graphs were captured or added.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -12,16 +12,16 @@ use super::nodes::{Entry as NodeEntry, Found, Nodes, Place, Seen, Work};
 use super::{Joiner, ORIGINS, Origin};
 use crate::recording::Recording;
 
-/// Capture locations of graph nodes. See the [module's documentation](self).
+/// Capture locations of graph nodes. See the [module documentation](self).
 #[derive(Debug, Default)]
 pub(super) struct Graphs {
-    /// Places where operations captured or added work.
+    /// Place where each operation captured or added work.
     captured: HashMap<u64, Place>,
-    /// Operations, oldest first.
+    /// Operations in `captured`, oldest first.
     known: VecDeque<u64>,
     /// Node lists by ID.
     lists: HashMap<u64, List>,
-    /// Latest node list per executable, by the number of the executable in records.
+    /// Latest node list of each executable, by the number of the executable in records.
     executables: HashMap<u32, u64>,
     /// Total number of nodes in all lists.
     nodes: usize,
@@ -33,14 +33,14 @@ pub(super) struct Graphs {
     unfit: u64,
 }
 
-/// Maximum number of nodes in all lists; the least recently used lists are removed.
+/// Maximum number of nodes in all lists. Beyond it, the least recently used lists are removed.
 const MAX_NODES: usize = 1 << 20;
 
 /// Nodes of an executable.
 #[derive(Debug)]
 struct List {
     given: Arc<GraphNodes>,
-    /// Nodes; `None` before the first record of a node.
+    /// Nodes, or `None` before the first record of a node.
     nodes: Option<Nodes>,
     /// Round in which the list was last used.
     used: u64,
@@ -58,7 +58,7 @@ enum Launches {
 }
 
 impl Graphs {
-    /// Adds lists. Returns whether others were removed.
+    /// Adds lists. Returns whether other lists were removed.
     fn add(&mut self, lists: Vec<Arc<GraphNodes>>, round: u64, most: usize) -> bool {
         for given in lists {
             let (id, count, executable) = (given.id, given.nodes.len(), given.graph);
@@ -73,7 +73,8 @@ impl Graphs {
         }
         let mut by_use: Vec<(u64, u64)> = self.lists.iter().map(|(id, list)| (list.used, *id)).collect();
         by_use.sort_unstable();
-        // Removes half of them, so that this happens rarely. Keeps lists whose records may arrive in this round.
+        // Half of the lists are removed, so that this happens rarely. Lists whose records may arrive in this round are
+        // kept.
         for (_, id) in by_use.into_iter().take_while(|(used, _)| *used < round) {
             if self.nodes <= most / 2 {
                 break;
@@ -85,7 +86,7 @@ impl Graphs {
         true
     }
 
-    /// Records the launch of an executable by an operation's call.
+    /// Records that the call of an operation launched an executable.
     pub(super) fn launched(&mut self, origin: Origin) {
         if let Some(list) = self.lists.get_mut(&origin.nodes) {
             list.launch = match list.launch {
@@ -96,8 +97,8 @@ impl Graphs {
         }
     }
 
-    /// Returns the origin of an executable's work whose record names no call, as for CUPTI's conditional nodes: its
-    /// only launch, or otherwise only the executable.
+    /// Returns the origin of an executable's work if the record names no call, as for CUPTI's conditional nodes. If the
+    /// executable was launched only once, this is the launch. Otherwise the origin contains only the executable.
     pub(super) fn launch_of(&self, executable: u32) -> Option<Origin> {
         let id = self.executables.get(&executable)?;
         match self.lists.get(id)?.launch {
@@ -139,14 +140,14 @@ impl Graphs {
 }
 
 impl Joiner {
-    /// Takes the node lists of launched executables.
+    /// Takes the node lists of launched executables from the recording.
     pub(super) fn take_lists(&mut self, recording: &Recording) {
         if self.graphs.add(recording.take_nodes(), self.round, MAX_NODES) {
             recording.forgotten.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Returns the given lists that have operations without records so far.
+    /// Returns those of the given lists in which some nodes have no record yet.
     pub(super) fn incomplete_lists(&self, lists: &[u64]) -> HashSet<u64> {
         let is_known = |operation: u64| operation == 0 || self.graphs.captured.contains_key(&operation);
         let is_incomplete = |id: &&u64| {
@@ -180,7 +181,7 @@ impl Joiner {
                 GraphWork::Nothing => (Work::Nothing, 0),
                 GraphWork::Unknown => (Work::Unknown, 0),
             };
-            // An operation from before the recording, or with a dropped record, only has its source line.
+            // If the operation was before the recording, or its record was dropped, only its source line is known.
             let place = self.graphs.captured.get(&node.operation).copied();
             let place = place.or_else(|| {
                 let line = self.line(node.site);
@@ -192,12 +193,12 @@ impl Joiner {
         Nodes::new(given.graph, entries.collect())
     }
 
-    /// Returns where the work of a node was captured that was launched at `origin`.
+    /// Returns the place where a node was captured, for work that was launched at `origin`.
     pub(super) fn node_origin(&mut self, origin: Origin, node: u64) -> Origin {
         let nodes = self.graphs.lists.get_mut(&origin.nodes).and_then(|list| list.nodes.as_mut());
         let found = nodes.map_or(Found::Unseen, |nodes| nodes.find(node));
         match found {
-            // If it was captured outside of ranges, it belongs to the range of the launch.
+            // Work that was captured outside of ranges belongs to the range of the launch.
             Found::At(Place { line, range: Some(0), bytes, .. }) => return Origin { line, bytes, ..origin },
             Found::At(Place { line, range: Some(range), ranges, bytes }) => {
                 return Origin { line, range, ranges, bytes, ..origin };

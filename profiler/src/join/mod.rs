@@ -1,12 +1,13 @@
 //! [`Joiner`]: correlates host operations with device work, and creates trace records.
 //!
-//! A driver call lies within the runtime operation that made it, on the same thread and clock. Its correlation ID leads
-//! to the enqueued work. If the calling thread records the call itself, the order of its records provides the same
-//! information. This also works in simulated time, in which calls take no time. Kernels and copies thus get the source
-//! line and range of their launch; graph nodes get those of their capture.
+//! A driver call lies within the runtime operation that made it, on the same thread and clock. The correlation ID of
+//! the call identifies the work that it enqueued. If the calling thread records the call itself, the order of the
+//! thread's records replaces the comparison of times. This also works in simulated time, in which calls take no time.
+//! Kernels and copies are thus attributed to the source line and range of their launch, and graph nodes to those of
+//! their capture.
 //!
 //! Records arrive in parts and in any order. A call waits until its enclosing operation has ended. Work waits for its
-//! call, but at most [`PATIENCE`] rounds. In simulated time the result depends only on the program.
+//! call, but not for more than [`PATIENCE`] rounds. In simulated time, the result depends only on the program.
 //!
 //! | module | content |
 //! | --- | --- |
@@ -15,7 +16,7 @@
 //! | `graphs` | capture locations of graph nodes |
 //! | `nodes` | identification of the graph node that a record belongs to |
 //! | `ranges` | ranges |
-//! | `spans` | operations of a thread, searchable by time |
+//! | `spans` | operations of a thread, which can be searched by time |
 
 mod graphs;
 mod nodes;
@@ -39,12 +40,12 @@ use crate::raw::{Call, DriverIndex, Push, Raw, Span};
 use crate::recording::log::{Log, Taken};
 use crate::recording::{Recorded, Recording};
 
-/// Number of rounds that work waits for the record of its call.
+/// Number of rounds during which work waits for the record of its call.
 const PATIENCE: u64 = 3;
-/// Maximum number of calls whose work may still arrive.
+/// Maximum number of calls whose work can still arrive.
 const ORIGINS: usize = 1 << 20;
 
-/// Origin of work: where it was enqueued or captured.
+/// Origin of work, which is the place where it was enqueued or captured.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Origin {
     pub(crate) line: Name,
@@ -55,7 +56,7 @@ pub(crate) struct Origin {
     bytes: u64,
     /// ID of the operation; 0 for none.
     op: u64,
-    /// ID of the node list of the launched executable; 0 for none.
+    /// ID of the node list of the launched executable; 0 if it is not a graph launch.
     nodes: u64,
     /// True if work of this origin was recorded.
     is_seen: bool,
@@ -68,39 +69,39 @@ struct Thread {
     spans: Spans,
     /// Ranges that the thread is in, innermost last.
     ranges: Vec<Push>,
-    /// Start of the oldest open operation; see [`Taken::open_since`].
+    /// Start of the oldest operation that has not ended; see [`Taken::open_since`].
     open_since: u64,
-    /// Calls that the thread recorded itself, until the enclosing operation has ended.
+    /// Calls that the thread recorded itself and whose enclosing operation has not ended.
     own_calls: Vec<Call>,
     /// Last round in which the thread had a log.
     lived: u64,
 }
 
 impl Thread {
-    /// Returns true if no state is left that a record may need, after some rounds without a log.
+    /// Returns true if records no longer need the state of this thread, after some rounds without a log.
     fn is_settled(&self, round: u64) -> bool {
         let is_unused = self.spans.is_empty() && self.ranges.is_empty() && self.own_calls.is_empty();
         is_unused && self.lived + PATIENCE < round
     }
 }
 
-/// An operation with its thread, its range, the names of the ranges around its captured work, and its calls that the
+/// Operation with its thread, its range, the names of the ranges around its captured work, and the calls that the
 /// thread recorded itself.
 type Operation = (u64, Span, (u64, Name), Vec<Call>);
 
-/// State of a device's allocator.
+/// Allocator state of a device.
 #[derive(Debug, Default)]
 struct Memory {
     allocated: u64,
     reserved: u64,
-    /// Blocks in use: bytes, source line and a number.
+    /// Blocks in use, each with its bytes, its source line and a number.
     live: HashMap<u64, (u64, Name, u64)>,
 }
 
-/// Correlates host operations with device work. See the [module's documentation](self).
+/// Correlates host operations with device work. See the [module documentation](self).
 pub(crate) struct Joiner {
     output: Output,
-    /// Reason why the file cannot be written.
+    /// Error that prevents writing to the file.
     error: Option<io::Error>,
     threads: HashMap<u64, Thread>,
     calls: Vec<(Call, u64)>,
@@ -114,16 +115,16 @@ pub(crate) struct Joiner {
     records: u64,
     names: HashMap<Name, Name>,
     kernels: HashMap<Name, Name>,
-    /// Names of kernel launches, by the address of the spec.
+    /// Names of kernel launches by the address of the spec.
     launches: HashMap<usize, Name>,
     lines: HashMap<usize, Name>,
     memory: BTreeMap<u32, Memory>,
     blocks: u64,
-    /// Start times of captures, by driver and stream.
+    /// Start times of captures by driver and stream.
     captures: HashMap<(DriverIndex, u32), u64>,
     graphs: Graphs,
     samples: HashMap<usize, trace::CounterId>,
-    /// Ranges that any thread may end, with the threads that started them; and the ends of ranges that belong to no
+    /// Ranges that any thread can end, with the threads that started them, and the ends of ranges that belong to no
     /// thread.
     started: HashMap<u64, (u64, Push)>,
     ended: Vec<(u64, u64)>,
@@ -162,7 +163,7 @@ impl Joiner {
         self.output.sink().definitions()
     }
 
-    /// Describes a device, and the current bytes of its allocator.
+    /// Describes a device, with the current bytes of its allocator.
     pub(crate) fn device(&mut self, ordinal: u32, device: trace::Device, allocated: u64, reserved: u64) {
         self.definitions().devices.insert(ordinal, device);
         let memory = self.memory.entry(ordinal).or_default();
@@ -183,7 +184,7 @@ impl Joiner {
         }
     }
 
-    /// Returns the trace's name for a text of the recording.
+    /// Returns the name in the trace for a text of the recording.
     fn name(&mut self, recording: &Recording, name: Name) -> Name {
         if name.is_none() {
             return name;
@@ -213,7 +214,7 @@ impl Joiner {
         self.definitions().names.intern(text)
     }
 
-    /// Returns a kernel's name as the user wrote it, from its symbol.
+    /// Returns a kernel's name as the user wrote it, for a symbol.
     fn kernel_name(&mut self, recording: &Recording, symbol: Name) -> Name {
         if let Some(known) = self.kernels.get(&symbol) {
             return *known;
@@ -236,7 +237,7 @@ impl Joiner {
         line
     }
 
-    /// Returns the state of a thread, by the system's thread ID.
+    /// Returns the state of the thread with the system's thread ID `number`.
     fn thread(&mut self, number: u64, name: &str, is_simulated: bool) -> &mut Thread {
         if !self.threads.contains_key(&number) {
             let shown = if is_simulated { self.threads.len() as i64 + 1 } else { number as i64 };
@@ -267,8 +268,8 @@ impl Joiner {
         self.definitions().stream(device, number)
     }
 
-    /// Takes the contents of the logs and creates records: of all contents at the end, otherwise of those that can be
-    /// joined.
+    /// Takes the contents of the logs and creates records. At the end it creates all records, and before only those
+    /// that can be joined.
     pub(crate) fn settle(&mut self, recording: &Recording, is_last: bool) {
         self.round += 1;
         let round = self.round;
@@ -309,7 +310,7 @@ impl Joiner {
             thread.spans.forget(round.saturating_sub(PATIENCE));
         }
         if !recording.is_simulated() {
-            // In simulated time, a removed thread's number would be reused by the next one.
+            // In simulated time, the next thread would reuse the number of a removed thread.
             self.threads.retain(|_, thread| !thread.is_settled(round));
         }
         while self.known.len() > ORIGINS {
@@ -322,7 +323,7 @@ impl Joiner {
         }
     }
 
-    /// Adds a record to those of its kind.
+    /// Adds a raw record to the list for its kind.
     fn sort_in(&mut self, recording: &Recording, log: &Log, raw: Raw, spans: &mut Vec<Operation>) {
         match raw {
             Raw::Span(span) => {
@@ -398,7 +399,7 @@ impl Joiner {
         known
     }
 
-    /// Writes buffered data to the file, and records an error.
+    /// Writes buffered data to the file, and stores an error if this fails.
     pub(crate) fn flush(&mut self) {
         if self.error.is_none()
             && let Err(error) = self.output.flush()
@@ -418,7 +419,7 @@ impl Joiner {
         loss.dropped += driver_loss.dropped;
         loss.zero_time += driver_loss.zero_time;
         loss.refused += driver_loss.refused;
-        // One operation can lose several records, and an operation may exist only as a lost record.
+        // One operation can lose several records, and an operation can consist of only a lost record.
         loss.issued = loss.issued.max(loss.recorded + loss.dropped + loss.zero_time);
         let nodes = self.graphs.facts();
         let definitions = self.definitions();
@@ -427,7 +428,7 @@ impl Joiner {
         definitions.about.extend(nodes);
         let output = std::mem::replace(&mut self.output, Output::Memory(Box::default()));
         let finished = match self.error.take() {
-            // With a regular end, a file with missing records would look complete.
+            // A file with missing records must not look complete, so it is not ended properly.
             Some(error) => Err(error),
             None => output.finish(),
         };
@@ -435,7 +436,8 @@ impl Joiner {
     }
 }
 
-/// Returns the process ID in the trace. In simulated time, equal programs produce equal traces.
+/// Returns the process ID in the trace. It is constant in simulated time, so that the same program always produces the
+/// same trace.
 fn process(is_simulated: bool) -> i64 {
     if is_simulated { 1 } else { i64::from(std::process::id()) }
 }
@@ -451,7 +453,7 @@ fn first_operation(taken: &Taken) -> u64 {
     ids.min().unwrap_or(u64::MAX)
 }
 
-/// Returns the ordinal in the trace of a driver's device.
+/// Returns the ordinal in the trace for a driver's device.
 fn ordinal(drivers: &[Recorded], driver: DriverIndex, device: u32) -> u32 {
     drivers.get(usize::from(driver)).map_or(0, |recorded| recorded.first_ordinal) + device
 }

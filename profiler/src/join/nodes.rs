@@ -1,14 +1,15 @@
-//! [`Nodes`]: identifies the node of an executable that a record belongs to.
+//! [`Nodes`]: identifies the node of an executable to which a record belongs.
 //!
-//! The runtime lists an executable's nodes with the IDs that the driver gave their originals; the executable's own
-//! nodes have other IDs. Nodes of the graph itself keep the lower half of the ID. Nodes of child graphs either follow
-//! with the next numbers, graph by graph in the order of the parts, or have their own upper half.
-//! [`activity_node`](warpsmith_runtime::driver::activity::ActivityDriver::activity_node) describes this. A driver may
-//! deviate from it, and the numbers are unknown if CUPTI was not active when the executable was created. Every guess is
-//! therefore checked against the nodes' work. Nodes with one upper half match a part of the list, or all of it, if each
-//! has an entry there with the same work. If no part matches by number, the order is tried, once all nodes were seen.
-//! If nothing matches, or if parts match that were captured at different places, the place is unknown: no place is
-//! better than a wrong one.
+//! The runtime lists an executable's nodes with the IDs that the driver assigned to the original nodes of the graph.
+//! The nodes of the executable have other IDs. Nodes of the graph itself keep the lower half of the ID. Nodes of child
+//! graphs are either numbered after them, graph by graph in the order of the parts, or have an upper half of their own.
+//! [`activity_node`](warpsmith_runtime::driver::activity::ActivityDriver::activity_node) describes this numbering.
+//!
+//! A driver can deviate from it, and the numbers are unknown if CUPTI was not active when the executable was created.
+//! Every assignment is therefore checked against the nodes' work. The nodes with one upper half match a part of the
+//! list, or all of it, if each of them has an entry there with the same work. If no part matches by number, the order
+//! is tried as soon as all nodes were seen. The place is unknown if nothing matches, or if the matching parts were
+//! captured at different places. An unknown place is better than a wrong one.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry as MapEntry;
@@ -31,7 +32,7 @@ pub(crate) enum Work {
     Kernel(Name),
     Copy,
     Memset,
-    /// The node has no record.
+    /// The node produces no record.
     Nothing,
     Unknown,
 }
@@ -40,7 +41,7 @@ pub(crate) enum Work {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Place {
     pub(crate) line: Name,
-    /// ID of the range; 0 for none; `None` if the capture was before the recording.
+    /// ID of the range; 0 for none; `None` if the work was captured before the recording.
     pub(crate) range: Option<u64>,
     /// Names of the ranges, outermost first.
     pub(crate) ranges: Name,
@@ -48,7 +49,7 @@ pub(crate) struct Place {
     pub(crate) bytes: u64,
 }
 
-/// A node of a list.
+/// Node in a list.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry {
     /// Part of the list; 0 for the graph itself.
@@ -56,21 +57,21 @@ pub(crate) struct Entry {
     /// ID of the original node.
     pub(crate) number: Option<u64>,
     pub(crate) work: Work,
-    /// Place of the capture; `None` if it was not observed.
+    /// Place of the capture, or `None` if it was not observed.
     pub(crate) place: Option<Place>,
 }
 
-/// Place found for a record.
+/// Result of the search for a record's place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
     At(Place),
     /// The capture of the node was not observed.
     Unseen,
-    /// The nodes in the records do not match those of the list.
+    /// The nodes in the records do not match the nodes in the list.
     Unfit,
 }
 
-/// Identifies nodes of an executable. See the [module's documentation](self).
+/// Identifies nodes of an executable. See the [module documentation](self).
 #[derive(Debug, Default)]
 pub(crate) struct Nodes {
     /// Number of the executable in records.
@@ -82,14 +83,14 @@ pub(crate) struct Nodes {
     groups: HashMap<u32, Group>,
 }
 
-/// Nodes with the same upper half.
+/// Nodes whose IDs have the same upper half.
 #[derive(Debug, Default)]
 struct Group {
-    /// Observed work, by the lower half.
+    /// Observed work by the lower half of the ID.
     seen: HashMap<u32, Seen>,
-    /// True if one ID was seen with different work.
+    /// True if the same ID was seen with different work.
     is_broken: bool,
-    /// True if nodes were seen that the answers do not cover yet.
+    /// True if nodes were seen since the places were determined.
     is_new: bool,
     found: HashMap<u32, Found>,
 }
@@ -107,7 +108,7 @@ impl Nodes {
         Self { graph, symbols: symbols.collect(), entries, groups: HashMap::default() }
     }
 
-    /// Registers a record.
+    /// Registers the record of a node.
     pub(crate) fn see(&mut self, node: u64, seen: Seen) {
         let (upper, lower) = halves(node);
         let group = self.groups.entry(upper).or_default();
@@ -123,7 +124,7 @@ impl Nodes {
         }
     }
 
-    /// Returns the place of a node that was [seen](Self::see).
+    /// Returns the place of a node that was [seen](Self::see) before.
     pub(crate) fn find(&mut self, node: u64) -> Found {
         let (upper, lower) = halves(node);
         let Some(group) = self.groups.get_mut(&upper) else { return Found::Unfit };
@@ -138,7 +139,7 @@ impl Nodes {
         found.unwrap_or(Found::Unfit)
     }
 
-    /// Returns the places of all nodes of one upper half; empty if nothing matches.
+    /// Returns the places of all nodes with one upper half. The map is empty if nothing matches.
     fn fit(&self, upper: u32, seen: &HashMap<u32, Seen>) -> HashMap<u32, Found> {
         let parts = self.parts(upper);
         let mut by_number: Vec<_> =
@@ -153,7 +154,7 @@ impl Nodes {
         agreed(&by_order)
     }
 
-    /// Returns the parts of the list that the nodes of an upper half may belong to.
+    /// Returns the parts of the list to which the nodes with this upper half can belong.
     fn parts(&self, upper: u32) -> Vec<Vec<&Entry>> {
         if upper == 0 {
             return vec![self.entries.iter().collect()];
@@ -168,13 +169,13 @@ impl Nodes {
         parts.into_values().collect()
     }
 
-    /// Returns the entries by the lower half of their numbers: those of the graph itself, followed by those of child
-    /// graphs.
+    /// Returns the entries by the lower half of their numbers: entries of the graph itself, followed by entries of
+    /// child graphs.
     fn in_line(&self) -> Option<HashMap<u32, &Entry>> {
         let (own, mut within): (Vec<&Entry>, Vec<&Entry>) =
             self.entries.iter().partition(|entry| entry.part == 0);
         if within.iter().any(|entry| entry.number.is_none()) {
-            // The number of nodes is unknown.
+            // Without the number, the count of nodes is unknown.
             return None;
         }
         let mut line = numbered(&own)?;
@@ -199,10 +200,10 @@ impl Nodes {
         fits.collect()
     }
 
-    /// Matches the entries in the order of the nodes, all of which were seen.
+    /// Matches the entries with the nodes in order, if all nodes were seen.
     fn by_order(&self, part: &[&Entry], seen: &HashMap<u32, Seen>) -> Option<Vec<(u32, Found)>> {
         let entries: Vec<&Entry> = part.iter().copied().filter(|entry| entry.work != Work::Nothing).collect();
-        // The order between graphs is unknown.
+        // The order of nodes in different graphs is unknown.
         let is_one = part.windows(2).all(|pair| pair[0].part == pair[1].part);
         if entries.len() != seen.len() || !is_one {
             return None;
@@ -213,8 +214,8 @@ impl Nodes {
         pairs.map(|((lower, seen), entry)| self.is(entry.work, seen).then(|| (lower, found(entry)))).collect()
     }
 
-    /// Returns whether a node with this work can have such a record. The driver may implement copies and memsets by its
-    /// own kernels.
+    /// Returns whether a node with this work can produce this record. The driver may implement copies and memsets with
+    /// its own kernels.
     fn is(&self, work: Work, seen: Seen) -> bool {
         match (work, seen) {
             (Work::Unknown, _) | (Work::Copy, Seen::Copy) | (Work::Memset, Seen::Memset) => true,
@@ -225,7 +226,7 @@ impl Nodes {
     }
 }
 
-/// Returns the entries by the lower half of their numbers, if these are present and unique.
+/// Returns the entries by the lower half of their numbers, if all numbers are known and unique.
 fn numbered<'a>(part: &[&'a Entry]) -> Option<HashMap<u32, &'a Entry>> {
     let mut numbered = HashMap::default();
     for entry in part {
@@ -240,7 +241,7 @@ fn found(entry: &Entry) -> Found {
     entry.place.map_or(Found::Unseen, Found::At)
 }
 
-/// Returns the places on which all matches agree; empty if they disagree.
+/// Returns the places of the matches. A node on which the matches disagree is [`Found::Unfit`].
 fn agreed(fits: &[Vec<(u32, Found)>]) -> HashMap<u32, Found> {
     let mut agreed: HashMap<u32, Found> = HashMap::default();
     for (lower, found) in fits.iter().flatten() {
@@ -269,7 +270,7 @@ mod tests {
         Place { range: Some(range), ..Place::default() }
     }
 
-    /// Returns the entries of a part. Their numbers are 100, 101 and so on, and their ranges start at `range`.
+    /// Returns the entries of a part. They are numbered from 100, and their ranges from `range`.
     fn part(part: u32, range: u64, work: &[Work]) -> Vec<Entry> {
         let entry = |(at, work): (usize, &Work)| Entry {
             part,
@@ -289,7 +290,7 @@ mod tests {
         graph << 32 | node
     }
 
-    /// Registers all nodes, and returns their places.
+    /// Registers all nodes and returns their places.
     fn answers(nodes: &mut Nodes, seen: &[(u64, Seen)]) -> Vec<Found> {
         seen.iter().for_each(|(node, seen)| nodes.see(*node, *seen));
         seen.iter().map(|(node, _)| nodes.find(*node)).collect()
@@ -304,7 +305,7 @@ mod tests {
         let [a, b] = kernels();
         let entries = part(0, 1, &[Work::Kernel(a), Work::Nothing, Work::Kernel(b), Work::Memset]);
         let mut nodes = Nodes::new(Some(9), entries);
-        // Not all nodes must be seen.
+        // A match does not require that all nodes were seen.
         let seen = [(number(9, 103), Seen::Memset), (number(9, 100), Seen::Kernel(a))];
         assert_eq!(answers(&mut nodes, &seen), at([4, 1]));
         assert_eq!(answers(&mut nodes, &[(number(9, 102), Seen::Kernel(b))]), at([3]));
@@ -409,7 +410,7 @@ mod tests {
             (number(9, 102), Seen::Kernel(a)),
         ];
         assert_eq!(answers(&mut nodes, &seen), at([1, 11, 12, 21, 3]));
-        // A kernel that is not in the list.
+        // This kernel is not in the list.
         assert_eq!(answers(&mut nodes, &[(number(9, 106), Seen::Kernel(a))]), [Found::Unfit]);
     }
 
@@ -431,7 +432,7 @@ mod tests {
         let once = |of: u32, range| part(of, range, &[Work::Kernel(a)]);
         let root = part(0, 1, &[Work::Nothing]);
         let seen = [(number(12, 100), Seen::Kernel(a)), (number(13, 100), Seen::Kernel(a))];
-        // The same child twice.
+        // The graph contains the same child graph twice.
         let mut nodes = Nodes::new(Some(9), [root.clone(), once(1, 11), once(2, 11)].concat());
         assert_eq!(answers(&mut nodes, &seen), at([11, 11]));
         let mut nodes = Nodes::new(Some(9), [root, once(1, 11), once(2, 21)].concat());

@@ -12,7 +12,7 @@ use crate::raw::{Span, What};
 use crate::recording::{Recorded, Recording};
 
 impl Joiner {
-    /// Creates the records of a runtime operation, and returns the origin of the work inside it.
+    /// Creates the records of a runtime operation. Returns the origin of the work that it enqueued.
     pub(super) fn span(
         &mut self,
         recording: &Recording,
@@ -149,7 +149,7 @@ impl Joiner {
         };
         let (allocated, reserved) = (memory.allocated, memory.reserved);
         let shown = match memory.live.get(&address) {
-            // Addresses differ between runs.
+            // Addresses differ between runs, so simulated time uses the number of the block.
             Some((_, _, number)) if recording.is_simulated() => *number,
             _ if recording.is_simulated() => 0,
             _ => address,
@@ -211,7 +211,7 @@ fn awaited_name(awaited: Awaited) -> &'static str {
     }
 }
 
-/// Describes how the configuration of a launch was chosen.
+/// Describes how the configuration of a launch was selected.
 fn source_text(source: Source) -> &'static str {
     match source {
         Source::Given => "configuration given",

@@ -18,7 +18,7 @@ impl Joiner {
         self.range(recording, thread, range, parent, at);
     }
 
-    /// Creates records of the started ranges that have ended.
+    /// Creates the records of started ranges that have ended.
     pub(super) fn end_started(&mut self, recording: &Recording) {
         let mut ended = std::mem::take(&mut self.ended);
         ended.sort_unstable();
@@ -55,7 +55,7 @@ impl Joiner {
         }));
     }
 
-    /// Ends the open ranges.
+    /// Ends the ranges that are still open.
     pub(super) fn end_ranges(&mut self, recording: &Recording) {
         let now = recording.now();
         let mut open: Vec<(u64, u64)> = Vec::new();

@@ -1,4 +1,4 @@
-//! [`Spans`]: the operations of one thread, searchable by time.
+//! [`Spans`]: operations of one thread, which can be searched by time.
 
 use std::collections::VecDeque;
 
@@ -12,11 +12,12 @@ struct Joined {
     start: u64,
     end: u64,
     origin: Origin,
-    /// Round in which it was added.
+    /// Round in which the operation was added.
     round: u64,
 }
 
-/// Operations of one thread, sorted by their start, enclosing ones first. See the [module's documentation](self).
+/// Operations of one thread, sorted by their start; an enclosing operation comes before the enclosed ones. See the
+/// [module documentation](self).
 #[derive(Debug, Default)]
 pub(crate) struct Spans(VecDeque<Joined>);
 
@@ -24,7 +25,7 @@ impl Spans {
     /// Adds an operation, sorted by its start.
     pub(crate) fn add(&mut self, start: u64, end: u64, origin: Origin, round: u64) {
         let joined = Joined { start, end, origin, round };
-        // Usually it is the last one.
+        // Usually, the new operation is the last one.
         let place = match self.0.back() {
             Some(last) if last.start > start => self.0.partition_point(|known| known.start <= start),
             _ => self.0.len(),
@@ -32,7 +33,7 @@ impl Spans {
         self.0.insert(place, joined);
     }
 
-    /// Returns the innermost operation around these times.
+    /// Returns the innermost operation that encloses these times.
     pub(crate) fn around(&self, start: u64, end: u64) -> Option<Origin> {
         let after = self.0.partition_point(|known| known.start <= start);
         let before = self.0.range(..after).rev().take(DEEPEST);

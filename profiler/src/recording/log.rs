@@ -1,7 +1,7 @@
-//! Records of one thread, until they are joined with those of others.
+//! [`Log`]: records of one thread, until they are joined with the records of other threads.
 //!
-//! A thread adds only to its own log, so the log's lock is uncontended except while records are taken. Logs consist of
-//! chunks, whose memory is counted: when it is used up, records are dropped and counted.
+//! A thread adds only to its own log, so the lock of the log is uncontended except while records are taken. A log
+//! consists of chunks, whose memory is limited. When the limit is reached, records are dropped and counted.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -28,15 +28,15 @@ pub(crate) struct Log {
     /// Name of the thread.
     pub(crate) name: String,
     chunks: Mutex<VecDeque<Vec<Raw>>>,
-    /// Start time of the outermost operation that the thread is in; 0 for none.
+    /// Start time of the thread's outermost operation; 0 for none.
     open_since: AtomicU64,
 }
 
-/// Contents taken from a log.
+/// Contents that were taken from a log.
 pub(crate) struct Taken {
     pub(crate) log: Arc<Log>,
     pub(crate) chunks: VecDeque<Vec<Raw>>,
-    /// Start time of the outermost open operation, see [`Log::open_since`]; `u64::MAX` for none.
+    /// Start time of the outermost operation that has not ended, see [`Log::open_since`]; `u64::MAX` for none.
     pub(crate) open_since: u64,
 }
 
@@ -45,7 +45,7 @@ impl Log {
     pub(crate) fn take(self: &Arc<Self>) -> Taken {
         let mut guard = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
         let chunks = std::mem::take(&mut *guard);
-        // The end of an operation adds its record and clears the time under the same lock.
+        // When an operation ends, its record is added and the time is cleared under the same lock.
         let open_since = match self.open_since.load(Ordering::Relaxed) {
             0 => u64::MAX,
             since => since,
@@ -78,17 +78,17 @@ impl Log {
 pub(crate) struct Local {
     recording: u64,
     log: Arc<Log>,
-    /// Operations that the thread is in: their IDs and start times.
+    /// IDs and start times of the operations that the thread is in.
     open: Vec<(u64, u64)>,
-    /// Cached texts: address, content and name.
+    /// Cached texts, each with its address, content and name.
     texts: Vec<(usize, Box<str>, Name)>,
-    /// The last driver, with its address.
+    /// Driver that was used last, with its address.
     driver: Option<(usize, DriverIndex)>,
     /// Numbers of streams in records.
     streams: Vec<((DriverIndex, u64), u32)>,
-    /// The last kernel whose spec was added to the recording.
+    /// Last kernel whose spec was added to the recording.
     pub(crate) known_kernel: usize,
-    /// The last node list that was added to the recording, and the value of [`Recording::forgotten`] at that time.
+    /// Last node list that was added to the recording, and the value of [`Recording::forgotten`] at that time.
     pub(crate) known_nodes: (u64, u64),
 }
 
@@ -96,7 +96,7 @@ thread_local! {
     static LOCAL: RefCell<Option<Local>> = const { RefCell::new(None) };
 }
 
-/// Calls `what` with this thread's state in the recording. Returns `None` within such a call.
+/// Calls `what` with this thread's state in the recording. Returns `None` if `what` is already running on this thread.
 #[inline]
 pub(crate) fn with_local<R>(recording: &Recording, what: impl FnOnce(&mut Local) -> R) -> Option<R> {
     let mut what = Some(what);
@@ -114,10 +114,11 @@ pub(crate) fn with_local<R>(recording: &Recording, what: impl FnOnce(&mut Local)
     }
 }
 
-/// Like [`with_local`], on a thread that is ending. The main thread, which flushes records at process exit, is one.
+/// Works like [`with_local`] on a thread that is ending, such as the main thread, which flushes records at process
+/// exit.
 #[cold]
 fn with_ending<R>(recording: &Recording, what: impl FnOnce(&mut Local) -> R) -> R {
-    // The name of the thread is not available anymore.
+    // The name of the thread is no longer available.
     let local = recording.take_ending(thread_number());
     let mut local = local.unwrap_or_else(|| Local::new(recording, ""));
     let result = what(&mut local);
@@ -152,7 +153,7 @@ impl Local {
         self.log.thread
     }
 
-    /// Returns whether the thread is in an operation.
+    /// Returns whether the thread is inside an operation.
     pub(crate) fn is_in_operation(&self) -> bool {
         !self.open.is_empty()
     }
@@ -172,7 +173,7 @@ impl Local {
         self.open.push((id, at));
     }
 
-    /// Removes an operation that ends, and returns its start time; `None` if it started before the recording.
+    /// Removes an operation that ends, and returns its start time. Returns `None` if it started before the recording.
     #[inline]
     pub(crate) fn end(&mut self, id: u64) -> Option<u64> {
         while let Some((open, at)) = self.open.pop() {
@@ -183,26 +184,26 @@ impl Local {
         None
     }
 
-    /// Registers the end of an operation that has no record.
+    /// Registers the end of an operation that produces no record.
     pub(crate) fn ended_unrecorded(&self) {
         if self.open.is_empty() {
             self.log.open_since.store(0, Ordering::Relaxed);
         }
     }
 
-    /// Adds the record of the operation that has ended last.
+    /// Adds the record of the operation that ended last.
     #[inline]
     pub(crate) fn push_ended(&self, recording: &Recording, raw: Raw) {
         self.log.push(recording, raw, self.open.is_empty());
     }
 
-    /// Returns the name of a text.
+    /// Returns the name for a text.
     #[inline]
     pub(crate) fn name(&mut self, recording: &Recording, text: &str) -> Name {
         self.name_by(recording, text, Recording::intern)
     }
 
-    /// Returns the name of a text that the program made.
+    /// Returns the name for a text that the program passed.
     #[inline]
     pub(crate) fn program_name(&mut self, recording: &Recording, text: &str) -> Name {
         self.name_by(recording, text, Recording::intern_of_program)
@@ -213,7 +214,7 @@ impl Local {
         let at = text.as_ptr().addr();
         let place = (at >> 3) % TEXTS;
         match self.texts.get(place) {
-            // The memory may hold another text by now.
+            // Another text may be at the same address by now.
             Some((known, known_text, name)) if *known == at && **known_text == *text => *name,
             _ => self.remember(intern(recording, text), text, at, place),
         }
@@ -309,7 +310,7 @@ mod tests {
         alive.join().unwrap();
     }
 
-    /// Records during thread exit, as the main thread does at process exit.
+    /// Adds a record during thread exit, as the main thread does at process exit.
     struct RecordsWhenDropped(Arc<Recording>);
 
     impl Drop for RecordsWhenDropped {
@@ -326,7 +327,7 @@ mod tests {
         let recording = recording();
         let of_thread = Arc::clone(&recording);
         let thread = std::thread::spawn(move || {
-            // Dropped after the thread's state, which is created later.
+            // This is dropped after the thread's state, which is created later.
             LAST.with(|last| *last.borrow_mut() = Some(RecordsWhenDropped(Arc::clone(&of_thread))));
             record(&of_thread);
         });

@@ -20,43 +20,43 @@ use crate::raw::{DriverIndex, Raw};
 /// Number of texts from which on texts of the program are merged.
 const MAX_TEXTS: usize = 1 << 18;
 
-/// A recorded driver.
+/// Driver that is recorded.
 #[derive(Debug, Clone)]
 pub(crate) struct Recorded {
     pub(crate) driver: Arc<dyn Driver>,
-    /// Ordinal in the trace of its device 0.
+    /// Ordinal in the trace for the driver's device 0.
     pub(crate) first_ordinal: u32,
     pub(crate) devices: u32,
 }
 
-/// A running profiler. See the [module's documentation](self).
+/// A running profiler. See the [module documentation](self).
 pub(crate) struct Recording {
     /// ID of the recording, unique in the process.
     pub(crate) id: u64,
-    /// True if the clock is simulated; the first driver decides.
+    /// True if the clock is simulated. The first driver determines this.
     simulated: OnceLock<bool>,
-    /// Drivers to record; empty for all.
+    /// Drivers to record. If it is empty, all drivers are recorded.
     pub(crate) only: Vec<Arc<dyn Driver>>,
     pub(crate) activity: ActivityOptions,
     drivers: RwLock<Vec<Recorded>>,
-    /// True if no more drivers are recorded. Locked while one starts.
+    /// True if no more drivers can be added. The lock is held while a driver starts.
     starting: Mutex<bool>,
     logs: Mutex<Vec<Arc<Log>>>,
-    /// States of ending threads, whose thread-local state is gone.
+    /// States of threads that are ending, whose thread-local state no longer exists.
     ending: Mutex<Vec<Local>>,
     texts: Mutex<Names>,
     counters: Mutex<Definitions>,
     kernels: Mutex<HashMap<&'static str, &'static KernelSpec>>,
-    /// Nodes of launched executables, until they are taken.
+    /// Node lists of launched executables that have not been taken yet.
     nodes: Mutex<Vec<Arc<GraphNodes>>>,
-    /// Number of times that taken lists were removed.
+    /// Number of times that node lists were removed after they had been taken.
     pub(crate) forgotten: AtomicU64,
     /// Total size of the chunks, in bytes.
     held: AtomicUsize,
-    /// Number of records (of work, and others) that were dropped because the memory was used up.
+    /// Number of records that were dropped because the memory was full, separately for work and for other records.
     pub(crate) dropped_work: AtomicU64,
     pub(crate) dropped_others: AtomicU64,
-    /// Facts about the recording, for [`Definitions::about`], with a count per key. Only the first fact of a key is
+    /// Facts about the recording, for [`Definitions::about`], with a count per key. Only the first fact with a key is
     /// kept.
     about: Mutex<BTreeMap<String, (String, u64)>>,
     stopping: AtomicBool,
@@ -113,7 +113,7 @@ impl Recording {
         self.drivers.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the driver at this address, if it is recorded.
+    /// Returns the driver at this address if it is recorded.
     pub(crate) fn driver_at(&self, address: usize) -> Option<DriverIndex> {
         let drivers = self.drivers.read().unwrap_or_else(PoisonError::into_inner);
         drivers
@@ -127,17 +127,17 @@ impl Recording {
         self.only.is_empty() || self.only.iter().any(|only| address_of(only) == address_of(driver))
     }
 
-    /// Locks out other starts while a driver starts to record. `None` if no more drivers may start.
+    /// Starts to add a driver and locks out other starts. Returns `None` if no more drivers can be added.
     pub(crate) fn begin_starting(&self) -> Option<MutexGuard<'_, bool>> {
         Some(lock(&self.starting)).filter(|has_ended| !**has_ended)
     }
 
-    /// Prevents any further driver from starting once this returns.
+    /// Waits for a driver that is starting. After it returns, no other driver can start.
     pub(crate) fn end_starting(&self) {
         *lock(&self.starting) = true;
     }
 
-    /// Adds a driver that is recorded from now on, unless it is already recorded or excluded.
+    /// Adds a driver, which is recorded from now on. Returns `None` if it is already recorded or excluded.
     pub(crate) fn add_driver(&self, driver: &Arc<dyn Driver>) -> Result<Option<DriverIndex>> {
         if !self.wants(driver) || self.driver_at(address_of(driver)).is_some() {
             return Ok(None);
@@ -155,7 +155,7 @@ impl Recording {
         Ok(Some((drivers.len() - 1) as DriverIndex))
     }
 
-    /// Adds a fact about the recording. Only the first fact of a key is kept; the others are counted.
+    /// Adds a fact about the recording. Only the first fact with a key is kept; later ones are counted.
     pub(crate) fn note(&self, key: &str, fact: String) {
         lock(&self.about).entry(key.to_owned()).or_insert((fact, 0)).1 += 1;
     }
@@ -179,7 +179,7 @@ impl Recording {
         lock(&self.ending).retain(Local::is_in_operation);
         let mut taken = Vec::new();
         lock(&self.logs).retain(|log| {
-            // Checked before the log is taken, and after the thread's last record.
+            // This must be checked before the log is taken, so that the last record of an ended thread is included.
             let is_alive = Arc::strong_count(log) > 1;
             fence(Ordering::Acquire);
             taken.push(log.take());
@@ -188,14 +188,14 @@ impl Recording {
         taken
     }
 
-    /// Takes the state of this ending thread, if there is one.
+    /// Takes the stored state of this ending thread, if there is one.
     pub(crate) fn take_ending(&self, thread: u64) -> Option<Local> {
         let mut ending = lock(&self.ending);
         let place = ending.iter().position(|local| local.thread() == thread)?;
         Some(ending.swap_remove(place))
     }
 
-    /// Keeps the state of this ending thread.
+    /// Stores the state of this ending thread.
     pub(crate) fn keep_ending(&self, local: Local) {
         lock(&self.ending).push(local);
     }
@@ -204,9 +204,9 @@ impl Recording {
         lock(&self.texts).intern(text)
     }
 
-    /// Interns a name or category of a range or mark like [`Self::intern`], but bounded, since the program may make any
-    /// number. Beyond [`MAX_TEXTS`] texts, those that differ only in digits are merged. Beyond twice as many, all are
-    /// merged.
+    /// Interns a name or category of a range or mark like [`Self::intern`]. The number of texts is bounded, because the
+    /// program can create any number. Beyond [`MAX_TEXTS`] texts, texts that differ only in digits are merged. Beyond
+    /// twice this number, all texts are merged.
     pub(crate) fn intern_of_program(&self, text: &str) -> Name {
         let mut texts = lock(&self.texts);
         if texts.len() < MAX_TEXTS {
@@ -232,7 +232,7 @@ impl Recording {
         lock(&self.texts).text(name).to_owned()
     }
 
-    /// Returns a device counter for its samples.
+    /// Returns the counter of a device for its samples.
     pub(crate) fn counter(&self, device: u32, name: &str, unit: &str) -> CounterId {
         lock(&self.counters).counter(Some(device), name, unit)
     }
@@ -241,7 +241,7 @@ impl Recording {
         lock(&self.counters).counters().to_vec()
     }
 
-    /// Registers a kernel, for its name.
+    /// Registers a kernel for its name.
     pub(crate) fn add_kernel(&self, spec: &'static KernelSpec) {
         lock(&self.kernels).insert(spec.symbol, spec);
     }
@@ -250,7 +250,7 @@ impl Recording {
         lock(&self.kernels).get(symbol).copied()
     }
 
-    /// Keeps the nodes of a launched executable.
+    /// Stores the node list of a launched executable.
     pub(crate) fn add_nodes(&self, nodes: &Arc<GraphNodes>) {
         lock(&self.nodes).push(Arc::clone(nodes));
     }
@@ -259,8 +259,8 @@ impl Recording {
         std::mem::take(&mut *lock(&self.nodes))
     }
 
-    /// Reserves memory for another chunk. Returns whether it is available. Wakes the draining thread when a quarter is
-    /// used.
+    /// Reserves memory for another chunk. Returns whether it is available. When a quarter of the memory is used, it
+    /// wakes the draining thread.
     pub(crate) fn claim(&self, bytes: usize) -> bool {
         let limit = self.activity.memory;
         let held = self.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -279,7 +279,7 @@ impl Recording {
         self.held.fetch_sub(chunks * CHUNK_BYTES, Ordering::Relaxed);
     }
 
-    /// Counts a dropped record.
+    /// Counts a record that was dropped.
     #[cold]
     pub(crate) fn dropped(&self, raw: &Raw) {
         let count = if raw.is_work() { &self.dropped_work } else { &self.dropped_others };
@@ -291,7 +291,7 @@ impl Recording {
         self.wake.1.notify_all();
     }
 
-    /// Waits until [`Self::wake`] is called or this time has passed. Returns whether the recording continues.
+    /// Waits until [`Self::wake`] is called, or until the time has passed. Returns whether the recording continues.
     pub(crate) fn sleep(&self, time: std::time::Duration) -> bool {
         let mut woken = lock(&self.wake.0);
         if !*woken && !self.is_stopping() {
@@ -311,15 +311,16 @@ impl Recording {
         self.wake();
     }
 
-    /// Waits for the work on the recorded devices, and records lost devices as facts.
+    /// Waits for the work on the recorded devices. Records lost devices as facts.
     pub(crate) fn synchronize(&self) {
         for device in open_devices() {
-            // SAFETY: the device is held, and nothing is released.
+            // SAFETY: the device is alive, and nothing is released.
             let (driver, context) = unsafe { device.driver() };
             if self.driver_at(address_of(driver)).is_none() {
                 continue;
             }
-            // This fails on a lost device, and while a stream is captured. Work that has finished is recorded anyway.
+            // This fails on a lost device, and while a stream is captured. Work that has finished is recorded in any
+            // case.
             let waited = driver.context_synchronize(context);
             if device.is_lost() {
                 self.note(&format!("device {}", device.id()), "lost: a fault stopped it".to_owned());

@@ -1,4 +1,5 @@
-//! Hardware counters of a GPU through CUPTI, which must be installed and permitted to access them.
+//! Hardware counters of a GPU through CUPTI. CUPTI must be installed, and the process must have permission to read the
+//! counters.
 
 use warpsmith_profiler::trace::counters::CounterReport;
 use warpsmith_profiler::{CounterOptions, Counters, Profiler, ProfilerError, ProfilerOptions};
@@ -26,7 +27,7 @@ fn one() -> Launch {
     Launch::grid_block(1, 1)
 }
 
-/// Checks that everything was counted.
+/// Checks that every operation was counted.
 fn complete(report: &CounterReport) {
     println!("{}", report.text(20));
     assert_eq!((report.counted, report.dropped), (report.operations, 0), "{:?}", report.not_counted);

@@ -1,4 +1,4 @@
-//! Devices for the tests, and searches in traces.
+//! Devices for tests, and searches in traces.
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use warpsmith_profiler::{Profiler, ProfilerOptions};
 use warpsmith_runtime::emulated::{EmulatedDriver, SimulatedWork};
 use warpsmith_runtime::{Device, Stream};
 
-/// Creates a device with simulated time: 5 us per kernel, 1/1000 us per byte.
+/// Creates a device with simulated time, with 5 us per kernel and 1/1000 us per byte.
 pub fn simulated() -> (Arc<EmulatedDriver>, Device) {
     let model = |work: &SimulatedWork<'_>| match work {
         SimulatedWork::Kernel { .. } => 5.0,
@@ -39,7 +39,7 @@ pub fn call_of<'a>(trace: &'a Trace, kernel: &Kernel) -> &'a Call {
     found.expect("a call has the kernel's correlation")
 }
 
-/// Checks that nothing is missing, and that no kernel starts before its call.
+/// Checks that no record is missing, and that no kernel starts before its call.
 pub fn check(trace: &Trace) {
     let loss = trace.definitions.loss;
     assert_eq!(loss.unaccounted(), 0, "{loss:?}");

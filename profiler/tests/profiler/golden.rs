@@ -1,5 +1,5 @@
-//! A program on the emulated device with simulated time has a byte-identical trace on every run: that of the committed
-//! file.
+//! A program on the emulated device with simulated time must produce a byte-identical trace on every run, which is
+//! compared with a committed file.
 //!
 //! After an intended change, `WARPSMITH_GOLDEN=write cargo test -p warpsmith-profiler golden` rewrites the files.
 
@@ -15,7 +15,7 @@ use crate::alone::only_alone;
 use crate::common::*;
 use crate::fixture::*;
 
-/// Runs two streams, a wait between them, ranges, and a graph that is launched twice.
+/// Runs a program with two streams, a wait between them, ranges, and a graph that is launched twice.
 fn program() -> Trace {
     let (_driver, device) = simulated();
     let [first, second] = streams(&device);
@@ -105,7 +105,7 @@ fn simulated_time_makes_the_golden_trace() {
         std::fs::write(file("golden.json"), &bytes).unwrap();
         return;
     }
-    // The program may run where its sources are not available.
+    // The file is included, because the program may run where its sources are not available.
     assert_eq!(lines, include_str!("golden.txt"));
     assert!(bytes == include_bytes!("golden.json"), "the texts are equal, the files are not");
 }

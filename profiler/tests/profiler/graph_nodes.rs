@@ -1,4 +1,4 @@
-//! Nodes of graphs in traces of the emulated device, with real and with simulated time.
+//! Nodes of graphs in traces of the emulated device, in real and in simulated time.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc;
@@ -91,7 +91,7 @@ fn a_graph_launched_often_repeats_no_texts() {
         assert_eq!(trace.transfers.len(), launches);
         trace.definitions.names.len()
     };
-    // Waits have names too; their number depends on timing.
+    // Waits also have names, but their number depends on timing.
     let (few, many) = (texts(1), texts(1000));
     assert!(many < few + 10, "{many} and {few} texts");
 }

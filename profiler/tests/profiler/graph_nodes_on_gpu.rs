@@ -1,5 +1,5 @@
-//! Graph nodes in traces of a GPU through CUPTI, which must be installed. If no place is wrong or missing, the driver
-//! numbers nodes as `ActivityDriver::activity_node` describes.
+//! Graph nodes in traces of a GPU through CUPTI, which must be installed. If every place is known and correct, the
+//! driver numbers nodes as `ActivityDriver::activity_node` describes.
 
 use crate::alone::only_alone;
 use crate::node_programs::{self, Fixture};

@@ -1,5 +1,5 @@
-//! The profiler through its public interface. Only one profiler can record per process, so each test that starts one
-//! runs in its own process.
+//! Tests of the profiler through its public API. Only one profiler can record per process, so each test that starts a
+//! profiler runs in its own process.
 
 #[path = "../../../runtime/tests/common/alone.rs"]
 mod alone;

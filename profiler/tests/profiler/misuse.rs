@@ -1,4 +1,4 @@
-//! Misuse and failures: each is a descriptive error, and recorded data is kept.
+//! Misuse and failures. Each must return a descriptive error, and recorded data must be kept.
 
 use warpsmith_profiler::trace::Trace;
 use warpsmith_profiler::{Profiler, ProfilerError, ProfilerOptions};
@@ -112,7 +112,7 @@ fn a_full_disk_is_an_error() {
 #[test]
 fn a_file_that_cannot_grow_keeps_what_it_has() {
     only_alone!();
-    // SAFETY: it changes the limit and the signal of this process, which belongs to the test.
+    // SAFETY: the calls change only the limit and the signal of this process, which belongs to the test.
     unsafe {
         let limit = libc::rlimit { rlim_cur: 200 << 10, rlim_max: 200 << 10 };
         assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
@@ -180,7 +180,7 @@ fn a_forked_process_is_refused() {
     let profiler = Profiler::to_file(&file).unwrap();
     let mut x = DeviceBuffer::<u8>::uninit(&stream, 100).unwrap();
     stream.memset(&mut x, 1).unwrap();
-    // SAFETY: the child process only tries to start a profiler, drops this one, and exits at once.
+    // SAFETY: the child process only tries to start a profiler, drops this one, and exits immediately.
     match unsafe { libc::fork() } {
         0 => {
             let is_forked =
@@ -188,7 +188,7 @@ fn a_forked_process_is_refused() {
             let is_refused =
                 Profiler::start(ProfilerOptions::default()).is_err_and(|error| is_forked(&error));
             let is_foreign = profiler.finish().is_err_and(|error| is_forked(&error));
-            // SAFETY: it exits the child process.
+            // SAFETY: the call exits the child process.
             unsafe { libc::_exit(if is_refused && is_foreign { 0 } else { 1 }) }
         }
         copy => {

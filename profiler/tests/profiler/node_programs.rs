@@ -1,5 +1,5 @@
-//! Programs that launch graphs: in the trace, each node has the range and the source line where it was captured or
-//! added.
+//! Programs that launch graphs. In the trace, each node must have the range and the source line where it was captured
+//! or added.
 
 use warpsmith_profiler::trace::{Trace, Transfer};
 use warpsmith_profiler::{Profiler, ProfilerOptions};
@@ -12,7 +12,7 @@ use warpsmith_runtime::{
 use crate::fixture::*;
 use crate::kernels::{IMAGE, Spin};
 
-/// A device with a stream and a kernel.
+/// Device with a stream and a kernel.
 pub struct Fixture {
     pub device: Device,
     pub stream: Stream,
@@ -42,7 +42,8 @@ pub fn launch(exec: &GraphExec, stream: &Stream) {
     stream.synchronize().unwrap();
 }
 
-/// Returns the range and source line (within these tests) of each kernel, copy and memset of a graph, ordered by start.
+/// Returns the range and the source line (within these tests) of each kernel, copy and memset of a graph, ordered by
+/// start time.
 pub fn origins(trace: &Trace) -> Vec<(String, u32)> {
     let kernels = trace.kernels.iter().map(|kernel| (kernel.start, kernel.node, kernel.range, kernel.line));
     let copies = trace.transfers.iter().map(|copy| (copy.start, copy.node, copy.range, copy.line));

@@ -1,8 +1,8 @@
-//! Cost of trace files: bytes per slice, events per second, and the time and memory to read files of gigabytes.
+//! Cost of trace files: bytes per slice, events per second, and the time and memory to read files of several gigabytes.
 //!
-//! Times are CPU times where the system provides them, which excludes other programs on the machine.
+//! Times are CPU times where the system provides them, because these exclude other programs on the machine.
 //!
-//! `WARPSMITH_BENCH_GIB` is the size of the large files in GiB, 1 by default; they are written to the folder for
+//! `WARPSMITH_BENCH_GIB` is the size of the large files in GiB, 1 by default. The files are written to the folder for
 //! temporary files.
 
 use std::fs::File;
@@ -20,14 +20,14 @@ mod fixture;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Number of launches in the files that fit into memory; each is two slices and a flow.
+/// Number of launches in the files that fit in memory. Each launch is two slices and a flow.
 const LAUNCHES: u64 = 1_000_000;
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match &arguments[..] {
         [work, rest @ ..] if work == "work" => return large_file_work(rest),
-        // Cargo passes this argument only to benches; tests do not measure.
+        // Cargo passes this argument only to benches, so that tests do not measure.
         arguments if !arguments.iter().any(|argument| argument == "--bench") => return Ok(()),
         _ => {}
     }
@@ -83,7 +83,7 @@ fn rates(trace: &Trace) -> Result<()> {
     })
 }
 
-/// Measures the CPU time of this process and of the child processes that it has waited for; wall-clock time where the
+/// Measures the CPU time of this process and of the child processes that it has waited for, or wall-clock time if the
 /// system does not provide it.
 struct Stopwatch(Duration, Instant);
 
@@ -95,7 +95,7 @@ impl Stopwatch {
     fn processor() -> Option<Duration> {
         let line = std::fs::read_to_string("/proc/self/stat").ok()?;
         let (_, fields) = line.rsplit_once(") ")?;
-        // User and system time, of this process and its children, in hundredths of a second.
+        // These are user and system time, of this process and of its children, in hundredths of a second.
         let times = fields.split(' ').skip(11).take(4).map(|field| field.parse::<u64>().ok());
         Some(Duration::from_millis(10 * times.sum::<Option<u64>>()?))
     }
@@ -110,11 +110,11 @@ fn temporary(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("warpsmith-bench-{}-{name}", std::process::id()))
 }
 
-/// Writes large files, and runs the work of `warpsmith trace` on them in separate processes.
+/// Writes large files, and processes them in separate processes as `warpsmith trace` does.
 fn large_files() -> Result<()> {
     let gib: f64 = std::env::var("WARPSMITH_BENCH_GIB").map_or(Ok(1.0), |gib| gib.parse())?;
     let file = temporary("large.json");
-    // The approximate number of launches for this file size.
+    // This is the approximate number of launches for a file of this size.
     let launches = (gib * (1u64 << 30) as f64 / 665.0) as u64;
     let mut writer = ChromeWriter::new(BufWriter::with_capacity(1 << 20, File::create(&file)?));
     fixture::launch_into(&mut writer, launches)?;
@@ -134,7 +134,7 @@ fn large_files() -> Result<()> {
     Ok(())
 }
 
-/// Runs one kind of work on a large file, and reports its cost.
+/// Processes a large file in one way, and reports the cost.
 fn large_file_work(arguments: &[String]) -> Result<()> {
     let [work, from, to] = arguments else { return Err("work, from and to are missing".into()) };
     let begun = Stopwatch::start();
@@ -155,7 +155,7 @@ fn large_file_work(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Returns the peak memory of this process in bytes; 0 where the system does not provide it.
+/// Returns the peak memory of this process in bytes, or 0 if the system does not provide it.
 fn peak_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -18,32 +18,32 @@ use crate::trace::{Trace, check_name, is_compressed, not_written, read_into, unw
 /// Format of a file to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileFormat {
-    /// Chrome's JSON as Kineto writes it, compressed if the path ends in `.gz`.
+    /// Chrome's JSON, as Kineto writes it, compressed if the path ends in `.gz`.
     Chrome,
-    /// One HTML page with a timeline and the tables.
+    /// HTML page with a timeline and the tables.
     Html,
 }
 
-/// Maximum number of records that [`convert`] keeps in memory and sorts as a whole.
+/// Maximum number of records that [`convert`] keeps in memory and sorts together.
 const WHOLE: usize = 2_000_000;
 
 /// Result of a conversion.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Converted {
-    /// Damage at which reading stopped; `None` for an intact file.
+    /// Damage at which reading stopped, or `None` for an intact file.
     pub damage: Option<Damage>,
-    /// Content that the reader left out.
+    /// Content that the reader omitted.
     pub left_out: Vec<Omission>,
 }
 
-/// Converts the trace file `from` to the file `to`, in another format. With a report, the kernels get its `counters` as
-/// arguments: see [`CounterReport::annotate`]. Memory is bounded: the first two million records are sorted, and later
-/// ones keep their order. An HTML page is made from a [`Digest`].
+/// Converts the trace file `from` to the file `to`, in another format. If a report is passed, its `counters` are added
+/// to the kernels as arguments; see [`CounterReport::annotate`]. Memory is bounded: the first two million records are
+/// sorted, and later records keep their order. An HTML page is created from a [`Digest`].
 ///
 /// # Errors
-/// [`TraceError`] if `from` does not exist or contains no readable trace, or if both paths name one file. Also if the
-/// report has none of the kernels. Also if `to` cannot be written, or is JSON and ends in `.pftrace`.
+/// [`TraceError`] if `from` does not exist or contains no readable trace, or if both paths name the same file. Also if
+/// the report contains none of the kernels. Also if `to` cannot be written, or is JSON and ends in `.pftrace`.
 pub fn convert(
     from: impl AsRef<Path>,
     to: impl AsRef<Path>,
@@ -79,7 +79,8 @@ pub fn convert(
     }
 }
 
-/// Reads a file, and writes it with a writer: as a whole, or record by record from a certain number of records on.
+/// Reads a file and writes it with a writer. Beyond a certain number of records, it writes record by record instead of
+/// all at once.
 fn write<W: Sink>(
     read: impl FnOnce(&mut dyn Sink) -> Result<Option<Damage>>,
     to: &Path,
@@ -98,7 +99,7 @@ fn write<W: Sink>(
         (Err(_), _) => Ok(()),
     };
     if is_begun && (damage.is_err() || written.is_err()) {
-        // A partial file that stays does no harm.
+        // An error can be ignored, because a leftover partial file does no harm.
         let _ = std::fs::remove_file(to);
     }
     let damage = damage?;
@@ -106,7 +107,7 @@ fn write<W: Sink>(
     Ok(Converted { damage, left_out })
 }
 
-/// Keeps records, and passes them to a writer when there are too many.
+/// Keeps records, and passes them to a writer when there are too many of them.
 struct Target<'a, W> {
     trace: Trace,
     writer: Option<W>,
@@ -151,7 +152,7 @@ fn read(from: &Path, counters: Option<&CounterReport>, sink: &mut dyn Sink) -> R
     Err(TraceError::of(Some(from), reason))
 }
 
-/// Passes records on, and checks whether any kernel has counters.
+/// Forwards records, and checks whether any kernel has counters.
 struct Annotated<'a> {
     sink: &'a mut dyn Sink,
     has_counters: bool,

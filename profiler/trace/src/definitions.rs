@@ -1,4 +1,5 @@
-//! Definitions that records refer to: texts, devices, streams, host threads, counters, and facts about the whole trace.
+//! Definitions to which records refer: texts, devices, streams, host threads, counters, and facts about the whole
+//! trace.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -8,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::{Name, Names};
 
-/// A device.
+/// Device in a trace.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Device {
@@ -24,19 +25,19 @@ pub struct Device {
     pub capability: (u32, u32),
 }
 
-/// A stream of a device.
+/// Stream of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Stream {
     /// Ordinal of the device.
     pub device: u32,
-    /// The driver's stream ID; -1 stands for the whole device.
+    /// The driver's stream ID; -1 represents the whole device.
     pub id: i64,
-    /// Name given by the program; may be empty.
+    /// Name that the program assigned; can be empty.
     pub name: String,
 }
 
-/// A thread of a host process.
+/// Thread of a host process.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Thread {
@@ -44,11 +45,11 @@ pub struct Thread {
     pub process: i64,
     /// The system's thread ID.
     pub id: i64,
-    /// Name of the thread; may be empty.
+    /// Name of the thread; can be empty.
     pub name: String,
 }
 
-/// Hardware counters of a kernel, averaged over some launches: see [`counters`](crate::counters).
+/// Hardware counters of a kernel, averaged over some launches. See [`counters`](crate::counters).
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct KernelCounted {
     /// Bytes read from device memory.
@@ -59,11 +60,11 @@ pub struct KernelCounted {
     pub l2_hits: Option<f64>,
     /// Achieved occupancy, as a fraction.
     pub occupancy: Option<f64>,
-    /// Most frequent warp stall reasons with their shares; may be empty.
+    /// Most frequent warp stall reasons with their shares; can be empty.
     pub stalls: Name,
 }
 
-/// A sampled quantity.
+/// Quantity that is sampled.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counter {
@@ -99,7 +100,7 @@ ids! {
     CounterId;
 }
 
-/// Numbers of recorded and lost operations. Nothing is lost unreported if [`Self::unaccounted`] is 0.
+/// Numbers of recorded and lost operations. If [`Self::unaccounted`] is 0, every loss is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Loss {
@@ -109,14 +110,14 @@ pub struct Loss {
     pub recorded: u64,
     /// Operations for which the recorder had no space.
     pub dropped: u64,
-    /// Operations whose record has no times: the device's own buffers were full.
+    /// Operations whose record has no times, because the device's own buffers were full.
     pub zero_time: u64,
     /// Operations that were refused because no memory was left for a buffer.
     pub refused: u64,
 }
 
 impl Loss {
-    /// Returns the number of issued operations of which nothing else is known.
+    /// Returns the number of issued operations that are not accounted for.
     pub fn unaccounted(&self) -> u64 {
         let known = [self.recorded, self.dropped, self.zero_time, self.refused];
         known.into_iter().fold(self.issued, u64::saturating_sub)
@@ -128,12 +129,12 @@ impl Loss {
     }
 }
 
-/// ID of the entries that a trace merges. A trace has 65 536 individual streams, threads and counters each. Later ones
-/// are merged into one more stream per device, thread per process, or counter per device, named `others`.
+/// ID of merged entries. A trace has up to 65 536 individual streams, threads and counters each. Later ones are merged
+/// into one additional stream per device, thread per process, or counter per device, which is named `others`.
 pub const OTHERS: i64 = i64::MIN;
 const OTHERS_NAME: &str = "others";
 
-/// Entries of one kind, in bounded number.
+/// Entries of one kind. Their number is bounded.
 #[derive(Debug, Clone)]
 struct Table<K, T> {
     entries: Vec<T>,
@@ -149,11 +150,11 @@ impl<K, T> Default for Table<K, T> {
 impl<K: Hash + Eq, T> Table<K, T> {
     /// Maximum number of individual entries.
     const MAX: usize = 1 << 16;
-    /// Maximum number including the `others` entries of devices or processes.
+    /// Maximum number of entries, including the `others` entries of devices or processes.
     const MAX_WITH_OTHERS: usize = Self::MAX + (1 << 12);
 
-    /// Returns the index of a key. `new` creates the entry of a new key; if the table is full, the key is that of
-    /// `others`.
+    /// Returns the index of a key. `new` creates the entry of a new key. If the table is full, the key of `others` is
+    /// used instead.
     fn place(&mut self, key: K, others: impl FnOnce() -> K, new: impl FnOnce(&K) -> T) -> u32 {
         let is_full = self.entries.len() >= Self::MAX;
         let key = if is_full && !self.places.contains_key(&key) { others() } else { key };
@@ -169,11 +170,11 @@ impl<K: Hash + Eq, T> Table<K, T> {
     }
 }
 
-/// Maximum numbers of facts and of devices in a file.
+/// Maximum number of facts, and of devices, in a file.
 const MAX_FACTS: usize = 1 << 10;
 const MAX_DEVICES: usize = 1 << 12;
 
-/// Kinds of content that a reader leaves out of a trace, or shortens.
+/// Kinds of content that a reader omits from a trace, or shortens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LeftOut {
     All,
@@ -188,7 +189,7 @@ impl LeftOut {
     const ALL: [LeftOut; 6] =
         [LeftOut::All, LeftOut::Timeless, LeftOut::Begins, LeftOut::Ends, LeftOut::End, LeftOut::Texts];
 
-    /// Returns the key among the facts.
+    /// Returns the key of the corresponding fact.
     fn key(self) -> &'static str {
         match self {
             LeftOut::All => "none of the events is read",
@@ -200,34 +201,34 @@ impl LeftOut {
         }
     }
 
-    /// Returns whether it makes the tables incomplete.
+    /// Returns whether the omission makes the tables incomplete.
     fn is_lost(self) -> bool {
         !matches!(self, LeftOut::End | LeftOut::Texts)
     }
 }
 
-/// Content that was left out of a trace when it was read.
+/// Content that was omitted when a trace was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Omission {
-    /// Description and number.
+    /// Description, with the number.
     pub text: String,
-    /// True if it makes the tables incomplete, for example for a kernel without a time.
+    /// True if the omission makes the tables incomplete, for example for a kernel without a time.
     pub is_lost: bool,
 }
 
-/// Definitions that the records of a trace refer to, in bounded memory: see [`OTHERS`] and [`Names`].
+/// Definitions to which the records of a trace refer, in bounded memory. See [`OTHERS`] and [`Names`].
 #[derive(Debug, Clone, Default)]
 pub struct Definitions {
     /// Texts.
     pub names: Names,
-    /// Facts about the trace: the program, the host, the recorder, what was left out.
+    /// Facts about the trace: the program, the host, the recorder, and the content that was omitted.
     pub about: BTreeMap<String, String>,
     /// Numbers of recorded and lost operations.
     pub loss: Loss,
     /// Devices, by ordinal.
     pub devices: BTreeMap<u32, Device>,
-    /// Hardware counters of kernels, by the ordinal of the device and the name. Files have them as arguments of the
+    /// Hardware counters of kernels, by the ordinal of the device and the name. Files store them as arguments of the
     /// kernels.
     pub counted: HashMap<(u32, Name), KernelCounted>,
     streams: Table<(u32, i64), Stream>,
@@ -250,7 +251,7 @@ impl Definitions {
         ThreadId(self.threads.place((process, id), others, new))
     }
 
-    /// Adds a fact about the trace, within the limits for number and length.
+    /// Adds a fact about the trace, within the limits for the number and the length of facts.
     pub(crate) fn add_fact(&mut self, key: &str, value: &str) {
         if self.about.len() < MAX_FACTS || self.about.contains_key(key) {
             let (key, value) = (self.names.kept(key), self.names.kept(value));
@@ -258,7 +259,7 @@ impl Definitions {
         }
     }
 
-    /// Adds a device, within the limits for number and length of name.
+    /// Adds a device, within the limits for the number of devices and the length of the name.
     pub(crate) fn add_device(&mut self, ordinal: u32, device: Device) {
         if self.devices.len() < MAX_DEVICES || self.devices.contains_key(&ordinal) {
             let name = self.names.kept(&device.name);
@@ -266,13 +267,13 @@ impl Definitions {
         }
     }
 
-    /// Adds a fact about content that the reader left out or shortened.
+    /// Adds a fact about content that the reader omitted or shortened.
     pub(crate) fn add_left_out(&mut self, what: LeftOut, text: &str) {
         self.about.insert(what.key().to_owned(), text.to_owned());
     }
 
-    /// Returns the content that was left out or shortened when the trace was read. Kinds of events without records are
-    /// not included if other events have records: [`Self::about`] lists them.
+    /// Returns the content that was omitted or shortened when the trace was read. Kinds of events that no record
+    /// represents are not included if other events have records. [`Self::about`] lists these kinds.
     pub fn left_out(&self) -> Vec<Omission> {
         let said = |what: LeftOut| {
             let text = self.about.get(what.key())?;
@@ -281,7 +282,7 @@ impl Definitions {
         LeftOut::ALL.into_iter().filter_map(said).collect()
     }
 
-    /// Adds facts about texts that were shortened or replaced. Returns the number of replaced ones.
+    /// Adds facts about texts that were shortened or replaced. Returns the number of replaced texts.
     pub(crate) fn add_texts_left_out(&mut self) -> u64 {
         let (shortened, replaced) = self.names.not_kept();
         if shortened + replaced > 0 {
@@ -300,7 +301,7 @@ impl Definitions {
         self.counted.get(&(device, kernel)).copied()
     }
 
-    /// Adds hardware counters that a file has among the arguments of a kernel.
+    /// Adds hardware counters that a file stores as arguments of a kernel.
     pub(crate) fn read_counted(&mut self, kernel: Name, stream: StreamId, counted: KernelCounted) {
         if counted != KernelCounted::default()
             && let Some(stream) = self.streams.entries.get(stream.index())

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use warpsmith_runtime::{Error, Result};
 
-/// A trace that could not be written or read, in a [`warpsmith_runtime::Error`]: its `downcast_ref` returns it.
+/// Trace that could not be written or read. The error is wrapped in a [`warpsmith_runtime::Error`], whose
+/// `downcast_ref` returns it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the trace {}{reason}", path.as_ref().map_or_else(String::new, |path| format!("{} ", path.display())))]
 #[non_exhaustive]
@@ -18,7 +19,7 @@ pub struct TraceError {
 }
 
 impl TraceError {
-    /// Error of a file, or of content in memory.
+    /// Creates the error of a file, or of content in memory.
     pub(crate) fn of(path: Option<&Path>, reason: impl Into<String>) -> Error {
         Self { path: path.map(Path::to_path_buf), reason: reason.into() }.into()
     }
@@ -30,11 +31,11 @@ impl From<TraceError> for Error {
     }
 }
 
-/// Damage of a file that could be read partially.
+/// Damage in a file that could be read in part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Damage {
-    /// Offset of the damage in bytes, in the file or in the decompressed content.
+    /// Offset of the damage in bytes, in the file or in its decompressed content.
     pub at: u64,
     /// Description of the damage.
     pub reason: String,
@@ -49,7 +50,7 @@ impl fmt::Display for Damage {
 /// Reason why a reader stopped before the end.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// The file is damaged; data read so far is kept.
+    /// The file is damaged. The data before the damage is kept.
     Damaged(Damage),
     /// The file is not a readable trace.
     Foreign(String),

@@ -1,10 +1,10 @@
-//! A record decomposed into a category, a name, a track, times, and named values.
+//! Record that is decomposed into a category, a name, a track, times, and named values.
 
 use crate::definitions::{CounterId, Definitions, StreamId, ThreadId};
 use crate::names::{Name, Names};
 use crate::record::*;
 
-/// Track on which an event is shown.
+/// Track on which an event is displayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Track {
     Thread(ThreadId),
@@ -49,7 +49,7 @@ pub(crate) enum Value {
     Size([u32; 3]),
 }
 
-/// A name, or a fixed text of the format.
+/// Name, or fixed text of the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Label {
     Name(Name),
@@ -82,7 +82,7 @@ pub(crate) mod category {
     pub(crate) const GRAPH: &str = "graph";
 }
 
-/// Named values; empty ones are left out.
+/// Named values, without the empty ones.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Values(pub(crate) Vec<(Key, Value)>);
 
@@ -110,7 +110,7 @@ impl From<Payload> for Option<Value> {
     }
 }
 
-/// A decomposed record.
+/// Decomposed record.
 #[derive(Debug, Clone)]
 pub(crate) struct Event {
     pub(crate) category: &'static str,
@@ -118,7 +118,7 @@ pub(crate) struct Event {
     pub(crate) track: Track,
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// Correlation ID shared with related events; 0 for none.
+    /// Correlation ID that related events share; 0 for none.
     pub(crate) correlation: u64,
     pub(crate) values: Values,
 }
@@ -130,7 +130,7 @@ impl Event {
         !matches!(category, MARK | WAIT | MEMORY | SAMPLE)
     }
 
-    /// Decomposes a record; reuses the memory of `values`.
+    /// Decomposes a record. It reuses the memory of `values`.
     pub(crate) fn of(record: &Record, definitions: &Definitions, values: Values) -> Event {
         let mut values = values;
         values.0.clear();
@@ -179,7 +179,7 @@ impl Event {
                 event.correlation = transfer.correlation;
                 put(Key::Bytes, Value::Uint(transfer.bytes));
                 if let Some(peer) = transfer.peer {
-                    // Device 0 is valid too.
+                    // Device 0 is valid, so it must not be omitted.
                     put(Key::Peer, Value::Int(peer.into()));
                 }
                 put(Key::Graph, Value::Uint(transfer.graph.into()));
@@ -235,7 +235,7 @@ impl Event {
                 event.category = category::WAIT;
                 event.label = Label::Name(wait.buffer);
                 event.track = Track::Stream(wait.stream);
-                // Stream 0 is valid too.
+                // Stream 0 is valid, so it must not be omitted.
                 put(Key::On, Value::Int(wait.on.0.into()));
                 put(Key::Correlation, Value::Uint(wait.correlation));
                 put(Key::Line, Value::Text(wait.line));

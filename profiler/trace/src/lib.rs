@@ -1,8 +1,8 @@
-//! Traces of device and host activity: kernels, copies, calls, ranges, memory, counters.
+//! Traces of device and host activity: kernels, copies, calls, ranges, memory, and counters.
 //!
-//! Records go into a [`Sink`]: a [`Trace`], which keeps them in memory, or a file writer, which keeps few.
-//! [`ChromeWriter`] writes the JSON format of PyTorch's profiler, which <https://ui.perfetto.dev> opens.
-//! [`Trace::read`] reads that format, from this crate and from PyTorch; [`Trace::summary`] returns the tables.
+//! Records are written to a [`Sink`]: either a [`Trace`], which keeps them in memory, or a file writer, which keeps
+//! only a few. [`ChromeWriter`] writes the JSON format of PyTorch's profiler, which <https://ui.perfetto.dev> opens.
+//! [`Trace::read`] reads that format, both from this crate and from PyTorch; [`Trace::summary`] returns the tables.
 //!
 //! ```
 //! use warpsmith_trace::{Kernel, Record, Trace};
@@ -14,22 +14,22 @@
 //! assert_eq!(trace.summary().kernels[0].total, 4_000);
 //! ```
 //!
-//! Guarantees: equal traces become equal bytes. Written traces are equal when read back. Files of any size are read and
-//! written in bounded memory, unless into a [`Trace`]; a [`Digest`](summary::Digest) provides the tables of such a
-//! file. A compressed file that unpacks to more than 200 times its size is reported as damaged. A damaged file never
-//! causes a panic: the error names the position, and the content before it is kept. [`Definitions::left_out`] reports
-//! what a reader leaves out.
+//! Guarantees: equal traces are written as equal bytes. A written trace is equal to the original when it is read back.
+//! Files of any size are read and written in bounded memory, unless they are read into a [`Trace`]; a
+//! [`Digest`](summary::Digest) provides the tables of such a file. A compressed file that unpacks to more than 200
+//! times its size is reported as damaged. A damaged file never causes a panic: the error contains the position, and the
+//! content before it is kept. [`Definitions::left_out`] reports the content that a reader omits.
 //!
 //! | module | content |
 //! | --- | --- |
-//! | `trace` | a trace in memory; reading of files |
+//! | `trace` | a trace in memory; reading files |
 //! | `sink` | destinations of records |
-//! | `record`, `definitions`, `names` | records, and the data that they refer to |
+//! | `record`, `definitions`, `names` | records, and the data to which they refer |
 //! | `event` | a decomposed record, for JSON and pages |
 //! | `chrome` | Chrome's JSON in PyTorch's format |
 //! | `summary` | the tables |
 //! | `counters` | reports of hardware counters |
-//! | `page` | data as an HTML page that draws it |
+//! | `page` | an HTML page that draws its data |
 //! | `html` | one page with a timeline and the tables |
 //! | `convert` | conversion between files |
 #![deny(missing_docs)]

@@ -1,30 +1,31 @@
-//! Texts that records share, each stored once.
+//! [`Names`]: texts that records share, each of which is stored once.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Maximum length of a text, in bytes; only the start of a longer one is kept. Kernel names have a few thousand bytes.
+/// Maximum length of a text in bytes. Only the start of a longer text is kept. Kernel names have up to a few thousand
+/// bytes.
 pub(crate) const LONGEST: usize = 16 << 10;
 
 /// Maximum size of all texts of a trace, in bytes.
 const MAX_BYTES: usize = 512 << 20;
 
-/// Approximate overhead of a text in the list and the map, in bytes.
+/// Approximate overhead per text in the list and the map, in bytes.
 const EACH: usize = 96;
 
 /// Suffix of a shortened text.
 const MORE: &str = "…";
 
-/// Replacement for texts for which there is no space.
+/// Replacement of texts that do not fit in memory.
 const OTHERS: &str = "others";
 
-/// A text of [`Names`]. The default is the empty text, which stands for "unknown" or "none".
+/// Reference to a text of [`Names`]. The default is the empty text, which means "unknown" or "none".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Name(u32);
 
 impl Name {
-    /// The empty text.
+    /// Empty text.
     pub const NONE: Name = Name(0);
 
     /// Returns true for the empty text.
@@ -33,8 +34,8 @@ impl Name {
     }
 }
 
-/// Interned texts, in bounded memory. Of a text longer than 16 KiB only the start is kept. Once all texts take 512 MiB,
-/// new ones become the text `others`.
+/// Interned texts, in bounded memory. If a text is longer than 16 KiB, only its start is kept. Once all texts together
+/// need 512 MiB, new texts are replaced by the text `others`.
 ///
 /// ```
 /// use warpsmith_trace::Names;
@@ -68,7 +69,7 @@ impl Default for Names {
 }
 
 impl Names {
-    /// Returns the name of `text`, interning it if necessary.
+    /// Returns the name for `text`, and interns the text if necessary.
     pub fn intern(&mut self, text: &str) -> Name {
         if let Some(name) = self.ids.get(text) {
             return *name;
@@ -88,15 +89,15 @@ impl Names {
         Name(index)
     }
 
-    /// Returns the part of a text that is kept, for a text that is not interned but whose bytes count too.
+    /// Returns the part of a text that is kept. The text is not interned, but its bytes also count towards the limit.
     pub(crate) fn kept(&mut self, text: &str) -> String {
         let short = self.short(text);
         if self.pay_for(&short) { short.into_owned() } else { OTHERS.to_owned() }
     }
 
-    /// Returns the text, or its start if it is too long.
+    /// Returns the text, or only its start if it is too long.
     fn short<'a>(&mut self, text: &'a str) -> Cow<'a, str> {
-        // A shortened text is not shortened again.
+        // A text that was shortened before must not be shortened again.
         if text.len() <= LONGEST + MORE.len() {
             return Cow::Borrowed(text);
         }
@@ -104,7 +105,7 @@ impl Names {
         Cow::Owned(format!("{}{MORE}", &text[..text.floor_char_boundary(LONGEST)]))
     }
 
-    /// Reserves space for a text. Returns whether it was available.
+    /// Reserves memory for a text. Returns whether it was available.
     fn pay_for(&mut self, text: &str) -> bool {
         let left = self.left.checked_sub(text.len() + EACH);
         self.left = left.unwrap_or(self.left);
@@ -112,17 +113,17 @@ impl Names {
         left.is_some()
     }
 
-    /// Returns the numbers of texts that were shortened, and of those replaced by `others`.
+    /// Returns the number of texts that were shortened, and of texts that were replaced by `others`.
     pub(crate) fn not_kept(&self) -> (u64, u64) {
         (self.shortened, self.refused)
     }
 
-    /// Returns the name of `text`, if it is interned.
+    /// Returns the name for `text` if it is interned.
     pub fn find(&self, text: &str) -> Option<Name> {
         self.ids.get(text).copied()
     }
 
-    /// Returns the text of a name of this table; empty for a name of a larger table.
+    /// Returns the text for a name of this table. For a name of a larger table, the text is empty.
     pub fn text(&self, name: Name) -> &str {
         self.texts.get(name.0 as usize).map_or("", |text| text)
     }

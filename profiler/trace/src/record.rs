@@ -1,10 +1,10 @@
-//! The records of a trace. Times are in nanoseconds: since 1970 for real devices, from 0 in simulated time. An end is
+//! Records of a trace. Times are in nanoseconds, since 1970 for real devices, and from 0 in simulated time. An end is
 //! never before its start. A correlation ID connects device work to the call that enqueued it; 0 means none.
 
 use crate::definitions::{CounterId, StreamId, ThreadId};
 use crate::names::Name;
 
-/// A kernel on a device.
+/// Kernel execution on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Kernel {
     /// Start time.
@@ -15,7 +15,7 @@ pub struct Kernel {
     pub name: Name,
     /// Stream.
     pub stream: StreamId,
-    /// Correlation ID of the launching call; all nodes of one graph launch have the same.
+    /// Correlation ID of the launching call. All nodes of one graph launch have the same ID.
     pub correlation: u64,
     /// Grid size in x, y, z, in blocks.
     pub grid: [u32; 3],
@@ -33,31 +33,31 @@ pub struct Kernel {
     pub node: u64,
     /// [`Range::id`] of the range in which it was launched or captured; 0 for none.
     pub range: u64,
-    /// Source line of the launch, or of the capture for a graph node: `src/main.rs:12`.
+    /// Source line of the launch, or of the capture for a graph node, for example `src/main.rs:12`.
     pub line: Name,
-    /// Names of the ranges in which a graph node was captured or added, outermost first, such as `step > forward`.
+    /// Names of the ranges in which a graph node was captured or added, outermost first, for example `step > forward`.
     pub captured_in: Name,
-    /// Minimum number of bytes that it reads and writes in device memory; 0 if unknown.
+    /// Minimum number of bytes that the kernel reads and writes in device memory; 0 if unknown.
     pub bytes: u64,
 }
 
-/// The kind of a [`Transfer`].
+/// Kind of a [`Transfer`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum TransferKind {
-    /// A copy between unknown kinds of memory.
+    /// Copy between unknown kinds of memory.
     #[default]
     Unknown,
-    /// A copy from host to device.
+    /// Copy from host to device.
     HostToDevice,
-    /// A copy from device to host.
+    /// Copy from device to host.
     DeviceToHost,
-    /// A copy within a device.
+    /// Copy within a device.
     DeviceToDevice,
-    /// A copy from one device to another.
+    /// Copy from one device to another.
     PeerToPeer,
-    /// A copy within host memory.
+    /// Copy within host memory.
     HostToHost,
-    /// A memset.
+    /// Memset.
     Fill,
 }
 
@@ -87,7 +87,7 @@ impl TransferKind {
     }
 }
 
-/// A copy or a memset on a device.
+/// Copy or memset on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Transfer {
     /// Start time.
@@ -100,37 +100,37 @@ pub struct Transfer {
     pub stream: StreamId,
     /// Correlation ID of the enqueuing call.
     pub correlation: u64,
-    /// Bytes written.
+    /// Number of bytes that were written.
     pub bytes: u64,
     /// Ordinal of the other device in a peer-to-peer copy.
     pub peer: Option<u32>,
-    /// Graph that it is a node of; 0 for none.
+    /// Graph that the transfer is a node of; 0 for none.
     pub graph: u32,
     /// Graph node; 0 for none.
     pub node: u64,
-    /// [`Range::id`] of the range in which it was enqueued; 0 for none.
+    /// [`Range::id`] of the range in which the transfer was enqueued; 0 for none.
     pub range: u64,
     /// Source line of the call.
     pub line: Name,
-    /// Names of the ranges in which a graph node was captured or added, outermost first, such as `step > forward`.
+    /// Names of the ranges in which a graph node was captured or added, outermost first, for example `step > forward`.
     pub captured_in: Name,
 }
 
-/// Library that a [`Call`] went to.
+/// Library to which a [`Call`] belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum Library {
-    /// The CUDA driver, or another driver.
+    /// CUDA driver, or another driver.
     #[default]
     Driver,
-    /// The CUDA runtime library.
+    /// CUDA runtime library.
     Runtime,
-    /// Another library: cuBLAS, cuDNN, ….
+    /// Another library, such as cuBLAS or cuDNN.
     Other,
-    /// No library: overhead of the profiler or the driver.
+    /// No library, but overhead of the profiler or the driver.
     Overhead,
 }
 
-/// A call on a host thread.
+/// Call on a host thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Call {
     /// Start time.
@@ -139,9 +139,9 @@ pub struct Call {
     pub end: u64,
     /// Name of the function.
     pub name: Name,
-    /// Called library.
+    /// Library that was called.
     pub library: Library,
-    /// Calling thread.
+    /// Thread that made the call.
     pub thread: ThreadId,
     /// Correlation ID of the enqueued work.
     pub correlation: u64,
@@ -149,7 +149,7 @@ pub struct Call {
     pub range: u64,
     /// Source line.
     pub line: Name,
-    /// Further information, for example how a configuration was chosen.
+    /// Further information, for example how a configuration was selected.
     pub detail: Name,
 }
 
@@ -183,7 +183,7 @@ impl SyncKind {
     }
 }
 
-/// A synchronization.
+/// Synchronization.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sync {
     /// Start time.
@@ -192,7 +192,7 @@ pub struct Sync {
     pub end: u64,
     /// Kind of synchronization.
     pub kind: SyncKind,
-    /// Stream that was waited for, or that waits.
+    /// Stream that was waited for, or the stream that waits.
     pub stream: StreamId,
     /// Correlation ID of the call.
     pub correlation: u64,
@@ -206,13 +206,13 @@ pub enum Payload {
     /// No payload.
     #[default]
     None,
-    /// An integer.
+    /// Integer.
     Int(i64),
-    /// A floating-point number.
+    /// Floating-point number.
     Float(f64),
 }
 
-/// A named part of the program, on a host thread.
+/// Named part of the program, on a host thread.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Range {
     /// Start time.
@@ -221,7 +221,7 @@ pub struct Range {
     pub end: u64,
     /// Name.
     pub name: Name,
-    /// Category; may be empty.
+    /// Category; can be empty.
     pub category: Name,
     /// Thread.
     pub thread: ThreadId,
@@ -237,14 +237,14 @@ pub struct Range {
     pub line: Name,
 }
 
-/// A named instant, on a host thread.
+/// Named instant, on a host thread.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Mark {
     /// Time of the mark.
     pub at: u64,
     /// Name.
     pub name: Name,
-    /// Category; may be empty.
+    /// Category; can be empty.
     pub category: Name,
     /// Thread.
     pub thread: ThreadId,
@@ -254,14 +254,14 @@ pub struct Mark {
     pub payload: Payload,
 }
 
-/// A wait that the runtime inserted to order a stream's use of a buffer after another stream's use.
+/// Wait that the runtime inserted to order a stream's use of a buffer after another stream's use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Wait {
-    /// Time at which it was enqueued.
+    /// Time at which the wait was enqueued.
     pub at: u64,
     /// Stream that waits.
     pub stream: StreamId,
-    /// Stream that it waits for.
+    /// Stream that the waiting stream waits for.
     pub on: StreamId,
     /// Buffer that requires the wait.
     pub buffer: Name,
@@ -271,7 +271,7 @@ pub struct Wait {
     pub line: Name,
 }
 
-/// An allocation or a free of device memory.
+/// Allocation or free of device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Memory {
     /// Time of the allocation or free.
@@ -292,7 +292,7 @@ pub struct Memory {
     pub line: Name,
 }
 
-/// A value of a counter.
+/// Value of a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Sample {
     /// Time of the sample.
@@ -329,7 +329,7 @@ impl GraphKind {
     }
 }
 
-/// A capture, instantiation or launch of a graph, on a host thread.
+/// Capture, instantiation or launch of a graph, on a host thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Graph {
     /// Start time.
@@ -352,7 +352,7 @@ pub struct Graph {
     pub line: Name,
 }
 
-/// A record of any kind.
+/// Record of any kind.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[allow(missing_docs, reason = "the types say what they are")]
 pub enum Record {
@@ -398,7 +398,7 @@ impl Record {
         }
     }
 
-    /// Sets the end, no earlier than the start; the record of an instant does not change.
+    /// Sets the end, but not earlier than the start. The record of an instant does not change.
     pub(crate) fn end_at(&mut self, at: u64) {
         let at = at.max(self.start());
         match self {

@@ -1,4 +1,4 @@
-//! A trace in memory, and its files.
+//! [`Trace`]: a trace in memory, and its files.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
@@ -12,10 +12,10 @@ use crate::error::{Damage, Error, Result, Stop, TraceError};
 use crate::record::*;
 use crate::sink::Sink;
 
-/// A trace in memory: records by kind, in the order of their arrival.
+/// Trace in memory, with the records of each kind in the order of their arrival.
 #[derive(Debug, Clone, Default)]
 pub struct Trace {
-    /// Definitions that the records refer to.
+    /// Definitions to which the records refer.
     pub definitions: Definitions,
     /// Kernels.
     pub kernels: Vec<Kernel>,
@@ -44,7 +44,7 @@ impl Sink for Trace {
         &mut self.definitions
     }
 
-    /// Fails if a file has more records than fit into memory.
+    /// Fails if a file has more records than fit in memory.
     fn record(&mut self, record: &Record) -> io::Result<()> {
         let space = match record {
             Record::Kernel(_) => self.kernels.try_reserve(1),
@@ -68,9 +68,9 @@ impl Sink for Trace {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Opened {
-    /// The trace, up to the damage if there is one.
+    /// Trace, up to the damage if there is any.
     pub trace: Trace,
-    /// The damage at which reading stopped; `None` for an intact file.
+    /// Damage at which reading stopped, or `None` for an intact file.
     pub damage: Option<Damage>,
 }
 
@@ -91,7 +91,7 @@ impl Trace {
         }
     }
 
-    /// All records, kind by kind.
+    /// Returns all records, kind by kind.
     pub fn records(&self) -> impl Iterator<Item = Record> {
         let kernels = self.kernels.iter().map(|record| Record::Kernel(*record));
         let transfers = self.transfers.iter().map(|record| Record::Transfer(*record));
@@ -125,7 +125,7 @@ impl Trace {
     }
 
     /// Writes the trace as JSON for Chrome's viewer, Perfetto and PyTorch's tools, compressed if the path ends in
-    /// `.gz`. Equal traces become equal bytes.
+    /// `.gz`. Equal traces are written as equal bytes.
     ///
     /// # Errors
     /// [`TraceError`] if the file cannot be written, or if the path ends in `.pftrace`.
@@ -142,7 +142,7 @@ impl Trace {
         })
     }
 
-    /// Passes the trace to a new writer, and finishes it.
+    /// Passes the trace to a new writer, and finishes the writer.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -163,21 +163,21 @@ impl Trace {
         written.map_err(|error| unwritable(path, &error))
     }
 
-    /// Reads a JSON trace of this crate or of PyTorch, compressed or not. The content decides, not the file name. The
-    /// readable part of a damaged file is kept.
+    /// Reads a JSON trace of this crate or of PyTorch, compressed or not. The content determines the format, not the
+    /// file name. The readable part of a damaged file is kept.
     ///
     /// # Errors
-    /// [`TraceError`] if there is no such file, or if it contains no readable trace.
+    /// [`TraceError`] if the file does not exist, or if it contains no readable trace.
     pub fn read(path: impl AsRef<Path>) -> Result<Opened> {
         let mut trace = Trace::default();
         let damage = read_into(path, &mut trace)?;
         Ok(Opened { trace, damage })
     }
 
-    /// Reads a trace like [`Self::read`], from the content of a file.
+    /// Reads a trace from the content of a file, as [`Self::read`] does from a path.
     ///
     /// # Errors
-    /// [`TraceError`] if it contains no readable trace.
+    /// [`TraceError`] if the content is not a readable trace.
     pub fn from_bytes(bytes: &[u8]) -> Result<Opened> {
         let mut trace = Trace::default();
         let damage = read_from(bytes, &mut trace).map_err(|reason| TraceError::of(None, reason))?;
@@ -185,11 +185,11 @@ impl Trace {
     }
 }
 
-/// Reads a file into a sink, in bounded memory. A writer as sink converts a file of any size; a [`Trace`] collects it.
-/// Returns the damage at which reading stopped.
+/// Reads a file into a sink, in bounded memory. With a writer as the sink, this converts a file of any size; with a
+/// [`Trace`], it collects the records. Returns the damage at which reading stopped.
 ///
 /// # Errors
-/// [`TraceError`] if there is no such file, if it contains no readable trace, or if the sink fails.
+/// [`TraceError`] if the file does not exist, if it contains no readable trace, or if the sink fails.
 pub fn read_into(path: impl AsRef<Path>, sink: &mut dyn Sink) -> Result<Option<Damage>> {
     let path = path.as_ref();
     let failure = |reason| TraceError::of(Some(path), reason);
@@ -217,7 +217,7 @@ pub(crate) fn not_written(path: &Path, reason: &str) -> Error {
     TraceError::of(Some(path), format!("cannot be written: {reason}"))
 }
 
-/// Refuses an output file name that promises another format: traces are JSON.
+/// Fails for an output file name that indicates another format, because traces are written as JSON.
 ///
 /// # Errors
 /// Cause and remedy, for a name that ends in `.pftrace`.
@@ -254,7 +254,7 @@ fn read_from(mut input: impl BufRead, sink: &mut dyn Sink) -> Result<Option<Dama
 }
 
 fn read_plain(mut input: impl BufRead, sink: &mut dyn Sink) -> Result<Result<u64, Stop>, String> {
-    // An error here is handled by the next read.
+    // If this fails, the next read returns the error.
     if input.fill_buf().is_ok_and(|head| head.starts_with(BYTE_ORDER_MARK)) {
         input.consume(BYTE_ORDER_MARK.len());
     }
@@ -268,18 +268,18 @@ fn read_plain(mut input: impl BufRead, sink: &mut dyn Sink) -> Result<Result<u64
 /// Byte order mark, which some editors add at the start of a text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Decompressed content of a file. It ends with an error if it unpacks to much more than a trace does.
+/// Decompressed content of a file. Reading fails if the content is much larger than a trace would be.
 struct Unpacked<R> {
     inner: BufReader<MultiGzDecoder<Counted<R>>>,
     bytes: u64,
 }
 
-/// Maximum ratio of the decompressed size to the file size, and the decompressed size that is always allowed, in bytes.
+/// Maximum ratio of the decompressed size to the file size, and the decompressed size in bytes that is always allowed.
 /// Traces unpack to about 20 times the file size.
 const MAX_RATIO: u64 = 200;
 const ANY_LENGTH: u64 = 64 << 20;
 
-/// Reader that counts the bytes read.
+/// Reader that counts the bytes that were read.
 struct Counted<R> {
     input: R,
     bytes: u64,
@@ -340,7 +340,7 @@ impl<R: BufRead> BufRead for Counted<R> {
 const NO_TRACE: &str =
     "is no trace: it does not begin like JSON; give a file that the profiler wrote, or PyTorch's";
 
-/// Format of a file, determined by its first bytes.
+/// Format of a file, which its first bytes determine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     Empty,

@@ -1,11 +1,11 @@
 //! Activity recording for profilers: records of kernels, copies, waits and driver calls.
 //!
-//! A driver records between [`ActivityDriver::activity_start`] and [`ActivityDriver::activity_stop`]. A process can
-//! have one recording at a time. Records go to an [`ActivitySink`], on the driver's threads and in no particular order.
-//! All times are nanoseconds of [`ActivityDriver::activity_now`]: since 1970 for real devices, from 0 with simulated
-//! time.
+//! A driver records activity between [`ActivityDriver::activity_start`] and [`ActivityDriver::activity_stop`]. A
+//! process supports one recording at a time. Records are delivered to an [`ActivitySink`], on the driver's threads and
+//! in no particular order. All times are in nanoseconds of [`ActivityDriver::activity_now`]: since the Unix epoch for
+//! real devices, from 0 with simulated time.
 //!
-//! A correlation ID ties work on a device to the call that enqueued it. All nodes of one graph launch have the
+//! A correlation ID links work on a device to the call that enqueued it. All nodes of one graph launch have the
 //! correlation ID of the launch. 0 means none.
 
 use std::cell::Cell;
@@ -15,17 +15,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::{Context, DriverError, GraphExecHandle, NodeHandle, StreamHandle};
 
-/// Nanoseconds since 1970: the clock of records in real time.
+/// Converts a time to nanoseconds since the Unix epoch, the clock of records in real time.
 pub fn nanoseconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
-/// Current time in nanoseconds since 1970.
+/// Returns the current time in nanoseconds since the Unix epoch.
 pub fn now() -> u64 {
     nanoseconds(SystemTime::now())
 }
 
-/// System ID of the calling thread, as in [`Activity::Call`]. Queried once per thread, and again in a forked process.
+/// Returns the system's ID of the calling thread, as in [`Activity::Call`]. The ID is queried once per thread, and
+/// again in a forked process.
 pub fn thread_number() -> u64 {
     thread_local! {
         static KNOWN: Cell<(u64, u32)> = const { Cell::new((0, 0)) };
@@ -42,10 +43,10 @@ pub fn thread_number() -> u64 {
     }
 }
 
-/// Number of forks between the first process that asked for a thread ID and this one.
+/// Number of forks between the first process that requested a thread ID and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// Starts counting forks, unless they are already counted.
+/// Starts counting forks, unless they are already being counted.
 fn count_forks() {
     #[cfg(unix)]
     {
@@ -54,7 +55,7 @@ fn count_forks() {
             FORKS.fetch_add(1, Ordering::Relaxed);
         }
         ONCE.call_once(|| {
-            // SAFETY: the function may run in a forked child: it only changes one atomic value.
+            // SAFETY: the function may run in a forked child, because it only changes one atomic value.
             unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         });
     }
@@ -62,11 +63,11 @@ fn count_forks() {
 
 #[cfg(target_os = "linux")]
 fn system_thread() -> u64 {
-    // SAFETY: it takes no arguments and cannot fail.
+    // SAFETY: the call takes no arguments and cannot fail.
     unsafe { libc::gettid() as u64 }
 }
 
-/// Counts threads where the system has no thread IDs that a profiler shows.
+/// Counts threads on systems without thread IDs that a profiler shows.
 #[cfg(not(target_os = "linux"))]
 fn system_thread() -> u64 {
     static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
@@ -76,7 +77,7 @@ fn system_thread() -> u64 {
 /// Result of a call that concerns recording.
 pub type ActivityResult<T> = std::result::Result<T, ActivityError>;
 
-/// Receives the records of a driver. It is called from several threads and must not call a driver.
+/// Receives the records of a driver. A sink is called from several threads and must not call a driver.
 pub trait ActivitySink: Send + Sync {
     /// Receives a record.
     fn record(&self, activity: &Activity<'_>);
@@ -87,7 +88,8 @@ pub trait ActivitySink: Send + Sync {
 pub struct ActivityOptions {
     /// True if driver calls that neither enqueue work nor wait for it are recorded too.
     pub all_calls: bool,
-    /// Bytes of host memory for records not yet handed over. When they are full, records are dropped and counted.
+    /// Bytes of host memory for records that have not been delivered yet. When this memory is full, records are dropped
+    /// and counted.
     pub memory: usize,
 }
 
@@ -100,8 +102,8 @@ impl Default for ActivityOptions {
 /// Description of a recording that has started.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ActivityStarted {
-    /// Source of the records, for example `CUPTI 13.0`. It says so if the recorder's clock differs from
-    /// [`ActivityDriver::activity_now`] by more than a microsecond; the records are corrected for that.
+    /// Source of the records, for example `CUPTI 13.0`. The text states if the recorder's clock differs from
+    /// [`ActivityDriver::activity_now`] by more than a microsecond; the records are corrected for that difference.
     pub source: String,
 }
 
@@ -112,7 +114,8 @@ pub struct ActivityLoss {
     pub dropped: u64,
     /// Records without times.
     pub zero_time: u64,
-    /// Buffers refused because [`ActivityOptions::memory`] was used up; the driver counts their records as dropped.
+    /// Buffer requests that were refused because [`ActivityOptions::memory`] was exhausted; the driver counts their
+    /// records as dropped.
     pub refused_buffers: u64,
 }
 
@@ -121,13 +124,13 @@ pub struct ActivityLoss {
 pub struct ActivityPlace {
     /// Ordinal of the device.
     pub device: u32,
-    /// Stream ID: see [`ActivityDriver::activity_stream`].
+    /// Stream ID, as returned by [`ActivityDriver::activity_stream`].
     pub stream: u32,
     /// Correlation ID of the call that enqueued the work.
     pub correlation: u64,
-    /// Executable graph that the node belongs to; 0 for none.
+    /// Executable graph to which the node belongs; 0 for none.
     pub graph: u32,
-    /// Graph node ID, unique in the process; 0 for none. See [`ActivityDriver::activity_node`].
+    /// Graph node ID, unique in the process; 0 for none. [`ActivityDriver::activity_node`] describes it.
     pub node: u64,
 }
 
@@ -148,7 +151,7 @@ pub enum ActivityTransfer {
 }
 
 impl ActivityTransfer {
-    /// Kind of a copy that reaches no other device.
+    /// Returns the kind of a copy that involves no other device.
     pub fn between(from_device: bool, to_device: bool) -> Self {
         match (from_device, to_device) {
             (true, true) => Self::DeviceToDevice,
@@ -159,7 +162,7 @@ impl ActivityTransfer {
     }
 }
 
-/// Kind of a wait: the waiting and the awaited party.
+/// Kind of a wait, which determines what waits and for what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum ActivityWait {
@@ -213,7 +216,7 @@ pub enum Activity<'a> {
         start: u64,
         /// End time.
         end: u64,
-        /// Stream that was waited for, or that waits; meaningless for waits for a device.
+        /// Stream that was waited for, or that waits; unspecified for waits for a device.
         place: ActivityPlace,
         /// Kind of the wait.
         kind: ActivityWait,
@@ -231,7 +234,7 @@ pub enum Activity<'a> {
         /// Name of the driver function.
         function: &'a str,
     },
-    /// A call was made inside a program range: see [`ActivityDriver::activity_push`].
+    /// A call was made inside a range of the program ([`ActivityDriver::activity_push`]).
     Inside {
         /// Correlation ID of the call.
         correlation: u64,
@@ -256,10 +259,10 @@ pub enum ActivityError {
     /// A recording is already active in this process.
     #[error("a profiler is already recording; stop it first")]
     Recording,
-    /// Hardware counters are read in this process, which changes what a recording would see.
+    /// Hardware counters are being read in this process, which would distort a recording.
     #[error("hardware counters are read in this process, which a profiler excludes; end that first")]
     Counting,
-    /// The driver has no recorder.
+    /// The driver does not support recording.
     #[error("this driver records nothing")]
     Unsupported,
     /// The process was forked from one that uses the devices.
@@ -273,7 +276,7 @@ pub enum ActivityError {
     TooLittleMemory {
         /// Bytes allowed.
         bytes: usize,
-        /// Minimum bytes that work.
+        /// Minimum number of bytes.
         minimum: usize,
     },
     /// CUPTI, NVIDIA's profiling library, was not found or cannot be loaded.
@@ -283,11 +286,11 @@ pub enum ActivityError {
         because(reason)
     )]
     NoCupti {
-        /// Names and folders that were tried.
+        /// Names and directories that were tried.
         searched: String,
-        /// Reason why the last existing file could not be loaded; empty if there is none.
+        /// Reason why the last existing file could not be loaded; empty if no file exists.
         reason: String,
-        /// PyPI package to install, with the version that fits the driver.
+        /// PyPI package to install, with the version that matches the driver.
         package: String,
     },
     /// Another profiler in the process uses CUPTI.
@@ -296,10 +299,10 @@ pub enum ActivityError {
          Compute (ncu), cuda-gdb and compute-sanitizer, stop other profilers of the process"
     )]
     CuptiInUse {
-        /// The tool that uses CUPTI, as far as is known.
+        /// The tool that uses CUPTI, if known.
         by: String,
     },
-    /// CUPTI lacks a function that recording needs.
+    /// CUPTI lacks a function that recording requires.
     #[error("{version} is too old: it lacks {lacks}; run `pip install '{package}'`")]
     CuptiTooOld {
         /// Version of the library.
@@ -322,7 +325,7 @@ pub enum ActivityError {
         /// PyPI package to install.
         package: String,
     },
-    /// The system does not allow this user to profile.
+    /// The system does not permit this user to profile.
     #[error(
         "{call} is not permitted: {text}; load the NVIDIA module with NVreg_RestrictProfilingToAdminUsers=0, or run with \
          CAP_SYS_ADMIN (a container gets both from its host alone)"
@@ -357,7 +360,7 @@ pub trait ActivityDriver {
     /// Starts recording the work of all devices of the driver.
     ///
     /// # Errors
-    /// [`ActivityError`], which names the cause and the remedy.
+    /// Any [`ActivityError`], which names the cause and the remedy.
     fn activity_start(
         &self,
         _options: &ActivityOptions,
@@ -366,33 +369,34 @@ pub trait ActivityDriver {
         Err(ActivityError::Unsupported)
     }
 
-    /// Hands the records of all work that has run to the sink. The caller has synchronized the work it wants to see.
+    /// Delivers the records of all work that has run to the sink. The caller must first synchronize the work whose
+    /// records it needs.
     ///
     /// # Errors
-    /// Any error of the recorder; the records it had are handed over all the same.
+    /// Any error of the recorder; records that it already had are delivered nevertheless.
     fn activity_flush(&self) -> ActivityResult<()> {
         Ok(())
     }
 
-    /// Ends recording, after a flush. The sink receives nothing after it returns.
+    /// Ends recording, after a flush. The sink receives no records after this call returns.
     ///
     /// # Errors
-    /// As [`Self::activity_flush`]; recording has ended all the same.
+    /// The errors of [`Self::activity_flush`]; recording ends even after an error.
     fn activity_stop(&self) -> ActivityResult<ActivityLoss> {
         Ok(ActivityLoss::default())
     }
 
-    /// Clock of the records, in nanoseconds.
+    /// Returns the current time on the clock of the records, in nanoseconds.
     fn activity_now(&self) -> u64 {
         now()
     }
 
-    /// Returns true if the clock is simulated time, which starts at 0.
+    /// Returns true if the clock measures simulated time, which starts at 0.
     fn activity_is_simulated(&self) -> bool {
         false
     }
 
-    /// ID of a stream in records.
+    /// Returns the ID of a stream in records.
     ///
     /// # Errors
     /// Any error of the recorder.
@@ -400,27 +404,27 @@ pub trait ActivityDriver {
         Ok(stream.0 as u32)
     }
 
-    /// ID of a graph node, for comparison with the IDs in records. The copy of a node in an executable has
-    /// [`Self::activity_exec`], or 0, in the upper 32 bits of [`ActivityPlace::node`], and the same lower bits. Nodes
-    /// of child graphs either have the IDs that follow those of the graph itself (CUPTI 13.0 on a GPU), or separate
-    /// upper halves.
+    /// Returns the ID of a graph node, for comparison with the IDs in records. For the copy of a node in an executable,
+    /// the upper 32 bits of [`ActivityPlace::node`] are [`Self::activity_exec`] or 0, and the lower bits equal those of
+    /// this ID. The IDs of child graphs' nodes either follow those of the graph itself (CUPTI 13.0 on a GPU), or have
+    /// separate upper halves.
     ///
     /// # Errors
-    /// [`ActivityError::Unsupported`] if no active recording has such IDs; any error of the recorder.
+    /// [`ActivityError::Unsupported`] if no active recording supports such IDs; any error of the recorder.
     fn activity_node(&self, _context: Context, node: NodeHandle) -> ActivityResult<u64> {
         Ok(node.0)
     }
 
-    /// ID of an executable graph in records: [`ActivityPlace::graph`].
+    /// Returns the ID of an executable graph in records, [`ActivityPlace::graph`].
     ///
     /// # Errors
-    /// As [`Self::activity_node`].
+    /// Same as [`Self::activity_node`].
     fn activity_exec(&self, _context: Context, exec: GraphExecHandle) -> ActivityResult<u32> {
         Ok(exec.0 as u32)
     }
 
-    /// Opens a range: until [`Self::activity_pop`], calls of this thread are [inside](Activity::Inside) the range with
-    /// this ID. Ranges nest; the innermost is recorded.
+    /// Opens a range. Until [`Self::activity_pop`], calls of this thread are [inside](Activity::Inside) the range with
+    /// this ID. Ranges nest; only the innermost one is recorded.
     fn activity_push(&self, _id: u64) {}
 
     /// Closes the range that [`Self::activity_push`] opened last on this thread.

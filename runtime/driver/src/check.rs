@@ -2,9 +2,9 @@
 
 pub use gpu_spec::finding::{Access, Finding, FindingKind, Findings, Frame};
 
-/// Collects the findings of launches that its thread enqueues, until it is dropped. See
+/// Collects the findings of launches that its thread enqueues, until the value is dropped. Created by
 /// [`Driver::collect_findings`](crate::Driver::collect_findings).
 pub trait FindingScope {
-    /// Takes the findings since the last call.
+    /// Returns the findings since the last call.
     fn take(&self) -> Findings;
 }

@@ -13,47 +13,48 @@ use crate::{
 /// Calls of a [`Driver`](crate::Driver) for images, their kernels, and launches.
 ///
 /// # Safety
-/// As for [`Driver`](crate::Driver).
+/// Same as for [`Driver`](crate::Driver).
 pub unsafe trait CodeDriver {
-    /// Newest PTX version that the driver compiles, as `10 * major + minor`; `None` where it does not matter.
+    /// Returns the newest PTX version that the driver compiles, as `10 * major + minor`; `None` if the version is
+    /// irrelevant.
     fn max_ptx_version(&self) -> Option<u32>;
-    /// Loads an image, and points its panic mailbox to the context's.
+    /// Loads an image and sets its panic mailbox to that of the context.
     fn module_load(&self, context: Context, source: ModuleSource<'_>) -> Result<ModuleHandle>;
     /// Unloads a module.
     ///
     /// # Safety
-    /// No work that uses the module is enqueued, and no function of it is used again.
+    /// No further work that uses the module may be enqueued, and none of its functions may be used again.
     unsafe fn module_unload(&self, context: Context, module: ModuleHandle);
-    /// Finds a kernel.
+    /// Returns a kernel of a module.
     fn module_function(
         &self,
         context: Context,
         module: ModuleHandle,
         spec: &'static KernelSpec,
     ) -> Result<FunctionHandle>;
-    /// Address and size in bytes of a global variable of a module that was loaded from code.
+    /// Returns the address and the size in bytes of a global variable of a module that was loaded from code.
     fn module_global(&self, context: Context, module: ModuleHandle, name: &str)
     -> Result<(DevicePtr, usize)>;
     /// Links PTX, cubins and fatbins into one cubin for the context's device.
     fn link(&self, context: Context, parts: &[ModuleSource<'_>]) -> Result<Vec<u8>>;
-    /// Names of a module's kernels; `None` where the driver does not report them (CUDA before 12.4, the emulated
-    /// driver).
+    /// Returns the names of a module's kernels; `None` if the driver does not report them (CUDA before 12.4, the
+    /// emulated driver).
     fn module_kernels(&self, _context: Context, _module: ModuleHandle) -> Result<Option<Vec<String>>> {
         Ok(None)
     }
-    /// Bytes of each kernel parameter (PTX `.param`), in order; `None` where the driver does not report them (CUDA
-    /// before 12.4, the emulated driver).
+    /// Returns the size in bytes of each kernel parameter (PTX `.param`), in order; `None` if the driver does not
+    /// report them (CUDA before 12.4, the emulated driver).
     fn function_params(&self, _context: Context, _function: FunctionHandle) -> Result<Option<Vec<usize>>> {
         Ok(None)
     }
-    /// Resources that the kernel needs.
+    /// Returns the resources that the kernel requires.
     fn function_attributes(&self, context: Context, function: FunctionHandle) -> Result<FunctionAttributes>;
     /// Raises the kernel's dynamic shared memory limit to `bytes` per block.
     fn function_allow_shared(&self, context: Context, function: FunctionHandle, bytes: u32) -> Result<()>;
-    /// Encodes a tensor map for the context's device, for use by TMA copies. Fails with `CUDA_ERROR_NOT_SUPPORTED`
-    /// where tensor maps are not supported.
+    /// Encodes a tensor map for the context's device, for use by TMA copies. Fails with `CUDA_ERROR_NOT_SUPPORTED` if
+    /// tensor maps are not supported.
     fn tensor_map(&self, context: Context, spec: &TensorMapSpec) -> Result<TensorMapData>;
-    /// Number of blocks of `block_threads` threads that are resident on an SM at once.
+    /// Returns the number of blocks of `block_threads` threads that can be resident on an SM concurrently.
     fn function_occupancy(
         &self,
         context: Context,
@@ -61,31 +62,32 @@ pub unsafe trait CodeDriver {
         block_threads: u32,
         shared_bytes: u32,
     ) -> Result<u32>;
-    /// Maximum cluster size in blocks for this configuration on the device; the cluster of the configuration itself is
-    /// ignored. The result exceeds [`DeviceProperties::max_cluster`](crate::DeviceProperties::max_cluster) only after
-    /// [`Self::function_allow_large_clusters`]. Fails with `CUDA_ERROR_NOT_SUPPORTED` where clusters are not supported.
+    /// Returns the maximum cluster size in blocks for this configuration on the device. The cluster of the
+    /// configuration itself is ignored. The result exceeds
+    /// [`DeviceProperties::max_cluster`](crate::DeviceProperties::max_cluster) only after
+    /// [`Self::function_allow_large_clusters`]. Fails with `CUDA_ERROR_NOT_SUPPORTED` if clusters are not supported.
     fn function_max_cluster(
         &self,
         context: Context,
         function: FunctionHandle,
         config: LaunchConfig,
     ) -> Result<u32>;
-    /// Number of clusters of this configuration that are resident on the device at once.
+    /// Returns the number of clusters of this configuration that can be resident on the device concurrently.
     fn function_resident_clusters(
         &self,
         context: Context,
         function: FunctionHandle,
         config: LaunchConfig,
     ) -> Result<u32>;
-    /// Allows the kernel non-portable cluster sizes.
+    /// Permits non-portable cluster sizes for the kernel.
     fn function_allow_large_clusters(&self, context: Context, function: FunctionHandle) -> Result<()>;
     /// Enqueues a launch.
     ///
     /// # Safety
-    /// - `args` has one pointer per kernel parameter (PTX `.param`), each to a value of the parameter's size. The
-    ///   values are copied before the call returns.
-    /// - Memory that those values point to is valid until the kernel has finished.
-    /// - The configuration is within the limits of device and kernel.
+    /// - `args` must contain one pointer per kernel parameter (PTX `.param`), each to a value of the parameter's size.
+    ///   The values are copied before the call returns.
+    /// - Memory to which those values point must be valid until the kernel has finished.
+    /// - The configuration must be within the limits of device and kernel.
     unsafe fn launch(
         &self,
         context: Context,

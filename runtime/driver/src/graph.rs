@@ -8,7 +8,7 @@ use super::{Context, DevicePtr, FunctionHandle, LaunchConfig, Place, StreamHandl
 use crate::error::Result;
 
 handle!(
-    /// A graph: work and its order.
+    /// A graph: work with its dependencies.
     GraphHandle
 );
 handle!(
@@ -16,43 +16,43 @@ handle!(
     NodeHandle
 );
 handle!(
-    /// An executable graph, ready to be launched.
+    /// An executable graph that is ready to be launched.
     GraphExecHandle
 );
 handle!(
-    /// A conditional handle: a value that kernels of a graph set and its conditional nodes read.
+    /// A conditional handle: a value that kernels of a graph set and that the graph's conditional nodes read.
     ConditionHandle
 );
 
-/// Threads for which a capture forbids calls that may disturb it: allocating and freeing by means other than this
-/// runtime's, waiting, queries.
+/// Threads for which a capture forbids calls that may disturb it: allocation and free by means other than this
+/// runtime's, waits, and queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CaptureMode {
     /// Every thread of the process that has not exempted itself.
     Global,
-    /// The thread that began the capture, which must also end it.
+    /// The thread that started the capture and must also end it.
     #[default]
     ThreadLocal,
-    /// No thread. Any thread may end the capture.
+    /// No thread; any thread may end the capture. Any thread may end the capture.
     Relaxed,
 }
 
 /// Capture status of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CaptureStatus {
-    /// Not capturing: work on the stream runs.
+    /// The stream is not capturing, so its work runs.
     None,
-    /// Capturing: work on the stream becomes part of a graph. The ID is unique to each capture in the process.
+    /// The stream is capturing, so its work becomes part of a graph. The ID is unique to each capture in the process.
     Active(u64),
     /// A call that cannot be captured has invalidated the capture, which must still be ended.
     Invalidated,
 }
 
-/// A function that a graph calls on the host, once for each launch.
+/// A function that a graph calls on the host, once per launch.
 pub struct GraphFunction(Box<dyn Fn() + Send + Sync>);
 
 impl GraphFunction {
-    /// Wraps a function. The rules of [`StreamDriver::host_function`](super::StreamDriver::host_function) apply to it.
+    /// Wraps a function. The rules of [`StreamDriver::host_function`](super::StreamDriver::host_function) apply.
     pub fn new(function: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self(Box::new(function)))
     }
@@ -69,18 +69,18 @@ impl fmt::Debug for GraphFunction {
     }
 }
 
-/// Operation of a node to add.
+/// Operation of a node to be added.
 #[derive(Debug, Clone, Copy)]
 pub enum NodeWork<'a> {
-    /// No work: the node only orders others.
+    /// No work; the node only orders other nodes.
     Empty,
-    /// A launch, with arguments as [`CodeDriver::launch`](super::CodeDriver::launch) takes them.
+    /// A launch, with arguments as for [`CodeDriver::launch`](super::CodeDriver::launch).
     Kernel {
         /// Kernel to launch.
         function: FunctionHandle,
         /// Launch configuration.
         config: LaunchConfig,
-        /// One pointer per kernel parameter (PTX `.param`); the values are copied by the call.
+        /// One pointer per kernel parameter (PTX `.param`); the call copies the values.
         args: &'a [*const c_void],
     },
     /// A copy of bytes.
@@ -103,7 +103,7 @@ pub enum NodeWork<'a> {
     },
     /// A call of a function on the host.
     Host(&'a Arc<GraphFunction>),
-    /// All work of another graph, which the call copies.
+    /// The entire work of another graph, which the call copies.
     Child(GraphHandle),
 }
 
@@ -135,7 +135,7 @@ pub enum NodeInfo {
     Child(GraphHandle),
     /// Graphs that run depending on a condition.
     Conditional,
-    /// Recording or waiting for an event that is visible outside the graph.
+    /// Recording of, or waiting for, an event that is visible outside of the graph.
     Event,
     /// Any other operation.
     Other,
@@ -148,26 +148,26 @@ pub struct Edge {
     pub from: NodeHandle,
     /// Later node.
     pub to: NodeHandle,
-    /// True for a programmatic dependency: the later node may start when the earlier one allows it, before that one
-    /// finishes.
+    /// True for a programmatic dependency. The later node may start as soon as the earlier node permits it, before the
+    /// earlier node has finished.
     pub early: bool,
 }
 
-/// Kind of a conditional node: when its bodies run.
+/// Kind of a conditional node, which determines when its bodies run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ConditionalKind {
-    /// Once, if the condition is not 0.
+    /// The body runs once if the condition is not 0.
     If,
-    /// The first body once if the condition is not 0, otherwise the second body once.
+    /// The first body runs once if the condition is not 0, otherwise the second body runs once.
     IfElse,
-    /// Repeatedly while the condition is not 0.
+    /// The body runs repeatedly while the condition is not 0.
     While,
-    /// The body whose index equals the condition, out of this number of bodies; none if there is no such body.
+    /// Of this number of bodies, the one whose index equals the condition runs; none if there is no such body.
     Switch(u32),
 }
 
 impl ConditionalKind {
-    /// Number of bodies.
+    /// Returns the number of bodies.
     pub fn bodies(self) -> u32 {
         match self {
             Self::If | Self::While => 1,
@@ -177,7 +177,7 @@ impl ConditionalKind {
     }
 }
 
-/// Outcome of updating an executable graph.
+/// Result of updating an executable graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExecUpdate {
     /// The executable now has the parameters of the graph.
@@ -191,42 +191,44 @@ pub enum ExecUpdate {
     },
 }
 
-/// Graph calls of a [`Driver`](super::Driver), with the same contract: handles are trusted.
+/// Graph calls of a [`Driver`](super::Driver), with the same contract: handles are not validated.
 ///
-/// A graph holds work and its order, and does not run itself. An executable graph is instantiated from it once and can
-/// be launched repeatedly. Launches of one executable run one after the other, on any streams. Two threads must not
-/// make calls on the same graph or the same executable at the same time.
+/// A graph contains work with its dependencies and does not run itself. An executable graph is instantiated from it
+/// once and can be launched repeatedly. Launches of one executable run one after the other, on any streams. Two threads
+/// must not make calls on the same graph or the same executable at the same time.
 ///
 /// # Safety
-/// An implementation keeps the contract of [`Driver`](super::Driver) for handles and for the work of graphs:
+/// An implementation must fulfill the contract of [`Driver`](super::Driver) for handles and for the work of graphs:
 ///
-/// - Work that is captured or added does not run before a launch.
-/// - A launch runs each node after the nodes that its edges name, and before later work of its stream.
-/// - It accesses the memory that its nodes name and no other.
-/// - It calls no function after the executable is destroyed and its launches have finished.
-/// - Arguments of [`Self::graph_add`] and of captured calls are copied by the call.
+/// - Work that is captured or added must not run before a launch.
+/// - A launch must run each node after its predecessors, and before later work of its stream.
+/// - A launch must access only the memory that its nodes name.
+/// - A launch must not call functions after the executable is destroyed and its launches have finished.
+/// - Arguments of [`Self::graph_add`] and of captured calls must be copied by the call.
 pub unsafe trait GraphDriver {
-    /// Starts a capture: work on the stream becomes part of a new graph instead of running. Other streams that wait for
-    /// an event recorded on it join the capture.
+    /// Starts a capture, during which work on the stream becomes part of a new graph instead of running. Other streams
+    /// that wait for an event recorded on this stream join the capture.
     fn capture_begin(&self, context: Context, stream: StreamHandle, mode: CaptureMode) -> Result<()>;
-    /// Ends the capture that began on this stream. If it fails, the capture has ended nevertheless: its graph is
+    /// Ends the capture that was started on this stream. Even if the call fails, the capture ends, its graph is
     /// destroyed, and all its streams return to normal.
     ///
-    /// [`CaptureMode::ThreadLocal`] and [`CaptureMode::Global`] forbid ending a capture on another thread. There, the
-    /// call fails and the capture has ended or is invalidated; its own thread may still have to end it.
+    /// [`CaptureMode::ThreadLocal`] and [`CaptureMode::Global`] forbid ending a capture on another thread. On another
+    /// thread, the call fails, and the capture has ended or is invalidated. The thread that started the capture may
+    /// still have to end it.
     fn capture_end(&self, context: Context, stream: StreamHandle) -> Result<GraphHandle>;
     /// Returns the capture status of a stream.
     fn capture_status(&self, context: Context, stream: StreamHandle) -> Result<CaptureStatus>;
-    /// Nodes that the next work on a capturing stream depends on: its last captured work and the nodes it has waited
-    /// for since. They are nodes of the graph being captured. Empty if the stream is not being captured.
+    /// Returns the nodes on which the next work of a capturing stream depends: its last captured work and the nodes for
+    /// which it has waited since. They are nodes of the graph that is being captured. The result is empty if the stream
+    /// is not being captured.
     ///
-    /// No other thread may use the stream or end the capture until the call returns: CUDA lends its own list of nodes,
-    /// which is valid until then.
+    /// No other thread may use the stream or end the capture until the call returns, because CUDA lends its own list of
+    /// nodes, which is valid only until then.
     fn capture_tips(&self, context: Context, stream: StreamHandle) -> Result<Vec<NodeHandle>>;
     /// Adds a host function call to the capture of a stream. Fails on a stream that is not being captured.
     ///
     /// # Safety
-    /// The function is kept until no executable made of the graph, or of a copy of it, can run any more.
+    /// The function must be kept until no executable of the graph, or of a copy of the graph, can still run.
     unsafe fn capture_host_function(
         &self,
         context: Context,
@@ -236,32 +238,32 @@ pub unsafe trait GraphDriver {
 
     /// Creates an empty graph.
     fn graph_create(&self, context: Context) -> Result<GraphHandle>;
-    /// Destroys a graph. Executables made of it stay.
+    /// Destroys a graph. Executables of the graph are unaffected.
     ///
     /// # Safety
-    /// Neither the handle nor the handles of its nodes and bodies are used again. The graph is neither the body of a
-    /// conditional node nor a graph returned by [`NodeInfo::Child`].
+    /// Neither the handle nor the handles of its nodes and bodies may be used again. The graph must be neither the body
+    /// of a conditional node nor a graph returned by [`NodeInfo::Child`].
     unsafe fn graph_destroy(&self, context: Context, graph: GraphHandle);
     /// Copies a graph.
     fn graph_clone(&self, context: Context, graph: GraphHandle) -> Result<GraphHandle>;
-    /// Node of a clone that corresponds to `node`.
+    /// Returns the node of a clone that corresponds to `node`.
     fn graph_node_in_clone(
         &self,
         context: Context,
         node: NodeHandle,
         clone: GraphHandle,
     ) -> Result<NodeHandle>;
-    /// Nodes of a graph, without the nodes of child graphs.
+    /// Returns the nodes of a graph, excluding the nodes of child graphs.
     fn graph_nodes(&self, context: Context, graph: GraphHandle) -> Result<Vec<NodeHandle>>;
-    /// Edges between the nodes of a graph.
+    /// Returns the edges between the nodes of a graph.
     fn graph_edges(&self, context: Context, graph: GraphHandle) -> Result<Vec<Edge>>;
-    /// Operation of a node.
+    /// Returns the operation of a node.
     fn graph_node(&self, context: Context, node: NodeHandle) -> Result<NodeInfo>;
     /// Adds a node that depends on other nodes of the same graph.
     ///
     /// # Safety
-    /// Each launch of an executable made of the graph has the requirements of the same work on a stream. A function is
-    /// kept as [`Self::capture_host_function`] requires.
+    /// Each launch of an executable of the graph must meet the requirements of the same work on a stream. A function
+    /// must be kept as [`Self::capture_host_function`] requires.
     unsafe fn graph_add(
         &self,
         context: Context,
@@ -270,14 +272,14 @@ pub unsafe trait GraphDriver {
         work: NodeWork<'_>,
     ) -> Result<NodeHandle>;
     /// Creates a conditional handle for nodes of a graph. With `initial`, the condition has that value at the start of
-    /// each launch. Otherwise it keeps the value of the last launch, and is 0 before the first.
+    /// each launch. Otherwise, it keeps the value of the last launch, and is 0 before the first.
     fn graph_condition(
         &self,
         context: Context,
         graph: GraphHandle,
         initial: Option<u32>,
     ) -> Result<ConditionHandle>;
-    /// Adds a conditional node. Returns its bodies, which are empty graphs to be filled; the node owns them.
+    /// Adds a conditional node. Returns its bodies, which are empty graphs to be filled and owned by the node.
     fn graph_add_conditional(
         &self,
         context: Context,
@@ -292,38 +294,39 @@ pub unsafe trait GraphDriver {
     /// Destroys an executable graph; a running launch continues.
     ///
     /// # Safety
-    /// The handle is not used again.
+    /// The handle must not be used again.
     unsafe fn graph_exec_destroy(&self, context: Context, exec: GraphExecHandle);
     /// Uploads an executable graph to the device, so that its first launch does not have to.
     fn graph_upload(&self, context: Context, exec: GraphExecHandle, stream: StreamHandle) -> Result<()>;
     /// Launches an executable graph. Fails on a stream that is being captured.
     ///
     /// # Safety
-    /// The requirements of each piece of its work on a stream: arguments and memory are valid until it has run.
+    /// The requirements of each piece of its work on a stream apply: arguments and memory must be valid until it has
+    /// run.
     unsafe fn graph_launch(
         &self,
         context: Context,
         exec: GraphExecHandle,
         stream: StreamHandle,
     ) -> Result<()>;
-    /// Updates an executable with the parameters of a graph of the same topology. Launches already enqueued are not
-    /// affected.
+    /// Updates an executable with the parameters of a graph of the same topology. Launches that are already enqueued
+    /// are unaffected.
     ///
     /// # Safety
-    /// As for [`Self::graph_add`], for all nodes of the graph.
+    /// Same as for [`Self::graph_add`], for all nodes of the graph.
     unsafe fn graph_exec_update(
         &self,
         context: Context,
         exec: GraphExecHandle,
         graph: GraphHandle,
     ) -> Result<ExecUpdate>;
-    /// Sets the parameters of one node of an executable, named by its node in the original graph. The kind of work must
-    /// be the same, and for a kernel the context too. A kernel keeps its cluster and whether it is cooperative.
-    /// Changing either is an error, but a plain configuration that does so is not always detected. Not for
-    /// [`NodeWork::Empty`].
+    /// Sets the parameters of one node of an executable, identified by its node in the original graph. The kind of work
+    /// must be the same; for a kernel, the context too. A kernel must keep its cluster and whether it is cooperative.
+    /// Changing either is an error, but such a change by a plain configuration is not always detected.
+    /// [`NodeWork::Empty`] is not supported.
     ///
     /// # Safety
-    /// As for [`Self::graph_add`].
+    /// Same as for [`Self::graph_add`].
     unsafe fn graph_exec_set(
         &self,
         context: Context,

@@ -1,8 +1,8 @@
-//! Calls and drops host functions of streams, and contains their panics.
+//! Calls and drops host functions of streams and contains their panics.
 //!
-//! A panic is caught and forgotten, be it of the function, of dropping its captures, or of dropping a panic payload.
-//! While a function runs, its thread is marked as inside a host function ([`is_running`]), so that driver calls can be
-//! refused there. CUDA does not permit such calls, and a wait would deadlock.
+//! A panic is caught and discarded, whether it occurs in the function, in the drop of its captured values, or in the
+//! drop of a panic payload. While a function runs, its thread is marked as inside a host function ([`is_running`]), so
+//! that driver calls can be rejected there. CUDA does not permit such calls, and a wait would deadlock.
 
 use std::cell::Cell;
 use std::fmt;
@@ -26,7 +26,7 @@ pub fn is_running() -> bool {
 }
 
 /// Drops an item soon, on a thread that may call drivers and wait. If the system cannot provide a thread, the item is
-/// never dropped. A panic of the drop is forgotten.
+/// never dropped. A panic of the drop is discarded.
 #[cold]
 pub fn drop_elsewhere(item: Box<dyn Send>) {
     static ELSEWHERE: OnceLock<Option<Sender<Box<dyn Send>>>> = OnceLock::new();
@@ -57,7 +57,7 @@ pub struct HostAccess {
 }
 
 /// Host work on device memory, in stream order: the emulated device's replacement for a library call. Dropping it
-/// counts as running inside a host function: driver calls are refused and panics are forgotten.
+/// counts as running inside a host function, so driver calls are rejected and panics are discarded.
 pub struct HostWork {
     name: &'static str,
     uses: Vec<HostAccess>,
@@ -66,7 +66,7 @@ pub struct HostWork {
 
 impl HostWork {
     /// Wraps a function that is called once, or once per launch of a graph. The rules of
-    /// [`StreamDriver::host_function`](super::StreamDriver::host_function) apply to it. In recordings it appears as a
+    /// [`StreamDriver::host_function`](super::StreamDriver::host_function) apply. In recordings, the work appears as a
     /// kernel with this name and no threads.
     pub fn new(name: &'static str, uses: Vec<HostAccess>, function: Box<dyn Fn() + Send + Sync>) -> Self {
         Self { name, uses, function: Some(function) }
@@ -76,12 +76,12 @@ impl HostWork {
         self.name
     }
 
-    /// Device memory that the work uses.
+    /// Returns the device memory that the work uses.
     pub fn uses(&self) -> &[HostAccess] {
         &self.uses
     }
 
-    /// Calls the function. Fails with the text of its panic.
+    /// Calls the function. Fails with the text of the panic if the function panics.
     pub fn run(&self) -> Result<(), String> {
         let mut done = Ok(());
         inside(|| {
@@ -141,12 +141,12 @@ impl fmt::Debug for HostCall {
     }
 }
 
-/// Calls a graph's function, which may be called again.
+/// Calls a graph's function, which may be called again later.
 pub fn call_graph_function(function: &GraphFunction) {
     inside(|| forgive(|| function.call()));
 }
 
-/// Runs `work`, which must not panic, as part of a host function. Meanwhile the driver refuses calls of this thread,
+/// Runs `work`, which must not panic, as part of a host function. Meanwhile, the driver rejects calls of this thread,
 /// and items that need a device to be dropped are dropped elsewhere.
 pub fn inside(work: impl FnOnce()) {
     let before = RUNNING.replace(true);
@@ -154,9 +154,9 @@ pub fn inside(work: impl FnOnce()) {
     RUNNING.set(before);
 }
 
-/// Runs `work` and forgets its panic, including a panic of dropping the payload.
+/// Runs `work` and discards its panic, including a panic of dropping the payload.
 fn forgive(work: impl FnOnce()) {
-    // A half-done state left by a panic is not observed: everything that `work` owns is gone.
+    // An inconsistent state after a panic cannot be observed, because everything that `work` owns has been dropped.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(work))
         && let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(payload)))
     {

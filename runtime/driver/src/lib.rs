@@ -1,15 +1,15 @@
-//! The [`Driver`] trait: everything the runtime needs from a device driver, without policy.
+//! The [`Driver`] trait: all device driver functions that the runtime needs, without policy.
 //!
 //! A driver is one way to access devices. [`cuda`] uses the CUDA driver library; the crate `warpsmith-emulated` runs on
-//! the CPU and registers itself in [`EMULATED`]. Each call does one thing and holds no policy: no caching, no choice of
-//! stream, no retry. Everything above this module is written once and runs on either.
+//! the CPU and registers itself in [`EMULATED`]. Each call performs one operation without policy: no caching, no choice
+//! of stream, no retry. All code above this module is written once and runs on either driver.
 //!
-//! Handles are plain integers ([`Context`], [`StreamHandle`], …). A driver trusts them: the layers above own them, keep
-//! them alive while they are in use, and release each one once.
+//! Handles are plain integers ([`Context`], [`StreamHandle`], …). A driver does not validate them. The layers above own
+//! the handles, keep them alive while they are in use, and release each handle once.
 //!
 //! Ordering: work enqueued on one stream runs in order. Two streams are ordered only by an event recorded on one and
 //! waited for on the other. Errors of earlier asynchronous work may surface in any later call on the same context,
-//! after which the context is lost. [`Driver::take_fault`] returns the report that the kernel left.
+//! after which the context is lost. [`Driver::take_fault`] returns the report that the kernel wrote.
 
 macro_rules! handle {
     ($(#[$doc:meta])* $name:ident) => {
@@ -51,8 +51,8 @@ pub use self::memory::{ExportedMemory, MemoryDriver};
 pub use self::stream::{IPC_EVENT_BYTES, StreamDriver};
 pub use self::telemetry::Telemetry;
 
-/// Returns the process-wide driver of emulated devices. A program with the feature `emulated` has one function here,
-/// added by the crate `warpsmith-emulated`.
+/// Returns the process-wide driver of emulated devices. In a program with the feature `emulated`, the crate
+/// `warpsmith-emulated` adds one function here.
 #[linkme::distributed_slice]
 pub static EMULATED: [fn() -> Arc<dyn Driver>];
 
@@ -77,16 +77,16 @@ handle!(
     FunctionHandle
 );
 handle!(
-    /// Physical device memory without an address, to be mapped into reserved addresses.
+    /// Physical device memory without an address, to be mapped to reserved addresses.
     PhysicalHandle
 );
 handle!(
-    /// An address in device memory. On the emulated device it is an address of the process.
+    /// An address in device memory. On the emulated device, this is an address of the process.
     DevicePtr
 );
 
 impl DevicePtr {
-    /// Null address, also the address of an empty buffer.
+    /// The null address, which is also the address of an empty buffer.
     pub const NULL: DevicePtr = DevicePtr(0);
 
     /// Returns the address plus `bytes`.
@@ -110,7 +110,7 @@ pub struct DeviceProperties {
     pub total_memory: u64,
     /// L2 cache in bytes.
     pub l2_cache: u64,
-    /// Peak memory bandwidth in bytes per second by the data sheet's rule (clock × bus width), 0 if unknown.
+    /// Peak memory bandwidth in bytes per second, by the data sheet's formula (clock × bus width); 0 if unknown.
     pub memory_bandwidth: u64,
     /// Maximum threads per block.
     pub max_threads_per_block: u32,
@@ -132,7 +132,7 @@ pub struct DeviceProperties {
     pub shared_memory_per_multiprocessor: u32,
     /// Shared memory per block reserved by the system, in bytes.
     pub reserved_shared_memory_per_block: u32,
-    /// True if cooperative launches are supported: grids whose blocks wait for each other.
+    /// True if cooperative launches (grids whose blocks wait for each other) are supported.
     pub cooperative_launch: bool,
     /// Maximum portable cluster size in blocks; 0 if clusters are not supported.
     pub max_cluster: u32,
@@ -166,30 +166,30 @@ pub struct LaunchConfig {
     pub block: [u32; 3],
     /// Dynamic shared memory per block, in bytes.
     pub shared_bytes: u32,
-    /// Cluster size in blocks: x, y and z. A cluster of one block means no clusters. The grid is a multiple of the
+    /// Cluster size in blocks: x, y and z. A cluster of one block means no clusters. The grid must be a multiple of the
     /// cluster.
     pub cluster: [u32; 3],
-    /// True for a cooperative launch: all blocks are resident at once, so that they can wait for each other.
+    /// True for a cooperative launch, whose blocks are all resident concurrently, so that they can wait for each other.
     pub cooperative: bool,
-    /// True for a programmatic dependent launch: the kernel may start when the preceding kernel on the stream allows
-    /// it, before that one finishes.
+    /// True for a programmatic dependent launch. The kernel may start as soon as the preceding kernel on the stream
+    /// permits it, before that kernel has finished.
     pub dependent: bool,
 }
 
 impl LaunchConfig {
-    /// Creates a plain launch.
+    /// Creates the configuration of a plain launch.
     pub const fn new(grid: [u32; 3], block: [u32; 3], shared_bytes: u32) -> Self {
         Self { grid, block, shared_bytes, cluster: [1; 3], cooperative: false, dependent: false }
     }
 
-    /// Returns true for a plain launch: no clusters, not cooperative, not dependent.
+    /// Returns true for a plain launch, which has no clusters and is neither cooperative nor dependent.
     pub const fn is_plain(&self) -> bool {
         matches!(self.cluster, [1, 1, 1]) && !self.cooperative && !self.dependent
     }
 }
 
-/// Prints, for example, `grid [4, 1, 1], block [256, 1, 1], 1024 bytes of shared memory, clusters of [2, 1, 1],
-/// cooperative`.
+/// Formats the configuration, for example as
+/// `grid [4, 1, 1], block [256, 1, 1], 1024 bytes of shared memory, clusters of [2, 1, 1], cooperative`.
 impl fmt::Display for LaunchConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "grid {:?}, block {:?}", self.grid, self.block)?;
@@ -217,7 +217,7 @@ pub enum ContextLimit {
     PrintBuffer,
     /// Bytes of the heap for `malloc` in kernels.
     Heap,
-    /// Nesting depth to which a kernel may wait for kernels it launched.
+    /// Nesting depth to which a kernel may wait for kernels that it launched.
     SynchronizeDepth,
     /// Maximum pending launches from kernels.
     PendingLaunches,
@@ -228,11 +228,11 @@ pub enum ContextLimit {
 /// Form of a GPU image.
 #[derive(Debug, Clone, Copy)]
 pub enum ModuleSource<'a> {
-    /// PTX text for the driver to compile, without the terminating zero.
+    /// PTX text, without the terminating zero, which the driver compiles.
     Ptx(&'a [u8]),
     /// Machine code for one architecture (cubin) or several (fatbin).
     Cubin(&'a [u8]),
-    /// Code to be linked with a library when it is loaded.
+    /// Code that is linked with a library when it is loaded.
     Linked {
         /// Relocatable machine code of one architecture, or PTX text without the terminating zero.
         code: &'a [u8],
@@ -241,7 +241,7 @@ pub enum ModuleSource<'a> {
         /// NVIDIA's device runtime, `libcudadevrt.a`.
         library: &'a [u8],
     },
-    /// No code: the kernels' host entries run instead. The emulated driver accepts only this form.
+    /// No code; the kernels' host entries run instead. The emulated driver accepts only this form.
     HostEntries,
 }
 
@@ -257,16 +257,16 @@ pub enum Place {
     Device(DevicePtr),
 }
 
-/// Pitched (strided) copy of rows.
+/// A pitched (strided) copy of rows.
 #[derive(Debug, Clone, Copy)]
 pub struct RowsCopy {
     /// Destination of the first row.
     pub dst: Place,
-    /// Destination pitch: bytes from the start of one row to the next, at least `row_bytes`.
+    /// Destination pitch: bytes from the start of one row to the start of the next, at least `row_bytes`.
     pub dst_pitch: usize,
     /// Source of the first row.
     pub src: Place,
-    /// Source pitch: bytes from the start of one row to the next, at least `row_bytes`.
+    /// Source pitch: bytes from the start of one row to the start of the next, at least `row_bytes`.
     pub src_pitch: usize,
     /// Bytes per row, not zero.
     pub row_bytes: usize,
@@ -282,13 +282,13 @@ impl Place {
 }
 
 impl RowsCopy {
-    /// Describes the overlap of rows if a pitch is too small.
+    /// Returns a description of the overlap of rows if a pitch is too small.
     pub fn overlap(&self) -> Option<String> {
         let (pitch, row) = (self.dst_pitch.min(self.src_pitch), self.row_bytes);
         (pitch < row).then(|| format!("a pitch of {pitch} bytes is less than a row of {row} bytes"))
     }
 
-    /// Direction of the copy.
+    /// Returns the direction of the copy.
     pub fn kind(&self) -> activity::ActivityTransfer {
         activity::ActivityTransfer::between(self.src.is_on_device(), self.dst.is_on_device())
     }
@@ -297,11 +297,11 @@ impl RowsCopy {
 /// Kind of fault that stopped a context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
-    /// A panic: a failed assertion, an index out of bounds.
+    /// A panic, such as a failed assertion or an index out of bounds.
     Panic,
-    /// Threads that wait for each other forever.
+    /// A deadlock: threads wait for each other forever.
     Deadlock,
-    /// Anything else, for example a misuse of a collective.
+    /// Any other fault, for example a misuse of a collective.
     Other,
 }
 
@@ -310,22 +310,22 @@ pub enum FaultKind {
 pub struct Fault {
     /// Kind of fault.
     pub kind: FaultKind,
-    /// Message of one line: a panic's text, a deadlock's description.
+    /// One-line message: a panic's text or a deadlock's description.
     pub message: String,
     /// Source location, `file:line:column`, if known.
     pub location: Option<String>,
-    /// Kernel name, if the driver knows it.
+    /// Kernel name, if the driver reports it.
     pub kernel: Option<String>,
     /// Block index, if known.
     pub block: Option<[u32; 3]>,
-    /// Thread index in its block, if known.
+    /// Thread index within its block, if known.
     pub thread: Option<[u32; 3]>,
 }
 
-/// A guard during whose lifetime its thread may call libraries: see [`Driver::bind`].
+/// Guard during whose lifetime its thread may call libraries, created by [`Driver::bind`].
 ///
-/// Graph captures, of this thread or of others, then forbid it nothing. Libraries allocate and load code on first use,
-/// which a capture would refuse and which would invalidate it.
+/// Graph captures of this thread or other threads do not restrict its calls. Libraries allocate memory and load code on
+/// first use, which a capture would reject and which would invalidate it.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct LibraryCalls {
@@ -334,43 +334,45 @@ pub struct LibraryCalls {
     _of_thread: PhantomData<*const ()>,
 }
 
-/// The driver interface below the runtime. See the module's documentation for the rules.
+/// The driver interface below the runtime, whose rules the module's documentation describes.
 ///
 /// # Safety of the unsafe methods
 ///
-/// Methods that take raw memory, kernel arguments, or handles in use by running work are `unsafe`. The caller promises
-/// that handles are alive and belong to this driver, and that memory stays valid until the work has finished.
+/// Methods that accept raw memory, kernel arguments, or handles that are in use by running work are `unsafe`. The
+/// caller must guarantee that handles are alive and belong to this driver, and that memory stays valid until the work
+/// has finished.
 ///
 /// # Safety
-/// The layers above use the results of a driver in `unsafe` code without checking them. An implementation promises:
+/// The layers above use the results of a driver in `unsafe` code without checking them. An implementation must
+/// guarantee the following:
 /// - [`MemoryDriver::pinned_allocate`] returns memory of the process: `bytes` long, aligned to at least 256, disjoint
-///   from everything else, and valid for reads and writes until [`MemoryDriver::pinned_free`].
+///   from all other memory, and valid for reads and writes until [`MemoryDriver::pinned_free`].
 /// - [`MemoryDriver::host_address`] returns an address through which the named memory is accessible, as long as it is
 ///   page-locked.
-/// - [`MemoryDriver::memory_allocate`], [`MemoryDriver::stream_allocate`] and [`MemoryDriver::virtual_map`] give device
-///   memory that is disjoint from all other memory until it is freed or unmapped. It is aligned to at least 256 bytes.
-///   If [`Self::name`] is `"emulated"`, either it is memory of the process, valid for reads and writes, or all work
-///   that names it fails.
+/// - [`MemoryDriver::memory_allocate`], [`MemoryDriver::stream_allocate`] and [`MemoryDriver::virtual_map`] provide
+///   device memory that is disjoint from all other memory until it is freed or unmapped. The memory is aligned to at
+///   least 256 bytes. If [`Self::name`] is `"emulated"`, either the memory is memory of the process, valid for reads
+///   and writes, or all work that uses it fails.
 /// - Handles stay valid until they are destroyed, and no two live handles are equal.
-/// - Work on one stream runs in order. Work after [`StreamDriver::stream_wait_event`] runs after the work before the
-///   event's last record.
+/// - Work on one stream runs in order. Work that is enqueued after [`StreamDriver::stream_wait_event`] runs after all
+///   work that precedes the event's last record.
 /// - Waiting calls ([`StreamDriver::stream_synchronize`], [`StreamDriver::event_synchronize`],
-///   [`Self::context_synchronize`]) return only when none of the work runs any more, even if they fail.
-///   [`StreamDriver::stream_query`] and [`StreamDriver::event_query`] return `true` only then.
-/// - Copies, fills and launches access only the memory that they name, and only until they finish. Arguments and specs
-///   are not used after the call.
-/// - A function is called at most once ([`GraphFunction`]: once per launch), and dropped once.
+///   [`Self::context_synchronize`]) return only after all of the work has stopped running, even if they fail.
+///   [`StreamDriver::stream_query`] and [`StreamDriver::event_query`] return `true` only under the same condition.
+/// - Copies, memsets and launches access only the memory that they name, and only until they finish. Arguments and
+///   specs are not used after the call.
+/// - A function is called at most once (a [`GraphFunction`] once per launch) and dropped once.
 ///
-/// An error of a call promises nothing about work that was enqueued before it.
+/// An error of a call implies nothing about work that was enqueued before it.
 pub unsafe trait Driver:
     MemoryDriver + StreamDriver + CodeDriver + GraphDriver + ActivityDriver + CounterDriver + Send + Sync + Debug
 {
-    /// `"cuda"` or `"emulated"`.
+    /// Returns the name of the driver, `"cuda"` or `"emulated"`.
     fn name(&self) -> &'static str;
 
-    /// Number of devices.
+    /// Returns the number of devices.
     fn device_count(&self) -> Result<u32>;
-    /// Properties of device `ordinal`.
+    /// Returns the properties of device `ordinal`.
     fn device_properties(&self, ordinal: u32) -> Result<DeviceProperties>;
 
     /// Retains the primary context of a device.
@@ -383,51 +385,51 @@ pub unsafe trait Driver:
     }
     /// Waits for all work enqueued on the context.
     fn context_synchronize(&self, context: Context) -> Result<()>;
-    /// Stack limit: minimum bytes of stack that each thread of a kernel can use.
+    /// Returns the stack limit: the minimum bytes of stack that each thread of a kernel can use.
     fn context_stack_limit(&self, context: Context) -> Result<usize>;
-    /// Sets the stack limit of subsequent launches; the driver may round it up. The call can wait for the context's
-    /// work, and allocates `bytes` bytes of device memory per resident thread of the device. Fails with
+    /// Sets the stack limit of subsequent launches; the driver may round it up. The call may wait for the context's
+    /// work, and it allocates `bytes` bytes of device memory per resident thread of the device. Fails with
     /// `CUDA_ERROR_INVALID_VALUE` above the device's maximum.
     fn context_set_stack_limit(&self, context: Context, bytes: usize) -> Result<()>;
-    /// Returns another limit of the context. Fails with `CUDA_ERROR_UNSUPPORTED_LIMIT` where the device has no such
-    /// limit.
+    /// Returns another limit of the context. Fails with `CUDA_ERROR_UNSUPPORTED_LIMIT` if the device does not support
+    /// it.
     fn context_limit(&self, context: Context, limit: ContextLimit) -> Result<usize>;
-    /// Sets another limit of the context; the driver may round it. Some limits can only be set before the first launch
-    /// of a kernel that they concern.
+    /// Sets another limit of the context; the driver may round it. Some limits can be set only before the first launch
+    /// of a kernel to which they apply.
     fn context_set_limit(&self, context: Context, limit: ContextLimit, value: usize) -> Result<()>;
-    /// Report of the kernel that stopped this context, if there is one.
+    /// Takes the report of the kernel that stopped this context, if there is one.
     fn take_fault(&self, context: Context) -> Option<Fault>;
 
     /// Takes the findings of the kernel check for completed launches that the calling thread enqueued. Launches in a
-    /// scope of [`Self::collect_findings`] are excluded. Empty where kernels are not checked.
+    /// scope of [`Self::collect_findings`] are excluded. The result is empty if kernels are not checked.
     fn take_findings(&self) -> Findings {
         Findings::default()
     }
-    /// Begins a scope that collects the findings of launches that the calling thread enqueues during its lifetime.
-    /// `None` where kernels are not checked.
+    /// Starts a scope that collects the findings of launches that the calling thread enqueues during its lifetime.
+    /// Returns `None` if kernels are not checked.
     fn collect_findings(&self) -> Option<Box<dyn FindingScope>> {
         None
     }
 
     /// Returns true if device `ordinal` can access the memory of device `peer`.
     fn peer_can_access(&self, ordinal: u32, peer: u32) -> Result<bool>;
-    /// Number of NVLinks that connect two devices, directly or through a switch; 0 if there are none or the system does
-    /// not report them. Needs no context.
+    /// Returns the number of NVLinks that connect two devices, directly or through a switch; 0 if there are none or the
+    /// system does not report them. The call requires no context.
     fn peer_nvlinks(&self, _ordinal: u32, _peer: u32) -> u32 {
         0
     }
-    /// Gives `context` access to the memory of `peer`'s context; it is not an error if access is already allowed. This
-    /// does not apply to mapped memory: see [`MemoryDriver::virtual_set_access`].
+    /// Grants `context` access to the memory of `peer`'s context. It is not an error if access is already enabled. This
+    /// does not apply to mapped memory, which requires [`MemoryDriver::virtual_set_access`].
     fn peer_enable(&self, context: Context, peer: Context) -> Result<()>;
-    /// Device memory of every process that the system reports, as (pid, bytes); empty where it reports none.
+    /// Returns the device memory of every process as (pid, bytes); empty if the system reports none.
     fn process_memory(&self, ordinal: u32) -> Vec<(u32, u64)>;
-    /// Clocks, temperature and power of device `ordinal`. Every value is `None` where the system does not report it,
-    /// and on a driver without telemetry. Needs no context.
+    /// Returns clocks, temperature and power of device `ordinal`. A value is `None` if the system does not report it,
+    /// or on a driver without telemetry. The call requires no context.
     fn telemetry(&self, _ordinal: u32) -> Result<Telemetry> {
         Ok(Telemetry::default())
     }
-    /// SM clock of device `ordinal` in MHz, where the system reports it. It is called often and allocates nothing after
-    /// the first call.
+    /// Returns the SM clock of device `ordinal` in MHz, if the system reports it. The function is called often and must
+    /// not allocate memory after the first call.
     fn sm_clock_mhz(&self, _ordinal: u32) -> Option<u32> {
         None
     }
@@ -435,7 +437,7 @@ pub unsafe trait Driver:
     /// Enqueues a copy from host to device.
     ///
     /// # Safety
-    /// Both ranges are valid for `bytes` until the copy has run.
+    /// Both ranges must be valid for `bytes` until the copy has run.
     unsafe fn copy_to_device(
         &self,
         context: Context,
@@ -447,7 +449,7 @@ pub unsafe trait Driver:
     /// Enqueues a copy from device to host.
     ///
     /// # Safety
-    /// Both ranges are valid for `bytes` until the copy has run.
+    /// Both ranges must be valid for `bytes` until the copy has run.
     unsafe fn copy_to_host(
         &self,
         context: Context,
@@ -456,10 +458,10 @@ pub unsafe trait Driver:
         bytes: usize,
         stream: StreamHandle,
     ) -> Result<()>;
-    /// Enqueues a copy within a device. The ranges do not overlap.
+    /// Enqueues a copy within a device. The ranges must not overlap.
     ///
     /// # Safety
-    /// Both ranges are valid for `bytes` until the copy has run.
+    /// Both ranges must be valid for `bytes` until the copy has run.
     unsafe fn copy_device(
         &self,
         context: Context,
@@ -468,11 +470,11 @@ pub unsafe trait Driver:
         bytes: usize,
         stream: StreamHandle,
     ) -> Result<()>;
-    /// Enqueues a copy between two devices, or within one, whether or not they have peer access. The stream belongs to
-    /// `context`, the context of one of the two devices. The ranges do not overlap.
+    /// Enqueues a copy between two devices, or within one, whether or not they have peer access. The stream must belong
+    /// to `context`, the context of one of the two devices. The ranges must not overlap.
     ///
     /// # Safety
-    /// Both ranges are valid for `bytes` until the copy has run.
+    /// Both ranges must be valid for `bytes` until the copy has run.
     unsafe fn copy_peer(
         &self,
         context: Context,
@@ -481,17 +483,17 @@ pub unsafe trait Driver:
         bytes: usize,
         stream: StreamHandle,
     ) -> Result<()>;
-    /// Enqueues a pitched copy of rows. If the driver cannot take it as one copy, for example because a pitch exceeds
-    /// the hardware's limit, each row is a separate copy.
+    /// Enqueues a pitched copy of rows. If the driver does not support it as one copy, for example because a pitch
+    /// exceeds the hardware's limit, each row is copied separately.
     ///
     /// # Safety
-    /// Every row of both sides is valid until the copy has run, and no row of the destination overlaps another row of
-    /// either side.
+    /// Every row of both sides must be valid until the copy has run, and no row of the destination may overlap another
+    /// row of either side.
     unsafe fn copy_rows(&self, context: Context, rows: RowsCopy, stream: StreamHandle) -> Result<()>;
     /// Enqueues a memset of every byte to `value`.
     ///
     /// # Safety
-    /// The range is valid for `bytes` until the work has run.
+    /// The range must be valid for `bytes` until the work has run.
     unsafe fn memset(
         &self,
         context: Context,

@@ -4,19 +4,19 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Folders outside the system's search path, in search order.
+/// Directories outside of the system's search path, in search order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LibraryPaths {
-    /// Folders that the user names in `WARPSMITH_LIBRARY_PATH`.
+    /// Directories that the user specifies in `WARPSMITH_LIBRARY_PATH`.
     pub named: Vec<PathBuf>,
-    /// Folders of CUDA toolkits (`CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda*`), and of the packages of the active
+    /// Directories of CUDA toolkits (`CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda*`) and of the packages of the active
     /// Python environment (`VIRTUAL_ENV`).
     pub installed: Vec<PathBuf>,
 }
 
 impl LibraryPaths {
-    /// Library paths of this process. A program with rights that its user does not have ignores the environment, which
-    /// must not choose the code it loads.
+    /// Returns the library paths of this process. A program with rights that its user does not have ignores the
+    /// environment, which must not determine the code that it loads.
     ///
     /// ```
     /// use warpsmith_driver::library_paths::LibraryPaths;
@@ -28,8 +28,8 @@ impl LibraryPaths {
         Self::of(|name| if is_privileged() { None } else { std::env::var_os(name) })
     }
 
-    /// Library paths for these environment variables. A relative folder is ignored, because it would depend on the
-    /// current directory. An empty variable counts as unset.
+    /// Returns the library paths for these environment variables. A relative path is ignored, because it would depend
+    /// on the current directory. An empty variable counts as unset.
     pub fn of(variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let mut named: Vec<PathBuf> = variable("WARPSMITH_LIBRARY_PATH")
             .map(|paths| std::env::split_paths(&paths).collect())
@@ -53,15 +53,17 @@ impl LibraryPaths {
         Self { named, installed }
     }
 
-    /// Candidate files for a library with one of these names, in the order in which they are tried. The user's folders
-    /// come first, then the bare names for the system's own search, then the folders of toolkits and packages.
+    /// Returns the candidate files for a library with one of these names, in the order in which they are tried. The
+    /// user's directories come first, then the bare names for the system's own search, then the directories of toolkits
+    /// and packages.
     pub fn candidates(&self, names: &[String]) -> Vec<PathBuf> {
         self.candidates_in(names, |folder| {
             names.iter().map(|name| folder.join(name)).filter(|file| file.exists()).collect()
         })
     }
 
-    /// Returns candidates like [`Self::candidates`], for folders whose files cannot be determined from the names alone.
+    /// Returns candidates like [`Self::candidates`], for directories whose files cannot be determined from the names
+    /// alone.
     pub fn candidates_in(&self, names: &[String], files: impl Fn(&Path) -> Vec<PathBuf>) -> Vec<PathBuf> {
         let inside = |folders: &[PathBuf]| -> Vec<PathBuf> {
             folders.iter().flat_map(|folder| files(folder)).collect()
@@ -70,20 +72,20 @@ impl LibraryPaths {
         inside(&self.named).into_iter().chain(system).chain(inside(&self.installed)).collect()
     }
 
-    /// Folders in words, each once.
+    /// Describes the directories, each listed once.
     pub fn searched(&self) -> String {
         let mut seen = HashSet::new();
         let folders = self.all().filter(|folder| seen.insert(folder.to_path_buf()));
         folders.map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", ")
     }
 
-    /// All folders, in order.
+    /// Returns all directories, in order.
     pub fn all(&self) -> impl Iterator<Item = &Path> {
         self.named.iter().chain(&self.installed).map(PathBuf::as_path)
     }
 }
 
-/// Toolkit folders such as `/usr/local/cuda-13.0`, newest first.
+/// Returns toolkit directories such as `/usr/local/cuda-13.0`, newest first.
 fn versions_of_toolkits() -> Vec<PathBuf> {
     let version = |path: &Path| -> Option<Vec<u32>> {
         let rest = path.file_name()?.to_str()?.strip_prefix("cuda-")?;
@@ -97,28 +99,28 @@ fn versions_of_toolkits() -> Vec<PathBuf> {
     toolkits.into_iter().rev().map(|(_, path)| path).collect()
 }
 
-/// Returns true if the program has rights that its user does not have, for example a set-uid file. Then the environment
-/// must not choose which code it loads or which files it writes.
+/// Returns true if the program has rights that its user does not have, for example as a set-user-id file. The
+/// environment must then not determine which code it loads or which files it writes.
 #[cfg(target_os = "linux")]
 pub fn is_privileged() -> bool {
-    // SAFETY: it reads a number that the kernel gave the process.
+    // SAFETY: the call reads a number that the operating system passed to the process.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
 /// Returns true if the program has rights that its user does not have, as on Linux.
 #[cfg(all(unix, not(target_os = "linux")))]
 pub fn is_privileged() -> bool {
-    // SAFETY: these calls only read the process's numbers, and cannot fail.
+    // SAFETY: these calls only read the process's IDs and cannot fail.
     unsafe { libc::getuid() != libc::geteuid() || libc::getgid() != libc::getegid() }
 }
 
-/// Returns false: this system has no such programs.
+/// Returns false, because this system has no such programs.
 #[cfg(not(unix))]
 pub fn is_privileged() -> bool {
     false
 }
 
-/// Contents of a folder, sorted; empty if it cannot be read.
+/// Returns the contents of a directory, sorted; empty if it cannot be read.
 pub fn inside(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();

@@ -15,75 +15,75 @@ pub struct ExportedMemory(
 /// Calls of a [`Driver`](crate::Driver) for device memory and page-locked host memory.
 ///
 /// # Safety
-/// As for [`Driver`](crate::Driver).
+/// Same as for [`Driver`](crate::Driver).
 pub unsafe trait MemoryDriver {
-    /// Free and total bytes of device memory.
+    /// Returns the free and total bytes of device memory.
     fn memory_info(&self, context: Context) -> Result<(u64, u64)>;
-    /// Allocates device memory, aligned to at least 256 bytes. `bytes` is not zero.
+    /// Allocates device memory, aligned to at least 256 bytes. `bytes` must not be zero.
     fn memory_allocate(&self, context: Context, bytes: usize) -> Result<DevicePtr>;
     /// Frees device memory.
     ///
     /// # Safety
-    /// `ptr` came from [`Self::memory_allocate`], and no enqueued work uses it.
+    /// `ptr` must come from [`Self::memory_allocate`], and no enqueued work may use it.
     unsafe fn memory_free(&self, context: Context, ptr: DevicePtr) -> Result<()>;
-    /// Returns true if a kernel check must be told which buffers exist in device memory, by [`Self::buffer_allocated`]
-    /// and [`Self::buffer_freed`]. The answer does not change.
+    /// Returns true if a kernel check must be notified of buffers in device memory by [`Self::buffer_allocated`] and
+    /// [`Self::buffer_freed`]. The result must not change.
     fn watches_buffers(&self) -> bool {
         false
     }
-    /// Reports a new buffer in device memory, at a multiple of 512. Work enqueued later may use it within its `bytes`,
-    /// and nothing in it counts as written.
+    /// Reports a new buffer in device memory, at a multiple of 512. Work that is enqueued later may access the buffer's
+    /// `bytes`, none of which counts as written.
     fn buffer_allocated(&self, _ptr: DevicePtr, _bytes: usize) {}
-    /// Reports that work enqueued later may not use the buffer at `ptr`.
+    /// Reports that work that is enqueued later must not use the buffer at `ptr`.
     fn buffer_freed(&self, _ptr: DevicePtr, _bytes: usize) {}
-    /// Allocates page-locked host memory that the device can read and write, aligned to at least 256 bytes.
-    /// `bytes` is not zero.
+    /// Allocates page-locked host memory that the device can read and write, aligned to at least 256 bytes. `bytes`
+    /// must not be zero.
     fn pinned_allocate(&self, context: Context, bytes: usize) -> Result<*mut c_void>;
     /// Frees page-locked host memory.
     ///
     /// # Safety
-    /// `ptr` came from [`Self::pinned_allocate`], and no enqueued work uses it.
+    /// `ptr` must come from [`Self::pinned_allocate`], and no enqueued work may use it.
     unsafe fn pinned_free(&self, context: Context, ptr: *mut c_void) -> Result<()>;
-    /// Page-locks memory of the process, so that every device can read and write it. `bytes` is not zero. Fails if any
-    /// byte is already registered.
+    /// Page-locks memory of the process, so that every device can read and write it. `bytes` must not be zero. Fails if
+    /// any byte is already registered.
     ///
     /// # Safety
-    /// The `bytes` at `ptr` are memory of the process, which stays until [`Self::host_unregister`].
+    /// The `bytes` at `ptr` must be memory of the process that stays allocated until [`Self::host_unregister`].
     unsafe fn host_register(&self, context: Context, ptr: *mut c_void, bytes: usize) -> Result<()>;
-    /// Undoes [`Self::host_register`].
+    /// Unregisters memory that was registered by [`Self::host_register`].
     ///
     /// # Safety
-    /// `ptr` was registered, and no enqueued work uses the memory.
+    /// `ptr` must be registered, and no enqueued work may use the memory.
     unsafe fn host_unregister(&self, context: Context, ptr: *mut c_void) -> Result<()>;
-    /// Device address of page-locked memory, allocated or registered, for kernels of the context. Fails for other
-    /// memory.
+    /// Returns the device address of page-locked memory, allocated or registered, for kernels of the context. Fails for
+    /// other memory.
     fn host_address(&self, context: Context, ptr: *mut c_void) -> Result<DevicePtr>;
-    /// Ordinal of the device that owns the memory at an address; `None` for host memory and for managed memory. Fails
-    /// for an address that the driver does not know.
+    /// Returns the ordinal of the device that owns the memory at an address; `None` for host memory and managed memory.
+    /// Fails for an address that is unknown to the driver.
     fn memory_device(&self, context: Context, ptr: DevicePtr) -> Result<Option<u32>>;
 
-    /// Granularity in bytes of mapped memory; `None` if the device cannot map memory into reserved addresses.
+    /// Returns the granularity of mapped memory in bytes; `None` if the device cannot map memory to reserved addresses.
     fn virtual_granularity(&self, context: Context) -> Result<Option<usize>>;
-    /// Reserves an address range without memory. `bytes` is a multiple of the granularity and not zero.
+    /// Reserves an address range without memory. `bytes` must be a non-zero multiple of the granularity.
     fn virtual_reserve(&self, context: Context, bytes: usize) -> Result<DevicePtr>;
-    /// Frees a whole reservation.
+    /// Frees an entire reservation.
     ///
     /// # Safety
-    /// `ptr` and `bytes` belong to one [`Self::virtual_reserve`] call, and nothing is mapped there.
+    /// `ptr` and `bytes` must belong to one [`Self::virtual_reserve`] call, and nothing may be mapped there.
     unsafe fn virtual_release(&self, context: Context, ptr: DevicePtr, bytes: usize) -> Result<()>;
-    /// Creates physical device memory without an address. `bytes` is a multiple of the granularity and not zero.
+    /// Creates physical device memory without an address. `bytes` must be a non-zero multiple of the granularity.
     fn physical_create(&self, context: Context, bytes: usize) -> Result<PhysicalHandle>;
     /// Creates physical memory like [`Self::physical_create`] that other processes can also map. Fails with
-    /// `CUDA_ERROR_NOT_SUPPORTED` where memory cannot be exported as a file descriptor.
+    /// `CUDA_ERROR_NOT_SUPPORTED` if memory cannot be exported as a file descriptor.
     fn physical_create_shareable(&self, context: Context, bytes: usize) -> Result<PhysicalHandle>;
-    /// Exports memory for import by another process. The handle came from [`Self::physical_create_shareable`].
+    /// Exports memory for import by another process. The handle must come from [`Self::physical_create_shareable`].
     fn physical_export(&self, context: Context, handle: PhysicalHandle) -> Result<ExportedMemory>;
-    /// Imports memory that another driver, or the driver of another process, has exported. It belongs to the context's
-    /// device or to one that this device can access. The handle is mapped and released like one of
-    /// [`Self::physical_create`]. The memory stays until all handles are released and no process maps it.
+    /// Imports memory that another driver, or the driver of another process, has exported. The memory must belong to
+    /// the context's device or to a device whose memory this device can access. The handle is mapped and released like
+    /// one of [`Self::physical_create`]. The memory exists until all handles are released and no process maps it.
     ///
     /// # Safety
-    /// The memory was exported by a driver of this kind, and `bytes` is its size at creation.
+    /// The memory must have been exported by a driver of this kind, and `bytes` must be its size at creation.
     unsafe fn physical_import(
         &self,
         context: Context,
@@ -93,13 +93,13 @@ pub unsafe trait MemoryDriver {
     /// Releases the handle. Mapped memory is freed only after it is also unmapped.
     ///
     /// # Safety
-    /// The handle is not used again.
+    /// The handle must not be used again.
     unsafe fn physical_release(&self, context: Context, handle: PhysicalHandle) -> Result<()>;
-    /// Maps memory to reserved addresses. No device can use it before [`Self::virtual_set_access`].
+    /// Maps memory to reserved addresses. No device can access it before [`Self::virtual_set_access`].
     ///
     /// # Safety
-    /// The range is reserved and nothing is mapped there; `bytes` is the full size of the handle, and the handle is not
-    /// mapped elsewhere.
+    /// The range must be reserved with nothing mapped there. `bytes` must be the full size of the handle, which must
+    /// not be mapped elsewhere.
     unsafe fn virtual_map(
         &self,
         context: Context,
@@ -107,15 +107,16 @@ pub unsafe trait MemoryDriver {
         bytes: usize,
         handle: PhysicalHandle,
     ) -> Result<()>;
-    /// Unmaps the memory. It does not wait for work.
+    /// Unmaps the memory without waiting for work.
     ///
     /// # Safety
-    /// The range consists of whole mappings, and no enqueued work uses it.
+    /// The range must consist of entire mappings, and no enqueued work may use it.
     unsafe fn virtual_unmap(&self, context: Context, ptr: DevicePtr, bytes: usize) -> Result<()>;
-    /// Gives devices (by ordinal) read and write access to a mapped range, in addition to devices that already have it.
+    /// Grants devices (by ordinal) read and write access to a mapped range, in addition to devices that already have
+    /// it.
     ///
     /// # Safety
-    /// The range consists of whole mappings.
+    /// The range must consist of entire mappings.
     unsafe fn virtual_set_access(
         &self,
         context: Context,
@@ -124,14 +125,14 @@ pub unsafe trait MemoryDriver {
         ordinals: &[u32],
     ) -> Result<()>;
 
-    /// Allocates memory from the driver's own pool, for later work on `stream`. `bytes` is not zero.
+    /// Allocates memory from the driver's own pool, for later work on `stream`. `bytes` must not be zero.
     fn stream_allocate(&self, context: Context, bytes: usize, stream: StreamHandle) -> Result<DevicePtr>;
     /// Frees memory to the pool in `stream` order.
     ///
     /// # Safety
-    /// `ptr` came from [`Self::stream_allocate`]; work that uses it is ordered before this.
+    /// `ptr` must come from [`Self::stream_allocate`], and work that uses it must be ordered before this call.
     unsafe fn stream_free(&self, context: Context, ptr: DevicePtr, stream: StreamHandle) -> Result<()>;
-    /// Bytes that the driver's pool holds for the process, and bytes of them in use: (reserved, used).
+    /// Returns the bytes that the driver's pool has reserved for the process, and the bytes of these that are in use.
     fn stream_pool_info(&self, context: Context) -> Result<(u64, u64)>;
     /// Releases the pool's unused memory above `keep` bytes.
     fn stream_pool_trim(&self, context: Context, keep: u64) -> Result<()>;

@@ -9,23 +9,23 @@ pub const IPC_EVENT_BYTES: usize = 64;
 /// Calls of a [`Driver`](crate::Driver) for streams, events and host functions.
 ///
 /// # Safety
-/// As for [`Driver`](crate::Driver).
+/// Same as for [`Driver`](crate::Driver).
 pub unsafe trait StreamDriver {
-    /// Range of stream priorities: (least urgent, most urgent). Lower numbers are more urgent.
+    /// Returns the range of stream priorities: (least urgent, most urgent). Lower numbers are more urgent.
     fn stream_priorities(&self, context: Context) -> Result<(i32, i32)>;
-    /// Creates a stream that does not order itself with the legacy default stream. A priority outside the range is
-    /// clamped to it.
+    /// Creates a stream that is not ordered with the legacy default stream. A priority outside the range is clamped to
+    /// it.
     fn stream_create(&self, context: Context, priority: i32) -> Result<StreamHandle>;
-    /// Stream ID that no other stream of the process ever has, even when its handle is reused. Fails with
-    /// `CUDA_ERROR_INVALID_HANDLE` for a stream of another context and, where the driver can detect it, for a destroyed
-    /// one. A driver older than CUDA 12 returns the handle's value, which a later stream may reuse.
+    /// Returns a stream ID that no other stream of the process ever has, even if its handle is reused. Fails with
+    /// `CUDA_ERROR_INVALID_HANDLE` for a stream of another context and, if the driver can detect it, for a destroyed
+    /// stream. A driver older than CUDA 12 returns the handle's value, which a later stream may reuse.
     fn stream_unique_id(&self, context: Context, stream: StreamHandle) -> Result<u64>;
-    /// Priority of the stream: the requested one, clamped to the range.
+    /// Returns the priority of the stream: the requested one, clamped to the range.
     fn stream_priority(&self, context: Context, stream: StreamHandle) -> Result<i32>;
     /// Destroys a stream; work already enqueued still runs.
     ///
     /// # Safety
-    /// The handle is not used again.
+    /// The handle must not be used again.
     unsafe fn stream_destroy(&self, context: Context, stream: StreamHandle);
     /// Returns true if all work enqueued so far has run.
     fn stream_query(&self, context: Context, stream: StreamHandle) -> Result<bool>;
@@ -34,18 +34,19 @@ pub unsafe trait StreamDriver {
     /// Makes later work on `stream` wait for `event`.
     fn stream_wait_event(&self, context: Context, stream: StreamHandle, event: EventHandle) -> Result<()>;
 
-    /// Enqueues a call of a function on one of the driver's threads; later work of the stream waits for it.
+    /// Enqueues a call of a function on one of the driver's threads. Later work of the stream waits for it.
     ///
-    /// The function must not call the driver, nor own a value that does so when dropped: calls from inside it fail with
+    /// The function must not call the driver, nor own a value that does so when it is dropped. Such calls fail with
     /// `CUDA_ERROR_NOT_PERMITTED`. If the context stops first, the function is dropped without a call, at the latest
-    /// with the last release of the context. A panic in it is caught and forgotten.
+    /// with the last release of the context. A panic in the function is caught and discarded.
     fn host_function(&self, context: Context, stream: StreamHandle, function: HostFunction) -> Result<()>;
 
-    /// Enqueues host work on device memory. On a stream that is being captured it becomes part of the graph. Fails
-    /// where the host cannot access the memory that the work names. A panic in it stops the context.
+    /// Enqueues host work on device memory. On a stream that is being captured, the work becomes part of the graph.
+    /// Fails if the host cannot access the memory that the work names. A panic in the work stops the context.
     ///
     /// # Safety
-    /// The work uses only the device memory that it names, which is valid until the work has run, at each launch.
+    /// The work must use only the device memory that it names, which must be valid until the work has run, at each
+    /// launch.
     unsafe fn host_work(&self, _context: Context, _stream: StreamHandle, _work: HostWork) -> Result<()> {
         let (name, text) =
             ("CUDA_ERROR_NOT_SUPPORTED".to_owned(), "the host cannot reach device memory".to_owned());
@@ -57,22 +58,23 @@ pub unsafe trait StreamDriver {
     /// Destroys an event.
     ///
     /// # Safety
-    /// The handle is not used again.
+    /// The handle must not be used again.
     unsafe fn event_destroy(&self, context: Context, event: EventHandle);
     /// Records the event after all work enqueued on `stream` so far.
     fn event_record(&self, context: Context, event: EventHandle, stream: StreamHandle) -> Result<()>;
-    /// Returns true if the work before the event's last record has run; an event never recorded counts as complete.
+    /// Returns true if the work before the event's last record has run. An event that was never recorded counts as
+    /// complete.
     fn event_query(&self, context: Context, event: EventHandle) -> Result<bool>;
     /// Waits until the work before the event's last record has run.
     fn event_synchronize(&self, context: Context, event: EventHandle) -> Result<()>;
-    /// Creates an event that other processes can wait for and record (an interprocess event). It has no timing, and is
-    /// recorded outside of captures.
+    /// Creates an event that other processes can wait for and record (an interprocess event). The event has no timing
+    /// and must be recorded outside of captures.
     fn event_create_shared(&self, context: Context) -> Result<EventHandle>;
-    /// Exports an IPC handle of the event for another process. The event came from [`Self::event_create_shared`].
+    /// Exports an IPC handle of the event for another process. The event must come from [`Self::event_create_shared`].
     fn event_export(&self, context: Context, event: EventHandle) -> Result<[u8; IPC_EVENT_BYTES]>;
-    /// Imports the event of another process, where it must still exist. It is destroyed like one of this process. Fails
-    /// for an invalid handle, where the driver detects it.
+    /// Imports the event of another process, where it must still exist. It is destroyed like an event of this process.
+    /// Fails for an invalid handle, if the driver detects it.
     fn event_import(&self, context: Context, event: &[u8; IPC_EVENT_BYTES]) -> Result<EventHandle>;
-    /// Elapsed microseconds between two recorded, completed events with timing.
+    /// Returns the elapsed microseconds between two recorded and completed events with timing.
     fn event_elapsed(&self, context: Context, start: EventHandle, end: EventHandle) -> Result<f64>;
 }

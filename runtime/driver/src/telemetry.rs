@@ -1,7 +1,7 @@
 //! Telemetry of a device: clocks, temperature, power, utilization.
 
-/// Clocks, temperature, power and utilization of a device at one time. Values that the system does not report are
-/// `None`; without the driver's management library (NVML), all are.
+/// Clocks, temperature, power and utilization of a device at one point in time. Values that the system does not report
+/// are `None`. Without the driver's management library (NVML), all values are `None`.
 ///
 /// ```
 /// use warpsmith_runtime::Device;
@@ -30,12 +30,12 @@ pub struct Telemetry {
     pub power_limit_w: Option<f64>,
     /// Memory in use by all processes, in bytes.
     pub memory_used: Option<u64>,
-    /// Percent of the last sample period (a sixth of a second to a second) in which a kernel ran.
+    /// Percentage of the last sample period (between 1/6 second and one second) in which a kernel ran.
     pub utilization_percent: Option<u32>,
-    /// Percent of the last sample period in which memory was read or written.
+    /// Percentage of the last sample period in which memory was read or written.
     pub memory_utilization_percent: Option<u32>,
-    /// Throttle reasons: why clocks are below their maximum, in NVML's words in lower case, for example `sw_power_cap`,
-    /// `gpu_idle`. Empty if there is no reason or the system does not report it.
+    /// Throttle reasons, which explain why clocks are below their maximum, in NVML's terms in lower case, for example
+    /// `sw_power_cap` or `gpu_idle`. The list is empty if there is no reason or the system does not report it.
     pub throttle_reasons: Vec<String>,
     /// Version of the driver's package, for example `570.124.06`.
     pub driver_version: Option<String>,

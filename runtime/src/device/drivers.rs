@@ -8,15 +8,15 @@ use crate::driver::cuda::CudaDriver;
 use crate::driver::{Driver, EMULATED};
 use crate::error::{DeviceId, Error, Result};
 
-/// Returns the driver for a kind of device. Fails with [`Error::Forked`] in a process where that kind cannot be used,
-/// and with [`Error::NotEmulated`] in a program without emulated devices.
+/// Returns the driver for a kind of device. Fails with [`Error::Forked`] in a process where that kind is unusable, and
+/// with [`Error::NotEmulated`] in a program without emulated devices.
 pub(crate) fn driver(id: DeviceId) -> Result<Arc<dyn Driver>> {
     fork::check(id)?;
     match id {
         DeviceId::Cuda(_) => {
-            // Initializing CUDA already makes it unusable in a forked child.
+            // Initializing CUDA is enough to make it unusable in a forked child.
             fork::begin_use(id)?;
-            // SAFETY: the driver's handles are used through devices only, which uphold its contract.
+            // SAFETY: only devices use the driver's handles, and they uphold its contract.
             let driver = unsafe { CudaDriver::get() };
             Ok(driver.inspect_err(|_| fork::end_use(id))?)
         }
@@ -24,13 +24,13 @@ pub(crate) fn driver(id: DeviceId) -> Result<Arc<dyn Driver>> {
     }
 }
 
-/// Hooks called with the driver of each device of the program that is opened, before the device has a context. A hook
-/// may run more than once per driver. A crate registers its function with `linkme`; depending on the crate is enough to
-/// link it.
+/// Hooks called with the driver of each device that the program opens, before the device's context is created. A hook
+/// may run more than once per driver. A crate registers its function with `linkme`. A dependency on the crate is
+/// sufficient to link it.
 #[linkme::distributed_slice]
 pub static DRIVER_HOOKS: [fn(&Arc<dyn Driver>)];
 
-/// Calls the hooks with the driver of a device that is being opened, unless one of them opens it.
+/// Calls the hooks with the driver of a device that is being opened, unless a hook is opening it.
 pub(crate) fn call_hooks(driver: &Arc<dyn Driver>) {
     thread_local! {
         static IS_CALLING: Cell<bool> = const { Cell::new(false) };
@@ -54,6 +54,6 @@ pub(crate) fn opened(device: &Device) {
 /// Returns the open devices of this process in the order in which they were opened, including lost ones.
 pub fn open_devices() -> Vec<Device> {
     let opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    // Outside the lock: the list may hold the last handle of a device.
+    // The lock is not held here, because the list may hold the last handle of a device.
     opened.iter().filter_map(WeakDevice::upgrade).filter(|device| !device.is_forked()).collect()
 }

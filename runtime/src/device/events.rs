@@ -1,7 +1,7 @@
-//! [`EventPool`]: a device's unused events, kept for reuse.
+//! [`EventPool`]: unused events of a device, kept for reuse.
 //!
-//! An event may be returned while streams still wait for it: a wait refers to the record that was current when the wait
-//! was enqueued.
+//! An event may be returned while streams still wait for it, because a wait refers to the record that was current when
+//! the wait was enqueued.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -17,8 +17,8 @@ pub(crate) struct EventPool {
     timed: Spare,
 }
 
-/// Spare events of one kind. One of them is stored outside the lock: a program that makes and drops one event at a time
-/// finds it there.
+/// Spare events of one kind. One event is stored outside the lock, for programs that create and drop one event at a
+/// time.
 #[derive(Debug, Default)]
 struct Spare {
     /// The handle plus one; 0 for none.
@@ -58,7 +58,7 @@ impl EventPool {
         }
     }
 
-    /// Takes back an event that is no longer used.
+    /// Returns an event that is no longer used to the pool.
     pub fn put(&self, event: EventHandle, timed: bool) {
         self.of(timed).put(event);
     }

@@ -9,7 +9,7 @@ use std::sync::{PoisonError, RwLock};
 use super::Device;
 use crate::driver::{Context, Driver};
 
-/// Values keyed by type. None is removed or replaced before [`Extensions::close`].
+/// Values keyed by type. Values are not removed or replaced before [`Extensions::close`].
 #[derive(Default)]
 pub(super) struct Extensions(RwLock<HashMap<TypeId, Box<dyn Any + Send + Sync>>>);
 
@@ -19,8 +19,8 @@ impl Extensions {
         values.get(&TypeId::of::<T>())?.downcast_ref::<T>().map(NonNull::from)
     }
 
-    /// Adds a value, which the caller made outside the lock. If there already is one of its type, the old one stays,
-    /// and the new one is returned with it.
+    /// Adds a value, which the caller created without holding the lock. If a value of this type already exists, it is
+    /// kept, and the new one is returned with it.
     fn add<T: Any + Send + Sync>(&self, value: T) -> (NonNull<T>, Option<T>) {
         let mut surplus = None;
         let mut values = self.0.write().unwrap_or_else(PoisonError::into_inner);
@@ -41,8 +41,8 @@ impl Extensions {
     }
 }
 
-/// Drops a value with the context current, so that it may call the driver's libraries. If the device is unusable, the
-/// value is leaked instead.
+/// Drops a value while the context is current, so that the value can call CUDA libraries. If the device is unusable,
+/// the value is leaked instead.
 fn drop_bound<T>(value: T, driver: &dyn Driver, context: Context) {
     match driver.bind(context) {
         Ok(_calls) => drop(value),
@@ -51,11 +51,11 @@ fn drop_bound<T>(value: T, driver: &dyn Driver, context: Context) {
 }
 
 impl Device {
-    /// Returns the device's value of type `T`, made on first use and dropped with the device.
+    /// Returns the device's value of type `T`, which is created on first use and dropped with the device.
     ///
-    /// This is for crates with per-device state: `T` is one of their own types. `make` may use the device and its other
-    /// extensions. Threads that race on the first use may each call `make`; one value is kept, the others are dropped.
-    /// A value that holds the device keeps it alive forever.
+    /// Crates store their per-device state this way; `T` must be one of the crate's own types. `make` may use the
+    /// device and its other extensions. If several threads race on the first use, each may call `make`; one value is
+    /// kept, and the others are dropped. A value that contains a handle of the device keeps the device alive forever.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU32, Ordering};
@@ -82,8 +82,8 @@ impl Device {
             }
             value
         });
-        // SAFETY: the value is boxed, so a growing map does not move it. It stays until the device is closed, which
-        // happens only after its last handle is dropped.
+        // SAFETY: the value is boxed, so it does not move when the map grows. It is not dropped until the device is
+        // closed, which happens only after the last handle is dropped.
         unsafe { value.as_ref() }
     }
 }

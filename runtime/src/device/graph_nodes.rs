@@ -1,9 +1,9 @@
 //! [`GraphNodes`]: the operation that captured or added each graph node, for observers.
 //!
-//! Each operation that captures work notes its source line and the last nodes of its stream before and after it
-//! ([`Note`]). It does so even without an observer: one may be registered later. When the capture has ended, the nodes
-//! in between are attributed to the operation ([`attributed`]): one node, or any number for library work. Nodes that
-//! lie in between no operation's tips, for example from code that calls CUDA directly, are attributed to none.
+//! Each captured operation notes its source line and the last nodes of its stream, before and after it ([`Note`]). It
+//! does so even without an observer, because one may be registered later. When the capture has ended, the nodes between
+//! the two points are attributed to the operation ([`attributed`]): one node, or any number for library work. Nodes
+//! that no operation encloses, for example nodes of code that calls CUDA directly, remain unattributed.
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::observe::Operation;
 use crate::driver::{Edge, NodeHandle, StreamHandle};
 
-/// The nodes of an executable graph, including those of its child graphs.
+/// Nodes of an executable graph, including those of its child graphs.
 #[derive(Debug)]
 pub struct GraphNodes {
     /// ID of the list, unique in the process; 0 for an unknown list.
@@ -28,20 +28,21 @@ impl GraphNodes {
         Self { id: NEXT.fetch_add(1, Ordering::Relaxed), graph, nodes }
     }
 
-    /// Returns an empty list for a graph of which nothing is known.
+    /// Returns an empty list, for a graph whose nodes are unknown.
     pub(crate) fn unknown() -> Self {
         Self { id: 0, graph: None, nodes: Vec::new() }
     }
 }
 
-/// A node of an executable graph. One with [unknown](GraphWork::Unknown) work and no number may stand for an entire
-/// child graph of which nothing is known.
+/// A node of an executable graph. A node with [unknown](GraphWork::Unknown) work and no number may represent an entire
+/// child graph whose nodes are unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GraphNode {
-    /// 0 for the top-level graph, another number for each child graph.
+    /// 0 for the top-level graph, a different number for each child graph.
     pub part: u32,
-    /// Node ID: see [`ActivityDriver::activity_node`](crate::driver::activity::ActivityDriver::activity_node); `None`
-    /// if nothing was recorded when the executable was instantiated.
+    /// Node ID, as described for
+    /// [`ActivityDriver::activity_node`](crate::driver::activity::ActivityDriver::activity_node); `None` if nothing was
+    /// recorded when the executable was instantiated.
     pub number: Option<u64>,
     /// The node's work.
     pub work: GraphWork,
@@ -66,14 +67,14 @@ pub enum GraphWork {
     Copy,
     /// A memset.
     Memset,
-    /// No device work: a host function call, or a node that only orders others.
+    /// No device work: a host function call, or a node that only adds dependencies.
     Nothing,
     /// Library work, or unknown work.
     Unknown,
 }
 
 impl GraphWork {
-    /// Returns the work that an operation becomes when captured; `None` if it enqueues no work.
+    /// Returns the node work of a captured operation; `None` if the operation enqueues no work.
     fn of(operation: &Operation<'_>) -> Option<Self> {
         Some(match operation {
             Operation::Launch { spec, bytes, .. } => Self::Kernel { symbol: spec.symbol, bytes: *bytes },
@@ -99,23 +100,23 @@ pub(crate) struct Note {
 }
 
 impl Note {
-    /// Starts the note of an operation, if that operation captures work.
+    /// Starts the note of an operation if that operation captures work.
     pub fn begin(operation: &Operation<'_>, before: impl FnOnce() -> Vec<NodeHandle>) -> Option<Self> {
         let work = GraphWork::of(operation)?;
         Some(Self { work, operation: 0, site: None, before: before(), after: Vec::new() })
     }
 }
 
-/// A capture, as seen by the operations that it captures.
+/// A capture that records notes of the operations that it captures.
 pub(crate) trait Noted {
-    /// Returns the last nodes of a stream, read while no other thread captures. Empty after the capture ends or if it
-    /// is invalid.
+    /// Returns the last nodes of a stream, read while no other thread captures. Empty if the capture has ended or is
+    /// invalid.
     fn tips(&self, stream: StreamHandle) -> Vec<NodeHandle>;
     /// Stores the note of an operation.
     fn note(&self, note: Note);
 }
 
-/// Returns, for each node of a captured graph, the index of the note of the operation it is attributed to.
+/// Returns, for each node of a captured graph, the index of the note to which it is attributed.
 pub(crate) fn attributed(nodes: &[NodeHandle], edges: &[Edge], notes: &[Note]) -> Vec<Option<usize>> {
     let mut places: Vec<(u64, usize)> = nodes.iter().enumerate().map(|(at, node)| (node.0, at)).collect();
     places.sort_unstable();
@@ -123,7 +124,7 @@ pub(crate) fn attributed(nodes: &[NodeHandle], edges: &[Edge], notes: &[Note]) -
         let found = places.binary_search_by_key(&node.0, |(node, _)| *node);
         found.ok().map(|found| places[found].1)
     };
-    // Sorted by the later node.
+    // Edges are sorted by their target node.
     let both = |edge: &Edge| Some((place(edge.to)?, place(edge.from)?));
     let mut edges: Vec<(usize, usize)> = edges.iter().filter_map(both).collect();
     edges.sort_unstable();
@@ -146,7 +147,7 @@ pub(crate) fn attributed(nodes: &[NodeHandle], edges: &[Edge], notes: &[Note]) -
     for (at, note) in notes.iter().enumerate() {
         new(&note.before, &mut found);
         new(&note.after, &mut found);
-        // Two threads that capture on one stream see each other's nodes.
+        // If two threads capture on one stream, each sees the nodes of the other.
         if found.len() == 1 || note.work == GraphWork::Unknown {
             found.iter().for_each(|node| of[*node] = Some(at));
         }
@@ -199,7 +200,7 @@ mod tests {
 
     #[test]
     fn nodes_that_two_threads_claim_are_of_neither() {
-        // Both started at node 1; the first already saw the other's node.
+        // Both operations started at node 1, and the first one already saw the other's node.
         let notes = [note(GraphWork::Copy, [1], [3]), note(GraphWork::Copy, [1], [3])];
         let of = attributed(&nodes([1, 2, 3]), &edges([(1, 2), (2, 3)]), &notes);
         assert_eq!(of, [None; 3]);

@@ -1,8 +1,8 @@
-//! The thread's current device: set permanently, or by a guard for a scope.
+//! The thread's current device, set permanently or by a guard for a scope.
 //!
-//! Each thread has its own. Guards nest, and each restores the device that was current when it was made, even if the
-//! device was changed by other means meanwhile. A thread that has set none uses [`Device::best`], which is determined
-//! once per process and again only when that device is lost.
+//! Each thread has its own current device. Guards nest. Each guard restores the device that was current when it was
+//! created, even if the current device was changed by other means in between. A thread that has not set a device uses
+//! [`Device::best`], which is determined once per process and again only after that device is lost.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -13,21 +13,21 @@ thread_local! {
     static CURRENT: RefCell<Option<Device>> = const { RefCell::new(None) };
 }
 
-/// Makes a device current on the thread until the guard is dropped; then the previous one is current again.
+/// Makes a device current on the thread until the guard is dropped, which restores the previous device.
 ///
-/// Guards belong to their thread and are dropped in reverse order of creation, as scopes do automatically.
+/// A guard belongs to its thread. Guards must be dropped in reverse order of creation, as scopes do automatically.
 #[must_use = "the device is current only while the guard lives"]
 #[derive(Debug)]
 pub struct DeviceGuard {
     previous: Option<Device>,
-    /// Not `Send`: it restores this thread's device.
+    /// Makes the guard `!Send`, because it restores this thread's device.
     thread: PhantomData<*const ()>,
 }
 
 /// Sets the thread's current device (`None` for [`Device::best`]) and returns the previous one. Does nothing once the
 /// thread's local storage is destroyed at thread exit.
 pub(crate) fn exchange(device: Option<Device>) -> Option<Device> {
-    // Nothing is dropped while the value is borrowed: dropping a device may run arbitrary code.
+    // Nothing may be dropped while the value is borrowed, because dropping a device may run arbitrary code.
     CURRENT.try_with(|current| current.replace(device)).ok().flatten()
 }
 
@@ -49,8 +49,8 @@ impl Device {
         DeviceGuard { previous: exchange(Some(self.clone())), thread: PhantomData }
     }
 
-    /// Makes this device current on the thread until another is set or an earlier guard is dropped. Prefer
-    /// [`Device::guard`], which restores the previous one.
+    /// Makes this device current on the thread until another device is set or an earlier guard is dropped. Prefer
+    /// [`Device::guard`], which restores the previous device.
     ///
     /// ```
     /// use warpsmith_runtime::Device;

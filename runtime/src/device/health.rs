@@ -1,9 +1,9 @@
 //! The state of a device (working or lost), and the kernels that may have been running when it stopped.
 //!
-//! The first fault is kept. One call reports the fault itself, and every later call reports the device as lost by it.
-//! An error that is not returned to the caller, such as that of a drop, does not count as the report ([`Quiet`]). The
-//! last [`KEPT`] launches of every stream, or of the few streams that share its ring, are remembered until their stream
-//! is known to be done. A fault or a timeout can then name the kernels that may have caused it, with their
+//! The first fault is stored. The first failing call reports the fault itself; every later call reports the device as
+//! lost because of it. An error that cannot be returned to the caller, such as an error in a drop, does not count as
+//! the report ([`Quiet`]). For each ring of streams, the last [`KEPT`] launches are remembered until their stream is
+//! known to be done. A fault or timeout report can then name the kernels that may have caused it, with their
 //! configuration.
 
 use std::cell::Cell;
@@ -19,16 +19,16 @@ use super::stack::Stack;
 use crate::driver::{Fault, FaultKind, LaunchConfig};
 use crate::error::{Error, RecentLaunch, Result};
 
-/// Number of launches that each ring remembers.
+/// Number of launches that each ring stores.
 const KEPT: usize = 16;
-/// Number of a graph's kernels that are remembered when it is launched.
+/// Number of a graph's kernels that are stored per graph launch.
 const GRAPH_KERNELS: usize = 8;
-/// The number of rings that streams are spread over, so that threads with different streams do not contend.
+/// Number of rings. Streams are distributed over them, so that threads with different streams do not contend.
 const RINGS: usize = 8;
 
-/// The last launches of some streams. Threads never wait for each other, so some of several simultaneous launches may
-/// be lost. A slot that two threads write at once, or that is read during a write, does not match its seal and counts
-/// as empty.
+/// The last launches of some streams. The ring is lock-free, so simultaneous launches may overwrite each other. If two
+/// threads write a slot at the same time, or a slot is read during a write, its seal does not match and it counts as
+/// empty.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Ring {
@@ -51,7 +51,7 @@ const STREAM: usize = 1;
 const COOPERATIVE: usize = 1;
 const DEPENDENT: usize = 2;
 
-/// Hash of a launch's words. Two launches collide with probability 2^-64.
+/// Returns the hash of a launch's words. Two launches collide with probability 2^-64.
 #[inline]
 fn hash(words: &[u64; WORDS]) -> u64 {
     words.iter().fold(0, |hash: u64, word| (hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15))
@@ -133,8 +133,8 @@ thread_local! {
     static QUIET: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Discards the errors of this thread's calls while it lives: none counts as the report of a fault or of findings, so
-/// that a later call reports them.
+/// Discards the errors of this thread's calls while it lives. Such an error does not count as the report of a fault or
+/// of findings, so a later call still reports it.
 #[must_use]
 pub(crate) struct Quiet(PhantomData<*const ()>);
 
@@ -177,7 +177,7 @@ impl Health {
         &self.recent[stream as usize % RINGS]
     }
 
-    /// Fails if the device is lost, or was opened before the process was forked.
+    /// Fails if the device is lost or was opened before the process was forked.
     #[inline]
     pub(crate) fn check(&self, device: DeviceId) -> Result<()> {
         self.origin.check()?;
@@ -187,7 +187,7 @@ impl Health {
         }
     }
 
-    /// Returns the fault to the first call that reports it, and the device-lost error to every other.
+    /// Returns the fault on the first call, and the device-lost error on every later call.
     #[cold]
     fn report(&self, device: DeviceId, cause: &Arc<Error>) -> Error {
         if !Quiet::is_active() && !self.is_reported.swap(true, Ordering::AcqRel) {
@@ -200,8 +200,9 @@ impl Health {
         self.fault.get().is_some()
     }
 
-    /// Marks the device lost. Returns the error for the caller to report: the fault, or that the device was lost by it.
-    /// Only the first caller takes the fault from the driver, which has it once; others wait for its description.
+    /// Marks the device lost. Returns the error for the caller to report: the fault itself, or that the device was lost
+    /// because of it. Only the first caller queries the driver for the fault, because the driver reports it once; other
+    /// callers wait for its description.
     #[cold]
     pub(super) fn lose(
         &self,
@@ -256,7 +257,7 @@ impl Health {
         kernels.iter().take(GRAPH_KERNELS).for_each(|(kernel, config)| self.launched(stream, kernel, config));
     }
 
-    /// Forgets the launches of a stream that is known to be done.
+    /// Forgets the launches of a stream whose work is known to have finished.
     pub(crate) fn finished(&self, stream: u64) {
         self.ring(stream).forget(Some(stream));
     }
@@ -266,7 +267,7 @@ impl Health {
         self.recent.iter().for_each(|ring| ring.forget(None));
     }
 
-    /// Returns the remembered kernels of a stream, oldest first.
+    /// Returns the symbols of the remembered kernels of a stream, oldest first.
     pub(crate) fn kernels_of(&self, stream: u64) -> Vec<String> {
         symbols(&self.launches(|recent| recent.stream == stream))
     }

@@ -1,14 +1,14 @@
-//! Devices: finding them, opening them, their properties.
+//! Devices: enumerating and opening them, and their properties.
 //!
 //! A [`Device`] is a handle; clones share one context. `Device::cuda(0)` returns the same device on every call. A fault
-//! in a kernel loses the device. The first call that returns an error reports the fault, every later call reports
-//! [`Error::DeviceLost`] with that fault as the cause, and dropping values still works. When the last handle, stream,
-//! buffer and module of a lost device is dropped, opening it again creates a new context.
+//! in a kernel loses the device. The first failing call reports the fault, and every later call reports
+//! [`Error::DeviceLost`] with that fault as the cause. Values of a lost device can still be dropped. After the last
+//! handle, stream, buffer and module of a lost device is dropped, opening the device again creates a new context.
 //!
-//! CUDA is not initialized before a device is opened, listed or counted. [`Device::is_available`] does not initialize
+//! CUDA is not initialized until a device is opened, listed or counted. [`Device::is_available`] does not initialize
 //! CUDA, so a process may call it and then fork. A process that is forked after a device was opened cannot use that
-//! device, nor others of its kind. Every call then fails with [`Error::Forked`]; dropping the device's values still
-//! works.
+//! device or others of its kind. Every call then fails with [`Error::Forked`], but the device's values can still be
+//! dropped.
 //!
 //! | `torch.cuda` | Warpsmith |
 //! | --- | --- |
@@ -83,7 +83,7 @@ pub(crate) struct DeviceInner {
     extensions: Extensions,
 }
 
-/// A weak [`Device`] handle, which does not keep the device open: for values in a device's own
+/// Weak [`Device`] handle, which does not keep the device open. Use it for values in a device's own
 /// [extensions](Device::extension).
 #[derive(Debug, Clone)]
 pub struct WeakDevice(Weak<DeviceInner>);
@@ -110,7 +110,7 @@ impl Device {
         self.0.id
     }
 
-    /// The product's name.
+    /// Returns the product name.
     pub fn name(&self) -> &str {
         &self.0.properties.name
     }
@@ -130,23 +130,24 @@ impl Device {
         self.0.health.is_lost()
     }
 
-    /// Returns the first error since the last call that a drop could not return, if any. Each such error is also a
-    /// `tracing` event at the error level.
+    /// Returns the first error since the last call that occurred in a drop, which cannot return it. Each such error is
+    /// also a `tracing` event at the error level.
     pub fn take_drop_error(&self) -> Option<Error> {
         self.0.health.take_drop_error()
     }
 
-    /// Returns the driver and the device's context in it, for work that this crate does not cover.
+    /// Returns the driver and the device's context, for operations that this crate does not cover.
     ///
     /// # Safety
-    /// The driver does not validate its arguments. The context is used only while a handle of the device lives, and is
-    /// not released. All other handles passed to the driver's methods came from it, for this context, and are alive.
+    /// The driver does not validate its arguments. The caller may use the context only while a handle of the device
+    /// lives, and must not release it. All other handles passed to the driver's methods must come from this driver and
+    /// this context and must be alive.
     pub unsafe fn driver(&self) -> (&Arc<dyn Driver>, Context) {
         self.raw()
     }
 
-    /// Assembles a device from its retained context, whose ownership it takes, and the parts that other modules keep
-    /// with it.
+    /// Assembles a device from a retained context, of which it takes ownership, and the parts that other modules keep
+    /// with the device.
     pub(crate) fn assemble(
         driver: Arc<dyn Driver>,
         id: DeviceId,
@@ -178,7 +179,7 @@ impl Device {
         (&self.0.driver, self.0.context)
     }
 
-    /// Fails if the device is lost, or was opened before the process was forked.
+    /// Fails if the device is lost or was opened before the process was forked.
     ///
     /// # Errors
     /// [`Error::DeviceLost`], [`Error::Forked`].
@@ -187,7 +188,7 @@ impl Device {
         self.0.health.check(self.0.id)
     }
 
-    /// Calls the driver, unless the device is lost. A fault is distinguished from other errors and kept.
+    /// Calls the driver, unless the device is lost. A fault is distinguished from other errors and stored.
     #[inline]
     pub(crate) fn call<R, E: Into<Error>>(
         &self,
@@ -197,8 +198,8 @@ impl Device {
         self.call_driver(call)
     }
 
-    /// Fails with the findings of a check in launches that the calling thread enqueued and that have run, unless errors
-    /// are [discarded](Quiet).
+    /// Fails with the findings of the check in completed launches of the calling thread, unless errors are
+    /// [discarded](Quiet).
     #[inline]
     pub(crate) fn check_findings(&self) -> Result<()> {
         if Quiet::is_active() {
@@ -228,7 +229,7 @@ impl Device {
         call(&*self.0.driver, self.0.context).map_err(|error| self.failed(error.into()))
     }
 
-    /// Converts a driver error to the error to report: one that stops the context loses the device.
+    /// Converts a driver error to the error to report. An error that stops the context marks the device lost.
     #[cold]
     fn failed(&self, error: Error) -> Error {
         if !error.stops_context() {
@@ -253,9 +254,9 @@ impl Device {
 
 impl Drop for DeviceInner {
     fn drop(&mut self) {
-        // Kernels without buffers may still run. The fault of a lost context was reported before.
+        // Kernels without buffers may still be running. The fault of a lost context has already been reported.
         let _ = self.driver.context_synchronize(self.context);
-        // Extensions use the memory and the streams of the parts.
+        // Extensions are closed first, because they use memory and streams of the parts.
         self.extensions.close(&*self.driver, self.context);
         self.parts.close(&*self.driver, self.context, &self.events);
         self.events.destroy(&*self.driver, self.context);

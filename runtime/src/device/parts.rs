@@ -1,4 +1,4 @@
-//! [`Parts`]: state that other modules keep with each device, without `device` knowing their types.
+//! [`Parts`]: per-device state of other modules, stored without `device` depending on their types.
 
 use std::any::{Any, TypeId};
 
@@ -10,14 +10,15 @@ const PARTS: usize = 6;
 
 /// The state that a module keeps with each device.
 pub(crate) trait Part: Any + Send + Sync {
-    /// Index of the part, below 6 and unique per type. Parts are closed in this order.
+    /// Index of the part, less than 6 and unique per type. Parts are closed in this order.
     const PLACE: usize;
 
-    /// Called when the device is found to be lost, on the detecting thread, which may hold locks of other modules;
-    /// possibly more than once. It must not wait.
+    /// Called when the device is found to be lost, possibly more than once. It runs on the detecting thread, which may
+    /// hold locks of other modules, so it must not wait.
     fn lost(&self, _device: &Device) {}
 
-    /// Frees its driver resources. The device's work has finished, and only the parts with larger indices remain open.
+    /// Frees the part's driver resources. The device's work has finished, and only parts with larger indices are still
+    /// open.
     fn close(&mut self, driver: &dyn Driver, context: Context, events: &EventPool);
 }
 
@@ -57,12 +58,12 @@ impl Parts {
         self
     }
 
-    /// Returns the part of this type. Every device has each part.
+    /// Returns the part of this type. Every device contains all parts.
     #[inline]
     pub fn get<P: Part>(&self) -> &P {
         match &self.0[P::PLACE] {
             Some(Entry { kind, part }) if *kind == TypeId::of::<P>() => {
-                // SAFETY: the entry was made from a `P`.
+                // SAFETY: the entry was created from a `P`.
                 unsafe { &*std::ptr::from_ref::<dyn Erased>(&**part).cast::<P>() }
             }
             _ => unreachable!("a device is assembled with every part in its place"),

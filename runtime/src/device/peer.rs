@@ -1,7 +1,7 @@
-//! Peer access: which devices can access each other's memory, and enabling it.
+//! Peer access: queries whether devices can access each other's memory, and enables that access.
 //!
-//! Access is enabled once per direction for each pair of opened devices, by the first thread that requests it; other
-//! threads wait until that is done. A device that is lost and reopened counts as a different opened device.
+//! Access is enabled once per direction for each pair of opened devices, by the first thread that requests it. Other
+//! threads wait for that call. A device that is lost and reopened counts as a different opened device.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 
 impl Device {
     /// Returns true if this device can read and write the memory of `peer` directly. A device can always access its own
-    /// memory. Copies between devices work in any case; they are faster with peer access.
+    /// memory. Copies between devices work with and without peer access, but are faster with it.
     ///
     /// # Errors
     /// Any [driver error](crate::Error::Driver).
@@ -54,9 +54,10 @@ impl Device {
 /// One direction of access between two opened devices.
 #[derive(Debug)]
 struct Direction {
-    /// Weak references: they do not keep the devices open, but prevent reuse of the addresses that identify them.
+    /// Weak references, which do not keep the devices open but prevent reuse of the addresses that identify them.
     ends: [Weak<DeviceInner>; 2],
-    /// True if the first device can use the second's memory; `None` until that was queried and, if possible, enabled.
+    /// True if the first device can access the second's memory; `None` until this was queried and, if possible,
+    /// enabled.
     enabled: Arc<Mutex<Option<bool>>>,
 }
 
@@ -78,7 +79,7 @@ fn direction(from: &Device, to: &Device) -> Arc<Mutex<Option<bool>>> {
     Arc::clone(&directions.entry(key).or_insert(new).enabled)
 }
 
-/// Lets `from` use the memory of `to`, unless that is already enabled or not possible.
+/// Enables access of `from` to the memory of `to`, unless it is already enabled or not supported.
 fn enable_direction(from: &Device, to: &Device) -> Result<bool> {
     let direction = direction(from, to);
     let mut enabled = direction.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,13 +94,14 @@ fn enable_direction(from: &Device, to: &Device) -> Result<bool> {
     Ok(can)
 }
 
-/// Lets `from` use the memory of `to`, and the reverse if possible. If `from` cannot, returns false and does nothing.
-/// The driver is queried on the first call for a pair of opened devices, and again after a call that failed.
+/// Enables access of `from` to the memory of `to`, and the reverse if supported. Returns false and does nothing if
+/// `from` does not support it. The driver is queried on the first call for a pair of opened devices, and again after a
+/// failed call.
 ///
 /// # Errors
-/// [`Error::DeviceLost`] of either, [`Error::Forked`]; any [driver error](crate::Error::Driver).
+/// [`Error::DeviceLost`] if either device is lost, [`Error::Forked`]; any [driver error](crate::Error::Driver).
 pub(crate) fn enable_access(from: &Device, to: &Device) -> Result<bool> {
-    // Before taking a lock, which a forked process may never acquire.
+    // This precedes the lock, which a forked process might never acquire.
     from.0.health.check(from.id())?;
     to.0.health.check(to.id())?;
     if from.ptr_eq(to) {

@@ -7,7 +7,7 @@ use crate::driver::Telemetry;
 use crate::driver::cuda::CudaDriver;
 use crate::error::Result;
 
-/// UUID of a device: the same in every process and after every reboot.
+/// UUID of a device, identical in every process and after every reboot.
 ///
 /// ```
 /// use warpsmith_runtime::device::Uuid;
@@ -19,8 +19,8 @@ use crate::error::Result;
 pub struct Uuid(pub [u8; 16]);
 
 impl fmt::Display for Uuid {
-    /// Formats the UUID as `nvidia-smi -L` and `CUDA_VISIBLE_DEVICES` do, except that those prefix a MIG instance with
-    /// `MIG-`.
+    /// Formats the UUID like `nvidia-smi -L` and `CUDA_VISIBLE_DEVICES`, except that those prefix the UUID of a MIG
+    /// instance with `MIG-`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("GPU-")?;
         for (index, byte) in self.0.iter().enumerate() {
@@ -39,7 +39,7 @@ impl fmt::Debug for Uuid {
     }
 }
 
-/// A process that uses a device's memory.
+/// A process that uses memory of a device.
 ///
 /// ```
 /// let process = warpsmith_runtime::device::DeviceProcess { pid: 4711, memory: 3 << 20 };
@@ -47,9 +47,9 @@ impl fmt::Debug for Uuid {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceProcess {
-    /// Process ID, as the system's tools show it. In a container, it is the host's PID.
+    /// Process ID, as system tools show it. In a container, this is the PID on the host.
     pub pid: u32,
-    /// Device memory that its contexts use, in bytes.
+    /// Device memory used by the process's contexts, in bytes.
     pub memory: u64,
 }
 
@@ -65,11 +65,11 @@ fn cuda_count() -> Result<u32> {
 }
 
 impl Device {
-    /// Returns true if there is a CUDA device that this process can open. If the driver's management library (NVML) is
-    /// available, the query does not initialize CUDA, so a process may fork afterwards; otherwise it does.
+    /// Returns true if this process can open a CUDA device. If the driver's management library (NVML) is available, the
+    /// query does not initialize CUDA, so the process can fork afterwards. Otherwise it initializes CUDA.
     ///
-    /// Returns false without a driver, if `CUDA_VISIBLE_DEVICES` hides every device, and in a process that was forked
-    /// from one that used CUDA.
+    /// Returns false if there is no driver, if `CUDA_VISIBLE_DEVICES` hides every device, and in a process that was
+    /// forked from one that used CUDA.
     ///
     /// ```
     /// use warpsmith_runtime::Device;
@@ -87,24 +87,24 @@ impl Device {
         }
     }
 
-    /// Returns the number of emulated devices: the value of `WARPSMITH_EMULATED_DEVICES`, 1 by default. 0 in a process
-    /// that was forked from one that had opened such a device.
+    /// Returns the number of emulated devices, which `WARPSMITH_EMULATED_DEVICES` sets; the default is 1. Returns 0 in
+    /// a process that was forked from one that had opened an emulated device.
     pub fn emulated_count() -> u32 {
         drivers::driver(DeviceId::Emulated(0)).ok().and_then(|driver| driver.device_count().ok()).unwrap_or(0)
     }
 
-    /// The index among devices of its kind.
+    /// Returns the index among the devices of the same kind.
     pub fn ordinal(&self) -> u32 {
         self.id().ordinal()
     }
 
-    /// Compute capability as (major, minor); (0, 0) for an emulated device.
+    /// Returns the compute capability as (major, minor); (0, 0) for an emulated device.
     pub fn capability(&self) -> (u32, u32) {
         self.properties().capability
     }
 
-    /// Current clocks, temperature and power. Values that the system does not report are `None`: all of them without
-    /// the driver's management library (NVML), and on the emulated device.
+    /// Returns the current clocks, temperature and power. Values that the system does not report are `None`. Without
+    /// the driver's management library (NVML) and on the emulated device, all values are `None`.
     ///
     /// # Errors
     /// [`Error::Forked`](crate::Error::Forked) in a process that was forked since the device was opened.
@@ -113,8 +113,8 @@ impl Device {
         Ok(self.raw().0.telemetry(self.ordinal())?)
     }
 
-    /// Returns the processes that use the device's memory, including this one. Empty if the system does not report
-    /// them: without the driver's management library (NVML), and on the emulated device.
+    /// Returns the processes that use memory of the device, including this one. The list is empty if the system does
+    /// not report them: without the driver's management library (NVML), and on the emulated device.
     ///
     /// # Errors
     /// [`Error::Forked`](crate::Error::Forked) in a process that was forked since the device was opened.
@@ -124,14 +124,15 @@ impl Device {
         Ok(processes.into_iter().map(|(pid, memory)| DeviceProcess { pid, memory }).collect())
     }
 
-    /// Current SM clock, in MHz; `None` if the system does not report it, or in a process that was forked since the
-    /// device was opened. Cheap enough to query while work runs: it enqueues and allocates nothing.
+    /// Returns the current SM clock in MHz; `None` if the system does not report it, or in a process that was forked
+    /// since the device was opened. The query is cheap enough to run while work is in progress, because it enqueues and
+    /// allocates nothing.
     pub fn sm_clock_mhz(&self) -> Option<u32> {
         self.check_process().ok()?;
         self.raw().0.sm_clock_mhz(self.ordinal())
     }
 
-    /// UUID of the device, stable across processes.
+    /// Returns the UUID of the device, which is stable across processes.
     pub fn uuid(&self) -> Uuid {
         Uuid(self.properties().uuid)
     }

@@ -3,13 +3,13 @@
 /// The origin of a launch configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// Block and grid were given; at most a number of blocks was computed.
+    /// The caller specified block and grid; at most the number of blocks was computed.
     Given,
     /// The configuration was chosen from the properties of the device and the kernel.
     Heuristic,
-    /// The configuration was the fastest in a measurement by another process or a tuner, and was read from the store.
+    /// The configuration was the fastest one measured by another process or a tuner, and was read from the store.
     Tuned,
-    /// The configuration was the fastest in a measurement in this process.
+    /// The configuration was the fastest one measured in this process.
     Measured,
 }
 

@@ -1,9 +1,9 @@
-//! The stack limit: stack size per thread of a kernel, in bytes (`cudaLimitStackSize`).
+//! The stack limit: the stack size per thread of a kernel, in bytes (`cudaLimitStackSize`).
 //!
-//! The stack size of some kernels is unknown at compile time, because they recurse or call through pointers; others
-//! declare it. Looking up either kind raises the limit to what the kernel needs. The limit is never lowered
-//! automatically. A launch of such a kernel with a lower limit fails: a thread that exceeds the limit accesses memory
-//! that is not its own.
+//! The stack size of some kernels is unknown at compile time, because they recurse or call through pointers; other
+//! kernels declare theirs. Looking up either kind raises the limit to what the kernel needs. The limit is never lowered
+//! automatically. Launching such a kernel with a lower limit fails, because a thread that exceeds the limit would
+//! access memory outside its stack.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,14 +12,14 @@ use super::Device;
 use crate::driver::{Context, Driver};
 use crate::error::{Error, Result, StackError, code};
 
-/// The state of a device's stack limit.
+/// State of a device's stack limit.
 #[derive(Debug, Default)]
 pub(crate) struct Stack {
     /// The last value read, in bytes per thread; 0 before the first read.
     limit: AtomicUsize,
     /// Held while the limit is changed.
     changing: Mutex<()>,
-    /// The kernels whose stack size is unknown at compile time, or declared.
+    /// Kernels whose stack size is unknown at compile time or declared.
     kernels: Mutex<Vec<&'static str>>,
 }
 
@@ -38,7 +38,8 @@ impl Stack {
         Ok(limit)
     }
 
-    /// Returns the note to add to a fault that one of these kernels may have caused: the limit is the likely cause.
+    /// Returns the note to add to a fault that one of these kernels may have caused, because the stack limit is the
+    /// likely cause.
     pub(super) fn note<'k>(&self, mut suspects: impl Iterator<Item = &'k str>) -> String {
         let kernels = self.kernels();
         let Some(kernel) = suspects.find(|suspect| kernels.contains(suspect)) else { return String::new() };
@@ -52,9 +53,10 @@ impl Stack {
 }
 
 impl Device {
-    /// Stack limit in bytes per thread. On NVIDIA GPUs it is 1024 until it is raised, here or for a kernel that needs
-    /// more. Such a kernel declares its need with `#[kernel(stack = BYTES)]`, or recurses or calls through pointers,
-    /// for which 16 KiB are assumed. Other kernels need no limit: their stack size is known.
+    /// Returns the stack limit in bytes per thread. On NVIDIA GPUs it is 1024 until it is raised, either by
+    /// [`Self::set_stack_limit`] or for a kernel that needs more. Such a kernel declares its stack size with
+    /// `#[kernel(stack = BYTES)]`, or recurses or calls through pointers, for which 16 KiB are assumed. Other kernels
+    /// do not depend on the limit, because their stack size is known.
     ///
     /// # Errors
     /// Any [driver error](crate::Error::Driver).
@@ -65,8 +67,8 @@ impl Device {
     /// Raises the stack limit to at least `bytes` per thread, for all later launches, including those of other code in
     /// the process.
     ///
-    /// It may wait for the device's work. The driver allocates that many bytes for each thread that can be resident on
-    /// the device: 16 KiB take 4.4 GB of memory on an H100.
+    /// The call may wait for the device's work. The driver allocates `bytes` for each thread that can be resident on
+    /// the device: 16 KiB per thread occupy 4.4 GB of memory on an H100.
     ///
     /// ```
     /// use warpsmith_runtime::Device;
@@ -80,8 +82,8 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// [`StackError::Refused`] if `bytes` exceeds what the device can have, [`StackError::Capturing`] while a stream of
-    /// the device is being captured.
+    /// [`StackError::Refused`] if `bytes` exceeds the device's maximum, [`StackError::Capturing`] while a stream of the
+    /// device is being captured.
     pub fn set_stack_limit(&self, bytes: usize) -> Result<()> {
         let _changing = self.0.stack.changing();
         self.change_stack_limit(bytes)
@@ -103,7 +105,7 @@ impl Device {
         self.stack_limit().map(|_| ())
     }
 
-    /// Ensures that threads of a kernel can use `bytes` of stack: raises the limit if it is lower.
+    /// Ensures that threads of a kernel can use `bytes` of stack, by raising the limit if it is lower.
     pub(crate) fn need_stack(&self, kernel: &'static str, bytes: usize) -> Result<()> {
         let _changing = self.0.stack.changing();
         if self.stack_limit()? < bytes {
@@ -116,7 +118,7 @@ impl Device {
         Ok(())
     }
 
-    /// Fails if the limit is lower than what a kernel needs, for which [`Self::need_stack`] was called.
+    /// Fails if the limit is lower than the stack size of a kernel for which [`Self::need_stack`] was called.
     #[cold]
     pub(crate) fn check_stack(&self, kernel: &'static str, needs: usize) -> Result<()> {
         let limit = self.0.stack.limit.load(Ordering::Relaxed);

@@ -1,12 +1,12 @@
-//! `CUDA_VISIBLE_DEVICES`: the devices of a machine that a process sees, parsed as CUDA and PyTorch parse it.
+//! `CUDA_VISIBLE_DEVICES`: the devices of a machine that are visible to a process. It is parsed as in CUDA and PyTorch.
 //!
-//! The variable is a comma-separated list of indices (`0,2`) or of UUIDs (`GPU-8f12`), which may be unambiguous
-//! prefixes. The first entry decides which of the two. The process numbers its devices in the order of the list. The
-//! list ends before the first invalid entry; the entries before it count. A negative index ends it deliberately. A
-//! device that is named twice hides all devices. If the variable is unset, all devices are visible; if it is empty,
-//! none are.
+//! The variable is a comma-separated list of indices (`0,2`) or of UUIDs (`GPU-8f12`), which may be abbreviated to
+//! unambiguous prefixes. The first entry determines the form of the list. The process numbers its devices in the order
+//! of the list. The list ends before the first invalid entry; a negative index can be used to end it deliberately. If
+//! an entry repeats a device, all devices are hidden. If the variable is unset, all devices are visible; if it is
+//! empty, none are.
 //!
-//! An index is parsed like C's `strtol`: leading whitespace, a sign, digits; the rest is ignored.
+//! An index is parsed as by C's `strtol`: leading whitespace, a sign, and digits; the rest is ignored.
 
 use crate::driver::cuda;
 
@@ -23,8 +23,8 @@ pub struct Visible {
     pub mistake: Option<usize>,
 }
 
-/// Returns the devices that the variable's `text` makes visible; `None` is an unset variable. `machine` lists the
-/// machine's UUIDs: GPUs in index order, then MIG instances, which have no index.
+/// Returns the devices that the variable's `text` makes visible; `None` stands for an unset variable. `machine`
+/// contains the machine's UUIDs: GPUs in index order, then MIG instances, which are not indexed.
 ///
 /// ```
 /// use warpsmith_runtime::device::visible::read;
@@ -39,7 +39,7 @@ pub fn read(text: Option<&str>, machine: &[String]) -> Visible {
     let Some(text) = text else { return Visible { devices: (0..gpus).collect(), mistake: None } };
     let kind = ["GPU-", "MIG-"].into_iter().find(|kind| text.starts_with(kind));
     let mut visible = Visible::default();
-    // An empty text hides all devices, which is not a mistake.
+    // An empty text hides all devices and is not a mistake.
     let entries = text.split(',').take(if text.is_empty() { 0 } else { usize::MAX });
     for (position, entry) in entries.enumerate() {
         let found = match kind {
@@ -67,24 +67,25 @@ fn by_identity(entry: &str, kind: &str, machine: &[String]) -> Option<usize> {
     }
 }
 
-/// Parses an entry: whether it has a minus sign, and the number.
+/// Parses an entry into whether it is negative and its absolute value.
 fn index(entry: &str) -> Option<(bool, usize)> {
     let entry = entry.trim_start_matches([' ', '\t', '\n', '\x0b', '\x0c', '\r']);
     let unsigned = entry.strip_prefix(['+', '-']).unwrap_or(entry);
     let digits = unsigned.bytes().take_while(u8::is_ascii_digit).count();
-    // A number that overflows the integer is out of range on any machine.
+    // A number that overflows the integer is out of range on every machine.
     let index = || unsigned[..digits].parse().unwrap_or(usize::MAX);
     (digits > 0).then(|| (entry.starts_with('-'), index()))
 }
 
-/// Returns the UUIDs of the machine's devices, including hidden ones, in the order of [`read`]. The driver's management
-/// library (NVML) reports them without initializing CUDA. `None` without that library. CUDA may number devices of
-/// different models in a different order, unless `CUDA_DEVICE_ORDER=PCI_BUS_ID` is set.
+/// Returns the UUIDs of the machine's devices, including hidden ones, in the order that [`read`] expects. The driver's
+/// management library (NVML) reports them without initializing CUDA. Returns `None` without that library. CUDA may
+/// number devices of different models in a different order, unless `CUDA_DEVICE_ORDER=PCI_BUS_ID` is set.
 pub fn machine() -> Option<Vec<String>> {
     cuda::machine_devices()
 }
 
-/// Returns the devices that the variable makes visible in this process. `None` if the machine's devices are unknown.
+/// Returns the devices that the variable makes visible in this process. Returns `None` if the machine's devices are
+/// unknown.
 pub fn here() -> Option<Visible> {
     let text = std::env::var_os(VARIABLE).map(|text| text.to_string_lossy().into_owned());
     Some(read(text.as_deref(), &machine()?))

@@ -1,4 +1,4 @@
-//! [`DeviceId`]: a device's kind and index, with a text form: `cuda:0`, `cpu:1`.
+//! [`DeviceId`]: a device's kind and index, formatted as `cuda:0` or `cpu:1`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -24,7 +24,7 @@ pub enum DeviceId {
 }
 
 impl DeviceId {
-    /// The index among devices of its kind.
+    /// Returns the index among the devices of the same kind.
     pub fn ordinal(self) -> u32 {
         match self {
             DeviceId::Cuda(ordinal) | DeviceId::Emulated(ordinal) => ordinal,

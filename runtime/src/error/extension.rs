@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::Error;
 
-/// An error of a crate built on this one. It displays as the wrapped error does.
+/// An error of a crate built on this one. Its `Display` text is that of the wrapped error.
 ///
-/// A crate with its own error type implements `From<ItsError> for Error` with [`Error::extension`];
+/// A crate with its own error type should implement `From<ItsError> for Error` with [`Error::extension`];
 /// [`Error::downcast_ref`] returns the wrapped error.
 #[derive(Clone)]
 pub struct ExtensionError(Arc<dyn std::error::Error + Send + Sync>);

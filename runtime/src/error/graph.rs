@@ -7,21 +7,21 @@ use super::Error;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
-    /// An operation that must wait for work, while work is being captured and does not run.
+    /// An operation that must wait for work was called while work is being captured, which does not run.
     #[error("a capture is active on the device; do this before it begins or after it ends")]
     CaptureUnderway,
 
-    /// A call on a stream that is being captured, which cannot become part of a graph. The capture continues.
+    /// A call on a stream that is being captured cannot become part of a graph. The capture continues.
     #[error("{call} cannot be captured into a graph: {instead}")]
     NotCapturable {
         /// The call.
         call: &'static str,
-        /// The reason, and the alternative.
+        /// The reason and the alternative.
         instead: &'static str,
     },
 
-    /// A call that would have to run after captured work on the same buffer, or before captured work that reads it.
-    /// Captured work does not run before its graph is launched. The capture continues.
+    /// A call would have to run after captured work on the same buffer, or before captured work that reads it. This is
+    /// impossible, because captured work runs only when its graph is launched. The capture continues.
     #[error(
         "{call}: the buffer of {bytes} bytes is used by work that is being captured, which runs only when the graph is \
          launched; call it before the capture begins, after it ends, or on a stream of the capture"
@@ -33,33 +33,33 @@ pub enum GraphError {
         bytes: usize,
     },
 
-    /// A call that is valid only while a graph is being captured.
+    /// A call that is valid only during a capture was made outside of one.
     #[error("{call}: nothing is being captured on this stream; call it within `Graph::capture`")]
     NotCapturing {
         /// The call.
         call: &'static str,
     },
 
-    /// A function of [`Stream::on_graph_launch`](crate::Stream::on_graph_launch) launched a graph that has such
-    /// functions itself.
+    /// A function registered by [`Stream::on_graph_launch`](crate::Stream::on_graph_launch) launched a graph that has
+    /// such functions itself.
     #[error(
         "a function of `Stream::on_graph_launch` launched a graph that has such functions itself, and would wait for them \
          forever; launch that graph elsewhere"
     )]
     LaunchInHook,
 
-    /// A capture on a shared stream of the device.
+    /// A capture was requested on a shared stream of the device.
     #[error(
         "the default stream and streams of the pool cannot be captured into a graph, because other work would become \
          part of it; capture on a stream of `Stream::new`"
     )]
     SharedStream,
 
-    /// An object of a capture that has ended.
+    /// An object of a capture was used after the capture had ended.
     #[error("the capture has ended; what was recorded in it can only be waited for within it")]
     CaptureEnded,
 
-    /// A stream that is being captured was told to wait for an event or stream outside the capture.
+    /// A stream that is being captured was to wait for an event or stream outside the capture.
     #[error(
         "a stream that is being captured cannot wait for what is outside its capture ({what} elsewhere); \
          wait before the capture begins, or let the other stream take part by waiting for this one first"
@@ -69,14 +69,15 @@ pub enum GraphError {
         what: &'static str,
     },
 
-    /// A capture ended while other streams took part in it that its origin stream has not waited for (unjoined work).
+    /// A capture ended while other streams took part in it and its origin stream had not waited for them (unjoined
+    /// work).
     #[error(
         "streams took part in the capture that the stream where it began has not waited for; \
          call `wait_stream` for each before the capture ends"
     )]
     NotJoined,
 
-    /// The graph may contain work that the runtime has no record of.
+    /// The graph may contain work that the runtime has not recorded.
     #[error(
         "another thread enqueued work on a stream while its capture began or ended, and some of it may be in the graph; \
          capture on streams that no other thread uses"
@@ -95,7 +96,7 @@ pub enum GraphError {
         bytes: usize,
     },
 
-    /// The program holds the memory of a [`HostBuffer`](crate::graph::HostBuffer) or a
+    /// The program has locked the memory of a [`HostBuffer`](crate::graph::HostBuffer) or a
     /// [`MappedBuffer`](crate::MappedBuffer).
     #[error("the host buffer is locked by the program; drop the guard of its `lock` first")]
     HostBufferInUse,
@@ -114,7 +115,7 @@ pub enum GraphError {
     )]
     NodeOfOtherGraph,
 
-    /// New arguments of a node need an ordering that the graph does not have.
+    /// New arguments of a node require an ordering that the graph lacks.
     #[error(
         "node {node} would use memory that node {other} uses, and nothing orders the two in the graph; make a graph with \
          the new arguments and update from that"
@@ -126,7 +127,7 @@ pub enum GraphError {
         other: usize,
     },
 
-    /// A launch of no threads was to be added to a graph.
+    /// A launch without threads was to be added to a graph.
     #[error(
         "kernel `{kernel}`: a launch of no threads cannot be a node; leave it out, or use `Graph::add_empty`"
     )]

@@ -12,7 +12,7 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// Returns CUDA's error code if a driver call failed: see [`code`](super::code).
+    /// Returns CUDA's error code if a driver call failed; [`code`](super::code) contains the constants.
     pub fn driver_code(&self) -> Option<u32> {
         match self {
             Self::Driver(error) => error.code(),
@@ -21,7 +21,7 @@ impl Error {
         }
     }
 
-    /// Returns true if the device is lost: this error, or the error it reports, stopped the context.
+    /// Returns true if the device is lost because this error, or the error that it reports, stopped the context.
     pub fn is_device_lost(&self) -> bool {
         matches!(
             self,

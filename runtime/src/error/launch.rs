@@ -1,4 +1,4 @@
-//! [`LaunchError`]: errors of launches, and the recent launches that a fault may come from.
+//! [`LaunchError`]: errors of launches, and the recent launches that may have caused a fault.
 
 use std::fmt;
 use std::ops::Deref;
@@ -10,7 +10,7 @@ use gpu_spec::WrongLength;
 
 use crate::driver::LaunchConfig;
 
-/// A launch that the device or the kernel does not allow. Nothing was launched.
+/// A launch that the device or the kernel does not permit. Nothing was launched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
@@ -27,7 +27,7 @@ pub enum LaunchError {
         by: BlockLimit,
     },
 
-    /// A block is larger in one dimension than the device allows.
+    /// A block exceeds the device's limit in one dimension.
     #[error("kernel `{kernel}`: block {block:?} is over the device's largest, {limit:?}")]
     BlockShape {
         /// The instance's symbol.
@@ -77,7 +77,7 @@ pub enum LaunchError {
         found: [u32; 3],
     },
 
-    /// A launch with more dimensions than the kernel's mutable views have.
+    /// A launch that has more dimensions than the kernel's mutable views.
     #[error(
         "kernel `{kernel}`: grid {} of blocks {} has more dimensions than the view `{view}`, which gives {}",
         sides(grid), sides(block),
@@ -101,7 +101,7 @@ pub enum LaunchError {
         dimensions: usize,
     },
 
-    /// More than 2^32 threads along one side of a 2-D or 3-D view.
+    /// A launch with more than 2^32 threads along one dimension of a 2-D or 3-D view.
     #[error(
         "kernel `{kernel}`: grid {} of blocks {} has more than 2^32 threads along a side; launch fewer and let them loop",
         sides(grid),
@@ -136,7 +136,7 @@ pub enum LaunchError {
         dimensions: [u32; 3],
     },
 
-    /// A grid larger in one dimension than the device allows.
+    /// A grid that exceeds the device's limit in one dimension.
     #[error("kernel `{kernel}`: grid {grid:?} is over the device's largest, {limit:?}")]
     GridTooLarge {
         /// The instance's symbol.
@@ -147,7 +147,7 @@ pub enum LaunchError {
         limit: [u32; 3],
     },
 
-    /// More shared memory than a block can have.
+    /// More shared memory than the device supports per block.
     #[error(
         "kernel `{kernel}`: {dynamic_bytes} bytes of dynamic and {static_bytes} bytes of static shared memory a \
          block are over the device's limit of {limit} bytes; pass a smaller `SharedLen` or `Launch::shared`"
@@ -168,13 +168,13 @@ pub enum LaunchError {
     ArgumentCount {
         /// The instance's symbol.
         kernel: String,
-        /// The number of parameters; a slice or view counts twice.
+        /// Number of parameters; a slice or view counts as two.
         expected: usize,
         /// The number of arguments passed.
         got: usize,
     },
 
-    /// A cluster launch on a device without clusters.
+    /// A cluster launch on a device that does not support clusters.
     #[error(
         "kernel `{kernel}`: {device} has no clusters (compute capability {}.{}, they need 9.0); launch it without `cluster`",
         capability.0, capability.1
@@ -240,7 +240,7 @@ pub enum LaunchError {
         device: DeviceId,
     },
 
-    /// A cooperative grid whose blocks cannot all be resident at once.
+    /// A cooperative grid whose blocks cannot all be resident concurrently.
     #[error(
         "kernel `{kernel}`: a cooperative grid of {blocks} blocks is over the maximum of {limit}, which are on the device at \
          once with this block and shared memory; launch at most {limit} and let them loop (`waves(1)` does that)"
@@ -280,7 +280,7 @@ pub enum LaunchError {
         got: usize,
     },
 
-    /// A dependent launch (programmatic dependent launch) of a kernel that does not wait for the kernel before it.
+    /// A programmatic dependent launch of a kernel that does not wait for the preceding kernel.
     #[error(
         "kernel `{kernel}` is not declared as dependent: started early, it would not wait for the kernel before it; \
          launch it without `dependent`, or declare it so and let it wait"
@@ -291,7 +291,7 @@ pub enum LaunchError {
     },
 }
 
-/// `16 x 8` for `[16, 8, 1]`.
+/// Formats a block or grid, for example `16 x 8` for `[16, 8, 1]`.
 fn sides([x, y, z]: &[u32; 3]) -> String {
     match (y, z) {
         (1, 1) => x.to_string(),
@@ -305,9 +305,9 @@ fn sides([x, y, z]: &[u32; 3]) -> String {
 pub struct RecentLaunch {
     /// The instance's symbol.
     pub kernel: &'static str,
-    /// The full launch configuration: grid, block and the other settings.
+    /// Complete launch configuration: grid, block and the other settings.
     pub config: LaunchConfig,
-    /// The stream's ID, [`Stream::id`](crate::Stream::id).
+    /// ID of the stream ([`Stream::id`](crate::Stream::id)).
     pub stream: u64,
 }
 
@@ -335,7 +335,7 @@ impl Deref for RecentLaunches {
     }
 }
 
-/// Maximum number of launches that are described one by one.
+/// Maximum number of launches that are described individually.
 const DESCRIBED: usize = 4;
 
 /// Returns `; it was launched on stream 3, grid …`, or the last of several candidate launches.

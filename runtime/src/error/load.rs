@@ -58,7 +58,7 @@ pub enum LoadError {
         code: String,
         /// The name.
         kernel: String,
-        /// The names of its kernels, sorted; empty where the driver does not report them.
+        /// Sorted names of the code's kernels; empty if the driver does not report them.
         kernels: Vec<String>,
     },
 

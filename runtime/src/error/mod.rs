@@ -1,6 +1,6 @@
-//! The crate's [`Error`] type: every variant says what was wrong, with the figures, and how to fix it.
+//! The crate's [`Error`] type. The message of every variant states the cause, with figures, and the remedy.
 //!
-//! Errors are plain data and can be cloned: a lost device returns the same cause from every later call.
+//! Errors can be cloned, so that every later call on a lost device can return the same cause.
 
 mod device_id;
 mod extension;
@@ -38,8 +38,8 @@ pub use warpsmith_driver::error::code;
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error, with its cause and remedy. Crates built on this one return it too; [`Self::downcast_ref`] returns their
-/// error.
+/// An error, with its cause and remedy. Crates built on this one also return it; [`Self::downcast_ref`] returns their
+/// own error.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer, Error};
@@ -58,20 +58,20 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// # Enqueue errors
 ///
 /// A call that enqueues work fails with
-/// - [`Self::OutOfMemory`] if there is no memory for temporary results;
-/// - [`Self::DifferentDevices`] for memory of another device than the stream's;
+/// - [`Self::OutOfMemory`] if memory for temporary results cannot be allocated;
+/// - [`Self::DifferentDevices`] for memory that is not on the stream's device;
 /// - [`Self::Graph`] if the stream is being captured and the work cannot become part of a graph;
 /// - [`Self::NoImage`], [`Self::NoImageForDevice`], [`Self::DriverTooOld`] or [`Self::KernelNotInImage`] without GPU
 ///   code for the device;
 /// - [`Self::DeviceLost`] after a fault of earlier work, and [`Self::Forked`] in a forked process;
 /// - [`Self::Driver`] if a driver call fails for another reason.
 ///
-/// A call that also waits for the work, such as a copy to the host, reports a kernel that failed meanwhile:
-/// [`Self::KernelPanic`], [`Self::KernelFault`], [`Self::Deadlock`], or [`Self::Findings`] of a check.
+/// A call that also waits for the work, such as a copy to the host, additionally reports a kernel that failed
+/// meanwhile: [`Self::KernelPanic`], [`Self::KernelFault`], [`Self::Deadlock`], or [`Self::Findings`] of a check.
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The driver could not be used, or a driver call failed.
+    /// The driver was unusable, or a driver call failed.
     #[error(transparent)]
     Driver(#[from] DriverError),
 
@@ -79,7 +79,7 @@ pub enum Error {
     #[error(transparent)]
     Extension(ExtensionError),
 
-    /// Every suitable form of the image is newer than the driver.
+    /// Every suitable form of the image requires a newer driver.
     #[error(
         "the NVIDIA driver is too old for the GPU image `{image}`: it needs PTX {}, the driver (CUDA {driver_version}) \
          compiles up to PTX {}; update the driver, or build the image for an older one",
@@ -107,11 +107,11 @@ pub enum Error {
     NoImage {
         /// The image's name.
         image: String,
-        /// The reason why the builder made none.
+        /// The reason why the builder produced none.
         reason: String,
     },
 
-    /// The image has code, but none for this device.
+    /// The image contains GPU code, but none for this device.
     #[error(
         "the GPU image `{image}` has no code for {device} (compute capability {}.{}): it has {has}; \
          add the architecture to the builder's `archs`; a program that was built for development on another machine has \
@@ -144,11 +144,11 @@ pub enum Error {
         source_error: Arc<Error>,
     },
 
-    /// A text that is not a device name.
+    /// The text is not a device name.
     #[error("unknown device `{0}`; use `cuda`, `cuda:N`, `cpu` or `cpu:N`")]
     UnknownDevice(String),
 
-    /// A device index beyond the last device.
+    /// The device index is out of range.
     #[error("there is no device {device}: {}", device_count(*device, *count))]
     NoSuchDevice {
         /// The requested device.
@@ -157,7 +157,7 @@ pub enum Error {
         count: u32,
     },
 
-    /// The image does not hold exactly this kernel: its record has another package, version or parameters.
+    /// The image's record of this kernel has another package, version or parameters.
     #[error(
         "kernel `{kernel}` of {wanted} is not in the image of {image}, which has {holds}; load the image that is built \
          from the kernel's crate, with the features that the program has"
@@ -173,7 +173,8 @@ pub enum Error {
         holds: String,
     },
 
-    /// A kernel type of a different package with the same name as the image's: cargo linked the program with it.
+    /// The kernel type belongs to a different package with the same name as the image's package, and cargo linked the
+    /// program with it.
     #[error(
         "the program was linked with kernel `{kernel}` of another package named {package} than the one that its GPU image was \
          built from: cargo takes packages of the same name for each other where two projects share a target folder; give \
@@ -186,7 +187,7 @@ pub enum Error {
         package: String,
     },
 
-    /// GPU code that does not unpack to what the builder packed.
+    /// The unpacked GPU code differs from what the builder packed.
     #[error("the GPU code in this program is damaged; build the program again")]
     DamagedImage,
 
@@ -200,21 +201,21 @@ pub enum Error {
         kernel: String,
         /// The device.
         device: DeviceId,
-        /// The lowest architecture the kernel requires, as `10 * major + minor`; 0 for any.
+        /// The lowest architecture that the kernel supports, as `10 * major + minor`; 0 for any.
         min_arch: u32,
         /// The device's compute capability.
         capability: (u32, u32),
     },
 
-    /// A launch that the device or the kernel does not allow.
+    /// The device or the kernel does not permit the launch.
     #[error("{0}")]
     Launch(LaunchError),
 
-    /// An error of code loaded at run time.
+    /// Code could not be loaded at run time.
     #[error(transparent)]
     Load(LoadError),
 
-    /// An error of a stack limit.
+    /// A stack limit could not be set or is too low.
     #[error(transparent)]
     Stack(StackError),
 
@@ -229,7 +230,7 @@ pub enum Error {
         right: usize,
     },
 
-    /// Extents that do not form a 2-D or 3-D view of the elements.
+    /// The extents do not form a 2-D or 3-D view of the elements.
     #[error("{len} elements as a view of {extents}: {reason}")]
     BadExtents {
         /// Width, height and depth.
@@ -240,14 +241,14 @@ pub enum Error {
         reason: String,
     },
 
-    /// Elements of a buffer that cannot form a tensor of this layout.
+    /// The elements of a buffer cannot form a tensor of this layout.
     #[error("a tensor map cannot be made: {reason}")]
     BadTensorMap {
-        /// The mismatch, and the remedy.
+        /// The mismatch and the remedy.
         reason: String,
     },
 
-    /// A list that must have elements is empty.
+    /// A list that must not be empty is empty.
     #[error("{operation}: the list of {list} is empty; pass at least one")]
     EmptyList {
         /// The operation.
@@ -256,7 +257,7 @@ pub enum Error {
         list: &'static str,
     },
 
-    /// Chunk lengths that do not divide a buffer among the streams.
+    /// The chunk lengths do not match the buffer or the number of streams.
     #[error(
         "scatter: {chunks} chunk lengths of {total} elements in all, for {streams} streams and a source of {len} elements; \
          pass a length for each stream, that add up to the source's"
@@ -264,7 +265,7 @@ pub enum Error {
     BadChunks {
         /// Number of chunk lengths.
         chunks: usize,
-        /// Their sum in elements, capped at `usize::MAX`.
+        /// Sum of the chunk lengths in elements, capped at `usize::MAX`.
         total: usize,
         /// Number of streams.
         streams: usize,
@@ -286,7 +287,7 @@ pub enum Error {
         right: (usize, usize),
     },
 
-    /// An object of one device was used with another device.
+    /// An object was used with a device other than its own.
     #[error("{operation}: {what} is on {found}, {beside} is on {expected}; {remedy}")]
     DifferentDevices {
         /// The operation.
@@ -303,7 +304,7 @@ pub enum Error {
         remedy: &'static str,
     },
 
-    /// A number of elements whose size in bytes is not addressable.
+    /// The elements occupy more bytes than can be addressed.
     #[error("{elements} elements of {element_bytes} bytes are more than can be addressed")]
     TooManyElements {
         /// Requested elements.
@@ -312,7 +313,7 @@ pub enum Error {
         element_bytes: usize,
     },
 
-    /// Elements that cannot be viewed as elements of another type.
+    /// The elements cannot be viewed as elements of another type.
     #[error("{len} elements of `{from}` at {address:#x} cannot be viewed as elements of `{to}`: {reason}")]
     Cast {
         /// The type of the elements.
@@ -327,7 +328,7 @@ pub enum Error {
         reason: String,
     },
 
-    /// An address that cannot become a buffer.
+    /// The address cannot be wrapped in a buffer.
     #[error("cannot make a buffer of {device} from {bytes} bytes at {address:#x}: {reason}")]
     BadAddress {
         /// The device.
@@ -336,15 +337,15 @@ pub enum Error {
         address: u64,
         /// The requested bytes.
         bytes: usize,
-        /// The cause, and the remedy.
+        /// The cause and the remedy.
         reason: String,
     },
 
-    /// The device does not have enough memory. The program continues: existing allocations are unaffected.
+    /// The device does not have enough memory. The program can continue, because existing allocations are unaffected.
     #[error("{0}")]
     OutOfMemory(Box<OutOfMemory>),
 
-    /// A request for more bytes than any device has.
+    /// More memory was requested than any device has.
     #[error("asked for {} of memory, more than any device has; the maximum is {}", Bytes(*bytes), Bytes(*largest))]
     AllocationTooLarge {
         /// Requested bytes.
@@ -353,7 +354,7 @@ pub enum Error {
         largest: u64,
     },
 
-    /// An address that the allocator did not return, or that was freed.
+    /// The allocator did not return this address, or its memory was already freed.
     #[error(
         "{address:#x} was not allocated on {device}, or was freed before; free each address once, on its device"
     )]
@@ -371,18 +372,18 @@ pub enum Error {
         pool: PoolId,
     },
 
-    /// Scratch memory of a stream was requested, for this purpose, by work that already holds scratch memory of that
+    /// Scratch memory of a stream was requested, for this purpose, by work that already uses scratch memory of that
     /// stream.
     #[error(
         "`{0}` needs scratch memory of a stream while the calling work has it; enqueue them one after the other"
     )]
     ScratchInUse(&'static str),
 
-    /// An operation that a capture, a graph or an executable does not support.
+    /// A capture, a graph or an executable does not support the operation.
     #[error("{0}")]
     Graph(GraphError),
 
-    /// The driver refused memory because a thread is capturing a graph.
+    /// The driver refused to allocate memory because a thread is capturing a graph.
     #[error(
         "no memory while another thread captures a graph in a mode that forbids it; allocate before the capture, or capture in the relaxed or thread-local mode ({source_error})"
     )]
@@ -391,14 +392,14 @@ pub enum Error {
         source_error: Box<Error>,
     },
 
-    /// The option `expandable_segments` on a device that cannot map memory.
+    /// The option `expandable_segments` was set for a device that cannot map memory.
     #[error("{device} cannot map memory behind reserved addresses; set `expandable_segments:False`")]
     NoExpandableSegments {
         /// The device.
         device: DeviceId,
     },
 
-    /// Two devices without peer access.
+    /// The two devices have no peer access.
     #[error("{peer} cannot reach the memory of {device}; copy through the host")]
     NoPeerAccess {
         /// The device that owns the memory.
@@ -407,31 +408,31 @@ pub enum Error {
         peer: DeviceId,
     },
 
-    /// An allocator option whose value cannot be used.
+    /// The value of an allocator option is invalid.
     #[error("allocator option `{option}`: bad value `{value}`: {reason}")]
     AllocatorOption {
         /// The option's name.
         option: String,
-        /// The value as it was given.
+        /// The value as specified.
         value: String,
         /// The expected value.
         reason: String,
     },
 
-    /// A name that is not an allocator option.
+    /// The name is not an allocator option.
     #[error("unknown allocator option `{option}`; {known}")]
     UnknownAllocatorOption {
         /// The name.
         option: String,
-        /// The nearest name, and all valid names.
+        /// The most similar name, and all valid names.
         known: String,
     },
 
-    /// A memory snapshot that could not be written or read.
+    /// A memory snapshot could not be written or read.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
 
-    /// The limit of page-locked host memory was reached.
+    /// The limit on page-locked host memory was reached.
     #[error(
         "out of page-locked host memory for {device}: asked for {} ({asked} bytes), {} are held, {} of them unused{}",
         Bytes(*asked), Bytes(*held), Bytes(*cached), pinned_advice(*limit)
@@ -441,11 +442,11 @@ pub enum Error {
         device: DeviceId,
         /// Requested bytes, as rounded; the size of the reserve segment if that could not be allocated.
         asked: u64,
-        /// Page-locked bytes that the device's buffers and cache hold.
+        /// Page-locked bytes in the device's buffers and cache.
         held: u64,
-        /// Held bytes that belong to no buffer and that no stream uses: the rest of the reserve segment.
+        /// The part of these bytes that belongs to no buffer and that no stream uses: the rest of the reserve segment.
         cached: u64,
-        /// The limit that was reached; `None` if the system has no more.
+        /// The limit that was reached; `None` if the system could not provide more page-locked memory.
         limit: Option<u64>,
     },
 
@@ -462,9 +463,9 @@ pub enum Error {
         device: DeviceId,
         /// The panic's text.
         message: String,
-        /// The kernels that may have panicked: one if known, several if more were in flight.
+        /// Kernels that may have panicked: one if known, several if more than one was in flight.
         kernel: Vec<String>,
-        /// The launches that may have panicked, as far as they are remembered, without duplicates.
+        /// Launches that may have panicked, as far as they were recorded, without duplicates.
         launches: RecentLaunches,
         /// `file:line:column`.
         location: Option<String>,
@@ -479,17 +480,17 @@ pub enum Error {
     Deadlock {
         /// The device.
         device: DeviceId,
-        /// The waiting threads, and where each one waits.
+        /// The waiting threads and the source location at which each one waits.
         message: String,
         /// The kernels that may have deadlocked.
         kernel: Vec<String>,
-        /// The launches that may have deadlocked, as far as they are remembered, without duplicates.
+        /// Launches that may have deadlocked, as far as they were recorded, without duplicates.
         launches: RecentLaunches,
         /// The source location, if known.
         location: Option<String>,
     },
 
-    /// A kernel caused a device fault: an illegal address, an illegal instruction.
+    /// A kernel caused a device fault, such as an illegal address or an illegal instruction.
     #[error("{} stopped{}: {message}{}", kernel_name(kernel), at(location), launched(launches))]
     KernelFault {
         /// The device.
@@ -498,7 +499,7 @@ pub enum Error {
         message: String,
         /// The kernels that may have faulted.
         kernel: Vec<String>,
-        /// The launches that may have faulted, as far as they are remembered, without duplicates.
+        /// Launches that may have faulted, as far as they were recorded, without duplicates.
         launches: RecentLaunches,
         /// The source location, if known.
         location: Option<String>,
@@ -542,11 +543,11 @@ pub enum Error {
         device: DeviceId,
         /// Time waited, in milliseconds.
         waited_ms: u64,
-        /// The kernels still running or waiting, oldest first (the last few).
+        /// The last few kernels that are still running or waiting, oldest first.
         kernels: Vec<String>,
     },
 
-    /// A stream created by other code was destroyed while this crate still used it.
+    /// A stream that other code created was destroyed while this crate still used it.
     #[error(
         "a stream of {device} was destroyed by the code it came from; keep it until every handle of it and every buffer that was used on it is dropped"
     )]

@@ -4,20 +4,20 @@ use std::fmt;
 
 use super::{Bytes, DeviceId};
 
-/// A memory request that could not be served, and the current memory usage. All sizes are in bytes.
+/// A memory request that failed, and the memory usage at that time. All sizes are in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutOfMemory {
     /// The device.
     pub device: DeviceId,
     /// Requested bytes.
     pub asked: u64,
-    /// Bytes requested from the driver to serve it.
+    /// Bytes requested from the driver to serve the request.
     pub segment: u64,
     /// Total memory of the device.
     pub total: u64,
-    /// Memory that no process uses.
+    /// Device memory that no process uses.
     pub free: u64,
-    /// Maximum that may be reserved, if a memory fraction is set.
+    /// Maximum that the program may reserve, if a memory fraction is set.
     pub limit: Option<u64>,
     /// Memory that the program has reserved from the driver.
     pub reserved: u64,
@@ -27,22 +27,22 @@ pub struct OutOfMemory {
     pub pending: u64,
     /// Free blocks of the request's stream and pool.
     pub cached: u64,
-    /// The largest of those free blocks.
+    /// Largest free block of the request's stream and pool.
     pub largest_cached: u64,
     /// Free blocks of other streams, in the default pool.
     pub cached_by_other_streams: u64,
     /// Free blocks of private pools other than the request's.
     pub cached_in_private_pools: u64,
-    /// Other processes on the device and their memory, where the system reports it.
+    /// Process IDs of other processes on the device with the memory they use, if the system reports them.
     pub other_processes: Vec<(u32, u64)>,
-    /// True if a graph is being captured, so that the allocator could not wait.
+    /// True if a graph was being captured, so that the allocator could not wait.
     pub capturing: bool,
-    /// True if segments of the request's pool can grow in place.
+    /// True if the segments of the request's pool can grow in place.
     pub expandable: bool,
 }
 
 impl OutOfMemory {
-    /// Remedies, the most promising first.
+    /// Returns remedies, the most promising first.
     fn advice(&self) -> &'static str {
         let over_limit = self.limit.is_some_and(|limit| self.reserved.saturating_add(self.segment) > limit);
         let others: u64 = self.other_processes.iter().map(|(_, bytes)| bytes).sum();

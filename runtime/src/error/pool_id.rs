@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct PoolId(pub u64, pub u64);
 
-/// Formats the ID as in the keys of statistics: `0_1`.
+/// Formats the ID as in the keys of statistics, for example `0_1`.
 impl fmt::Display for PoolId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}_{}", self.0, self.1)

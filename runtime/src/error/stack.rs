@@ -6,7 +6,7 @@ use super::{DeviceId, Error};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StackError {
-    /// A limit above the device's maximum, or above what its memory allows.
+    /// The limit exceeds the device's maximum or what its memory allows.
     #[error(
         "{device} cannot have a stack limit of {bytes} bytes per thread: it is over what a thread can have, or there is \
          not enough memory for all threads resident on the device; set a lower one ({reason})"
@@ -20,7 +20,7 @@ pub enum StackError {
         reason: String,
     },
 
-    /// A change of the limit during the capture of a graph.
+    /// The limit was to be changed during the capture of a graph.
     #[error(
         "the stack limit of {device} cannot be set to {bytes} bytes while a stream is being captured; look the kernel up \
          before the capture begins, or call `Device::set_stack_limit` there"
@@ -32,7 +32,7 @@ pub enum StackError {
         bytes: usize,
     },
 
-    /// A launch of a kernel that needs more than the limit.
+    /// A kernel was launched that needs more stack than the limit.
     #[error(
         "kernel `{kernel}` needs {needs} bytes of stack per thread, and the stack limit of {device} was set to {limit}; \
          raise it with `Device::set_stack_limit`, or declare what the kernel needs with `#[kernel(stack = BYTES)]`"
@@ -42,9 +42,9 @@ pub enum StackError {
         kernel: String,
         /// The device.
         device: DeviceId,
-        /// Bytes per thread that the kernel declares, or is assumed to need because they are unknown.
+        /// Bytes per thread that the kernel declares, or an assumed value if its stack size is unknown.
         needs: usize,
-        /// The limit in force, in bytes per thread.
+        /// The current limit, in bytes per thread.
         limit: usize,
     },
 }

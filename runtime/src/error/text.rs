@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::DeviceId;
 
-/// A number of bytes in the largest unit that keeps it above one.
+/// A number of bytes, formatted in the largest unit that keeps the value above one.
 pub struct Bytes(pub u64);
 
 impl fmt::Display for Bytes {

@@ -11,19 +11,21 @@ use super::reactor::Waiter;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 
-/// A future that is ready when the stream has reached the last record of an event: `event.await`, `(&event).await`.
+/// Future that completes when the stream has reached the last record of an event: `event.await`, `(&event).await`.
 ///
-/// It blocks no thread, needs no particular executor, and may be polled from any thread. A fault of the device wakes
-/// it. It may be dropped at any time: enqueued work continues, and keeps the memory that it uses.
+/// Waiting blocks no thread, needs no particular executor, and can be polled from any thread. A fault of the device
+/// wakes the future. It can be dropped at any time: enqueued work continues, and the memory that the work uses stays
+/// allocated.
 ///
-/// For the first 50 microseconds it requests to be polled again at once, so that short work costs no thread switch.
-/// After that, one thread of the process wakes all futures. An emulated device with a schedule
-/// (`EmulatedDriverBuilder::stepped`) runs nothing while it is only awaited.
+/// For the first 50 microseconds, the future requests to be polled again immediately, so that short work costs no
+/// thread switch. After that, one thread of the process wakes all futures. An emulated device with a schedule
+/// (`EmulatedDriverBuilder::stepped`) makes no progress while the program only awaits.
 ///
-/// Errors are those of [`Event::synchronize`]; in a [host function](Stream::host_function) the driver refuses the call.
+/// The errors are those of [`Event::synchronize`]. In a [host function](Stream::host_function), the driver rejects the
+/// call.
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Reached<E: Borrow<Event> = Event> {
-    // Dropped before the event.
+    // This field is dropped before the event.
     waiter: Waiter,
     event: E,
     may_be_recorded: bool,
@@ -35,7 +37,7 @@ impl<E: Borrow<Event>> Reached<E> {
     }
 }
 
-// Nothing in it is pinned.
+// The future has no pinned fields.
 impl<E: Borrow<Event>> Unpin for Reached<E> {}
 
 impl<E: Borrow<Event>> Future for Reached<E> {
@@ -47,7 +49,7 @@ impl<E: Borrow<Event>> Future for Reached<E> {
     }
 }
 
-/// Waits until the event's stream has reached the last record: see [`Reached`].
+/// Waits until the event's stream has reached the last record, as described for [`Reached`].
 impl IntoFuture for Event {
     type Output = Result<()>;
     type IntoFuture = Reached;
@@ -73,7 +75,7 @@ impl<E: Borrow<Event>> fmt::Debug for Reached<E> {
     }
 }
 
-/// A future that is ready when a stream has finished the work that was enqueued: see [`Stream::completed`].
+/// Future that completes when a stream has finished the work enqueued so far, created by [`Stream::completed`].
 #[derive(Debug)]
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Completed(std::result::Result<Reached, Error>);
@@ -90,8 +92,8 @@ impl Future for Completed {
 }
 
 impl Stream {
-    /// Returns a future that is ready when everything enqueued so far has run. It does not wait for work enqueued after
-    /// this call. It blocks no thread and needs no particular executor: see [`Reached`].
+    /// Returns a future that completes when all work enqueued so far has run. The future does not wait for work
+    /// enqueued after this call. It blocks no thread and needs no particular executor, like [`Reached`].
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Result, Stream};

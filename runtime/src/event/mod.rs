@@ -1,10 +1,10 @@
 //! Events: markers in a stream, for ordering and timing.
 //!
-//! An event is recorded on streams of its device, any number of times; queries and waits refer to its last record.
+//! An event can be recorded any number of times on streams of its device. Queries and waits refer to its last record.
 //! Events come from a pool of the device and return to it when they are dropped, even while streams still wait for
 //! them.
 //!
-//! An event can be awaited, and so can a stream ([`Stream::completed`]): see [`Reached`].
+//! Events can be awaited ([`Reached`]), and so can streams ([`Stream::completed`]).
 
 mod future;
 mod reactor;
@@ -50,14 +50,14 @@ pub struct Event {
 /// A record of an event.
 #[derive(Debug)]
 pub(crate) enum Record {
-    /// Record outside a capture, with the work that has run when the record is reached.
+    /// A record outside a capture, with the work that has run when the record is reached.
     Own(Timestamp),
-    /// Record in a capture: it is part of a graph, and no stream reaches it otherwise.
+    /// A record in a capture, which is part of a graph and is reached only by launches of that graph.
     Captured(Arc<dyn CaptureSink>, Timestamp),
 }
 
 impl Event {
-    /// An event for ordering, from the device's pool. It records no timestamp.
+    /// Creates an event for ordering, from the device's pool. The event records no timestamp.
     ///
     /// # Errors
     /// Any [driver error](crate::Error::Driver).
@@ -65,7 +65,7 @@ impl Event {
         Self::from_pool(device, false)
     }
 
-    /// An event that records a timestamp, from the device's pool.
+    /// Creates an event that records a timestamp, from the device's pool.
     ///
     /// # Errors
     /// Any [driver error](crate::Error::Driver).
@@ -82,7 +82,7 @@ impl Event {
         Ok(event)
     }
 
-    /// Closes the stream's epoch, and then enqueues the record.
+    /// Closes the stream's epoch and then enqueues the record.
     #[inline]
     fn enqueue(&self, stream: &Stream) -> Result<Record> {
         let captures = stream.capture_count();
@@ -112,7 +112,7 @@ impl Event {
         Ok(Self { device: device.clone(), handle, is_timed, last: Mutex::default() })
     }
 
-    /// Records the event after everything enqueued on a stream so far.
+    /// Records the event after all work enqueued on a stream so far.
     ///
     /// # Errors
     /// [`Error::EventOfOtherDevice`]; any [driver error](crate::Error::Driver).
@@ -129,16 +129,16 @@ impl Event {
         Ok(())
     }
 
-    /// The device on whose streams the event is recorded.
+    /// Returns the device on whose streams the event can be recorded.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// The driver's handle. It is valid while the event lives.
+    /// Returns the driver's handle. The handle is valid while the event lives.
     ///
     /// # Safety
-    /// The handle is used to wait for and query the event, but not to record it. The runtime does not see a record made
-    /// through the handle, and would take it for another one.
+    /// The handle must be used only to wait for and query the event, not to record it. The runtime would not detect a
+    /// record made through the handle and would mistake it for an earlier one.
     pub unsafe fn handle(&self) -> EventHandle {
         self.handle
     }
@@ -147,7 +147,7 @@ impl Event {
         self.handle
     }
 
-    /// The last record. It cannot change while the guard lives.
+    /// Returns the last record. The record cannot change while the guard lives.
     pub(crate) fn last(&self) -> MutexGuard<'_, Option<Record>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -156,12 +156,12 @@ impl Event {
     /// reached.
     ///
     /// # Errors
-    /// A fault of a kernel that was running; a finding of a [check](crate::check).
+    /// The fault, if a kernel that was running caused one; findings of a [check](crate::check).
     pub fn query(&self) -> Result<bool> {
         self.is_reached("Event::query")
     }
 
-    /// Same as [`Self::query`], for an error that names another call.
+    /// Same as [`Self::query`], with `call` as the call that errors name.
     fn is_reached(&self, call: &'static str) -> Result<bool> {
         self.device.check_process()?;
         let last = self.last();
@@ -175,8 +175,8 @@ impl Event {
         Ok(done)
     }
 
-    /// The stream and epoch of the last record, and the completion state of the stream's work. Later epochs of the
-    /// stream are reached later.
+    /// Returns the stream and epoch of the last record, and the completion state of the stream's work. The stream
+    /// reaches its epochs in ascending order.
     fn place(&self) -> Option<((u64, u64), Arc<Done>)> {
         match &*self.last() {
             Some(Record::Own(closed)) => Some((closed.id(), Arc::clone(closed.done()))),
@@ -184,10 +184,10 @@ impl Event {
         }
     }
 
-    /// Waits until the event's stream has reached the last record. An event that was never recorded is not waited for.
+    /// Waits until the event's stream has reached the last record. Returns immediately if the event was never recorded.
     ///
     /// # Errors
-    /// A fault of a kernel that was running; a finding of a [check](crate::check).
+    /// The fault, if a kernel that was running caused one; findings of a [check](crate::check).
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         let _site = site();
@@ -195,7 +195,7 @@ impl Event {
         self.device.check_findings()
     }
 
-    /// Same as [`Self::synchronize`], but findings stay for the next call that reports them.
+    /// Same as [`Self::synchronize`], but leaves findings for the next call that reports them.
     pub(crate) fn wait(&self) -> Result<()> {
         self.device.check_process()?;
         let asked = match &*self.last() {
@@ -205,22 +205,22 @@ impl Event {
                 record.id()
             }
         };
-        // Without the lock: other threads may record and query meanwhile.
+        // The lock is not held here, so that other threads can record and query meanwhile.
         let watch =
             observe::begin(&self.device, || (None, Operation::Synchronize(Awaited::Event(self.handle))));
         watch.done(self.device.call(|driver, context| driver.event_synchronize(context, self.handle)))?;
-        // If there is a newer record by now, the wait may have been for that one.
+        // If a newer record exists by now, the wait may have been for that one.
         if let Some(record) = self.last().as_ref().filter(|record| record.id() == asked) {
             record.reached();
         }
         Ok(())
     }
 
-    /// Microseconds from `earlier` to this event, on the device's clock.
+    /// Returns the time from `earlier` to this event in microseconds, measured by the device's clock.
     ///
     /// # Errors
-    /// [`Error::NoElapsedTime`] for events that record no timestamp, were not recorded, were not reached yet, or are on
-    /// different devices.
+    /// [`Error::NoElapsedTime`] for events that record no timestamp, were not recorded, have not been reached, or are
+    /// on different devices.
     pub fn elapsed_us(&self, earlier: &Event) -> Result<f64> {
         self.device.check_process()?;
         let both = |holds: fn(&Event) -> bool| holds(self) && holds(earlier);
@@ -244,7 +244,7 @@ impl Event {
 }
 
 impl Record {
-    /// Identity of the record; `None` in a capture.
+    /// Returns the ID of the record; `None` in a capture.
     fn id(&self) -> Option<(u64, u64)> {
         match self {
             Record::Own(closed) => Some(closed.id()),
@@ -252,7 +252,7 @@ impl Record {
         }
     }
 
-    /// Fails for a record that no stream reaches.
+    /// Fails for a captured record, which no stream reaches.
     fn check(&self, call: &'static str) -> Result<()> {
         match self {
             Record::Own(_) => Ok(()),

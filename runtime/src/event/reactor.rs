@@ -1,19 +1,19 @@
-//! The thread that wakes futures: one per process, for any number of futures.
+//! The thread that wakes futures, one per process for any number of futures.
 //!
-//! A polled future queries the driver itself. For [`PATIENCE`] it requests to be polled again, so that short work costs
-//! no thread switch; the executor runs other tasks in between. After that it is registered here. The thread queries the
-//! earliest event of each stream, since the others come later, and pauses in proportion to how long it has waited.
-//! While nothing is registered it sleeps. Host functions of the driver would need no queries, but each stops its stream
-//! for some microseconds, and after a fault the driver calls none.
+//! A polled future queries the driver itself. For [`PATIENCE`], it requests to be polled again, so that short work
+//! costs no thread switch; the executor runs other tasks in between. After that, it registers here. The thread queries
+//! only the earliest event of each stream, because the others are reached later. It pauses in proportion to the time
+//! that it has waited, and sleeps while no future is registered. Host functions of the driver would need no queries,
+//! but each one stops its stream for some microseconds, and the driver calls none after a fault.
 //!
-//! Waking a thread takes longer than the delay of the driver's own wait. So if a stream's work was awaited before, its
-//! future is woken shortly before the work is likely to end ([`Lengths`](crate::stream::lengths::Lengths)). It then
-//! requests to be polled again until the work is done, or takes longer than predicted.
+//! Waking a thread takes longer than the driver's own wait. If a stream's work was awaited before, its future is
+//! therefore woken shortly before the work is likely to finish ([`Lengths`](crate::stream::lengths::Lengths)). The
+//! future then requests to be polled again until the work is done or has taken longer than predicted.
 //!
-//! Waking is a hint: the future queries the event's state itself. So an event may be recorded again meanwhile, and a
-//! registration that is dropped late does no harm.
+//! Waking is only a hint, because the future queries the event's state itself. An event may therefore be recorded again
+//! meanwhile, and a registration may be dropped late.
 //!
-//! Locks: the table is locked while one event is queried, but never while a waker is cloned, called or dropped.
+//! Locking: the table is locked while one event is queried, but never while a waker is cloned, called or dropped.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,18 +31,18 @@ use crate::stream::clock::Done;
 
 /// Time for which a future requests to be polled again.
 const PATIENCE: Duration = Duration::from_micros(50);
-/// The shortest and the longest pause between two queries of an event.
+/// Minimum and maximum pause between two queries of an event.
 const PAUSES: (Duration, Duration) = (Duration::from_micros(10), Duration::from_micros(250));
 /// A pause is `1 / PART` of the time since the future was registered, within [`PAUSES`].
 const PART: u32 = 4;
 
-/// Position of a future in the order of the table.
+/// Sort key of a future in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
-    /// ID of the stream on which the event was recorded. Each event that may be recorded again has its own group,
-    /// counted down from the maximum.
+    /// ID of the stream on which the event was recorded. Each event that may be recorded again forms its own group,
+    /// numbered down from the maximum.
     group: u64,
-    /// The stream's epoch: an event of a later epoch is reached later.
+    /// The stream's epoch. An event of a later epoch is reached later.
     epoch: u64,
     /// Unique number of the future.
     number: u64,
@@ -55,9 +55,9 @@ struct Waiting {
     waker: Waker,
     wait: Wait,
     registered: Instant,
-    /// Time at which the future is woken even if the event was not reached.
+    /// Time at which the future is woken even if the event has not been reached.
     early: Option<Instant>,
-    /// Time at which the event was last seen not reached.
+    /// Time of the last query that found the event not reached.
     looked: Instant,
 }
 
@@ -77,7 +77,7 @@ impl Wait {
         }
     }
 
-    /// Records that a future that was to be woken at `early` is polled.
+    /// Records that a future whose wake-up time was `early` is polled.
     fn woken(&self, early: Option<Instant>) {
         let took = early.and_then(|early| Instant::now().checked_duration_since(early));
         if let (Some(done), Some(took)) = (&self.done, took) {
@@ -85,7 +85,7 @@ impl Wait {
         }
     }
 
-    /// Time at which the wait is likely to end: see
+    /// Returns the time at which the wait is likely to end, predicted by
     /// [`Lengths::likely_end`](crate::stream::lengths::Lengths::likely_end).
     fn likely_end(&self, now: Instant) -> Option<Instant> {
         let end = self.done.as_ref()?.lengths.likely_end(now.duration_since(self.since))?;
@@ -94,13 +94,13 @@ impl Wait {
 }
 
 impl Waiting {
-    /// Time of the next query after a query at that time.
+    /// Returns the time of the next query after a query at `now`.
     fn next_look(&self, now: Instant) -> Instant {
         let next = now + (now.duration_since(self.registered) / PART).clamp(PAUSES.0, PAUSES.1);
         self.early.map_or(next, |early| early.min(next))
     }
 
-    /// Returns true if the future must be polled again; polling finds and reports faults.
+    /// Returns true if the future must be polled again. Polling detects and reports faults.
     fn is_due(&self) -> bool {
         let (driver, context) = self.device.raw();
         self.device.is_lost() || !matches!(driver.event_query(context, self.event), Ok(false))
@@ -111,12 +111,12 @@ impl Waiting {
 struct Table {
     waiting: BTreeMap<Key, Waiting>,
     next: u64,
-    /// Time of the thread's next query; `None` while it queries, or if there is nothing to query.
+    /// Time of the thread's next query; `None` while it queries or has nothing to query.
     look_at: Option<Instant>,
 }
 
 impl Table {
-    /// Makes the thread query at that time or earlier. Returns true if that is earlier than planned.
+    /// Schedules a query at that time or earlier. Returns true if that is earlier than the query scheduled so far.
     fn look_at(&mut self, at: Instant) -> bool {
         let is_earlier = self.look_at.is_none_or(|known| at < known);
         if is_earlier {
@@ -126,7 +126,7 @@ impl Table {
     }
 }
 
-/// State of the thread that wakes futures: see the [module's documentation](self).
+/// State of the thread that wakes futures, as described in the [module's documentation](self).
 #[derive(Default)]
 struct Reactor {
     /// The process that owns the thread.
@@ -138,7 +138,7 @@ struct Reactor {
     earlier: Condvar,
 }
 
-/// The reactor of the process. A forked process has another one, since the thread is not copied.
+/// Returns the reactor of the process. A forked process creates its own, because a fork does not copy the thread.
 fn reactor() -> &'static Reactor {
     static CURRENT: AtomicPtr<Reactor> = AtomicPtr::new(std::ptr::null_mut());
     let mut current = CURRENT.load(Ordering::Acquire);
@@ -152,7 +152,7 @@ fn reactor() -> &'static Reactor {
         let new = Box::into_raw(Box::<Reactor>::default());
         match CURRENT.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => {
-                // SAFETY: it was leaked above and is freed nowhere else.
+                // SAFETY: the value was leaked above and is not freed anywhere else.
                 let new: &'static Reactor = unsafe { &*new };
                 let thread = std::thread::Builder::new().name("warpsmith-await".to_owned());
                 if let Err(error) = thread.spawn(|| new.run()) {
@@ -164,7 +164,7 @@ fn reactor() -> &'static Reactor {
                 return new;
             }
             Err(now) => {
-                // SAFETY: it was created above and has no other owner.
+                // SAFETY: the value was created above and has no other owner.
                 drop(unsafe { Box::from_raw(new) });
                 current = now;
             }
@@ -176,12 +176,12 @@ fn reactor() -> &'static Reactor {
 fn wake(waiting: Waiting) {
     let Waiting { device, waker, .. } = waiting;
     if Arc::strong_count(&device.0) == 1 {
-        // Closing a device waits for its work, which other futures must not wait for.
+        // Closing a device waits for its work and would delay other futures.
         host_function::drop_elsewhere(Box::new(device));
     } else {
         drop(device);
     }
-    // A panic of a waker is the responsibility of its executor.
+    // The executor is responsible for a panic of its waker.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
         std::mem::forget(payload);
     }
@@ -192,7 +192,7 @@ impl Reactor {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The thread's loop.
+    /// Runs the thread's loop.
     fn run(&self) {
         exact_timers();
         loop {
@@ -213,7 +213,7 @@ impl Reactor {
         }
     }
 
-    /// Wakes the futures whose events were reached, or that are to be woken early; schedules the next query.
+    /// Wakes the futures whose events were reached or whose early wake-up is due, and schedules the next query.
     fn look(&self) {
         let mut from = Key { group: 0, epoch: 0, number: 0 };
         loop {
@@ -226,7 +226,7 @@ impl Reactor {
                 waiting.looked = now;
                 let next = waiting.next_look(now);
                 table.look_at(next);
-                // Later events of the stream are not reached either.
+                // Later events of the stream have not been reached either.
                 let Some(group) = key.group.checked_add(1) else { break };
                 from = Key { group, epoch: 0, number: 0 };
                 continue;
@@ -242,26 +242,27 @@ impl Reactor {
     }
 }
 
-/// Makes pauses of this thread end on time: Linux extends them by 50 microseconds, to wake less often (timer slack).
+/// Minimizes the timer slack of this thread, so that its pauses end on time. By default, Linux extends pauses by up to
+/// 50 microseconds to wake threads less often.
 fn exact_timers() {
     #[cfg(target_os = "linux")]
-    // SAFETY: the call takes a number and changes only the timers of this thread.
+    // SAFETY: the call receives a number and changes only the timers of this thread.
     unsafe {
         libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong);
     }
 }
 
-/// A future's entry in the table, which is removed when this is dropped.
+/// A future's entry in the table. Dropping it removes the entry.
 struct Registration {
     reactor: &'static Reactor,
     key: Key,
-    /// Time at which the thread wakes the future even if the event was not reached.
+    /// Time at which the thread wakes the future even if the event has not been reached.
     early: Option<Instant>,
 }
 
 impl Registration {
-    /// Registers a waker, which is called when the event is reached, when the wait is likely to end, or when the event
-    /// or the device fails. `None` if there is no thread.
+    /// Registers a waker. The waker is called when the event is reached, when the wait is likely to end, or when the
+    /// event or the device fails. Returns `None` if the thread could not be created.
     fn new(
         event: &Event,
         wait: &Wait,
@@ -297,7 +298,7 @@ impl Registration {
         Some(Self { reactor, key, early })
     }
 
-    /// Replaces the waker. Returns whether the future is still registered.
+    /// Replaces the waker. Returns true if the future is still registered.
     fn replace(&self, waker: &Waker) -> bool {
         let mut table = self.reactor.lock();
         let Some(waiting) = table.waiting.get(&self.key) else { return false };
@@ -320,7 +321,7 @@ impl Drop for Registration {
             return;
         }
         if host_function::is_running() {
-            // The thread may be querying the driver, which may wait for this function to return.
+            // The thread may be querying the driver, which may in turn wait for this host function to return.
             return host_function::drop_elsewhere(Box::new(Registration { ..*self }));
         }
         let waiting = self.reactor.lock().waiting.remove(&self.key);
@@ -328,24 +329,24 @@ impl Drop for Registration {
     }
 }
 
-/// The state of a future that waits for an event.
+/// State of a future that waits for an event.
 #[derive(Default)]
 pub(crate) struct Waiter {
     registration: Option<Registration>,
-    /// The wait since the first poll, and the stream and epoch in which the event was recorded.
+    /// The wait since the first poll, and the stream and epoch of the event's record.
     wait: Option<(Wait, Option<(u64, u64)>)>,
 }
 
 impl Waiter {
-    /// Polls a future that waits for an event, the same one in every call. `may_be_recorded` is true if others can
-    /// record it meanwhile.
+    /// Polls a future that waits for an event, which must be the same in every call. `may_be_recorded` is true if other
+    /// code can record the event meanwhile.
     pub fn poll(&mut self, event: &Event, may_be_recorded: bool, task: &Context<'_>) -> Poll<Result<()>> {
         let reached = event.is_reached("awaiting an event");
         if let (Some(registration), Some((wait, _))) = (&self.registration, &self.wait) {
             wait.woken(registration.early);
         }
         if !matches!(reached, Ok(false)) {
-            // For a registered future, the thread has the more exact time.
+            // For a registered future, the thread records the end of the wait more precisely.
             if let (None, Some((wait, _)), true) = (&self.registration, &self.wait, reached.is_ok()) {
                 wait.ended(Instant::now());
             }

@@ -7,11 +7,12 @@ use crate::driver::{EventHandle, IPC_EVENT_BYTES};
 use crate::error::Result;
 use crate::stream::Stream;
 
-/// A marker in a stream that other processes wait for or record, on the same GPU or on another (CUDA IPC event). It
+/// A marker in a stream that other processes can wait for or record, on the same GPU or on another (CUDA IPC event). It
 /// records no timestamp.
 ///
-/// It orders uses of memory that processes share. The process that created it keeps it until the others have opened it;
-/// each process drops its own `SharedEvent`. Streams that are being captured cannot use it.
+/// Use it to order uses of memory that processes share. The process that created the event must keep it until the other
+/// processes have opened it. Each process drops its own `SharedEvent`. Streams that are being captured cannot record it
+/// or wait for it.
 ///
 /// ```
 /// use warpsmith_runtime::event::SharedEvent;
@@ -47,24 +48,24 @@ impl SharedEvent {
         Ok(Self { device: device.clone(), handle })
     }
 
-    /// Opens an event that another process created, and that lives there.
+    /// Opens an event that another process created and still keeps.
     ///
     /// # Errors
-    /// A handle of no event; any [driver error](crate::Error::Driver).
+    /// A handle that identifies no event; any [driver error](crate::Error::Driver).
     pub fn from_ipc_handle(device: &Device, handle: &[u8; IPC_EVENT_BYTES]) -> Result<Self> {
         let handle = device.call(|driver, context| driver.event_import(context, handle))?;
         Ok(Self { device: device.clone(), handle })
     }
 
-    /// Handle that identifies the event to other processes of the same user on this host.
+    /// Returns the handle that identifies the event to other processes of the same user on this host.
     ///
     /// # Errors
-    /// Any [driver error](crate::Error::Driver): CUDA exports only events that this process created.
+    /// Any [driver error](crate::Error::Driver). CUDA exports only events that this process created.
     pub fn ipc_handle(&self) -> Result<[u8; IPC_EVENT_BYTES]> {
         self.device.call(|driver, context| driver.event_export(context, self.handle))
     }
 
-    /// Records the event after everything enqueued on a stream so far.
+    /// Records the event after all work enqueued on a stream so far.
     ///
     /// # Errors
     /// A stream of another device, or one that is being captured; any [driver error](crate::Error::Driver).
@@ -76,8 +77,8 @@ impl SharedEvent {
         stream.call(|driver, context| driver.event_record(context, self.handle, handle))
     }
 
-    /// Makes later work on a stream wait for the last record, by any process. An event that was never recorded is not
-    /// waited for.
+    /// Makes later work on a stream wait for the last record, which any process may have made. An event that was never
+    /// recorded does not delay the stream.
     ///
     /// # Errors
     /// Same as [`Self::record`].
@@ -101,7 +102,7 @@ impl SharedEvent {
     /// reached.
     ///
     /// # Errors
-    /// A fault of a kernel that was running; any [driver error](crate::Error::Driver).
+    /// The fault, if a kernel that was running caused one; any [driver error](crate::Error::Driver).
     pub fn query(&self) -> Result<bool> {
         self.device.call(|driver, context| driver.event_query(context, self.handle))
     }
@@ -119,11 +120,11 @@ impl Drop for SharedEvent {
     fn drop(&mut self) {
         let _quiet = Quiet::begin();
         let destroyed = self.device.call_lost(|driver, context| {
-            // SAFETY: the handle is not used again; waits that were enqueued still refer to their record.
+            // SAFETY: the handle is not used again, and waits that were enqueued still refer to their record.
             unsafe { driver.event_destroy(context, self.handle) };
             Ok::<_, crate::Error>(())
         });
-        // There is nothing to destroy in a forked process.
+        // In a forked process, there is nothing to destroy.
         drop(destroyed);
     }
 }

@@ -6,7 +6,7 @@ use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
 
 impl Stream {
-    /// Records an event after everything enqueued so far, for ordering: it records no timestamp.
+    /// Records an event without a timestamp after all work enqueued so far, for ordering.
     ///
     /// # Errors
     /// Any [driver error](crate::Error::Driver).
@@ -16,7 +16,7 @@ impl Stream {
         Event::recorded(self, false)
     }
 
-    /// Records an event with a timestamp after everything enqueued so far, for [`Event::elapsed_us`].
+    /// Records an event with a timestamp after all work enqueued so far, for [`Event::elapsed_us`].
     ///
     /// # Errors
     /// Any [driver error](crate::Error::Driver).
@@ -27,15 +27,15 @@ impl Stream {
     }
 
     /// Makes later work on this stream wait for the last record of an event, which may be on another device. An event
-    /// that was never recorded is not waited for.
+    /// that was never recorded does not delay the stream.
     ///
     /// If the event was recorded on a stream that is being captured, this stream joins the capture until the capture
-    /// ends. Before that, the stream on which the capture started must wait for this one.
+    /// ends. Before the end, the stream on which the capture started must wait for this stream.
     ///
     /// # Errors
-    /// [`Error::DifferentDevices`] for a CUDA and an emulated device; [`GraphError::OutsideCapture`] on a stream that
-    /// is being captured, for an event that was not recorded in that capture; [`GraphError::CaptureEnded`]; any [driver
-    /// error](crate::Error::Driver).
+    /// [`Error::DifferentDevices`] for a combination of a CUDA device and an emulated one;
+    /// [`GraphError::OutsideCapture`] on a stream that is being captured, for an event that was not recorded in that
+    /// capture; [`GraphError::CaptureEnded`]; any [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn wait_event(&self, event: &Event) -> Result<()> {
         let _site = site();

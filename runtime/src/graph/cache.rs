@@ -9,8 +9,8 @@ use crate::error::{Error, GraphError};
 use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 
-/// Something fixed in a captured graph that distinguishes graphs of one key: a buffer's address, element type and
-/// length, or a number that was passed by value.
+/// A captured buffer or value that distinguishes graphs with the same key: a buffer's address, element type and length,
+/// or a number that is passed by value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CacheInput {
     address: u64,
@@ -19,7 +19,7 @@ pub struct CacheInput {
 }
 
 impl CacheInput {
-    /// A number that is passed to kernels by value, as its bits: `CacheInput::value(scale.to_bits())`.
+    /// A number that is passed to kernels by value, given as its bits: `CacheInput::value(scale.to_bits())`.
     pub fn value(bits: impl Into<u64>) -> Self {
         Self { address: bits.into(), elements: 0, element: std::any::TypeId::of::<()>() }
     }
@@ -47,21 +47,22 @@ impl<T: DeviceCopy> From<&DeviceBuffer<T>> for CacheInput {
     }
 }
 
-/// The counters of a cache.
+/// Counters of a cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheStats {
     /// Number of launches of a cached graph.
     pub hits: u64,
     /// Number of captures.
     pub misses: u64,
-    /// Number of graphs that made room for others.
+    /// Number of graphs that were evicted.
     pub evictions: u64,
 }
 
-/// Graphs by the program's key and the inputs of the capture: a launch with the same key and inputs captures nothing.
+/// Cache of graphs, keyed by the program's key and the inputs of the capture. A launch with the same key and inputs
+/// reuses the captured graph.
 ///
-/// It holds a bounded number of graphs and evicts the least recently launched one. A graph that is dropped while it
-/// runs is freed when it has finished.
+/// The cache contains a bounded number of graphs and evicts the least recently launched one. A graph that is dropped
+/// while it runs is freed after it has finished.
 ///
 /// ```
 /// use warpsmith_runtime::graph::GraphCache;
@@ -87,10 +88,10 @@ pub struct GraphCache<K> {
     device: Device,
     capacity: usize,
     entries: HashMap<(K, Vec<CacheInput>), Entry>,
-    /// Number of launches, for the order of last use.
+    /// Number of launches so far, which orders graphs by last use.
     clock: u64,
     stats: CacheStats,
-    /// The stream used for captures. It is exclusive, so that no other work becomes part of a graph.
+    /// The stream used for captures. It is exclusive, so that no foreign work becomes part of a graph.
     stream: Option<Stream>,
 }
 
@@ -113,11 +114,11 @@ impl<K: Hash + Eq + Clone> GraphCache<K> {
         }
     }
 
-    /// Launches the graph of this key and these inputs on `stream`. If there is none, or if a buffer that it uses was
-    /// dropped, `capture` enqueues the work on the stream that it receives. The captured work becomes the graph. A
-    /// graph that may hold work of others ([`GraphError::Invalidated`]) is captured again too.
+    /// Launches the graph of this key and these inputs on `stream`. If the cache has none, or if a buffer that it uses
+    /// was dropped, `capture` must enqueue the work on the stream that it receives, which is captured into the graph. A
+    /// graph that may contain foreign work ([`GraphError::Invalidated`]) is also captured again.
     ///
-    /// `inputs` are all buffers and values that `capture` uses and that may differ between calls with this key.
+    /// `inputs` must list all buffers and values that `capture` uses and that may differ between calls with this key.
     ///
     /// # Errors
     /// The errors of [`Graph::capture`] and [`GraphExec::launch`]; the error of `capture`.
@@ -163,12 +164,12 @@ impl<K: Hash + Eq + Clone> GraphCache<K> {
         Ok(())
     }
 
-    /// The number of cached graphs.
+    /// Returns the number of cached graphs.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Returns true if there are no graphs.
+    /// Returns true if the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -178,7 +179,7 @@ impl<K: Hash + Eq + Clone> GraphCache<K> {
         self.entries.clear();
     }
 
-    /// Hits, misses and evictions so far.
+    /// Returns the number of hits, misses and evictions so far.
     pub fn stats(&self) -> CacheStats {
         self.stats
     }

@@ -1,4 +1,4 @@
-//! [`Capture`]: a guard that always ends its capture.
+//! [`Capture`]: a guard that ends its capture when it is dropped.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::stream::Stream;
 /// An active capture: work on its stream becomes part of a graph until the capture ends. Dropping the value ends the
 /// capture and discards the captured work. [`Graph::capture`] starts and ends a capture in one call.
 ///
-/// It stays on its thread, because CUDA lets no other thread end it. A leaked capture ([`std::mem::forget`]) never
-/// ends, as a leaked guard never unlocks: its streams stay in the capture, and waiting for the whole device fails.
-/// Other streams continue to work.
+/// A capture belongs to its thread, because CUDA requires the same thread to end it. A leaked capture
+/// ([`std::mem::forget`]) never ends, like a leaked guard never unlocks. Its streams remain in the capture, and waiting
+/// for the entire device fails. Other streams continue to work.
 ///
 /// ```
 /// use warpsmith_runtime::graph::{Capture, CaptureMode};
@@ -41,7 +41,7 @@ use crate::stream::Stream;
 pub struct Capture {
     stream: Stream,
     capturing: Option<Arc<Capturing>>,
-    /// Not `Send`.
+    /// Makes the value `!Send`.
     thread: PhantomData<*const ()>,
 }
 
@@ -60,7 +60,7 @@ impl Capture {
     /// Ends the capture and returns the graph.
     ///
     /// # Errors
-    /// The errors of [`Graph::capture`]. The capture has ended in any case.
+    /// The errors of [`Graph::capture`]. The capture ends even if an error is returned.
     #[track_caller]
     pub fn end(mut self) -> Result<Graph> {
         let _site = site();
@@ -92,12 +92,12 @@ impl Drop for Capture {
         match capturing.end() {
             Ok(captured) => {
                 let (driver, context) = device.raw();
-                // SAFETY: nothing else uses the graph.
+                // SAFETY: no other code uses the graph.
                 unsafe { driver.graph_destroy(context, captured.handle) };
             }
-            // Dropping a capture does not report that it was invalidated.
+            // When a capture is dropped, its invalidation is not reported.
             Err(error) if error.driver_code().is_some() => {}
-            // A lost device reports its fault with every call.
+            // A lost device reports its fault in every call.
             Err(_) if device.is_lost() => {}
             Err(error) => device.0.health.record_drop(Err(error)),
         }

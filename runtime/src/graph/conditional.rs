@@ -6,9 +6,9 @@ use crate::device::observe::site_of_node;
 use crate::driver::{ConditionHandle, ConditionalKind, NodeWork};
 use crate::error::{GraphError, Result};
 
-/// A number that kernels of a graph set and that controls its conditional nodes (a CUDA conditional handle).
+/// A value that kernels of a graph set and that controls the graph's conditional nodes (a CUDA conditional handle).
 ///
-/// A kernel receives it as a parameter of type `u64` ([`Condition::argument`]) and sets it with
+/// A kernel receives the condition as a parameter of type `u64` ([`Condition::argument`]) and sets it with
 /// `gpu_std::graph::set_condition`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Condition {
@@ -17,26 +17,26 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// Argument for a kernel that sets the condition.
+    /// Returns the argument for a kernel that sets the condition.
     pub fn argument(&self) -> u64 {
         self.handle.0
     }
 }
 
 impl Graph {
-    /// Adds a condition. An initial value is set at the start of every launch. Without one, the condition keeps the
-    /// value of the last launch, and is 0 before the first.
+    /// Adds a condition. If an initial value is specified, every launch starts with it. Otherwise, the condition keeps
+    /// the value of the last launch, and is 0 before the first.
     ///
     /// # Errors
-    /// Any [driver error](crate::Error::Driver): CUDA supports conditions since 12.4.
+    /// Any [driver error](crate::Error::Driver). CUDA supports conditions since version 12.4.
     pub fn add_condition(&mut self, initial: Option<u32>) -> Result<Condition> {
         let graph = self.handle;
         let handle = self.device.call(|driver, context| driver.graph_condition(context, graph, initial))?;
         Ok(Condition { graph: self.number, handle })
     }
 
-    /// Adds a part that runs if the condition is not 0 when the launch reaches it. It comes after all nodes so far, and
-    /// nodes that are added later come after it.
+    /// Adds a part that runs if the condition is not 0 when the launch reaches it. The part runs after all nodes so
+    /// far, and nodes that are added later run after the part.
     ///
     /// The part is a copy of the current work of `body`, captured or built, so `body` can be changed, reused or dropped
     /// afterwards. It must not contain conditions or host functions.
@@ -62,15 +62,16 @@ impl Graph {
     /// # Errors
     /// [`GraphError::NodeOfOtherGraph`] for a condition of another graph,
     /// [`Error::DifferentDevices`](crate::Error::DifferentDevices), [`GraphError::Invalidated`]; any [driver
-    /// error](crate::Error::Driver), also for a body with conditions. After an error the part may exist, and be empty.
+    /// error](crate::Error::Driver), for example if the body contains conditions. After an error, the graph may contain
+    /// an empty part.
     #[track_caller]
     pub fn add_if(&mut self, condition: &Condition, body: &Graph) -> Result<Node> {
         let _site = site_of_node();
         self.add_conditional(condition, ConditionalKind::If, &[body])
     }
 
-    /// Adds a part that runs if the condition is not 0, and another that runs if it is 0. CUDA supports this since
-    /// 12.8. Otherwise the same as [`Self::add_if`].
+    /// Adds a part that runs if the condition is not 0, and another part that runs if it is 0. CUDA supports this since
+    /// version 12.8. Otherwise, this is the same as [`Self::add_if`].
     ///
     /// # Errors
     /// Same as [`Self::add_if`].
@@ -81,11 +82,11 @@ impl Graph {
     }
 
     /// Adds a part that is repeated while the condition is not 0. The condition is checked before each iteration,
-    /// including the first. A kernel in the part sets the condition to 0 in the end. Otherwise the same as
+    /// including the first. A kernel in the part must eventually set the condition to 0. Otherwise, this is the same as
     /// [`Self::add_if`].
     ///
-    /// Functions of [`Stream::on_graph_launch`](crate::Stream::on_graph_launch) are called once per launch, however
-    /// often the part runs: random numbers of a captured part are the same in each iteration.
+    /// Functions registered by [`Stream::on_graph_launch`](crate::Stream::on_graph_launch) are called once per launch,
+    /// however often the part runs. The random numbers of a captured part are therefore the same in each iteration.
     ///
     /// # Errors
     /// Same as [`Self::add_if`].
@@ -95,15 +96,15 @@ impl Graph {
         self.add_conditional(condition, ConditionalKind::While, &[body])
     }
 
-    /// Adds parts, of which the one whose index equals the condition runs, or none if there is no such part. CUDA
-    /// supports this since 12.8. Otherwise the same as [`Self::add_if`].
+    /// Adds parts, of which the one whose index equals the condition runs. If there is no such part, none runs. CUDA
+    /// supports this since version 12.8. Otherwise, this is the same as [`Self::add_if`].
     ///
     /// # Errors
-    /// The errors of [`Self::add_if`]; `bodies` must not be empty.
+    /// The errors of [`Self::add_if`]; a driver error if `bodies` is empty.
     #[track_caller]
     pub fn add_switch(&mut self, condition: &Condition, bodies: &[&Graph]) -> Result<Node> {
         let _site = site_of_node();
-        // Memory has no room for more than `u32::MAX` parts.
+        // More than `u32::MAX` parts would not fit in memory.
         let count = u32::try_from(bodies.len()).unwrap_or(u32::MAX);
         self.add_conditional(condition, ConditionalKind::Switch(count), bodies)
     }
@@ -121,8 +122,7 @@ impl Graph {
             self.check_device(&body.device, "a conditional part", "make it on that device")?;
             body.content.check()?;
         }
-        // Recorded before the driver adds anything: if something fails below, everything that the graph may use is
-        // recorded and kept.
+        // The content is recorded before the driver adds nodes, so that it is kept alive even if a call below fails.
         for body in bodies {
             self.content.add(&body.content);
             self.others.add_all(&body.content.resources);
@@ -142,7 +142,7 @@ impl Graph {
         let mut parts = Vec::new();
         for (handle, body) in handles.into_iter().zip(bodies) {
             let work = NodeWork::Child(body.handle);
-            // SAFETY: the handle is of a body of the new node, which is alive; the memory that the work uses was
+            // SAFETY: the handle belongs to a body of the new node, which is alive. The memory that the work uses was
             // recorded above, and launches check that it exists.
             let part = self
                 .device

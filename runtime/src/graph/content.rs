@@ -15,10 +15,10 @@ use crate::stream::Stream;
 use crate::stream::captures::Invalidation;
 use crate::stream::launch_hook::LaunchHooks;
 
-/// Maximum number of kernels of a graph that are remembered for messages.
+/// Maximum number of kernels of a graph that are stored for error messages.
 const NAMED_KERNELS: usize = 64;
 
-/// Memory and objects of a graph: see the [module's documentation](self). Cheap to clone.
+/// Memory and objects of a graph, as described in the [module's documentation](self). Cheap to clone.
 #[derive(Default, Clone)]
 pub(super) struct Content {
     pub resources: Resources,
@@ -27,14 +27,14 @@ pub(super) struct Content {
     shared: Vec<Arc<dyn Any + Send + Sync>>,
     /// Hooks that are called before each launch.
     pub hooks: LaunchHooks,
-    /// The kernels that the graph launches, for the message about a fault.
+    /// Kernels that the graph launches, for the message about a fault.
     pub kernels: Vec<Launched>,
 }
 
-/// Resources of a captured graph. They are dropped when no graph and no executable holds them and no launch is running.
+/// Resources of a captured graph. They are dropped when no graph or executable refers to them and no launch is running.
 #[derive(Debug)]
 struct CapturedResources {
-    // Dropped in this order, because the memory belongs to the pool.
+    // The fields are dropped in this order, because the memory belongs to the pool.
     _memory: Vec<PrivateMemory>,
     pool: MemoryPool,
     _functions: Vec<Arc<GraphFunction>>,
@@ -59,7 +59,7 @@ impl Content {
         for (tracked, range, access) in used {
             resources.add(&tracked, range, access);
         }
-        // Memory that was allocated and dropped within the capture is written by every launch, of any executable.
+        // Every launch of any executable writes memory that was allocated and dropped within the capture.
         let private = GraphResource::new(stream, 1, Some(pool.id()), Usage::unused());
         resources.add(&private, 0..1, Access::Write);
         let own = CapturedResources { _memory: memory, pool, _functions: functions, invalidation };
@@ -96,18 +96,18 @@ impl Content {
         }
     }
 
-    /// Private pools whose memory the graph holds.
+    /// Returns the private pools whose memory the graph uses.
     pub fn pools(&self) -> Vec<PoolId> {
         self.captured.iter().map(|captured| captured.pool.id()).collect()
     }
 
-    /// Fails if the graph may hold work that was not recorded.
+    /// Fails if the graph may contain work that was not recorded.
     pub fn check(&self) -> Result<()> {
         let invalidated = self.captured.iter().any(|captured| captured.invalidation.load(Ordering::Acquire));
         if invalidated { Err(Error::Graph(GraphError::Invalidated)) } else { Ok(()) }
     }
 
-    /// Simulates that other work has entered the capture.
+    /// Simulates that foreign work has entered the capture.
     #[cfg(test)]
     pub fn invalidate(&self) {
         self.captured.iter().for_each(|captured| captured.invalidation.store(true, Ordering::Release));

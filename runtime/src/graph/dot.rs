@@ -1,4 +1,4 @@
-//! A graph as Graphviz text.
+//! Graphviz output of a graph.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -8,7 +8,7 @@ use crate::driver::{DriverError, GraphHandle, LaunchConfig, NodeHandle, NodeInfo
 use crate::error::Result;
 
 impl Graph {
-    /// Returns the graph in Graphviz' DOT language: its nodes with their work, and their order. Nested graphs are drawn
+    /// Returns the graph in Graphviz's DOT language: its nodes with their work, and its edges. Nested graphs are drawn
     /// as boxes. `dot -Tsvg` renders it.
     ///
     /// ```
@@ -47,7 +47,7 @@ impl Graph {
             names.insert(node, number);
             let info = self.device.call(|driver, context| driver.graph_node(context, node))?;
             let label = self.describe(&info);
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "{indent}n{number} [label=\"{}\"];", label.replace('"', "\\\""));
             if let NodeInfo::Child(child) = info {
                 let _ = writeln!(text, "{indent}subgraph cluster_{number} {{");

@@ -19,15 +19,15 @@ use crate::memory::statistics::PoolId;
 use crate::stream::Stream;
 use crate::stream::clock::Timeline;
 
-/// The remedy for a stream of another device.
+/// Remedy for a stream of another device.
 const ON_ITS_DEVICE: &str = "launch it on a stream of its device";
 
-/// An executable graph, ready to be launched: see the [module's documentation](super).
+/// An executable graph that is ready to be launched, as described in the [module's documentation](super).
 ///
-/// It may be launched from any thread on any stream of its device; its launches run one after another. Dropping it does
-/// not wait: the resources that it keeps are freed when its launches have run.
+/// It can be launched from any thread on any stream of its device. Its launches run one after another. Dropping it does
+/// not wait; the resources that it keeps are freed after its launches have run.
 pub struct GraphExec {
-    /// Always `Some` until it is dropped.
+    /// Always `Some` until the value is dropped.
     inner: Option<Box<Inner>>,
 }
 
@@ -49,9 +49,9 @@ struct State {
     others: Resources,
     /// True if `content.resources` must be rebuilt.
     changed: bool,
-    /// The streams of its launches, with the epoch of the last launch on each.
+    /// Streams of its launches, with the epoch of the last launch on each.
     launches: Vec<(Stream, u64)>,
-    /// Content before updates, kept until the launches of that time have run.
+    /// Content from before updates, kept until the launches that use it have run.
     before: Vec<Content>,
 }
 
@@ -82,7 +82,7 @@ impl State {
         unused
     }
 
-    /// Forgets launches that have run. Returns the content that only they needed.
+    /// Forgets launches that have run. Returns the content that only those launches needed.
     fn sweep(&mut self) -> Vec<Content> {
         self.launches.retain(|(stream, epoch)| !stream.running_clock().is_done(*epoch));
         if self.launches.is_empty() { std::mem::take(&mut self.before) } else { Vec::new() }
@@ -113,7 +113,7 @@ impl GraphExec {
         (&inner.device, inner.handle, inner.state.get_mut().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The device of the graph.
+    /// Returns the device of the graph.
     pub fn device(&self) -> &Device {
         &self.inner().device
     }
@@ -123,8 +123,9 @@ impl GraphExec {
     /// # Errors
     /// [`Error::DifferentDevices`] for a stream of another device, [`GraphError::BufferDropped`],
     /// [`GraphError::HostBufferInUse`], [`GraphError::NotCapturable`] on a stream that is being captured (use
-    /// [`Graph::add_child`] to add the graph to another), [`GraphError::Invalidated`]; the error of a function of
-    /// [`Stream::on_graph_launch`], and [`GraphError::LaunchInHook`] inside one; a fault of earlier work.
+    /// [`Graph::add_child`] to add the graph to another graph), [`GraphError::Invalidated`]; the error of a function
+    /// registered by [`Stream::on_graph_launch`], and [`GraphError::LaunchInHook`] inside such a function; the fault,
+    /// if earlier work caused one.
     #[track_caller]
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         let _site = site();
@@ -147,7 +148,7 @@ impl GraphExec {
         } else {
             // Hooks are not called for a launch that fails validation.
             state.content.resources.check(&state.pools)?;
-            // Called without the lock, because hooks are the program's code.
+            // The lock is not held here, because hooks are code of the program.
             drop(state);
             let hooked = hooks.call(stream)?;
             state = self.inner().state();
@@ -165,15 +166,15 @@ impl GraphExec {
                 kernels: &content.kernels,
             });
             watch.done(stream.call(|driver, context| {
-                // SAFETY: the buffers exist, and record the stream, so that their memory is kept and other uses come
-                // after this one. The state keeps the graph's own memory.
+                // SAFETY: the buffers exist and record the stream, so their memory is kept and later uses follow this
+                // launch. The state keeps the graph's own memory.
                 unsafe { driver.graph_launch(context, *exec, handle) }
             }))
         });
         drop(hooked);
         let mut unused = Vec::new();
         if tried {
-            // Also after a failure: the launch may have enqueued something before it failed.
+            // This also applies after a failure, because the launch may have enqueued work before it failed.
             if stream.capture_count() != captures {
                 stream.invalidate_captures();
             }
@@ -183,13 +184,13 @@ impl GraphExec {
             device.0.health.graph_launched(stream.id(), &state.content.kernels);
         }
         drop(state);
-        // Dropped without the lock, because objects that the program provided are dropped too.
+        // The lock is not held here, because objects of the program are dropped too.
         drop(unused);
         launched?;
         if device.0.launch_blocking { stream.synchronize() } else { Ok(()) }
     }
 
-    /// Uploads the executable to the device ahead of its first launch, which makes that launch faster.
+    /// Uploads the executable to the device before its first launch, which makes that launch faster.
     ///
     /// # Errors
     /// [`Error::DifferentDevices`]; any [driver error](crate::Error::Driver).
@@ -206,8 +207,8 @@ impl GraphExec {
         Ok(())
     }
 
-    /// Updates the executable to the work of another graph of the same form: the same nodes in the same order, with
-    /// other parameters and buffers. Launches that are already enqueued do not change.
+    /// Updates the executable to the work of another graph with the same topology: the same nodes in the same order,
+    /// with other parameters and buffers. Launches that are already enqueued are unaffected.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Graph, Stream};
@@ -225,8 +226,9 @@ impl GraphExec {
     /// ```
     ///
     /// # Errors
-    /// [`GraphError::NotUpdated`] if the graphs differ in more than that. Then the executable is unchanged, and
-    /// [`Graph::instantiate`] creates another. [`Error::DifferentDevices`]; any [driver error](crate::Error::Driver).
+    /// [`GraphError::NotUpdated`] if the graphs differ in more than parameters and buffers. The executable is then
+    /// unchanged; use [`Graph::instantiate`] to create another one. [`Error::DifferentDevices`]; any [driver
+    /// error](crate::Error::Driver).
     pub fn update(&mut self, graph: &Graph) -> Result<()> {
         let (device, exec, state) = self.inner_mut();
         if !graph.device().ptr_eq(device) {
@@ -249,8 +251,8 @@ impl GraphExec {
                 state.before.push(std::mem::replace(&mut state.content, graph.content.clone()));
                 state.pools = state.content.pools();
                 state.origins = graph.origins.of_updated(&state.origins);
-                // The driver identifies nodes by the graph from which the executable was created, which is not the
-                // current one.
+                // The driver identifies nodes by the graph from which the executable was created, which is no longer
+                // the current one.
                 (state.nodes, state.order) = (Vec::new(), Order::default());
                 (state.others, state.changed) = (state.content.resources.clone(), false);
                 state.sweep();
@@ -266,11 +268,11 @@ impl GraphExec {
         self.inner().state().content.invalidate();
     }
 
-    /// Gives an added node other parameters, which use the memory of the arguments.
+    /// Sets other parameters for an added node, which use the memory of the arguments.
     ///
     /// # Safety
-    /// Same as [`GraphDriver::graph_exec_set`](crate::driver::GraphDriver::graph_exec_set), with these arguments'
-    /// buffers.
+    /// Same as [`GraphDriver::graph_exec_set`](crate::driver::GraphDriver::graph_exec_set), for the buffers of these
+    /// arguments.
     pub(super) unsafe fn set(
         &mut self,
         graph: u64,
@@ -308,7 +310,7 @@ impl State {
         }
     }
 
-    /// Rebuilds the list of all memory in use.
+    /// Rebuilds the list of all memory that the executable uses.
     fn gather(&mut self) {
         let mut resources = self.others.clone();
         self.nodes.iter().for_each(|node| node.add_to(&mut resources));
@@ -325,7 +327,7 @@ impl Inner {
     /// Drops resources that launches need after their streams have passed the launches.
     fn drop_behind(&self, launches: Vec<(Stream, u64)>, content: Content, before: Vec<Content>) {
         let behind = Stream::from_pool(&self.device).and_then(|behind| {
-            // A capture of other code must not be disturbed.
+            // The stream must not be part of a capture of other code.
             let behind = if behind.is_capturing() { Stream::new(&self.device)? } else { behind };
             for (stream, epoch) in &launches {
                 behind.wait_for_running(stream, Some(*epoch), None)?;
@@ -335,10 +337,10 @@ impl Inner {
         });
         let streams = launches.into_iter().map(|(stream, _)| stream).collect();
         let mut remains = Remains { reached: None, streams, content, before };
-        // Without such a stream the remaining resources are dropped here, which waits.
+        // Without such a stream, the remaining resources are dropped here, which waits.
         if let Ok((behind, reached)) = behind {
             remains.reached = Some(reached);
-            // If this fails, they are dropped here too.
+            // If this fails, the resources are dropped here too.
             let _ = behind.host_function(move || drop(remains));
         }
     }
@@ -360,7 +362,7 @@ impl Drop for Inner {
             return;
         }
         if self.device.is_lost() {
-            // Work that has started may still run, for example a host function.
+            // Work that has started may still be running, for example a host function.
             running.iter().for_each(|(stream, _)| stream.wait_idle());
             return;
         }
@@ -390,7 +392,7 @@ impl Drop for Remains {
         }
         let reached = self.reached.as_ref().is_some_and(|reached| reached.wait().is_ok());
         if !reached {
-            // On a lost device too, work that has started may still run.
+            // Work that has started may still be running, even on a lost device.
             self.streams.iter().for_each(Stream::wait_idle);
         }
     }

@@ -1,4 +1,4 @@
-//! [`HostBuffer`]: host memory that graphs copy from and to.
+//! [`HostBuffer`]: host memory that is a source or target of copies in graphs.
 
 use std::any::Any;
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::memory::usage::{Access, Usage};
 use crate::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut, PinnedBuffer};
 use crate::stream::Stream;
 
-/// Page-locked host memory that graphs copy from and to at each launch, and that the program reads and writes between
+/// Page-locked host memory that graphs read or write by copies in each launch, and that the program accesses between
 /// launches.
 ///
 /// ```
@@ -46,7 +46,7 @@ pub struct HostBuffer<T: DeviceCopy> {
 }
 
 struct Shared<T: DeviceCopy> {
-    /// Used by the host only through a guard, and by graphs only while there is no guard.
+    /// The memory. The host uses it only through a guard, and graphs use it only while no guard exists.
     memory: PinnedBuffer<T>,
     tracked: Arc<GraphResource>,
 }
@@ -64,27 +64,27 @@ impl<T: DeviceCopy> HostBuffer<T> {
         Ok(Self { shared: Arc::new(Shared { memory, tracked }) })
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.shared.memory.len()
     }
 
-    /// Returns true if there are no elements.
+    /// Returns true if the buffer has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Waits until no launch uses the memory, and gives the program access to it. Launches that use the memory fail
-    /// until the guard is dropped.
+    /// Waits until no launch uses the memory, and returns a guard through which the program can access it. Launches
+    /// that use the memory fail until the guard is dropped.
     ///
     /// # Errors
-    /// [`GraphError::HostBufferInUse`] while there is another guard; [`GraphError::UsedInCapture`]; a fault of a kernel
-    /// that was running.
+    /// [`GraphError::HostBufferInUse`] while another guard exists; [`GraphError::UsedInCapture`]; the fault, if a
+    /// kernel that was running caused one.
     #[track_caller]
     pub fn lock(&self) -> Result<HostGuard<'_, T>> {
         let _site = site();
         self.shared.tracked.lend("HostBuffer::lock")?;
-        // From here on no new launch uses the memory; the wait below is for current uses.
+        // From here on, no new launch can use the memory. The wait below covers current uses.
         let guard = HostGuard { shared: &self.shared };
         self.shared.tracked.synchronize()?;
         Ok(guard)
@@ -95,8 +95,8 @@ impl<T: DeviceCopy> HostBuffer<T> {
     }
 }
 
-/// Access to the elements of a [`HostBuffer`], for the program to read and write. No launch uses them while the guard
-/// lives.
+/// Guard through which the program reads and writes the elements of a [`HostBuffer`]. No launch uses the elements while
+/// the guard lives.
 #[derive(Debug)]
 pub struct HostGuard<'a, T: DeviceCopy> {
     shared: &'a Shared<T>,
@@ -113,8 +113,8 @@ impl<T: DeviceCopy> Deref for HostGuard<'_, T> {
 impl<T: DeviceCopy> DerefMut for HostGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut [T] {
         let memory = &self.shared.memory;
-        // SAFETY: the memory has this number of elements, valid with any bits. There is one guard at a time, which is
-        // borrowed exclusively, and no launch uses the memory while there is one.
+        // SAFETY: the memory contains this number of elements, which are valid with any bit pattern. Only one guard
+        // exists at a time, it is borrowed exclusively, and no launch uses the memory meanwhile.
         unsafe { std::slice::from_raw_parts_mut(memory.address(), memory.len()) }
     }
 }
@@ -126,13 +126,12 @@ impl<T: DeviceCopy> Drop for HostGuard<'_, T> {
 }
 
 impl Stream {
-    /// Captures a copy from host memory that graphs share.
+    /// Captures a copy from a host buffer to a device buffer.
     ///
     /// # Errors
-    /// [`GraphError::NotCapturing`] if nothing is being captured on the stream ([`Stream::copy_from_host_async`] copies
-    /// at once); [`Error::LengthMismatch`](crate::Error::LengthMismatch),
-    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices); any [driver
-    /// error](crate::Error::Driver).
+    /// [`GraphError::NotCapturing`] if nothing is being captured on the stream (use [`Stream::copy_from_host_async`]
+    /// outside captures); [`Error::LengthMismatch`](crate::Error::LengthMismatch),
+    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices); any [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn copy_from_host_buffer_async<'t, T: DeviceCopy>(
         &self,
@@ -148,8 +147,8 @@ impl Stream {
         let bytes = to.range.len();
         source.capture(self, "Stream::copy_from_host_buffer_async", Access::Read, &to, |host| {
             self.observed_copy(CopyDirection::HostToDevice, host.addr() as u64, address.0, bytes, || {
-                // SAFETY: both sides have the same size. The graph keeps the host memory, and the program uses it only
-                // while no launch does. The use of the device memory is recorded.
+                // SAFETY: both sides have the same size. The graph keeps the host memory allocated, and the program
+                // uses it only while no launch does. The use of the device memory is recorded.
                 self.call(|driver, context| unsafe {
                     driver.copy_to_device(context, address, host.cast_const().cast(), bytes, handle)
                 })
@@ -157,7 +156,7 @@ impl Stream {
         })
     }
 
-    /// Captures a copy to host memory that graphs share.
+    /// Captures a copy from a device buffer to a host buffer.
     ///
     /// # Errors
     /// Same as [`Self::copy_from_host_buffer_async`], with [`Stream::copy_to_host_async`] as the alternative.
@@ -176,7 +175,7 @@ impl Stream {
         let bytes = from.range.len();
         target.capture(self, "Stream::copy_to_host_buffer_async", Access::Write, &from, |host| {
             self.observed_copy(CopyDirection::DeviceToHost, address.0, host.addr() as u64, bytes, || {
-                // SAFETY: as above; any bits that the copy writes are a valid element.
+                // SAFETY: as above; any bit pattern that the copy writes is a valid element.
                 self.call(|driver, context| unsafe {
                     driver.copy_to_host(context, host.cast(), address, bytes, handle)
                 })
@@ -186,7 +185,7 @@ impl Stream {
 }
 
 impl<T: DeviceCopy> HostBuffer<T> {
-    /// Captures a copy on a stream that uses all of this memory and a part of a buffer.
+    /// Captures a copy on a stream that uses this entire memory and a part of a buffer.
     fn capture(
         &self,
         stream: &Stream,
@@ -213,7 +212,7 @@ impl<T: DeviceCopy> HostBuffer<T> {
 }
 
 impl Graph {
-    /// Adds a copy from host memory that graphs share.
+    /// Adds a copy from a host buffer to a device buffer.
     ///
     /// # Errors
     /// [`Error::LengthMismatch`](crate::Error::LengthMismatch),
@@ -235,7 +234,7 @@ impl Graph {
         self.add_host_copy(source, Access::Read, &part, work, after)
     }
 
-    /// Adds a copy to host memory that graphs share.
+    /// Adds a copy from a device buffer to a host buffer.
     ///
     /// # Errors
     /// Same as [`Self::add_copy_from_host`].
@@ -267,7 +266,7 @@ impl Graph {
         uses.retain(|used| !used.range.is_empty());
         self.content.keep(Arc::clone(&host.shared) as Arc<dyn Any + Send + Sync>);
         // SAFETY: both sides have the same size. The device memory is borrowed, and its use is recorded. The content
-        // keeps the host memory, which the program uses only while no launch does.
+        // keeps the host memory allocated, and the program uses it only while no launch does.
         unsafe { self.add_work(after, uses, work) }
     }
 }

@@ -1,26 +1,26 @@
-//! Graphs: work that is prepared once and launched many times, with one call for all of it.
+//! Graphs: work that is prepared once and launched many times, each time with a single call.
 //!
-//! A [`Graph`] is created by capturing work that a program enqueues ([`Graph::capture`]), node by node
-//! ([`Graph::add_kernel`] and similar), or both. [`Graph::instantiate`] creates a [`GraphExec`] from it, whose
-//! [`launch`](GraphExec::launch) enqueues everything.
+//! A [`Graph`] is created by capturing work that a program enqueues ([`Graph::capture`]), by adding nodes one by one
+//! ([`Graph::add_kernel`] and similar), or both. [`Graph::instantiate`] creates a [`GraphExec`], whose
+//! [`launch`](GraphExec::launch) enqueues all of the work.
 //!
-//! Buffers. A graph does not borrow its buffers, so a program can read and write them between launches. Each launch
-//! counts as a use of all of them, and is ordered with other uses like any work. A buffer can be dropped too; then
-//! launches fail with [`GraphError::BufferDropped`], and launches enqueued earlier complete. Memory allocated on a
-//! stream during its capture comes from a private pool of the graph. It stays as long as the graph, even if the buffer
-//! is dropped. So buffers for intermediate results are created and dropped within the capture, and share memory as
-//! usual.
+//! **Buffers.** A graph does not borrow its buffers, so a program can read and write them between launches. Each launch
+//! counts as a use of all of them and is ordered with other uses like any work. A buffer can also be dropped; later
+//! launches then fail with [`GraphError::BufferDropped`], but launches that are already enqueued complete. Memory that
+//! is allocated on a stream during its capture comes from a private pool of the graph. It is kept as long as the graph,
+//! even if the buffer is dropped. Buffers for intermediate results should therefore be created and dropped within the
+//! capture, so that they can reuse memory as usual.
 //!
-//! Order. Captured work is ordered as it would be when it runs. An added node comes after the nodes that it names, and
-//! after every earlier node that uses the same memory if one of the two writes it. Launches of graphs that were created
-//! from one capture run one after another.
+//! **Order.** Captured work is ordered as it would be without the capture. An added node runs after the nodes that it
+//! names, and after every earlier node that uses the same memory if one of the two writes it. Launches of graphs that
+//! were created from one capture run one after another.
 //!
-//! Limits of capture. Calls that wait for work (`synchronize`, `query`, copies to and from ordinary host memory) cannot
-//! be captured. Nor can copies that return host memory, copies between devices, and host functions that are called
-//! once. These calls fail with an error that names them, and the capture continues. Work that runs outside the capture
-//! also fails if it reads what captured work writes, or writes what captured work reads
-//! ([`GraphError::UsedInCapture`]). [`HostBuffer`] is host memory that graphs copy from and to, and
-//! [`Stream::graph_function`](crate::Stream::graph_function) adds a function that is called at each launch.
+//! **Limits of capture.** Calls that wait for work (`synchronize`, `query`, copies to and from ordinary host memory)
+//! cannot be captured. Nor can copies that return host memory, copies between devices, and host functions that are
+//! called once. These calls fail with an error that names them, and the capture continues. Work that runs outside the
+//! capture also fails if it reads memory that captured work writes, or writes memory that captured work reads
+//! ([`GraphError::UsedInCapture`]). Graphs can copy from and to a [`HostBuffer`], and
+//! [`Stream::graph_function`](crate::Stream::graph_function) adds a function that is called in each launch.
 //!
 //! ```
 //! use warpsmith_runtime::graph::Graph;
@@ -44,15 +44,15 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `capture` | [`Capture`]: starting and ending |
+//! | `capture` | [`Capture`]: start and end of a capture |
 //! | `content` | memory and objects of a graph |
 //! | `nodes` | nodes that are added one by one |
 //! | `origins` | origins of nodes, for observers |
 //! | `conditional` | parts that run once, repeatedly or not at all, controlled by kernels |
-//! | `exec` | [`GraphExec`]: launching and updating |
-//! | `cache` | [`GraphCache`]: capturing on first use |
+//! | `exec` | [`GraphExec`]: launches and updates |
+//! | `cache` | [`GraphCache`]: capture on first use |
 //! | `host_buffer` | [`HostBuffer`] |
-//! | `dot` | a graph as text for Graphviz |
+//! | `dot` | Graphviz output |
 
 mod cache;
 mod capture;
@@ -89,8 +89,8 @@ use crate::memory::graph_resource::Resources;
 pub use crate::stream::CaptureId;
 use crate::stream::Stream;
 
-/// Work and its order: see the [module's documentation](self). A graph can move between threads, but only one thread
-/// uses it at a time.
+/// Work with its dependencies, as described in the [module's documentation](self). A graph can move between threads,
+/// but only one thread can use it at a time.
 pub struct Graph {
     device: Device,
     handle: GraphHandle,
@@ -101,15 +101,15 @@ pub struct Graph {
     number: u64,
     /// The nodes that were added one by one.
     added: Vec<Added>,
-    /// Nodes that every added node comes after: the last nodes of the captured work.
+    /// Nodes after which every added node runs: the last nodes of the captured work.
     base: Vec<NodeHandle>,
     origins: Origins,
-    /// Not `Sync`: drivers take the calls on a graph from one thread at a time.
+    /// Makes the graph `!Sync`, because drivers accept calls on a graph from one thread at a time.
     one_thread: PhantomData<Cell<()>>,
 }
 
 impl Graph {
-    /// Creates an empty graph, to which nodes are added.
+    /// Creates an empty graph, to which nodes can be added.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Graph, Stream};
@@ -152,14 +152,14 @@ impl Graph {
     /// Captures the work that `work` enqueues on a stream, and on other streams that wait for it, instead of running
     /// it.
     ///
-    /// Other threads may use the device meanwhile, and may allocate ([`CaptureMode::ThreadLocal`]), but must not use
-    /// this stream.
+    /// Meanwhile, other threads may use the device and allocate ([`CaptureMode::ThreadLocal`]), but must not use this
+    /// stream.
     ///
     /// # Errors
-    /// [`SharedStream`](GraphError::SharedStream), [`CaptureUnderway`](GraphError::CaptureUnderway) for a stream that
-    /// is already being captured, [`NotJoined`](GraphError::NotJoined) if other streams took part for which this one
-    /// has not waited in the end; the error of `work`. Then the capture has ended, and the stream is in its previous
-    /// state.
+    /// [`SharedStream`](GraphError::SharedStream); [`CaptureUnderway`](GraphError::CaptureUnderway) for a stream that
+    /// is already being captured; [`NotJoined`](GraphError::NotJoined) if other streams took part and this stream has
+    /// not waited for them at the end; the error of `work`. After an error, the capture has ended, and the stream is in
+    /// its previous state.
     #[track_caller]
     pub fn capture<E: From<Error>>(
         stream: &Stream,
@@ -168,7 +168,7 @@ impl Graph {
         Self::capture_with(stream, CaptureMode::default(), work).map(|(graph, ())| graph)
     }
 
-    /// Same as [`Self::capture`] in a given mode; also returns the value that `work` returns.
+    /// Same as [`Self::capture`], with an explicit mode. Also returns the value that `work` returns.
     ///
     /// # Errors
     /// Same as [`Self::capture`].
@@ -183,12 +183,12 @@ impl Graph {
         Ok((capture.end()?, made))
     }
 
-    /// The device of the graph.
+    /// Returns the device of the graph.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// The number of nodes, without those of nested graphs.
+    /// Returns the number of nodes, excluding nodes of nested graphs.
     ///
     /// # Errors
     /// Any [driver error](crate::Error::Driver).
@@ -196,8 +196,8 @@ impl Graph {
         Ok(self.device.call(|driver, context| driver.graph_nodes(context, self.handle))?.len())
     }
 
-    /// Copies the graph, so that other nodes can be added to the copy. The copy uses the same buffers, and shares the
-    /// memory of captured work. Nodes that were added to this graph are not nodes of the copy. Graphs with conditions
+    /// Copies the graph, so that other nodes can be added to the copy. The copy uses the same buffers and shares the
+    /// memory of captured work. [`Node`] values of this graph cannot be used with the copy. Graphs with conditions
     /// cannot be copied.
     /// # Errors
     /// Any [driver error](crate::Error::Driver).
@@ -210,17 +210,18 @@ impl Graph {
         Ok(clone)
     }
 
-    /// Creates an executable graph. After that, the graph itself is needed only for updates.
+    /// Creates an executable graph. Afterwards, the graph itself is needed only for updates.
     ///
     /// # Errors
-    /// Any [driver error](crate::Error::Driver), for example for a cooperative kernel whose blocks do not fit.
+    /// Any [driver error](crate::Error::Driver), for example for a cooperative kernel whose blocks cannot all be
+    /// resident.
     #[track_caller]
     pub fn instantiate(&self) -> Result<GraphExec> {
         let _site = site();
         GraphExec::new(self)
     }
 
-    /// The nodes and their edges.
+    /// Returns the nodes and edges of the graph.
     fn shape(&self) -> Result<(Vec<NodeHandle>, Vec<Edge>)> {
         self.device.call(|driver, context| {
             Ok::<_, DriverError>((
@@ -231,7 +232,7 @@ impl Graph {
     }
 }
 
-/// Returns the nodes that no other node comes after.
+/// Returns the nodes without successors.
 fn last_of(mut nodes: Vec<NodeHandle>, edges: &[Edge]) -> Vec<NodeHandle> {
     let first: HashSet<NodeHandle> = edges.iter().map(|edge| edge.from).collect();
     nodes.retain(|node| !first.contains(node));
@@ -249,7 +250,7 @@ impl Drop for Graph {
             return host_function::drop_elsewhere(Box::new(moved));
         }
         let (driver, context) = self.device.raw();
-        // SAFETY: this value owns the graph and is being dropped; nodes and bodies are used through it only.
+        // SAFETY: this value owns the graph and is being dropped; nodes and bodies are used only through it.
         unsafe { driver.graph_destroy(context, self.handle) };
     }
 }

@@ -1,4 +1,4 @@
-//! Nodes that are added to a graph one by one, and updated in its executables.
+//! Nodes that are added to a graph one by one and updated in its executables.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -29,14 +29,14 @@ pub struct Node {
     index: usize,
 }
 
-/// A node that launches a kernel. [`GraphExec::set_kernel`] sets other arguments.
+/// A node that launches a kernel. Use [`GraphExec::set_kernel`] to change its arguments.
 pub struct KernelNode<K> {
     node: Node,
     kernel: PhantomData<fn() -> K>,
 }
 
 impl<K> KernelNode<K> {
-    /// The node, on which other nodes can depend.
+    /// Returns the node, on which other nodes can depend.
     pub fn node(&self) -> Node {
         self.node
     }
@@ -65,7 +65,7 @@ pub(super) struct NodeUse {
     barrier: bool,
 }
 
-/// The remedy for memory of another device.
+/// Remedy for memory of another device.
 pub(super) const COPY_THERE: &str = "copy it there first";
 
 impl NodeUse {
@@ -91,7 +91,7 @@ impl NodeUse {
         parts.filter(|part| !part.range.is_empty()).all(same) && known.next().is_none()
     }
 
-    /// Returns true if both use the same bytes, and one writes them.
+    /// Returns true if both nodes use the same bytes and one of them writes these.
     pub fn conflicts(&self, other: &NodeUse) -> bool {
         let conflicts = |own: &CapturedUse, other: &CapturedUse| {
             Arc::ptr_eq(&own.tracked, &other.tracked)
@@ -104,7 +104,7 @@ impl NodeUse {
             || self.uses.iter().any(|own| other.uses.iter().any(|other| conflicts(own, other)))
     }
 
-    /// Replaces the uses by those of another node.
+    /// Replaces the uses with those of another node.
     pub fn replace(&mut self, other: NodeUse) {
         self.uses = other.uses;
     }
@@ -120,7 +120,7 @@ impl NodeUse {
 #[derive(Debug)]
 pub(super) struct Added {
     pub uses: NodeUse,
-    /// Earlier nodes that this one comes after, directly or not: one bit each.
+    /// Bit set of the earlier nodes after which this one runs, directly or indirectly.
     after: Vec<u64>,
 }
 
@@ -130,7 +130,7 @@ impl Added {
     }
 }
 
-/// The nodes of a graph that are not ordered with each other.
+/// Records which nodes of a graph are not ordered with each other.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     graph: Option<u64>,
@@ -138,12 +138,12 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Returns true for the graph with this number.
+    /// Returns true if this is the order of the graph with this number.
     pub fn is_of(&self, graph: u64) -> bool {
         self.graph == Some(graph)
     }
 
-    /// The nodes that come neither before nor after a node.
+    /// Returns the nodes that run neither before nor after a node.
     pub fn unordered(&self, index: usize) -> impl Iterator<Item = usize> {
         self.unordered.get(index).into_iter().flatten().copied()
     }
@@ -160,7 +160,7 @@ impl Graph {
     /// Adds a node that runs after `after`, and after every node with conflicting uses.
     ///
     /// # Safety
-    /// Same as [`GraphDriver::graph_add`](crate::driver::GraphDriver::graph_add), for memory that `uses` does not name.
+    /// Same as [`GraphDriver::graph_add`](crate::driver::GraphDriver::graph_add), for memory that `uses` does not list.
     unsafe fn add(
         &mut self,
         after: &[Node],
@@ -174,7 +174,7 @@ impl Graph {
         }
         let mut handles = self.base.clone();
         let mut before = vec![0u64; index.div_ceil(64)];
-        // Starts from the last node: a node that comes earlier through another one needs no edge.
+        // The loop starts at the last node, because a node that already precedes another dependency needs no edge.
         for (earlier, added) in self.added.iter().enumerate().rev() {
             let bit = 1 << (earlier % 64);
             let named = after.iter().any(|node| node.index == earlier);
@@ -185,7 +185,7 @@ impl Graph {
             }
         }
         if handles.len() > self.base.len() {
-            // Every added node already comes after the base nodes.
+            // Every added node already runs after the base nodes.
             handles.drain(..self.base.len());
         }
         let watch = observe::begin(&self.device, || (None, Operation::GraphAdd { graph: self.handle }));
@@ -197,7 +197,7 @@ impl Graph {
         Ok(Node { graph: self.number, index })
     }
 
-    /// Adds a node that comes after all other nodes, and before all later ones.
+    /// Adds a node that runs after all earlier nodes and before all later ones.
     ///
     /// # Safety
     /// Same as [`Self::add`].
@@ -210,7 +210,7 @@ impl Graph {
         unsafe { self.add(&[], uses, GraphWork::Nothing, add) }
     }
 
-    /// Adds work that uses only memory in `uses`.
+    /// Adds work that uses only the memory listed in `uses`.
     ///
     /// # Safety
     /// Same as [`Self::add`].
@@ -285,7 +285,7 @@ impl Graph {
             // SAFETY: guaranteed by the caller; the arguments have the parameters' types.
             let node = unsafe { self.add_work(after, uses_of(uses.iter()), work) }?;
             let spec = function.spec();
-            // SAFETY: there is one pointer per PTX parameter.
+            // SAFETY: `args` contains one pointer per PTX parameter.
             self.origins.last_is_kernel(spec.symbol, unsafe { bytes_of_launch(spec, args) });
             self.content.add_kernel((function.spec(), config));
             Ok(node)
@@ -317,8 +317,8 @@ impl Graph {
             Place::Device(source.as_device_ptr()),
             to.range.len(),
         );
-        // SAFETY: both ranges have the same size; the source is shared and the target exclusive, so they do not
-        // overlap.
+        // SAFETY: both ranges have the same size. They do not overlap, because the source is shared and the target
+        // exclusive.
         unsafe { self.add_work(after, uses_of([&from, &to].into_iter()), work) }
     }
 
@@ -341,12 +341,12 @@ impl Graph {
             0 => NodeWork::Empty,
             bytes => NodeWork::Set { dst: target.as_device_ptr(), value, bytes },
         };
-        // SAFETY: the range is borrowed exclusively; any bits are a valid element.
+        // SAFETY: the range is borrowed exclusively; any bit pattern is a valid element.
         unsafe { self.add_work(after, uses_of([&part].into_iter()), work) }
     }
 
     /// Adds a host function, which is called once per launch. The rules of
-    /// [`Stream::host_function`](crate::Stream::host_function) apply to it.
+    /// [`Stream::host_function`](crate::Stream::host_function) apply.
     ///
     /// # Errors
     /// [`GraphError::NodeOfOtherGraph`]; any [driver error](crate::Error::Driver).
@@ -359,7 +359,7 @@ impl Graph {
         let _site = site_of_node();
         let function = GraphFunction::new(function);
         self.content.add_function(Arc::clone(&function));
-        // SAFETY: the function uses no device memory; the content, which executables take over, keeps the function.
+        // SAFETY: the function uses no device memory. The content, which executables share, keeps the function alive.
         unsafe { self.add_work(after, Vec::new(), NodeWork::Host(&function)) }
     }
 
@@ -370,15 +370,15 @@ impl Graph {
     #[track_caller]
     pub fn add_empty(&mut self, after: &[Node]) -> Result<Node> {
         let _site = site_of_node();
-        // SAFETY: it does nothing.
+        // SAFETY: the node performs no work.
         unsafe { self.add_work(after, Vec::new(), NodeWork::Empty) }
     }
 
     /// Adds the current work of another graph as a child graph.
     ///
-    /// Functions of [`Stream::on_graph_launch`](crate::Stream::on_graph_launch) that belong to the other graph are
-    /// called before a launch of this one: once, however often the graph was added. Random numbers of a captured graph
-    /// are the same in each place where it was added.
+    /// Functions registered by [`Stream::on_graph_launch`](crate::Stream::on_graph_launch) in the child graph are
+    /// called once before each launch of this graph, however often the child graph was added. The random numbers of a
+    /// captured graph are therefore the same in each place where it was added.
     ///
     /// # Errors
     /// [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`], [`GraphError::Invalidated`]; any [driver
@@ -389,7 +389,8 @@ impl Graph {
         self.check_device(&child.device, "the other graph", "capture it on a stream of that device")?;
         child.content.check()?;
         let uses = child.content.resources.iter().collect();
-        // SAFETY: the use of the child's memory is recorded, and this graph keeps the child's content from now on.
+        // SAFETY: the use of the child's memory is recorded, and this graph keeps the child's content alive from now
+        // on.
         let node = unsafe { self.add_work(after, uses, NodeWork::Child(child.handle)) }?;
         self.content.add(&child.content);
         if let Some(added) = self.added.last() {
@@ -414,13 +415,12 @@ impl Graph {
 }
 
 impl GraphExec {
-    /// Sets other arguments and another shape of an added kernel node. Launches that are already enqueued do not
-    /// change.
+    /// Sets new arguments and a new shape for an added kernel node. Launches that are already enqueued are unaffected.
     ///
     /// # Errors
-    /// [`GraphError::NodeOfOtherGraph`] for a node of a different graph than the one from which the executable was
-    /// created, or after [`Self::update`]; [`GraphError::NodeConflict`] if the new arguments would need an order that
-    /// the graph does not have; the errors of [`Graph::add_kernel`].
+    /// [`GraphError::NodeOfOtherGraph`] for a node of a graph other than the one from which the executable was created,
+    /// or after [`Self::update`]; [`GraphError::NodeConflict`] if the new arguments would require an order that the
+    /// graph does not have; the errors of [`Graph::add_kernel`].
     pub fn set_kernel<K: SafeKernel, A: Arguments<K::Params>>(
         &mut self,
         node: &KernelNode<K>,

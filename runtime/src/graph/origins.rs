@@ -1,8 +1,8 @@
 //! [`Origins`]: the origins of a graph's nodes, for observers of its launches.
 //!
-//! The origin is known for nodes that were captured or added through the runtime. It follows them where the driver
-//! copies them: into clones, children, and bodies of conditional nodes. A copy has its nodes in the order of the
-//! original; a copy in which the work of a node differs is not followed.
+//! The origin is known for nodes that were captured or added through the runtime. When the driver copies nodes into
+//! clones, child graphs, or bodies of conditional nodes, their origins are copied too. A copy has its nodes in the
+//! order of the original. If the work of a node differs, the copy's origins are unknown.
 
 use std::collections::HashMap;
 use std::panic::Location;
@@ -27,11 +27,11 @@ impl Origin {
     const UNKNOWN: Self = Self { work: GraphWork::Unknown, operation: 0, site: None };
 }
 
-/// Origins of a graph's nodes: see the [module's documentation](self).
+/// Origins of a graph's nodes, as described in the [module's documentation](self).
 #[derive(Debug, Clone, Default)]
 pub(super) struct Origins {
-    /// The nodes with their parts, in the order in which they were captured or added. An entry without a handle stands
-    /// for all nodes of a part about which nothing is known.
+    /// The nodes with their parts, in the order in which they were captured or added. An entry without a handle
+    /// represents all nodes of a part whose origins are unknown.
     nodes: Vec<(u32, Option<NodeHandle>, Origin)>,
     /// The number of nested graphs.
     parts: u32,
@@ -66,7 +66,7 @@ impl Origins {
         Self { nodes: nodes.collect(), parts: 0 }
     }
 
-    /// Creates the origins of a copy that the driver has made of a graph.
+    /// Creates the origins of a driver-made copy of a graph.
     pub fn of_clone(device: &Device, graph: GraphHandle, origins: &Origins, clone: GraphHandle) -> Self {
         let mut of_clone = Self::default();
         of_clone.copy(device, graph, origins, clone, 0);
@@ -90,7 +90,7 @@ impl Origins {
         }
     }
 
-    /// Records that a node was added whose graph the driver has copied from another.
+    /// Records that a child graph node was added, whose graph the driver has copied from `child`.
     pub fn add_child(&mut self, device: &Device, node: NodeHandle, child: GraphHandle, origins: &Origins) {
         self.parts += 1;
         let part = self.parts;
@@ -104,8 +104,9 @@ impl Origins {
         }
     }
 
-    /// Records that a conditional node was added. Each of its parts has one node, with a copy of a graph. In an
-    /// executable the driver numbers these nodes first, and then those of the copies, the last copy's first.
+    /// Records that a conditional node was added. Each of its parts has one node, which contains a copy of a graph. In
+    /// an executable, the driver numbers these nodes first and then the nodes of the copies, starting with the last
+    /// copy.
     pub fn add_conditional(&mut self, device: &Device, bodies: &[(NodeHandle, GraphHandle, &Origins)]) {
         self.parts += 1;
         let nothing = Origin { work: GraphWork::Nothing, ..Origin::UNKNOWN };
@@ -123,7 +124,7 @@ impl Origins {
         let known = origins.nodes.iter().filter_map(|(_, node, origin)| Some(((*node)?, *origin))).collect();
         let (driver, context) = device.raw();
         if self.copy_nodes(&**driver, context, &known, (graph, copy), part).is_err() {
-            // The driver reports an error: nothing is known about the rest.
+            // If the driver reports an error, the remaining origins are unknown.
             self.nodes.push((self.parts, None, Origin::UNKNOWN));
         }
     }
@@ -141,7 +142,8 @@ impl Origins {
             self.nodes.push((part, None, Origin::UNKNOWN));
             return Ok(());
         }
-        // Drivers keep the order. Some nodes are checked with a query, which a driver may not support for children.
+        // Drivers preserve the order of nodes. A query, which a driver may not support for child graphs, verifies some
+        // of them.
         let is_at = |(node, by_place): (&NodeHandle, &NodeHandle)| {
             let copied = driver.graph_node_in_clone(context, *node, copy);
             copied.map_or(true, |copied| copied == *by_place)
@@ -165,7 +167,7 @@ impl Origins {
         Ok(())
     }
 
-    /// Returns the nodes of an executable that was created from the graph, which has not changed since.
+    /// Returns the nodes of an executable that was created from the graph. The graph must not have changed since.
     pub fn of_executable(&self, device: &Device, exec: GraphExecHandle) -> Arc<GraphNodes> {
         if !self.is_known() {
             return Arc::new(GraphNodes::unknown());
@@ -181,7 +183,7 @@ impl Origins {
         Arc::new(GraphNodes::new(driver.activity_exec(context, exec).ok(), nodes.collect()))
     }
 
-    /// Returns the nodes of an executable that was updated to this graph. They keep their numbers.
+    /// Returns the nodes of an executable that was updated to this graph. The nodes keep their numbers.
     pub fn of_updated(&self, before: &GraphNodes) -> Arc<GraphNodes> {
         let numbers = before.nodes.iter().map(|node| (node.part, node.number));
         let parts = self.nodes.iter().map(|(part, ..)| *part);

@@ -5,19 +5,19 @@
 //! | `value: T` | [`Value<T>`](Value) | `T` |
 //! | `data: &[T]` | [`Slice<T>`](Slice) | `&DeviceBuffer<T>`, `DeviceSlice<T>`, `&DeviceSlice<T>` |
 //! | `out: DisjointMut<T>` | [`SliceMut<T>`](SliceMut) | `&mut DeviceBuffer<T>`, `DeviceSliceMut<T>`, `&mut DeviceSliceMut<T>` |
-//! | `data: &[Atomic<T>]` | [`AtomicSlice<T>`](AtomicSlice) | as for `DisjointMut<T>` |
+//! | `data: &[Atomic<T>]` | [`AtomicSlice<T>`](AtomicSlice) | same as for `DisjointMut<T>` |
 //! | `image: Slice2<T>` | [`Slice2<T>`](Slice2) | [`DeviceSlice2<T>`](DeviceSlice2), `&DeviceSlice2<T>`: `buffer.as_2d(rows, columns)?` |
 //! | `out: DisjointMut2<T>` | [`SliceMut2<T>`](SliceMut2) | [`DeviceSliceMut2<T>`](DeviceSliceMut2), `&mut DeviceSliceMut2<T>`: `buffer.as_2d_mut(rows, columns)?` |
-//! | `counts: Slice2<Atomic<T>>` | [`AtomicSlice2<T>`](AtomicSlice2) | as for `DisjointMut2<T>` |
-//! | `Slice3<T>`, `DisjointMut3<T>` | [`Slice3<T>`](Slice3), [`SliceMut3<T>`](SliceMut3) | the same with 3 |
+//! | `counts: Slice2<Atomic<T>>` | [`AtomicSlice2<T>`](AtomicSlice2) | same as for `DisjointMut2<T>` |
+//! | `Slice3<T>`, `DisjointMut3<T>` | [`Slice3<T>`](Slice3), [`SliceMut3<T>`](SliceMut3) | the same in three dimensions |
 //! | `tile: Shared<[T]>`, `DoubleBuffer<[T]>` | [`Shared<T>`](gpu_spec::param::Shared) | [`SharedLen`]: `SharedLen(elements)` |
 //! | `map: &TensorMap<T, RANK>` | [`TensorMap<T, RANK>`](gpu_spec::param::TensorMap) | [`TensorMap`], [`TensorMapMut`] where the kernel stores, or references to them |
-//! | an `Option` of a slice or view | [`Optional<M>`](Optional) | an `Option` of these: `Some(&x)`, `None::<&DeviceBuffer<T>>`, `None::<DeviceSlice2<T>>` |
+//! | an `Option` of a slice or view | [`Optional<M>`](Optional) | an `Option` of one of the above: `Some(&x)`, `None::<&DeviceBuffer<T>>`, `None::<DeviceSlice2<T>>` |
 //! | `data: *const T` | [`Pointer<T>`](Pointer) | as for `&[T]`, or a [`DevicePtr`] |
 //! | `out: *mut T` | [`PointerMut<T>`](PointerMut) | as for `DisjointMut<T>`, or a [`DevicePtr`] |
 //!
-//! Arguments are passed as one tuple of up to 32. They borrow their buffers until the launch is enqueued; from then on
-//! each buffer tracks its use on the stream.
+//! Arguments are passed as one tuple of up to 32 elements. They borrow their buffers until the launch is enqueued. From
+//! then on, each buffer tracks its use on the stream.
 
 use std::ffi::c_void;
 
@@ -38,16 +38,16 @@ use crate::memory::{
     DeviceSliceMut3, TensorMap, TensorMapMut,
 };
 
-/// Maximum number of arguments of a launch. The lists are on the stack, and only the slots in use are written.
+/// Maximum number of arguments of a launch. The lists are on the stack, and only used slots are written.
 const MAX_ARGUMENTS: usize = 32;
-/// Maximum number of PTX parameters: each argument has at most a pointer and a length, or extents.
+/// Maximum number of PTX parameters. Each argument has at most a pointer and a length, or a pointer and extents.
 const MAX_PARAMS: usize = 2 * MAX_ARGUMENTS;
 /// Maximum number of buffer uses: one per argument, and one for the kernel's code.
 const MAX_USES: usize = MAX_ARGUMENTS + 1;
 
-/// PTX parameters of a launch and the buffers they point to, collected without a heap allocation.
+/// PTX parameters of a launch and the buffers to which they point, collected without a heap allocation.
 ///
-/// Everything is inlined where the argument types are known, so the counts are constants there.
+/// All code is inlined where the argument types are known, so that the counts are constants.
 pub struct ArgumentList<'a> {
     params: Inline<Param, MAX_PARAMS>,
     uses: Uses<'a>,
@@ -55,7 +55,7 @@ pub struct ArgumentList<'a> {
     count: usize,
 }
 
-/// Buffers used by the arguments, each with its argument number, starting at 1.
+/// Buffers of the arguments, each with its argument number, starting at 1.
 #[derive(Default)]
 pub(crate) struct Uses<'a> {
     parts: Inline<(usize, BufferUse<'a>), MAX_USES>,
@@ -99,7 +99,7 @@ impl<'a> ArgumentList<'a> {
     fn elements<T: DeviceCopy>(&mut self, slice: DeviceSlice<'a, T>, access: Access) {
         self.used(slice.used(access));
         let address = match slice.as_device_ptr() {
-            // The kernel makes a slice from this pointer, and a slice is never null.
+            // The kernel creates a slice from this pointer, and a slice must not be null.
             DevicePtr::NULL => align_of::<T>() as u64,
             DevicePtr(address) => address,
         };
@@ -112,7 +112,7 @@ impl<'a> ArgumentList<'a> {
         self.push(Param::Word(slice.as_device_ptr().0));
     }
 
-    /// Calls `work` with pointers to the PTX parameters, and with the buffers.
+    /// Calls `work` with pointers to the PTX parameters and with the buffers.
     #[inline(always)]
     pub(super) fn of<P, A: Arguments<P>, R>(
         args: &'a A,
@@ -132,13 +132,13 @@ impl<'a> ArgumentList<'a> {
 }
 
 /// Calls `read` with the kernel parameters (PTX `.param`) of a launch with these arguments: one pointer per parameter,
-/// in order, as the driver expects them. A slice has two: its address and its length in elements.
+/// in order, as the driver expects them. A slice has two parameters: its address and its length in elements.
 pub fn with_ptx_params<P, A: Arguments<P>, R>(arguments: &A, read: impl FnOnce(&[*const c_void]) -> R) -> R {
     ArgumentList::of::<P, A, R>(arguments, |parameters, _| read(parameters))
 }
 
 impl<'a> Uses<'a> {
-    /// Adds a buffer that no argument names.
+    /// Adds a buffer that is not an argument.
     #[cold]
     pub(super) fn add(&mut self, part: BufferUse<'a>) {
         self.parts.push((0, part));
@@ -175,7 +175,7 @@ fn elsewhere(argument: usize, found: &Device, expected: &Device, kernel: &'stati
 ///
 /// # Safety
 ///
-/// `add` adds the PTX parameters that `M` stands for, and the buffer that they point into, if any.
+/// `add` must add the PTX parameters that `M` represents, and the buffer to which they point, if any.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be passed for a kernel parameter `{M}`",
     label = "not an argument for `{M}`",
@@ -187,8 +187,8 @@ pub unsafe trait Argument<M> {
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>);
 }
 
-/// Defines a trait for each kind of parameter, so that an error names the parameter as written in the kernel, not by
-/// its marker.
+/// Defines a trait for each kind of parameter, so that compiler errors name the parameter as written in the kernel
+/// instead of its marker.
 macro_rules! parameters {
     ($($(#[$attribute:meta])* $name:ident: $marker:ident;)*) => { $(
         $(#[$attribute])*
@@ -201,7 +201,7 @@ macro_rules! parameters {
             fn add<'a>(&'a self, list: &mut ArgumentList<'a>);
         }
 
-        // SAFETY: the trait's `add` adds the parameters that the marker stands for.
+        // SAFETY: the trait's `add` adds the parameters that the marker represents.
         unsafe impl<T, A: $name<T>> Argument<$marker<T>> for A {
             #[inline(always)]
             fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
@@ -297,7 +297,7 @@ parameters! {
     PointerMutArgument: PointerMut;
 }
 
-// SAFETY: a value is one PTX parameter, its bytes. `#[kernel]` checks which types a kernel takes.
+// SAFETY: a value is passed as one PTX parameter, its bytes. `#[kernel]` checks which types a kernel accepts.
 unsafe impl<T: Copy + Send + Sync + 'static> ValueArgument<T> for T {
     #[inline(always)]
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
@@ -305,12 +305,12 @@ unsafe impl<T: Copy + Send + Sync + 'static> ValueArgument<T> for T {
     }
 }
 
-/// Implements these traits for a type that is a slice: by pointer and length, and for the last trait by the pointer
-/// alone.
+/// Implements these traits for a slice type. The last trait passes only the pointer, the others pass pointer and
+/// length.
 macro_rules! buffer_argument {
     ($argument:ty, $self:ident => $slice:expr, $access:ident, [$($view:ident),*], $pointer:ident) => {
         $(
-            // SAFETY: a slice or view is a pointer and a length, and the slice names its buffer.
+            // SAFETY: a slice or view is passed as a pointer and a length, and the slice names its buffer.
             unsafe impl<T: DeviceCopy> $view<T> for $argument {
                 #[inline(always)]
                 fn add<'a>(&'a $self, list: &mut ArgumentList<'a>) {
@@ -318,7 +318,7 @@ macro_rules! buffer_argument {
                 }
             }
         )*
-        // SAFETY: a raw pointer is one PTX parameter, and the slice names its buffer.
+        // SAFETY: a raw pointer is passed as one PTX parameter, and the slice names its buffer.
         unsafe impl<T: DeviceCopy> $pointer<T> for $argument {
             #[inline(always)]
             fn add<'a>(&'a $self, list: &mut ArgumentList<'a>) {
@@ -331,7 +331,7 @@ macro_rules! buffer_argument {
 buffer_argument!(&DeviceBuffer<T>, self => self.as_slice(), Read, [SliceArgument], PointerArgument);
 buffer_argument!(DeviceSlice<'_, T>, self => *self, Read, [SliceArgument], PointerArgument);
 buffer_argument!(&DeviceSlice<'_, T>, self => **self, Read, [SliceArgument], PointerArgument);
-// Threads write through a slice of atomics, so it borrows its elements exclusively, as a mutable view does.
+// Threads write through a slice of atomics, so the slice must borrow its elements exclusively, like a mutable view.
 buffer_argument!(&mut DeviceBuffer<T>, self => self.as_slice(), Write, [MutArgument, AtomicArgument], PointerMutArgument);
 buffer_argument!(DeviceSliceMut<'_, T>, self => self.as_slice(), Write, [MutArgument, AtomicArgument], PointerMutArgument);
 buffer_argument!(&mut DeviceSliceMut<'_, T>, self => self.as_slice(), Write, [MutArgument, AtomicArgument], PointerMutArgument);
@@ -339,7 +339,7 @@ buffer_argument!(&mut DeviceSliceMut<'_, T>, self => self.as_slice(), Write, [Mu
 /// Implements these traits for views in two and three dimensions.
 macro_rules! view_argument {
     ($($argument:ty => $view:ident, $access:ident: $self:ident, $elements:expr;)*) => { $(
-        // SAFETY: a view is a pointer and its extents, and the view names its buffer.
+        // SAFETY: a view is passed as a pointer and its extents, and it names its buffer.
         unsafe impl<T: DeviceCopy> $view<T> for $argument {
             #[inline(always)]
             fn add<'a>(&'a $self, list: &mut ArgumentList<'a>) {
@@ -367,7 +367,7 @@ view_argument! {
 /// Implements [`Argument`] for tensor maps.
 macro_rules! tensor_argument {
     ($($argument:ty => $access:ident: $self:ident, $elements:expr;)*) => { $(
-        // SAFETY: a tensor map is one PTX parameter, its bytes, and names its buffer.
+        // SAFETY: a tensor map is passed as one PTX parameter, its bytes, and it names its buffer.
         unsafe impl<T: DeviceCopy, const RANK: usize> Argument<param::TensorMap<T, RANK>> for $argument {
             #[inline(always)]
             fn add<'a>(&'a $self, list: &mut ArgumentList<'a>) {
@@ -385,7 +385,7 @@ tensor_argument! {
     &mut TensorMapMut<'_, T, RANK> => Write: self, self.elements();
 }
 
-// SAFETY: a raw pointer is one PTX parameter; the caller is responsible for the memory it points to.
+// SAFETY: a raw pointer is passed as one PTX parameter; the caller is responsible for the memory at that address.
 unsafe impl<T> PointerArgument<T> for DevicePtr {
     #[inline(always)]
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
@@ -401,7 +401,8 @@ unsafe impl<T> PointerMutArgument<T> for DevicePtr {
     }
 }
 
-// SAFETY: a length is one PTX parameter, and a launch has as much shared memory as its arguments need.
+// SAFETY: a length is passed as one PTX parameter, and the launch allocates the shared memory that its arguments
+// require.
 unsafe impl<T> Argument<Shared<T>> for SharedLen {
     #[inline(always)]
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
@@ -412,7 +413,7 @@ unsafe impl<T> Argument<Shared<T>> for SharedLen {
     }
 }
 
-// SAFETY: a slice or view is two PTX parameters; for `None` they are null and an empty extent.
+// SAFETY: a slice or view is passed as two PTX parameters; for `None`, these are null and an empty extent.
 unsafe impl<M: PointerAndExtent, A: Argument<M>> Argument<Optional<M>> for Option<A> {
     #[inline(always)]
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
@@ -426,11 +427,11 @@ unsafe impl<M: PointerAndExtent, A: Argument<M>> Argument<Optional<M>> for Optio
     }
 }
 
-/// A tuple of arguments for a tuple of parameters `P`: a kernel with these parameters can be launched with it.
+/// A tuple of arguments for a tuple of parameters `P`, with which a kernel that has these parameters can be launched.
 ///
 /// # Safety
 ///
-/// Same as for [`Argument`], in order.
+/// Same as for [`Argument`], for each element in order.
 #[diagnostic::on_unimplemented(
     message = "the kernel has another number of parameters",
     label = "expected a tuple with one argument for each parameter of the kernel",
@@ -458,7 +459,7 @@ macro_rules! arguments {
     };
 }
 
-/// Implements [`Arguments`] for all tuples of up to the number of types named.
+/// Implements [`Arguments`] for all tuples with at most the listed number of types.
 macro_rules! arguments_up_to {
     ([$($done:tt)*]) => { arguments!($($done)*); };
     ([$($done:tt)*] $next:tt $($rest:tt)*) => {

@@ -1,5 +1,5 @@
-//! [`ConfigCache`]: the configurations that a kernel's most recent launches resolved to. A repeated launch is looked up
-//! instead of resolved again.
+//! [`ConfigCache`]: the resolved configurations of a kernel's most recent launches. A repeated launch is looked up here
+//! instead of being resolved again.
 
 use super::resolve::{Resolved, Source};
 use super::seq_lock::SeqLock;
@@ -10,12 +10,13 @@ use crate::driver::LaunchConfig;
 const SLOTS: usize = 8;
 const WORDS: usize = KEY_WORDS + 5;
 
-/// Cache of resolved configurations: see the [module's documentation](self).
+/// Cache of resolved configurations, as described in the [module's documentation](self).
 #[derive(Debug, Default)]
 pub(super) struct ConfigCache([SeqLock<WORDS>; SLOTS]);
 
 impl ConfigCache {
-    /// The two slots of a launch, chosen by its size and its kind, in which the launches of one kernel differ.
+    /// Returns the two slots of a launch, selected by size and kind, because the launches of one kernel differ in
+    /// these.
     #[inline]
     fn places(key: &[u64; KEY_WORDS]) -> [usize; 2] {
         let [kind, shared, _, size, more, _] = *key;
@@ -25,7 +26,8 @@ impl ConfigCache {
         [first, first ^ 1]
     }
 
-    /// Writes the configuration of a launch that was resolved in this generation; returns false if there is none.
+    /// Writes the cached configuration of a launch that was resolved in this generation to `resolved`. Returns false if
+    /// there is none.
     #[inline]
     pub fn get(&self, launch: &Launch, generation: u64, resolved: &mut Resolved) -> bool {
         let key = launch.key();
@@ -42,7 +44,7 @@ impl ConfigCache {
         resolved: &mut Resolved,
     ) -> bool {
         let Some(words) = self.0[place].read() else { return false };
-        // Compared without branches, since usually all words are equal.
+        // The comparison has no branches, because all words are usually equal.
         let differ = |all: u64, (word, wanted): (&u64, &u64)| all | (word ^ wanted);
         if words.iter().zip(key).fold(words[KEY_WORDS] ^ generation, differ) != 0 {
             return false;
@@ -75,7 +77,7 @@ impl ConfigCache {
             u64::from(cooperative) | (resolved.source as u64) << 1,
         ]);
         let [first, second] = Self::places(&key);
-        // The entry in the first slot stays, unless it is out of date or the second slot is taken too.
+        // The entry in the first slot is kept unless it is out of date or the second slot is occupied too.
         let is_taken = |place: usize| {
             self.0[place].read().is_some_and(|cached| cached[0] != 0 && cached[KEY_WORDS] == generation)
         };

@@ -10,7 +10,8 @@ use super::shape::{Launch, Shape};
 use crate::driver::LaunchConfig;
 use crate::error::Result;
 
-/// The configuration that a launch resolves to for a kernel on a device, and why. Its text has one line per item.
+/// The configuration to which a launch resolves for a kernel on a device, with the reasons. The text form has one line
+/// per item.
 ///
 /// ```
 /// # use warpsmith_runtime::Launch;
@@ -24,25 +25,25 @@ use crate::error::Result;
 pub struct Explanation {
     /// The instance's symbol.
     pub kernel: &'static str,
-    /// Name and number of multiprocessors (SMs) of the device.
+    /// Name and number of SMs of the device.
     pub device: (String, u32),
-    /// Grid, block and the rest; `None` if nothing is launched.
+    /// Grid, block and the other settings; `None` if no threads are launched.
     pub config: Option<LaunchConfig>,
     /// Source of block and grid.
     pub source: Source,
-    /// Occupancy of a multiprocessor by the blocks.
+    /// Occupancy of an SM.
     pub occupancy: Occupancy,
     /// Number of waves in the grid.
     pub waves: f64,
     /// Fraction, 0 to 1, of the device that is idle in the last wave (tail effect).
     pub tail: f64,
-    /// Bytes in flight on a full multiprocessor, and bytes needed to saturate the memory bandwidth; `None` unless both
+    /// Bytes in flight on a fully occupied SM, and bytes required to saturate the memory bandwidth; `None` unless both
     /// are known.
     pub in_flight: Option<(u64, u64)>,
 }
 
 impl Launch {
-    /// Returns the configuration that the launch resolves to for this kernel, and why.
+    /// Returns the configuration to which the launch resolves for this kernel, with the reasons.
     ///
     /// # Errors
     /// The configuration errors of [`TypedKernel::launch`](super::TypedKernel::launch).

@@ -1,14 +1,14 @@
-//! Chooses block and grid where a launch leaves them open, from the properties of device and kernel alone.
+//! Chooses block and grid if a launch leaves them open, based only on the properties of device and kernel.
 //!
 //! | work | rule |
 //! | --- | --- |
-//! | any | the block is an eighth of an SM's threads, or half or twice that if more threads are then resident |
+//! | any | the block has an eighth of an SM's threads, or half or twice as many if that increases the number of resident threads |
 //! | compute-bound | the block with the highest occupancy |
-//! | memory-bound | the block that puts enough bytes in flight ([`bytes_needed`]); the grid in waves ([`GridChoice`]) |
-//! | small | the block is halved until the busiest SM has at most a quarter more than its share |
+//! | memory-bound | the block that keeps enough bytes in flight ([`bytes_needed`]); the grid is a number of waves ([`GridChoice`]) |
+//! | small | the block is halved until the busiest SM has at most 25 % more threads than its share |
 //!
-//! An eighth of a multiprocessor (SM) is 256 threads on one that holds 2048, and 192 on one that holds 1536. Each block
-//! then has eight or six warps to hide latency, and the last wave wastes little.
+//! An eighth of an SM's threads is 256 for an SM with 2048 threads, and 192 for one with 1536. Each block then has
+//! eight or six warps to hide latency, and the tail effect is small.
 
 use super::limits::Limits;
 use super::occupancy::Occupancy;
@@ -17,14 +17,14 @@ use crate::driver::DeviceProperties;
 
 /// Blocks of the usual size that fill an SM.
 const BLOCKS_TO_FILL: u32 = 8;
-/// Number of waves from which the hardware's block scheduler leaves little of the last wave unused.
+/// Number of waves above which the hardware's block scheduler leaves little of the last wave idle.
 const MANY_WAVES: u64 = 8;
 
-/// Bytes that must be in flight on each multiprocessor (SM) to saturate the memory bandwidth: the SM's share of the
-/// bandwidth times the latency of an access under load. 0 if the bandwidth is not known.
+/// Returns the bytes that must be in flight on each SM to saturate the memory bandwidth: the SM's share of the
+/// bandwidth times the latency of an access under load. Returns 0 if the bandwidth is unknown.
 ///
-/// The latency is 1.3 µs from compute capability 9.0 on and 1.1 µs below. That gives 12 KiB for a V100, 15 KiB for an
-/// A100, 32 KiB for an H100, 46 KiB for an H200 and 66 KiB for a B200.
+/// The assumed latency is 1.3 µs for compute capability 9.0 and later, and 1.1 µs for earlier devices. The result is 12
+/// KiB for a V100, 15 KiB for an A100, 32 KiB for an H100, 46 KiB for an H200 and 66 KiB for a B200.
 ///
 /// ```
 /// use warpsmith_runtime::launch::bytes_needed;
@@ -44,8 +44,7 @@ pub fn bytes_needed(device: &DeviceProperties) -> u64 {
     (in_flight / u128::from(device.multiprocessors.max(1))) as u64
 }
 
-/// Block size for `device` if nothing is known about the kernel: an eighth of the threads that an SM holds, in whole
-/// warps.
+/// Returns the block size for `device` if the kernel is unknown: an eighth of an SM's maximum threads, in whole warps.
 ///
 /// ```
 /// # fn main() -> Result<(), warpsmith_runtime::Error> {
@@ -60,8 +59,8 @@ pub fn usual_block(device: &DeviceProperties) -> u32 {
     eighth.clamp(warp, device.max_threads_per_block.max(warp))
 }
 
-/// Returns `block`, halved until `threads` threads leave no SM with more than a quarter more than its share, but not
-/// below a warp. Only small launches change: a launch that the device cannot hold at once keeps its block.
+/// Returns `block`, halved until `threads` threads give no SM more than 125 % of its share, but not less than a warp.
+/// Only small launches are affected, because a launch that exceeds one wave keeps its block.
 ///
 /// ```
 /// # fn main() -> Result<(), warpsmith_runtime::Error> {
@@ -93,7 +92,7 @@ pub fn spread_block(device: &DeviceProperties, block: u32, threads: u64) -> u32 
 }
 
 impl Limits<'_> {
-    /// Clamps `block` to the limits of device and kernel, in whole warps if there is room for one.
+    /// Clamps `block` to the limits of device and kernel, in whole warps if at least one warp fits.
     pub fn clamp_block(&self, block: u32) -> u32 {
         let (limit, _) = self.block_limit();
         let warp = self.device.warp_size.max(1);
@@ -105,15 +104,15 @@ impl Limits<'_> {
         Occupancy::theoretical(self.device, self.attributes, block, shared_bytes)
     }
 
-    /// Block size for `threads` threads of any kind of kernel.
+    /// Returns the block size for `threads` threads of any kind of kernel.
     pub fn block_for_any(&self, threads: u64, shared_bytes: u32) -> u32 {
         let usual = usual_block(self.device);
         let sizes = [usual, usual * 2, usual / 2].map(|block| self.clamp_block(block));
         spread_block(self.device, self.fullest(sizes, shared_bytes), threads)
     }
 
-    /// Block for an extent in one to three dimensions: as many threads as for any kernel, 32 of them along x. No axis
-    /// has more threads than the power of two that the side has room for.
+    /// Returns the block for an extent in one to three dimensions. It has as many threads as for any kernel, 32 of them
+    /// along x. No axis has more threads than its side, rounded up to a power of two.
     pub fn block_for_extent(&self, sides: [u32; 3], shared_bytes: u32) -> [u32; 3] {
         let total = sides.iter().fold(1u64, |total, side| total.saturating_mul((*side).into()));
         let threads = self.block_for_any(total, shared_bytes);
@@ -127,7 +126,7 @@ impl Limits<'_> {
         [x, y, z]
     }
 
-    /// Block size for `threads` threads of a compute-bound kernel.
+    /// Returns the block size for `threads` threads of a compute-bound kernel.
     pub fn block_for_occupancy(&self, threads: u64, shared_bytes: u32) -> u32 {
         let usual = usual_block(self.device);
         let warp = self.device.warp_size.max(1);
@@ -137,8 +136,8 @@ impl Limits<'_> {
         spread_block(self.device, self.fullest(sizes, shared_bytes), threads)
     }
 
-    /// Block size for a loop over `items` items whose threads each have `in_flight` bytes in flight: the usual size if
-    /// that is enough, otherwise the one with the most bytes in flight.
+    /// Returns the block size for a loop over `items` items whose threads each have `in_flight` bytes in flight: the
+    /// usual size if it keeps enough bytes in flight, otherwise the size that keeps the most.
     pub fn block_for_bandwidth(&self, items: u64, in_flight: u32, shared_bytes: u32) -> u32 {
         let needed = bytes_needed(self.device);
         let usual = self.clamp_block(usual_block(self.device));
@@ -150,7 +149,7 @@ impl Limits<'_> {
         }
     }
 
-    /// Block size with the most resident warps; the first one on a tie.
+    /// Returns the block size with the most resident warps; the first one on a tie.
     fn fullest(&self, sizes: impl IntoIterator<Item = u32>, shared_bytes: u32) -> u32 {
         let mut best = (0, None);
         for block in sizes {
@@ -163,8 +162,8 @@ impl Limits<'_> {
     }
 }
 
-/// Grid for a loop over `tiles` blocks' worth of items. One block per tile if all are resident at once or run in many
-/// waves; otherwise a number that balances the blocks' work.
+/// Returns the grid for a loop over `tiles` blocks' worth of items. The grid has one block per tile if all blocks can
+/// be resident concurrently or run in many waves. Otherwise the grid balances the work of the blocks.
 pub(super) fn grid_for_bandwidth(tiles: u64, capacity: u64) -> GridChoice {
     if tiles <= capacity || tiles >= capacity.saturating_mul(MANY_WAVES) {
         GridChoice::All
@@ -218,9 +217,9 @@ pub(super) mod tests {
         };
         assert_eq!(any((9, 0), 32, 0), 256);
         assert_eq!(any((8, 6), 32, 0), 192);
-        // 113 registers: 16 warps fit, which is two blocks of 256 and one of 512, so the usual size stays.
+        // With 113 registers, 16 warps fit: two blocks of 256 threads or one of 512, so the usual size is kept.
         assert_eq!(any((9, 0), 113, 0), 256);
-        // 30 KiB per block: 7 blocks of any size fit, so larger blocks fill more.
+        // With 30 KiB per block, 7 blocks of any size fit, so larger blocks increase occupancy.
         assert_eq!(any((9, 0), 32, 30 << 10), 512);
         let bounded = block(&BOUNDED, &gpu((9, 0)), kernel(32, 0), |limits| limits.block_for_any(1 << 28, 0));
         assert_eq!(bounded, 96, "whole warps within the launch bounds");
@@ -253,7 +252,8 @@ pub(super) mod tests {
 
     #[test]
     fn too_few_bytes_in_flight_ask_for_more_threads() {
-        // 65 registers: 28 warps in blocks of any size that divides them, 24 in blocks of 256.
+        // With 65 registers, 28 warps fit in blocks of any size that divides them, but only 24 in blocks of 256
+        // threads.
         let of = |in_flight| {
             block(&FREE, &gpu((9, 0)), kernel(65, 0), |limits| {
                 limits.block_for_bandwidth(1 << 28, in_flight, 0)

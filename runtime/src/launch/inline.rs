@@ -1,10 +1,10 @@
-//! [`Inline`]: a list of bounded length without a heap allocation. Only the slots in use are written.
+//! [`Inline`]: a list of bounded length that needs no heap allocation. Only used slots are written.
 
 use std::mem::MaybeUninit;
 
 /// A list of up to `N` values.
 pub(super) struct Inline<T, const N: usize> {
-    /// The slots, of which the first `len` are initialised.
+    /// The slots, of which the first `len` are initialized.
     values: [MaybeUninit<T>; N],
     len: usize,
 }
@@ -18,13 +18,13 @@ impl<T, const N: usize> Default for Inline<T, N> {
 }
 
 impl<T, const N: usize> Inline<T, N> {
-    /// Checks that values need no drop: the list does not drop them.
+    /// Checks that values need no drop, because the list does not drop them.
     const FORGETTABLE: () = assert!(!std::mem::needs_drop::<T>());
 
     /// Adds a value.
     ///
     /// # Panics
-    /// If the list already has `N` values.
+    /// Panics if the list already contains `N` values.
     #[inline(always)]
     pub fn push(&mut self, value: T) {
         self.values[self.len].write(value);

@@ -363,16 +363,22 @@ impl Function {
             // SAFETY: these are the parameters' values, in order.
             unsafe { self.check_arguments(stream, launch.extent(), args, uses) }?;
             let launch = launch.with_arrays(uses.shared_bytes);
-            let mut resolved = Resolved::BLANK;
-            if !launch.resolve_into(self, &mut resolved)? {
-                return Ok(());
-            }
-            let measurement = self.adapt(stream, &launch, &mut resolved)?;
-            let Resolved { config, source } = &resolved;
-            self.allow(config)?;
+            let (line, mut resolved, mut measurement) = (launch.in_line(self.line()), Resolved::BLANK, None);
+            let (config, source) = match &line {
+                // Not copied into `resolved`: reading the words just written costs as much as all else.
+                Some(config) => (config, Source::Given),
+                None => {
+                    if !launch.resolve_into(self, &mut resolved)? {
+                        return Ok(());
+                    }
+                    measurement = self.adapt(stream, &launch, &mut resolved)?;
+                    self.allow(&resolved.config)?;
+                    (&resolved.config, resolved.source)
+                }
+            };
             // SAFETY: as above, and `uses` has the buffers that the arguments point to. The configuration was checked
             // and allowed; the rest is guaranteed by the caller.
-            unsafe { self.enqueue(stream, (config, *source), args, uses.iter(), measurement) }
+            unsafe { self.enqueue(stream, (config, source), args, uses.iter(), measurement) }
         })
     }
 

@@ -15,14 +15,14 @@ pub(super) struct Limits<'a> {
     pub attributes: &'a FunctionAttributes,
 }
 
-/// Limits of a plain launch in one dimension: the maximum threads per block, blocks in the grid, and bytes of dynamic
-/// shared memory without opt-in. If `threads` is 0, [`Limits::check`] decides about each such launch.
+/// Limits of a plain one-dimensional launch: the maximum threads per block, blocks per grid, and bytes of dynamic
+/// shared memory without opt-in. If `threads` is 0, [`Limits::check`] must check each such launch.
 #[derive(Debug)]
 pub(super) struct Line {
     pub threads: u32,
     pub blocks: u32,
     pub shared_bytes: u32,
-    /// True if the kernel makes no launch special: it is not cooperative and has no clusters.
+    /// True if the kernel is neither cooperative nor uses clusters.
     pub is_plain: bool,
 }
 
@@ -48,7 +48,7 @@ impl<'a> Limits<'a> {
         Self { kernel: function.spec(), device, attributes: function.attributes() }
     }
 
-    /// Returns the maximum number of threads per block, and the limit that sets it.
+    /// Returns the maximum number of threads per block, and the source of that limit.
     #[inline]
     pub fn block_limit(&self) -> (u32, BlockLimit) {
         let bounds = self.kernel.launch_bounds.map_or(u32::MAX, |bounds| bounds.max_threads);
@@ -72,14 +72,14 @@ impl<'a> Limits<'a> {
         Error::Launch(LaunchError::GridTooLarge { kernel: self.name(), grid, limit: self.device.max_grid })
     }
 
-    /// Fails when grid, block or shared memory exceed a limit of the device or the kernel.
+    /// Fails if grid, block or shared memory exceed a limit of the device or the kernel.
     #[inline]
     pub fn check(&self, config: &LaunchConfig) -> Result<()> {
         let [x, y, z] = config.block.map(u64::from);
         let [max_x, max_y, max_z] = self.device.max_block.map(u64::from);
         let grid = config.grid;
         let most = self.device.max_grid;
-        // Zero wraps to the largest `u32`, which exceeds every limit.
+        // Zero wraps to `u32::MAX`, which exceeds every limit.
         let below = |sizes: [u32; 3]| [0, 1, 2].iter().all(|&axis| sizes[axis].wrapping_sub(1) < most[axis]);
         let shared = u64::from(config.shared_bytes) + u64::from(self.attributes.static_shared);
         let fits = x <= max_x
@@ -98,7 +98,7 @@ impl<'a> Limits<'a> {
         self.device.shared_memory_per_block_optin.max(self.device.shared_memory_per_block)
     }
 
-    /// Returns the error that names the limit that the configuration exceeds.
+    /// Returns the error for the limit that the configuration exceeds.
     #[cold]
     fn refuse(&self, config: &LaunchConfig) -> Result<()> {
         let LaunchConfig { grid, block, shared_bytes, .. } = *config;
@@ -155,7 +155,8 @@ impl<'a> Limits<'a> {
         Ok(())
     }
 
-    /// Fails if two threads could have the same claim to a view, or if an index would not have its documented meaning.
+    /// Fails if two threads could obtain the same claim on a view, or if an index would not have its documented
+    /// meaning.
     fn check_claims(&self, grid: [u32; 3], block: [u32; 3]) -> Result<()> {
         let claims = self.kernel.claims;
         if claims.allow(grid, block) {
@@ -175,8 +176,8 @@ impl<'a> Limits<'a> {
         Err(LaunchError::TooManyDimensions { kernel, grid, block, view, dimensions }.into())
     }
 
-    /// Fails if the device or the kernel lacks another requirement of the launch: clusters, a cooperative or a
-    /// dependent launch.
+    /// Fails if the device or the kernel does not support clusters, a cooperative launch or a dependent launch that the
+    /// configuration requests.
     pub fn check_kind(&self, device: DeviceId, config: &LaunchConfig) -> Result<()> {
         if config.dependent && !self.kernel.dependent {
             return Err(LaunchError::NotDependent { kernel: self.name() }.into());
@@ -202,8 +203,8 @@ impl<'a> Limits<'a> {
     }
 }
 
-/// Returns true if a kernel can number the launch's threads. With 2^63 or more, indices would wrap and belong to
-/// several threads.
+/// Returns true if a kernel can number all threads of the launch. With 2^63 or more threads, indices would wrap, and
+/// several threads would share one.
 fn is_countable(config: &LaunchConfig) -> bool {
     let sizes = config.grid.iter().chain(&config.block).map(|size| u64::from(*size));
     sizes.fold(1, u64::saturating_mul) <= isize::MAX as u64
@@ -290,7 +291,7 @@ mod tests {
     fn launches_of_2_to_63_threads_are_refused() {
         let (device, attributes) = (gpu((9, 0)), kernel(32, 1024));
         let limits = Limits { kernel: &KERNEL, device: &device, attributes: &attributes };
-        // 2^63, 2^64, 2^64 + 4, more than 2^64.
+        // The configurations have 2^63, 2^64, 2^64 + 4, and more than 2^64 threads.
         for (grid, block) in [
             ([1 << 30, 1 << 15, 1 << 15], 8),
             ([1 << 30, 1 << 15, 1 << 15], 16),

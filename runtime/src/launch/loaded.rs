@@ -1,4 +1,4 @@
-//! [`Loaded`]: a module that was loaded at run time, and is unloaded once nothing uses it.
+//! [`Loaded`]: a module that was loaded at run time and is unloaded once it is no longer used.
 
 use std::fmt;
 
@@ -13,12 +13,12 @@ use crate::memory::usage::Access;
 use crate::stream::Stream;
 
 /// A module that was loaded at run time, shared by handles of its kernels and by graphs that launch them. When the last
-/// of them is dropped, the module is unloaded after all work that uses it. `None` only while it is being dropped.
+/// of these is dropped, the module is unloaded after all work that uses it. `None` only while it is being dropped.
 pub(crate) struct Loaded(Option<Parts>);
 
 struct Parts {
     module: Unload,
-    /// Memory that every launch counts as reading, which tracks the work that uses the module.
+    /// A buffer that every launch is recorded as reading, to track the work that uses the module.
     uses: DeviceBuffer<u8>,
 }
 
@@ -26,12 +26,13 @@ struct Parts {
 struct Unload {
     device: Device,
     module: ModuleHandle,
-    /// Event after all work that uses the module. Without one, the module stays until the device is closed.
+    /// Event recorded after all work that uses the module. Without an event, the module stays loaded until the device
+    /// is closed.
     reached: Option<Event>,
 }
 
 impl Loaded {
-    /// Takes ownership of the module that `load` loads on the device.
+    /// Loads a module on the device by calling `load`, and takes ownership of it.
     pub fn new(device: &Device, load: impl FnOnce() -> Result<ModuleHandle>) -> Result<Self> {
         let uses = DeviceBuffer::uninit(&quiet_stream(device)?, 1)?;
         let module = Unload { device: device.clone(), module: load()?, reached: None };
@@ -47,7 +48,7 @@ impl Loaded {
         self.parts().module.module
     }
 
-    /// Returns a launch, as a use of the module.
+    /// Returns the use of the module that a launch must record.
     pub fn used(&self) -> BufferUse<'_> {
         self.parts().uses.as_slice().used(Access::Read)
     }
@@ -77,7 +78,7 @@ impl Drop for Loaded {
             module.reached = Some(stream.record_event()?);
             Ok(stream)
         });
-        // If the function is not enqueued, the module is dropped here, which waits.
+        // If the host function cannot be enqueued, the module is dropped here, and the drop waits for the kernels.
         let dropped = behind.and_then(|stream| stream.host_function(move || drop(module)));
         if !device.is_lost() {
             device.0.health.record_drop(dropped);
@@ -97,11 +98,11 @@ impl Drop for Unload {
             let (device, module) = (device.clone(), *module);
             return host_function::drop_elsewhere(Box::new(Self { device, module, reached: Some(reached) }));
         }
-        // A lost device has lost its modules too.
+        // The modules of a lost device no longer exist.
         if reached.wait().is_ok() && !device.is_lost() {
             let (driver, context) = device.raw();
-            // SAFETY: no handle of the module is left, and the work that uses it has run: the event comes after all of
-            // it.
+            // SAFETY: no handle of the module is left, and the work that uses it has run, because the event follows all
+            // of it.
             unsafe { driver.module_unload(context, *module) };
         }
     }

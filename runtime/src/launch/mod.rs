@@ -1,27 +1,28 @@
 //! Launching kernels.
 //!
-//! [`TypedKernel::launch`] is safe: the compiler checks argument types against the kernel's signature. The
-//! configuration is checked against the limits of device and kernel before the driver sees it. Kernels that are `unsafe
-//! fn` are launched with [`TypedKernel::launch_unsafe`]. Any kernel can be launched with
+//! [`TypedKernel::launch`] is safe, because the compiler checks argument types against the kernel's signature. The
+//! configuration is checked against the limits of device and kernel before it is passed to the driver. Kernels that are
+//! `unsafe fn` are launched with [`TypedKernel::launch_unsafe`]. Any kernel can be launched with
 //! [`Function::launch_unchecked`], which orders the buffers, or [`Function::launch_raw`], which tracks no buffers. Both
-//! check the configuration but not the arguments' types. [`TypedKernel::prepare`] chooses and checks the configuration
-//! once, for many launches.
+//! functions check the configuration but not the argument types. [`TypedKernel::prepare`] chooses and checks the
+//! configuration once, for many launches.
 //!
-//! A [`Launch`] is a request. Open blocks and grids are chosen from the properties of the device and the kernel, or
-//! looked up if they were measured ([`adaptive`], [`policy`]). [`Launch::explain`] reports the choice and the reasons.
+//! A [`Launch`] is a request. Blocks and grids that it leaves open are chosen from the properties of the device and the
+//! kernel, or looked up if they were measured ([`adaptive`], [`policy`]). [`Launch::explain`] reports the choice and
+//! the reasons.
 //!
-//! A launch is asynchronous: an error in the kernel is reported by a later call, with the kernel's name, its
-//! configuration and its stream. With `CUDA_LAUNCH_BLOCKING=1` in the environment, every launch waits for its kernel
-//! and reports the kernel's error itself.
+//! A launch is asynchronous. A later call reports an error in the kernel, with the kernel's name, its configuration and
+//! its stream. If `CUDA_LAUNCH_BLOCKING=1` is set in the environment, every launch waits for its kernel and reports the
+//! kernel's error itself.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | `shape` | [`Launch`]: the request |
-//! | `limits`, `resolve` | limits of device and kernel; from a [`Launch`] to a [`LaunchConfig`] |
+//! | `limits`, `resolve` | limits of device and kernel; resolution of a [`Launch`] to a [`LaunchConfig`] |
 //! | [`occupancy`] | theoretical occupancy of a kernel |
-//! | `heuristic` | the choice of block and grid |
+//! | `heuristic` | choice of block and grid |
 //! | `explain` | [`Explanation`]: the choice and its reasons |
-//! | [`adaptive`], [`policy`] | measuring on a program's own launches; lookup of the fastest shape |
+//! | [`adaptive`], [`policy`] | measurement of a program's own launches; lookup of the fastest shape |
 //! | [`store`] | the user's file of tuned launches |
 //! | [`arguments`] | arguments accepted for each kind of parameter |
 //! | `kernel`, `prepared`, `queries` | [`TypedKernel`], [`Function`], [`PreparedLaunch`]; queries of a kernel |

@@ -1,9 +1,9 @@
-//! Theoretical occupancy: the fraction of a multiprocessor (SM) that a kernel can fill, and the limiting resource.
+//! Theoretical occupancy: the fraction of an SM's warps that a kernel can occupy, and the limiting resource.
 //!
-//! [`Occupancy::theoretical`] computes it from a device's properties and a kernel's resources, by the rules of CUDA's
-//! programming guide and without a driver call. On a CUDA device the number of blocks equals the driver's
-//! ([`Function::occupancy`](super::Function::occupancy)), unless barriers limit it: an SM has 64, and no driver reports
-//! how many a kernel uses.
+//! [`Occupancy::theoretical`] computes the occupancy from a device's properties and a kernel's resources, by the rules
+//! of the CUDA programming guide and without a driver call. On a CUDA device, the number of blocks equals the driver's
+//! result ([`Function::occupancy`](super::Function::occupancy)), unless barriers limit it. An SM has 64 barriers, but
+//! drivers do not report how many a kernel uses.
 
 use std::fmt;
 
@@ -11,10 +11,10 @@ use crate::driver::{DeviceProperties, FunctionAttributes};
 
 /// Granularity in which registers are allocated to warps.
 const REGISTER_UNIT: u64 = 256;
-/// Partitions of an SM, each with its share of the registers. A warp stays in one of them.
+/// Partitions of an SM, each with its share of the registers. A warp stays in one partition.
 const PARTITIONS: u64 = 4;
 
-/// Occupancy of a multiprocessor (SM) that holds as many blocks of a kernel as fit.
+/// Occupancy of an SM on which as many blocks of a kernel as possible are resident.
 ///
 /// ```
 /// use warpsmith_runtime::Device;
@@ -68,8 +68,8 @@ impl fmt::Display for Limiter {
 }
 
 impl Occupancy {
-    /// Computes the occupancy of a kernel in blocks of `block_threads` with `shared_bytes` of dynamic shared memory
-    /// each.
+    /// Computes the occupancy of a kernel in blocks of `block_threads` threads, each with `shared_bytes` of dynamic
+    /// shared memory.
     pub fn theoretical(
         device: &DeviceProperties,
         kernel: &FunctionAttributes,
@@ -181,7 +181,8 @@ pub(super) mod tests {
         assert_eq!(of((8, 6), 1024, 32, 0), (32.0 / 48.0, Threads));
         assert_eq!(of((9, 0), 32, 16, 0), (0.5, Blocks));
         assert_eq!(of((8, 6), 32, 16, 0), (16.0 / 48.0, Blocks));
-        // 48 KiB and 1 KiB reserved by the system: four blocks in 228 KiB, three in 164; two in 96 without the reserve.
+        // With 48 KiB plus 1 KiB reserved by the system, four blocks fit in 228 KiB and three in 164 KiB; without the
+        // reserve, two fit in 96 KiB.
         assert_eq!(of((9, 0), 256, 32, 48 << 10), (0.5, SharedMemory));
         assert_eq!(of((8, 0), 256, 32, 48 << 10), (0.375, SharedMemory));
         assert_eq!(of((7, 0), 256, 32, 48 << 10), (0.25, SharedMemory));
@@ -189,8 +190,8 @@ pub(super) mod tests {
 
     #[test]
     fn shared_memory_is_allocated_in_architecture_units() {
-        // 6 blocks of 16 KiB fit in 96 KiB. One byte more takes another 256 bytes, and 5 fit. 19456 bytes is the most
-        // for 5.
+        // 6 blocks of 16 KiB fit in 96 KiB. One more byte allocates another 256 bytes, so only 5 fit. With 5 blocks,
+        // the maximum is 19456 bytes.
         let blocks = |bytes| Occupancy::theoretical(&gpu((7, 0)), &kernel(32, 0), 32, bytes).blocks;
         assert_eq!((blocks(16 << 10), blocks((16 << 10) + 1), blocks(19456), blocks(19457)), (6, 5, 5, 4));
         let static_part = Occupancy::theoretical(&gpu((9, 0)), &kernel(32, 40 << 10), 256, 8 << 10);

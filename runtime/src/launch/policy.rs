@@ -1,7 +1,7 @@
-//! [`LaunchPolicy`]: the fastest known block and grid of launches that leave them open.
+//! [`LaunchPolicy`]: lookup of the fastest known block and grid for launches that leave them open.
 //!
-//! A policy is a lookup table for launches. The default one is the user's [store](super::store), with the results of
-//! the [adaptive launcher](super::adaptive) and of a tuner, also from earlier processes.
+//! A policy is a lookup table for launches. The default policy is the user's [store](super::store), which contains the
+//! results of the [adaptive launcher](super::adaptive) and of tuners, including results from earlier processes.
 
 use std::any::Any;
 use std::fmt;
@@ -15,9 +15,10 @@ use crate::driver::DeviceProperties;
 /// Rule for the number of blocks of a loop over items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GridChoice {
-    /// One block for each block's worth of items.
+    /// One block per block's worth of items.
     All,
-    /// At most the blocks resident on the device at once, so that all have the same amount of work.
+    /// At most the number of blocks that can be resident concurrently, reduced so that all blocks have the same amount
+    /// of work.
     Balanced,
     /// At most this number of waves.
     Waves(u32),
@@ -26,7 +27,8 @@ pub enum GridChoice {
 }
 
 impl GridChoice {
-    /// Number of blocks for `tiles` blocks' worth of items, of which `capacity` are resident at once.
+    /// Returns the number of blocks for `tiles` blocks' worth of items, of which `capacity` can be resident
+    /// concurrently.
     pub(super) fn blocks(self, tiles: u64, capacity: u64) -> u64 {
         let capacity = capacity.max(1);
         match self {
@@ -38,7 +40,7 @@ impl GridChoice {
     }
 }
 
-/// The fastest block and rule for the grid.
+/// The fastest block, and the rule for the grid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Winner {
     /// Threads per block, above 0.
@@ -64,8 +66,8 @@ pub struct OpenLaunch<'a> {
     pub n: u64,
 }
 
-/// A source of the fastest block and grid of open launches. It is queried once per kernel and launch, and again after a
-/// change.
+/// A source of the fastest block and grid of open launches. It is queried once per kernel and launch configuration, and
+/// again after a change.
 pub trait LaunchPolicy: Any + Send + Sync {
     /// Returns the fastest known block and grid, and how they were found. A result that the device cannot launch is
     /// ignored.
@@ -74,10 +76,11 @@ pub trait LaunchPolicy: Any + Send + Sync {
     /// Stores a result of the adaptive launcher, with its median time in microseconds; `None` if it was not measured.
     fn learn(&self, launch: &OpenLaunch<'_>, winner: Winner, us: Option<f64>);
 
-    /// Returns true if [`Self::learn`] has no room for another launch. Then no launch is measured.
+    /// Returns true if [`Self::learn`] cannot store another launch. In that case, launches are not measured.
     fn is_full(&self) -> bool;
 
-    /// Registers a device's counter. The policy adds 1 to it whenever [`Self::find`] may return a different result.
+    /// Registers a device's counter. The policy must increment the counter whenever [`Self::find`] may return a
+    /// different result.
     fn watch(&self, changes: &Arc<AtomicU64>);
 }
 
@@ -88,7 +91,7 @@ impl fmt::Debug for dyn LaunchPolicy {
 }
 
 impl OpenLaunch<'_> {
-    /// Key that is equal for all launches of a device that share their measurements.
+    /// Returns a key that is equal for all launches on a device that share their measurements.
     pub(super) fn key(&self) -> u64 {
         let Self { device: _, package, symbol, image, is_loop, n } = self;
         let mut hasher = DefaultHasher::new();

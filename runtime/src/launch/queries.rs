@@ -9,21 +9,21 @@ use super::shape::Launch;
 use crate::driver::LaunchConfig;
 use crate::error::{LaunchError, Result, code};
 
-/// A block with which a kernel fills the device, and the smallest grid that does.
+/// A block size with which a kernel fully occupies the device, and the smallest grid that does so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PotentialBlock {
     /// Threads per block.
     pub block: u32,
     /// Dynamic shared memory per block, in bytes.
     pub shared_bytes: u32,
-    /// Blocks resident on the device at once.
+    /// Blocks that can be resident on the device concurrently.
     pub grid: u32,
 }
 
 impl Function {
-    /// Returns the number of blocks of `block_threads` with `shared_bytes` of dynamic shared memory that fit on a
-    /// multiprocessor at once, as the driver computes it. [`Self::theoretical_occupancy`] also reports the limit,
-    /// without a driver call.
+    /// Returns the number of blocks of `block_threads` threads with `shared_bytes` of dynamic shared memory that are
+    /// resident per SM, as computed by the driver. [`Self::theoretical_occupancy`] also reports the limiting resource
+    /// and needs no driver call.
     ///
     /// # Errors
     /// Any [driver error](crate::Error::Driver).
@@ -34,14 +34,14 @@ impl Function {
             .call(|driver, context| driver.function_occupancy(context, handle, block_threads, shared_bytes))
     }
 
-    /// Returns the theoretical occupancy of blocks of `block_threads` with `shared_bytes` of dynamic shared memory, and
-    /// the limiting resource.
+    /// Returns the theoretical occupancy of blocks of `block_threads` threads with `shared_bytes` of dynamic shared
+    /// memory, and the limiting resource.
     pub fn theoretical_occupancy(&self, block_threads: u32, shared_bytes: u32) -> Occupancy {
         Occupancy::theoretical(self.device().properties(), self.attributes(), block_threads, shared_bytes)
     }
 
-    /// Returns the number of blocks of `block_threads` with `shared_bytes` of dynamic shared memory that are resident
-    /// on the device at once: the largest grid of a cooperative launch.
+    /// Returns the number of blocks of `block_threads` threads with `shared_bytes` of dynamic shared memory that are
+    /// resident on the device concurrently. This is the largest grid of a cooperative launch.
     ///
     /// # Errors
     /// Any [driver error](crate::Error::Driver).
@@ -49,12 +49,12 @@ impl Function {
         self.capacity(&LaunchConfig::new([1; 3], [block_threads, 1, 1], shared_bytes))
     }
 
-    /// Returns the block with the highest occupancy for this kernel, if a block of `n` threads has `shared(n)` bytes of
-    /// dynamic shared memory; the largest on a tie.
+    /// Returns the block size with the highest occupancy for this kernel; the largest on a tie. A block of `n` threads
+    /// has `shared(n)` bytes of dynamic shared memory.
     ///
-    /// The grid is the smallest that fills the device, independent of the work. It is correct only for kernels that
-    /// loop until all elements are done: others would leave the rest undone. High occupancy is not always high speed;
-    /// [`Launch::auto`] and [`Launch::for_bandwidth`] also consider the work.
+    /// The grid is the smallest one that fills the device, regardless of the amount of work. It is correct only for
+    /// kernels that loop until all elements are done; other kernels would leave the rest unprocessed. High occupancy
+    /// does not always mean high speed; [`Launch::auto`] and [`Launch::for_bandwidth`] also consider the work.
     ///
     /// ```
     /// # use warpsmith_runtime::launch::Function;
@@ -88,10 +88,11 @@ impl Function {
         Ok(PotentialBlock { block, shared_bytes, grid: u32::try_from(grid).unwrap_or(u32::MAX) })
     }
 
-    /// Returns the number of blocks in the largest cluster that a launch of this block and shared memory can have.
+    /// Returns the number of blocks in the largest cluster that a launch with this block and shared memory can use.
     ///
     /// # Errors
-    /// [`Error::Launch`](crate::Error::Launch) on a device without clusters; any [driver error](crate::Error::Driver).
+    /// [`Error::Launch`](crate::Error::Launch) on a device that does not support clusters; any [driver
+    /// error](crate::Error::Driver).
     pub fn max_cluster_blocks(&self, block_threads: u32, shared_bytes: u32) -> Result<u32> {
         let limit = self.device().properties().max_cluster;
         if limit == 0 {
@@ -99,7 +100,7 @@ impl Function {
             let capability = self.device().properties().capability;
             return Err(LaunchError::NoClusters { kernel, device, capability }.into());
         }
-        // The maximum is requested, so that clusters larger than the portable size count too.
+        // The maximum is requested, so that clusters larger than the portable size are included.
         let cluster = [limit.saturating_add(1), 1, 1];
         self.max_cluster(&LaunchConfig {
             cluster,
@@ -107,11 +108,12 @@ impl Function {
         })
     }
 
-    /// Returns the number of clusters of a checked configuration that are resident at once; blocks, if it has no
-    /// clusters.
+    /// Returns the number of clusters of a checked configuration that can be resident concurrently, or of blocks if it
+    /// has no clusters.
     ///
     /// # Errors
-    /// A shape beyond the limits of device or kernel; any [driver error](crate::Error::Driver).
+    /// [`Error::Launch`](crate::Error::Launch) for a shape that exceeds the limits of device or kernel; any [driver
+    /// error](crate::Error::Driver).
     pub fn resident_clusters(&self, launch: Launch) -> Result<u64> {
         match self.configure(launch)? {
             Some(config) => Ok(self.capacity(&config)? / volume(config.cluster).max(1)),
@@ -119,7 +121,7 @@ impl Function {
         }
     }
 
-    /// Returns the configuration that a launch resolves to for this kernel, and why.
+    /// Returns the configuration to which a launch resolves for this kernel, with the reasons.
     ///
     /// # Errors
     /// The configuration errors of [`TypedKernel::launch`](super::TypedKernel::launch).
@@ -127,7 +129,7 @@ impl Function {
         Explanation::of(self, &launch)
     }
 
-    /// Returns the number of blocks of this configuration that are resident on the device at once.
+    /// Returns the number of blocks of this configuration that can be resident on the device concurrently.
     pub(super) fn capacity(&self, config: &LaunchConfig) -> Result<u64> {
         if config.cluster != [1; 3] {
             self.allow(config)?;
@@ -151,13 +153,13 @@ impl Function {
         self.device().call(|driver, context| driver.function_max_cluster(context, handle, config))
     }
 
-    /// Enables clusters above the portable size in the driver if the configuration has such clusters.
+    /// Enables clusters above the portable size in the driver if the configuration requires them.
     fn allow_cluster(&self, config: &LaunchConfig) -> Result<()> {
         if volume(config.cluster) <= u64::from(self.device().properties().max_cluster) {
             return Ok(());
         }
         match self.allow_large_clusters() {
-            // The device has no larger clusters, so the portable size is the maximum.
+            // The device supports no larger clusters, so the portable size is the maximum.
             Err(error) if error.driver_code() == Some(code::NOT_SUPPORTED) => Ok(()),
             result => result,
         }

@@ -2,9 +2,9 @@
 
 use crate::driver::LaunchConfig;
 
-/// Sizes in x, y and z: from `n`, `(x, y)`, `(x, y, z)` or an array of them, in `u32`, `usize` or `i32`.
+/// Sizes in x, y and z, converted from `n`, `(x, y)`, `(x, y, z)` or an array of these, as `u32`, `usize` or `i32`.
 ///
-/// Negative sizes become 0; sizes above `u32::MAX` are clamped to it. Launching either is an error.
+/// Negative sizes become 0, and sizes above `u32::MAX` are clamped to it. Launching either is an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dim(pub [u32; 3]);
 
@@ -74,16 +74,16 @@ pub struct Launch {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// At least this number of threads, in blocks of a given size or of one that is chosen later.
+    /// At least this number of threads, in blocks of a specified size or of one that is chosen later.
     Linear { threads: usize, block: Option<u32> },
-    /// At least this number of threads, in blocks of the highest occupancy.
+    /// At least this number of threads, in blocks with the highest occupancy.
     Occupancy { threads: usize },
     /// A loop over this number of items.
     Bandwidth { items: usize, item_bytes: u32, in_flight: u32 },
-    /// At least these threads, in blocks of a given size or of one that is chosen later. A side of `u32::MAX` is too
-    /// large.
+    /// At least one thread per element of the extent, in blocks of a specified size or of one that is chosen later. A
+    /// side of `u32::MAX` is too large.
     Cover { extent: [u32; 3], block: Option<[u32; 3]> },
-    /// This number of blocks, of a given size or of one that is chosen later.
+    /// This number of blocks, of a specified size or of one that is chosen later.
     Tiles { grid: [u32; 3], block: Option<[u32; 3]> },
     /// Exactly this grid and block.
     Explicit { grid: [u32; 3], block: [u32; 3] },
@@ -97,7 +97,8 @@ impl Launch {
         Self { shape, waves: 0, shared_bytes: 0, cluster: [1; 3], cooperative: false, dependent: false }
     }
 
-    /// Extent of the launch along x, y and z; `None` if the launch names blocks instead of threads or items.
+    /// Returns the extent of the launch along x, y and z; `None` if the launch specifies blocks instead of threads or
+    /// items.
     pub(super) fn extent(&self) -> Option<[u64; 3]> {
         match self.shape {
             Shape::Linear { threads, .. } | Shape::Occupancy { threads } => Some([threads as u64, 1, 1]),
@@ -107,35 +108,35 @@ impl Launch {
         }
     }
 
-    /// Requests at least `threads` threads in one dimension, in blocks that suit the kernel, the device and the number
-    /// of threads. With 0 threads, nothing is launched.
+    /// Requests at least `threads` threads in one dimension. The block size is chosen from the kernel, the device and
+    /// the number of threads. If `threads` is 0, nothing is launched.
     ///
-    /// Small launches get small blocks, so that every multiprocessor has its share. A configuration measured earlier
-    /// for this kernel, device and size is used instead: see [`adaptive`](super::adaptive).
+    /// Small launches use small blocks, so that every SM receives its share. If a configuration was
+    /// [measured](super::adaptive) earlier for this kernel, device and size, it is used instead.
     pub fn auto(threads: usize) -> Self {
         Self::of(Shape::Linear { threads, block: None })
     }
 
-    /// Requests at least `threads` threads in one dimension, in blocks with the highest occupancy: for compute-bound
-    /// kernels. With 0 threads, nothing is launched.
+    /// Requests at least `threads` threads in one dimension, in blocks with the highest occupancy. Use it for
+    /// compute-bound kernels. If `threads` is 0, nothing is launched.
     pub fn for_occupancy(threads: usize) -> Self {
         Self::of(Shape::Occupancy { threads })
     }
 
-    /// Requests a grid-stride loop over `items` items, each of which moves `item_bytes` bytes: for memory-bound
-    /// kernels. With 0 items, nothing is launched.
+    /// Requests a grid-stride loop over `items` items, each of which moves `item_bytes` bytes. Use it for memory-bound
+    /// kernels. If `items` is 0, nothing is launched.
     ///
-    /// Block and grid are chosen so that enough bytes are in flight on every multiprocessor, and so that all blocks
-    /// have equal work. A thread counts as having one item's bytes in flight, unless [`Launch::in_flight`] says
-    /// otherwise.
+    /// Block and grid are chosen so that enough bytes are in flight on every SM and all blocks have equal work. Each
+    /// thread is assumed to have the bytes of one item in flight, unless [`Launch::in_flight`] specifies another
+    /// number.
     ///
-    /// Only for kernels that loop until all items are done: others leave the rest undone.
+    /// The kernel must loop until all items are done; other kernels leave the rest unprocessed.
     pub fn for_bandwidth(items: usize, item_bytes: u32) -> Self {
         Self::of(Shape::Bandwidth { items, item_bytes, in_flight: item_bytes })
     }
 
-    /// Sets the bytes that a thread has in flight at once, for [`Launch::for_bandwidth`]: the bytes of all loads that
-    /// it issues before it uses the first. No effect on other launches.
+    /// Sets the bytes that a thread has in flight, for [`Launch::for_bandwidth`]: the bytes of all loads that it issues
+    /// before it uses the first one. It has no effect on other launches.
     pub fn in_flight(mut self, bytes: u32) -> Self {
         if let Shape::Bandwidth { in_flight, .. } = &mut self.shape {
             *in_flight = bytes;
@@ -143,21 +144,22 @@ impl Launch {
         self
     }
 
-    /// Requests at least `threads` threads in one dimension, in blocks of `block`. With 0 threads, nothing is launched.
+    /// Requests at least `threads` threads in one dimension, in blocks of `block` threads. If `threads` is 0, nothing
+    /// is launched.
     pub fn linear(threads: usize, block: u32) -> Self {
         Self::of(Shape::Linear { threads, block: Some(block) })
     }
 
-    /// Requests at least one thread per element of an extent in one to three dimensions: width, height and depth. With
-    /// a side of 0, nothing is launched.
+    /// Requests at least one thread per element of an extent in one to three dimensions: width, height and depth. If a
+    /// side is 0, nothing is launched.
     ///
     /// The block is the one that the kernel requires (`#[kernel(block(16, 16))]`) or that [`Self::block`] sets.
-    /// Otherwise it has as many threads as suit the kernel, 32 of them along x.
+    /// Otherwise, the number of threads is chosen from the kernel and the device, with 32 of them along x.
     pub fn cover(extent: impl Into<Dim>) -> Self {
         Self::of(Shape::Cover { extent: extent.into().0, block: None })
     }
 
-    /// Sets the threads of a block, for [`Self::cover`]. No effect on other launches.
+    /// Sets the number of threads of a block, for [`Self::cover`]. It has no effect on other launches.
     pub fn block(mut self, size: impl Into<Dim>) -> Self {
         if let Shape::Cover { block, .. } | Shape::Tiles { block, .. } = &mut self.shape {
             *block = Some(size.into().0);
@@ -165,12 +167,12 @@ impl Launch {
         self
     }
 
-    /// Makes each block of [`Self::cover`] cover a tile of this many elements, instead of one element per thread: for
-    /// kernels whose threads process several elements each. No effect on other launches.
+    /// Makes each block of [`Self::cover`] cover a tile of this many elements, instead of one element per thread. Use
+    /// it for kernels whose threads process several elements each. It has no effect on other launches.
     pub fn tile(mut self, size: impl Into<Dim>) -> Self {
         if let Shape::Cover { extent, block } = self.shape {
             let tiles = |side: u32, tile: u32| match (side, tile) {
-                // A side that is too large or empty stays so.
+                // A side that is too large or empty remains so.
                 (u32::MAX | 0, _) | (_, 0) => side,
                 (side, tile) => side.div_ceil(tile),
             };
@@ -186,16 +188,17 @@ impl Launch {
         Self::of(Shape::Explicit { grid: grid.into().0, block: block.into().0 })
     }
 
-    /// Limits the grid to `waves` waves (at least one): `waves` times the blocks that the device holds at once.
+    /// Limits the grid to `waves` waves (at least one), that is, `waves` times the blocks that can be resident on the
+    /// device concurrently.
     ///
-    /// Only for kernels that loop until all elements are done (grid-stride loop): others leave the rest undone. No
-    /// effect on [`Launch::grid_block`] and [`Launch::cover`].
+    /// The kernel must loop until all elements are done (grid-stride loop); other kernels leave the rest unprocessed.
+    /// It has no effect on [`Launch::grid_block`] and [`Launch::cover`].
     pub fn waves(mut self, waves: u32) -> Self {
         self.waves = waves.max(1);
         self
     }
 
-    /// Gives every block this many bytes of dynamic shared memory, in addition to the kernel's `Shared<[T]>` arrays,
+    /// Allocates this many bytes of dynamic shared memory per block, in addition to the kernel's `Shared<[T]>` arrays,
     /// whose lengths are launch arguments ([`SharedLen`](gpu_spec::SharedLen)). Sizes above the device's default limit
     /// are enabled automatically, up to the device's maximum.
     pub fn shared(mut self, bytes: u32) -> Self {
@@ -210,43 +213,44 @@ impl Launch {
         self
     }
 
-    /// Groups blocks in clusters of this size: the blocks of a cluster run at the same time and access each other's
-    /// shared memory (distributed shared memory). Requires compute capability 9.0.
+    /// Groups blocks into clusters of this size. The blocks of a cluster run at the same time and can access each
+    /// other's shared memory (distributed shared memory). Requires compute capability 9.0.
     ///
-    /// The grid must be a multiple of the cluster; if only threads or an extent are given, it is rounded up to one. A
-    /// kernel that requires clusters (`#[kernel(cluster(2))]`) gets them without this.
+    /// The grid must be a multiple of the cluster. If only threads or an extent are specified, the grid is rounded up
+    /// to a multiple. A kernel that requires clusters (`#[kernel(cluster(2))]`) is launched with them without this
+    /// call.
     pub fn cluster(mut self, size: impl Into<Dim>) -> Self {
         self.cluster = size.into().0;
         self
     }
 
-    /// Requests a cooperative launch: it runs only if all blocks are resident at once, so that they can wait for each
-    /// other. Kernels declared as cooperative are always launched this way.
+    /// Requests a cooperative launch. It runs only if all blocks can be resident concurrently, so that they can wait
+    /// for each other. Kernels declared as cooperative are always launched this way.
     pub fn cooperative(mut self) -> Self {
         self.cooperative = true;
         self
     }
 
-    /// Requests a programmatic dependent launch (PDL): the kernel may start when the preceding kernel on the stream
-    /// allows it, before that kernel has finished. For kernels declared as dependent, which wait for the preceding
-    /// kernel themselves. Without this they are launched like any other kernel.
+    /// Requests a programmatic dependent launch (PDL). The kernel may start when the preceding kernel on the stream
+    /// permits it, before that kernel has finished. The kernel must be declared as dependent, because it must wait for
+    /// the preceding kernel itself. Without this call, such a kernel is launched like any other.
     pub fn dependent(mut self) -> Self {
         self.dependent = true;
         self
     }
 
-    /// Returns true if only a shape, shared memory and a limit of waves are set.
+    /// Returns true if only a shape, shared memory and a limit on waves are set.
     pub(super) fn is_plain(&self) -> bool {
-        // Evaluated without branches, since usually all hold.
+        // The expression has no branches, because all conditions usually hold.
         (self.cluster == [1; 3]) & !self.cooperative & !self.dependent
     }
 
-    /// Returns true if block and grid are free: any with enough threads, or any at all for a loop, is correct.
+    /// Returns true if block and grid are open: any grid with enough threads is correct, or any grid at all for a loop.
     pub(super) fn is_open(&self) -> bool {
         self.is_free() && self.waves == 0 && self.shared_bytes == 0 && self.is_plain()
     }
 
-    /// Returns true if the block is to be chosen for a number of threads or items.
+    /// Returns true if the block must be chosen for a number of threads or items.
     pub(super) fn is_free(&self) -> bool {
         match self.shape {
             Shape::Linear { block, .. } => block.is_none(),
@@ -255,7 +259,7 @@ impl Launch {
         }
     }
 
-    /// Key that identifies the launch.
+    /// Returns a key that identifies the launch.
     pub(super) fn key(&self) -> [u64; KEY_WORDS] {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let sizes =
@@ -269,7 +273,7 @@ impl Launch {
                 (3, [items as u64, pair(item_bytes, in_flight), 0])
             }
             Shape::Explicit { grid, block } => (4, sizes(grid, block)),
-            // These shapes become explicit before they are looked up.
+            // These shapes are converted to explicit ones before they are looked up.
             Shape::Cover { extent, block } => (5, sizes(extent, block.unwrap_or_default())),
             Shape::Tiles { grid, block } => (6, sizes(grid, block.unwrap_or_default())),
         };

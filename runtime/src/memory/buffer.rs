@@ -12,18 +12,18 @@ use crate::driver::DevicePtr;
 use crate::error::Result;
 use crate::stream::Stream;
 
-/// The alignment of every block of the driver and the allocator, in bytes.
+/// Alignment of every block of the driver and the allocator, in bytes.
 pub(super) const ALIGN: usize = 256;
 /// Maximum number of bytes that [`DeviceBuffer::filled`] copies from the host.
 const FILL_BYTES: usize = 64 << 10;
 
 /// `len` elements in device memory, aligned to at least 256 bytes unless the memory is [foreign](Self::from_raw).
 ///
-/// A buffer is made on a stream, on which its own copies run. It can be used on any stream of the same device, and
-/// copied to and from other devices. When a use is on a different stream than earlier uses, the wait is inserted
-/// automatically. Copies of this type from or to host memory block until they are done; those of [`Stream`] do not: see
-/// [`transfer`](crate::transfer). Dropping a buffer does not wait. The memory is reused when the work that uses it is
-/// done, or, on the same stream, after that work in stream order.
+/// A buffer is created on a stream, on which its own copies run. It can be used on any stream of the same device and
+/// copied to and from other devices. If it is used on a different stream than before, the required wait is inserted
+/// automatically. Copies of this type from or to host memory block until they are done; the copies of [`Stream`] do not
+/// block, as described in [`transfer`](crate::transfer). Dropping a buffer does not wait. The memory is reused when the
+/// work that uses it is done or, on the same stream, after that work in stream order.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -39,14 +39,15 @@ const FILL_BYTES: usize = 64 << 10;
 ///
 /// # Debug output
 ///
-/// `{:?}` shows the first eight elements and the device: `DeviceBuffer<f32>([1.0, 5.0, 6.0] on cpu:0)`. It makes a
-/// blocking copy of these elements, which waits for earlier work on the buffer and appears in profiles. Printing never
-/// fails: if the copy is refused (during a capture, on a lost device, in a host function), it shows the length and the
-/// address. The fault of a device and the findings of `warpsmith check` stay for the next call that returns errors.
+/// `{:?}` prints the first eight elements and the device: `DeviceBuffer<f32>([1.0, 5.0, 6.0] on cpu:0)`. To print them,
+/// it performs a blocking copy of these elements, which waits for earlier work on the buffer and appears in profiles.
+/// Printing never fails. If the copy is not possible (during a capture, on a lost device, in a host function), the
+/// length and the address are printed instead. A fault of the device and findings of `warpsmith check` are left for the
+/// next call that returns errors.
 ///
 /// # Alignment
 ///
-/// Elements with a larger alignment do not compile:
+/// Code that uses elements with a larger alignment does not compile:
 ///
 /// ```compile_fail
 /// # use warpsmith_runtime::{Device, DeviceBuffer};
@@ -68,7 +69,7 @@ pub struct DeviceBuffer<T: DeviceCopy> {
 }
 
 impl<T: DeviceCopy> DeviceBuffer<T> {
-    /// Allocates uninitialized memory for `len` elements. Nothing is enqueued.
+    /// Allocates uninitialized memory for `len` elements. No work is enqueued.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory),
@@ -82,10 +83,10 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Ok(Self { storage, len, elements: PhantomData })
     }
 
-    /// Allocates memory for `len` elements and enqueues work on the stream that sets it to zero bytes.
+    /// Allocates memory for `len` elements and enqueues a memset to zero bytes on the stream.
     ///
     /// # Errors
-    /// As [`Self::uninit`]; any [driver error](crate::Error::Driver).
+    /// The errors of [`Self::uninit`]; any [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn zeros(stream: &Stream, len: usize) -> Result<Self> {
         let _site = site();
@@ -97,8 +98,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Allocates memory for `len` elements and enqueues work on the stream that sets each to `value`. The host does not
     /// wait.
     ///
-    /// A value whose bytes are all equal, such as 0 or an integer of -1, takes one memset. For any other value the host
-    /// copies up to 64 KiB, and the device repeatedly copies what is filled to what follows.
+    /// A value whose bytes are all equal, such as 0 or the integer -1, takes one memset. For any other value, the host
+    /// copies up to 64 KiB, and the device then repeatedly copies the filled part to the elements after it.
     ///
     /// ```
     /// # use warpsmith_runtime::{Device, DeviceBuffer};
@@ -111,8 +112,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// ```
     ///
     /// # Errors
-    /// As [`Self::uninit`] and [`Stream::copy_from_host_async`]. Only a memset can be captured: for other values
-    /// [`GraphError::NotCapturable`](crate::error::GraphError::NotCapturable).
+    /// The errors of [`Self::uninit`] and [`Stream::copy_from_host_async`]. Only a memset can be captured; for other
+    /// values, [`GraphError::NotCapturable`](crate::error::GraphError::NotCapturable).
     #[track_caller]
     pub fn filled(stream: &Stream, len: usize, value: T) -> Result<Self> {
         let _site = site();
@@ -138,8 +139,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Ok(buffer)
     }
 
-    /// Computes the elements on the host, from their indices, and copies them to a new buffer. The copy is done when
-    /// this returns.
+    /// Computes the elements on the host from their indices and copies them to a new buffer. The copy is done when this
+    /// returns.
     ///
     /// ```
     /// # use warpsmith_runtime::{Device, DeviceBuffer};
@@ -152,7 +153,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// ```
     ///
     /// # Errors
-    /// As [`Self::from_host`].
+    /// Same as [`Self::from_host`].
     #[track_caller]
     pub fn from_fn(stream: &Stream, len: usize, element: impl FnMut(usize) -> T) -> Result<Self> {
         let _site = site();
@@ -162,7 +163,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Copies a host slice to a new buffer. The copy is done when this returns.
     ///
     /// # Errors
-    /// As [`Self::uninit`]; a fault of a kernel that was running on the stream.
+    /// The errors of [`Self::uninit`]; the fault, if a kernel that was running on the stream caused one.
     #[track_caller]
     pub fn from_host(stream: &Stream, host: &[T]) -> Result<Self> {
         let _site = site();
@@ -171,7 +172,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Ok(buffer)
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -181,27 +182,27 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         self.len == 0
     }
 
-    /// The device that has the memory.
+    /// Returns the device that contains the memory.
     pub fn device(&self) -> &Device {
         self.storage.device()
     }
 
-    /// The stream on which copies of this buffer run.
+    /// Returns the stream on which copies of this buffer run.
     pub fn stream(&self) -> &Stream {
         self.storage.stream()
     }
 
-    /// Address of the first element; null for an empty buffer.
+    /// Returns the address of the first element; null for an empty buffer.
     ///
-    /// The buffer does not track work enqueued with the raw address. Order such work, and keep the buffer alive until
-    /// it has run.
+    /// The buffer does not track work enqueued with the raw address. The caller must order such work and keep the
+    /// buffer alive until it has run.
     pub fn as_device_ptr(&self) -> DevicePtr {
         self.storage.ptr()
     }
 
-    /// Records that the work enqueued on `stream` so far uses the memory: later work on the buffer is ordered after it,
-    /// and the memory is not reused before it is done. Call it after each enqueue of work with the raw address;
-    /// launches and copies of this crate record their streams automatically.
+    /// Records that the work enqueued on `stream` so far uses the memory. Later work on the buffer is ordered after it,
+    /// and the memory is not reused before it is done. Call this function each time after enqueueing work with the raw
+    /// address. Launches and copies of this crate record their streams automatically.
     ///
     /// # Errors
     /// [`Error::DifferentDevices`](crate::Error::DifferentDevices).
@@ -226,7 +227,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Returns a range of the elements, for reading.
     ///
     /// # Panics
-    /// If the range is out of bounds, as for slices; [`DeviceSlice::get`] does not panic.
+    /// Panics if the range is out of bounds, as for slices; [`DeviceSlice::get`] does not panic.
     #[track_caller]
     pub fn slice(&self, bounds: impl RangeBounds<usize>) -> DeviceSlice<'_, T> {
         self.as_slice().slice(bounds)
@@ -235,7 +236,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Returns a range of the elements, for writing.
     ///
     /// # Panics
-    /// If the range is out of bounds, as for slices; [`DeviceSliceMut::get_mut`] does not panic.
+    /// Panics if the range is out of bounds, as for slices; [`DeviceSliceMut::get_mut`] does not panic.
     #[track_caller]
     pub fn slice_mut(&mut self, bounds: impl RangeBounds<usize>) -> DeviceSliceMut<'_, T> {
         self.as_mut_slice().into_slice(bounds)
@@ -244,46 +245,46 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Splits the elements at `middle` into two slices that can be written independently.
     ///
     /// # Panics
-    /// If `middle` is past the end, as for slices.
+    /// Panics if `middle` is past the end, as for slices.
     #[track_caller]
     pub fn split_at_mut(&mut self, middle: usize) -> (DeviceSliceMut<'_, T>, DeviceSliceMut<'_, T>) {
         self.as_mut_slice().split_at_mut(middle)
     }
 
-    /// Copies the elements to the host. See [`DeviceSlice::to_host`].
+    /// Copies the elements to a new vector on the host. [`DeviceSlice::to_host`] describes the details.
     ///
     /// # Errors
-    /// A fault of a kernel that was running.
+    /// The fault, if a kernel that was running caused one.
     #[track_caller]
     pub fn to_host(&self) -> Result<Vec<T>> {
         let _site = site();
         self.as_slice().to_host()
     }
 
-    /// Copies the elements to the host. See [`DeviceSlice::copy_to_host`].
+    /// Copies the elements to a host slice. [`DeviceSlice::copy_to_host`] describes the details.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch); a fault of a kernel that was running.
+    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch); the fault, if a kernel that was running caused one.
     #[track_caller]
     pub fn copy_to_host(&self, host: &mut [T]) -> Result<()> {
         let _site = site();
         self.as_slice().copy_to_host(host)
     }
 
-    /// Copies from the host. See [`DeviceSliceMut::copy_from_host`].
+    /// Copies the elements from a host slice. [`DeviceSliceMut::copy_from_host`] describes the details.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch); a fault of a kernel that was running.
+    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch); the fault, if a kernel that was running caused one.
     #[track_caller]
     pub fn copy_from_host(&mut self, host: &[T]) -> Result<()> {
         let _site = site();
         self.as_mut_slice().copy_from_host(host)
     }
 
-    /// Copies the elements to a new buffer on a stream of any device. See [`DeviceSlice::clone_on`].
+    /// Copies the elements to a new buffer on a stream of any device. [`DeviceSlice::clone_on`] describes the details.
     ///
     /// # Errors
-    /// As [`Self::uninit`] and [`Stream::copy`].
+    /// The errors of [`Self::uninit`] and [`Stream::copy`].
     #[track_caller]
     pub fn clone_on(&self, stream: &Stream) -> Result<Self> {
         let _site = site();

@@ -1,4 +1,4 @@
-//! [`Device::memory_info`], [`Device::synchronize`]: queries of the whole device.
+//! [`Device::memory_info`], [`Device::synchronize`]: queries of an entire device.
 
 use super::MemoryInfo;
 use super::allocator::CachingAllocator;
@@ -7,7 +7,7 @@ use crate::device::observe::{self, Awaited, Operation, site};
 use crate::error::{GraphError, Result};
 
 impl Device {
-    /// Free and total device memory.
+    /// Returns the free and the total device memory.
     ///
     /// # Errors
     /// Any [driver error](crate::Error::Driver).
@@ -16,10 +16,10 @@ impl Device {
         Ok(MemoryInfo { free, total })
     }
 
-    /// Waits for everything enqueued on the device.
+    /// Waits for all work enqueued on the device.
     ///
     /// # Errors
-    /// A fault of a kernel that was running; the findings of a [check](crate::check).
+    /// The fault, if a kernel that was running caused one; findings of a [check](crate::check).
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         let _site = site();
@@ -27,7 +27,7 @@ impl Device {
         self.check_findings()
     }
 
-    /// As [`Self::synchronize`], but findings are left for the next call that reports them.
+    /// Same as [`Self::synchronize`], but leaves findings for the next call that reports them.
     pub(crate) fn wait(&self) -> Result<()> {
         self.check()?;
         if self.part::<CachingAllocator>().capturing() {

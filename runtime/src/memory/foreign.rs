@@ -1,4 +1,4 @@
-//! Buffers over foreign memory, and a buffer's memory in other forms: raw, leaked, reinterpreted as another type.
+//! Buffers of foreign memory, and conversions of a buffer's memory: raw, leaked, or reinterpreted as another type.
 
 use std::any::{Any, type_name};
 use std::marker::PhantomData;
@@ -12,7 +12,7 @@ use crate::driver::DevicePtr;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 
-/// Returns the number of `U`s in the bytes of `len` `T`s.
+/// Returns the number of `U`s that the bytes of `len` `T`s contain.
 pub(super) fn cast<T: DeviceCopy, U: DeviceCopy>(address: DevicePtr, len: usize) -> Result<usize> {
     const { assert!(align_of::<U>() <= ALIGN, "elements of device buffers are aligned to at most 256 bytes") };
     let refused = |reason| {
@@ -31,14 +31,14 @@ pub(super) fn cast<T: DeviceCopy, U: DeviceCopy>(address: DevicePtr, len: usize)
 }
 
 impl<T: DeviceCopy> DeviceBuffer<T> {
-    /// Makes a buffer of memory that other code allocated: `len` elements at `ptr`, with `owner`, which frees them when
-    /// it is dropped. Pass `()` as the owner of memory that outlives every use.
+    /// Creates a buffer of memory that other code allocated: `len` elements at `ptr`. `owner` must free them when it is
+    /// dropped. Pass `()` as the owner of memory that outlives every use.
     ///
     /// Work on the buffer is ordered, captured in graphs and tracked as for any buffer. The owner is dropped when every
-    /// stream that used the buffer has passed its last use. That happens on any thread, but not in a
-    /// [host function](Stream::host_function); the owner may call the driver. Dropping the buffer does not wait for it.
-    /// If the device is lost, the owner is dropped when nothing runs there any more. If this call fails, the owner is
-    /// dropped at once. In a forked process it is never dropped.
+    /// stream that used the buffer has passed its last use. It is dropped on any thread, but not in a [host
+    /// function](Stream::host_function), and may call the driver. Dropping the buffer does not wait for this. On a lost
+    /// device, the owner is dropped when no more work is running there. If this call fails, the owner is dropped
+    /// immediately. In a forked process, it is never dropped.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -56,13 +56,13 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Errors
     /// [`Error::BadAddress`] for an address that is null, not aligned for the elements, or unknown to the driver;
-    /// [`Error::DifferentDevices`] for memory of another device than the stream's;
-    /// [`Error::TooManyElements`].
+    /// [`Error::DifferentDevices`] for memory that is not on the stream's device; [`Error::TooManyElements`].
     ///
     /// # Safety
-    /// `ptr` points to `len` elements of memory that kernels of the stream's device can use until the owner is dropped.
-    /// Earlier work on it was enqueued on `stream`, or is ordered before later work there. From now until the owner is
-    /// dropped, only this buffer uses the memory, except as [`Self::record_stream`] allows.
+    /// `ptr` must point to `len` elements of memory that kernels of the stream's device can use until the owner is
+    /// dropped. Earlier work on the memory must have been enqueued on `stream`, or be ordered before later work there.
+    /// From this call until the owner is dropped, only this buffer may use the memory, except as
+    /// [`Self::record_stream`] permits.
     pub unsafe fn from_raw(
         stream: &Stream,
         ptr: DevicePtr,
@@ -72,10 +72,10 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Self::of_owner(stream, ptr, len, Owner::new(owner))
     }
 
-    /// As [`Self::from_raw`], for memory that may be withdrawn. While `may_use` returns an error, every call that would
-    /// enqueue work on the memory returns that error instead. So does a copy to the host that has waited for its work.
-    /// Work already enqueued, and graphs, are not stopped. `may_use` is called often, on any thread, and must not call
-    /// the driver.
+    /// Same as [`Self::from_raw`], for memory that its owner may withdraw. While `may_use` returns an error, every call
+    /// that would enqueue work on the memory returns that error instead. A copy to the host that has already waited for
+    /// its work also returns that error. Work that is already enqueued and graphs are not stopped. `may_use` is called
+    /// often and on any thread, and must not call the driver.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -103,10 +103,10 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// ```
     ///
     /// # Errors
-    /// As [`Self::from_raw`].
+    /// Same as [`Self::from_raw`].
     ///
     /// # Safety
-    /// As for [`Self::from_raw`]. After `may_use` first returns an error, other code may use the memory too.
+    /// Same as for [`Self::from_raw`]. After `may_use` first returns an error, other code may use the memory too.
     pub unsafe fn from_raw_while(
         stream: &Stream,
         ptr: DevicePtr,
@@ -163,11 +163,11 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Ok(Self { storage, len, elements: PhantomData })
     }
 
-    /// Returns the address of the first element, the number of elements, and the buffer's bytes as a buffer that owns
-    /// the memory. Dropping that buffer frees the memory; [`Self::cast`] turns it back into this buffer.
+    /// Returns the address of the first element, the number of elements, and a byte buffer that owns the memory.
+    /// Dropping the byte buffer frees the memory; [`Self::cast`] converts it back to the original buffer.
     ///
-    /// Use it to hand the memory to other code. A [`Box`] of the byte buffer is a handle for C.
-    /// [`Stream::enqueue`](crate::Stream::enqueue), or [`Self::record_stream`], orders the work that the other code
+    /// Use this function to pass the memory to other code. A [`Box`] of the byte buffer can serve as a handle for C.
+    /// Use [`Stream::enqueue`](crate::Stream::enqueue) or [`Self::record_stream`] to order the work that the other code
     /// enqueues.
     pub fn into_raw(self) -> (DevicePtr, usize, DeviceBuffer<u8>) {
         let Self { storage, len, .. } = self;
@@ -175,7 +175,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         (bytes.as_device_ptr(), len, bytes)
     }
 
-    /// Leaks the buffer and returns all its elements: the memory is never freed, and the device is never closed.
+    /// Leaks the buffer and returns all its elements. The memory is never freed, and the device is never closed.
     pub fn leak(self) -> DeviceSliceMut<'static, T> {
         Box::leak(Box::new(self)).as_mut_slice()
     }
@@ -183,8 +183,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Reinterprets the bytes as elements of another type.
     ///
     /// # Errors
-    /// [`Error::Cast`] if the bytes are not a whole number of elements, or are not aligned for them; the buffer is
-    /// dropped then. [`DeviceSlice::cast`](crate::DeviceSlice::cast) tries the same without consuming the buffer.
+    /// [`Error::Cast`] if the bytes are not a whole number of elements, or are not aligned for them. The buffer is then
+    /// dropped; [`DeviceSlice::cast`](crate::DeviceSlice::cast) performs the same conversion without consuming it.
     pub fn cast<U: DeviceCopy>(self) -> Result<DeviceBuffer<U>> {
         let len = cast::<T, U>(self.as_device_ptr(), self.len)?;
         Ok(DeviceBuffer { storage: self.storage, len, elements: PhantomData })

@@ -1,15 +1,15 @@
-//! [`GraphResource`]: the state of a buffer that graphs share: whether it was dropped, and its uses.
+//! [`GraphResource`]: the buffer state that is shared with graphs, namely the buffer's liveness and its uses.
 //!
-//! A graph uses buffers without borrowing them, long after it was captured. Each buffer that a graph uses therefore has
-//! a separate [`GraphResource`], held by both. A launch of the graph looks there whether the buffer was dropped and
-//! which work to wait for, and records itself as a use. Once a buffer has a `GraphResource`, every use of the buffer is
-//! recorded in it, with its lock held from reading to recording. Borrows alone do not separate the graph's launches
-//! from other uses.
+//! A graph uses buffers without borrowing them, long after it was captured. The graph and each of its buffers therefore
+//! share a separate [`GraphResource`]. A launch of the graph checks there whether the buffer was dropped and which work
+//! to wait for, and records itself as a use. Once a buffer has a `GraphResource`, every use of the buffer is recorded
+//! in it, with its lock held from reading to recording, because borrows alone do not order the graph's launches with
+//! other uses.
 //!
-//! It is created when work on the buffer is first captured, while that work borrows the buffer. If the borrow is
-//! shared, another thread may be enqueueing work that reads the buffer, and record it in the buffer itself. That is
-//! correct: the graph only reads the buffer as well. A later writer (a launch, or the capture of one) borrows it
-//! exclusively, and takes over the uses recorded in the buffer itself
+//! The resource is created when work on the buffer is first captured, while that work borrows the buffer. If the borrow
+//! is shared, another thread may be enqueueing work that reads the buffer and record that use in the buffer itself.
+//! This is correct, because the graph only reads the buffer as well. A later writer (a launch, or the capture of one)
+//! borrows the buffer exclusively and takes over the uses that are recorded in the buffer itself
 //! ([`Storage::track`](super::storage::Storage::track)).
 
 use std::ops::Range;
@@ -24,21 +24,22 @@ use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
 use crate::stream::clock::Timeline;
 
-/// The state of a buffer that graphs share. See the [module's documentation](self).
+/// The buffer state that is shared with graphs, as described in the [module's documentation](self). See the [module's
+/// documentation](self).
 #[derive(Debug)]
 pub(crate) struct GraphResource {
-    /// Locked from looking at uses until a new use is recorded.
+    /// Locked from reading the uses until a new use is recorded.
     liveness: Mutex<Liveness>,
     home: Stream,
     bytes: usize,
-    /// The private pool of its memory.
+    /// Private pool of the buffer's memory.
     pool: Option<PoolId>,
     usage: Usage,
-    /// Its uses in captures, which count while the captures are active.
+    /// Uses of the buffer in captures, which apply while the captures are active.
     captured: Mutex<Vec<Weak<CapturedRanges>>>,
 }
 
-/// The ranges of a buffer that work of an active capture uses.
+/// Ranges of a buffer that work of an active capture uses.
 #[derive(Debug)]
 pub(crate) struct CapturedRanges {
     mode: CaptureMode,
@@ -59,13 +60,13 @@ impl CapturedRanges {
         }
     }
 
-    /// Takes all uses out.
+    /// Removes and returns all uses.
     pub fn take(&self) -> Vec<(Range<usize>, Access)> {
         std::mem::take(&mut *self.lock())
     }
 
-    /// Returns true if a call of this thread with this access conflicts with the captured uses and cannot be ordered
-    /// with them. Captures of other threads count only in the global mode.
+    /// Returns true if a call of this thread with this access conflicts with the captured uses, with which it cannot be
+    /// ordered. Captures of other threads are considered only in the global mode.
     fn conflicts(&self, range: &Range<usize>, access: Access) -> bool {
         let is_writing = |other: Access| access == Access::Write || other == Access::Write;
         (self.mode == CaptureMode::Global || self.thread == thread::current().id())
@@ -83,7 +84,7 @@ impl GraphResource {
         self.captured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a new list for the uses of a capture that starts to use the buffer, on the thread that began the
+    /// Returns a new list for the uses of a capture that starts to use the buffer, on the thread that started the
     /// capture.
     pub fn begin_capture(&self, mode: CaptureMode, thread: ThreadId) -> Arc<CapturedRanges> {
         let new = Arc::new(CapturedRanges { mode, thread, ranges: Mutex::default() });
@@ -93,7 +94,7 @@ impl GraphResource {
         new
     }
 
-    /// Fails if work that runs now, with this access to this range, would have to be ordered after or before work of an
+    /// Fails if work that runs now, with this access to this range, would have to be ordered before or after work of an
     /// active capture.
     ///
     /// # Errors
@@ -137,10 +138,10 @@ impl GraphResource {
         self.usage.users(&self.home, Timeline::Running)
     }
 
-    /// Lends host memory to the program on behalf of `call`, so that no new work uses it.
+    /// Lends host memory to the program on behalf of `call`, so that new work cannot use it.
     ///
     /// # Errors
-    /// [`GraphError::HostBufferInUse`]; as [`Self::check_captures`].
+    /// [`GraphError::HostBufferInUse`]; the errors of [`Self::check_captures`].
     pub fn lend(&self, call: &'static str) -> Result<()> {
         self.check_captures(call, &(0..self.bytes), Access::Write)?;
         let mut liveness = self.lock();
@@ -151,7 +152,7 @@ impl GraphResource {
         Ok(())
     }
 
-    /// Takes host memory back from the program.
+    /// Ends the loan of host memory to the program.
     pub fn take_back(&self) {
         *self.lock() = Liveness::Live;
     }
@@ -162,17 +163,17 @@ impl GraphResource {
     }
 }
 
-/// The state of a graph's memory.
+/// Liveness of a graph's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Liveness {
     Live,
-    /// The program reads and writes it; host memory only.
+    /// The program reads and writes the memory; occurs only for host memory.
     Lent,
     /// The buffer was dropped.
     Dropped,
 }
 
-/// The uses of a graph: the ranges and accesses of each buffer.
+/// Uses of a graph: the ranges and accesses of each buffer.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Resources(Vec<Resource>);
 
@@ -183,7 +184,7 @@ struct Resource {
 }
 
 impl Resource {
-    /// Fails unless the memory exists. Memory of the graph's own `pools` stays when its buffer is dropped.
+    /// Fails unless the memory exists. Memory of the graph's own `pools` still exists after its buffer was dropped.
     fn check(&self, liveness: Liveness, pools: &[PoolId]) -> Result<()> {
         let GraphResource { home, bytes, pool, .. } = &*self.tracked;
         match liveness {
@@ -243,7 +244,7 @@ impl Resources {
         }
     }
 
-    /// Fails if work with all these uses would be refused now; see [`Self::enqueue`].
+    /// Fails if work with all these uses would fail now, as described for [`Self::enqueue`].
     ///
     /// # Errors
     /// [`GraphError::BufferDropped`], [`GraphError::HostBufferInUse`].
@@ -254,19 +255,19 @@ impl Resources {
         })
     }
 
-    /// Enqueues on `stream` work with all these uses, and records it. `pools` are the private pools of the graph, whose
-    /// memory stays when its buffers are dropped.
+    /// Enqueues work with all these uses on `stream` and records it. `pools` lists the private pools of the graph,
+    /// whose memory stays allocated when its buffers are dropped.
     ///
     /// # Errors
-    /// [`GraphError::BufferDropped`], [`GraphError::HostBufferInUse`] and [`GraphError::UsedInCapture`], with nothing
-    /// enqueued; the error that `work` returns.
+    /// [`GraphError::BufferDropped`], [`GraphError::HostBufferInUse`] and [`GraphError::UsedInCapture`], without
+    /// enqueueing work; the error that `work` returns.
     pub fn enqueue(
         &self,
         stream: &Stream,
         pools: &[PoolId],
         work: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        // Sorted by address, the global order of these locks.
+        // The resources are sorted by address, which is the global order of these locks.
         let guards: Vec<MutexGuard<'_, Liveness>> =
             self.0.iter().map(|resource| resource.tracked.lock()).collect();
         guards.iter().zip(&self.0).try_for_each(|(liveness, resource)| resource.check(**liveness, pools))?;
@@ -279,7 +280,7 @@ impl Resources {
         }
         waits.enqueue(stream)?;
         let done = work();
-        // Also after a failure: part of the work may have been enqueued.
+        // Uses are also recorded after a failure, because part of the work may have been enqueued.
         for Resource { tracked, uses } in &self.0 {
             for (range, access) in uses {
                 tracked.usage.end(&tracked.home, stream, range, tracked.bytes, *access, Timeline::Running);

@@ -2,9 +2,9 @@
 //!
 //! Guarantees:
 //!
-//! - Work on it is ordered, captured in graphs and tracked like work on a [`DeviceBuffer`].
-//! - The host accesses its elements only through a guard. Acquiring the guard waits until no enqueued work uses them,
-//!   and excludes new work.
+//! - Work on the buffer is ordered, captured in graphs and tracked like work on a [`DeviceBuffer`].
+//! - The host accesses its elements only through a guard. Acquiring the guard waits until no enqueued work uses the
+//!   elements, and prevents new work from using them.
 //! - The memory stays page-locked until the last use is done.
 
 use std::ffi::c_void;
@@ -27,13 +27,13 @@ use crate::driver::{DevicePtr, Driver};
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 
-/// Elements in page-locked host memory (`M`) that kernels read and write over the bus. Data that is used once, or in
-/// small amounts, needs no copy. `docs/benchmarks/copies.md` has the bandwidths.
+/// Elements in page-locked host memory (`M`) that kernels read and write over the bus. Use it for data that is accessed
+/// once or in small amounts, which then needs no copy. `docs/benchmarks/copies.md` contains measured bandwidths.
 ///
-/// It dereferences to a [`DeviceBuffer`], so a kernel's `&[T]` takes `&*mapped` or
-/// [`as_slice`](DeviceBuffer::as_slice), and a written argument takes [`Self::as_mut_slice`]. The host reads and writes
-/// the elements between uses, with [`Self::lock`]. Dropping it does not wait: the memory is freed when the last use is
-/// done.
+/// The type dereferences to a [`DeviceBuffer`]. For a kernel's `&[T]`, pass `&*mapped` or
+/// [`as_slice`](DeviceBuffer::as_slice); for a written argument, pass [`Self::as_mut_slice`]. The host accesses the
+/// elements between uses, through [`Self::lock`]. Dropping the buffer does not wait; the memory is freed when the last
+/// use is done.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer, PinnedBuffer, Stream};
@@ -53,18 +53,18 @@ use crate::stream::Stream;
 pub struct MappedBuffer<T: DeviceCopy, M = PinnedBuffer<T>> {
     /// The buffer, whose owner is a [`Host<M>`].
     buffer: DeviceBuffer<T>,
-    /// The first element, at its host address.
+    /// Host address of the first element.
     host: NonNull<T>,
     memory: PhantomData<fn() -> M>,
 }
 
-// SAFETY: the elements are `Send` and `Sync` and only accessed through a guard, which borrows the buffer exclusively.
-// The memory that moves between threads with it is `Send`.
+// SAFETY: the elements are `Send` and `Sync`, and they are accessed only through a guard, which borrows the buffer
+// exclusively. The memory that moves between threads with the buffer is `Send`.
 unsafe impl<T: DeviceCopy, M: Send> Send for MappedBuffer<T, M> {}
-// SAFETY: as above; a shared reference is one to a device buffer.
+// SAFETY: as above; a shared reference provides only a shared device buffer.
 unsafe impl<T: DeviceCopy, M: Send> Sync for MappedBuffer<T, M> {}
 
-/// Host memory, and the registration to undo, if any.
+/// Host memory, with its registration if it must be unregistered.
 struct Host<M> {
     memory: Option<M>,
     registered: Option<(Device, NonNull<c_void>)>,
@@ -74,11 +74,11 @@ struct Host<M> {
 unsafe impl<M: Send> Send for Host<M> {}
 
 impl<M> Host<M> {
-    /// Unregisters the memory. Called when nothing uses it. On failure the memory is leaked, since the device may still
-    /// access it.
+    /// Unregisters the memory, which must no longer be in use. On failure, the memory is leaked, because the device may
+    /// still access it.
     fn unregister(&mut self) -> Result<()> {
         let Some((device, address)) = self.registered.take() else { return Ok(()) };
-        // SAFETY: it was registered, and nothing uses the memory.
+        // SAFETY: the memory was registered and is no longer in use.
         let done =
             device.call_lost(|driver, context| unsafe { driver.host_unregister(context, address.as_ptr()) });
         if done.is_err() && !device.is_lost() {
@@ -126,28 +126,28 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
 }
 
 impl<T: DeviceCopy> MappedBuffer<T, Vec<T>> {
-    /// Page-locks the elements of a vector in place, for kernels of the stream's device. Locking costs time per page: a
-    /// [`PinnedBuffer`] is faster for short-lived memory.
+    /// Page-locks the elements of a vector in place, for kernels of the stream's device. Locking takes time for each
+    /// page, so a [`PinnedBuffer`] is faster for short-lived memory.
     ///
     /// # Errors
-    /// Any [driver error](crate::Error::Driver): some systems cannot register two vectors that share a page. The vector
+    /// Any [driver error](crate::Error::Driver). Some systems cannot register two vectors that share a page. The vector
     /// is then dropped.
     pub fn register(stream: &Stream, mut memory: Vec<T>) -> Result<Self> {
         let (host, len) = (NonNull::new(memory.as_mut_ptr()).unwrap_or(NonNull::dangling()), memory.len());
-        // SAFETY: the elements are the vector's own; it is not accessed before it is returned.
+        // SAFETY: the elements belong to the vector, which is not accessed before it is returned.
         unsafe { MappedBuffer::register_raw(stream, host, len, memory) }
     }
 }
 
 impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
-    /// Page-locks `len` elements of host memory, for kernels of the stream's device. `memory` frees the elements when
-    /// it is dropped, which happens when the last use is done. Pass `()` for memory that outlives every use.
+    /// Page-locks `len` elements of host memory, for kernels of the stream's device. `memory` must free the elements
+    /// when it is dropped, which happens when the last use is done. Pass `()` for memory that outlives every use.
     ///
     /// # Errors
     /// [`Error::TooManyElements`]; any [driver error](crate::Error::Driver). The memory is then dropped.
     ///
     /// # Safety
-    /// `host` points to `len` aligned elements that only the result uses until `memory` is dropped or returned by
+    /// `host` must point to `len` aligned elements that only the result uses until `memory` is dropped or returned by
     /// [`Self::into_inner`].
     pub unsafe fn register_raw(stream: &Stream, host: NonNull<T>, len: usize, memory: M) -> Result<Self> {
         let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| *bytes <= isize::MAX as usize);
@@ -158,7 +158,8 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
         if bytes > 0 {
             let (device, address) = (stream.device(), host.cast::<c_void>());
             let register = |driver: &dyn Driver, context| {
-                // SAFETY: the memory stays until it is unregistered: `owner` does that before it drops `memory`.
+                // SAFETY: the memory stays allocated until it is unregistered, because `owner` unregisters it before
+                // dropping `memory`.
                 unsafe { driver.host_register(context, address.as_ptr(), bytes) }
             };
             device.call(register)?;
@@ -167,8 +168,8 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
         Self::new(stream, host, len, owner)
     }
 
-    /// Makes the buffer. The `len` elements at `host` are page-locked, and their size does not overflow the address
-    /// space.
+    /// Creates the buffer. The `len` elements at `host` must be page-locked, and their size must not overflow the
+    /// address space.
     fn new(stream: &Stream, host: NonNull<T>, len: usize, owner: Host<M>) -> Result<Self> {
         const { assert!(align_of::<T>() <= ALIGN, "elements of device buffers are aligned to at most 256 bytes") };
         let bytes = len * size_of::<T>();
@@ -178,7 +179,7 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
             0 => DevicePtr::NULL,
             _ => device.call(|driver, context| driver.host_address(context, host.as_ptr().cast()))?,
         };
-        // Nothing uses the memory: pinned buffers are reused only after their uses have finished.
+        // The memory is not in use, because pinned buffers are reused only after their uses have finished.
         let storage = Storage::foreign(stream, ptr, bytes, Usage::unused(), Owner::new(owner));
         let buffer = DeviceBuffer { storage, len, elements: PhantomData };
         Ok(Self { buffer, host, memory: PhantomData })
@@ -189,8 +190,9 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
         self.buffer.as_mut_slice()
     }
 
-    /// Waits until no enqueued work uses the elements, and lends them to the host. Launches of graphs that use them
-    /// fail until the guard is dropped. No other work on them can be enqueued meanwhile:
+    /// Waits until no enqueued work uses the elements, and returns a guard through which the host accesses them.
+    /// Launches of graphs that use the elements fail until the guard is dropped. Meanwhile, no other work on the
+    /// elements can be enqueued:
     ///
     /// ```compile_fail
     /// # use warpsmith_runtime::{Device, DeviceBuffer, PinnedBuffer, Stream};
@@ -206,9 +208,9 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
     /// ```
     ///
     /// # Errors
-    /// [`GraphError::HostBufferInUse`](crate::GraphError::HostBufferInUse) after a guard was forgotten;
-    /// [`GraphError::UsedInCapture`](crate::GraphError::UsedInCapture); a fault of a kernel that was running;
-    /// [`Error::Forked`].
+    /// [`GraphError::HostBufferInUse`](crate::GraphError::HostBufferInUse) after a guard was leaked with
+    /// [`std::mem::forget`]; [`GraphError::UsedInCapture`](crate::GraphError::UsedInCapture); the fault, if a kernel
+    /// that was running caused one; [`Error::Forked`].
     #[track_caller]
     pub fn lock(&mut self) -> Result<MappedGuard<'_, T>> {
         let _site = site();
@@ -218,7 +220,7 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
         if let Some(tracked) = tracked {
             tracked.lend("MappedBuffer::lock")?;
         }
-        // From here on no new work uses it; existing uses are waited for.
+        // From here on, no new work can use the buffer; existing uses are waited for.
         let guard = MappedGuard { host: self.host, len: self.buffer.len, tracked, elements: PhantomData };
         storage.unfinished().iter().try_for_each(Stream::synchronize)?;
         Ok(guard)
@@ -227,8 +229,8 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
     /// Waits until no enqueued work uses the elements, and returns the memory.
     ///
     /// # Errors
-    /// As [`Self::lock`]; any [driver error](crate::Error::Driver) of unregistering the memory. The memory is then
-    /// dropped when the last use is done.
+    /// The errors of [`Self::lock`]; any [driver error](crate::Error::Driver) from unregistering the memory. After an
+    /// error, the memory is dropped when the last use is done.
     #[track_caller]
     pub fn into_inner(mut self) -> Result<M> {
         let _site = site();
@@ -258,7 +260,8 @@ impl<T: DeviceCopy + fmt::Debug, M> fmt::Debug for MappedBuffer<T, M> {
     }
 }
 
-/// The elements of a [`MappedBuffer`], for the host to read and write. No device uses them while the guard lives.
+/// Guard through which the host reads and writes the elements of a [`MappedBuffer`]. No device uses the elements while
+/// the guard lives.
 pub struct MappedGuard<'a, T: DeviceCopy> {
     host: NonNull<T>,
     len: usize,
@@ -266,7 +269,7 @@ pub struct MappedGuard<'a, T: DeviceCopy> {
     elements: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: it is a slice of `Send` elements.
+// SAFETY: the guard is equivalent to a slice of `Send` elements.
 unsafe impl<T: DeviceCopy> Send for MappedGuard<'_, T> {}
 // SAFETY: as above; the elements are `Sync` too.
 unsafe impl<T: DeviceCopy> Sync for MappedGuard<'_, T> {}

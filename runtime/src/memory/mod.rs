@@ -1,21 +1,21 @@
 //! Device memory: buffers, slices of them, and their ordering between streams.
 //!
-//! Guarantees for safe code: a buffer's memory is not freed while work that uses it runs. Work on a buffer is ordered
-//! after all earlier work on it, across streams and threads. A copy that borrows host memory is done when the call
-//! returns. An empty buffer has the null address and needs no driver call.
+//! Guarantees for safe code: a buffer's memory is not freed while work that uses it is running. Work on a buffer is
+//! ordered after all earlier work on it, across streams and threads. A copy that borrows host memory is done when the
+//! call returns. An empty buffer has the null address, and creating it needs no driver call.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | [`buffer`] | [`DeviceBuffer`], which owns memory |
-//! | [`mod@slice`] | [`DeviceSlice`] and [`DeviceSliceMut`], which borrow a range of it |
-//! | [`views`], [`tensor_map`] | elements as rows and planes, and as tensors |
+//! | [`mod@slice`] | [`DeviceSlice`] and [`DeviceSliceMut`], which borrow a range of a buffer |
+//! | [`views`], [`tensor_map`] | views of elements as rows and planes, and as tensors |
 //! | [`mapped`] | [`MappedBuffer`], host memory that kernels access |
-//! | `foreign` | buffers over foreign memory, and a buffer's memory in other forms |
+//! | `foreign` | buffers of foreign memory, and conversions of a buffer's memory |
 //! | `shared` | [`SharedMemory`], which other devices and processes can map |
 //! | `owners` | owners of foreign memory, dropped after its last use |
 //! | `storage` | untyped memory of a buffer, and work enqueued on it |
-//! | `large_pages` | requesting large pages for new host memory |
-//! | `usage` | which streams may still use a buffer |
+//! | `large_pages` | requests for large pages in new host memory |
+//! | `usage` | streams that may still use a buffer |
 //! | [`allocator`] | the caching allocator |
 //! | [`pinned`] | [`PinnedBuffer`], page-locked host memory for fast copies |
 //! | [`options`] | allocator options |

@@ -1,15 +1,16 @@
-//! [`Owners`]: owners of foreign memory, which wait for the work that uses it.
+//! [`Owners`]: owners of foreign memory, which are kept until the work that uses the memory has finished.
 //!
-//! Guarantees: an owner is dropped when every stream that used its memory has passed its last use, or, on a lost
-//! device, when nothing runs there any more. If nothing uses the memory, the owner is dropped on the thread that drops
-//! the buffer. Otherwise it is dropped on a thread that may call drivers and wait, never in a host function. The thread
-//! that drops the buffer does not wait, unless the driver refuses the host function that ends a use.
+//! Guarantees: an owner is dropped when every stream that used its memory has passed its last use or, on a lost device,
+//! when no more work is running there. If the memory is not in use, the owner is dropped on the thread that drops the
+//! buffer. Otherwise, it is dropped on a thread that may call drivers and wait, never in a host function. The thread
+//! that drops the buffer does not wait, unless the driver rejects the host function that ends a use.
 //!
-//! While a stream of a device is being captured, work enqueued on the device's streams might become part of the graph.
-//! Uses are therefore ended only after the capture ends.
+//! While a stream of a device is being captured, work enqueued on the device's streams could become part of the graph.
+//! Uses are therefore ended only after the capture.
 //!
-//! An entry of the table is removed by the host function enqueued after the use, which holds only the entry's number. A
-//! driver may keep the function of a stopped context as long as the context, and the entry holds the device.
+//! The host function that is enqueued after a use removes the use's entry from the table. The function contains only
+//! the entry's number, because a driver may keep the function of a stopped context as long as the context, and the
+//! entry keeps the device open.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -23,8 +24,8 @@ use crate::driver::{Context, Driver};
 use crate::error::Result;
 use crate::stream::Stream;
 
-/// The owner of foreign memory, which frees it when dropped. Boxed, because every buffer has room for one, and a box is
-/// smaller to move.
+/// Owner of foreign memory, which frees the memory when it is dropped. It is boxed, because every buffer has a field
+/// for an owner and a box is smaller to move.
 pub(crate) struct Owner(Box<Held>);
 
 struct Held {
@@ -32,10 +33,10 @@ struct Held {
     may_use: Option<Condition>,
 }
 
-/// Returns an error if the memory may not be used now.
+/// Condition that returns an error if the memory must not be used now.
 type Condition = Box<dyn Fn() -> Result<()> + Send + Sync>;
 
-// SAFETY: through a shared reference only the condition is accessed, which is `Sync`; the rest is taken or dropped by
+// SAFETY: a shared reference provides access only to the condition, which is `Sync`; the rest is taken or dropped by
 // value.
 unsafe impl Sync for Owner {}
 
@@ -54,7 +55,7 @@ impl Owner {
         self.0.may_use.is_none()
     }
 
-    /// Fails if the memory may not be used now.
+    /// Fails if the memory must not be used now.
     pub fn check(&self) -> Result<()> {
         self.0.may_use.as_ref().map_or(Ok(()), |may_use| may_use())
     }
@@ -71,16 +72,16 @@ impl fmt::Debug for Owner {
     }
 }
 
-/// The owners whose memory streams of one device may still use. See the [module's documentation](self).
+/// Owners whose memory streams of one device may still use, as described in the [module's documentation](self).
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
-    /// The number of active captures of the device's streams. Locked while a use is ended, so that no capture begins
+    /// Number of active captures of the device's streams. Locked while a use is ended, so that no capture starts
     /// meanwhile.
     captures: RwLock<u32>,
     table: Arc<Mutex<Table>>,
 }
 
-/// A use of an owner's memory that has not ended, on a stream.
+/// A use of an owner's memory on a stream that has not ended.
 type Use = (Stream, Arc<Owner>);
 
 #[derive(Debug, Default)]
@@ -112,11 +113,11 @@ impl Part for Owners {
     }
 
     fn close(&mut self, _: &dyn Driver, _: Context, _: &EventPool) {
-        // Entries hold the device, so the table is empty here.
+        // Entries keep the device open, so the table is empty here.
     }
 }
 
-/// Uses on streams of a lost device. Dropping them waits until nothing runs there.
+/// Uses on streams of a lost device. Dropping them waits until no work is running there.
 struct Lost(Vec<Use>);
 
 impl Drop for Lost {
@@ -162,11 +163,11 @@ fn end_use(stream: Stream, owner: Arc<Owner>) {
     if let Err(error) = enqueued
         && !device.is_lost()
     {
-        // Without a host function, the host has to wait.
+        // Without a host function, the host must wait.
         let waited = stream.wait();
         ended = lock(&owners.table).waiting.remove(&number);
         if waited.is_err() && !device.is_lost() {
-            // Work may still use the memory, and nothing marks its end.
+            // Work may still use the memory, and the end of that work is not marked.
             std::mem::forget(ended.take());
             device.0.health.record_drop(Err(error));
         }
@@ -174,7 +175,7 @@ fn end_use(stream: Stream, owner: Arc<Owner>) {
     drop(captures);
     drop(ended);
     if device.is_lost() {
-        // The device may have been found lost before the entry was made.
+        // The device may have been marked lost before the entry was created.
         owners.lost(&device);
     }
 }

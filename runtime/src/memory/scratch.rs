@@ -24,11 +24,11 @@ pub(crate) fn stream_ended(device: &Device, core: &StreamCore) {
 }
 
 thread_local! {
-    /// IDs of the streams whose scratch memory work of this thread holds, innermost last.
+    /// IDs of the streams whose scratch memory is in use by work of this thread, innermost last.
     static WORKING: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Marks work of this thread as holding scratch memory of a stream while it lives.
+/// Marks scratch memory of a stream as used by work of this thread while the value lives.
 struct Working;
 
 impl Working {
@@ -46,17 +46,17 @@ impl Drop for Working {
 
 impl Stream {
     /// Runs `work` with at least `bytes` of scratch memory that the stream keeps for `purpose` between calls, for
-    /// kernels that need a workspace. A flag tells `work` whether the memory is new and uninitialized; otherwise it is
-    /// as earlier work on the stream left it. It is exclusive meanwhile.
+    /// kernels that need a workspace. A flag tells `work` whether the memory is new and uninitialized; otherwise, its
+    /// content is what earlier work on the stream left there. During the call, the memory is exclusive to `work`.
     ///
-    /// The memory is replaced when a call requests more or when `work` fails, and freed with the stream.
+    /// The memory is replaced when a call requests more or when `work` fails, and it is freed with the stream.
     ///
     /// # Errors
-    /// [`Error::ScratchInUse`] inside `work` of the same stream; as
+    /// [`Error::ScratchInUse`] inside `work` of the same stream; the errors of
     /// [`Memory::allocate_raw`](crate::memory::Memory::allocate_raw); the error that `work` returns.
     ///
     /// # Safety
-    /// `work` enqueues work with the memory on this stream only, and does not let the address escape.
+    /// `work` must enqueue work that uses the memory on this stream only, and must not let the address escape.
     #[track_caller]
     pub unsafe fn with_scratch<R, E: From<Error>>(
         &self,
@@ -74,10 +74,10 @@ impl Stream {
         };
         let captures = self.capture_count();
         if let Some(capturing) = self.capturing() {
-            // Outside the lock: an allocation may call the user's callbacks.
+            // The lock is not held here, because an allocation may call the user's callbacks.
             capturing.scratch(self, purpose, bytes)?;
             let guard = self.captures().exclusive.lock().unwrap_or_else(PoisonError::into_inner);
-            // Another thread may have used it meanwhile.
+            // Another thread may have used the memory meanwhile.
             let (ptr, new) = capturing.scratch(self, purpose, bytes)?;
             let done = work(ptr, new);
             match done.is_ok() {
@@ -94,12 +94,12 @@ impl Stream {
         let large_enough = |scratch: &[Scratch]| find(scratch).filter(|index| scratch[*index].bytes >= bytes);
         let mut surplus = None;
         if large_enough(&scratch).is_none() {
-            // Outside the lock: an allocation may call the user's callbacks.
+            // The lock is not held here, because an allocation may call the user's callbacks.
             drop(scratch);
             let memory = allocator::allocate_default(self, bytes)?;
             scratch = lock();
             surplus = match (large_enough(&scratch), find(&scratch)) {
-                // Another thread was faster.
+                // Another thread stored its memory first.
                 (Some(_), _) => Some(memory),
                 (None, Some(index)) => Some(std::mem::replace(&mut scratch[index].memory, memory)),
                 (None, None) => {
@@ -109,13 +109,13 @@ impl Stream {
             };
         }
         if let Some(surplus) = surplus {
-            // SAFETY: it was allocated on this stream, used on no other, and is not stored. The work that uses it was
-            // enqueued before.
+            // SAFETY: the memory was allocated on this stream, was used on no other stream, and is not stored. The work
+            // that uses it was enqueued before.
             let freed = unsafe { allocator::free(self, surplus, &[]) };
             self.device().0.health.record_drop(freed);
         }
         let Some(index) = find(&scratch) else { return work(DevicePtr::NULL, true) };
-        // Until `work` is done, the content is not what the next call expects.
+        // Until `work` has returned, the content is not what the next call expects.
         let known = std::mem::replace(&mut scratch[index].bytes, 0);
         let done = work(scratch[index].memory.ptr(), known < bytes);
         if done.is_ok() {

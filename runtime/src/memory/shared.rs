@@ -1,19 +1,19 @@
 //! [`SharedMemory`]: device memory that other devices and other processes can map.
 //!
-//! It never comes from the caching allocator: a file descriptor exports the whole allocation, for as long as the other
-//! process keeps it.
+//! It never comes from the caching allocator, because a file descriptor exports an entire allocation for as long as the
+//! other process keeps it.
 
 use crate::device::Device;
 use crate::device::health::Quiet;
 use crate::driver::{DevicePtr, ExportedMemory, PhysicalHandle};
 use crate::error::{Error, Result};
 
-/// Device memory at reserved addresses, allocated here or imported. The symmetric memory of communicators is built on
-/// it.
+/// Device memory at reserved addresses, allocated in this process or imported. Communicators use it as symmetric
+/// memory.
 ///
-/// The physical memory is freed when no process maps it or holds a handle of it. Dropping this unmaps it here and does
-/// not wait. As the owner of a [`DeviceBuffer::from_raw`](crate::DeviceBuffer::from_raw), it is dropped when the
-/// buffer's uses are done.
+/// The physical memory is freed when no process maps it or owns a handle of it. Dropping the value unmaps the memory in
+/// this process without waiting. If the value is the owner of a
+/// [`DeviceBuffer::from_raw`](crate::DeviceBuffer::from_raw), it is dropped when the buffer's uses are done.
 ///
 /// ```
 /// use warpsmith_runtime::Device;
@@ -40,8 +40,8 @@ pub struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// Returns true if the device supports shared memory: GPUs of Linux hosts with virtual memory management, and
-    /// emulated devices there.
+    /// Returns true if the device supports shared memory: GPUs and emulated devices on Linux hosts, GPUs only with
+    /// virtual memory management.
     ///
     /// # Errors
     /// [`Error::DeviceLost`]; any [driver error](crate::Error::Driver).
@@ -53,8 +53,8 @@ impl SharedMemory {
     /// Allocates at least `bytes` of uninitialized memory, rounded up to a whole number of the device's pages.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]; `CUDA_ERROR_NOT_SUPPORTED` where [`Self::is_supported`] is false, or the driver does not
-    /// export the device's memory.
+    /// [`Error::OutOfMemory`]; `CUDA_ERROR_NOT_SUPPORTED` if [`Self::is_supported`] returns false or the driver does
+    /// not export the device's memory.
     pub fn allocate(device: &Device, bytes: usize) -> Result<Self> {
         let page = device.call(|driver, context| driver.virtual_granularity(context))?;
         let rounded = page.and_then(|page| bytes.max(1).checked_next_multiple_of(page));
@@ -63,17 +63,17 @@ impl SharedMemory {
         Self::map(device, handle, bytes)
     }
 
-    /// Imports memory that another process, or another driver of this one, has [exported](Self::export). `bytes` is its
-    /// [size](Self::bytes).
+    /// Imports memory that another process, or another driver of this process, has [exported](Self::export). `bytes` is
+    /// the memory's [size](Self::bytes).
     ///
     /// # Errors
-    /// An error if the descriptor is not such memory or has another size, if the driver detects it; any [driver
-    /// error](crate::Error::Driver).
+    /// A driver error if the driver detects that the descriptor is not such memory or that its size differs; any other
+    /// [driver error](crate::Error::Driver).
     ///
     /// # Safety
-    /// The memory was exported by a `SharedMemory` of size `bytes`, of a driver of the same kind.
+    /// The memory must have been exported by a `SharedMemory` of size `bytes`, of a driver of the same kind.
     pub unsafe fn import(device: &Device, memory: &ExportedMemory, bytes: usize) -> Result<Self> {
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         let import = |driver: &dyn crate::driver::Driver, context| unsafe {
             driver.physical_import(context, memory, bytes)
         };
@@ -90,25 +90,25 @@ impl SharedMemory {
             .call(|driver, context| driver.virtual_reserve(context, bytes))
             .inspect_err(|_: &Error| release())?;
         let mapped = device.call(|driver, context| {
-            // SAFETY: the range was just reserved, and the handle is mapped nowhere.
+            // SAFETY: the range was just reserved, and the handle is not mapped anywhere.
             unsafe { driver.virtual_map(context, address, bytes, handle) }
         });
         mapped.inspect_err(|_: &Error| {
-            // SAFETY: nothing is mapped there.
+            // SAFETY: nothing is mapped in the range.
             let _ = device
                 .call_lost(|driver, context| unsafe { driver.virtual_release(context, address, bytes) });
             release();
         })?;
-        // From here on, dropping it undoes the mapping.
+        // From here on, dropping `memory` undoes the mapping.
         let memory = Self { device: device.clone(), address, bytes, handle };
         memory.allow(device)?;
         Ok(memory)
     }
 
-    /// Lets another device of the process use the memory at the same address.
+    /// Grants another device of the process access to the memory at the same address.
     ///
     /// # Errors
-    /// [`Error::NoPeerAccess`] if it cannot.
+    /// [`Error::NoPeerAccess`] if the devices have no peer access.
     pub fn allow(&self, device: &Device) -> Result<()> {
         if !device.can_access_peer(&self.device)? {
             return Err(Error::NoPeerAccess { device: self.device.id(), peer: device.id() });
@@ -127,17 +127,17 @@ impl SharedMemory {
         self.device.call(|driver, context| driver.physical_export(context, self.handle))
     }
 
-    /// Address of the mapping in this process.
+    /// Returns the address of the mapping in this process.
     pub fn address(&self) -> DevicePtr {
         self.address
     }
 
-    /// Size of the memory, in bytes.
+    /// Returns the size of the memory, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The device that the memory was mapped for.
+    /// Returns the device for which the memory was mapped.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -148,7 +148,8 @@ impl Drop for SharedMemory {
         let _quiet = Quiet::begin();
         let Self { address, bytes, handle, .. } = *self;
         let released = self.device.call_lost(|driver, context| {
-            // SAFETY: users of the address keep this value alive; it is one mapping, whose handle is not used again.
+            // SAFETY: users of the address keep this value alive. The range is one mapping, whose handle is not used
+            // again.
             unsafe {
                 driver.virtual_unmap(context, address, bytes)?;
                 driver.physical_release(context, handle)?;

@@ -1,5 +1,5 @@
 //! Ranges of a buffer: [`DeviceSlice`] for reading, [`DeviceSliceMut`] for writing. They borrow the buffer as slices
-//! borrow a `Vec`, so two writers of one element do not compile.
+//! borrow a `Vec`, so code with two writers of one element does not compile.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -36,12 +36,12 @@ pub struct DeviceSlice<'a, T: DeviceCopy> {
     /// Byte offset of the first element from the start of the buffer.
     start: usize,
     len: usize,
-    /// True if work waits for earlier uses: see [`Self::assume_ordered`].
+    /// True if work waits for earlier uses of the elements; [`Self::assume_ordered`] sets it to false.
     ordered: bool,
     elements: PhantomData<&'a [T]>,
 }
 
-/// A range of a [`DeviceBuffer`], for reading and writing. Nothing else accesses its elements while it lives.
+/// A range of a [`DeviceBuffer`], for reading and writing. No other code accesses its elements while it lives.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -76,10 +76,10 @@ fn resolve(bounds: &impl RangeBounds<usize>, len: usize) -> Option<Range<usize>>
     (start <= end && end <= len).then_some(start..end)
 }
 
-/// As [`resolve`], but panics instead of returning `None`.
+/// Same as [`resolve`], but panics instead of returning `None`.
 ///
 /// # Panics
-/// If the range is out of bounds.
+/// Panics if the range is out of bounds.
 #[track_caller]
 pub(crate) fn resolve_or_panic(bounds: &impl RangeBounds<usize>, len: usize) -> Range<usize> {
     match resolve(bounds, len) {
@@ -97,15 +97,16 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
         Self { storage, start: 0, len, ordered: true, elements: PhantomData }
     }
 
-    /// Returns these elements as a use of [work enqueued](crate::extension) by the caller.
+    /// Returns these elements as a use by [work that the caller enqueues](crate::extension).
     #[inline]
     pub fn used(&self, access: Access) -> BufferUse<'a> {
         let range = self.start..self.start + self.bytes();
         BufferUse { storage: self.storage, range, access, ordered: self.ordered }
     }
 
-    /// Returns the same range without inserting waits before its use, for a program that has ordered the streams by
-    /// other means. Later work on the buffer is still ordered after the use, and the memory is kept until it has run.
+    /// Returns the same range, for whose uses no waits are inserted, for a program that has ordered the streams by
+    /// other means. Later work on the buffer is still ordered after such a use, and the memory is kept until the use
+    /// has run.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
@@ -125,12 +126,13 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// ```
     ///
     /// # Safety
-    /// Work with the result is enqueued only where it is ordered after every write of these elements on another stream.
+    /// Work that uses the result must be enqueued only where it is ordered after every write of these elements on
+    /// another stream.
     pub unsafe fn assume_ordered(self) -> Self {
         Self { ordered: false, ..self }
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -140,17 +142,17 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
         self.len == 0
     }
 
-    /// The device that has the memory.
+    /// Returns the device that contains the memory.
     pub fn device(&self) -> &'a Device {
         self.storage.device()
     }
 
-    /// The stream that the buffer was made on.
+    /// Returns the stream on which the buffer was created.
     pub fn stream(&self) -> &'a Stream {
         self.storage.stream()
     }
 
-    /// Address of the first element; null in an empty buffer.
+    /// Returns the address of the first element; null for an empty buffer.
     pub fn as_device_ptr(&self) -> DevicePtr {
         self.storage.ptr().offset(self.start)
     }
@@ -167,7 +169,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// Returns a subrange.
     ///
     /// # Panics
-    /// If it is out of bounds, as for slices.
+    /// Panics if it is out of bounds, as for slices.
     #[track_caller]
     pub fn slice(&self, bounds: impl RangeBounds<usize>) -> Self {
         self.range(resolve_or_panic(&bounds, self.len))
@@ -180,7 +182,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// Splits the elements at `middle`.
     ///
     /// # Panics
-    /// If `middle` is past the end, as for slices.
+    /// Panics if `middle` is past the end, as for slices.
     #[track_caller]
     pub fn split_at(&self, middle: usize) -> (Self, Self) {
         (self.slice(..middle), self.slice(middle..))
@@ -196,10 +198,11 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
         Ok(DeviceSlice { storage, start, len, ordered, elements: PhantomData })
     }
 
-    /// Copies the elements to the host, ordered after all earlier work on the buffer, and waits for the copy.
+    /// Copies the elements to a new vector on the host, ordered after all earlier work on the buffer, and waits for the
+    /// copy.
     ///
     /// # Errors
-    /// A fault of a kernel that was running.
+    /// The fault, if a kernel that was running caused one.
     #[track_caller]
     pub fn to_host(&self) -> Result<Vec<T>> {
         let _site = site();
@@ -208,7 +211,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
             .map_err(|_| Error::TooManyElements { elements: self.len, element_bytes: size_of::<T>() })?;
         large_pages::advise(host.as_mut_ptr().cast(), self.bytes());
         let (used, target) = (self.used(Access::Read), host.as_mut_ptr().cast());
-        // SAFETY: the vector has room for `len` elements.
+        // SAFETY: the vector has capacity for `len` elements.
         unsafe {
             used.copy_and_wait(
                 CopyDirection::DeviceToHost,
@@ -217,27 +220,28 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
                 target,
             )
         }?;
-        // SAFETY: the copy has written all `len` elements, and any bits are a `T`.
+        // SAFETY: the copy has written all `len` elements, and any bit pattern is a valid `T`.
         unsafe { host.set_len(self.len) };
         Ok(host)
     }
 
-    /// Copies the elements to the host, ordered after all earlier work on the buffer, and waits for the copy.
+    /// Copies the elements to a host slice, ordered after all earlier work on the buffer, and waits for the copy.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`]; a fault of a kernel that was running.
+    /// [`Error::LengthMismatch`]; the fault, if a kernel that was running caused one.
     #[track_caller]
     pub fn copy_to_host(&self, host: &mut [T]) -> Result<()> {
         let _site = site();
         check_lengths("copying to the host", host.len(), self.len)?;
         let (used, target) = (self.used(Access::Read), host.as_mut_ptr().cast());
         let call = "DeviceBuffer::copy_to_host";
-        // SAFETY: both ranges have the same size, the host's is borrowed exclusively, and any bits are a `T`.
+        // SAFETY: both ranges have the same size, the host range is borrowed exclusively, and any bit pattern is a
+        // valid `T`.
         unsafe { used.copy_and_wait(CopyDirection::DeviceToHost, call, self.as_device_ptr(), target) }
     }
 
-    /// Copies the elements to a new buffer on `stream`, whose device may be another one. The host does not wait: see
-    /// [`Stream::copy`].
+    /// Copies the elements to a new buffer on `stream`, which may belong to another device. The host does not wait; the
+    /// copy behaves like [`Stream::copy`].
     ///
     /// ```
     /// # fn main() -> Result<(), warpsmith_runtime::Error> {
@@ -249,7 +253,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// ```
     ///
     /// # Errors
-    /// As [`DeviceBuffer::uninit`] and [`Stream::copy`].
+    /// The errors of [`DeviceBuffer::uninit`] and [`Stream::copy`].
     #[track_caller]
     pub fn clone_on(&self, stream: &Stream) -> Result<DeviceBuffer<T>> {
         let _site = site();
@@ -264,7 +268,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         Self { range: DeviceSlice::whole(storage, len), exclusive: PhantomData }
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.range.len
     }
@@ -274,17 +278,17 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         self.range.is_empty()
     }
 
-    /// The device that has the memory.
+    /// Returns the device that contains the memory.
     pub fn device(&self) -> &'a Device {
         self.range.device()
     }
 
-    /// The stream that the buffer was made on.
+    /// Returns the stream on which the buffer was created.
     pub fn stream(&self) -> &'a Stream {
         self.range.stream()
     }
 
-    /// Address of the first element; null in an empty buffer.
+    /// Returns the address of the first element; null for an empty buffer.
     pub fn as_device_ptr(&self) -> DevicePtr {
         self.range.as_device_ptr()
     }
@@ -294,18 +298,19 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         self.range
     }
 
-    /// Returns these elements as a write of [work enqueued](crate::extension) by the caller.
+    /// Returns these elements as a write by [work that the caller enqueues](crate::extension).
     #[inline]
     pub fn used(&self) -> BufferUse<'a> {
         self.range.used(Access::Write)
     }
 
-    /// Returns the same range without inserting waits before its use: see [`DeviceSlice::assume_ordered`].
+    /// Returns the same range, for whose uses no waits are inserted, like [`DeviceSlice::assume_ordered`].
     ///
     /// # Safety
-    /// Work with the result is enqueued only where it is ordered after every use of these elements on another stream.
+    /// Work that uses the result must be enqueued only where it is ordered after every use of these elements on another
+    /// stream.
     pub unsafe fn assume_ordered(self) -> Self {
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         Self { range: unsafe { self.range.assume_ordered() }, exclusive: PhantomData }
     }
 
@@ -322,7 +327,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
     /// Returns a subrange.
     ///
     /// # Panics
-    /// If it is out of bounds, as for slices.
+    /// Panics if it is out of bounds, as for slices.
     #[track_caller]
     pub fn slice_mut(&mut self, bounds: impl RangeBounds<usize>) -> DeviceSliceMut<'_, T> {
         DeviceSliceMut { range: self.range.slice(bounds), exclusive: PhantomData }
@@ -331,7 +336,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
     /// Returns a subrange with this range's full lifetime.
     ///
     /// # Panics
-    /// If it is out of bounds, as for slices.
+    /// Panics if it is out of bounds, as for slices.
     #[track_caller]
     pub fn into_slice(self, bounds: impl RangeBounds<usize>) -> Self {
         Self { range: self.range.slice(bounds), exclusive: PhantomData }
@@ -340,7 +345,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
     /// Splits the elements at `middle` into two slices that can be written independently.
     ///
     /// # Panics
-    /// If `middle` is past the end, as for slices.
+    /// Panics if `middle` is past the end, as for slices.
     #[track_caller]
     pub fn split_at_mut(self, middle: usize) -> (DeviceSliceMut<'a, T>, DeviceSliceMut<'a, T>) {
         let (before, after) = self.range.split_at(middle);
@@ -348,7 +353,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         (exclusive(before), exclusive(after))
     }
 
-    /// Reinterprets the bytes as elements of another type. See [`DeviceSlice::cast`].
+    /// Reinterprets the bytes as elements of another type, like [`DeviceSlice::cast`].
     ///
     /// # Errors
     /// [`Error::Cast`].
@@ -356,27 +361,27 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         Ok(DeviceSliceMut { range: self.range.cast()?, exclusive: PhantomData })
     }
 
-    /// Copies the elements to the host. See [`DeviceSlice::to_host`].
+    /// Copies the elements to a new vector on the host, like [`DeviceSlice::to_host`].
     ///
     /// # Errors
-    /// A fault of a kernel that was running.
+    /// The fault, if a kernel that was running caused one.
     #[track_caller]
     pub fn to_host(&self) -> Result<Vec<T>> {
         let _site = site();
         self.range.to_host()
     }
 
-    /// Copies from the host, ordered after all earlier work on the buffer, and waits for the copy.
+    /// Copies the elements from a host slice, ordered after all earlier work on the buffer, and waits for the copy.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`]; a fault of a kernel that was running.
+    /// [`Error::LengthMismatch`]; the fault, if a kernel that was running caused one.
     #[track_caller]
     pub fn copy_from_host(&mut self, host: &[T]) -> Result<()> {
         let () = T::CHECKED;
         let _site = site();
         check_lengths("copying from the host", self.len(), host.len())?;
         let (target, source) = (self.as_device_ptr(), host.as_ptr().cast_mut().cast());
-        // SAFETY: both ranges have the same size, and a copy to the device only reads the host's.
+        // SAFETY: both ranges have the same size, and a copy to the device only reads the host range.
         unsafe {
             self.used().copy_and_wait(
                 CopyDirection::HostToDevice,
@@ -434,11 +439,12 @@ impl<'a, T: DeviceCopy> From<&'a mut DeviceSliceMut<'_, T>> for DeviceSliceMut<'
 const PRINTED: usize = 8;
 
 impl<T: DeviceCopy + fmt::Debug> DeviceSlice<'_, T> {
-    /// Writes the first elements as those of `name`, or the address and the length if they cannot be copied now.
+    /// Formats the first elements under the type name `name`, or the address and the length if they cannot be copied
+    /// now.
     pub(super) fn fmt_as(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (len, device) = (self.len, self.device().id());
         write!(f, "{name}<{}>(", std::any::type_name::<T>())?;
-        // The error is not returned, so it is not the report of a fault.
+        // The error is not returned, so it must not count as the report of a fault.
         let quiet = Quiet::begin();
         let first = Self { len: len.min(PRINTED), ordered: true, ..*self }.to_host();
         drop(quiet);
@@ -457,14 +463,14 @@ impl<T: DeviceCopy + fmt::Debug> DeviceSlice<'_, T> {
     }
 }
 
-/// Shows up to eight elements: see [`DeviceBuffer`'s](DeviceBuffer#debug-output).
+/// Prints up to eight elements, as described for [`DeviceBuffer`](DeviceBuffer#debug-output).
 impl<T: DeviceCopy + fmt::Debug> fmt::Debug for DeviceSlice<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.fmt_as("DeviceSlice", f)
     }
 }
 
-/// Shows up to eight elements: see [`DeviceBuffer`'s](DeviceBuffer#debug-output).
+/// Prints up to eight elements, as described for [`DeviceBuffer`](DeviceBuffer#debug-output).
 impl<T: DeviceCopy + fmt::Debug> fmt::Debug for DeviceSliceMut<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.range.fmt_as("DeviceSliceMut", f)

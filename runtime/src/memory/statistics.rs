@@ -1,24 +1,24 @@
 //! Statistics of the allocators.
 //!
-//! The names and meanings are those of PyTorch's `memory_stats` and `host_memory_stats`, so that dashboards made for
-//! them can read [`MemoryStatistics::to_map`] and [`HostMemoryStatistics::to_map`]. Counting never panics: values
-//! saturate at the limits of their range.
+//! The names and meanings are the same as in PyTorch's `memory_stats` and `host_memory_stats`, so that dashboards for
+//! PyTorch can read [`MemoryStatistics::to_map`] and [`HostMemoryStatistics::to_map`]. Counting never panics, because
+//! values saturate at the limits of their range.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use crate::error::PoolId;
 
-/// A quantity that rises and falls, in bytes or as a count.
+/// A quantity that increases and decreases, in bytes or as a count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Statistic {
-    /// The current amount.
+    /// Current amount.
     pub current: u64,
-    /// The largest amount since the peaks were reset.
+    /// Maximum amount since the peaks were reset.
     pub peak: u64,
-    /// The sum of all increases since the totals were reset.
+    /// Sum of all increases since the totals were reset.
     pub allocated: u64,
-    /// The sum of all decreases since the totals were reset.
+    /// Sum of all decreases since the totals were reset.
     pub freed: u64,
 }
 
@@ -124,7 +124,7 @@ pub struct MemoryStatistics {
     pub oversize_segments: Statistic,
     /// Requests to the driver that failed and were retried after memory was released.
     pub num_alloc_retries: u64,
-    /// Requests that failed with out of memory.
+    /// Requests that failed because no memory was available.
     pub num_ooms: u64,
     /// Number of times that the allocator synchronized all streams to release memory.
     pub num_sync_all_streams: u64,
@@ -132,9 +132,9 @@ pub struct MemoryStatistics {
     pub num_device_alloc: u64,
     /// Number of times that memory was released to the driver.
     pub num_device_free: u64,
-    /// Requests refused before the driver was called.
+    /// Requests that were rejected before the driver was called.
     pub num_oom_rejections: u64,
-    /// Blocks of this size in bytes or larger are not split; `None` for no limit (-1 in the map).
+    /// Size in bytes from which blocks are not split; `None` for no limit (-1 in the map).
     pub max_split_size: Option<u64>,
     /// Bytes of the segments of each private pool.
     pub reserved_bytes_by_private_pools: BTreeMap<PoolId, ByPool>,
@@ -224,7 +224,7 @@ pub struct Times {
     pub max_us: u64,
     /// Shortest duration; 0 before the first call.
     pub min_us: u64,
-    /// The number of calls.
+    /// Number of calls.
     pub count: u64,
 }
 
@@ -238,7 +238,7 @@ impl Times {
         self.count = self.count.saturating_add(1);
     }
 
-    /// Mean duration in whole microseconds; 0 before the first call.
+    /// Returns the mean duration in whole microseconds; 0 before the first call.
     pub fn avg_us(&self) -> u64 {
         self.total_us.checked_div(self.count).unwrap_or(0)
     }
@@ -273,7 +273,7 @@ pub struct HostMemoryStatistics {
     pub num_host_free: u64,
     /// Durations of the driver's allocation calls.
     pub host_alloc_time: Times,
-    /// Durations of releasing memory to the driver.
+    /// Durations of the driver's free calls.
     pub host_free_time: Times,
 }
 

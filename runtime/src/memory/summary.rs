@@ -1,6 +1,7 @@
 //! A device's memory statistics as a human-readable table.
 //!
-//! The table has PyTorch's rows, columns and units. Every line is always 77 characters wide: 75 and a bar on each side.
+//! The table has PyTorch's rows, columns and units. Every line is 77 characters wide: 75 characters and a bar on each
+//! side.
 
 use super::statistics::{ByPool, MemoryStatistics, Statistic};
 use crate::device::DeviceId;
@@ -68,7 +69,7 @@ impl Table {
         self.0.push_str("|\n");
     }
 
-    /// Writes one row in the unit that fits `scale`, so that the rows of a group are comparable.
+    /// Writes one row in the unit that suits `scale`, so that the rows of a group are comparable.
     fn row(&mut self, name: &str, statistic: &Statistic, scale: &Statistic, unit: Unit) {
         let [current, peak, allocated, freed] = [
             cell(statistic.current, scale.current, unit),
@@ -80,9 +81,9 @@ impl Table {
     }
 }
 
-/// Formats a cell of ten characters: the value in the unit that fits `scale`, rounded down.
+/// Formats a cell of ten characters: the value in the unit that suits `scale`, rounded down.
 fn cell(mut value: u64, mut scale: u64, unit: Unit) -> String {
-    // PyTorch stops at M. Larger units keep the width for counts that would not fit in M.
+    // PyTorch's largest unit for counts is M. Larger units preserve the width for counts that would not fit in M.
     let (names, step, limit): (&[&str], u64, u64) = match unit {
         Unit::Bytes => (&["B  ", "KiB", "MiB", "GiB", "TiB", "PiB"], 1024, 768 * 1024),
         Unit::Count => (&[" ", "K", "M", "G", "T", "P"], 1000, 750 * 1000),
@@ -97,7 +98,7 @@ fn cell(mut value: u64, mut scale: u64, unit: Unit) -> String {
     }
 }
 
-/// Formats the value, in thousands, millions and so on if it would be longer than `width`.
+/// Formats the value, scaled to thousands, millions and so on if it would be longer than `width`.
 fn shortened(value: u64, width: usize) -> String {
     let mut text = value.to_string();
     let mut rest = value;

@@ -1,5 +1,5 @@
 //! [`TensorMap`] and [`TensorMapMut`]: elements of a buffer as a tensor for TMA copies (`cp.async.bulk.tensor`) of
-//! boxes. They are arguments for a kernel's `&TensorMap<T, RANK>`, and borrow the buffer as slices do.
+//! boxes. They are arguments for a kernel's `&TensorMap<T, RANK>` and borrow the buffer like slices.
 //!
 //! ```
 //! use warpsmith_runtime::{Device, DeviceBuffer, Swizzle, TensorLayout};
@@ -30,12 +30,12 @@ use crate::error::{Error, Result};
 pub struct TensorLayout<const RANK: usize> {
     /// Extent of each dimension in elements, at most 2^32.
     pub dims: [usize; RANK],
-    /// Stride of each dimension in elements: 1 for the first; the other strides are multiples of 16 bytes.
+    /// Stride of each dimension in elements. The first must be 1; the others must be multiples of 16 bytes.
     pub strides: [usize; RANK],
-    /// Extent of a box in elements along each dimension, at most 256. The innermost row is a multiple of 16 bytes, and
-    /// at most as long as the swizzle span.
+    /// Extent of a box in elements along each dimension, at most 256. The innermost row must be a multiple of 16 bytes,
+    /// and at most as long as the swizzle span.
     pub tile: [u32; RANK],
-    /// The swizzle of a box in shared memory.
+    /// Swizzle of a box in shared memory.
     pub swizzle: Swizzle,
 }
 
@@ -90,7 +90,7 @@ pub struct TensorMap<'a, T: DeviceCopy, const RANK: usize> {
     data: TensorMapData,
 }
 
-/// A tensor in a buffer, for reading and writing: an argument for a kernel's `&TensorMap<T, RANK>`. Nothing else
+/// A tensor in a buffer, for reading and writing: an argument for a kernel's `&TensorMap<T, RANK>`. No other code
 /// accesses the elements while it lives.
 #[derive(Debug)]
 pub struct TensorMapMut<'a, T: DeviceCopy, const RANK: usize> {
@@ -100,7 +100,7 @@ pub struct TensorMapMut<'a, T: DeviceCopy, const RANK: usize> {
 }
 
 impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
-    /// Makes a tensor map of the elements. The tensor starts at the first element of the slice.
+    /// Creates a tensor map of the elements. The tensor starts at the first element of the slice.
     ///
     /// # Errors
     /// [`Error::BadTensorMap`] for a layout that TMA does not support or that exceeds the elements, and on a device
@@ -128,11 +128,11 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
 }
 
 impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
-    /// Makes a tensor map of the elements, for reading and writing. The tensor starts at the first element of the
+    /// Creates a tensor map of the elements, for reading and writing. The tensor starts at the first element of the
     /// slice.
     ///
     /// # Errors
-    /// As [`DeviceSlice::tensor_map`].
+    /// Same as [`DeviceSlice::tensor_map`].
     pub fn tensor_map_mut<const RANK: usize>(
         self,
         layout: &TensorLayout<RANK>,
@@ -143,12 +143,12 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
 }
 
 impl<'a, T: DeviceCopy, const RANK: usize> TensorMap<'a, T, RANK> {
-    /// Layout that the map was made from.
+    /// Returns the layout of the map.
     pub fn layout(&self) -> &TensorLayout<RANK> {
         &self.layout
     }
 
-    /// The elements.
+    /// Returns the elements.
     pub fn elements(&self) -> DeviceSlice<'a, T> {
         self.elements
     }
@@ -159,7 +159,7 @@ impl<'a, T: DeviceCopy, const RANK: usize> TensorMap<'a, T, RANK> {
 }
 
 impl<T: DeviceCopy, const RANK: usize> TensorMapMut<'_, T, RANK> {
-    /// Layout that the map was made from.
+    /// Returns the layout of the map.
     pub fn layout(&self) -> &TensorLayout<RANK> {
         &self.layout
     }

@@ -1,21 +1,21 @@
 //! [`Usage`]: the uses of a buffer per stream, and the ordering of work after them.
 //!
 //! The protocol has two steps around each piece of work on a range of the buffer. [`Usage::begin`] reports the uses
-//! that the work must be ordered after and is not known to be; the work's stream then waits for them ([`Waits`]).
-//! [`Usage::end`] records the work *after* it was enqueued. Reads are ordered after the last write, writes after every
-//! use. This is correct with several host threads because:
+//! after which the work must be ordered and to which no order is known; the work's stream then waits for them
+//! ([`Waits`]). [`Usage::end`] records the work *after* it was enqueued. Reads are ordered after the last write, and
+//! writes after every use. This is correct with several host threads because:
 //!
-//! - Two threads are in these steps for the same bytes at once only if both read: the borrows held by a launch or a
+//! - Two threads are in these steps for the same bytes at the same time only if both read. The borrows of a launch or a
 //!   copy last until it has been enqueued and recorded.
-//! - Forgotten uses lie within the range of a write, so no thread adds to them meanwhile, and the write is ordered
+//! - Forgotten uses are within the range of a write, so no thread adds to them meanwhile, and the write is ordered
 //!   after them.
-//! - Freeing needs the buffer by value, so every use has been recorded before.
+//! - Freeing requires the buffer by value, so every use has already been recorded.
 //!
-//! The buffer's home stream, on which it was allocated, initially counts as having written it. Work of that stream from
-//! before the allocation may still use the memory, on behalf of an earlier buffer.
+//! The home stream, on which the buffer was allocated, initially counts as having written the buffer. Work that was
+//! enqueued on that stream before the allocation may still use the memory, on behalf of an earlier buffer.
 //!
-//! Uses of the whole buffer on its home stream are two numbers; all others are a list. A program with one stream and
-//! whole buffers takes no lock, makes no event and allocates nothing.
+//! Uses of the entire buffer on its home stream are stored as two numbers, and all other uses in a list. A program with
+//! one stream that uses entire buffers acquires no lock, creates no event and allocates no memory.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -26,34 +26,35 @@ use crate::error::Result;
 use crate::stream::Stream;
 use crate::stream::clock::Timeline;
 
-/// Maximum number of uses in the list. Above it, the uses of one stream and kind are merged into one that covers them.
+/// Maximum number of uses in the list. Above it, the uses of one stream and kind are merged into one use that covers
+/// them.
 const PRECISE: usize = 32;
-/// Maximum number of streams for which waits are minimized: a stream is not waited for if another's wait covers it.
+/// Maximum number of streams for which waits are minimized, by omitting the wait for a stream that another stream's
+/// wait covers.
 const MINIMISED: usize = 8;
 
-/// The access of a piece of work to a range of a buffer.
+/// Access of a piece of work to a range of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// It reads the range.
+    /// The work reads the range.
     Read,
-    /// It writes the range, and may read it.
+    /// The work writes the range, and may also read it.
     Write,
 }
 
-/// The uses of a buffer that later work may have to come after.
+/// The uses of a buffer after which later work may have to be ordered.
 #[derive(Debug)]
 pub(crate) struct Usage {
-    /// The epochs of the newest write and the newest read of the whole buffer on the home stream; 0 if none is
-    /// relevant.
+    /// Epochs of the newest write and the newest read of the entire buffer on the home stream; 0 if none is relevant.
     home_write: AtomicU64,
     home_read: AtomicU64,
-    /// All other uses. Created with the first of them, so that a buffer without any is small to move.
+    /// All other uses. The list is created with its first entry, so that a buffer without such uses is small to move.
     list: OnceLock<Box<List>>,
 }
 
 #[derive(Debug, Default)]
 struct List {
-    /// Length of the list, which avoids locking an empty list.
+    /// Length of the list, stored separately to avoid locking an empty list.
     len: AtomicUsize,
     uses: Mutex<Vec<Use>>,
 }
@@ -66,13 +67,13 @@ struct Use {
     epoch: u64,
 }
 
-/// The waits that a piece of work needs: streams, each once, with the epoch of their newest conflicting work.
+/// The waits that a piece of work requires: streams, each listed once, with the epoch of their newest conflicting work.
 #[derive(Debug)]
 pub(crate) struct Waits {
     streams: Vec<(Stream, u64, Option<AwaitedBuffer>)>,
     /// The buffer whose uses are being added.
     pub buffer: Option<AwaitedBuffer>,
-    /// The timeline of the epochs: running work and captured work are ordered separately.
+    /// Timeline of the epochs. Running work and captured work are ordered separately.
     time: Timeline,
 }
 
@@ -102,8 +103,8 @@ impl Waits {
     fn enqueue_all(self, stream: &Stream) -> Result<()> {
         let Self { streams, time, .. } = self;
         let all = 0..streams.len();
-        // A wait covers everything that its stream has waited for so far. Coverage is not transitive: the second stream
-        // may have waited for the first one before the first one waited for the third.
+        // A wait covers all work for which its stream has waited so far. Coverage is not transitive, because the second
+        // stream may have waited for the first one before the first one waited for the third.
         let covers = |by: usize, index: usize| {
             let (other, epoch, _) = &streams[index];
             by == index || streams[by].0.comes_after(other, *epoch, time)
@@ -131,7 +132,7 @@ fn covers(outer: &Range<usize>, inner: &Range<usize>) -> bool {
     outer.start <= inner.start && inner.end <= outer.end
 }
 
-/// Raises a number. Loads it first, because it usually has that value already.
+/// Raises a number to a minimum. It is loaded first, because it usually has that value already.
 #[inline]
 fn raise(number: &AtomicU64, to: u64) {
     if number.load(Ordering::Relaxed) < to {
@@ -144,7 +145,7 @@ impl List {
         self.uses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the uses that work on `stream` with this access to this range must be ordered after.
+    /// Adds to `waits` the uses after which work on `stream` with this access to this range must be ordered.
     #[cold]
     fn conflicts(&self, stream: &Stream, range: &Range<usize>, access: Access, waits: &mut Waits) {
         let conflicts = |other: &&Use| {
@@ -162,12 +163,12 @@ impl List {
             self.len.store(0, Ordering::Release);
             std::mem::take(&mut *uses)
         };
-        // Outside the lock: the list may hold the last handle of a stream.
+        // The lock is not held here, because the list may contain the last handle of a stream.
         drop(forgotten);
     }
 
-    /// Returns the streams, each once, whose work may still use the buffer and is not known to be ordered before later
-    /// work of `home`.
+    /// Returns the streams, without duplicates, whose work may still use the buffer and is not known to be ordered
+    /// before later work of `home`.
     #[cold]
     fn users(&self, home: &Stream, time: Timeline) -> Vec<Stream> {
         let mut users = Vec::new();
@@ -187,7 +188,7 @@ impl Usage {
         Self::written(home.epoch(Timeline::Running))
     }
 
-    /// Creates the usage of a buffer that nothing has used.
+    /// Creates the usage of a buffer that has not been used.
     pub fn unused() -> Self {
         Self::written(0)
     }
@@ -215,7 +216,7 @@ impl Usage {
         drop(forgotten);
     }
 
-    /// Returns the list, for adding to it.
+    /// Returns the list, creating it if necessary.
     fn list(&self) -> &List {
         self.list.get_or_init(Box::default)
     }
@@ -226,14 +227,14 @@ impl Usage {
         self.list.get().map(|list| &**list).filter(|list| list.len.load(Ordering::Acquire) > 0)
     }
 
-    /// Returns true if all recorded uses are of the whole buffer on its home stream, so that later work there is
+    /// Returns true if all recorded uses are uses of the entire buffer on its home stream, so that later work there is
     /// ordered after them.
     #[inline]
     pub fn is_at_home(&self) -> bool {
         self.listed().is_none()
     }
 
-    /// Adds the uses that work on `stream` with this access to this range must be ordered after.
+    /// Adds to `waits` the uses after which work on `stream` with this access to this range must be ordered.
     pub fn begin(
         &self,
         home: &Stream,
@@ -323,7 +324,7 @@ impl Usage {
         drop(forgotten);
     }
 
-    /// Records that work ordered by other means was enqueued on `stream`.
+    /// Records that work that is ordered by other means was enqueued on `stream`.
     pub fn add(&self, home: &Stream, stream: &Stream, bytes: usize) {
         let epoch = stream.epoch(Timeline::Running);
         if stream == home {
@@ -347,15 +348,15 @@ impl Usage {
         !home.running_clock().is_done(epoch)
     }
 
-    /// Returns the streams, each once, whose work may still use the buffer and is not known to be ordered before later
-    /// work of `home`.
+    /// Returns the streams, without duplicates, whose work may still use the buffer and is not known to be ordered
+    /// before later work of `home`.
     #[inline]
     pub fn users(&self, home: &Stream, time: Timeline) -> Vec<Stream> {
         self.listed().map_or_else(Vec::new, |listed| listed.users(home, time))
     }
 
-    /// Returns the streams, including `home`, each once, whose work is not known to have run. Unlike [`Self::users`],
-    /// it ignores the waits of `home`: the host has not waited.
+    /// Returns the streams, including `home` and without duplicates, whose work is not known to have run. Unlike
+    /// [`Self::users`], it ignores the waits of `home`, because the host has not waited.
     pub fn unfinished(&self, home: &Stream) -> Vec<Stream> {
         let mut streams = if self.is_used_at_home(home) { vec![home.clone()] } else { Vec::new() };
         let listed = self.listed().map(List::lock);
@@ -368,7 +369,8 @@ impl Usage {
     }
 }
 
-/// Merges all uses of one stream and kind into one. It covers more than they did, which only costs extra waits.
+/// Merges all uses of one stream and kind into one. The merged use covers a larger range than before, which only costs
+/// additional waits.
 fn merge(list: &mut Vec<Use>, forgotten: &mut Vec<Use>) {
     let mut merged = Vec::<Use>::new();
     for other in list.drain(..) {

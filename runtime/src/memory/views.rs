@@ -1,6 +1,6 @@
 //! 2-D and 3-D views of a buffer's elements: [`DeviceSlice2`] and [`DeviceSlice3`] for reading, [`DeviceSliceMut2`] and
 //! [`DeviceSliceMut3`] for writing. They are arguments for a kernel's `Slice2<T>`, `DisjointMut2<T>` and so on, and
-//! borrow the buffer as slices do. [`Stream::copy_rows`](crate::Stream::copy_rows) copies one view to another.
+//! borrow the buffer like slices. [`Stream::copy_rows`](crate::Stream::copy_rows) copies one view to another.
 //!
 //! ```
 //! # fn main() -> Result<(), warpsmith_runtime::Error> {
@@ -48,8 +48,8 @@ pub struct DeviceSlice2<'a, T: DeviceCopy> {
     extents: Extents2,
 }
 
-/// A 2-D view of a buffer's elements, for reading and writing: an argument for a kernel's `DisjointMut2<T>`. Nothing
-/// else accesses the elements while it lives.
+/// A 2-D view of a buffer's elements, for reading and writing: an argument for a kernel's `DisjointMut2<T>`. No other
+/// code accesses the elements while it lives.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -92,8 +92,8 @@ pub struct DeviceSlice3<'a, T: DeviceCopy> {
     extents: Extents3,
 }
 
-/// A 3-D view of a buffer's elements, for reading and writing: an argument for a kernel's `DisjointMut3<T>`. Nothing
-/// else accesses the elements while it lives.
+/// A 3-D view of a buffer's elements, for reading and writing: an argument for a kernel's `DisjointMut3<T>`. No other
+/// code accesses the elements while it lives.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -114,7 +114,7 @@ pub struct DeviceSliceMut3<'a, T: DeviceCopy> {
     extents: Extents3,
 }
 
-/// Makes the error for invalid extents of a view.
+/// Creates the error for invalid extents of a view.
 #[cold]
 fn bad(sides: &[usize], len: usize, reason: String) -> Error {
     let sides: Vec<String> = sides.iter().map(usize::to_string).collect();
@@ -123,7 +123,7 @@ fn bad(sides: &[usize], len: usize, reason: String) -> Error {
 
 const TOO_LARGE: &str = "a side or stride is over 2^31 - 1; use a slice, or views of parts";
 
-/// Checks that the product of the sides is the length. A single side may still be too large for a view.
+/// Checks that the product of the sides equals the length. A single side may still be too large for a view.
 fn check_len(sides: &[usize], len: usize) -> Result<()> {
     let product = sides.iter().try_fold(1usize, |product, side| product.checked_mul(*side));
     match product {
@@ -183,7 +183,7 @@ fn extents_3(shape: [usize; 3], strides: [usize; 2], len: usize) -> Result<Exten
     }
 }
 
-/// Strides of planes of rows without padding. The product of a shape that a view can have does not overflow.
+/// Returns the strides of planes of rows without padding. The product cannot overflow for a shape that a view can have.
 fn packed([_, rows, columns]: [usize; 3]) -> [usize; 2] {
     [rows.saturating_mul(columns), columns]
 }
@@ -218,8 +218,8 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::BadExtents`] if the last row is not within the elements, the row stride is below the columns, or a side
-    /// exceeds 2^31 - 1.
+    /// [`Error::BadExtents`] if the last row exceeds the elements, the row stride is less than the number of columns,
+    /// or a side exceeds 2^31 - 1.
     pub fn as_2d_strided(
         &self,
         rows: usize,
@@ -233,7 +233,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// Views all elements as `planes` planes of `rows` rows of `columns` elements.
     ///
     /// # Errors
-    /// As [`Self::as_2d`]; also if there are 2^32 rows or more.
+    /// The errors of [`Self::as_2d`]; [`Error::BadExtents`] also if the view has 2^32 rows or more.
     pub fn as_3d(&self, planes: usize, rows: usize, columns: usize) -> Result<DeviceSlice3<'a, T>> {
         check_len(&[planes, rows, columns], self.len())?;
         self.as_3d_strided([planes, rows, columns], packed([planes, rows, columns]))
@@ -243,8 +243,8 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// strides are the distances between adjacent planes and adjacent rows, in elements.
     ///
     /// # Errors
-    /// As [`Self::as_2d_strided`]; also if planes overlap, the plane stride is not a multiple of the row stride, or
-    /// there are 2^32 rows or more.
+    /// The errors of [`Self::as_2d_strided`]; [`Error::BadExtents`] also if planes overlap, the plane stride is not a
+    /// multiple of the row stride, or the view has 2^32 rows or more.
     pub fn as_3d_strided(&self, shape: [usize; 3], strides: [usize; 2]) -> Result<DeviceSlice3<'a, T>> {
         let extents = extents_3(shape, strides, self.len())?;
         Ok(DeviceSlice3 { elements: self.slice(..extents.span()), extents })
@@ -252,27 +252,27 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
 }
 
 impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
-    /// Views all elements as rows, for writing. See [`DeviceSlice::as_2d`].
+    /// Views all elements as rows, for writing, like [`DeviceSlice::as_2d`].
     ///
     /// # Errors
-    /// As [`DeviceSlice::as_2d`].
+    /// Same as [`DeviceSlice::as_2d`].
     pub fn as_2d_mut(&mut self, rows: usize, columns: usize) -> Result<DeviceSliceMut2<'_, T>> {
         self.reborrow().into_2d(rows, columns)
     }
 
-    /// As [`Self::as_2d_mut`], with this slice's full lifetime.
+    /// Same as [`Self::as_2d_mut`], with this slice's full lifetime.
     ///
     /// # Errors
-    /// As [`DeviceSlice::as_2d`].
+    /// Same as [`DeviceSlice::as_2d`].
     pub fn into_2d(self, rows: usize, columns: usize) -> Result<DeviceSliceMut2<'a, T>> {
         check_len(&[rows, columns], self.len())?;
         self.into_2d_strided(rows, columns, columns)
     }
 
-    /// Views the elements as rows with a stride, for writing. See [`DeviceSlice::as_2d_strided`].
+    /// Views the elements as rows with a stride, for writing, like [`DeviceSlice::as_2d_strided`].
     ///
     /// # Errors
-    /// As [`DeviceSlice::as_2d_strided`].
+    /// Same as [`DeviceSlice::as_2d_strided`].
     pub fn as_2d_strided_mut(
         &mut self,
         rows: usize,
@@ -282,10 +282,10 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         self.reborrow().into_2d_strided(rows, columns, row_stride)
     }
 
-    /// As [`Self::as_2d_strided_mut`], with this slice's full lifetime.
+    /// Same as [`Self::as_2d_strided_mut`], with this slice's full lifetime.
     ///
     /// # Errors
-    /// As [`DeviceSlice::as_2d_strided`].
+    /// Same as [`DeviceSlice::as_2d_strided`].
     pub fn into_2d_strided(
         self,
         rows: usize,
@@ -296,10 +296,10 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         Ok(DeviceSliceMut2 { elements: self.into_slice(..extents.span()), extents })
     }
 
-    /// Views all elements as planes of rows, for writing. See [`DeviceSlice::as_3d`].
+    /// Views all elements as planes of rows, for writing, like [`DeviceSlice::as_3d`].
     ///
     /// # Errors
-    /// As [`DeviceSlice::as_3d`].
+    /// Same as [`DeviceSlice::as_3d`].
     pub fn as_3d_mut(
         &mut self,
         planes: usize,
@@ -314,10 +314,10 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         self.into_3d_strided(shape, packed(shape))
     }
 
-    /// Views the elements as planes of rows with strides, for writing. See [`DeviceSlice::as_3d_strided`].
+    /// Views the elements as planes of rows with strides, for writing, like [`DeviceSlice::as_3d_strided`].
     ///
     /// # Errors
-    /// As [`DeviceSlice::as_3d_strided`].
+    /// Same as [`DeviceSlice::as_3d_strided`].
     pub fn as_3d_strided_mut(
         &mut self,
         shape: [usize; 3],
@@ -333,18 +333,18 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
 }
 
 impl<T: DeviceCopy> DeviceBuffer<T> {
-    /// Views all elements as rows, for reading. See [`DeviceSlice::as_2d`].
+    /// Views all elements as rows, for reading, like [`DeviceSlice::as_2d`].
     ///
     /// # Errors
-    /// As [`DeviceSlice::as_2d`].
+    /// Same as [`DeviceSlice::as_2d`].
     pub fn as_2d(&self, rows: usize, columns: usize) -> Result<DeviceSlice2<'_, T>> {
         self.as_slice().as_2d(rows, columns)
     }
 
-    /// Views the elements as rows with a stride, for reading. See [`DeviceSlice::as_2d_strided`].
+    /// Views the elements as rows with a stride, for reading, like [`DeviceSlice::as_2d_strided`].
     ///
     /// # Errors
-    /// As [`DeviceSlice::as_2d_strided`].
+    /// Same as [`DeviceSlice::as_2d_strided`].
     pub fn as_2d_strided(
         &self,
         rows: usize,
@@ -354,34 +354,34 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         self.as_slice().as_2d_strided(rows, columns, row_stride)
     }
 
-    /// Views all elements as planes of rows, for reading. See [`DeviceSlice::as_3d`].
+    /// Views all elements as planes of rows, for reading, like [`DeviceSlice::as_3d`].
     ///
     /// # Errors
-    /// As [`DeviceSlice::as_3d`].
+    /// Same as [`DeviceSlice::as_3d`].
     pub fn as_3d(&self, planes: usize, rows: usize, columns: usize) -> Result<DeviceSlice3<'_, T>> {
         self.as_slice().as_3d(planes, rows, columns)
     }
 
-    /// Views the elements as planes of rows with strides, for reading. See [`DeviceSlice::as_3d_strided`].
+    /// Views the elements as planes of rows with strides, for reading, like [`DeviceSlice::as_3d_strided`].
     ///
     /// # Errors
-    /// As [`DeviceSlice::as_3d_strided`].
+    /// Same as [`DeviceSlice::as_3d_strided`].
     pub fn as_3d_strided(&self, shape: [usize; 3], strides: [usize; 2]) -> Result<DeviceSlice3<'_, T>> {
         self.as_slice().as_3d_strided(shape, strides)
     }
 
-    /// Views all elements as rows, for writing. See [`DeviceSlice::as_2d`].
+    /// Views all elements as rows, for writing, like [`DeviceSlice::as_2d`].
     ///
     /// # Errors
-    /// As [`DeviceSlice::as_2d`].
+    /// Same as [`DeviceSlice::as_2d`].
     pub fn as_2d_mut(&mut self, rows: usize, columns: usize) -> Result<DeviceSliceMut2<'_, T>> {
         self.as_mut_slice().into_2d(rows, columns)
     }
 
-    /// Views the elements as rows with a stride, for writing. See [`DeviceSlice::as_2d_strided`].
+    /// Views the elements as rows with a stride, for writing, like [`DeviceSlice::as_2d_strided`].
     ///
     /// # Errors
-    /// As [`DeviceSlice::as_2d_strided`].
+    /// Same as [`DeviceSlice::as_2d_strided`].
     pub fn as_2d_strided_mut(
         &mut self,
         rows: usize,
@@ -391,10 +391,10 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         self.as_mut_slice().into_2d_strided(rows, columns, row_stride)
     }
 
-    /// Views all elements as planes of rows, for writing. See [`DeviceSlice::as_3d`].
+    /// Views all elements as planes of rows, for writing, like [`DeviceSlice::as_3d`].
     ///
     /// # Errors
-    /// As [`DeviceSlice::as_3d`].
+    /// Same as [`DeviceSlice::as_3d`].
     pub fn as_3d_mut(
         &mut self,
         planes: usize,
@@ -404,10 +404,10 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         self.as_mut_slice().into_3d([planes, rows, columns])
     }
 
-    /// Views the elements as planes of rows with strides, for writing. See [`DeviceSlice::as_3d_strided`].
+    /// Views the elements as planes of rows with strides, for writing, like [`DeviceSlice::as_3d_strided`].
     ///
     /// # Errors
-    /// As [`DeviceSlice::as_3d_strided`].
+    /// Same as [`DeviceSlice::as_3d_strided`].
     pub fn as_3d_strided_mut(
         &mut self,
         shape: [usize; 3],
@@ -433,12 +433,12 @@ macro_rules! view {
                 self.extents.is_empty()
             }
 
-            /// The device that has the memory.
+            /// Returns the device that contains the memory.
             pub fn device(&self) -> &Device {
                 self.elements.device()
             }
 
-            /// Address of the first element; null in an empty buffer.
+            /// Returns the address of the first element; null for an empty buffer.
             pub fn as_device_ptr(&self) -> DevicePtr {
                 self.elements.as_device_ptr()
             }
@@ -521,7 +521,7 @@ fn part(
 ) -> (Extents2, std::ops::Range<usize>) {
     let columns = resolve_or_panic(columns, extents.columns() as usize);
     let rows = resolve_or_panic(rows, extents.rows() as usize);
-    // Sides and stride are at most those of an existing view.
+    // Sides and stride do not exceed those of an existing view.
     let part = Extents2::new(rows.len(), columns.len(), extents.row_stride() as usize).unwrap_or(extents);
     let start = if part.is_empty() { 0 } else { extents.offset([rows.start as u32, columns.start as u32]) };
     (part, start..start + part.span())
@@ -531,7 +531,7 @@ impl<'a, T: DeviceCopy> DeviceSlice2<'a, T> {
     /// Returns the part of the view in these rows and columns.
     ///
     /// # Panics
-    /// If the ranges are out of bounds, as for slices.
+    /// Panics if a range is out of bounds, as for slices.
     #[track_caller]
     pub fn part(&self, rows: impl RangeBounds<usize>, columns: impl RangeBounds<usize>) -> Self {
         let (extents, range) = part(self.extents, &rows, &columns);
@@ -543,7 +543,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut2<'a, T> {
     /// Returns the part of the view in these rows and columns, for writing.
     ///
     /// # Panics
-    /// If the ranges are out of bounds, as for slices.
+    /// Panics if a range is out of bounds, as for slices.
     #[track_caller]
     pub fn into_part(self, rows: impl RangeBounds<usize>, columns: impl RangeBounds<usize>) -> Self {
         let (extents, range) = part(self.extents, &rows, &columns);
@@ -553,7 +553,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut2<'a, T> {
     /// Splits the view at `row` into two views that can be written independently.
     ///
     /// # Panics
-    /// If `row` is past the end, as for slices.
+    /// Panics if `row` is past the end, as for slices.
     #[track_caller]
     pub fn split_at_row_mut(self, row: usize) -> (DeviceSliceMut2<'a, T>, DeviceSliceMut2<'a, T>) {
         let (above, first) = part(self.extents, &(..row), &..);
@@ -572,7 +572,7 @@ impl<'a, T: DeviceCopy> DeviceSlice3<'a, T> {
     /// Returns plane `plane`.
     ///
     /// # Panics
-    /// If it is out of bounds.
+    /// Panics if `plane` is out of bounds.
     #[track_caller]
     pub fn plane(&self, plane: usize) -> DeviceSlice2<'a, T> {
         let (extents, planes) = (self.extents.plane(), self.planes());

@@ -1,7 +1,7 @@
 //! [`Code`]: PTX, cubins and fatbins loaded at run time, for kernels in other languages.
 //!
-//! Code is loaded when [`Device::load_code`] is called. It is unloaded when the last handle of the code, its kernels
-//! and the graphs that launch them is dropped. Unloading happens after all work that uses the code has finished.
+//! [`Device::load_code`] loads the code immediately. It is unloaded after the last handle of the code, its kernels and
+//! the graphs that launch them is dropped. Unloading waits until all work that uses the code has finished.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -59,7 +59,7 @@ impl Device {
     /// [`Error::OutOfMemory`].
     ///
     /// # Safety
-    /// The code is the unmodified output of a compiler: the driver trusts machine code.
+    /// The code must be the unmodified output of a compiler, because the driver trusts machine code.
     pub unsafe fn load_code(&self, code: impl AsRef<[u8]>) -> Result<Code> {
         Code::load(self, "the code", code.as_ref())
     }
@@ -67,10 +67,10 @@ impl Device {
     /// Loads a PTX, cubin or fatbin file of up to 1 GiB.
     ///
     /// # Errors
-    /// [`LoadError::File`]; as [`Self::load_code`].
+    /// [`LoadError::File`]; the errors of [`Self::load_code`].
     ///
     /// # Safety
-    /// As for [`Self::load_code`].
+    /// Same as for [`Self::load_code`].
     pub unsafe fn load_code_file(&self, path: impl AsRef<Path>) -> Result<Code> {
         let path = path.as_ref();
         let failed = |reason: String| LoadError::file(path.to_owned(), reason);
@@ -99,10 +99,10 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// As [`Self::load_code`]; linker errors, for example an undefined symbol, are in [`LoadError::Rejected`].
+    /// The errors of [`Self::load_code`]. Linker errors, such as an undefined symbol, are in [`LoadError::Rejected`].
     ///
     /// # Safety
-    /// As for [`Self::load_code`], for each part.
+    /// Same as for [`Self::load_code`], for each part.
     pub unsafe fn link_code(&self, parts: &[impl AsRef<[u8]>]) -> Result<Vec<u8>> {
         self.check()?;
         let name = |index: usize| format!("part {} of the code", index + 1);
@@ -127,16 +127,16 @@ impl Code {
         Ok(Self { device, name, hash: hash(bytes), loaded, functions: Arc::default() })
     }
 
-    /// Device on which the code is loaded.
+    /// Returns the device on which the code is loaded.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
     /// Looks up a kernel by its name in the code, for launches with unchecked arguments. C++ mangles names, unless the
-    /// kernel is `extern "C"`. The name is kept in memory until the process ends.
+    /// kernel is `extern "C"`. The name stays in memory until the process ends.
     ///
     /// # Errors
-    /// [`LoadError::NoKernel`], with the existing names if the driver reports them; any [driver
+    /// [`LoadError::NoKernel`], with the names of all kernels if the driver reports them; any [driver
     /// error](crate::Error::Driver).
     pub fn kernel(&self, name: &str) -> Result<Function> {
         self.device.check_process()?;
@@ -152,9 +152,9 @@ impl Code {
         Ok(Function::new(self.device.clone(), inner, Some(Arc::clone(&self.loaded))))
     }
 
-    /// Address and size in bytes of a global variable, by its name in the code. The address is valid as long as a
-    /// handle of the code exists. The runtime does not order accesses to it: kernels of the code use it without
-    /// declaring it.
+    /// Returns the address of a global variable, looked up by its name in the code, and its size in bytes. The address
+    /// is valid as long as a handle of the code exists. The runtime does not order accesses to it, because kernels of
+    /// the code use it without declaring it.
     ///
     /// # Errors
     /// [`LoadError::NoGlobal`]; any [driver error](crate::Error::Driver).
@@ -192,7 +192,7 @@ impl Code {
     fn no_kernel(&self, name: &str) -> Error {
         let module = self.loaded.module();
         let kernels = self.device.call(|driver, context| driver.module_kernels(context, module));
-        // The list of kernels is optional here.
+        // The list of kernels is optional here, so errors are ignored.
         let mut kernels = kernels.ok().flatten().unwrap_or_default();
         kernels.sort();
         LoadError::NoKernel { code: self.name.to_string(), kernel: name.to_owned(), kernels }.into()
@@ -205,7 +205,7 @@ impl fmt::Debug for Code {
     }
 }
 
-/// Returns the spec of kernels of this name. It is leaked, because records of launches refer to it forever.
+/// Returns the spec of kernels of this name. The spec is leaked, because launch records refer to it indefinitely.
 fn spec_of(name: &str) -> &'static KernelSpec {
     static KNOWN: Mutex<BTreeMap<&'static str, &'static KernelSpec>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -215,7 +215,7 @@ fn spec_of(name: &str) -> &'static KernelSpec {
     let name: &'static str = Box::leak(name.into());
     let mut spec = KernelSpec::new("", "", name, &[], |_| {});
     spec.info.is_safe = false;
-    // The caller of such a launch asserts that the kernel itself waits.
+    // The caller of such a launch guarantees that the kernel itself waits.
     spec.info.dependent = true;
     let spec = Box::leak(Box::new(spec));
     known.insert(name, spec);
@@ -227,7 +227,7 @@ fn source<'b>(name: &str, bytes: &'b [u8]) -> Result<ModuleSource<'b>> {
     Ok(form(bytes).map_err(|reason| LoadError::NotCode { code: name.to_owned(), reason })?)
 }
 
-/// Converts a driver error about code.
+/// Converts a driver error about code to the error to report.
 fn refused(device: &Device, name: &str, error: Error) -> Error {
     match error.driver_code() {
         Some(code::NOT_SUPPORTED) if device.is_emulated() => {
@@ -244,7 +244,7 @@ fn refused(device: &Device, name: &str, error: Error) -> Error {
     }
 }
 
-/// Detects the format of the code; the error says why the bytes are not code.
+/// Detects the format of the code. The error states why the bytes are not code.
 fn form(bytes: &[u8]) -> std::result::Result<ModuleSource<'_>, String> {
     const ELF: &[u8] = b"\x7fELF";
     const FATBIN: &[u8] = &0xba55_ed50_u32.to_le_bytes();
@@ -266,7 +266,7 @@ fn form(bytes: &[u8]) -> std::result::Result<ModuleSource<'_>, String> {
         };
     }
     if bytes.starts_with(FATBIN) {
-        // The header holds its version and length, followed by the length of the data after it.
+        // The header contains its version and length, followed by the length of the data after it.
         let len = word(bytes, 6, 2).zip(word(bytes, 8, 8));
         return whole(len.and_then(|(header, rest)| header.checked_add(rest)));
     }
@@ -297,7 +297,7 @@ fn elf_len(bytes: &[u8]) -> Option<u64> {
         let at = usize::try_from(start + index * size).ok()?;
         let (kind, offset, len) =
             (word(bytes, at + 4, 4)?, word(bytes, at + 24, 8)?, word(bytes, at + 32, 8)?);
-        // A section of zeros (`SHT_NOBITS`) has no bytes in the file.
+        // A section of zeros (`SHT_NOBITS`) occupies no bytes in the file.
         const NO_BYTES: u64 = 8;
         if kind != NO_BYTES {
             end = end.max(offset.checked_add(len)?);
@@ -312,7 +312,7 @@ fn word(bytes: &[u8], at: usize, size: usize) -> Option<u64> {
     Some(bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)))
 }
 
-/// FNV-1a hash: the same in every process.
+/// Returns the FNV-1a hash, which is the same in every process.
 fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -1,4 +1,4 @@
-//! The check that an image holds a kernel: its record has the same package, version, module and parameters.
+//! Check that an image contains a kernel, with the same package, version, module and parameters.
 
 use gpu_spec::image::{KernelAbi, KernelRecord, Package};
 use gpu_spec::{AbiParam, KernelSpec, ParamKind, ParamSpec};
@@ -6,10 +6,10 @@ use gpu_spec::{AbiParam, KernelSpec, ParamKind, ParamSpec};
 use super::GpuImage;
 use crate::error::{Error, Result};
 
-/// Returns the record of the kernel; `None` for an image without code, which has no records.
+/// Returns the record of the kernel; `None` for an image without code, which contains no records.
 ///
-/// Returns [`Error::KernelNotOfImage`] if the image does not hold exactly this kernel, and
-/// [`Error::KernelOfAnotherPackage`] if it holds a kernel of a different package with the same name.
+/// Fails with [`Error::KernelNotOfImage`] if the image does not contain exactly this kernel, and with
+/// [`Error::KernelOfAnotherPackage`] if it contains a kernel of a different package with the same name.
 pub fn check(image: &GpuImage, spec: &KernelSpec) -> Result<Option<&'static KernelRecord>> {
     let package = Package { name: spec.package, version: spec.version };
     let source = image.spec().sources.iter().find(|source| source.package == package);
@@ -22,7 +22,7 @@ pub fn check(image: &GpuImage, spec: &KernelSpec) -> Result<Option<&'static Kern
     let params: Vec<AbiParam> = spec.params.iter().map(|param| param.abi()).collect();
     let holds = match (image.missing(), image.spec().kernel_of(spec)) {
         (Some(_), _) => {
-            // The builder may not know the version of a package.
+            // The builder may not have recorded the version of a package.
             let is_it = |of: &Package| {
                 of.name == package.name && (of.version == package.version || of.version.is_empty())
             };
@@ -76,14 +76,15 @@ fn of_another_type(abi: &KernelAbi, package: &Package, spec: &KernelSpec) -> Opt
     ))
 }
 
-/// Formats as `[16, 16, 1] and any`.
+/// Formats block and cluster, for example as `[16, 16, 1] and any`.
 fn shape((block, cluster): (Option<[u32; 3]>, Option<[u32; 3]>)) -> String {
     let [block, cluster] =
         [block, cluster].map(|sides| sides.map_or("any".to_owned(), |sides| format!("{sides:?}")));
     format!("{block} and {cluster}")
 }
 
-/// Formats as `my-kernels 0.1.0 (slice of 4 bytes aligned to 4, value of 8 bytes aligned to 8)`.
+/// Formats package and parameters, for example as
+/// `my-kernels 0.1.0 (slice of 4 bytes aligned to 4, value of 8 bytes aligned to 8)`.
 fn signature(package: &Package, params: &[AbiParam]) -> String {
     let one = |param: &AbiParam| {
         let kinds = [
@@ -135,7 +136,7 @@ mod tests {
         hash: 0,
     };
 
-    // SAFETY: none of its kernels is launched.
+    // SAFETY: the test launches none of the image's kernels.
     static IMAGE: GpuImage = unsafe {
         GpuImage::new(ImageSpec {
             package: OURS,
@@ -264,14 +265,14 @@ mod tests {
                 true => *IMAGE.spec(),
                 false => ImageSpec::without_code(OURS, "no toolchain"),
             };
-            // SAFETY: none of its kernels is launched.
+            // SAFETY: the test launches none of the image's kernels.
             let image = unsafe { GpuImage::new(ImageSpec { sources: &SOURCES, ..spec }) };
             let found = |version, folder| {
                 let mut spec = self::spec("scale", ("ours", version), 8);
                 spec.info.folder = folder;
                 check(&image, &spec).map(|record| record.is_some()).map_err(|error| error.to_string())
             };
-            // Compiled in that folder, or in an unknown one.
+            // The kernel was compiled in that folder or in an unknown one.
             assert_eq!(
                 [7, 8, 0].map(|folder| found("0.1.0", folder)),
                 [Ok(has_code), Ok(has_code), Ok(has_code)]

@@ -7,8 +7,8 @@ use gpu_spec::image::{CodeForm, CodeKind, ImagePart, ImageSpec, KernelRecord, Pa
 use crate::device::DeviceId;
 use crate::error::{Error, Result};
 
-/// The kernels of a package, compiled for one or more architectures. It is stored in a static, which [`include_image!`]
-/// initializes from the builder's output.
+/// The kernels of a package, compiled for one or more architectures. The image is stored in a static, which
+/// [`include_image!`] initializes from the builder's output.
 ///
 /// ```
 /// use warpsmith_runtime::GpuImage;
@@ -23,10 +23,10 @@ pub struct GpuImage {
     spec: ImageSpec,
 }
 
-/// The [`GpuImage`] that `build.rs` made from a kernel crate, embedded in the program.
+/// The [`GpuImage`] that `build.rs` built from a kernel crate, embedded in the program.
 ///
-/// The name is the kernel crate's name in Rust code, with `_` for `-`. The crate that uses the macro has a `build.rs`
-/// that calls `warpsmith_builder::PtxBuilder::new("path/of/the/kernel/crate").build()`.
+/// The argument is the kernel crate's name in Rust code, with `_` for `-`. The crate that uses the macro must have a
+/// `build.rs` that calls `warpsmith_builder::PtxBuilder::new("path/of/the/kernel/crate").build()`.
 ///
 /// ```ignore
 /// static KERNELS: warpsmith::GpuImage = warpsmith::include_image!("my_kernels");
@@ -36,7 +36,7 @@ macro_rules! include_image {
     ($crate_name:tt) => {{
         #[allow(unused_imports)]
         use $crate::module::spec::*;
-        // It defines `warpsmith_image!`: the available images, by name.
+        // The included file defines `warpsmith_image!`, which returns the available images by name.
         #[macro_use]
         mod images {
             include!(concat!(
@@ -59,24 +59,24 @@ impl GpuImage {
     ///
     /// # Safety
     ///
-    /// The records describe the code: each kernel is in the part that its record names, was compiled from the package's
-    /// kernel of that symbol, and has the recorded parameters. Type-checked launches rely on it.
+    /// The records must describe the code: each kernel is in the part that its record names, was compiled from the
+    /// package's kernel with that symbol, and has the recorded parameters. Type-checked launches rely on this.
     pub const unsafe fn new(spec: ImageSpec) -> Self {
         Self { spec }
     }
 
-    /// Creates an image of the kernels of `package` without code, for the emulated device. `reason` says why there is
+    /// Creates an image of the kernels of `package` without code, for the emulated device. `reason` states why there is
     /// no code.
     pub const fn without_code(package: &'static str, version: &'static str, reason: &'static str) -> Self {
         Self { spec: ImageSpec::without_code(Package { name: package, version }, reason) }
     }
 
-    /// Returns everything that the builder wrote.
+    /// Returns the builder's complete output.
     pub fn spec(&self) -> &ImageSpec {
         &self.spec
     }
 
-    /// Name of the package that contains the kernels.
+    /// Returns the name of the package that contains the kernels.
     pub fn name(&self) -> &'static str {
         self.spec.package.name
     }
@@ -89,32 +89,33 @@ impl GpuImage {
         }
     }
 
-    /// Compiler of the GPU code to PTX: `rustc 1.96.0 (ac68faa20 2026-05-25), LLVM 22.1.8`. `None` for an image without
-    /// code and for one that the builder did not make.
+    /// Returns the compiler that produced the PTX, for example `rustc 1.96.0 (ac68faa20 2026-05-25), LLVM 22.1.8`.
+    /// Returns `None` for an image without code and for one that the builder did not build.
     pub fn device_compiler(&self) -> Option<&'static str> {
         Some(self.spec.compilers.device).filter(|compiler| !compiler.is_empty())
     }
 
-    /// Compiler of the program that contains the image, which also compiled the kernels for the emulated device: rustc
-    /// and LLVM, formatted as [`Self::device_compiler`]. `None` for an image that the builder did not make.
+    /// Returns the compiler of the program that contains the image, which also compiled the kernels for the emulated
+    /// device: rustc and LLVM, formatted as in [`Self::device_compiler`]. Returns `None` for an image that the builder
+    /// did not build.
     pub fn host_compiler(&self) -> Option<&'static str> {
         Some(self.spec.compilers.host).filter(|compiler| !compiler.is_empty())
     }
 
-    /// The parts of the code.
+    /// Returns the parts of the code.
     pub fn parts(&self) -> &'static [ImagePart] {
         self.spec.parts
     }
 
-    /// The kernels, sorted by symbol.
+    /// Returns the kernels, sorted by symbol.
     pub fn kernels(&self) -> &'static [KernelRecord] {
         self.spec.kernels
     }
 
     /// Returns the forms of a part that a device of this capability can load, best first. Machine code for exactly this
-    /// architecture comes first, then PTX from the newest architecture down, in versions that the driver compiles.
+    /// architecture comes first, then PTX for successively older architectures, in versions that the driver compiles.
     ///
-    /// Returns [`Error::NoImage`], [`Error::NoImageForDevice`] or [`Error::DriverTooOld`] if there is none.
+    /// Fails with [`Error::NoImage`], [`Error::NoImageForDevice`] or [`Error::DriverTooOld`] if there is none.
     pub(crate) fn candidates(
         &self,
         part: &ImagePart,
@@ -160,19 +161,19 @@ impl GpuImage {
     }
 }
 
-/// Formats as `sm_80 PTX, sm_90a cubin`.
+/// Formats forms, for example as `sm_80 PTX, sm_90a cubin`.
 fn list(forms: &[CodeForm]) -> String {
     forms.iter().map(form_name).collect::<Vec<_>>().join(", ")
 }
 
-/// Formats as `sm_90a cubin`.
+/// Formats a form, for example as `sm_90a cubin`.
 fn form_name(form: &CodeForm) -> String {
     let suffix = if form.is_arch_specific { "a" } else { "" };
     let kind = if matches!(form.kind, CodeKind::Cubin(_)) { "cubin" } else { "PTX" };
     format!("sm_{}{suffix} {kind}", form.arch)
 }
 
-/// Returns the compiler of a form: `PTX 8.7 for sm_90`, or `ptxas 13.0.88 for sm_90a`.
+/// Returns the compiler of a form, for example `PTX 8.7 for sm_90` or `ptxas 13.0.88 for sm_90a`.
 pub fn toolchain(form: &CodeForm) -> String {
     let tool = match form.kind {
         CodeKind::Ptx(version) => format!("PTX {}.{}", version / 10, version % 10),

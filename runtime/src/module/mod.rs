@@ -1,15 +1,15 @@
 //! Loaded images, and the kernels in them.
 //!
-//! A part of an image is loaded once per device, when the first of its kernels is looked up. The best form that the
-//! device can load is used ([`GpuImage`]). A kernel is looked up once per module. Both stay until the device is
-//! dropped.
+//! A part of an image is loaded once per device, when one of its kernels is first looked up. The device loads the best
+//! form that it supports ([`GpuImage`]). A kernel is looked up once per module. Parts and kernels stay loaded until the
+//! device is closed.
 //!
-//! A kernel is looked up only if the image's record of its symbol has the same package, version and parameters. Parts
-//! with kernels that launch kernels or set a graph's conditions are linked with NVIDIA's device runtime
-//! (`libcudadevrt`) when they are loaded.
+//! A lookup succeeds only if the image's record of the symbol has the same package, version and parameters as the
+//! kernel type. Parts with kernels that launch kernels or set a graph's conditions are linked with NVIDIA's device
+//! runtime (`libcudadevrt`) when they are loaded.
 //!
-//! Looking up a kernel whose stack size is unknown, or that declares one, raises the device's
-//! [stack limit](Device::stack_limit) to what the kernel needs.
+//! Looking up a kernel whose stack size is unknown or declared raises the device's [stack limit](Device::stack_limit)
+//! to what the kernel needs.
 
 mod code;
 mod contract;
@@ -38,7 +38,7 @@ pub struct Module {
     inner: Arc<ModuleInner>,
 }
 
-/// The images that a device has loaded, by the address of their static.
+/// Images that a device has loaded, keyed by the address of their static.
 #[derive(Debug, Default)]
 pub(crate) struct Modules(Mutex<HashMap<usize, Arc<ModuleInner>>>);
 
@@ -49,7 +49,7 @@ impl Part for Modules {
         let modules = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
         for module in std::mem::take(modules).into_values() {
             for handle in module.handles() {
-                // SAFETY: functions hold the device, so none is left; the work of all streams has finished.
+                // SAFETY: functions keep the device open, so none is left; the work of all streams has finished.
                 unsafe { driver.module_unload(context, handle) };
             }
         }
@@ -57,11 +57,11 @@ impl Part for Modules {
 }
 
 impl Device {
-    /// Opens an image. Its code is loaded part by part, when the first kernel of a part is looked up.
+    /// Opens an image. Its code is loaded part by part, when a kernel of the part is first looked up.
     ///
     /// # Errors
     /// [`Error::NoImage`] if the program was built without GPU code, [`Error::NoImageForDevice`],
-    /// [`Error::DriverTooOld`]. None of these occur on the emulated device, which needs no GPU code.
+    /// [`Error::DriverTooOld`]. These errors do not occur on the emulated device, which needs no GPU code.
     pub fn load(&self, image: &'static GpuImage) -> Result<Module> {
         self.check_process()?;
         let mut modules = self.part::<Modules>().0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -74,26 +74,26 @@ impl Device {
         Ok(Module::new(self.clone(), loaded))
     }
 
-    /// Returns the symbol of a kernel of a loaded image, by the driver's handle.
+    /// Returns the symbol of a kernel of a loaded image, given the driver's handle.
     pub(crate) fn kernel_symbol(&self, function: FunctionHandle) -> Option<&'static str> {
         let modules = self.part::<Modules>().0.lock().unwrap_or_else(PoisonError::into_inner);
         modules.values().find_map(|module| module.kernel_symbol(function))
     }
 }
 
-/// The shared state of a module, kept by the device.
+/// Shared state of a module, stored in the device.
 #[derive(Debug)]
 pub(crate) struct ModuleInner {
     image: &'static GpuImage,
-    /// The host entry points on an emulated device; `None` on any other device.
+    /// Module of the host entry points on an emulated device; `None` on any other device.
     host_entries: Option<ModuleHandle>,
-    /// The module of each part of the image, once loaded. Empty on an emulated device.
+    /// Module of each part of the image, once loaded. Empty on an emulated device.
     parts: Box<[Mutex<Option<ModuleHandle>>]>,
-    /// The first form that fits the device, of the first part that has one; `None` on an emulated device.
+    /// First form that the device can load, of the first part that has one; `None` on an emulated device.
     form: Option<&'static CodeForm>,
-    /// Hash of all the code that fits the device; 0 without code.
+    /// Hash of all code that the device can load; 0 without code.
     hash: u64,
-    /// Kernels looked up so far, by the address of their spec.
+    /// Kernels looked up so far, keyed by the address of their spec.
     functions: RwLock<HashMap<usize, Arc<FunctionInner>>>,
 }
 
@@ -135,8 +135,8 @@ impl ModuleInner {
         Ok(loaded)
     }
 
-    /// Returns the module of the part with this index, loading it if necessary for `kernel`. `None` if the part has no
-    /// form for this device.
+    /// Returns the module of the part with this index, loading it for `kernel` if necessary. Returns `None` if the part
+    /// has no form for this device.
     fn part(&self, device: &Device, index: usize, kernel: &str) -> Result<Option<ModuleHandle>> {
         let (Some(part), Some(slot)) = (self.image.parts().get(index), self.parts.get(index)) else {
             return Ok(None);
@@ -147,7 +147,7 @@ impl ModuleInner {
         }
         let forms = match candidates(device, self.image, part) {
             Ok(forms) => forms,
-            // Other parts of the image fit, so the error concerns this kernel.
+            // Other parts of the image are suitable, so the error concerns only this kernel.
             Err(Error::NoImageForDevice { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
@@ -171,7 +171,7 @@ impl ModuleInner {
         self.host_entries.into_iter().chain(self.parts.iter().filter_map(loaded))
     }
 
-    /// Returns the symbol of a kernel that was looked up, by the driver's handle.
+    /// Returns the symbol of a kernel that was looked up, given the driver's handle.
     pub(crate) fn kernel_symbol(&self, function: FunctionHandle) -> Option<&'static str> {
         let functions = self.functions.read().unwrap_or_else(PoisonError::into_inner);
         functions.values().find(|known| known.handle() == function).map(|known| known.spec().symbol)
@@ -212,7 +212,7 @@ fn load_best(
         match device.call(|driver, context| driver.module_load(context, source)) {
             Ok(handle) => return Ok(handle),
             Err(error) if error.is_device_lost() => return Err(error),
-            // A cubin from a toolkit newer than the driver: the next form may still load.
+            // The cubin may come from a toolkit newer than the driver, but the next form may still load.
             Err(error) => first_error = first_error.or(Some(error)),
         }
     }
@@ -227,20 +227,21 @@ impl Module {
         Self { device, inner }
     }
 
-    /// Device on which the image is loaded.
+    /// Returns the device on which the image is loaded.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Hash that identifies the code that this device loads, also in later processes; 0 on the emulated device.
+    /// Returns a hash that identifies the code that this device loads, stable across processes; 0 on the emulated
+    /// device.
     pub fn image_hash(&self) -> u64 {
         self.inner.hash
     }
 
-    /// Compilers of the code that this device loads: rustc and LLVM, then ptxas or the PTX version. Example:
-    /// `rustc 1.96.0 (ac68faa20 2026-05-25), LLVM 22.1.8, ptxas 13.0.88 for sm_90a`. On the emulated device, the
-    /// program's own compiler and this crate's version. rustc and LLVM are omitted if the image does not record them
-    /// ([`GpuImage::device_compiler`], [`GpuImage::host_compiler`]).
+    /// Returns the compilers of the code that this device loads: rustc and LLVM, then ptxas or the PTX version. An
+    /// example is `rustc 1.96.0 (ac68faa20 2026-05-25), LLVM 22.1.8, ptxas 13.0.88 for sm_90a`. On the emulated device,
+    /// the result is the program's own compiler and this crate's version. rustc and LLVM are omitted if the image does
+    /// not record them ([`GpuImage::device_compiler`], [`GpuImage::host_compiler`]).
     pub fn toolchain(&self) -> String {
         let image = self.inner.image;
         let (compiler, rest) = match self.inner.form {
@@ -256,11 +257,11 @@ impl Module {
     /// part.
     ///
     /// # Errors
-    /// [`Error::KernelNotOfImage`] if the image holds a different kernel of that symbol, or none.
-    /// [`Error::KernelNotInImage`] if the kernel needs a newer architecture than the device's.
-    /// [`DriverError::ImageRejected`]. [`Error::DeviceRuntimeRejected`] if the kernel launches kernels or sets
-    /// conditions and the driver is too old. [`Error::Stack`] if the kernel needs a higher stack limit than the device
-    /// can have, or during a capture.
+    /// [`Error::KernelNotOfImage`] if the image contains no kernel with that symbol, or a different one.
+    /// [`Error::KernelNotInImage`] if the kernel requires a newer architecture than the device's.
+    /// [`DriverError::ImageRejected`] if the driver rejects the code. [`Error::DeviceRuntimeRejected`] if the kernel
+    /// launches kernels or sets conditions and the driver is too old. [`Error::Stack`] if the kernel needs a higher
+    /// stack limit than the device supports, or during a capture.
     pub fn kernel<K: Kernel>(&self) -> Result<TypedKernel<K>> {
         Ok(TypedKernel::new(self.function(K::spec())?))
     }
@@ -268,7 +269,7 @@ impl Module {
     /// Looks up a kernel by its spec, for raw launches.
     ///
     /// # Errors
-    /// As [`Self::kernel`].
+    /// Same as [`Self::kernel`].
     pub fn function(&self, spec: &'static KernelSpec) -> Result<Function> {
         let key = std::ptr::from_ref(spec).addr();
         let functions = self.inner.functions.read().unwrap_or_else(PoisonError::into_inner);
@@ -290,7 +291,7 @@ impl Module {
             capability: self.device.properties().capability,
         };
         let record = contract::check(self.inner.image, spec)?;
-        // If several kernels have the same name, this one is known by its symbol in the image.
+        // If several kernels have the same name, this one is identified by its symbol in the image.
         let spec = match record.filter(|record| record.symbol != spec.symbol) {
             None => spec,
             Some(record) => &*Box::leak(Box::new(KernelSpec {

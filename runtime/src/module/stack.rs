@@ -1,16 +1,16 @@
-//! The stack size that a kernel's threads need, as far as the driver does not know it.
+//! Stack size required by a kernel's threads, if the driver cannot determine it.
 
 use gpu_spec::KernelSpec;
 use gpu_spec::image::{KernelRecord, StackUse};
 
 use super::GpuImage;
 
-/// Stack size assumed for kernels whose stack is unknown at compile time and that declare none, in bytes per thread.
-/// Enough to format an `f32` with `core::fmt`.
+/// Stack size in bytes per thread that is assumed for kernels whose stack is unknown at compile time and that declare
+/// none. It suffices to format an `f32` with `core::fmt`.
 const UNKNOWN: u32 = 16 << 10;
 
-/// Returns the stack bytes per thread that the device's stack limit must allow; 0 for a kernel whose stack size the
-/// driver knows.
+/// Returns the minimum stack limit of the device for a kernel, in bytes per thread; 0 for a kernel whose stack size the
+/// driver determines.
 pub fn needed(image: &GpuImage, spec: &KernelSpec, record: Option<&KernelRecord>) -> u32 {
     let Some(record) = record else { return spec.stack.unwrap_or(0) };
     let is_linked = |part: usize| image.parts().get(part).is_some_and(|part| part.is_linked);

@@ -109,7 +109,8 @@ impl fmt::Display for Label {
     }
 }
 
-/// Returns a text, formatted only if it has arguments. For [`range!`](crate::range) and [`mark!`](crate::mark).
+/// Returns a text, which is formatted only if it has arguments. Used by [`range!`](crate::range) and
+/// [`mark!`](crate::mark).
 #[doc(hidden)]
 pub fn text(arguments: fmt::Arguments<'_>) -> Cow<'static, str> {
     arguments.as_str().map_or_else(|| Cow::Owned(arguments.to_string()), Cow::Borrowed)

@@ -1,4 +1,4 @@
-//! [`RangeLayer`]: `tracing` spans as ranges, and events as marks.
+//! [`RangeLayer`]: reports `tracing` spans as ranges and `tracing` events as marks.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -15,8 +15,8 @@ use crate::ranges::stack::Range;
 use crate::ranges::started::mark;
 use crate::ranges::state;
 
-/// Creates a range each time a thread enters a span, and a mark for each event. The category is the target. The name is
-/// the name of the span, or the message of the event.
+/// Layer that creates a range each time a thread enters a span, and a mark for each event. The category is the target.
+/// The name is the name of the span or the message of the event.
 ///
 /// A span of asynchronous code, which is entered repeatedly on several threads, becomes one range per entry.
 ///
@@ -41,7 +41,7 @@ impl RangeLayer {
 }
 
 thread_local! {
-    /// The spans that the thread is in, with their ranges.
+    /// Spans that the thread has entered, with their ranges.
     static ENTERED: RefCell<Vec<(Id, RangeId)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -58,7 +58,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for RangeLayer {
         }
         let Some(span) = context.span(id) else { return };
         if let Some(range) = Range::new(|| label(span.metadata())).leave_open() {
-            // While the thread is ending, the range stays open.
+            // While the thread exits, the range stays open.
             let _ = ENTERED.try_with(|entered| entered.borrow_mut().push((id.clone(), range)));
         }
     }

@@ -1,7 +1,7 @@
 //! [`listen`]: reports ranges to profilers.
 //!
-//! Guarantees: a listener receives the end of each range whose start it received, and of no other. A listener that
-//! panics is removed. Ranges and marks that a listener makes during a call are not reported.
+//! Guarantees: a listener receives the end of each range whose start it received, and of no other range. A listener
+//! that panics is removed. Ranges and marks that a listener creates during a call are not reported.
 
 use std::cell::Cell;
 use std::fmt;
@@ -14,12 +14,12 @@ use crate::ranges::label::Label;
 use crate::ranges::misuse::Misuse;
 use crate::ranges::state::{self, PerProcess};
 
-/// Number of a range or mark, unique in the process. Later ones have larger numbers.
+/// ID of a range or mark, unique in the process. Later ranges have larger IDs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RangeId(pub(crate) NonZeroU64);
 
 impl RangeId {
-    /// The number.
+    /// Returns the ID as a number.
     pub fn get(self) -> u64 {
         self.0.get()
     }
@@ -34,9 +34,9 @@ pub enum Kind {
     Pop,
     /// A point in time was marked.
     Mark,
-    /// A range started that any thread may end.
+    /// A range that any thread may end has started.
     Start,
-    /// A range ended that any thread may end.
+    /// A range that any thread may end has ended.
     End,
 }
 
@@ -45,21 +45,22 @@ pub enum Kind {
 pub struct Event<'a> {
     /// Kind of the event.
     pub kind: Kind,
-    /// ID of the range, the same at its start and its end.
+    /// ID of the range, which is the same at its start and its end.
     pub id: RangeId,
     /// The innermost range that was open on the thread when this one started.
     pub parent: Option<RangeId>,
     /// System ID of the calling thread.
     pub thread: u64,
-    /// Name, category, colour, payload and source location, the same at the start and at the end.
+    /// Name, category, colour, payload and source location, which are the same at the start and the end.
     pub label: &'a Label,
 }
 
-/// Receives the ranges and marks of the process: see [`listen`].
+/// Receiver of the ranges and marks of the process, registered by [`listen`].
 ///
-/// Calls are made on the thread that uses the range, on several threads at once, and the program waits for them.
+/// The methods are called on the thread that uses the range, on several threads concurrently, and the program waits for
+/// the calls.
 pub trait Listener: Send + Sync {
-    /// Receives an event, at the time it happens.
+    /// Receives an event at the time when it occurs.
     fn event(&self, event: &Event<'_>);
 
     /// Receives a misuse of ranges by the program.
@@ -71,7 +72,7 @@ pub trait Listener: Send + Sync {
 struct Entry {
     listener: Box<dyn Listener>,
     active: AtomicBool,
-    /// The first ID that the listener receives.
+    /// First ID that the listener receives.
     since: AtomicU64,
 }
 
@@ -91,7 +92,7 @@ pub struct Listening {
     forks: u32,
 }
 
-/// Calls a listener for every range and mark of the process from now on, until the returned value is dropped. Ranges
+/// From now on, calls a listener for every range and mark of the process, until the returned value is dropped. Ranges
 /// that are already open are not reported. A forked process has no listeners.
 ///
 /// ```
@@ -126,7 +127,7 @@ pub fn listen(listener: impl Listener + 'static) -> Listening {
         since: AtomicU64::new(u64::MAX),
     });
     change(|entries| entries.push(Arc::clone(&entry)));
-    // A thread that gets this ID or a later one reads the list after it was changed.
+    // A thread that receives this ID or a later one reads the list after it was changed.
     entry.since.store(NEXT.fetch_add(1, Ordering::AcqRel), Ordering::Release);
     Listening { entry, forks: state::forks() }
 }
@@ -142,18 +143,18 @@ fn change(how: impl FnOnce(&mut Vec<Arc<Entry>>)) {
     }
     let before = entries.replace(list.into());
     drop(entries);
-    // Dropped without the lock: listeners may be dropped with it.
+    // The lock is not held here, because listeners may be dropped with the list.
     drop(before);
 }
 
 /// Returns the next ID.
 pub(crate) fn next_id() -> RangeId {
     let id = NEXT.fetch_add(1, Ordering::AcqRel);
-    // It does not wrap during the lifetime of a process.
+    // The counter does not wrap during the lifetime of a process.
     RangeId(NonZeroU64::new(id).unwrap_or(NonZeroU64::MAX))
 }
 
-/// Returns true if this thread is in a call of a listener.
+/// Returns true if this thread is inside a call of a listener.
 pub(crate) fn is_calling() -> bool {
     CALLING.try_with(Cell::get).unwrap_or(true)
 }
@@ -184,7 +185,7 @@ fn each(wanted: impl Fn(&Entry) -> bool, call: impl Fn(&dyn Listener)) {
     CALLING.set(false);
 }
 
-/// Discards a panic: dropping its payload may panic.
+/// Discards a panic without dropping its payload, because the drop may panic.
 fn forget_panic(result: std::thread::Result<()>) {
     if let Err(payload) = result {
         std::mem::forget(payload);
@@ -216,7 +217,7 @@ impl Entry {
 }
 
 impl Drop for Listening {
-    /// No call starts after this. A call that another thread has started may still be running.
+    /// Prevents further calls of the listener. A call that another thread started earlier may still be running.
     fn drop(&mut self) {
         if self.forks == state::forks() {
             self.entry.remove();

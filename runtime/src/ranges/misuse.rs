@@ -2,11 +2,12 @@
 
 use crate::ranges::label::Label;
 
-/// A misuse of ranges. It is reported to listeners and as a `tracing` warning; recorded ranges are kept.
+/// A misuse of ranges. It is reported to listeners and as a `tracing` warning; ranges that are already recorded are
+/// kept.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Misuse {
-    /// A range was ended before one that started inside it.
+    /// A range was ended before a range that started inside it.
     #[error(
         "range {ended} ended on thread {thread} while {open}, which began inside it, is open; end the inner range first"
     )]
@@ -18,13 +19,13 @@ pub enum Misuse {
         /// ID of the thread.
         thread: u64,
     },
-    /// There was no range to pop on this thread.
+    /// A range was popped on a thread that has pushed none.
     #[error("`range_pop` on thread {thread}, which has pushed no range{}; push and pop on the same thread, or use \
              `range_start` and `range_end`", elsewhere(.open))]
     NothingPushed {
         /// ID of the thread.
         thread: u64,
-        /// The range that another thread pushed last and has not popped, and the ID of that thread.
+        /// The range that another thread pushed last and has not popped, with the ID of that thread.
         open: Option<Box<(Label, u64)>>,
     },
     /// A range was ended that was not started, or had already ended.

@@ -1,4 +1,4 @@
-//! Named ranges of a program, which profilers and tools show next to the GPU's work.
+//! Named ranges of a program, which profilers and tools display next to the GPU's work.
 //!
 //! ```
 //! use warpsmith_runtime::{mark, range};
@@ -18,30 +18,30 @@
 //! | a range for a scope | [`range!`] |
 //! | a point in time | [`mark!`] |
 //! | a range that another thread ends | [`start`], [`end`] |
-//! | the names of `torch.cuda.nvtx` | [`nvtx`] |
+//! | the function names of `torch.cuda.nvtx` | [`nvtx`] |
 //! | the spans of `tracing` as ranges | `RangeLayer`, with the feature `tracing` |
-//! | receiving the ranges of a program | [`listen`] |
+//! | a listener for the ranges of a program | [`listen`] |
 //! | the thread's current range | [`current()`] |
 //!
-//! While nothing listens, [`range!`] and [`mark!`] cost one load and a branch: no name is formatted, and no time is
-//! read.
+//! Without a listener or a tool, [`range!`] and [`mark!`] cost one load and a branch, because no name is formatted and
+//! no time is read.
 //!
 //! # Destinations of ranges
 //!
-//! Ranges are reported to every [`Listener`], for example a profiler's, and to the tool that is attached through NVTX,
-//! for example Nsight Systems: see [`nvtx`].
+//! Ranges are reported to every [`Listener`], for example that of a profiler, and to the tool that is attached through
+//! [NVTX](nvtx), for example Nsight Systems.
 //!
 //! # Mistakes
 //!
-//! A range that ends before one inside it, a pop without a push, also on another thread, and similar mistakes are a
-//! [`Misuse`]. It is reported as a `tracing` warning, which names both ranges or threads, and to the listeners. Nothing
-//! panics, and recorded ranges are kept. The guard of [`range!`] cannot be sent to another thread, so such a program
-//! does not compile.
+//! A range that ends before one inside it, a pop without a push on the same thread, and similar mistakes are a
+//! [`Misuse`]. A misuse is reported to the listeners and as a `tracing` warning that names both ranges or threads. It
+//! causes no panic, and recorded ranges are kept. The guard of [`range!`] cannot be sent to another thread, so a
+//! program that tries this does not compile.
 //!
 //! # Forks
 //!
-//! A forked process has no listeners and no tool. Ranges of the parent process can be dropped there, and new listeners
-//! can be registered.
+//! A forked process has no listeners and no tool. In the forked process, ranges of the parent process can be dropped,
+//! and new listeners can be registered.
 
 mod injection;
 mod label;

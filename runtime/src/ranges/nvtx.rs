@@ -1,7 +1,8 @@
-//! Ranges with the names of `torch.cuda.nvtx`: the same stack and the same listeners as [`range!`](crate::range).
+//! Ranges under the function names of `torch.cuda.nvtx`, with the same stack and the same listeners as
+//! [`range!`](crate::range).
 //!
 //! No NVIDIA library is needed. A tool such as Nsight Systems sets `NVTX_INJECTION64_PATH` for the programs that it
-//! starts. It then receives all ranges and marks of the process in the domain `warpsmith`.
+//! starts. The tool then receives all ranges and marks of the process in the domain `warpsmith`.
 //!
 //! ```
 //! use warpsmith_runtime::ranges::nvtx;
@@ -26,15 +27,15 @@ use crate::ranges::started;
 
 pub use crate::ranges::injection::{allow_cupti, name_cuda_stream, name_thread, tool};
 
-/// Starts a range on the calling thread, which [`range_pop`] ends. Returns the number of ranges around it. Ranges of
-/// [`range!`](crate::range) count if something listened when they started.
+/// Starts a range on the calling thread; [`range_pop`] ends it. Returns the number of enclosing ranges. Ranges of
+/// [`range!`](crate::range) are included if they were received when they started.
 #[track_caller]
 pub fn range_push(name: impl Into<Cow<'static, str>>) -> usize {
     let label = Label::new(name);
     stack::push_depth(|| label)
 }
 
-/// Ends the range that the calling thread pushed last. Returns the number of ranges around it; `None` if no range was
+/// Ends the range that the calling thread pushed last. Returns the number of enclosing ranges; `None` if no range was
 /// pushed, which is reported as a [`Misuse`](super::Misuse).
 pub fn range_pop() -> Option<usize> {
     stack::pop()
@@ -47,7 +48,7 @@ pub fn mark(name: impl Into<Cow<'static, str>>) {
     started::mark(|| label);
 }
 
-/// Starts a range that any thread may end. Returns `None` if nothing listens.
+/// Starts a range that any thread may end. Returns `None` if no listener or tool receives ranges.
 #[track_caller]
 pub fn range_start(name: impl Into<Cow<'static, str>>) -> Option<RangeId> {
     let label = Label::new(name);
@@ -59,7 +60,7 @@ pub fn range_end(id: Option<RangeId>) {
     started::end(id);
 }
 
-/// Starts a range, which ends when the result is dropped.
+/// Starts a range that ends when the result is dropped.
 #[track_caller]
 pub fn range(name: impl Into<Cow<'static, str>>) -> Range {
     let label = Label::new(name);

@@ -1,7 +1,7 @@
 //! Nested ranges: each thread has its own stack, which determines the parent of a range.
 //!
-//! A range that ends before one inside it is a [`Misuse`]. It is reported as ended at that time. For tools that support
-//! only a stack, it ends with the inner one.
+//! A range that ends before one inside it is a [`Misuse`]. Its end is reported at that time. For tools that support
+//! only a stack, it ends together with the inner range.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -15,29 +15,29 @@ use crate::ranges::state::{self, PerProcess};
 
 /// A range on a stack.
 struct Open {
-    /// ID of the range; `None` if nothing listened when it was pushed.
+    /// ID of the range; `None` if no listener or tool received its start.
     id: Option<RangeId>,
     parent: Option<RangeId>,
     label: Label,
-    /// True if it was pushed, and is ended by a pop. Otherwise it is ended by its guard.
+    /// True if the range was pushed and is ended by a pop. Otherwise, its guard ends it.
     pushed: bool,
-    /// True if it has ended, before one above it.
+    /// True if the range has ended before one above it.
     ended: bool,
-    /// True if the tool has received it.
+    /// True if the tool has received the range.
     in_tool: bool,
 }
 
 type Ranges = Mutex<Vec<Open>>;
 type Stacks = Mutex<Vec<(Weak<Ranges>, u64)>>;
 
-/// Stack of a thread. Only diagnostics of other threads read it.
+/// Stack of a thread. Other threads read it only for diagnostics.
 struct Stack {
     ranges: Arc<Ranges>,
     thread: u64,
     forks: u32,
 }
 
-/// The stacks of all threads, with the threads' IDs.
+/// Stacks of all threads, with the threads' IDs.
 static STACKS: PerProcess<Stacks> = PerProcess::new();
 
 thread_local! {
@@ -48,7 +48,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The thread's stack; `None` while the thread ends.
+/// Returns the thread's stack; `None` while the thread exits.
 fn stack() -> Option<Arc<Ranges>> {
     STACK
         .try_with(|stack| {
@@ -63,7 +63,7 @@ fn stack() -> Option<Arc<Ranges>> {
                     stacks.retain(|(ranges, _)| ranges.strong_count() > 0);
                     stacks.push((Arc::downgrade(&ranges), new.thread));
                     drop(stacks);
-                    // The stack of the parent process has a lock that may be held forever.
+                    // The stack of the parent process is leaked, because its lock may be held forever.
                     std::mem::forget(stack.replace(new));
                     Some(ranges)
                 }
@@ -78,8 +78,8 @@ fn innermost(ranges: &[Open]) -> Option<&Open> {
     ranges.iter().rfind(|open| !open.ended)
 }
 
-/// The innermost range of [`range!`](crate::range) or [`nvtx::range_push`](crate::nvtx::range_push) that is open on
-/// this thread, if something listened when it started.
+/// Returns the innermost range of [`range!`](crate::range) or [`nvtx::range_push`](crate::nvtx::range_push) that is
+/// open on this thread, if a listener or a tool received its start.
 ///
 /// ```
 /// use warpsmith_runtime::ranges::current;
@@ -92,7 +92,7 @@ pub fn current() -> Option<RangeId> {
     ranges.iter().rev().filter(|open| !open.ended).find_map(|open| open.id)
 }
 
-/// Starts a range, if something listens. Returns its ID.
+/// Starts a range if a listener or a tool receives it. Returns the range's ID.
 fn push(label: impl FnOnce() -> Label, pushed: bool) -> Option<RangeId> {
     let heard = state::may_be_heard() && !is_calling() && injection::is_heard();
     if !heard && !pushed {
@@ -112,7 +112,7 @@ fn push(label: impl FnOnce() -> Label, pushed: bool) -> Option<RangeId> {
     id
 }
 
-/// Ends the range at `index`, which has not ended.
+/// Ends the range at `index`, which must not have ended.
 fn end(stack: &Ranges, index: usize) {
     let mut ranges = lock(stack);
     let thread = state::thread();
@@ -138,7 +138,7 @@ fn end(stack: &Ranges, index: usize) {
     }
 }
 
-/// A range, which ends when this is dropped: see [`range!`](crate::range). It stays on its thread.
+/// A range of [`range!`](crate::range), which ends when this value is dropped. It must stay on its thread.
 ///
 /// ```compile_fail,E0277
 /// let range = warpsmith_runtime::ranges::range!("step");
@@ -148,12 +148,12 @@ fn end(stack: &Ranges, index: usize) {
 #[derive(Debug)]
 pub struct Range {
     id: Option<RangeId>,
-    /// Not `Send`.
+    /// Makes the value `!Send`.
     thread: PhantomData<*const ()>,
 }
 
 impl Range {
-    /// Starts a range. `label` is called if something listens.
+    /// Starts a range. `label` is called only if a listener or a tool receives the range.
     ///
     /// ```
     /// use warpsmith_runtime::ranges::{Label, Range};
@@ -166,7 +166,7 @@ impl Range {
         Self { id, thread: PhantomData }
     }
 
-    /// ID of the range; `None` if nothing listened when it started.
+    /// Returns the ID of the range; `None` if no listener or tool received its start.
     pub fn id(&self) -> Option<RangeId> {
         self.id
     }
@@ -193,7 +193,7 @@ impl Drop for Range {
     }
 }
 
-/// Ends the range of a guard. In a forked process, and while the thread ends, there may be no such range.
+/// Ends the range of a guard. In a forked process, and while the thread exits, the range may not exist.
 #[cold]
 #[inline(never)]
 pub(crate) fn end_guarded(id: RangeId) {
@@ -204,13 +204,13 @@ pub(crate) fn end_guarded(id: RangeId) {
     }
 }
 
-/// Starts a range that [`pop`] ends. Returns the number of ranges around it.
+/// Starts a range that [`pop`] ends. Returns the number of enclosing ranges.
 pub(crate) fn push_depth(label: impl FnOnce() -> Label) -> usize {
     push(label, true);
     stack().map_or(0, |stack| lock(&stack).iter().filter(|open| !open.ended).count().saturating_sub(1))
 }
 
-/// Ends the innermost range that was pushed. Returns the number of ranges around it.
+/// Ends the innermost range that was pushed. Returns the number of enclosing ranges.
 pub(crate) fn pop() -> Option<usize> {
     let stack = stack()?;
     let ranges = lock(&stack);
@@ -246,7 +246,7 @@ impl Drop for Stack {
         }
         let open = innermost(&lock(&self.ranges)).map(|open| open.label.clone());
         if let Some(open) = open {
-            // Listeners are not called: their thread-locals of this thread may already be destroyed.
+            // Listeners are not called, because their thread-locals of this thread may already be destroyed.
             tracing::warn!("{}", Misuse::ThreadEnded { open: Box::new(open), thread: self.thread });
         }
     }

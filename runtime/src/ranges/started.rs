@@ -1,4 +1,4 @@
-//! Ranges that one thread may start and another end, by their ID; and marks.
+//! Ranges that one thread can start and another can end, identified by their ID; and marks.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,8 +23,8 @@ fn started() -> MutexGuard<'static, HashMap<RangeId, Started>> {
     STARTED.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts a range that any thread may [end](end). `label` is called if something listens; otherwise the result is
-/// `None`.
+/// Starts a range that any thread may [end](end). `label` is called if a listener or a tool receives the range;
+/// otherwise, the result is `None`.
 ///
 /// ```
 /// use warpsmith_runtime::ranges::{Label, end, start};
@@ -50,8 +50,8 @@ fn start_heard(label: impl FnOnce() -> Label) -> Option<RangeId> {
     Some(id)
 }
 
-/// Ends a range that was [started](start), on any thread. `None` stands for a range that nothing listened to. Ending a
-/// range that is not open is a [`Misuse`], which is reported.
+/// Ends a range that was [started](start) on any thread. `None` stands for a range that no listener or tool received.
+/// Ending a range that is not open is reported as a [`Misuse`].
 pub fn end(id: Option<RangeId>) {
     let Some(id) = id else { return };
     let thread = state::thread();
@@ -69,7 +69,8 @@ pub fn end(id: Option<RangeId>) {
     }
 }
 
-/// Marks a point in time: see [`mark!`](crate::mark!). `label` is called if something listens.
+/// Marks a point in time, like [`mark!`](crate::mark!). `label` is called only if a listener or a tool receives the
+/// mark.
 #[inline(always)]
 pub fn mark(label: impl FnOnce() -> Label) {
     if state::may_be_heard() {

@@ -1,25 +1,27 @@
-//! A word that every range loads and that tells whether anything listens. It is reset in a forked process.
+//! A word that every range loads and that states whether a listener or a tool receives ranges. The word is reset in a
+//! forked process.
 //!
-//! In a forked process, locks may be held by threads that do not exist there. So a fork handler in the child counts
-//! forks, and values with a lock are created again when the count has changed ([`PerProcess`]).
+//! In a forked process, locks may be held by threads that do not exist there. A fork handler in the child therefore
+//! counts forks, and values with a lock are created again when the count has changed ([`PerProcess`]).
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-/// A listener is registered.
+/// Set if a listener is registered.
 pub(crate) const LISTENERS: u32 = 1;
-/// A tool is attached through NVTX.
+/// Set if a tool is attached through NVTX.
 pub(crate) const TOOL: u32 = 1 << 1;
-/// It is not known yet whether there is a tool.
+/// Set until the search for a tool has ended.
 pub(crate) const UNKNOWN: u32 = 1 << 2;
 
 static STATE: AtomicU32 = AtomicU32::new(UNKNOWN);
 static FORKS: AtomicU32 = AtomicU32::new(0);
-/// True if a tool was looked for: a forked child must not do it again.
+/// True if a tool was searched for, which a forked child must not repeat.
 static SOUGHT: AtomicBool = AtomicBool::new(false);
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
-/// Returns true if something listens, or may listen. Costs one load, which other threads do not slow down.
+/// Returns true if a listener or a tool receives ranges, or may receive them. The call costs one load without
+/// contention.
 #[inline(always)]
 pub(crate) fn may_be_heard() -> bool {
     STATE.load(Ordering::Relaxed) != 0
@@ -37,7 +39,7 @@ pub(crate) fn clear(bits: u32) {
     STATE.fetch_and(!bits, Ordering::AcqRel);
 }
 
-/// Records that a tool is being looked for.
+/// Records that the search for a tool has started.
 pub(crate) fn seek() {
     SOUGHT.store(true, Ordering::Relaxed);
 }
@@ -45,23 +47,24 @@ pub(crate) fn seek() {
 /// Registers the fork handler, before anything else is registered.
 pub(crate) fn watch_forks() {
     if !REGISTERED.load(Ordering::Acquire) {
-        // Two threads may both get here: a fork that is counted twice still changes the count.
+        // Two threads may both reach this line, but a fork that is counted twice still changes the count.
         REGISTERED.store(register(), Ordering::Release);
     }
 }
 
-/// Called by the system in a forked child, while it has one thread. It may only do what a signal handler may do.
+/// Called by the system in a forked child, while the child has one thread. It may perform only async-signal-safe
+/// operations.
 #[cfg(unix)]
 unsafe extern "C" fn in_the_copy() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     STATE.store(if SOUGHT.load(Ordering::Relaxed) { 0 } else { UNKNOWN }, Ordering::Relaxed);
 }
 
-/// Registers the handler, and returns whether that succeeded. The system refuses only without memory; then the next
-/// call tries again.
+/// Registers the handler; returns true on success. Registration fails only if no memory is available; the next call
+/// then tries again.
 #[cfg(unix)]
 fn register() -> bool {
-    // SAFETY: the handler only touches atomic values, which a forked child may do in any state.
+    // SAFETY: the handler accesses only atomic values, which a forked child may do in any state.
     unsafe { libc::pthread_atfork(None, None, Some(in_the_copy)) == 0 }
 }
 
@@ -70,7 +73,7 @@ fn register() -> bool {
     true
 }
 
-/// The number of forks from the first process to this one.
+/// Returns the number of forks from the first process to this one.
 pub(crate) fn forks() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
@@ -86,7 +89,7 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
     pub fn get(&'static self) -> &'static T {
         let forks = forks();
         let found = self.0.load(Ordering::Acquire);
-        // SAFETY: the pointer is null or from a leaked box.
+        // SAFETY: the pointer is null or comes from a leaked box.
         match unsafe { found.as_ref() } {
             Some((made, value)) if *made == forks => value,
             _ => self.make(found, forks),
@@ -96,21 +99,21 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
     #[cold]
     fn make(&'static self, found: *mut (u32, T), forks: u32) -> &'static T {
         let made = Box::into_raw(Box::new((forks, T::default())));
-        // The value of the parent process is left as it is: its locks may be held forever.
+        // The value of the parent process is leaked, because its locks may be held forever.
         let current = match self.0.compare_exchange(found, made, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => made,
             Err(faster) => {
-                // SAFETY: it was created above, and nothing else owns it.
+                // SAFETY: the value was created above and has no other owner.
                 drop(unsafe { Box::from_raw(made) });
                 faster
             }
         };
-        // SAFETY: the pointer is from a leaked box.
+        // SAFETY: the pointer comes from a leaked box.
         unsafe { &(*current).1 }
     }
 }
 
-/// System ID of the calling thread.
+/// Returns the system's ID of the calling thread.
 pub(crate) fn thread() -> u64 {
     thread_local! {
         static NUMBER: Cell<(u64, u32)> = const { Cell::new((0, 0)) };

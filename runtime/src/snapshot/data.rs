@@ -1,7 +1,8 @@
 //! The values of a pickle as a data source for serde.
 //!
-//! Guarantees: values that are nested too deep, or in themselves, are an error instead of a stack overflow. Shared
-//! lists unfold to no more than a [`Budget`]: a file of 300 bytes can stand for more values than fit into memory.
+//! Guarantees: values that are nested too deeply, or within themselves, cause an error instead of a stack overflow.
+//! Shared lists expand to no more than a [`Budget`], because a file of 300 bytes can represent more values than fit in
+//! memory.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -14,7 +15,8 @@ use serde::forward_to_deserialize_any;
 use super::machine::{Machine, Problem, Value};
 use super::text;
 
-/// Reads a value from a pickle that takes `in_file` bytes in its file. Bytes after the value are ignored, as in Python.
+/// Reads a value from a pickle that occupies `in_file` bytes in its file. Bytes after the value are ignored, as in
+/// Python.
 pub fn read<T: DeserializeOwned>(bytes: &[u8], in_file: usize) -> Result<T, Problem> {
     let mut machine = Machine::new(bytes, SOME_VALUES + in_file as u64 * VALUES);
     let value = machine.run()?;
@@ -23,15 +25,15 @@ pub fn read<T: DeserializeOwned>(bytes: &[u8], in_file: usize) -> Result<T, Prob
     T::deserialize(Data { source, value, deep: 0 }).map_err(Problem::Content)
 }
 
-/// Maximum number of values: per byte of a file, and the number that is always allowed. Only a compressed file has more
-/// than one per byte.
+/// Maximum number of values per byte of a file, and the number that is always permitted. Only a compressed file
+/// contains more than one value per byte.
 const VALUES: u64 = 8;
 const SOME_VALUES: u64 = 1 << 20;
 
-/// Maximum nesting depth of values: more than any snapshot has, less than the stack holds.
+/// Maximum nesting depth of values, which exceeds that of any snapshot but does not overflow the stack.
 const DEEPEST: usize = 32;
 
-/// Bytes that values may still take when they are read.
+/// Number of bytes that the remaining values may occupy in memory.
 struct Budget {
     left: Cell<u64>,
     all: u64,
@@ -39,9 +41,9 @@ struct Budget {
 
 /// Approximate size of a value in bytes, without its text.
 const VALUE_BYTES: u64 = 16;
-/// Bytes of values per byte of a file: twice the size of a history whose entries share stacks of a hundred frames.
+/// Bytes of values per byte of a file: twice the ratio of a history whose entries share stacks of a hundred frames.
 const UNFOLDED_BYTES: u64 = 512;
-/// Maximum number of bytes to which a small file may unfold, and a large one.
+/// Maximum number of bytes to which a small file may expand, and likewise a large one.
 const MIN_BUDGET: u64 = 16 << 20;
 const MAX_BUDGET: u64 = 16 << 30;
 
@@ -162,7 +164,7 @@ impl<'a> Deserializer<'a> for Data<'_, 'a> {
     }
 }
 
-/// The items of a list, or the keys and values of a dict, that were not read yet.
+/// Items of a list, or keys and values of a dict, that have not been read yet.
 struct Items<'s, 'a> {
     rest: &'s [Value<'a>],
     data: Data<'s, 'a>,

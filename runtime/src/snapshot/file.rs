@@ -1,9 +1,9 @@
 //! Snapshot files: JSON and pickles.
 //!
-//! Guarantees: [`Snapshot::read`] reads back an equal snapshot from a file that [`Snapshot::write_json`] or
-//! [`Snapshot::write_pickle`] wrote. The content decides which of the two a file is, not its name. Reading never runs
-//! anything that a pickle names. A file that is missing, damaged or something else is an error of one line, never a
-//! panic.
+//! Guarantees: [`Snapshot::read`] returns an equal snapshot from a file that [`Snapshot::write_json`] or
+//! [`Snapshot::write_pickle`] wrote. The format is detected from the content of a file, not from its name. Reading
+//! never runs code that a pickle names. A file that is missing, damaged or in another format causes an error of one
+//! line, never a panic.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -18,11 +18,11 @@ use super::machine::Problem;
 use super::{Snapshot, write};
 use crate::error::{Error, Result, SnapshotError};
 
-/// The first byte of a pickle of protocol 2 or later.
+/// First byte of a pickle of protocol 2 or later.
 const PICKLE: u8 = 0x80;
 /// First bytes of a gzip file.
 const GZIP: &[u8] = b"\x1f\x8b";
-/// UTF-8 byte order mark, with which some editors start a text.
+/// UTF-8 byte order mark, which some editors write at the start of a text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 impl Snapshot {
@@ -40,7 +40,7 @@ impl Snapshot {
         to_file(path.as_ref(), |file| serde_json::to_writer(file, &self.for_files()).map_err(io::Error::from))
     }
 
-    /// Writes the snapshot as a pickle, which PyTorch's viewers read.
+    /// Writes the snapshot as a pickle, which PyTorch's viewers can read.
     ///
     /// # Errors
     /// [`SnapshotError`] if the file cannot be written.
@@ -51,8 +51,9 @@ impl Snapshot {
     /// Reads a snapshot of this crate or of PyTorch, as JSON or pickle, gzip-compressed or not.
     ///
     /// # Errors
-    /// [`SnapshotError`] if the file does not exist, is larger than 2 GiB, is damaged or is not a snapshot. Also if it
-    /// unpacks to more than 2 GiB, or to more than 50 times its size (64 MiB are always allowed).
+    /// [`SnapshotError`] if the file does not exist, is larger than 2 GiB, is damaged, or is not a snapshot. The error
+    /// also occurs if the file decompresses to more than 2 GiB, or to more than 50 times its size (64 MiB are always
+    /// permitted).
     pub fn read(path: impl AsRef<Path>) -> Result<Snapshot> {
         let path = path.as_ref();
         let bytes = bounded(path).map_err(|error| match error.kind() {
@@ -67,7 +68,7 @@ impl Snapshot {
     /// Same as [`Self::read`], for the content of a file.
     ///
     /// # Errors
-    /// [`SnapshotError`], as for [`Self::read`].
+    /// [`SnapshotError`], under the same conditions as for [`Self::read`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Snapshot> {
         Self::of_content(bytes).map_err(|reason| failure(None, reason))
     }
@@ -79,13 +80,13 @@ impl Snapshot {
         Self::from_plain(bytes, bytes.len())
     }
 
-    /// Reads a snapshot from uncompressed content that takes `in_file` bytes in its file.
+    /// Reads a snapshot from uncompressed content that occupies `in_file` bytes in its file.
     fn from_plain(bytes: &[u8], in_file: usize) -> Result<Snapshot, String> {
         let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
         let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
         match (bytes.first(), first) {
             (Some(&PICKLE), _) => from_pickle(bytes, in_file),
-            // A dict, a list, or the name of one, in protocol 0 or 1.
+            // The content is a dict, a list, or the name of one, in protocol 0 or 1.
             (Some(b'(' | b'}' | b']' | b'c'), _) => from_pickle(bytes, in_file),
             (_, Some(b'{' | b'[')) => from_json(bytes),
             (_, None) => Err("is empty; write it again".to_owned()),
@@ -95,8 +96,8 @@ impl Snapshot {
         }
     }
 
-    /// Returns the snapshot with a history, possibly an empty one, for every device that has segments: viewers look for
-    /// devices there.
+    /// Returns the snapshot with a history, possibly empty, for every device that has segments, because viewers search
+    /// there for devices.
     fn for_files(&self) -> Cow<'_, Snapshot> {
         let devices = self.segments.iter().map(|segment| segment.device as usize + 1).max().unwrap_or(0);
         if self.device_traces.len() >= devices || devices > MAX_DEVICES {
@@ -108,10 +109,11 @@ impl Snapshot {
     }
 }
 
-/// More devices than a machine has: a larger ordinal is damage, and must not create a list per device.
+/// Number of devices, which exceeds that of any machine. A larger ordinal is treated as damage and must not create a
+/// list per device.
 const MAX_DEVICES: usize = 1024;
 
-/// Size of the largest file that is read, in bytes.
+/// Maximum size of a file that is read, in bytes.
 const MAX_BYTES: u64 = 2 << 30;
 
 /// Returns the content of a file of up to [`MAX_BYTES`].
@@ -130,7 +132,8 @@ fn bounded(path: &Path) -> io::Result<Vec<u8>> {
     if bytes.len() as u64 > MAX_BYTES { Err(too_large()) } else { Ok(bytes) }
 }
 
-/// Limits on the content of a compressed file: its ratio to the file's length, and the length that is always allowed.
+/// Limits on the content of a compressed file: the maximum ratio to the file's length, and the length that is always
+/// permitted.
 const MAX_RATIO: u64 = 50;
 const ANY_LENGTH: u64 = 64 << 20;
 

@@ -1,4 +1,4 @@
-//! Formats of snapshots that PyTorch has written since 1.12, and that its viewer makes.
+//! Formats of snapshots that PyTorch has written since 1.12, or that its viewer creates.
 //!
 //! | source | format |
 //! | --- | --- |
@@ -19,12 +19,12 @@ use super::{
     AllocatorSettings, Block, BlockState, Frame, Segment, SegmentType, Snapshot, TraceAction, TraceEntry,
 };
 
-/// Reads a value, or its default if it is none.
+/// Reads a value; returns the default for a null value.
 fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(data: D) -> Result<T, D::Error> {
     Ok(Option::deserialize(data)?.unwrap_or_default())
 }
 
-/// A text, in which bytes that are not text become the replacement character.
+/// A text in which invalid bytes are replaced by the replacement character.
 #[derive(Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Text(String);
 
@@ -42,7 +42,7 @@ impl<'de> Deserialize<'de> for Text {
                 Ok(Text(text.to_owned()))
             }
 
-            // JSON has lone surrogates as bytes here, which Python writes for bytes that it could not decode.
+            // In JSON, lone surrogates arrive here as bytes; Python writes them for bytes that it could not decode.
             fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Text, E> {
                 Ok(Text(text::lossy(bytes).into_owned()))
             }
@@ -51,7 +51,7 @@ impl<'de> Deserialize<'de> for Text {
     }
 }
 
-/// A number that may be negative where none is expected, such as an unknown line or the pointer of a stream.
+/// A number that may unexpectedly be negative, such as an unknown line or the pointer of a stream.
 #[derive(Debug, Default, Derive)]
 #[serde(transparent)]
 struct Signed(i128);
@@ -68,7 +68,7 @@ impl Signed {
     }
 }
 
-/// A whole snapshot: an object, or a list of segments.
+/// An entire snapshot: an object, or a list of segments.
 #[derive(Default)]
 pub(crate) struct AnySnapshot(Whole);
 
@@ -202,7 +202,7 @@ struct Request {
 }
 
 impl AnyBlock {
-    /// Returns the block, at the address `next` if it has none.
+    /// Returns the block, which is placed at the address `next` if it has none.
     fn at(self, next: u64) -> Block {
         // The first request is the most recent one.
         let request = self.history.into_iter().next().unwrap_or_default();
@@ -274,7 +274,7 @@ impl From<AnyEntry> for TraceEntry {
     }
 }
 
-/// The settings, each of any type.
+/// Allocator settings, each of any type.
 #[derive(Derive)]
 #[serde(transparent)]
 pub(crate) struct AnySettings(BTreeMap<Text, Setting>);

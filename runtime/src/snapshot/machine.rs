@@ -1,9 +1,9 @@
-//! Runs a pickle, which is a program, as far as it creates plain data: dicts, lists, tuples, strings and numbers, of
-//! protocols 0 to 5.
+//! Interpreter of pickles, which are programs. It supports only plain data (dicts, lists, tuples, strings and numbers)
+//! of protocols 0 to 5.
 //!
-//! Guarantees: nothing that a pickle names is looked up or run. It may name the containers of [`Class`], which stand
-//! for plain ones; a pickle that names anything else is refused. Damaged pickles are errors, whatever lengths they
-//! claim. Shared values are stored once, however often they are referenced.
+//! Guarantees: names in a pickle are neither looked up nor run. A pickle may name the containers of [`Class`], which
+//! represent plain ones; a pickle that names anything else is rejected. Damaged pickles cause errors, regardless of the
+//! lengths they claim. Shared values are stored once, however often they are referenced.
 
 use std::collections::HashMap;
 
@@ -12,13 +12,13 @@ use super::{opcode, text};
 /// Reason why a pickle could not be read.
 #[derive(Debug)]
 pub enum Problem {
-    /// It ends too early.
+    /// The pickle is truncated.
     CutOff,
-    /// It contains something other than plain data at this byte.
+    /// The pickle contains something other than plain data at this byte.
     At(usize),
-    /// It holds more values than a file of its size may hold.
+    /// The pickle contains more values than are permitted for a file of its size.
     TooMany,
-    /// Its data is not what was expected.
+    /// The data of the pickle does not have the expected structure.
     Content(serde::de::value::Error),
 }
 
@@ -29,26 +29,26 @@ pub enum Value<'a> {
     Bool(bool),
     Number(i128),
     Float(f64),
-    /// A text, which may not be UTF-8: PyTorch writes undecodable file names as Python holds them.
+    /// A text, which may not be UTF-8, because PyTorch writes undecodable file names in Python's internal form.
     Text(&'a [u8]),
-    /// A text with escapes, by its index among the texts.
+    /// A text with escapes, identified by its index among the texts.
     Unescaped(usize),
     /// A named container of Python.
     Class(Class),
-    /// A list or tuple, by its index among the lists.
+    /// A list or tuple, identified by its index among the lists.
     List(usize),
-    /// A dict: a list of alternating keys and values.
+    /// A dict, stored as a list of alternating keys and values.
     Dict(usize),
 }
 
 /// Names that a pickle may use.
 #[derive(Debug, Clone, Copy)]
 pub enum Class {
-    /// A dict that orders its keys, or has a default.
+    /// A dict that orders its keys or has a default.
     Dict,
     /// A PyTorch function that returns its first argument.
     First,
-    /// A type that a dict may have as its default.
+    /// A type that a dict may use for its default.
     Type,
 }
 
@@ -70,7 +70,7 @@ impl Class {
     }
 }
 
-/// The machine that runs a pickle.
+/// Interpreter state of a pickle.
 #[derive(Default)]
 pub struct Machine<'a> {
     bytes: &'a [u8],
@@ -80,21 +80,21 @@ pub struct Machine<'a> {
     memo: HashMap<u32, Value<'a>>,
     pub lists: Vec<Vec<Value<'a>>>,
     pub texts: Vec<String>,
-    /// Number of values, marks and names of values that it may still create.
+    /// Number of values, marks and names of values that the pickle may still create.
     left: u64,
 }
 
 impl<'a> Machine<'a> {
-    /// Creates a machine for a pickle that creates at most `most` values.
+    /// Creates a machine for a pickle that may create at most `most` values.
     pub fn new(bytes: &'a [u8], most: u64) -> Self {
         Self { bytes, left: most, ..Self::default() }
     }
 
-    /// Runs to the end, and returns the remaining value.
+    /// Runs the pickle to its end and returns the remaining value.
     pub fn run(&mut self) -> Result<Value<'a>, Problem> {
         loop {
             let start = self.at;
-            // Missing operands on the stack are an error of the operation.
+            // Missing operands on the stack are reported as an error of the operation.
             let wrong = || Problem::At(start);
             self.left = self.left.checked_sub(1).ok_or(Problem::TooMany)?;
             match self.byte()? {
@@ -271,14 +271,14 @@ impl<'a> Machine<'a> {
         Some(())
     }
 
-    /// Calls an object that the pickle names, which is one of [`Class`].
+    /// Calls an object that the pickle names, which must be one of [`Class`].
     fn reduce(&mut self) -> Option<()> {
         let call = self.top(2)?;
         let [Value::Class(class), Value::List(arguments)] = call[..] else { return None };
         let first = self.lists.get(arguments)?.first().copied();
         match (class, first) {
             (Class::First, Some(first)) => self.stack.push(first),
-            // In Python 2, the argument is the list of pairs.
+            // In Python 2, the argument is the list of key-value pairs.
             (Class::Dict, Some(Value::List(pairs))) => {
                 let mut items = Vec::new();
                 for pair in self.lists.get(pairs)? {
@@ -322,7 +322,7 @@ fn number(bytes: &[u8]) -> Option<i128> {
     Some(i128::from_le_bytes(all))
 }
 
-/// Parses a number in digits.
+/// Parses a decimal number.
 fn parsed<T: std::str::FromStr>(digits: &[u8]) -> Option<T> {
     str::from_utf8(digits).ok()?.trim().parse().ok()
 }

@@ -1,28 +1,28 @@
-//! Snapshots of device memory: the contents of every segment, and the history before.
+//! Snapshots of device memory: the blocks of every segment, and the preceding history.
 //!
-//! The types have the shape and the keys of PyTorch's snapshots, so that PyTorch's viewers and this crate read each
-//! other's files. Viewers rely on these rules for the writer of a [`Snapshot`]:
+//! The types have the structure and the keys of PyTorch's snapshots, so that PyTorch's viewers and this crate can read
+//! each other's files. Viewers rely on the following rules for a [`Snapshot`]:
 //!
-//! - The blocks of a segment are in the order of their addresses and fill it: their sizes add up to `total_size`, and
-//!   no block is larger than its `size` says.
-//! - `device_traces` has one list per device, by ordinal, oldest entry first. Missing lists of devices with segments
-//!   are written as empty ones.
-//! - A `free_requested` is followed by the `free_completed` of the same address, or the block still is
+//! - The blocks of a segment are in address order and fill it: their sizes add up to `total_size`, and no block is
+//!   larger than its `size`.
+//! - `device_traces` contains one list per device, in the order of ordinals, oldest entry first. Missing lists of
+//!   devices with segments are written as empty lists.
+//! - A `free_requested` is followed by the `free_completed` of the same address, or the block is still
 //!   [`BlockState::ActivePendingFree`].
 //! - Frames are listed innermost first.
 //!
 //! Files that PyTorch has written since 1.12 can be read, as pickles of any protocol or as JSON, compressed or not.
-//! Unknown keys are ignored, and missing ones have their default. The default address of a block is the end of the
+//! Unknown keys are ignored, and missing keys have default values. The default address of a block is the end of the
 //! block before it. The default of a sum is computed from the blocks.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `file` | reading and writing files |
-//! | `write` | a snapshot as a pickle |
-//! | `forms` | the formats of other versions |
-//! | `text` | texts as Python writes them |
-//! | `machine`, `data` | running a pickle, which creates values; the values as serde data |
-//! | `opcode` | the operations of pickles |
+//! | `file` | reads and writes files |
+//! | `write` | writes a snapshot as a pickle |
+//! | `forms` | formats of other versions |
+//! | `text` | decodes texts as Python writes them |
+//! | `machine`, `data` | interpreter of pickles; its values as serde data |
+//! | `opcode` | opcodes of pickles |
 
 mod data;
 mod file;
@@ -39,25 +39,25 @@ use serde::{Deserialize, Serialize, Serializer};
 
 pub use crate::error::SnapshotError;
 
-/// The state of the memory of all devices at one moment, and the history that led to it.
+/// State of the memory of all devices at one point in time, and the history that led to it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "forms::AnySnapshot")]
 pub struct Snapshot {
-    /// The segments, by device and address.
+    /// Segments, ordered by device and address.
     pub segments: Vec<Segment>,
     /// History of each device, by ordinal, oldest entry first; empty if none was recorded.
     pub device_traces: Vec<Vec<TraceEntry>>,
-    /// The settings of the allocator.
+    /// Settings of the allocator.
     pub allocator_settings: AllocatorSettings,
 }
 
-/// Memory that was allocated from the device in one piece, and its blocks.
+/// Memory that was allocated from the device with one call, and its blocks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "forms::AnySegment")]
 pub struct Segment {
-    /// The ordinal of the device.
+    /// Ordinal of the device.
     pub device: u32,
-    /// The first address.
+    /// Start address.
     pub address: u64,
     /// Size of the segment in bytes.
     pub total_size: u64,
@@ -67,7 +67,7 @@ pub struct Segment {
     pub active_size: u64,
     /// Bytes requested, before rounding, of blocks that are in use or waiting to become free.
     pub requested_size: u64,
-    /// The stream that the memory belongs to; 0 is the default stream.
+    /// Stream to which the memory belongs; 0 is the default stream.
     pub stream: u64,
     /// Request sizes for which the segment is used.
     pub segment_type: SegmentType,
@@ -75,9 +75,9 @@ pub struct Segment {
     pub segment_pool_id: (u64, u64),
     /// True if the segment can grow in place.
     pub is_expandable: bool,
-    /// The stack of the allocating call.
+    /// Call stack of the allocation.
     pub frames: Vec<Frame>,
-    /// The blocks, by address, without gaps.
+    /// Blocks in address order, without gaps.
     pub blocks: Vec<Block>,
 }
 
@@ -93,7 +93,7 @@ pub enum SegmentType {
 }
 
 impl SegmentType {
-    /// Name in files.
+    /// Returns the name that is used in files.
     pub fn name(self) -> &'static str {
         match self {
             SegmentType::Small => "small",
@@ -102,11 +102,11 @@ impl SegmentType {
     }
 }
 
-/// A part of a segment that is allocated or free as a whole.
+/// A part of a segment that is allocated or freed as a unit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "forms::AnyBlock")]
 pub struct Block {
-    /// The first address.
+    /// Start address.
     pub address: u64,
     /// Size of the block in bytes.
     pub size: u64,
@@ -114,7 +114,7 @@ pub struct Block {
     pub requested_size: u64,
     /// State of the block.
     pub state: BlockState,
-    /// The stack of the requesting call; empty if it was not recorded.
+    /// Call stack of the request; empty if it was not recorded.
     pub frames: Vec<Frame>,
 }
 
@@ -124,7 +124,7 @@ pub struct Block {
 pub enum BlockState {
     /// In use.
     ActiveAllocated,
-    /// Freed, but work on a stream may still use it.
+    /// Freed, but possibly still in use by work on a stream.
     #[serde(alias = "active_awaiting_free")]
     ActivePendingFree,
     /// Free.
@@ -135,11 +135,11 @@ pub enum BlockState {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "forms::AnyFrame")]
 pub struct Frame {
-    /// The file.
+    /// Source file.
     pub filename: String,
-    /// The line, starting at 1; 0 if unknown.
+    /// Source line, starting at 1; 0 if unknown.
     pub line: u32,
-    /// The function.
+    /// Function name.
     pub name: String,
 }
 
@@ -149,17 +149,17 @@ pub struct Frame {
 pub struct TraceEntry {
     /// Kind of the operation.
     pub action: TraceAction,
-    /// The address; for [`TraceAction::Oom`] the bytes that the device still had free.
+    /// Address; for [`TraceAction::Oom`], the free bytes of the device.
     pub addr: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// The stream.
+    /// Stream.
     pub stream: u64,
-    /// Time in microseconds since 1970.
+    /// Time in microseconds since the Unix epoch.
     pub time_us: i64,
-    /// The stack of the call that caused the operation; empty if it was not recorded.
+    /// Call stack of the operation; empty if it was not recorded.
     pub frames: Vec<Frame>,
-    /// The pool, as in [`Segment::segment_pool_id`].
+    /// Pool ID, as in [`Segment::segment_pool_id`].
     pub pool_id: (u64, u64),
 }
 
@@ -188,19 +188,19 @@ pub enum TraceAction {
     FreeRequested,
     /// Made a freed block available for later requests.
     FreeCompleted,
-    /// Took a segment from the device.
+    /// Allocated a segment from the device.
     SegmentAlloc,
     /// Returned a segment to the device.
     SegmentFree,
-    /// Mapped memory behind a part of an expandable segment.
+    /// Mapped memory to a part of an expandable segment.
     SegmentMap,
-    /// Unmapped the memory behind a part of an expandable segment.
+    /// Unmapped the memory of a part of an expandable segment.
     SegmentUnmap,
     /// Took a snapshot.
     Snapshot,
-    /// Ran out of memory; `size` is the request.
+    /// Ran out of memory; `size` is the size of the request.
     Oom,
-    /// Recorded something about a block in use.
+    /// Annotated a block in use.
     Annotate,
     /// An operation that is unknown to this version.
     #[serde(other)]
@@ -208,7 +208,7 @@ pub enum TraceAction {
 }
 
 impl TraceAction {
-    /// Name in files.
+    /// Returns the name that is used in files.
     pub fn name(self) -> &'static str {
         match self {
             TraceAction::Alloc => "alloc",
@@ -226,24 +226,24 @@ impl TraceAction {
     }
 }
 
-/// The settings of the allocator, with PyTorch's names.
+/// Settings of the allocator, under PyTorch's names.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(from = "forms::AnySettings")]
 pub struct AllocatorSettings {
-    /// The settings as they were last set.
+    /// Option string that was set last.
     #[serde(rename = "PYTORCH_CUDA_ALLOC_CONF")]
     pub alloc_conf: String,
-    /// Size in bytes of the largest block that is split; -1 for any.
+    /// Maximum size in bytes of a block that is split; -1 for any size.
     pub max_split_size: i64,
-    /// Fraction of the allowed memory above which unused segments are freed; 0 for never.
+    /// Fraction of the allowed memory above which unused segments are released; 0 disables this.
     pub garbage_collection_threshold: f64,
     /// True if segments can grow in place.
     pub expandable_segments: bool,
-    /// Number of steps to which sizes between two powers of two are rounded, by size in MiB.
+    /// Number of steps to which sizes between two powers of two are rounded, keyed by size in MiB.
     pub roundup_power2_divisions: BTreeMap<String, i64>,
-    /// Page-locked memory: the size in bytes above which sizes are not rounded; -1 for none.
+    /// Size in bytes above which sizes of page-locked memory are not rounded; -1 for no limit.
     pub max_round_threshold: i64,
-    /// Page-locked memory: the size in bytes above which memory is not cached; -1 for none.
+    /// Size in bytes above which page-locked memory is not cached; -1 for no limit.
     pub max_cached_size: i64,
 }
 
@@ -262,27 +262,27 @@ impl Default for AllocatorSettings {
 }
 
 impl Snapshot {
-    /// Bytes that were allocated from the devices.
+    /// Returns the bytes that were allocated from the devices.
     pub fn reserved(&self) -> u64 {
         self.total(|segment| segment.total_size)
     }
 
-    /// Bytes of blocks in use.
+    /// Returns the bytes of blocks in use.
     pub fn allocated(&self) -> u64 {
         self.total(|segment| segment.allocated_size)
     }
 
-    /// Bytes of blocks in use or waiting to become free.
+    /// Returns the bytes of blocks that are in use or waiting to become free.
     pub fn active(&self) -> u64 {
         self.total(|segment| segment.active_size)
     }
 
-    /// Bytes requested, before rounding.
+    /// Returns the bytes requested, before rounding.
     pub fn requested(&self) -> u64 {
         self.total(|segment| segment.requested_size)
     }
 
-    // A damaged file can claim any sizes.
+    // Sizes in a damaged file can be arbitrary.
     fn total(&self, of: impl Fn(&Segment) -> u64) -> u64 {
         self.segments.iter().map(of).fold(0, u64::saturating_add)
     }

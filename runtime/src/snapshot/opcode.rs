@@ -1,4 +1,4 @@
-//! The opcodes of pickles that hold plain data, by Python's names.
+//! Opcodes of pickles that contain plain data, under Python's names.
 
 pub const PROTO: u8 = 0x80;
 pub const FRAME: u8 = 0x95;

@@ -1,12 +1,12 @@
-//! Decoding of texts as Python writes them.
+//! Decoders of texts as Python writes them.
 //!
-//! Guarantees: bytes that are not text, such as a byte in a file name that the system could not decode, become the
+//! Guarantees: invalid bytes, such as a byte in a file name that the system could not decode, are replaced by the
 //! replacement character; the rest of the text is kept.
 
 use std::borrow::Cow;
 
-/// Decodes a text in UTF-8. Python holds bytes that it could not decode as lone surrogates, and writes them as if they
-/// were characters of three bytes.
+/// Decodes a text in UTF-8. Python represents bytes that it could not decode as lone surrogates, and writes them as if
+/// they were three-byte characters.
 pub fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     let mut text = match str::from_utf8(bytes) {
         Ok(text) => return Cow::Borrowed(text),
@@ -32,7 +32,7 @@ pub fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// Decodes the text of protocol 0: bytes are Latin-1, other characters are escaped by their number.
+/// Decodes a text of protocol 0, in which bytes are Latin-1 and other characters are escaped by their number.
 pub fn raw_unicode(line: &[u8]) -> String {
     let mut text = String::with_capacity(line.len());
     let mut rest = line;
@@ -57,7 +57,7 @@ pub fn raw_unicode(line: &[u8]) -> String {
     text
 }
 
-/// Decodes a quoted Python 2 text, as it is written in a program; `None` without quotes.
+/// Decodes a quoted Python 2 text in source code form; `None` without quotes.
 pub fn quoted(line: &[u8]) -> Option<String> {
     let (&quote, line) = line.split_first().filter(|(quote, _)| b"'\"".contains(quote))?;
     let mut rest = line.strip_suffix(&[quote])?;

@@ -1,7 +1,8 @@
-//! Writes a snapshot as a pickle of protocol 2, made only of dicts, lists, tuples, strings and numbers.
+//! Writes a snapshot as a pickle of protocol 2 that consists only of dicts, lists, tuples, strings and numbers.
 //!
-//! Guarantees: any Python 3 loads it without a library. So does PyTorch's viewer in JavaScript, which supports only
-//! some of the opcodes and numbers of at most eight bytes. Strings and stacks that occur often are written once.
+//! Guarantees: any version of Python 3 can load the pickle without a library. PyTorch's viewer in JavaScript can load
+//! it too, although it supports only some of the opcodes and numbers of at most eight bytes. Strings and stacks that
+//! occur often are written once.
 
 use std::collections::HashMap;
 use std::io::{Error, Result, Write};
@@ -11,9 +12,9 @@ use serde_json::{Map, Value};
 
 use super::{Snapshot, opcode};
 
-/// Number of items that are added to a list at once: the same as Python's, which keeps readers' stacks small.
+/// Number of items that are added to a list at once. It is the same as in Python, which keeps readers' stacks small.
 const BATCH: usize = 1000;
-/// Top-level keys that viewers know and that are empty in this crate's snapshots.
+/// Top-level keys that viewers expect and that are empty in this crate's snapshots.
 const EMPTY: [&str; 3] = ["external_annotations", "host_segments", "host_traces"];
 
 /// Writes `snapshot` to `out`.
@@ -37,12 +38,12 @@ struct Pickle<'o, W> {
     out: &'o mut W,
     strings: HashMap<String, u32>,
     stacks: HashMap<Value, u32>,
-    /// Number of values that can be referred to.
+    /// Number of memoized values.
     memos: u32,
 }
 
 impl<W: Write> Pickle<'_, W> {
-    /// Writes a small part of the snapshot, which is in memory a second time while it is written.
+    /// Writes a small part of the snapshot. The part is in memory twice while it is written.
     fn any(&mut self, item: &impl Serialize) -> Result<()> {
         self.value(&serde_json::to_value(item)?)
     }
@@ -121,13 +122,13 @@ impl<W: Write> Pickle<'_, W> {
             self.put(&[opcode::BININT])?;
             return self.put(&value.to_le_bytes());
         }
-        // Beyond 63 bits the sign needs its own byte.
+        // Beyond 63 bits, the sign needs its own byte.
         let length = if i64::try_from(value).is_ok() { 8 } else { 16 };
         self.put(&[opcode::LONG1, length])?;
         self.put(&value.to_le_bytes()[..length.into()])
     }
 
-    /// Makes it possible to refer to the value that was written last by the returned number.
+    /// Memoizes the value that was written last. Returns the number by which it can be referenced.
     fn remember(&mut self) -> Result<u32> {
         let memo = self.memos;
         self.memos += 1;

@@ -1,16 +1,17 @@
-//! State of the captures that a stream takes part in, to the extent that streams need it.
+//! Capture state of a stream, as far as streams need it.
 //!
 //! While a stream takes part in a capture, its work becomes part of a graph instead of running. A higher-level module
 //! defines how a capture records the work ([`CaptureSink`]).
 //!
-//! Threads: each stream counts the starts and ends of captures ([`Captures::count`], odd while it takes part). It
-//! counts before the driver starts a capture and after it has ended one. A thread that enqueues work to run reads the
-//! count before and after. If it has changed, the work may have become part of the graph although it was recorded as
-//! running, and the graph is invalid ([`Invalidation`]).
+//! Each stream counts the starts and ends of its captures ([`Captures::count`]). The count is odd while the stream
+//! takes part in a capture. The count is incremented before the driver starts a capture and after the driver has ended
+//! it. A thread that enqueues work to run reads the count before and after. If the count has changed, the work may have
+//! become part of the graph although it was recorded as running, so the graph is marked invalid ([`Invalidation`]).
 //!
-//! Driver calls in flight on a stream are counted too ([`Captures::call`]), in the same word. The start of a capture
-//! sees the calls that started before it. A call that starts after it finds the capture, and then takes its lock
-//! ([`CaptureSink::hold`]). So a capture knows whether another thread can be inside a call on its streams.
+//! Driver calls in flight on a stream are counted in the same word ([`Captures::call`]). The start of a capture
+//! therefore observes all calls that started before it. A call that starts later observes the capture and acquires its
+//! lock ([`CaptureSink::hold`]). A capture can thus determine whether another thread may be inside a call on one of its
+//! streams.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -28,12 +29,12 @@ use crate::error::{Error, GraphError, PoolId, Result};
 
 /// A capture that streams take part in.
 pub(crate) trait CaptureSink: Noted + Any + Send + Sync + fmt::Debug {
-    /// Makes a running stream take part. Its later work comes after the event, which was recorded in the capture when
-    /// an epoch was closed.
+    /// Makes a running stream join the capture. Later work of the stream is ordered after the event, which was recorded
+    /// in the capture when an epoch was closed.
     fn join(self: Arc<Self>, stream: &Stream, closed: &Timestamp, event: EventHandle) -> Result<()>;
-    /// Makes a stream that takes part wait for an event that was recorded in the capture.
+    /// Makes a stream of the capture wait for an event that was recorded in the capture.
     fn wait_event(&self, stream: &Stream, event: EventHandle) -> Result<()>;
-    /// Records an event on a stream that takes part.
+    /// Records an event on a stream of the capture.
     fn record_event(&self, stream: &Stream, event: EventHandle) -> Result<()>;
     /// Adds a host function.
     fn host_function(&self, stream: &Stream, function: Arc<GraphFunction>) -> Result<()>;
@@ -41,7 +42,7 @@ pub(crate) trait CaptureSink: Noted + Any + Send + Sync + fmt::Debug {
     fn add_hook(&self, hook: Arc<LaunchHook>) -> Result<()>;
     /// Returns true if the capture has ended.
     fn has_ended(&self) -> bool;
-    /// Takes the capture's lock until the returned value is dropped.
+    /// Holds the capture's lock until the returned value is dropped.
     fn hold(&self) -> Box<dyn Held + '_>;
 }
 
@@ -53,7 +54,8 @@ thread_local! {
     static HOLDS: Cell<*const ()> = const { Cell::new(std::ptr::null()) };
 }
 
-/// Guard under which this thread holds a capture's lock: all its driver calls meanwhile belong to that capture.
+/// Guard that marks a capture's lock as held by this thread. All driver calls of the thread belong to that capture
+/// meanwhile.
 pub(crate) struct Holds(*const ());
 
 impl Holds {
@@ -79,16 +81,17 @@ impl Drop for Holds {
     }
 }
 
-/// True if a graph is invalid because it may hold work that was not recorded. Then it cannot be launched.
+/// True if a graph is invalid because it may contain work that was not recorded. Such a graph cannot be launched.
 pub(crate) type Invalidation = Arc<AtomicBool>;
 
 /// Capture state of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct Captures {
-    /// Starts and ends of captures, above [`CALLS`] bits with the number of driver calls in flight.
+    /// Number of starts and ends of captures, shifted left by [`CALLS`] bits; the low bits count driver calls in
+    /// flight.
     word: AtomicU64,
     slot: Mutex<Slot>,
-    /// Event that captured work of other streams waits for. Recorded only by captures.
+    /// Event that captured work of other streams waits for. Only captures record it.
     pub(super) order: OnceLock<EventHandle>,
     /// Held while captured work uses scratch memory that the capture keeps for this stream.
     pub exclusive: Mutex<()>,
@@ -97,7 +100,7 @@ pub(crate) struct Captures {
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
     pub current: Option<Arc<dyn CaptureSink>>,
-    /// Position of the stream before its current capture, which running work can wait for.
+    /// Position of the stream before its current capture; running work can wait for it.
     pub before: Option<Arc<Before>>,
     /// Invalidation flag of the current or the last capture.
     pub invalidation: Option<Invalidation>,
@@ -105,7 +108,7 @@ pub(crate) struct Slot {
     pub pool: Option<PoolId>,
 }
 
-/// Number of bits for the count of driver calls in flight, enough for more calls than there are threads.
+/// Number of bits for the count of driver calls in flight; the count cannot exceed the number of threads.
 const CALLS: u32 = 24;
 
 /// A driver call in flight on a stream.
@@ -139,18 +142,18 @@ impl Captures {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Number of starts and ends of captures so far: odd while the stream takes part in one.
+    /// Returns the number of starts and ends of captures so far; it is odd while the stream takes part in one.
     #[inline]
     pub fn count(&self) -> u64 {
         self.word.load(Ordering::Acquire) >> CALLS
     }
 
-    /// Counts the start or end of a capture. Returns whether driver calls on the stream are in flight.
+    /// Counts the start or end of a capture. Returns true if driver calls on the stream are in flight.
     pub fn changed(&self) -> bool {
         !self.word.fetch_add(1 << CALLS, Ordering::SeqCst).is_multiple_of(1 << CALLS)
     }
 
-    /// Counts a driver call until the returned guard is dropped. Also returns whether the stream takes part in a
+    /// Counts a driver call until the returned guard is dropped. Also returns true if the stream takes part in a
     /// capture.
     #[inline]
     pub(super) fn call(&self) -> (Call<'_>, bool) {
@@ -165,8 +168,8 @@ impl Captures {
     }
 }
 
-/// Identity of the capture that a stream takes part in. It is equal for all streams of one capture and for no other,
-/// also after the capture has ended.
+/// Identity of the capture that a stream takes part in. It is equal for all streams of one capture and differs between
+/// captures, even after the capture has ended.
 #[derive(Debug, Clone)]
 pub struct CaptureId(Weak<dyn CaptureSink>);
 
@@ -196,7 +199,7 @@ impl Stream {
         Captures::is_capturing(self.captures().count())
     }
 
-    /// The capture that the stream takes part in.
+    /// Returns the capture that the stream takes part in.
     pub(crate) fn capture_sink(&self) -> Option<Arc<dyn CaptureSink>> {
         if !self.is_capturing() {
             return None;
@@ -204,17 +207,17 @@ impl Stream {
         self.captures().slot().current.clone()
     }
 
-    /// The capture that the stream takes part in, if any.
+    /// Returns the ID of the capture that the stream takes part in, if any.
     pub fn capture_id(&self) -> Option<CaptureId> {
         self.capture_sink().map(|capture| CaptureId(Arc::downgrade(&capture)))
     }
 
-    /// Position of the stream before the capture that it takes part in.
+    /// Returns the position of the stream before the capture that it takes part in.
     pub(super) fn before_capture(&self) -> Option<Arc<Before>> {
         self.captures().slot().before.clone()
     }
 
-    /// Number of starts and ends of captures so far: see the [module](self).
+    /// Returns the number of starts and ends of captures so far, as described in the [module](self).
     #[inline]
     pub(crate) fn capture_count(&self) -> u64 {
         self.captures().count()
@@ -233,7 +236,7 @@ impl Stream {
         }
     }
 
-    /// Returns true if the graph that is being captured is invalidated.
+    /// Returns true if the graph that is being captured has been invalidated.
     pub(super) fn is_invalidated(&self) -> bool {
         self.captures()
             .slot()

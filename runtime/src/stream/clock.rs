@@ -1,17 +1,17 @@
 //! [`Clock`]: known order between a stream's work and that of other streams, tracked without driver calls.
 //!
-//! A stream counts epochs. Work belongs to the epoch that is read *after* it was enqueued; an epoch is closed *before*
-//! an event is recorded or the host waits. So an event recorded when epoch `e` was closed comes after all work of
-//! epochs up to `e`. Proof: a driver serialises the calls on a stream, including queries and waits. If the work had
-//! been enqueued after the record, the driver's lock on the stream would have made the closing visible to it.
-//! Enqueueing work reads the epoch and changes nothing, so a program with one stream pays one load.
+//! A stream counts epochs. Work belongs to the epoch that is read *after* the work was enqueued. An epoch is closed
+//! *before* an event is recorded or the host waits. An event that was recorded when epoch `e` was closed therefore
+//! follows all work of epochs up to `e`. Proof: a driver serializes the calls on a stream, including queries and waits.
+//! If the work had been enqueued after the record, the driver's lock on the stream would have made the closing visible
+//! to the enqueueing thread. Enqueueing work only reads the epoch, so a program with one stream pays for one load.
 //!
-//! A stream also remembers up to which epoch of other streams it has waited, directly or through a third stream. So no
-//! wait is inserted twice. Once the host has waited for a stream, the work that this stream had waited for has run too.
-//! A limited number of streams is remembered; a forgotten one costs a redundant wait.
+//! A stream also remembers up to which epoch of other streams it has waited, directly or through a third stream, so
+//! that no wait is inserted twice. When the host has waited for a stream, all work that this stream had waited for has
+//! run too. A stream remembers a limited number of other streams; forgetting one only costs a redundant wait.
 //!
-//! Each stream has two clocks ([`Timeline`]). Work captured into a graph does not run when it is enqueued, so its order
-//! does not hold for work that runs, and vice versa.
+//! Each stream has two clocks ([`Timeline`]). Work captured into a graph does not run when it is enqueued, so the order
+//! of captured work does not apply to running work, and vice versa.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,12 +26,12 @@ const REMEMBERED: usize = 256;
 pub(crate) enum Timeline {
     /// Clock of work that runs.
     Running,
-    /// Clock of captured work. Epochs continue from one capture to the next, so knowledge from an earlier capture is
-    /// not applied to a later capture's work.
+    /// Clock of captured work. Epochs continue from one capture to the next, so an order known from an earlier capture
+    /// is not applied to the work of a later one.
     Captured,
 }
 
-/// Work of a stream up to an epoch.
+/// All work of a stream up to an epoch.
 #[derive(Debug, Clone)]
 pub(crate) struct StreamEpoch {
     stream: u64,
@@ -42,7 +42,7 @@ pub(crate) struct StreamEpoch {
 /// Completion state of a stream, shared with waiters.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
-    /// Work of epochs up to this one has run.
+    /// Last epoch whose work is known to have run.
     epoch: AtomicU64,
     pub lengths: Lengths,
 }
@@ -61,14 +61,14 @@ impl StreamEpoch {
 /// Clock of a stream: see the [module's documentation](self).
 #[derive(Debug)]
 pub(crate) struct Clock {
-    /// The stream's number.
+    /// The stream's ID.
     stream: u64,
     /// The open epoch. Starts at 1.
     now: AtomicU64,
     done: Arc<Done>,
-    /// Work of other streams that precedes later work of this stream; each stream once.
+    /// Work of other streams that precedes later work of this stream, with one entry per stream.
     waited: Mutex<Vec<StreamEpoch>>,
-    /// True if `waited` has entries; saves a lock.
+    /// True if `waited` is not empty; avoids locking it.
     any_waited: AtomicBool,
 }
 
@@ -83,22 +83,22 @@ impl Clock {
         }
     }
 
-    /// The epoch of work that was just enqueued.
+    /// Returns the epoch of work that was just enqueued.
     #[inline]
     pub fn now(&self) -> u64 {
         self.now.load(Ordering::Relaxed)
     }
 
-    /// Closes the open epoch. Returns the work that will have run when the stream has reached this point: first the
-    /// stream's own work, then the work of other streams that it had waited for.
+    /// Closes the open epoch. Returns the work that will have run when the stream reaches this point: first the
+    /// stream's own work, then the work of other streams for which it had waited.
     pub fn close(&self) -> Timestamp {
-        // Read before the epoch is closed, so that nothing counts as earlier than it is.
+        // Reading this before the epoch is closed ensures that no work is considered earlier than it is.
         let others = if self.any_waited.load(Ordering::Acquire) { self.waiting_for() } else { Vec::new() };
         let epoch = self.now.fetch_add(1, Ordering::SeqCst);
         Timestamp { own: StreamEpoch { stream: self.stream, epoch, done: Arc::clone(&self.done) }, others }
     }
 
-    /// Work that this stream has waited for and that is not known to have run.
+    /// Returns the work that this stream has waited for and that is not known to have run.
     fn waiting_for(&self) -> Vec<StreamEpoch> {
         let mut waited = self.waited();
         waited.retain(|until| !until.is_done());
@@ -130,7 +130,7 @@ impl Clock {
                 continue;
             }
             match waited.iter().position(|known| known.stream == new.stream) {
-                // The streams learned about last are kept longest.
+                // The most recently learned streams are evicted last.
                 Some(index) => {
                     let mut known = waited.remove(index);
                     known.epoch = known.epoch.max(new.epoch);
@@ -159,12 +159,12 @@ impl Timestamp {
         self.others.iter().for_each(StreamEpoch::finish);
     }
 
-    /// The stream's shared state.
+    /// Returns the stream's shared state.
     pub fn done(&self) -> &Arc<Done> {
         &self.own.done
     }
 
-    /// Unique identity of this point: the stream and its epoch.
+    /// Returns the unique ID of this point, which consists of the stream and its epoch.
     pub fn id(&self) -> (u64, u64) {
         (self.own.stream, self.own.epoch)
     }

@@ -2,9 +2,9 @@
 //!
 //! | stream | location of the state | the driver's stream is destroyed |
 //! | --- | --- | --- |
-//! | owned by its handles | in its own box | with the last handle |
+//! | owned by its handles | separate allocation | with the last handle |
 //! | owned by the device (the default stream, pool streams) | in the device | with the device |
-//! | adopted | in its own box | by the code that created it |
+//! | adopted | separate allocation | by the code that created it |
 
 use std::any::{Any, TypeId};
 use std::mem::ManuallyDrop;
@@ -22,24 +22,24 @@ use crate::driver::host_function;
 use crate::driver::{Context, Driver, EventHandle, StreamHandle};
 use crate::error::Result;
 
-/// State of a stream. Aligned so that two streams whose handles are counted by two threads share no cache line.
+/// State of a stream. Aligned so that two streams share no cache line when two threads count their handles.
 #[repr(align(128))]
 pub(crate) struct Shared {
     handles: HandleCount,
-    /// Owns a reference count of the device while there are handles, and points to it while the device lives.
+    /// Owns a reference to the device while handles exist. The pointer is valid while the device lives.
     device: ManuallyDrop<Device>,
     pub(super) ownership: Ownership,
     pub(super) core: StreamCore,
 }
 
-/// The owner of a stream, which destroys it.
+/// Owner of a stream, which destroys the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ownership {
-    /// The last of its handles.
+    /// The last handle destroys the stream.
     Handles,
-    /// The device, which keeps it: the default stream and pool streams.
+    /// The device owns the stream: the default stream and pool streams.
     Device,
-    /// The code that created it. Contains the driver's ID of the stream, which reveals a reused handle.
+    /// Other code created the stream. Contains the driver's ID of the stream, which reveals a reused handle.
     Adopted(u64),
 }
 
@@ -54,11 +54,12 @@ pub(crate) struct StreamCore {
     /// Clock of captured work: see [`Timeline`](super::clock::Timeline).
     pub(super) captured_clock: Clock,
     pub(super) captures: Captures,
-    /// Event that is created when another stream first has to wait for this one. It is recorded again for each wait: a
-    /// wait refers to the last record before it. The lock is held from the record until the wait. Otherwise a record by
-    /// another thread in between may belong to a capture that has started meanwhile, and the wait would join it.
+    /// Event that is created when another stream first waits for this one. It is recorded again for each wait, because
+    /// a wait refers to the last record before it. The lock is held from the record to the wait. Otherwise, another
+    /// thread's record in between could belong to a capture that has started meanwhile, and the wait would join that
+    /// capture.
     pub(super) order: Mutex<Option<EventHandle>>,
-    /// The allocator's state for the stream, once it has allocated.
+    /// The allocator's state for the stream, set on its first allocation.
     memory: OnceLock<(TypeId, Box<dyn Any + Send + Sync>)>,
 }
 
@@ -78,7 +79,7 @@ impl StreamCore {
         }
     }
 
-    /// The allocator's state for the stream, of type `T` for all streams; `None` before its first use.
+    /// Returns the allocator's state for the stream; `None` before its first use. `T` is the same type for all streams.
     #[inline]
     pub(crate) fn memory<T: Any>(&self) -> Option<&T> {
         match self.memory.get() {
@@ -90,17 +91,17 @@ impl StreamCore {
         }
     }
 
-    /// Stores the allocator's state in the stream, unless there is one already. Returns whether it was stored.
+    /// Stores the allocator's state in the stream, unless it is already set. Returns true if it was stored.
     pub(crate) fn keep_memory<T: Any + Send + Sync>(&self, value: T) -> bool {
         self.memory.set((TypeId::of::<T>(), Box::new(value))).is_ok()
     }
 
-    /// The stream's ID.
+    /// Returns the stream's ID.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
-    /// The driver's handle.
+    /// Returns the driver's handle.
     pub(crate) fn handle(&self) -> StreamHandle {
         self.handle
     }
@@ -113,7 +114,7 @@ impl StreamCore {
     pub(super) fn destroy(&self, driver: &dyn Driver, context: Context, adopted: bool) {
         let order = *self.order.lock().unwrap_or_else(PoisonError::into_inner);
         for event in order.into_iter().chain(self.captures.order.get().copied()) {
-            // SAFETY: the owner is being dropped, so nothing uses the event's handle again.
+            // SAFETY: the owner is being dropped, so the event's handle is not used again.
             unsafe { driver.event_destroy(context, event) };
         }
         if !adopted {
@@ -124,15 +125,15 @@ impl StreamCore {
 }
 
 impl Shared {
-    /// Creates a stream that the device owns. It has no handles yet.
+    /// Creates a stream that the device owns. No handles exist yet.
     pub(super) fn kept(device: &Device, core: StreamCore) -> Self {
-        // SAFETY: the pointer comes from an `Arc`. The reference count that this value would own is not taken, and the
-        // value is never dropped, before there is a handle.
+        // SAFETY: the pointer comes from an `Arc`. This value owns no reference until a handle exists, and it is never
+        // dropped before that.
         let device = unsafe { ManuallyDrop::new(Device(Arc::from_raw(Arc::as_ptr(&device.0)))) };
         Self { handles: HandleCount::new(0), device, ownership: Ownership::Device, core }
     }
 
-    /// Creates a stream in its own box, with one handle.
+    /// Creates a stream in a separate allocation, with one handle.
     pub(super) fn boxed(device: Device, ownership: Ownership, core: StreamCore) -> NonNull<Self> {
         let shared =
             Self { handles: HandleCount::new(1), device: ManuallyDrop::new(device), ownership, core };
@@ -147,7 +148,7 @@ impl Shared {
     #[inline]
     pub(super) fn first_handle(&self, device: &Device) -> NonNull<Self> {
         if self.handles.add_first() {
-            // The handles' reference count of the device, which `remove_handle` releases.
+            // The handles collectively own this reference to the device; `remove_handle` releases it.
             std::mem::forget(device.clone());
         }
         NonNull::from(self)
@@ -160,16 +161,16 @@ impl Shared {
     /// Removes a handle.
     ///
     /// # Safety
-    /// The caller owns the handle, and does not use it afterwards.
+    /// The caller owns the handle and must not use it afterwards.
     #[inline]
     pub(super) unsafe fn remove_handle(shared: NonNull<Self>) {
         // SAFETY: the caller's handle keeps the stream alive until the count is decremented.
         let this = unsafe { shared.as_ref() };
         if this.ownership != Ownership::Device && host_function::is_running() && !this.device.is_forked() {
-            // This may be the last handle, and a stream cannot be destroyed inside a host function.
+            // This may be the last handle, but a stream cannot be destroyed inside a host function.
             return host_function::drop_elsewhere(Box::new(super::Stream(shared)));
         }
-        // The device outlives this read: the handles own a reference count of it until the last line.
+        // The device outlives this read, because the handles own a reference to it until the last line.
         let (device, is_kept) = (Arc::as_ptr(&this.device.0), this.ownership == Ownership::Device);
         if this.handles.remove() {
             // SAFETY: that was the last handle.
@@ -177,23 +178,23 @@ impl Shared {
         }
     }
 
-    /// Releases the resources that the handles held.
+    /// Releases the resources that the handles owned.
     ///
     /// # Safety
-    /// The last handle was removed; `device` and `is_kept` are those of the stream.
+    /// The last handle has been removed; `device` and `is_kept` must belong to the stream.
     #[cold]
     unsafe fn removed_last(shared: NonNull<Self>, device: *const DeviceInner, is_kept: bool) {
         if !is_kept {
-            // SAFETY: without handles, only the device's own streams are reached by others.
+            // SAFETY: once its handles are gone, a stream that the device does not own cannot be reached by others.
             let this = unsafe { shared.as_ref() };
             if this.device.is_forked() {
                 return;
             }
             this.end();
-            // SAFETY: `boxed` created it, and that was its last handle.
+            // SAFETY: `boxed` created the allocation, and its last handle has been removed.
             drop(unsafe { Box::from_raw(shared.as_ptr()) });
         }
-        // SAFETY: this is the handles' reference count, taken with the first handle or by `boxed`.
+        // SAFETY: this is the handles' reference, acquired with the first handle or by `boxed`.
         drop(Device(unsafe { Arc::from_raw(device) }));
     }
 

@@ -7,13 +7,13 @@ use super::Stream;
 use crate::device::{Device, guard};
 
 thread_local! {
-    /// At most one stream of each device.
+    /// Current streams, at most one per device.
     static CURRENT: RefCell<Vec<Stream>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Makes `stream` the current stream of its device; `None` selects the default stream. Returns the previous one.
 fn exchange(device: &Device, stream: Option<Stream>) -> Option<Stream> {
-    // While a thread ends, its thread-locals may already be destroyed; then there is nothing to set.
+    // While a thread exits, its thread-locals may already be destroyed; then there is nothing to set.
     CURRENT
         .try_with(|current| {
             let mut current = current.borrow_mut();
@@ -26,21 +26,21 @@ fn exchange(device: &Device, stream: Option<Stream>) -> Option<Stream> {
         .flatten()
 }
 
-/// Makes a stream and its device the thread's current ones. Dropping the guard restores the previous ones.
+/// Makes a stream and its device current on the thread. Dropping the guard restores the previous ones.
 ///
-/// Guards belong to their thread and are dropped in reverse order of their creation, as scopes do automatically.
+/// A guard belongs to its thread. Guards must be dropped in reverse order of creation, as scopes do automatically.
 #[must_use = "the stream is current only while the guard lives"]
 #[derive(Debug)]
 pub struct StreamGuard {
-    /// The streams of both devices that were current when the guard was created.
+    /// Current streams of both devices when the guard was created.
     streams: Vec<(Device, Option<Stream>)>,
     device: Option<Device>,
-    /// Not `Send`: it restores this thread's streams.
+    /// Makes the guard `!Send`, because it restores this thread's streams.
     thread: PhantomData<*const ()>,
 }
 
 impl Stream {
-    /// The thread's current stream of a device: that of the innermost [`Stream::guard`] or the last
+    /// Returns the thread's current stream of a device: the stream of the innermost [`Stream::guard`] or the last
     /// [`Stream::set_current`], otherwise the default stream.
     ///
     /// ```
@@ -65,13 +65,14 @@ impl Stream {
             .unwrap_or_else(|| device.default_stream())
     }
 
-    /// Makes this the thread's current stream of its device, until another is set. The current device does not change.
+    /// Makes this the thread's current stream of its device until another stream is set. The current device does not
+    /// change.
     pub fn set_current(&self) {
         let default = *self == self.device().default_stream();
         drop(exchange(self.device(), (!default).then(|| self.clone())));
     }
 
-    /// Makes this stream and its device the thread's current ones while the guard lives.
+    /// Makes this stream and its device current on the thread while the guard lives.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, Stream};

@@ -1,10 +1,10 @@
 //! [`HandleCount`]: count of the handles of an object that an owner keeps.
 //!
-//! The first handle takes a reference count of the owner, and the last one releases it. So the owner lives while there
-//! are handles, and not every handle touches the owner's count. The object stays in place between the last handle and
-//! the next first one.
+//! The first handle acquires a reference to the owner, and the last handle releases it. The owner therefore lives while
+//! handles exist, but creating further handles does not touch the owner's count. The object remains in place when it
+//! has no handles.
 //!
-//! Written against `super::sync`, so that the same code is checked by `loom` (`runtime/tests/core/loom_streams.rs`).
+//! The code uses `super::sync`, so that `loom` can check it (`runtime/tests/emulated/loom_streams.rs`).
 
 use super::sync::{AtomicUsize, Ordering};
 
@@ -17,19 +17,19 @@ impl HandleCount {
         Self(AtomicUsize::new(handles))
     }
 
-    /// Adds a handle if there may be none. Returns true if it is the first: then the caller, which has the owner, takes
-    /// a reference count of it for the handles.
+    /// Adds a handle, even if no handle exists. Returns true if it is the first. In that case, the caller, which has
+    /// access to the owner, must acquire a reference to the owner for the handles.
     pub(crate) fn add_first(&self) -> bool {
         self.0.fetch_add(1, Ordering::AcqRel) == 0
     }
 
-    /// Adds a handle; the caller already has one.
+    /// Adds a handle; the caller already owns one.
     #[inline]
     pub(crate) fn add(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Adds a handle unless there is none. Returns whether it was added.
+    /// Adds a handle unless none exists. Returns true if it was added.
     pub(crate) fn add_unless_none(&self) -> bool {
         let mut handles = self.0.load(Ordering::Relaxed);
         while handles > 0 {
@@ -41,14 +41,14 @@ impl HandleCount {
         false
     }
 
-    /// Removes a handle. Returns true if it was the last: then the caller releases the owner's reference count, and
-    /// does not touch the object afterwards.
+    /// Removes a handle. Returns true if it was the last. Then the caller must release the owner's reference and must
+    /// not access the object afterwards.
     #[inline]
     pub(crate) fn remove(&self) -> bool {
         let last = self.0.fetch_sub(1, Ordering::Release) == 1;
         if last {
-            // Orders all uses through other handles before what follows. A fence would too, but ThreadSanitizer does
-            // not support fences.
+            // Orders all uses through other handles before the code that follows. A fence would too, but
+            // ThreadSanitizer does not support fences.
             self.0.load(Ordering::Acquire);
         }
         last

@@ -1,7 +1,8 @@
-//! [`LaunchHook`]: a function that is called right before each launch of a graph, on the stream of the launch.
+//! [`LaunchHook`]: a function that is called immediately before each launch of a graph, on the stream of the launch.
 //!
-//! Work that it enqueues there precedes the graph. Its lock is held until the graph is enqueued too. So if two
-//! executables of one capture are launched concurrently, each launch gets the work that was enqueued for it.
+//! Work that the function enqueues precedes the graph. The hook's lock is held until the graph is enqueued too. If two
+//! executables of one capture are launched concurrently, each launch therefore runs after the work that was enqueued
+//! for it.
 
 use std::cell::Cell;
 use std::fmt;
@@ -14,9 +15,9 @@ use crate::error::{Error, GraphError, Result};
 /// The function; it receives the stream of the launch.
 type Call = dyn Fn(&Stream) -> Result<()> + Send + Sync;
 
-/// A function that is called before each launch of a graph: see the [module's documentation](self).
+/// A function that is called before each launch of a graph, as described in the [module's documentation](self).
 pub(crate) struct LaunchHook {
-    /// Unique number; locks are taken in the order of these numbers.
+    /// Unique number; locks are acquired in ascending order of these numbers.
     number: u64,
     lock: Mutex<()>,
     call: Box<Call>,
@@ -36,7 +37,7 @@ impl fmt::Debug for LaunchHook {
     }
 }
 
-/// The hooks of a graph, each once, in the order of their numbers.
+/// The distinct hooks of a graph, in ascending order of their numbers.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct LaunchHooks(Vec<Arc<LaunchHook>>);
 
@@ -58,8 +59,8 @@ impl LaunchHooks {
     /// Calls all hooks. The returned guards are held until the graph is enqueued.
     ///
     /// # Errors
-    /// [`GraphError::LaunchInHook`] inside a hook, since the locks of two graphs have no order. Otherwise the error of
-    /// the first hook that fails; the hooks after it are not called.
+    /// [`GraphError::LaunchInHook`] inside a hook, because the locks of two graphs have no defined order. Otherwise the
+    /// error of the first failing hook; later hooks are not called.
     pub fn call(&self, stream: &Stream) -> Result<Vec<MutexGuard<'_, ()>>> {
         if self.is_empty() {
             return Ok(Vec::new());
@@ -93,16 +94,16 @@ impl Drop for Calling {
 }
 
 impl Stream {
-    /// Registers a function that is called right before each launch of the graph that is being captured on this stream.
-    /// It is called on the launching thread with the stream of the launch, and work that it enqueues there precedes the
-    /// graph. If it returns an error, the launch returns that error and enqueues nothing else.
+    /// Registers a function that is called immediately before each launch of the graph that is being captured on this
+    /// stream. It is called on the launching thread with the stream of the launch, and the work that it enqueues there
+    /// precedes the graph. If it returns an error, the launch returns that error and enqueues nothing else.
     ///
-    /// Use it for values that differ from launch to launch: the function writes them to a buffer that captured kernels
-    /// read. Copies of the graph, graphs that contain it, and executables call the same function, once per launch and
-    /// one launch at a time. That also holds if this part of the graph runs several times in the launch, or not at all.
-    /// The function is not called for a launch that fails validation, such as one whose buffers were dropped. It may
-    /// launch graphs without such functions; launching a graph that has some fails with [`GraphError::LaunchInHook`].
-    /// The function is dropped with the last graph or executable that calls it.
+    /// Use it for values that differ between launches. The function can write such values to a buffer that captured
+    /// kernels read. Copies of the graph, graphs that contain it, and executables all call the same function, once per
+    /// launch and one launch at a time. This also applies if the launch runs this part of the graph several times or
+    /// not at all. The function is not called for a launch that fails validation, such as one whose buffers were
+    /// dropped. It may launch graphs that have no such functions; launching a graph that has one fails with
+    /// [`GraphError::LaunchInHook`]. The function is dropped with the last graph or executable that calls it.
     ///
     /// ```
     /// use std::sync::Mutex;

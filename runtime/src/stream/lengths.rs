@@ -1,29 +1,29 @@
-//! [`Lengths`]: recent durations of waits for a stream's work, which predict the end of a wait. It also records how
-//! long waking a waiter takes, which decides how long before that end the waiter is woken.
+//! [`Lengths`]: recent durations of waits for a stream's work, which predict the end of a wait. It also records the
+//! wake-up latency of waiters, which determines how long before that end a waiter is woken.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Number of waits that are remembered: waits are predicted if a program waits for up to this number of pieces of work
-/// in turn.
+/// Number of waits that are remembered. Waits are predicted if a program alternates between up to this many pieces of
+/// work.
 const REMEMBERED: usize = 4;
-/// Time before the predicted end of a wait at which a future is woken: initial, minimum and maximum. A share of the
-/// length is added.
+/// Time before the predicted end of a wait at which a future is woken: initial, minimum and maximum. A fraction of the
+/// wait's duration is added.
 const LEADS: (Duration, Duration, Duration) =
     (Duration::from_micros(60), Duration::from_micros(20), Duration::from_micros(250));
-/// Time after the predicted end at which polling stops. A share of the length is added.
+/// Time after the predicted end at which polling stops. A fraction of the wait's duration is added.
 const LAG: Duration = Duration::from_micros(25);
 const SHARE: u32 = 128;
-/// Longer waits are not remembered: their delay is negligible.
+/// Longer waits are not remembered, because their wake-up delay is negligible.
 const LONGEST: Duration = Duration::from_millis(100);
 
-/// Durations of waits for a stream's work: see the [module's documentation](self).
+/// Durations of waits for a stream's work, as described in the [module's documentation](self).
 #[derive(Debug, Default)]
 pub(crate) struct Lengths {
     /// Durations in nanoseconds; 0 for none yet.
     lengths: [AtomicU32; REMEMBERED],
     noted: AtomicU32,
-    /// Time that waking takes in nanoseconds: a high quantile. 0 if not known yet.
+    /// High quantile of the wake-up latency in nanoseconds; 0 if unknown.
     waking: AtomicU32,
 }
 
@@ -45,7 +45,8 @@ impl Lengths {
         self.waking.store(next, Ordering::Relaxed);
     }
 
-    /// Time before the predicted end at which a future is woken: more than waking usually takes, since it varies.
+    /// Returns the time before the predicted end at which a future is woken. It exceeds the usual wake-up latency,
+    /// which varies.
     fn lead(&self) -> Duration {
         match self.waking.load(Ordering::Relaxed) {
             0 => LEADS.0,
@@ -53,8 +54,9 @@ impl Lengths {
         }
     }
 
-    /// Earliest time from which a wait that has lasted this long is likely to end. It is not later than `waited` if the
-    /// wait is likely to end now. `None` if the wait has lasted longer than all remembered ones.
+    /// Returns the earliest time from which a wait that has lasted this long is likely to end. The result is at most
+    /// `waited` if the wait is likely to end now, and `None` if the wait has lasted longer than all remembered ones.
+    /// `None` if the wait has lasted longer than all remembered ones.
     pub fn likely_end(&self, waited: Duration) -> Option<Duration> {
         let lengths =
             self.lengths.iter().map(|length| Duration::from_nanos(length.load(Ordering::Relaxed).into()));

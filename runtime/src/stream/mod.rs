@@ -1,27 +1,27 @@
 //! Streams: queues of work on a device.
 //!
-//! Ordering. Work on one stream runs in the order in which it was enqueued. Work on two streams is ordered only by an
-//! [`Event`](crate::Event) recorded on one and waited for on the other. Buffers insert both when they are used on a
-//! different stream than the previous one, unless the program has already ordered the streams. Nothing is ordered with
-//! CUDA's legacy default stream.
+//! **Ordering.** Work on one stream runs in the order in which it was enqueued. Work on two streams is ordered only by
+//! an [`Event`](crate::Event) that is recorded on one stream and waited for on the other. When a buffer is used on a
+//! different stream than before, the runtime inserts both calls, unless the program has already ordered the streams.
+//! Work is not ordered with CUDA's legacy default stream.
 //!
-//! Threads. A stream may be used from any number of threads; their calls take effect one after another.
+//! **Threads.** Any number of threads can use a stream; their calls take effect one after another.
 //!
-//! Lifetimes. A stream created with [`Stream::new`] lives as long as a handle to it or a buffer that was used on it.
-//! Dropping the last handle lets enqueued work finish. The default stream and the pool streams live as long as the
-//! device. An adopted stream is owned by other code.
+//! **Lifetimes.** A stream created with [`Stream::new`] lives as long as a handle to it or a buffer that was used on
+//! it. Dropping the last handle does not cancel enqueued work. The default stream and the pool streams live as long as
+//! the device. An adopted stream is owned by other code.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | `core` | a stream's state, its handles, and its destruction |
-//! | `clock`, `lengths` | information without driver calls: the order of streams, durations of waits |
-//! | `captures` | the captures that streams take part in |
+//! | `clock`, `lengths` | order of streams and durations of waits, known without driver calls |
+//! | `captures` | capture state of streams |
 //! | `stable_capture` | work that depends on whether its stream is being captured |
 //! | `wait` | waiting: streams for streams and events, the host for streams |
 //! | `pool` | the default stream, the pools, adopted streams of a device |
 //! | `current` | the thread's current stream of each device, and guards |
 //! | `launch_hook` | functions that are called before each launch of a graph |
-//! | `handles`, `round_robin` | counting handles; selecting items in turn |
+//! | `handles`, `round_robin` | handle counting; round-robin selection |
 
 pub(crate) mod captures;
 pub(crate) mod clock;
@@ -68,7 +68,7 @@ use crate::error::{Error, GraphError, Result, code};
 /// ```
 pub struct Stream(NonNull<Shared>);
 
-// SAFETY: a handle gives shared access to `Shared` only, whose parts are `Send` and `Sync`; handles are counted
+// SAFETY: a handle provides only shared access to `Shared`, whose parts are `Send` and `Sync`; handles are counted
 // atomically.
 unsafe impl Send for Stream {}
 // SAFETY: as above.
@@ -93,7 +93,7 @@ impl Drop for Stream {
 impl Stream {
     /// Creates an exclusive stream of the least urgent priority.
     ///
-    /// Creating a stream takes the driver about 15 microseconds. [`Stream::from_pool`] returns an existing one.
+    /// Creating a stream takes about 15 microseconds in the driver. [`Stream::from_pool`] returns an existing one.
     ///
     /// # Errors
     /// Any [driver error](crate::Error::Driver).
@@ -133,36 +133,36 @@ impl Stream {
         &self.shared().core
     }
 
-    /// The stream's device.
+    /// Returns the stream's device.
     #[inline]
     pub fn device(&self) -> &Device {
         self.shared().device()
     }
 
-    /// The driver's handle. It is valid while a handle of the stream lives.
+    /// Returns the driver's handle. The handle is valid while a [`Stream`] for it exists.
     #[inline]
     pub fn handle(&self) -> StreamHandle {
         self.core().handle
     }
 
-    /// Unique ID among all streams that this process has ever created or adopted.
+    /// Returns the stream's ID, unique among all streams that this process has ever created or adopted.
     #[inline]
     pub fn id(&self) -> u64 {
         self.core().id
     }
 
-    /// The stream's priority: lower numbers are more urgent, 0 is the least urgent.
+    /// Returns the stream's priority. Lower numbers are more urgent; 0 is the least urgent.
     pub fn priority(&self) -> i32 {
         self.core().priority
     }
 
     /// Enqueues a host function, which runs on a driver thread. Later work on the stream waits until it has returned.
     ///
-    /// The function must not use devices, that is, enqueue, allocate or wait (the driver refuses it). Buffers, streams
-    /// and devices that are dropped in it are dropped by another thread soon after. It is meant for sending on a
-    /// channel, setting an atomic and computing. It must not wait for a thread that uses devices either: a call of that
-    /// thread may be waiting for the stream. A panic in it is caught and discarded. If a fault stops the device first,
-    /// the function is dropped without being called.
+    /// The function must not use devices, because the driver rejects enqueueing, allocating and waiting in it. Buffers,
+    /// streams and devices that the function drops are destroyed soon after by another thread. Typical uses are sending
+    /// on a channel, setting an atomic, and computing. The function must not wait for a thread that uses devices
+    /// either, because a call of that thread may be waiting for the stream. A panic in the function is caught and
+    /// discarded. If a fault stops the device first, the function is dropped without being called.
     /// ```
     /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = warpsmith_runtime::Device::emulated(0)?.default_stream();
@@ -189,8 +189,8 @@ impl Stream {
         )
     }
 
-    /// Adds a host function to the graph that is being captured on this stream. It is called once per launch. The rules
-    /// of [`Self::host_function`] apply to it.
+    /// Adds a host function to the graph that is being captured on this stream. The function is called once per launch.
+    /// The rules of [`Self::host_function`] apply.
     ///
     /// # Errors
     /// [`GraphError::NotCapturing`] if nothing is being captured on the stream; any [driver
@@ -210,7 +210,7 @@ impl Stream {
         self.shared().ownership == Ownership::Device || (!self.device().is_emulated() && self.handle().0 <= 2)
     }
 
-    /// Calls the driver for work on this stream, as [`Device::call`] does. A capture of the stream sees the call.
+    /// Calls the driver for work on this stream, as [`Device::call`] does. A capture of the stream can detect the call.
     #[inline]
     pub(crate) fn call<R, E: Into<Error>>(
         &self,
@@ -224,7 +224,7 @@ impl Stream {
         }
     }
 
-    /// Calls a function that calls the driver, and counts the call as [`captures`] describes.
+    /// Calls `call`, which calls the driver, and counts it as described in [`captures`].
     #[inline]
     fn call_counted<R>(&self, call: impl FnOnce() -> R) -> R {
         let (_pending, is_capturing) = self.captures().call();
@@ -236,7 +236,7 @@ impl Stream {
         call()
     }
 
-    /// Calls the driver for an operation on this stream, which is reported to observers.
+    /// Calls the driver for an operation on this stream and reports the operation to observers.
     #[inline(always)]
     pub(crate) fn observed<'a, R, E>(
         &'a self,
@@ -246,7 +246,7 @@ impl Stream {
         observe::around(self.device(), || (Some(self.as_observed()), operation()), call)
     }
 
-    /// The stream as observers see it.
+    /// Returns the stream in the form that observers receive.
     fn as_observed(&self) -> On {
         let is_capturing = self.is_capturing();
         let capture = self.capture_sink().map(|capture| capture as _);
@@ -272,7 +272,7 @@ impl Stream {
         observe::begin(self.device(), || (Some(self.as_observed()), operation()))
     }
 
-    /// Same as [`Self::call`], for a stream that its owner may have destroyed.
+    /// Same as [`Self::call`], for an adopted stream, which its owner may have destroyed.
     #[cold]
     fn call_adopted<R, E: Into<Error>>(
         &self,
@@ -283,8 +283,8 @@ impl Stream {
         let destroyed = || Error::StreamDestroyed { device: device.id() };
         device.check()?;
         let (driver, context) = device.raw();
-        // For a destroyed stream the driver reports that its context was destroyed, or that the handle is unknown.
-        // Neither stops the device.
+        // For a destroyed stream, the driver reports either a destroyed context or an unknown handle. Neither error
+        // stops the device.
         match driver.stream_unique_id(context, self.handle()) {
             Ok(now) if now == number => device.call(call),
             Ok(_) => Err(destroyed()),
@@ -309,7 +309,7 @@ impl Stream {
         Err(self.elsewhere(device, what(), "copy it there first"))
     }
 
-    /// Same as [`Self::check_device`], for objects that are not copied; `remedy` names the alternative.
+    /// Same as [`Self::check_device`], for objects that cannot be copied; `remedy` names the alternative.
     pub(crate) fn check_home(
         &self,
         device: &Device,
@@ -319,13 +319,13 @@ impl Stream {
         if device.ptr_eq(self.device()) { Ok(()) } else { Err(self.elsewhere(device, what(), remedy)) }
     }
 
-    /// Returns the error for an object of `device` that was used on this stream.
+    /// Returns the error for an object of another device that was used on this stream.
     fn elsewhere(&self, device: &Device, (operation, what): (String, String), remedy: &'static str) -> Error {
         let (found, expected) = (device.id(), self.device().id());
         Error::DifferentDevices { operation, what, found, beside: "the stream", expected, remedy }
     }
 
-    /// Fails unless `device` has the same driver as this stream's device: waits do not work across drivers.
+    /// Fails unless `device` has the same driver as this stream's device, because waits do not work across drivers.
     pub(crate) fn check_driver(&self, device: &Device, operation: &str, what: &str) -> Result<()> {
         device.check_process()?;
         if Arc::ptr_eq(&device.0.driver, &self.device().0.driver) {

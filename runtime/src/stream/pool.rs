@@ -1,7 +1,8 @@
 //! Streams of a device that outlive their handles (its default stream and its pools), and streams that it has adopted.
 //!
 //! There is one pool for each of up to [`PRIORITIES`] priorities. Its streams are created on first use, selected
-//! round-robin, and never destroyed before the device. So a driver handle never refers to a different stream later.
+//! round-robin, and never destroyed before the device. A driver handle therefore never refers to a different stream
+//! later.
 
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -18,7 +19,7 @@ use crate::error::{Error, Result, code};
 pub(crate) const POOL_STREAMS: usize = 32;
 /// CUDA's handle for the per-thread default stream.
 const PER_THREAD: StreamHandle = StreamHandle(2);
-/// Number of priorities that have a pool: 0 to -3.
+/// Number of priorities with a pool: 0 to -3.
 const PRIORITIES: usize = 4;
 
 /// The streams that a device keeps or has adopted.
@@ -27,22 +28,22 @@ pub(crate) struct Streams {
     pools: [RoundRobin<Shared, POOL_STREAMS>; PRIORITIES],
     /// Least and most urgent priority.
     range: (i32, i32),
-    /// Callback of the module that owns streams' memory, called when a stream has ended.
+    /// Callback of the module that owns the memory of streams, called when a stream has ended.
     on_end: fn(&Device, &StreamCore),
-    /// Adopted streams, by the driver's ID of the stream. An entry whose stream has no handle is about to be removed.
+    /// Adopted streams, by the driver's ID of the stream. An entry whose stream has no handles is about to be removed.
     adopted: Mutex<Vec<(u64, Entry)>>,
 }
 
 struct Entry(NonNull<Shared>);
 
-// SAFETY: the pointer is only dereferenced under the lock of the table, in which the stream is until it ends.
+// SAFETY: the pointer is dereferenced only under the lock of the table, which contains the stream until it ends.
 unsafe impl Send for Entry {}
 
 impl Part for Streams {
     const PLACE: usize = 4;
 
     fn close(&mut self, driver: &dyn Driver, context: Context, _: &EventPool) {
-        // The device's work has finished, and there are no handles.
+        // The device's work has finished, and no handles exist.
         let pooled = self.pools.iter_mut().flat_map(RoundRobin::take);
         for stream in self.default.take().into_iter().chain(pooled) {
             stream.core.destroy(driver, context, false);
@@ -67,7 +68,7 @@ impl Streams {
         self.default.get_or_init(|| Shared::kept(device, core))
     }
 
-    /// Notifies the module that owns streams' memory that a stream ends.
+    /// Notifies the module that owns the memory of streams that a stream ends.
     pub(super) fn ended(&self, device: &Device, core: &StreamCore) {
         (self.on_end)(device, core);
     }
@@ -76,31 +77,31 @@ impl Streams {
         self.adopted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes an adopted stream that ends.
+    /// Removes an adopted stream that is ending.
     pub(super) fn forget_adopted(&self, number: u64, stream: NonNull<Shared>) {
         self.adopted().retain(|(of, Entry(entry))| *of != number || *entry != stream);
     }
 }
 
 impl Device {
-    /// The default stream, for work that needs no other. Every call returns the same stream.
+    /// Returns the default stream, for work that needs no stream of its own. Every call returns the same stream.
     pub fn default_stream(&self) -> Stream {
         let streams = &self.part::<Streams>();
         let Some(shared) = streams.default.get() else { unreachable!("set when the device was opened") };
         Stream(shared.first_handle(self))
     }
 
-    /// Range of stream priorities of the device: (least urgent, most urgent). Lower numbers are more urgent.
+    /// Returns the range of stream priorities of the device: (least urgent, most urgent). Lower numbers are more
+    /// urgent.
     pub fn stream_priorities(&self) -> (i32, i32) {
         self.part::<Streams>().range
     }
 }
 
 impl Stream {
-    /// A stream from the device's pool of least urgent streams.
-    /// A pool has 32 streams. They are assigned round-robin, except those that are being captured: the 33rd is the
-    /// first again. Users of the same stream wait for each other's work; results are unaffected. Pool streams are never
-    /// destroyed.
+    /// Returns a stream from the device's pool of least urgent streams. A pool contains 32 streams, which are assigned
+    /// round-robin, so the 33rd call returns the first stream again. Streams that are being captured are skipped. Users
+    /// of the same stream wait for each other's work, but results are unaffected. Pool streams are never destroyed.
     ///
     /// # Errors
     /// Any [driver error](crate::Error::Driver).
@@ -109,8 +110,9 @@ impl Stream {
         Self::from_pool_with_priority(device, 0)
     }
 
-    /// A stream from the device's pool of that priority. Lower numbers are more urgent. There are pools for 0 to -3, as
-    /// far as the device has these priorities ([`Device::stream_priorities`]); other values are clamped to the range.
+    /// Returns a stream from the device's pool of that priority. Lower numbers are more urgent. There are pools for the
+    /// priorities 0 to -3 that the device supports ([`Device::stream_priorities`]); other values are clamped to the
+    /// range.
     ///
     /// # Errors
     /// Same as [`Stream::from_pool`].
@@ -129,7 +131,7 @@ impl Stream {
             })
         };
         let mut shared = next()?;
-        // The caller wants a stream that is not being captured.
+        // The caller needs a stream that is not being captured.
         for _ in 1..POOL_STREAMS {
             if !Captures::is_capturing(shared.core.captures.count()) {
                 break;
@@ -139,21 +141,21 @@ impl Stream {
         Ok(Self(shared.first_handle(device)))
     }
 
-    /// Adopts a stream that other code created, for example `cudarc`, `cust` or C++. It is identified by the driver's
-    /// ID of the stream: a second adoption returns the same stream. A different stream that happens to have the same
-    /// handle is not mistaken for it.
+    /// Adopts a stream that other code created, for example `cudarc`, `cust` or C++. The stream is identified by the
+    /// driver's ID, so a second adoption returns the same stream. A different stream that happens to reuse its handle
+    /// is not mistaken for it.
     ///
-    /// The owner may have destroyed the stream, in violation of the condition below. Then calls fail with
-    /// [`Error::StreamDestroyed`] if another stream has its handle, or if the driver reports that there is none. CUDA
-    /// may also crash.
+    /// The owner may have destroyed the stream, which violates the condition below. Calls then fail with
+    /// [`Error::StreamDestroyed`] if the handle belongs to another stream or if the driver reports that it is invalid.
+    /// CUDA may also crash.
     ///
     /// # Errors
-    /// [`Error::StreamDestroyed`] for a handle that the driver does not know, [`Error::PerThreadStream`] for CUDA's
+    /// [`Error::StreamDestroyed`] for a handle that is unknown to the driver, [`Error::PerThreadStream`] for CUDA's
     /// per-thread default stream; any other driver error.
     ///
     /// # Safety
-    /// The stream belongs to this device's primary context. It is not destroyed before every handle to it and every
-    /// buffer that was used on it is dropped. It is not being captured into a graph.
+    /// The stream must belong to this device's primary context. It must not be destroyed before every handle to it and
+    /// every buffer that was used on it is dropped. It must not be in the process of being captured into a graph.
     pub unsafe fn adopt(device: &Device, handle: StreamHandle) -> Result<Self> {
         if handle == PER_THREAD && !device.is_emulated() {
             return Err(Error::PerThreadStream);
@@ -171,7 +173,7 @@ impl Stream {
         })?;
         let mut adopted = device.part::<Streams>().adopted();
         for (of, Entry(entry)) in adopted.iter() {
-            // SAFETY: the stream is in the table, so it has not ended; see `Entry`.
+            // SAFETY: the stream is in the table, so it has not ended, as documented for `Entry`.
             if *of == number && unsafe { entry.as_ref() }.handles().add_unless_none() {
                 return Ok(Self(*entry));
             }

@@ -1,17 +1,17 @@
-//! [`RoundRobin`]: a fixed number of items, selected round-robin, each created when it is first selected.
+//! [`RoundRobin`]: a fixed number of items that are selected round-robin and created on first selection.
 //!
-//! Written against `super::sync`, so that the same code is checked by `loom` (`runtime/tests/core/loom_streams.rs`).
+//! The code uses `super::sync`, so that `loom` can check it (`runtime/tests/emulated/loom_streams.rs`).
 
 use std::sync::OnceLock;
 
 use super::sync::{AtomicUsize, Mutex, Ordering};
 
-/// Items that are selected round-robin: see the [module's documentation](self).
+/// Items that are selected round-robin, as described in the [module's documentation](self).
 #[derive(Debug)]
 pub(crate) struct RoundRobin<T, const N: usize> {
     slots: [OnceLock<T>; N],
     next: AtomicUsize,
-    /// Held while an item is created, so that none is created twice.
+    /// Held while an item is created, so that no item is created twice.
     making: Mutex<()>,
 }
 
@@ -20,7 +20,7 @@ impl<T, const N: usize> RoundRobin<T, N> {
         Self { slots: [const { OnceLock::new() }; N], next: AtomicUsize::new(0), making: Mutex::new(()) }
     }
 
-    /// Returns the next item. If `make` fails, the slot stays empty for its next turn.
+    /// Returns the next item. If `make` fails, the slot stays empty until it is selected again.
     #[inline]
     pub(crate) fn next<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
         let slot = &self.slots[self.next.fetch_add(1, Ordering::Relaxed) % N];
@@ -40,7 +40,7 @@ impl<T, const N: usize> RoundRobin<T, N> {
         Ok(slot.get_or_init(|| made))
     }
 
-    /// Takes out all items.
+    /// Removes all items.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = T> {
         self.slots.iter_mut().filter_map(OnceLock::take)
     }

@@ -1,18 +1,18 @@
 //! [`Stream::with_stable_capture_state`]: work that depends on whether its stream is being captured.
 //!
-//! Guarantee: if a capture of the stream starts or ends while such work runs, its graph is invalid when the work
-//! returns.
+//! Guarantee: if a capture of the stream starts or ends while such work runs, the graph of that capture is invalid when
+//! the work returns.
 
 use super::Stream;
 use crate::error::{Error, GraphError};
 
 impl Stream {
-    /// Calls `work`, which behaves differently on a stream that is being captured. The capture state that it has seen
-    /// must not change before it has enqueued its work.
+    /// Calls `work`, whose behavior depends on whether the stream is being captured. The capture state that `work`
+    /// observes must not change before it has enqueued its work.
     ///
     /// # Errors
-    /// The error of `work`; [`GraphError::Invalidated`] if another thread has started or ended a capture of the stream
-    /// meanwhile. Then the graph of that capture is invalid too.
+    /// The error of `work`; [`GraphError::Invalidated`] if another thread started or ended a capture of the stream
+    /// meanwhile. In that case, the graph of that capture is invalid too.
     #[inline]
     pub fn with_stable_capture_state<R, E: From<Error>>(
         &self,
@@ -22,7 +22,7 @@ impl Stream {
         self.stable_since(captures, work())
     }
 
-    /// Result of such work, which started at this [count](Self::capture_count).
+    /// Returns the result of such work, which started at this [count](Self::capture_count).
     #[inline]
     pub(crate) fn stable_since<R, E: From<Error>>(
         &self,

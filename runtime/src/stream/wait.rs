@@ -1,4 +1,4 @@
-//! Waiting: the host for a stream, a stream for another stream and for events.
+//! Waiting: the host waits for a stream; a stream waits for another stream or for an event.
 
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,16 +11,16 @@ use crate::device::observe::{Awaited, AwaitedBuffer, Operation, site};
 use crate::driver::{EventHandle, StreamHandle};
 use crate::error::{Error, GraphError, Result};
 
-/// Reason why nothing can wait for a stream that is being captured.
+/// Reason why a stream that is being captured cannot be waited for.
 const NOTHING_RUNS: &str = "what is captured does not run before the graph is launched; wait after that";
 
 impl Stream {
-    /// Waits for everything enqueued so far. When this returns, with any result, none of it is still running.
-    /// Exceptions: in a [host function](Stream::host_function), and on an adopted stream that its owner destroyed, it
-    /// only fails.
+    /// Waits for all work enqueued so far. When the call returns, even with an error, none of that work is still
+    /// running. There are two exceptions, in which the call fails without waiting: in a [host
+    /// function](Stream::host_function), and on an adopted stream that its owner destroyed.
     ///
     /// # Errors
-    /// A fault of a kernel that was running; a finding of a [check](crate::check).
+    /// The fault, if a kernel that was running caused one; findings of a [check](crate::check).
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         let _site = site();
@@ -28,17 +28,17 @@ impl Stream {
         self.device().check_findings()
     }
 
-    /// Same as [`Self::synchronize`], but findings stay for the next call that reports them.
+    /// Same as [`Self::synchronize`], but leaves findings for the next call that reports them.
     pub(crate) fn wait(&self) -> Result<()> {
         let (device, core) = (self.device(), self.core());
         device.check_process()?;
         self.check_not_capturing("Stream::synchronize", NOTHING_RUNS)?;
         let watch = self.watch(|| Operation::Synchronize(Awaited::Stream));
         let closed = core.clock.close();
-        // On a lost device too: work there may use memory that the caller is about to free.
+        // This waits on a lost device too, because its work may use memory that the caller is about to free.
         let mut waited = self.call(|driver, context| driver.stream_synchronize(context, core.handle));
         if device.is_lost() {
-            // The device may have been found lost before anything was waited for. The first error is returned.
+            // The device may have been marked lost before the wait began. The first error is returned.
             let _quiet = waited.is_err().then(Quiet::begin);
             let again = device.call_lost(|driver, context| driver.stream_synchronize(context, core.handle));
             waited = waited.and(again);
@@ -50,8 +50,9 @@ impl Stream {
         Ok(())
     }
 
-    /// Waits until nothing that was enqueued to run on the stream is running, in any state of the device. It does not
-    /// wait in a [host function](Stream::host_function), or on an adopted stream that its owner destroyed.
+    /// Waits until no enqueued work of the stream is running, regardless of the state of the device. Captured work is
+    /// ignored. The call does not wait in a [host function](Stream::host_function), or on an adopted stream that its
+    /// owner destroyed.
     #[cold]
     pub(crate) fn wait_idle(&self) {
         let _quiet = Quiet::begin();
@@ -62,20 +63,20 @@ impl Stream {
         loop {
             let captures = self.capture_count();
             if !Captures::is_capturing(captures) {
-                // Errors have been reported, or the caller reports another one.
+                // Errors have already been reported, or the caller reports another error.
                 let _ = self.call(|driver, context| driver.stream_synchronize(context, handle));
                 if device.is_lost() {
                     let _ = device.call_lost(|driver, context| driver.stream_synchronize(context, handle));
                 }
             } else if let Some(before) = self.before_capture() {
                 let _ = device.call_lost(|driver, context| driver.event_synchronize(context, before.event));
-                // Work that was enqueued while the capture started may come after that position. It has invalidated the
-                // graph, and nothing can be waited for before the capture ends.
+                // Work that was enqueued while the capture started may follow that position. Such work has invalidated
+                // the graph, but the stream cannot be waited for before the capture ends.
                 while self.is_invalidated() && self.capture_count() == captures {
                     std::thread::sleep(Duration::from_micros(100));
                 }
             } else {
-                // The capture is just ending.
+                // The capture is about to end.
                 std::thread::yield_now();
                 continue;
             }
@@ -85,10 +86,10 @@ impl Stream {
         }
     }
 
-    /// Returns true if everything enqueued so far has run.
+    /// Returns true if all work enqueued so far has run.
     ///
     /// # Errors
-    /// A fault of a kernel that was running; a finding of a [check](crate::check).
+    /// The fault, if a kernel that was running caused one; findings of a [check](crate::check).
     pub fn query(&self) -> Result<bool> {
         self.device().check_process()?;
         self.check_not_capturing("Stream::query", NOTHING_RUNS)?;
@@ -103,11 +104,11 @@ impl Stream {
         Ok(done)
     }
 
-    /// Waits for everything enqueued so far, for at most `timeout`.
+    /// Waits for all work enqueued so far, for at most `timeout`.
     ///
     /// # Errors
-    /// [`Error::Timeout`] with the kernels that may still be running; the work continues. A fault of a kernel
-    /// that was running.
+    /// [`Error::Timeout`] with the kernels that may still be running; the work continues. The fault, if a kernel that
+    /// was running caused one.
     pub fn synchronize_timeout(&self, timeout: Duration) -> Result<()> {
         let start = Instant::now();
         let mut pause = Duration::from_micros(20);
@@ -126,8 +127,9 @@ impl Stream {
         Ok(())
     }
 
-    /// Makes later work on this stream wait for everything enqueued so far on another, which may be on another device.
-    /// If that stream is being captured, this stream joins the capture, as [`Self::wait_event`] describes.
+    /// Makes later work on this stream wait for all work enqueued so far on another stream, which may be on another
+    /// device. If the other stream is being captured, this stream joins the capture, as described for
+    /// [`Self::wait_event`].
     ///
     /// # Errors
     /// Same as [`Self::wait_event`].
@@ -156,7 +158,7 @@ impl Stream {
         }
     }
 
-    /// Waits for a position in a capture; `own` is the capture that this stream takes part in.
+    /// Makes the stream wait for a position in a capture; `own` is the capture that this stream takes part in.
     pub(crate) fn wait_captured(
         &self,
         own: Option<Arc<dyn CaptureSink>>,
@@ -177,7 +179,7 @@ impl Stream {
         }
     }
 
-    /// Records the position of a stream that takes part in a capture.
+    /// Records the current position of this stream, which takes part in a capture.
     fn record_captured(&self, capture: &dyn CaptureSink) -> Result<(EventHandle, Timestamp)> {
         let event = self.order_event(&self.captures().order)?;
         let closed = self.captured_clock().close();
@@ -186,7 +188,7 @@ impl Stream {
     }
 
     /// Makes later captured work on this stream wait for another stream of the same capture, whose lock the caller
-    /// holds. `buffer` is the buffer that needs the order.
+    /// holds. `buffer` is the buffer whose uses require the order.
     pub(crate) fn wait_for_captured(&self, other: &Stream, buffer: Option<AwaitedBuffer>) -> Result<()> {
         let event = other.order_event(&other.captures().order)?;
         let closed = other.captured_clock().close();
@@ -200,13 +202,14 @@ impl Stream {
         Ok(())
     }
 
-    /// Makes later work on this stream wait for running work that is enqueued on another. If that stream is being
-    /// captured, it waits for the work before the capture. Then `epoch` is the last epoch that is needed; `None` for
-    /// everything. `buffer` is the buffer that needs the order; `None` if the program asked for it.
+    /// Makes later work on this stream wait for running work that is enqueued on another stream. If the other stream is
+    /// being captured, this stream waits for the work before the capture. In that case, `epoch` is the last epoch that
+    /// must be waited for; `None` stands for all of them. `buffer` is the buffer whose uses require the order; `None`
+    /// if the program requested the wait.
     ///
     /// # Errors
-    /// [`GraphError::CaptureUnderway`] if the needed work may have been enqueued while the capture started; any [driver
-    /// error](crate::Error::Driver).
+    /// [`GraphError::CaptureUnderway`] if the required work may have been enqueued while the capture started; any
+    /// [driver error](crate::Error::Driver).
     pub(crate) fn wait_for_running(
         &self,
         other: &Stream,
@@ -217,7 +220,7 @@ impl Stream {
             let captures = other.capture_count();
             if Captures::is_capturing(captures) {
                 let Some(before) = other.before_capture() else {
-                    // The capture is just starting, or ending.
+                    // The capture is about to start or end.
                     std::thread::yield_now();
                     continue;
                 };
@@ -262,7 +265,7 @@ impl Stream {
         )
     }
 
-    /// Returns an event that the stream keeps, created on first use.
+    /// Returns an event that the stream keeps, creating it on first use.
     fn order_event(&self, kept: &OnceLock<EventHandle>) -> Result<EventHandle> {
         if let Some(&event) = kept.get() {
             return Ok(event);
@@ -270,18 +273,18 @@ impl Stream {
         let event = self.device().call(|driver, context| driver.event_create(context, false))?;
         if let Err(event) = kept.set(event) {
             let (driver, context) = self.device().raw();
-            // SAFETY: another thread was faster, so this handle is unused.
+            // SAFETY: another thread stored its event first, so this handle is unused.
             unsafe { driver.event_destroy(context, event) }
         }
         Ok(kept.get().copied().unwrap_or(event))
     }
 
-    /// Returns true if later work on this stream is known to come after work of that epoch of another stream.
+    /// Returns true if later work on this stream is known to follow work of that epoch of another stream.
     pub(crate) fn comes_after(&self, other: &Stream, epoch: u64, time: Timeline) -> bool {
         self == other || other.clock(time).is_done(epoch) || self.clock(time).has_waited(other.id(), epoch)
     }
 
-    /// The epoch of work that was just enqueued: see [`clock`](super::clock).
+    /// Returns the epoch of work that was just enqueued, as described in [`clock`](super::clock).
     #[inline]
     pub(crate) fn epoch(&self, time: Timeline) -> u64 {
         self.clock(time).now()
@@ -314,7 +317,7 @@ mod tests {
     use crate::driver::CaptureMode;
     use warpsmith_emulated::EmulatedDriver;
 
-    /// One thread captures on a stream while others wait for its running work again and again.
+    /// One thread captures on a stream while other threads repeatedly wait for the stream's running work.
     #[test]
     fn waits_for_running_work_join_no_capture() {
         let device = Device::with_driver(EmulatedDriver::builder().build(), 0).unwrap();

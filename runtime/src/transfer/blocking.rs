@@ -1,7 +1,7 @@
 //! Blocking copies between a device and a host slice.
 //!
-//! The driver stages pageable memory with one thread. Large copies are therefore staged here: the calling thread and
-//! its [helpers](super::host_copy) copy one chunk between the slice and page-locked memory while the device copies
+//! The driver stages pageable memory with a single thread. Large copies are therefore staged here. The calling thread
+//! and its [helpers](super::host_copy) copy one chunk between the slice and page-locked memory while the device copies
 //! other chunks:
 //!
 //! ```text
@@ -25,25 +25,25 @@ use crate::memory::PinnedBuffer;
 use crate::memory::storage::{self, BufferUse, Kind};
 use crate::stream::Stream;
 
-/// Minimum size of a staged copy in bytes. Below it, the driver's copy is faster.
+/// Minimum size of a staged copy in bytes. For smaller copies, the driver's path is faster.
 const MIN_BYTES: usize = 1 << 20;
-/// Page-locked buffers per copy: the device copies two while the host fills or empties the third.
+/// Number of page-locked buffers per copy. The device copies two while the host fills or empties the third.
 const SLOTS: usize = 3;
 
 /// Page-locked memory for one chunk.
 struct Slot {
     staging: PinnedBuffer<u8>,
-    /// Recorded after the device's last use of the memory.
+    /// Event recorded after the device's last use of the memory.
     event: Event,
 }
 
 impl BufferUse<'_> {
     /// Copies between this range, which starts at `address`, and host memory, on the buffer's home stream. `call` is
-    /// the public method. When this returns, the copy no longer uses the host memory, whatever the result.
+    /// the name of the public method. When this returns, even with an error, the copy no longer uses the host memory.
     ///
     /// # Safety
-    /// `host` is valid for the bytes of this range: for reads if the copy goes to the device, otherwise for writes.
-    /// Nothing else writes them meanwhile, or uses them if they are written.
+    /// `host` must be valid for the bytes of this range, for reads if the copy goes to the device and otherwise for
+    /// writes. Nothing else may write these bytes during the copy, or access them if the copy writes them.
     pub(crate) unsafe fn copy_and_wait(
         self,
         direction: CopyDirection,
@@ -65,18 +65,18 @@ impl BufferUse<'_> {
             // SAFETY: guaranteed by the caller.
             let done = side.part.run_with(call, || unsafe { staged(&side, host, &slots) });
             if done.is_err() {
-                // Another thread may have begun a capture, and then the stream was not waited for. The error of the
-                // copy is the one to report.
+                // Another thread may have started a capture, in which case the stream was not waited for. The error of
+                // the copy takes precedence.
                 slots.iter().for_each(|slot| _ = slot.staging.record_use(stream));
             }
             return done;
         }
-        // SAFETY: guaranteed by the caller; `run_with` returns when the copy is not running.
+        // SAFETY: guaranteed by the caller; `run_with` returns when the copy is no longer running.
         side.part.run_with(call, || unsafe { side.copy_all(stream, host) })
     }
 }
 
-/// Returns true if the driver does not know the host memory at an address, so that a device cannot copy it.
+/// Returns true if the host memory at an address is not registered with the driver, so that a device cannot copy it.
 fn is_pageable(stream: &Stream, host: *const u8) -> bool {
     let address = DevicePtr(host.addr() as u64);
     stream.call(|driver, context| driver.memory_device(context, address)).is_err()
@@ -95,7 +95,7 @@ fn slots(stream: &Stream, bytes: usize) -> Result<Vec<Slot>> {
 /// Copies chunk by chunk. The device may still be copying the last chunks when this returns.
 ///
 /// # Safety
-/// As for [`BufferUse::copy_and_wait`].
+/// Same as for [`BufferUse::copy_and_wait`].
 unsafe fn staged(side: &DeviceSide<'_>, host: *mut u8, slots: &[Slot]) -> Result<()> {
     let (bytes, chunk) = (side.bytes(), chunk_bytes(side.bytes()));
     let chunks = (0..bytes).step_by(chunk).map(|start| start..bytes.min(start + chunk));
@@ -103,7 +103,8 @@ unsafe fn staged(side: &DeviceSide<'_>, host: *mut u8, slots: &[Slot]) -> Result
     if side.is_target() {
         for (chunk, slot) in uses {
             slot.event.wait()?;
-            // SAFETY: the chunk is within the host memory, and the device has read the slot's last one.
+            // SAFETY: the chunk is within the host memory, and the device has finished reading the slot's previous
+            // chunk.
             unsafe { host_copy::copy(slot.staging.address(), host.add(chunk.start), chunk.len()) };
             slot.enqueue(side, chunk)?;
         }
@@ -115,7 +116,7 @@ unsafe fn staged(side: &DeviceSide<'_>, host: *mut u8, slots: &[Slot]) -> Result
         slot.event.wait()?;
         // SAFETY: the chunk is within the host memory, and the device has written it to the slot.
         unsafe { host_copy::copy(host.add(chunk.start), slot.staging.address(), chunk.len()) };
-        // The next chunk of this slot.
+        // Enqueues the next chunk of this slot.
         later.next().map_or(Ok(()), |(chunk, slot)| slot.enqueue(side, chunk))?;
     }
     Ok(())
@@ -127,8 +128,8 @@ impl Slot {
         let (stream, first) = (side.part.storage.stream(), side.part.range.start);
         let range = first + chunk.start..first + chunk.end;
         let part = BufferUse { range, ..side.part.clone() };
-        // SAFETY: the slot has room for a chunk. The host uses it only after the event, and its block is reused only
-        // when the stream was waited for, or after its use.
+        // SAFETY: the slot has room for a chunk. The host uses the slot only after the event, and the slot's block is
+        // reused only after the stream was waited for or has passed its use.
         storage::enqueue([&part].into_iter(), stream, Kind::HostCopy(side.call), |_, _| unsafe {
             side.copy(stream, self.staging.address(), chunk.start, chunk.len())
         })?;

@@ -11,7 +11,7 @@ use crate::memory::slice::check_lengths;
 use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 
-/// A good size in bytes for the buffers of [`broadcast_coalesced`]: 10 MiB, as in PyTorch.
+/// Recommended size in bytes of the buffers of [`broadcast_coalesced`]: 10 MiB, as in PyTorch.
 pub const COALESCE_BYTES: usize = 10 << 20;
 
 /// Alignment of every slice in bytes, equal to that of buffers.
@@ -30,13 +30,13 @@ pub struct Coalesced<T: DeviceCopy> {
 }
 
 impl<T: DeviceCopy> Coalesced<T> {
-    /// Returns one slice per source buffer, in order. Each starts at a multiple of 256 bytes.
+    /// Returns one slice per source buffer, in order. Each slice starts at a multiple of 256 bytes.
     pub fn slices(&self) -> Vec<DeviceSlice<'_, T>> {
         let pairs = self.buffers.iter().zip(&*self.places);
         pairs.flat_map(|(buffer, places)| places.iter().map(|place| buffer.slice(place.clone()))).collect()
     }
 
-    /// Returns one mutable slice per source buffer, in order. They do not overlap.
+    /// Returns one mutable slice per source buffer, in order. The slices do not overlap.
     pub fn slices_mut(&mut self) -> Vec<DeviceSliceMut<'_, T>> {
         let mut slices = Vec::with_capacity(self.places.iter().map(Vec::len).sum());
         for (buffer, places) in self.buffers.iter_mut().zip(&*self.places) {
@@ -51,13 +51,13 @@ impl<T: DeviceCopy> Coalesced<T> {
     }
 }
 
-/// Copies many buffers to the devices of several streams, as [`broadcast`](super::collective::broadcast) does for one.
-/// The results are in the order of the streams.
+/// Copies many buffers to the devices of several streams, as [`broadcast`](super::collective::broadcast) does for a
+/// single buffer. The results are in the order of the streams.
 ///
-/// Consecutive buffers are packed, on the home stream of the first of them, into a buffer of up to `buffer_bytes`
-/// ([`COALESCE_BYTES`] is a good choice). It is copied to each device in one copy. A buffer larger than that is copied
-/// on its own, without packing. So `n` small buffers are copied to `m` devices in `n + m` copies, of which `m` are
-/// between devices, instead of `n * m`.
+/// Consecutive buffers are packed into a buffer of up to `buffer_bytes` ([`COALESCE_BYTES`] is a good choice), on the
+/// home stream of the first of them. That buffer is copied to each device in one copy. A source larger than
+/// `buffer_bytes` is copied separately, without packing. Copying `n` small buffers to `m` devices therefore takes
+/// `n + m` copies, of which `m` are between devices, instead of `n * m`.
 ///
 /// ```
 /// use warpsmith_runtime::emulated::EmulatedDriver;
@@ -78,8 +78,8 @@ impl<T: DeviceCopy> Coalesced<T> {
 /// # }
 /// ```
 ///
-/// Buffers of several types are packed together as bytes, `x.as_slice().cast::<u8>()?`, and the results converted back,
-/// `slice.cast()?`.
+/// To pack buffers of several types together, pass them as bytes, `x.as_slice().cast::<u8>()?`, and convert the results
+/// back with `slice.cast()?`.
 ///
 /// # Errors
 /// Same as [`broadcast`](super::collective::broadcast).
@@ -116,18 +116,18 @@ pub fn broadcast_coalesced<'s, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
     Ok(results)
 }
 
-/// Packs lists of buffers, all in the same way, and combines the packed lists. `combine` receives one slice per list,
-/// of equal lengths, with the contents of the same buffers of each list. It returns a buffer of that length. So an
-/// operation on many small buffers of several devices runs on few larger ones: `ops::reduce_add_coalesced` of the crate
-/// `warpsmith` is an example.
+/// Packs several lists of buffers in the same way and combines the packed lists. `combine` receives one slice per list.
+/// All slices have equal lengths and contain the same buffers of their list. It must return a buffer of that length. An
+/// operation on many small buffers of several devices thus runs on a few large ones; `ops::reduce_add_coalesced` of the
+/// crate `warpsmith` is an example.
 ///
-/// `lists` has one list per device; the buffers at the same index of all lists have the same length. Consecutive
-/// buffers are packed, on the home stream of the first of them, into a buffer of up to `buffer_bytes`; the elements
-/// between them are zero. A buffer larger than that is passed as it is.
+/// `lists` contains one list per device, and the buffers at the same index of all lists must have the same length.
+/// Consecutive buffers are packed into a buffer of up to `buffer_bytes`, on the home stream of the first of them; the
+/// elements between them are zero. A buffer larger than `buffer_bytes` is passed unchanged.
 ///
 /// # Errors
-/// [`Error::EmptyList`] without lists; [`Error::LengthMismatch`] if the lists differ in the number or lengths of their
-/// buffers, or if `combine` returns another length; [`Error::DifferentDevices`] if the buffers of one list are on
+/// [`Error::EmptyList`] if `lists` is empty; [`Error::LengthMismatch`] if the lists differ in the number or lengths of
+/// their buffers, or if `combine` returns another length; [`Error::DifferentDevices`] if the buffers of one list are on
 /// several devices; the error of `combine`; the errors of [`Stream::copy`].
 #[track_caller]
 pub fn combine_coalesced<T: DeviceCopy, E: From<Error>>(
@@ -194,9 +194,9 @@ fn pack_with_zeros<T: DeviceCopy>(
     Ok(target)
 }
 
-/// Groups the sources of these lengths, and returns the range of each source in its group.
+/// Groups sources of these lengths and returns the range of each source in its group.
 fn groups<T>(lens: &[usize], buffer_bytes: usize) -> Vec<Places> {
-    // The smallest number of elements whose bytes are a multiple of the alignment.
+    // The smallest number of elements whose size in bytes is a multiple of the alignment.
     let step = ALIGNMENT >> size_of::<T>().trailing_zeros().min(ALIGNMENT.trailing_zeros());
     let mut groups = Vec::<Places>::new();
     for &len in lens {

@@ -1,11 +1,11 @@
-//! Copies between one buffer and several, on any devices of one driver: [`broadcast`], [`scatter`], [`gather`], and
-//! [`broadcast_coalesced`] for many small buffers.
+//! Copies between one buffer and several buffers, on any devices of one driver: [`broadcast`], [`scatter`], [`gather`],
+//! and [`broadcast_coalesced`] for many small buffers.
 //!
-//! Guarantees: the host does not wait, except for the result of [`gather_to_host`]. Arguments are checked before the
-//! first copy is enqueued; [`broadcast`], [`scatter`] and [`gather`] also allocate the memory of all results before it.
-//! Each copy runs on the home stream of its target, which is the stream that was given for it, after all earlier work
-//! on its source. So results can be used, and sources written or dropped, at once. The same device may be among the
-//! targets any number of times, including the device of the source; each result has its own memory.
+//! Guarantees: the host waits only in [`gather_to_host`]. Arguments are validated before the first copy is enqueued;
+//! [`broadcast`], [`scatter`] and [`gather`] also allocate all results before it. Each copy runs on the home stream of
+//! its target, which is the stream that the caller passed for it, after all earlier work on its source. Results can
+//! therefore be used, and sources can be written or dropped, immediately. The same device may occur any number of times
+//! among the targets, including the device of the source; each result has its own memory.
 //!
 //! | `torch.cuda.comm` | this module | into existing memory |
 //! | --- | --- | --- |
@@ -15,13 +15,13 @@
 //! | `gather` | [`gather`], [`gather_columns`], [`gather_to_host`] | [`gather_into`] |
 //! | `reduce_add`, `reduce_add_coalesced` | `ops::reduce_add`, `ops::reduce_add_coalesced` of the crate `warpsmith`, which has the kernels | |
 //!
-//! [`scatter_columns`] divides a tensor with sizes `s` along dimension `d`, as a matrix. The matrix has the product of
-//! the sizes before `d` as rows, and the product of the other sizes as columns. A chunk of `n` along dimension `d` has
-//! `n` times the product of the sizes after it as columns. For the first dimension that is one row, so [`scatter`] does
-//! it.
+//! [`scatter_columns`] divides a tensor of sizes `s` along dimension `d`, viewed as a matrix. The product of the sizes
+//! before `d` is the number of rows, and the product of the other sizes is the number of columns. A chunk of `n` along
+//! dimension `d` has `n` times the product of the sizes after `d` as columns. Along the first dimension, the matrix has
+//! a single row, so [`scatter`] is sufficient.
 //!
-//! A source on the host is copied to one of the devices first. Copies between devices take the same path as
-//! [`Stream::copy`]: directly over their link, or through page-locked memory without peer access.
+//! A source on the host must first be copied to one of the devices. Copies between devices use the same path as
+//! [`Stream::copy`]: the direct link, or page-locked memory if there is no peer access.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -35,8 +35,8 @@ use crate::memory::slice::check_lengths;
 use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 
-/// Copies a buffer to the devices of several streams. The results are in the order of the streams, and allocated on
-/// them.
+/// Copies a buffer to the devices of several streams. The results are allocated on the streams and returned in their
+/// order.
 ///
 /// ```
 /// use warpsmith_runtime::emulated::EmulatedDriver;
@@ -56,8 +56,8 @@ use crate::stream::Stream;
 /// ```
 ///
 /// # Errors
-/// [`Error::EmptyList`] without streams; [`Error::NoPeerAccess`] for devices of two drivers; [`Error::OutOfMemory`] of
-/// any of the devices; the errors of [`Stream::copy`].
+/// [`Error::EmptyList`] if `streams` is empty; [`Error::NoPeerAccess`] for devices of two drivers;
+/// [`Error::OutOfMemory`] if any of the devices is out of memory; the errors of [`Stream::copy`].
 #[track_caller]
 pub fn broadcast<'s, T: DeviceCopy>(
     source: impl Into<DeviceSlice<'s, T>>,
@@ -69,8 +69,8 @@ pub fn broadcast<'s, T: DeviceCopy>(
     copies(streams, &vec![source; streams.len()])
 }
 
-/// Copies a buffer into others of its length, on any devices of its driver. Each copy runs after all earlier work on
-/// both.
+/// Copies a buffer into other buffers of its length, on any devices of its driver. Each copy runs after all earlier
+/// work on both buffers.
 ///
 /// Nothing is copied unless all copies are possible.
 ///
@@ -94,8 +94,8 @@ pub fn broadcast<'s, T: DeviceCopy>(
 /// ```
 ///
 /// # Errors
-/// [`Error::EmptyList`] without targets; [`Error::LengthMismatch`]; [`Error::NoPeerAccess`] for devices of two drivers;
-/// the errors of [`Stream::copy`].
+/// [`Error::EmptyList`] if `targets` is empty; [`Error::LengthMismatch`]; [`Error::NoPeerAccess`] for devices of two
+/// drivers; the errors of [`Stream::copy`].
 #[track_caller]
 pub fn broadcast_into<'s, 't, T: DeviceCopy>(
     source: impl Into<DeviceSlice<'s, T>>,
@@ -113,9 +113,9 @@ pub fn broadcast_into<'s, 't, T: DeviceCopy>(
 
 /// Divides a buffer into consecutive chunks on the devices of several streams, in the order of the streams.
 ///
-/// `chunk_lens` gives the number of elements of each chunk. Without it, each chunk has the source's length divided by
-/// the number of streams, rounded up, as in `torch.chunk`. The last chunks are shorter or empty if the length is not
-/// divisible. Unlike in `torch.chunk`, there is a chunk for every stream.
+/// `chunk_lens` contains the number of elements of each chunk. If it is `None`, the length of each chunk is the
+/// source's length divided by the number of streams, rounded up, as in `torch.chunk`. The last chunks are shorter or
+/// empty if the length is not divisible. Unlike `torch.chunk`, this returns a chunk for every stream.
 ///
 /// ```
 /// use warpsmith_runtime::emulated::EmulatedDriver;
@@ -140,7 +140,7 @@ pub fn broadcast_into<'s, 't, T: DeviceCopy>(
 /// ```
 ///
 /// # Errors
-/// [`Error::BadChunks`] unless there is one length per stream and they add up to the source's; the errors of
+/// [`Error::BadChunks`] unless there is one length per stream and the lengths add up to the source's; the errors of
 /// [`broadcast`].
 #[track_caller]
 pub fn scatter<'s, T: DeviceCopy>(
@@ -156,12 +156,13 @@ pub fn scatter<'s, T: DeviceCopy>(
     copies(streams, &chunks)
 }
 
-/// Divides a buffer among others, on any devices of its driver. Their lengths add up to its own.
+/// Divides a buffer among other buffers, on any devices of its driver. The lengths of the targets must add up to the
+/// source's.
 ///
 /// Nothing is copied unless all copies are possible.
 ///
 /// # Errors
-/// [`Error::EmptyList`] without targets; [`Error::BadChunks`] unless the targets' lengths add up to the source's;
+/// [`Error::EmptyList`] if `targets` is empty; [`Error::BadChunks`] unless the targets' lengths add up to the source's;
 /// [`Error::NoPeerAccess`] for devices of two drivers; the errors of [`Stream::copy`].
 #[track_caller]
 pub fn scatter_into<'s, 't, T: DeviceCopy>(
@@ -180,11 +181,11 @@ pub fn scatter_into<'s, 't, T: DeviceCopy>(
 
 /// Concatenates buffers of any devices, in order, into one buffer on the stream's device.
 ///
-/// `sources` are buffers or slices, for example `&chunks` of a `Vec<DeviceBuffer<T>>`, or `[&x, &y]`. All copies run on
-/// the stream, one after another. See [`scatter`] for an example.
+/// `sources` contains buffers or slices, for example `&chunks` of a `Vec<DeviceBuffer<T>>`, or `[&x, &y]`. All copies
+/// run on the stream, one after another. See [`scatter`] for an example.
 ///
 /// # Errors
-/// [`Error::EmptyList`] without sources; [`Error::NoPeerAccess`] for devices of two drivers;
+/// [`Error::EmptyList`] if `sources` is empty; [`Error::NoPeerAccess`] for devices of two drivers;
 /// [`Error::TooManyElements`]; [`Error::OutOfMemory`]; the errors of [`Stream::copy`].
 #[track_caller]
 pub fn gather<'s, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
@@ -199,7 +200,8 @@ pub fn gather<'s, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
     pack(stream, &sources, &ranges(sources.iter().map(DeviceSlice::len)).collect::<Vec<_>>())
 }
 
-/// Concatenates buffers of any devices, in order, into an existing buffer. Their lengths add up to its length.
+/// Concatenates buffers of any devices, in order, into an existing buffer. The lengths of the sources must add up to
+/// its length.
 ///
 /// Nothing is copied unless all copies are possible.
 ///
@@ -221,7 +223,8 @@ pub fn gather_into<'s, 't, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
     pairs.try_for_each(|(source, place)| stream.copy(source, target.slice_mut(place)))
 }
 
-/// Concatenates buffers of any devices, in order, in host memory, after all earlier work on them. Waits for the result.
+/// Concatenates buffers of any devices in host memory, in order and after all earlier work on them. The host waits for
+/// the result.
 ///
 /// ```
 /// use warpsmith_runtime::emulated::EmulatedDriver;
@@ -239,7 +242,7 @@ pub fn gather_into<'s, 't, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
 /// ```
 ///
 /// # Errors
-/// [`Error::EmptyList`] without sources; [`Error::TooManyElements`]; the errors of [`DeviceSlice::to_host`].
+/// [`Error::EmptyList`] if `sources` is empty; [`Error::TooManyElements`]; the errors of [`DeviceSlice::to_host`].
 #[track_caller]
 pub fn gather_to_host<'s, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
     sources: impl IntoIterator<Item = S>,
@@ -264,7 +267,7 @@ fn total<T: DeviceCopy>(sources: &[DeviceSlice<'_, T>]) -> Result<usize> {
     total.ok_or(Error::TooManyElements { elements: usize::MAX, element_bytes: size_of::<T>() })
 }
 
-/// Returns the chunks of `len` elements for `count` streams: with these lengths, or with equal ones.
+/// Divides `len` elements into chunks for `count` streams: of the specified lengths, otherwise of equal lengths.
 pub(super) fn chunks(
     lens: Option<&[usize]>,
     count: usize,
@@ -285,7 +288,7 @@ pub(super) fn chunks(
     Ok(ranges(lens.into_iter()))
 }
 
-/// Returns a buffer with these sources at their ranges, which are in order.
+/// Returns a buffer with these sources at their ranges, which must be in ascending order.
 #[track_caller]
 pub(super) fn pack<T: DeviceCopy>(
     stream: &Stream,
@@ -299,7 +302,7 @@ pub(super) fn pack<T: DeviceCopy>(
     Ok(target)
 }
 
-/// Returns consecutive ranges of these lengths; the sum fits in a `usize`.
+/// Returns consecutive ranges of these lengths, whose sum must fit in a `usize`.
 pub(super) fn ranges(lens: impl Iterator<Item = usize>) -> impl Iterator<Item = Range<usize>> {
     lens.scan(0, |end, len| {
         let start = *end;
@@ -324,7 +327,7 @@ pub(super) fn copies<T: DeviceCopy>(
     Ok(targets)
 }
 
-/// Fails unless there are streams, and their devices have the same driver as the sources.
+/// Fails if there are no streams, or if their devices have a different driver than the sources.
 pub(super) fn check_targets<T: DeviceCopy>(
     operation: &'static str,
     sources: &[DeviceSlice<'_, T>],

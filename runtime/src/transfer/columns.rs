@@ -6,13 +6,12 @@ use crate::error::{Error, Result};
 use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice2};
 use crate::stream::Stream;
 
-/// Divides the columns of a matrix among the devices of several streams. Each result has all rows of its columns, one
-/// after another, without gaps.
+/// Divides the columns of a matrix among the devices of several streams. Each result contains all rows of its columns,
+/// contiguous and without gaps.
 ///
-/// `chunk_lens` gives the number of columns of each chunk. Without it, the columns are divided as
-/// [`scatter`](super::collective::scatter) divides elements. For a tensor of more dimensions, see [the
-/// module](super::collective). Columns for a different device than the source's are packed on the source's device
-/// first.
+/// `chunk_lens` contains the number of columns of each chunk. If it is `None`, the columns are divided as
+/// [`scatter`](super::collective::scatter) divides elements. The [module](super::collective) describes tensors of more
+/// dimensions. Columns for another device are packed on the source's device first.
 ///
 /// ```
 /// use warpsmith_runtime::emulated::EmulatedDriver;
@@ -36,9 +35,9 @@ use crate::stream::Stream;
 /// ```
 ///
 /// # Errors
-/// [`Error::EmptyList`] without streams; [`Error::BadChunks`] unless there is one length per stream and they add up to
-/// the columns; [`Error::NoPeerAccess`] for devices of two drivers; [`Error::OutOfMemory`] of any of the devices; the
-/// errors of [`Stream::copy`].
+/// [`Error::EmptyList`] if `streams` is empty; [`Error::BadChunks`] unless there is one length per stream and the
+/// lengths add up to the number of columns; [`Error::NoPeerAccess`] for devices of two drivers; [`Error::OutOfMemory`]
+/// if any of the devices is out of memory; the errors of [`Stream::copy`].
 #[track_caller]
 pub fn scatter_columns<T: DeviceCopy>(
     source: DeviceSlice2<'_, T>,
@@ -69,7 +68,7 @@ pub fn scatter_columns<T: DeviceCopy>(
     Ok(results)
 }
 
-/// Returns the rows without gaps, on their device.
+/// Returns a contiguous copy of the rows on their device.
 fn packed<T: DeviceCopy>(rows: DeviceSlice2<'_, T>) -> Result<DeviceBuffer<T>> {
     let stream = rows.elements().stream();
     let mut packed = DeviceBuffer::uninit(stream, rows.rows() * rows.columns())?;
@@ -77,14 +76,14 @@ fn packed<T: DeviceCopy>(rows: DeviceSlice2<'_, T>) -> Result<DeviceBuffer<T>> {
     Ok(packed)
 }
 
-/// Concatenates the columns of matrices of any devices, in order, in one buffer on the stream's device. All have the
-/// same number of rows.
+/// Concatenates the columns of matrices of any devices, in order, in one buffer on the stream's device. All matrices
+/// must have the same number of rows.
 ///
-/// A matrix on another device is packed there, unless it has no gaps, and then copied to the stream's device. See
+/// A matrix on another device is packed there, unless it is contiguous, and then copied to the stream's device. See
 /// [`scatter_columns`] for an example.
 ///
 /// # Errors
-/// [`Error::EmptyList`] without sources; [`Error::ShapeMismatch`] if the numbers of rows differ;
+/// [`Error::EmptyList`] if `sources` is empty; [`Error::ShapeMismatch`] if the numbers of rows differ;
 /// [`Error::NoPeerAccess`] for devices of two drivers; [`Error::TooManyElements`]; [`Error::BadExtents`] for more than
 /// 2^31 - 1 columns; [`Error::OutOfMemory`]; the errors of [`Stream::copy`].
 #[track_caller]

@@ -1,4 +1,4 @@
-//! Copies between device buffers, and memsets, on a stream that the caller selects.
+//! Copies between device buffers, and memsets, on a stream selected by the caller.
 
 use super::peer::{self, Route};
 use crate::device::Device;
@@ -20,12 +20,12 @@ pub(super) struct Side<'a> {
 
 impl Stream {
     /// Enqueues a copy from one buffer to another, after all earlier work on both. The host does not wait, and both
-    /// buffers may be dropped at once.
+    /// buffers can be dropped immediately.
     ///
-    /// One of the two may be on a different device than the stream. Then the copy goes directly if the devices have
-    /// peer access, and otherwise in chunks through at most 8 MiB of page-locked host memory. Streams of both devices
-    /// are ordered like streams of one. Only devices of two drivers (a GPU and the emulated device) cannot wait for
-    /// each other: such a copy is refused.
+    /// One of the two buffers may be on a different device than the stream. The copy is then direct if the devices have
+    /// peer access; otherwise it runs in chunks through at most 8 MiB of page-locked host memory. Streams of both
+    /// devices are ordered like streams of one device. Devices of two drivers (a GPU and the emulated device) cannot
+    /// wait for each other, so a copy between them fails.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
@@ -83,8 +83,8 @@ impl Stream {
 
     fn copy_here(&self, from: &Side<'_>, to: &Side<'_>) -> Result<()> {
         let kind = Kind::Copy(peer::CALL);
-        // SAFETY: both ranges have the same size; the source is shared and the target exclusive, so they do not
-        // overlap; both buffers record the stream, so neither is freed before the copy has run.
+        // SAFETY: both ranges have the same size. They do not overlap, because the source is shared and the target
+        // exclusive. Both buffers record the stream, so neither is freed before the copy has run.
         storage::enqueue([&from.part, &to.part].into_iter(), self, kind, |driver, context| unsafe {
             let bytes = to.part.range.len();
             self.observed_copy(CopyDirection::DeviceToDevice, from.address.0, to.address.0, bytes, || {
@@ -125,7 +125,7 @@ impl Stream {
             return Ok(());
         }
         // SAFETY: the range is borrowed exclusively, and the buffer records the stream, so it is not freed before the
-        // work has run. Any bits are a valid element.
+        // work has run. Any bit pattern is a valid element.
         part.enqueue(self, "Stream::memset", |driver, context| unsafe {
             let bytes = part.range.len();
             self.observed(

@@ -1,9 +1,9 @@
 //! Asynchronous copies between host memory and a device: [`Stream::copy_from_host_async`] and
 //! [`Stream::copy_to_host_async`].
 //!
-//! Page-locked memory is copied by the device. Pageable memory is staged through page-locked memory, because the driver
-//! would block the host. A small copy is staged at once, in the call or in [`Pending::wait`]; a large one in
-//! [chunks](super::staged) that host functions copy in stream order.
+//! The device copies page-locked memory directly. Pageable memory is staged through page-locked memory, because the
+//! driver would block the host. A small copy is staged as a whole, in the call or in [`Pending::wait`]. A large copy is
+//! staged in [chunks](super::staged), which host functions copy in stream order.
 
 use super::host_copy;
 use super::host_memory::HostMemory;
@@ -20,8 +20,8 @@ use crate::memory::usage::Access;
 use crate::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut, PinnedBuffer};
 use crate::stream::Stream;
 
-/// Maximum number of bytes of pageable memory that the calling thread copies: that takes less time than a host function
-/// on the stream.
+/// Maximum number of bytes of pageable memory that the calling thread copies itself, because that takes less time than
+/// a host function on the stream.
 const SMALL_BYTES: usize = 2 << 20;
 
 /// The alternative to capturing a copy that returns host memory.
@@ -30,7 +30,7 @@ const NOT_IN_GRAPHS: &str =
 
 /// The device's side of a copy between host and device.
 pub(super) struct DeviceSide<'a> {
-    /// To or from the host.
+    /// Direction of the copy: to or from the host.
     pub direction: CopyDirection,
     /// Name of the public method that copies.
     pub call: &'static str,
@@ -41,7 +41,7 @@ pub(super) struct DeviceSide<'a> {
 }
 
 impl<'a> DeviceSide<'a> {
-    /// The target of a copy from the host.
+    /// Returns the target of a copy from the host.
     pub fn target<T: DeviceCopy>(call: &'static str, target: &DeviceSliceMut<'a, T>) -> Self {
         Self {
             direction: CopyDirection::HostToDevice,
@@ -53,7 +53,7 @@ impl<'a> DeviceSide<'a> {
         }
     }
 
-    /// The source of a copy to the host.
+    /// Returns the source of a copy to the host.
     pub fn source<T: DeviceCopy>(call: &'static str, source: &DeviceSlice<'a, T>) -> Self {
         Self {
             direction: CopyDirection::DeviceToHost,
@@ -81,14 +81,14 @@ impl<'a> DeviceSide<'a> {
     /// Enqueues a copy of `bytes` bytes, starting at `offset`.
     ///
     /// # Safety
-    /// `host` is valid for `bytes` bytes until the copy has run, and nothing else uses them. They are within this side,
-    /// whose use has [begun](BufferUse::begin) on a stream that `stream` comes after.
+    /// `host` must be valid for `bytes` bytes until the copy has run, and nothing else may use these bytes. The range
+    /// must be within this side, whose use must have [begun](BufferUse::begin) on a stream that precedes `stream`.
     pub unsafe fn copy(&self, stream: &Stream, host: *mut u8, offset: usize, bytes: usize) -> Result<()> {
         let (device, handle) = (self.address.offset(offset), stream.handle());
         let host_address = host.addr() as u64;
         let (from, to) = if self.is_target() { (host_address, device.0) } else { (device.0, host_address) };
         stream.observed_copy(self.direction, from, to, bytes, || {
-            // SAFETY: guaranteed by the caller; the device memory is kept by its part.
+            // SAFETY: guaranteed by the caller; the side's part keeps the device memory allocated.
             stream.call(|driver, context| unsafe {
                 if self.is_target() {
                     driver.copy_to_device(context, device, host.cast(), bytes, handle)
@@ -102,7 +102,7 @@ impl<'a> DeviceSide<'a> {
     /// Enqueues the copy of the whole side on a stream.
     ///
     /// # Safety
-    /// Same as for [`Self::copy`], except that no use has begun.
+    /// Same as for [`Self::copy`], except that the use must not have begun.
     pub unsafe fn copy_all(&self, stream: &Stream, host: *mut u8) -> Result<()> {
         // SAFETY: guaranteed by the caller.
         storage::enqueue([&self.part].into_iter(), stream, Kind::HostCopy(self.call), |_, _| unsafe {
@@ -112,11 +112,11 @@ impl<'a> DeviceSide<'a> {
 }
 
 impl Stream {
-    /// Enqueues a copy from host memory, which is moved into the copy, to a device.
+    /// Enqueues a copy from host memory to a device. The memory is moved into the copy.
     ///
     /// The host does not wait. Page-locked memory ([`PinnedBuffer`], [`PinnedRange`](crate::PinnedRange)) is copied at
-    /// full speed. `Vec` and `Box<[T]>` are copied through at most 8 MiB of page-locked memory; see the
-    /// [table](crate::transfer).
+    /// full speed. `Vec` and `Box<[T]>` are copied through at most 8 MiB of page-locked memory. The
+    /// [module](crate::transfer) compares the costs.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, PinnedBuffer};
@@ -136,10 +136,10 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// Errors return the memory: [`Error::LengthMismatch`](crate::Error::LengthMismatch),
+    /// Every error returns the host memory. [`Error::LengthMismatch`](crate::Error::LengthMismatch),
     /// [`Error::DifferentDevices`](crate::Error::DifferentDevices) for a target that is not on the stream's device,
-    /// [`Error::PinnedOutOfMemory`](crate::Error::PinnedOutOfMemory); any [driver error](crate::Error::Driver). If
-    /// something was enqueued before the error, the call waits for the stream.
+    /// [`Error::PinnedOutOfMemory`](crate::Error::PinnedOutOfMemory); any [driver error](crate::Error::Driver). If work
+    /// was enqueued before the error, the call waits for the stream.
     #[track_caller]
     pub fn copy_from_host_async<'d, H: HostMemory>(
         &self,
@@ -151,9 +151,9 @@ impl Stream {
         self.between_host_and_device(DeviceSide::target("Stream::copy_from_host_async", &target), source)
     }
 
-    /// Enqueues a copy from a device to host memory, which is moved into the copy.
+    /// Enqueues a copy from a device to host memory. The memory is moved into the copy.
     ///
-    /// The host does not wait. See [`Self::copy_from_host_async`] and the [table](crate::transfer).
+    /// The host does not wait. The costs are those of [`Self::copy_from_host_async`].
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -216,7 +216,7 @@ impl Stream {
         Pending::settle(self, enqueued, event, held)
     }
 
-    /// Checks a copy before anything is enqueued. Returns the event to record after it.
+    /// Validates a copy before any work is enqueued. Returns the event to record after it.
     pub(super) fn check_host_copy(&self, side: &DeviceSide<'_>, elements: usize) -> Result<Event> {
         let (left, right) =
             if side.is_target() { (side.elements, elements) } else { (elements, side.elements) };
@@ -239,11 +239,11 @@ impl Stream {
         staging: PinnedBuffer<u8>,
     ) -> (Result<()>, HostSide<H>) {
         if side.is_target() {
-            // SAFETY: both have the same size, and both are exclusive.
+            // SAFETY: both ranges have the same size, and both are borrowed exclusively.
             unsafe { host_copy::copy(staging.address(), memory.source(), staging.len()) };
         }
-        // SAFETY: the staging memory has the same size. Nothing uses it before the copy has run, and its block is kept
-        // for the stream even if it is dropped.
+        // SAFETY: the staging memory has the same size. No other code uses it before the copy has run, and its block is
+        // kept for the stream even if it is dropped.
         let enqueued =
             staging.record_use(self).and_then(|()| unsafe { side.copy_all(self, staging.address()) });
         let held =
@@ -252,9 +252,9 @@ impl Stream {
     }
 }
 
-/// Fills host memory from the page-locked memory into which its copy went.
+/// Fills host memory from the page-locked memory to which the device copied.
 fn fill<H: HostMemory>(memory: &mut H, staging: &PinnedBuffer<u8>) {
-    // SAFETY: both have the same size, which was checked when the copy was enqueued. The copy has run, so it wrote all
-    // of them; any bits are a valid element.
+    // SAFETY: both ranges have the same size, which was checked when the copy was enqueued. The copy has run, so all
+    // bytes are initialized; any bit pattern is a valid element.
     unsafe { host_copy::copy(memory.target(), staging.address(), staging.len()) };
 }

@@ -1,9 +1,9 @@
-//! Copying large pieces of host memory with several threads.
+//! Copies of large host memory ranges by several threads.
 //!
-//! One core copies more slowly than a device's link: about 10 GB/s against 55 GB/s. So a few helper threads of the
-//! process start with the first large copy and sleep between copies. The caller copies too. It waits for pieces that
-//! were started, never for a helper to start: if all helpers are busy, or none is available, it copies everything
-//! itself.
+//! One core copies about 10 GB/s, less than the 55 GB/s of a device's link. A few helper threads therefore start with
+//! the first large copy of the process and sleep between copies. The caller copies too. It waits only for pieces that
+//! helpers have started, never for a helper to start. If all helpers are busy or none is available, the caller copies
+//! everything itself.
 
 use std::collections::VecDeque;
 use std::num::NonZero;
@@ -12,8 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{Builder, available_parallelism};
 use std::time::{Duration, Instant};
 
-/// Maximum number of threads that copy one piece of memory, including the caller. More take longer to wake than they
-/// save.
+/// Maximum number of threads per copy, including the caller. Waking more threads would take longer than they save.
 const MAX_THREADS: usize = 4;
 /// Number of bytes that a thread copies at a time.
 const PIECE_BYTES: usize = 128 << 10;
@@ -28,7 +27,7 @@ struct Job {
     done: AtomicUsize,
 }
 
-// SAFETY: the code that creates a job promises that any thread may copy its pieces.
+// SAFETY: the creator of a job guarantees that any thread may copy its pieces.
 unsafe impl Send for Job {}
 // SAFETY: as above; each piece is started by one thread.
 unsafe impl Sync for Job {}
@@ -38,7 +37,7 @@ impl Job {
         self.bytes.div_ceil(PIECE_BYTES)
     }
 
-    /// Copies pieces until all are started.
+    /// Copies pieces until all pieces have been started.
     fn help(&self) {
         loop {
             let piece = self.next.fetch_add(1, Ordering::Relaxed);
@@ -47,16 +46,16 @@ impl Job {
             }
             let start = piece * PIECE_BYTES;
             let bytes = PIECE_BYTES.min(self.bytes - start);
-            // SAFETY: the piece is within both ranges, which the creator of the job keeps until all pieces are done,
-            // and only this thread has started it.
+            // SAFETY: the piece is within both ranges, which the creator of the job keeps valid until all pieces are
+            // done. Only this thread has started this piece.
             unsafe { self.target.add(start).copy_from_nonoverlapping(self.source.add(start), bytes) };
             self.done.fetch_add(1, Ordering::Release);
         }
     }
 }
 
-/// Time for which a helper polls for the next copy before it sleeps. Waking takes tens of microseconds, longer on
-/// virtual machines, and the chunks of a large copy follow each other within that time.
+/// Time for which a helper polls for the next copy before it sleeps. Waking takes tens of microseconds, and more on
+/// virtual machines. The chunks of a large copy follow each other within that time.
 const AWAKE: Duration = Duration::from_micros(150);
 
 /// The helping threads.
@@ -80,7 +79,7 @@ impl Helpers {
                 more: Condvar::new(),
             }));
             for _ in 0..wanted {
-                // If a thread cannot be created, there is one helper fewer.
+                // If a thread cannot be created, the process runs with one helper fewer.
                 let _ = Builder::new().name("warpsmith-copy".to_owned()).spawn(|| helpers.work());
             }
             helpers
@@ -91,7 +90,7 @@ impl Helpers {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a job for this number of helpers, and wakes them.
+    /// Queues a job for this number of helpers and wakes them.
     fn ask(&self, job: &Arc<Job>, count: usize) {
         let count = count.min(self.threads);
         let mut jobs = self.jobs();
@@ -124,8 +123,8 @@ impl Helpers {
 /// Copies `bytes` bytes; the copy is complete when this returns.
 ///
 /// # Safety
-/// Both ranges are valid for `bytes` bytes and do not overlap; during the copy nothing else writes to them or reads the
-/// target.
+/// Both ranges must be valid for `bytes` bytes and must not overlap. During the copy, no other code may write to them
+/// or read the target.
 pub(super) unsafe fn copy(target: *mut u8, source: *const u8, bytes: usize) {
     if bytes <= 2 * PIECE_BYTES {
         // SAFETY: guaranteed by the caller.
@@ -135,7 +134,8 @@ pub(super) unsafe fn copy(target: *mut u8, source: *const u8, bytes: usize) {
     let job = Arc::new(job);
     Helpers::get().ask(&job, job.pieces() - 1);
     job.help();
-    // Waits for pieces that helpers have started. A helper that comes later finds none and touches nothing.
+    // Waits for the pieces that helpers have started. A helper that arrives later finds no piece and accesses no
+    // memory.
     while job.done.load(Ordering::Acquire) < job.pieces() {
         std::thread::yield_now();
     }

@@ -6,12 +6,12 @@ use crate::stream::Stream;
 
 use self::sealed::Memory;
 
-/// Host memory that [`Stream::copy_from_host_async`] and [`Stream::copy_to_host_async`] take and return:
+/// Host memory that [`Stream::copy_from_host_async`] and [`Stream::copy_to_host_async`] accept and return:
 /// [`PinnedBuffer`], [`PinnedRange`], `Vec` and `Box<[T]>`.
 ///
 /// # Safety
-/// The trait cannot be implemented elsewhere. The value owns the memory that the methods of the sealed trait return.
-/// The memory stays in place when the value is moved, and has no elements that must be dropped.
+/// The trait is sealed. The value must own the memory that the methods of the sealed trait return. The memory must not
+/// move when the value is moved, and its elements must not need to be dropped.
 pub unsafe trait HostMemory: Memory + Send + 'static {
     /// The type of the elements.
     type Element: DeviceCopy;
@@ -20,17 +20,17 @@ pub unsafe trait HostMemory: Memory + Send + 'static {
 pub(super) mod sealed {
     use super::{Result, Stream};
 
-    /// The memory without its type.
+    /// Type-erased access to the memory.
     pub trait Memory {
         /// True if the device can access the memory; otherwise the copy is staged through memory that it can access.
         const PINNED: bool;
-        /// The number of elements.
+        /// Returns the number of elements.
         fn elements(&self) -> usize;
-        /// The address of the first element.
+        /// Returns the address of the first element.
         fn source(&self) -> *const u8;
-        /// The address of the first element, for writing.
+        /// Returns the address of the first element, for writing.
         fn target(&mut self) -> *mut u8;
-        /// Prevents pinned memory from being reused before the stream has passed the enqueued work.
+        /// Prevents reuse of pinned memory before the stream has passed the work enqueued so far.
         fn keep(&self, stream: &Stream) -> Result<()>;
     }
 }
@@ -80,7 +80,7 @@ impl<T: DeviceCopy> Memory for PinnedRange<T> {
     }
 }
 
-// SAFETY: it owns a pinned buffer.
+// SAFETY: the range owns a pinned buffer.
 unsafe impl<T: DeviceCopy> HostMemory for PinnedRange<T> {
     type Element = T;
 }
@@ -107,7 +107,7 @@ macro_rules! pageable {
             }
         }
 
-        // SAFETY: it owns its memory on the heap; elements are `Copy`.
+        // SAFETY: the value owns its memory on the heap, and elements are `Copy`.
         unsafe impl<T: DeviceCopy> HostMemory for $memory {
             type Element = T;
         }

@@ -1,32 +1,32 @@
-//! Copies between host and devices. Methods with host memory that end in `_async`, and copies between devices, do not
-//! wait; other methods with host memory return when the copy is done.
+//! Copies between host and devices, and between devices. Copies between devices and methods that end in `_async` do not
+//! wait. Other methods with host memory return when the copy is done.
 //!
-//! Guarantees: a copy that a method of [`Stream`](crate::Stream) enqueues returns at once, for any source and target.
-//! Host memory is moved into the copy and returned by [`Pending::wait`] when the copy is done, so no other code sees or
-//! changes it meanwhile. Device memory is borrowed until the copy is enqueued; after that it is ordered and kept alive
-//! as for kernels. After an error the host memory is returned when nothing uses it. Copies that borrow host memory wait
-//! until they are done.
+//! Guarantees: a method of [`Stream`](crate::Stream) that enqueues a copy returns immediately, for any source and
+//! target. Host memory is moved into the copy and returned by [`Pending::wait`] when the copy is done, so no other code
+//! can access it meanwhile. Device memory is borrowed until the copy is enqueued; afterwards it is ordered and kept
+//! alive as for kernels. After an error, the host memory is returned once it is no longer in use. Copies that borrow
+//! host memory wait until they are done.
 //!
 //! | call | memory | the host waits for | cost |
 //! | --- | --- | --- | --- |
 //! | [`Stream::copy_from_host_async`], [`Stream::copy_to_host_async`] | [`PinnedBuffer`], [`PinnedRange`] | nothing | one copy by the device, at the full speed of its link |
-//! | the same | `Vec`, `Box<[T]>`, over 2 MiB | nothing | another copy by the host, up to [`CHUNK_BYTES`] at a time on a driver thread while the device copies; twice as much page-locked memory |
-//! | the same | `Vec`, `Box<[T]>`, up to 2 MiB | its own copy into page-locked memory, in the call (to the device) or in `wait` (to the host) | page-locked memory of the same size |
+//! | the same | `Vec`, `Box<[T]>`, over 2 MiB | nothing | an additional copy by the host, up to [`CHUNK_BYTES`] at a time on a driver thread while the device copies; two chunks of page-locked memory |
+//! | the same | `Vec`, `Box<[T]>`, up to 2 MiB | a copy between the memory and page-locked memory, in the call (to the device) or in `wait` (to the host) | page-locked memory of the same size |
 //! | [`Stream::copy_rows_from_host_async`], [`Stream::copy_rows_to_host_async`] | [`PinnedRows`] | nothing | one copy by the device |
 //! | [`Stream::copy`], [`Stream::copy_rows`] | on one device | nothing | one copy by the device |
 //! | [`Stream::copy`] | on two devices with peer access | nothing | one copy over the link between them |
 //! | the same | on two devices without peer access | nothing | a copy out and a copy in, overlapping, through twice [`CHUNK_BYTES`] of page-locked memory |
 //! | [`broadcast`], [`scatter`], [`gather`] | on any devices of one driver | nothing | one copy as above per target or source |
 //! | [`Stream::memset`] | on one device | nothing | one memset |
-//! | [`DeviceBuffer::from_host`], `copy_from_host`, `to_host`, `copy_to_host` | pageable slices, 1 MiB or more | the copy, and earlier work on the buffer and its stream | another copy by the host, while the device copies other chunks; up to three [`CHUNK_BYTES`] of page-locked memory |
+//! | [`DeviceBuffer::from_host`], `copy_from_host`, `to_host`, `copy_to_host` | pageable slices, 1 MiB or more | the copy, and earlier work on the buffer and its stream | an additional copy by the host, while the device copies other chunks; up to three [`CHUNK_BYTES`] of page-locked memory |
 //! | the same | smaller and page-locked slices | the same | the driver's copy |
 //!
-//! Page-locked memory comes from the device's [cache](crate::memory::pinned) and returns there. A call waits only if
-//! the limit of the cache is reached, for copies that use some of it. Host functions of one device may run one after
-//! another: one that waits for something also delays the copies of large `Vec`s.
+//! Page-locked memory comes from the device's [cache](crate::memory::pinned) and returns there. A call that uses
+//! page-locked memory waits only if the limit of the cache is reached, until earlier copies release some. The host
+//! functions of a device may run one after another, so one that waits also delays the copies of large `Vec`s.
 //!
-//! Devices of two drivers, a GPU and the emulated device, cannot wait for each other. [`Stream::copy`] refuses them
-//! with [`Error::NoPeerAccess`](crate::Error::NoPeerAccess): copy with `to_host` and `copy_from_host`.
+//! Devices of two drivers, a GPU and the emulated device, cannot wait for each other. [`Stream::copy`] fails for them
+//! with [`Error::NoPeerAccess`](crate::Error::NoPeerAccess); use `to_host` and `copy_from_host` instead.
 //!
 //! | module | contents |
 //! | --- | --- |

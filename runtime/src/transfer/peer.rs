@@ -1,7 +1,7 @@
-//! Copies between two devices: directly, or through page-locked host memory without peer access.
+//! Copies between two devices, directly or, without peer access, through page-locked host memory.
 //!
-//! A staged copy uses two streams, one per device: the caller's, and one from the other device's pool. It alternates
-//! between two pieces of page-locked memory, so one chunk leaves the source while the previous one goes into the
+//! A staged copy uses two streams, one per device: the caller's stream and a stream from the other device's pool. It
+//! alternates between two page-locked buffers, so that one chunk leaves the source while the previous one enters the
 //! target:
 //!
 //! ```text
@@ -9,8 +9,9 @@
 //! a stream of the target's device               | chunk 0 in  | chunk 1 in  | ...
 //! ```
 //!
-//! Events order the two streams. A chunk goes in after it came out. It comes out after the previous contents of its
-//! memory have gone in. The host enqueues all of it and does not wait.
+//! Events order the two streams. A chunk is copied to the target after it has arrived in host memory, and it is copied
+//! from the source after the previous contents of its host memory have reached the target. The host enqueues the entire
+//! copy and does not wait.
 
 use std::sync::Arc;
 
@@ -26,26 +27,26 @@ use crate::memory::storage::{self, Kind};
 use crate::stream::Stream;
 
 pub(super) const OPERATION: &str = "copying between buffers";
-/// Name of the call, in errors of captures.
+/// Name of the call in errors of captures.
 pub(super) const CALL: &str = "Stream::copy";
 
 /// Route of a copy from one buffer to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Route {
-    /// Within the stream's device.
+    /// Copy within the stream's device.
     Here,
-    /// Between two devices, directly (peer-to-peer).
+    /// Direct copy between two devices (peer-to-peer).
     Direct,
-    /// Between two devices, through host memory. `outward` is true if the source is on the stream's device.
+    /// Copy between two devices through host memory. `outward` is true if the source is on the stream's device.
     Staged { outward: bool },
 }
 
 impl Route {
-    /// Returns the route of a copy on a stream, or the error if there is none.
+    /// Returns the route of a copy on a stream, or an error if the copy is not possible.
     pub fn find(stream: &Stream, from: &Device, to: &Device) -> Result<Self> {
         let own = stream.device();
         let (own_driver, own_context) = own.raw();
-        // A device that was opened twice has one context.
+        // A device that was opened twice has a single context.
         let is_own = |device: &Device| {
             let (driver, context) = device.raw();
             device.ptr_eq(own) || (Arc::ptr_eq(driver, own_driver) && context == own_context)
@@ -74,9 +75,9 @@ pub(super) fn copy_directly(stream: &Stream, from: &Side<'_>, to: &Side<'_>) -> 
     let (target, source) = ((to.device.raw().1, to.address), (from.device.raw().1, from.address));
     let bytes = to.part.range.len();
     let (mut copied, kind) = (Ok(()), Kind::HostCopy(CALL));
-    // SAFETY: both ranges have the same size; the source is shared and the target exclusive, so they do not overlap;
-    // both buffers record the stream, so neither is freed before the copy has run. The stream is of one of the
-    // contexts.
+    // SAFETY: both ranges have the same size. They do not overlap, because the source is shared and the target
+    // exclusive. Both buffers record the stream, so neither is freed before the copy has run. The stream belongs to one
+    // of the contexts.
     storage::enqueue([&from.part, &to.part].into_iter(), stream, kind, |driver, context| unsafe {
         copied = stream.observed_copy(CopyDirection::PeerToPeer, source.1.0, target.1.0, bytes, || {
             driver.copy_peer(context, target, source, bytes, stream.handle())
@@ -86,12 +87,12 @@ pub(super) fn copy_directly(stream: &Stream, from: &Side<'_>, to: &Side<'_>) -> 
     copied.map_err(|error| whose(error.into(), stream, [from.device, to.device]))
 }
 
-/// Returns the error to report for a call that names two devices: the fault of the lost device, or the error itself.
+/// Returns the error to report for a call that involves two devices: the fault of the lost device, or the error itself.
 fn whose(error: Error, stream: &Stream, devices: [&Device; 2]) -> Error {
     if !error.stops_context() {
         return error;
     }
-    // The call does not say which of the two has stopped. A stopped device fails in every call.
+    // The error does not identify the stopped device, but every call on a stopped device fails.
     let lost = devices.into_iter().find_map(|device| device.memory_info().err());
     lost.unwrap_or_else(|| match stream.device().call(|_, _| Err::<(), _>(error.clone())) {
         Ok(()) => error,
@@ -99,7 +100,7 @@ fn whose(error: Error, stream: &Stream, devices: [&Device; 2]) -> Error {
     })
 }
 
-/// Enqueues a copy through host memory. After a failure, none of it is still running.
+/// Enqueues a copy through host memory. After a failure, no part of the copy is still running.
 pub(super) fn copy_staged(stream: &Stream, outward: bool, from: &Side<'_>, to: &Side<'_>) -> Result<()> {
     tracing::debug!(
         from = %from.device.id(), to = %to.device.id(), bytes = to.part.range.len(),
@@ -109,7 +110,7 @@ pub(super) fn copy_staged(stream: &Stream, outward: bool, from: &Side<'_>, to: &
     let mut lanes = Vec::with_capacity(2);
     for start in (0..to.part.range.len()).step_by(CHUNK_BYTES).take(2) {
         let staging = PinnedBuffer::uninit(stream.device(), CHUNK_BYTES.min(to.part.range.len() - start))?;
-        // This stream finishes after the other one.
+        // The caller's stream finishes after the other stream.
         staging.record_use(stream)?;
         lanes.push(staging);
     }
@@ -119,7 +120,7 @@ pub(super) fn copy_staged(stream: &Stream, outward: bool, from: &Side<'_>, to: &
         });
     if enqueued.is_err() {
         for stream in [stream, &other] {
-            // Nothing on the stream runs after this.
+            // After this, no work of the stream is running.
             stream.wait_idle();
         }
     }
@@ -136,7 +137,7 @@ fn enqueue_staged(
 ) -> Result<()> {
     let (out, into) = if outward { (stream, other) } else { (other, stream) };
     other.wait_stream(stream)?;
-    // Recorded when the contents of a lane's memory have gone into the target.
+    // Events that are recorded when the contents of a lane's memory have reached the target.
     let free = lanes.iter().map(|_| Event::new(into.device())).collect::<Result<Vec<_>>>()?;
     let total = to.part.range.len();
     for (start, (staging, free)) in (0..total).step_by(CHUNK_BYTES).zip(lanes.iter().zip(&free).cycle()) {
@@ -144,8 +145,9 @@ fn enqueue_staged(
         out.wait_event(free)?;
         let (host, device) = (staging.address(), from.address.offset(start));
         out.observed_copy(CopyDirection::DeviceToHost, device.0, host.addr() as u64, bytes, || {
-            // SAFETY: the staging memory has room for the chunk and is kept until both streams are done. This stream
-            // has waited until the previous contents have gone into the target. The source's range is kept by its part.
+            // SAFETY: the staging memory is large enough for the chunk and is kept until both streams are done. This
+            // stream has waited until the previous contents have reached the target. The source's part keeps the
+            // source's range allocated.
             out.call(|driver, context| unsafe {
                 driver.copy_to_host(context, host.cast(), device, bytes, out.handle())
             })
@@ -153,13 +155,13 @@ fn enqueue_staged(
         into.wait_stream(out)?;
         let device = to.address.offset(start);
         into.observed_copy(CopyDirection::HostToDevice, host.addr() as u64, device.0, bytes, || {
-            // SAFETY: as above; this stream has waited until the chunk has come out of the source.
+            // SAFETY: as above; this stream has waited until the chunk has arrived in host memory.
             into.call(|driver, context| unsafe {
                 driver.copy_to_device(context, device, host.cast_const().cast(), bytes, into.handle())
             })
         })?;
         free.record(into)?;
     }
-    // Inward, the stream has waited for each chunk to come out.
+    // For an inward copy, the stream has already waited for each chunk.
     if outward { stream.wait_stream(other) } else { Ok(()) }
 }

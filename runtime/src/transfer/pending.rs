@@ -1,6 +1,6 @@
-//! [`Pending`]: an enqueued copy, with the host memory that it uses.
+//! [`Pending`]: an enqueued copy that owns the host memory it uses.
 //!
-//! The memory is returned when neither a device nor a host function can use it, even if the copy failed.
+//! Even if the copy failed, the memory is returned only once neither a device nor a host function can use it.
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -15,10 +15,10 @@ use crate::event::{Event, Waiter};
 use crate::memory::PinnedBuffer;
 use crate::stream::Stream;
 
-/// An enqueued copy. It owns the host memory until the copy is done. [`Pending::wait`] returns the memory, and so does
-/// `pending.await`, which does not block the thread.
+/// An enqueued copy. It owns the host memory until the copy is done. [`Pending::wait`] returns the memory; so does
+/// `pending.await`, without blocking the thread.
 ///
-/// Dropping it lets the copy continue; the memory is kept until then.
+/// Dropping it does not cancel the copy; the memory is kept until the copy is done.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -43,7 +43,7 @@ pub struct Pending<H> {
     event: Event,
 }
 
-/// A copy that failed. It returns the host memory, with unspecified content if it was the target.
+/// Error of a failed copy. It contains the host memory, whose content is unspecified if it was the target.
 ///
 /// ```
 /// use warpsmith_runtime::{CopyFailed, Device, DeviceBuffer};
@@ -70,15 +70,15 @@ pub struct CopyFailed<H> {
 
 /// Host memory during a copy.
 pub(super) enum HostSide<H> {
-    /// Exclusive memory, because it was moved here.
+    /// Memory that only this value uses.
     Own(H),
-    /// Memory that host functions use too.
+    /// Memory that host functions also use.
     Shared(Arc<SharedHost<H>>),
     /// Memory that is filled from page-locked memory when the copy is done.
     Behind { memory: H, staging: PinnedBuffer<u8>, fill: fn(&mut H, &PinnedBuffer<u8>) },
 }
 
-/// Host memory that host functions use until it is taken out.
+/// Host memory that host functions use until it is taken back.
 pub(super) struct SharedHost<H>(Mutex<Option<H>>);
 
 impl<H> SharedHost<H> {
@@ -93,7 +93,7 @@ impl<H> SharedHost<H> {
 }
 
 impl<H> HostSide<H> {
-    /// Returns the memory of a copy that did not complete. No work enqueued on a device may still use it.
+    /// Returns the memory of a copy that did not complete. The caller must ensure that no enqueued work still uses it.
     fn take(self) -> H {
         match self {
             HostSide::Own(memory) | HostSide::Behind { memory, .. } => memory,
@@ -117,7 +117,8 @@ impl<H> HostSide<H> {
 }
 
 impl<H> Pending<H> {
-    /// Creates the copy from the result of enqueueing it and the memory that it uses. `event` was not recorded yet.
+    /// Creates the pending copy from the result of enqueueing it and the memory that it uses. `event` must not have
+    /// been recorded yet.
     pub(super) fn settle(
         stream: &Stream,
         enqueued: Result<()>,
@@ -131,8 +132,8 @@ impl<H> Pending<H> {
     }
 
     /// Makes later work on a stream wait for the copy, but not for work that was enqueued after it. Buffers order their
-    /// uses automatically. This call spares the wait that would be inserted later, and orders uses that buffers do not
-    /// track.
+    /// uses automatically. This call replaces the wait that would be inserted later, and orders uses that buffers do
+    /// not track.
     ///
     /// # Errors
     /// Same as [`Stream::wait_event`].
@@ -145,18 +146,18 @@ impl<H> Pending<H> {
     /// Returns true if the copy is done.
     ///
     /// # Errors
-    /// A fault of a kernel that was running.
+    /// The fault, if a kernel that was running caused one.
     pub fn is_done(&self) -> Result<bool> {
         self.event.query()
     }
 
-    /// Waits until the copy is done, and returns the host memory.
+    /// Waits until the copy is done and returns the host memory.
     ///
     /// # Errors
-    /// A fault of a kernel that was running, with the memory.
+    /// The fault, if a kernel that was running caused one, with the memory.
     ///
     /// # Panics
-    /// In a [host function](Stream::host_function), which cannot wait; then the memory is kept for the copy.
+    /// Panics in a [host function](Stream::host_function), which cannot wait. The memory is then kept for the copy.
     #[track_caller]
     pub fn wait(self) -> std::result::Result<H, CopyFailed<H>> {
         let _site = site();
@@ -169,23 +170,24 @@ impl<H> Pending<H> {
     }
 }
 
-/// A future that is ready with the host memory when the copy is done: `pending.await`.
+/// Future that returns the host memory when the copy is done: `pending.await`.
 ///
-/// It blocks no thread: see [`Reached`](crate::event::Reached). Dropping it is dropping the [`Pending`]. Only after an
-/// error does it wait, until the device no longer uses the memory, and return the memory with the error.
+/// Waiting blocks no thread, like [`Reached`](crate::event::Reached). Dropping the future has the effect of dropping
+/// the [`Pending`]. After an error, the future blocks until the device no longer uses the memory, and then returns the
+/// memory with the error.
 ///
 /// # Panics
-/// If it is polled in a [host function](Stream::host_function), as [`Pending::wait`]; then the memory is kept for the
-/// copy.
+/// Panics if it is polled in a [host function](Stream::host_function), like [`Pending::wait`]. The memory is then kept
+/// for the copy.
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct PendingFuture<H> {
-    // Dropped before the event.
+    // This field is dropped before the event.
     waiter: Waiter,
-    /// `None` after the future was ready.
+    /// `None` after the future has completed.
     pending: Option<Pending<H>>,
 }
 
-// Nothing in it is pinned.
+// The future has no pinned fields.
 impl<H> Unpin for PendingFuture<H> {}
 
 impl<H> Future for PendingFuture<H> {
@@ -221,16 +223,16 @@ impl<H> fmt::Debug for PendingFuture<H> {
     }
 }
 
-/// Panics in a host function and in a call of an observer.
+/// Panics in a host function and in a callback of an observer.
 #[track_caller]
 fn check_can_wait() {
     assert!(!host_function::is_running(), "a host function cannot wait for a copy; let another thread do it");
 }
 
 impl<H> CopyFailed<H> {
-    /// Returns the memory after an error of a copy that may still be running.
+    /// Returns the error with the memory of a copy that may still be running, after waiting for the stream.
     fn after(stream: &Stream, error: Error, held: HostSide<H>) -> Self {
-        // Nothing on the stream runs after this.
+        // After this, no work of the stream is running.
         stream.wait_idle();
         Self { error, memory: held.take() }
     }

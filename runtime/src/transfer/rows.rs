@@ -1,4 +1,4 @@
-//! Copies of strided rows, such as a part of a matrix: of a [`DeviceSlice2`], [`DeviceSliceMut2`] or [`PinnedRows`].
+//! Copies of strided rows, such as a part of a matrix, of a [`DeviceSlice2`], [`DeviceSliceMut2`] or [`PinnedRows`].
 //!
 //! Elements between the rows are neither read nor written.
 #![expect(clippy::result_large_err, reason = "the error returns the memory, whatever its size")]
@@ -22,19 +22,20 @@ use crate::stream::Stream;
 
 const OPERATION: &str = "copying rows between buffers";
 
-/// Rows of page-locked memory, which own the buffer. The program accesses them as a slice of all elements of the buffer
-/// (or of the [`PinnedRange`]), including those between the rows.
+/// Strided rows of page-locked memory, which own the buffer. The program accesses them as a slice of all elements of
+/// the buffer (or of the [`PinnedRange`]), including those between the rows.
 pub struct PinnedRows<T: DeviceCopy> {
     memory: PinnedRange<T>,
     extents: Extents2,
 }
 
 impl<T: DeviceCopy> PinnedBuffer<T> {
-    /// Interprets the buffer as `rows` rows of `columns` elements, one every `row_stride` elements from the first.
-    /// Elements between the rows and after the last row are not copied. [`PinnedRows::into_buffer`] returns the buffer.
+    /// Interprets the buffer as `rows` rows of `columns` elements, with a distance of `row_stride` elements between row
+    /// starts. Elements between the rows and after the last row are not copied. [`PinnedRows::into_buffer`] returns the
+    /// buffer.
     ///
     /// # Errors
-    /// [`Error::BadExtents`], with the buffer, as for
+    /// [`Error::BadExtents`] with the buffer, under the conditions of
     /// [`DeviceSlice::as_2d_strided`](crate::DeviceSlice::as_2d_strided).
     pub fn into_rows(
         self,
@@ -49,7 +50,7 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
 }
 
 impl<T: DeviceCopy> PinnedRange<T> {
-    /// The range as rows: see [`PinnedBuffer::into_rows`].
+    /// Interprets the range as rows, like [`PinnedBuffer::into_rows`].
     ///
     /// # Errors
     /// The errors of [`PinnedBuffer::into_rows`], with the range.
@@ -67,17 +68,17 @@ impl<T: DeviceCopy> PinnedRange<T> {
 }
 
 impl<T: DeviceCopy> PinnedRows<T> {
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.extents.rows() as usize
     }
 
-    /// Number of elements per row.
+    /// Returns the number of elements per row.
     pub fn columns(&self) -> usize {
         self.extents.columns() as usize
     }
 
-    /// Distance between the starts of adjacent rows, in elements.
+    /// Returns the distance between the starts of adjacent rows, in elements.
     pub fn row_stride(&self) -> usize {
         self.extents.row_stride() as usize
     }
@@ -113,14 +114,14 @@ impl<T: DeviceCopy> DerefMut for PinnedRows<T> {
     }
 }
 
-/// Fails unless both have the same number of rows, and of elements per row.
+/// Fails unless target and source have the same number of rows and the same number of elements per row.
 fn check_shape(operation: &'static str, target: Extents2, source: Extents2) -> Result<()> {
     let of = |extents: Extents2| (extents.rows() as usize, extents.columns() as usize);
     let (left, right) = (of(target), of(source));
     if left == right { Ok(()) } else { Err(Error::ShapeMismatch { operation, left, right }) }
 }
 
-/// Returns a copy between places with these extents; `None` if there is nothing to copy.
+/// Returns the driver's description of a copy between places with these extents; `None` if there is nothing to copy.
 fn rows_copy<T>((dst, to): (Place, Extents2), (src, from): (Place, Extents2)) -> Option<RowsCopy> {
     let pitch = |extents: Extents2| (extents.row_stride() as usize).saturating_mul(size_of::<T>());
     let (row_bytes, rows) = (to.columns() as usize * size_of::<T>(), to.rows() as usize);
@@ -163,16 +164,16 @@ impl Stream {
         let Some(copy) = rows_copy::<T>((places.0, to), (places.1, from)) else { return Ok(()) };
         let (source, target) = (source.elements(), target.into_elements());
         let parts = [&source.used(Access::Read), &target.used()];
-        // SAFETY: the rows are within both slices, and those of one side do not overlap. The source is shared and the
-        // target exclusive, so the two do not overlap. Both buffers record the stream, so neither is freed before the
-        // copy has run.
+        // SAFETY: the rows are within both slices, and the rows of each side do not overlap. The source is shared and
+        // the target exclusive, so they do not overlap each other. Both buffers record the stream, so neither is freed
+        // before the copy has run.
         storage::enqueue(parts.into_iter(), self, Kind::Copy("Stream::copy_rows"), |driver, context| unsafe {
             self.observed_rows(copy, || driver.copy_rows(context, copy, self.handle()))
         })
     }
 
-    /// Enqueues a copy of rows from page-locked memory, which is moved into the copy, to a device. The host does not
-    /// wait.
+    /// Enqueues a copy of rows from page-locked memory to a device. The memory is moved into the copy, and the host
+    /// does not wait.
     ///
     /// # Errors
     /// The errors of [`Self::copy_rows`], with the memory.
@@ -191,8 +192,8 @@ impl Stream {
         self.rows_between_host_and_device(&side, shapes, copy, source)
     }
 
-    /// Enqueues a copy of rows from a device to page-locked memory, which is moved into the copy. The host does not
-    /// wait.
+    /// Enqueues a copy of rows from a device to page-locked memory. The memory is moved into the copy, and the host
+    /// does not wait.
     ///
     /// # Errors
     /// The errors of [`Self::copy_rows`], with the memory.
@@ -242,9 +243,9 @@ impl Stream {
         let enqueued = copy.map_or(Ok(()), |copy| {
             memory.memory.buffer().record_use(self)?;
             let kind = Kind::HostCopy(side.call);
-            // SAFETY: the rows are within both sides, and those of one side do not overlap. The host memory is moved
-            // into the pending copy, and its block is kept for the stream even if that copy is dropped. The device
-            // memory is borrowed, exclusively if it is written, and its use is recorded.
+            // SAFETY: the rows are within both sides, and the rows of each side do not overlap. The host memory is
+            // moved into the pending copy, and its block is kept for the stream even if that copy is dropped. The
+            // device memory is borrowed (exclusively if it is written), and its use is recorded.
             storage::enqueue([&side.part].into_iter(), self, kind, |driver, context| unsafe {
                 self.observed_rows(copy, || driver.copy_rows(context, copy, self.handle()))
             })

@@ -1,15 +1,15 @@
 //! Copies between a device and host memory that it cannot access, in chunks through page-locked memory.
 //!
-//! A host function copies a chunk between host memory and page-locked memory, and the device copies it between
-//! page-locked memory and device memory, in stream order. Two streams alternate, each with its own page-locked memory
-//! for a chunk, so the host copies one chunk while the device copies another:
+//! In stream order, a host function copies a chunk between host memory and page-locked memory, and the device copies it
+//! between page-locked memory and device memory. Two streams alternate, each with its own page-locked memory for one
+//! chunk, so that the host copies one chunk while the device copies another:
 //!
 //! ```text
 //! the caller's stream   | chunk 0: host | device | chunk 2: host | device | ... wait for the other stream
 //! one from the pool             | chunk 1: host | device | chunk 3: host | device |
 //! ```
 //!
-//! Both come after earlier work on the caller's stream, and work that is enqueued there later comes after both.
+//! Both streams wait for earlier work on the caller's stream, and later work on that stream waits for both.
 
 use std::sync::Arc;
 
@@ -23,11 +23,11 @@ use crate::memory::PinnedBuffer;
 use crate::memory::storage::{self, Kind};
 use crate::stream::Stream;
 
-/// Maximum number of bytes that are copied through page-locked memory at a time. A copy uses at most twice this number.
+/// Maximum number of bytes that are copied through page-locked memory at a time. A copy uses at most twice this amount.
 pub const CHUNK_BYTES: usize = 4 << 20;
-/// Minimum number of chunks per copy, so that the host and the device work in parallel.
+/// Minimum number of chunks per copy, so that host and device work in parallel.
 const CHUNKS: usize = 4;
-/// Minimum size of a chunk, even if there are fewer than `CHUNKS`: calling a host function takes the stream some time.
+/// Minimum size of a chunk, which takes precedence over `CHUNKS` because each host function delays the stream.
 const MIN_CHUNK_BYTES: usize = 512 << 10;
 
 /// Returns the chunk size of a copy in bytes.
@@ -35,25 +35,25 @@ pub(super) fn chunk_bytes(bytes: usize) -> usize {
     bytes.div_ceil(CHUNKS).next_multiple_of(4096).clamp(MIN_CHUNK_BYTES, CHUNK_BYTES)
 }
 
-/// A stream, and page-locked memory for a chunk that only work on this stream uses.
+/// A stream, and page-locked memory for one chunk that only work on this stream uses.
 pub(super) struct Lane {
     stream: Stream,
     staging: PinnedBuffer<u8>,
 }
 
-/// The page-locked memory of a lane, for a host function.
+/// Address of a lane's page-locked memory, for a host function.
 struct Staging(*mut u8);
 
-// SAFETY: it is an address; each use states its own conditions.
+// SAFETY: the value is only an address; each use states its own conditions.
 unsafe impl Send for Staging {}
 
-/// Returns a stream of the device's pool other than this one.
+/// Returns a stream of the device's pool that differs from `than`.
 pub(super) fn another_stream(device: &Device, than: &Stream) -> Result<Stream> {
     let stream = Stream::from_pool(device)?;
     if stream == *than { Stream::from_pool(device) } else { Ok(stream) }
 }
 
-/// Creates the resources of a copy of `bytes` bytes on a stream. Nothing is enqueued.
+/// Creates the lanes for a copy of `bytes` bytes on a stream. No work is enqueued.
 pub(super) fn lanes(stream: &Stream, bytes: usize) -> Result<Vec<Lane>> {
     let device = stream.device();
     let lane = |stream: Stream| -> Result<Lane> {
@@ -68,7 +68,7 @@ pub(super) fn lanes(stream: &Stream, bytes: usize) -> Result<Vec<Lane>> {
     Ok(lanes)
 }
 
-/// Enqueues a copy between shared memory and a device. After a failure, none of it is still running.
+/// Enqueues a copy between shared memory and a device. After a failure, no part of the copy is still running.
 pub(super) fn enqueue<H: HostMemory>(
     side: &DeviceSide<'_>,
     lanes: &[Lane],
@@ -81,7 +81,7 @@ pub(super) fn enqueue<H: HostMemory>(
     });
     for Lane { stream, .. } in lanes {
         if enqueued.is_err() {
-            // Nothing on the stream runs after this.
+            // After this, no work of the stream is running.
             stream.wait_idle();
         }
     }
@@ -101,8 +101,8 @@ fn enqueue_chunks<H: HostMemory>(
         if side.is_target() {
             lane.exchange(true, shared, start, bytes)?;
         }
-        // SAFETY: the staging memory has room for a chunk, and the lane's stream keeps it. Its other uses are on this
-        // stream too, whose work runs in order. The streams come after the start of the part's use.
+        // SAFETY: the staging memory is large enough for a chunk, and the lane's stream keeps it. Its other uses are on
+        // the same stream, whose work runs in order. The streams wait for the start of the part's use.
         unsafe { side.copy(&lane.stream, lane.staging.address(), start, bytes) }?;
         if !side.is_target() {
             lane.exchange(false, shared, start, bytes)?;
@@ -112,7 +112,7 @@ fn enqueue_chunks<H: HostMemory>(
 }
 
 impl Lane {
-    /// Enqueues the host's copy of a chunk, to the staging memory or from it.
+    /// Enqueues the host's copy of a chunk to or from the staging memory.
     fn exchange<H: HostMemory>(
         &self,
         to_staging: bool,
@@ -121,16 +121,17 @@ impl Lane {
         bytes: usize,
     ) -> Result<()> {
         let (shared, staging) = (Arc::clone(shared), Staging(self.staging.address()));
-        // SAFETY: the chunk is within the memory. The stream keeps the staging memory until the function has returned,
-        // and runs nothing else meanwhile.
+        // SAFETY: the chunk is within the memory. The stream keeps the staging memory until the function has returned
+        // and runs no other work meanwhile.
         self.stream.host_function(move || unsafe { exchange(&shared, to_staging, staging, start, bytes) })
     }
 }
 
-/// Copies a chunk between shared memory and staging memory; does nothing once the memory was taken back.
+/// Copies a chunk between shared memory and staging memory. Does nothing once the memory was taken back.
 ///
 /// # Safety
-/// The chunk is within the shared memory. The staging memory is valid for its length and nothing else uses it.
+/// The chunk must be within the shared memory. The staging memory must be valid for the chunk's length, and no other
+/// code may use it.
 unsafe fn exchange<H: HostMemory>(
     shared: &SharedHost<H>,
     to_staging: bool,

@@ -1,4 +1,5 @@
-//! Support for tests that need their own process: for its environment, to fork, to lose a device, or to end with it.
+//! Support for tests that need their own process because they change its environment, fork, lose a device, or end with
+//! the process.
 
 use std::ffi::OsStr;
 use std::process::Command;
@@ -11,9 +12,9 @@ macro_rules! this_test {
     }};
 }
 
-/// Runs the enclosing test again, in a separate process with these environment variables. In that process it returns
-/// `None` at once, and the test does its work. In the original process it returns the child's output, after the child
-/// has passed.
+/// Runs the enclosing test again in a separate process with these environment variables. In that process the macro
+/// immediately returns `None`, and the test does its work. In the original process the macro returns the child's output
+/// after the child has passed.
 ///
 /// ```ignore
 /// #[test]
@@ -29,7 +30,7 @@ macro_rules! alone {
     }};
 }
 
-/// Like [`alone!`], for a test that has nothing to do after it has passed in its own process.
+/// Same as [`alone!`], for a test that has nothing left to do after it has passed in its own process.
 #[allow(unused_macros, reason = "each program uses some of it")]
 macro_rules! only_alone {
     ($($environment:tt)*) => {
@@ -48,7 +49,7 @@ pub fn test_of(function: &str) -> &str {
     path.expect("the path of a function in a test").0
 }
 
-/// Command that runs one test of this program, even if it is ignored by default.
+/// Returns a command that runs one test of this program, even if the test is ignored by default.
 pub fn command(test: &str) -> Command {
     let mut program = Command::new(std::env::current_exe().expect("the path of this program"));
     program.args(["--exact", test, "--include-ignored", "--nocapture"]);

@@ -60,7 +60,7 @@ const CODE: CodeForm = CodeForm {
     hash: 1,
 };
 
-// SAFETY: the records belong to the PTX above, whose kernels do nothing, or wait.
+// SAFETY: the records describe the PTX above, whose kernels do nothing or wait.
 pub static IMAGE: GpuImage = unsafe {
     GpuImage::new(ImageSpec {
         package: PACKAGE,
@@ -89,7 +89,7 @@ macro_rules! kernel {
     ($(#[$doc:meta])* $name:ident, $symbol:literal, ($($marker:ident),*)) => {
         $(#[$doc])*
         pub struct $name;
-        // SAFETY: the parameters match the spec, and the kernel does nothing with them, or waits.
+        // SAFETY: the parameters match the spec, and the kernel does nothing with them or waits.
         unsafe impl Kernel for $name {
             type Params = ($($marker<u32>,)*);
             fn spec() -> &'static KernelSpec {
@@ -98,7 +98,7 @@ macro_rules! kernel {
                 &SPEC
             }
         }
-        // SAFETY: it does nothing, or waits.
+        // SAFETY: the kernel does nothing or waits.
         unsafe impl SafeKernel for $name {}
     };
 }

@@ -1,5 +1,5 @@
-//! Pages in headless Chromium: checks that they show the right content, that their controls work, and that they do
-//! nothing else. `browser.js` has the common code of the checks; it posts the outcome.
+//! Checks in headless Chromium that pages show the right content, that their controls work, and that they do nothing
+//! else. `browser.js` contains the common code of the checks and posts the outcome.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 const PATIENCE: Duration = Duration::from_secs(120);
 const PROGRAMS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
-/// Runs a check of `checks`, a script with `CHECKS`, on pages by name; the script shows them in frames.
+/// Runs a check of `checks`, a script that defines `CHECKS`, on named pages, which the script shows in frames.
 pub fn check(checks: &str, name: &str, pages: Vec<(String, String)>, facts: Value) {
     let pages: Value = pages.into_iter().map(|(name, page)| (name, Value::String(page))).collect();
     let call = format!("run({}, {pages}, {facts});", json!(name)).replace('<', "\\u003c");

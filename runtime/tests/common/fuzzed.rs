@@ -1,10 +1,11 @@
-//! Code under test for fuzzer input and its corpora: no input may panic, hang or take much memory.
+//! Code under test for fuzzer input and its corpora. No input may cause a panic, a hang or a large allocation.
 
 use warpsmith_runtime::device::visible;
 use warpsmith_runtime::snapshot::Snapshot;
 use warpsmith_runtime::{AllocatorOptions, DeviceId};
 
-/// Reads a snapshot file, as a pickle or as JSON. Any snapshot read is written back unchanged.
+/// Reads a snapshot file, as a pickle or as JSON. Every snapshot that can be read must be unchanged after it is written
+/// and read again.
 pub fn snapshot(bytes: &[u8]) {
     let Ok(snapshot) = Snapshot::from_bytes(bytes) else { return };
     let json = snapshot.to_json();

@@ -1,10 +1,10 @@
-//! Code under test for a fuzzer of sparse matrices: no input may panic or hang.
+//! Code under test for a fuzzer of sparse matrices. No input may cause a panic or a hang.
 
 use warpsmith_libraries::sparse::{self, Csr, Product};
 use warpsmith_runtime::emulated::EmulatedDriver;
 use warpsmith_runtime::{Device, DeviceBuffer};
 
-/// Offsets and columns of a sparse matrix. If it is valid, it is multiplied on the emulated device.
+/// Reads the offsets and columns of a sparse matrix. A valid matrix is multiplied on the emulated device.
 pub fn csr(bytes: &[u8]) {
     thread_local! {
         static DEVICE: Device =

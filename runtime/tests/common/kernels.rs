@@ -1,7 +1,7 @@
 //! Hand-written kernels, in the form that `#[kernel]` generates.
 //!
-//! Safety, for all of them: an entry reads the kernel parameters that its spec lists, and `Params` lists the same. A
-//! thread writes only elements at its own index.
+//! Safety of all kernels: an entry reads the kernel parameters that its spec lists, and `Params` lists the same
+//! parameters. Each thread writes only the elements at its own index.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the argument is the same everywhere, see above")]
 
 use std::ffi::c_void;
@@ -10,7 +10,7 @@ use gpu_spec::param::{Pointer, PointerMut, Slice, SliceMut, Value};
 use gpu_spec::{Kernel, KernelSpec, LaunchBounds, ParamKind, ParamSpec, SafeKernel};
 use warpsmith_emulator::{collective, thread};
 
-/// One-dimensional index of this GPU thread, and the total number of threads.
+/// Returns the one-dimensional index of this GPU thread and the total number of threads.
 fn index() -> (usize, usize) {
     let [block, ..] = thread::block_index();
     let [dim, ..] = thread::block_dim();
@@ -80,7 +80,7 @@ unsafe fn axpy(args: *const *const c_void) {
 }
 
 kernel!(
-    /// Computes `y = 31 * y + 17 * x + a`, wrapping: the result depends on the order of all earlier operations.
+    /// Computes `y = 31 * y + 17 * x + a`, wrapping, so that the result depends on the order of all earlier operations.
     Mix, "mix__u32", (Value<u32>, Slice<u32>, SliceMut<u32>),
     [
         param::<u32>("a", ParamKind::Value),
@@ -100,7 +100,7 @@ unsafe fn mix(args: *const *const c_void) {
     }
 }
 
-/// Result of [`Mix`] for one element.
+/// Returns the result of [`Mix`] for one element.
 pub fn mixed(a: u32, x: u32, y: u32) -> u32 {
     y.wrapping_mul(31).wrapping_add(x.wrapping_mul(17)).wrapping_add(a)
 }
@@ -185,7 +185,7 @@ unsafe fn panic_at(args: *const *const c_void) {
 }
 
 kernel!(
-    /// Deadlocks: half of the first warp waits at a barrier, the other half for the whole warp.
+    /// Deadlocks because half of the first warp waits at a barrier while the other half waits for the whole warp.
     Deadlock, "deadlock", (), [], deadlock
 );
 unsafe impl SafeKernel for Deadlock {}

@@ -30,7 +30,7 @@ static APPEND: KernelSpec = kernel(
     append,
 );
 
-/// Takes a slice to read and one of atomics, and does nothing.
+/// Takes a slice that is read and a slice of atomics, and does nothing.
 static LOOK: KernelSpec = kernel(
     "look",
     &[param("data", ParamKind::Slice, "&[u32]"), param("counts", ParamKind::Slice, "&[Atomic<u32>]")],
@@ -38,9 +38,9 @@ static LOOK: KernelSpec = kernel(
 );
 
 /// # Safety
-/// `args` matches [`APPEND`], and nothing else uses the log.
+/// `args` must match [`APPEND`], and nothing else may use the log.
 unsafe fn append(args: *const *const c_void) {
-    // SAFETY: the caller promises valid arguments; the log has more entries than there are launches.
+    // SAFETY: the caller guarantees valid arguments; the log can store more entries than there are launches.
     unsafe {
         let log = (*args).cast::<*mut u32>().read();
         let id = (*args.add(2)).cast::<u32>().read();
@@ -58,7 +58,7 @@ pub struct Machine {
     pub streams: Vec<StreamHandle>,
 }
 
-/// Builder of a driver without worker threads that checks for races.
+/// Returns the builder of a driver without worker threads that checks for races.
 pub fn stepped(schedule: Schedule) -> EmulatedDriverBuilder {
     EmulatedDriver::builder().memory(1 << 30).stepped(schedule).check_races()
 }
@@ -80,7 +80,8 @@ impl Machine {
     }
 
     pub fn free(&self, ptr: DevicePtr) -> warpsmith_runtime::driver::Result<()> {
-        // SAFETY: tests do not use it afterwards; the driver refuses while enqueued work uses it.
+        // SAFETY: tests do not use the memory afterwards, and the driver rejects the call while enqueued work uses the
+        // memory.
         unsafe { self.driver.memory_free(self.context, ptr) }
     }
 
@@ -90,7 +91,7 @@ impl Machine {
     }
 
     pub fn set(&self, stream: usize, dst: DevicePtr, value: u8, bytes: usize) {
-        // SAFETY: memory of tests lives as long as the driver, or is freed after its work has run.
+        // SAFETY: tests' memory lives as long as the driver, or is freed after its work has run.
         unsafe { self.driver.memset(self.context, dst, value, bytes, self.streams[stream]) }.unwrap();
     }
 
@@ -137,7 +138,7 @@ impl Machine {
         let module = ModuleHandle(0);
         let function = self.driver.module_function(self.context, module, kernel).unwrap();
         let config = LaunchConfig::new([1; 3], [1; 3], 0);
-        // SAFETY: the callers below pass matching arguments; the memory lives as for `set`.
+        // SAFETY: the callers below pass matching arguments; the memory lives as long as in `set`.
         unsafe { self.driver.launch(self.context, function, &config, args, self.streams[stream]) }.unwrap();
     }
 
@@ -167,7 +168,7 @@ impl Machine {
         log
     }
 
-    /// IDs of a log in order of arrival. No work may be running.
+    /// Returns the IDs of a log in order of arrival. No work may be running.
     pub fn ids(&self, log: DevicePtr) -> Vec<u32> {
         let words: Vec<u32> = self
             .bytes(log, 4000)
@@ -177,14 +178,14 @@ impl Machine {
         words[1..=words[0] as usize].to_vec()
     }
 
-    /// Current contents of device memory, which is memory of the process. No work may be running.
+    /// Returns the current contents of device memory, which is host memory of the process. No work may be running.
     pub fn bytes(&self, ptr: DevicePtr, bytes: usize) -> Vec<u8> {
         let start: *const u8 = std::ptr::with_exposed_provenance(ptr.0 as usize);
-        // SAFETY: a live block of this size, filled when it was allocated; nothing runs.
+        // SAFETY: `ptr` is a live block of this size that was filled when it was allocated, and no work is running.
         unsafe { std::slice::from_raw_parts(start, bytes) }.to_vec()
     }
 
-    /// Current contents of page-locked memory. No work may be running.
+    /// Returns the current contents of page-locked memory. No work may be running.
     pub fn pinned_bytes(&self, ptr: *mut c_void, bytes: usize) -> Vec<u8> {
         self.bytes(DevicePtr(ptr.expose_provenance() as u64), bytes)
     }

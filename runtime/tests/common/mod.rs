@@ -55,7 +55,7 @@ pub fn module(device: &Device) -> Module {
     device.load(&IMAGE).unwrap()
 }
 
-/// Random numbers that differ from run to run. A failing test prints the seed.
+/// Returns a random number generator whose seed differs from run to run. A failing test prints the seed.
 pub fn random() -> fastrand::Rng {
     let seed = fastrand::u64(..);
     println!("seed {seed:#x}");

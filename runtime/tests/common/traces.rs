@@ -1,7 +1,7 @@
 //! Allocation traces: a program's allocations and frees, in order.
 //!
-//! An ID is live from its `Alloc` to its `Free`, and is never live twice at the same time. The same seed gives the same
-//! trace on every machine.
+//! An ID is live from its `Alloc` to its `Free`, and must not be allocated again while it is live. The same seed
+//! produces the same trace on every machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Peak of the live requested bytes.
+    /// Returns the peak of the live requested bytes.
     pub fn peak_live(&self) -> u64 {
         let (mut live, mut sum, mut peak) = (BTreeMap::new(), 0, 0);
         for event in &self.events {
@@ -38,8 +38,8 @@ impl Trace {
     }
 }
 
-/// Reads a recorded trace: a line `+bytes` is a request, numbered from 0, and `-n` the free of number `n`. The numbers
-/// are the IDs.
+/// Reads a recorded trace. A line `+bytes` is a request, which is numbered from 0, and a line `-n` frees request `n`.
+/// The request numbers are the IDs.
 pub fn recorded(text: &str) -> Option<Trace> {
     let mut events = Vec::new();
     let mut number = 0;
@@ -56,11 +56,11 @@ pub fn recorded(text: &str) -> Option<Trace> {
     Some(Trace { events })
 }
 
-/// Generates a trace by the rule of RMM's random allocation benchmark: `n` requests in `2 n` steps, with every power of
-/// two up to `max_bytes` equally likely.
+/// Generates a trace as in RMM's random allocation benchmark: `n` requests in `2 n` steps, with every power of two up
+/// to `max_bytes` equally likely.
 ///
-/// A step allocates with a probability of 73 %, if fewer than `n` requests were made and the live bytes stay below
-/// `limit`. Otherwise it frees a random live block. Blocks that are live after the last step stay live.
+/// A step allocates with a probability of 73% if fewer than `n` requests were made and the live bytes stay below
+/// `limit`. Otherwise it frees a random live block. Blocks that are live after the last step are not freed.
 pub fn rmm_random(seed: u64, n: usize, max_bytes: u64, limit: u64) -> Trace {
     let mut random = fastrand::Rng::with_seed(seed);
     let (mut events, mut spare, mut ids) = (Vec::new(), BTreeSet::new(), 0..);

@@ -1,4 +1,4 @@
-//! Shared code of the copy tests.
+//! Shared code for the copy tests.
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use std::fmt::Debug;
@@ -7,7 +7,7 @@ use std::ops::{Deref, DerefMut};
 use warpsmith_runtime::transfer::CHUNK_BYTES;
 use warpsmith_runtime::{Device, HostMemory, PinnedBuffer, PinnedRange};
 
-/// Lengths in bytes that are edge cases for chunked copies, including both sides of the limit for small pieces.
+/// Lengths in bytes that are edge cases for chunked copies, including both sides of the size limit for small copies.
 pub const LENGTHS: [usize; 9] = [
     0,
     1,
@@ -20,7 +20,7 @@ pub const LENGTHS: [usize; 9] = [
     3 * CHUNK_BYTES + 7,
 ];
 
-/// Bytes that differ from chunk to chunk.
+/// Returns bytes that differ from chunk to chunk.
 pub fn pattern(length: usize, seed: u8) -> Vec<u8> {
     let block: Vec<u8> = (0..4096).map(|i| (i ^ (i >> 8)) as u8 ^ seed).collect();
     let mut bytes = block.repeat(length.div_ceil(block.len()));

@@ -7,14 +7,14 @@ use warpsmith_runtime::Device;
 use warpsmith_runtime::driver::Driver;
 use warpsmith_runtime::emulated::EmulatedDriver;
 
-/// Device under test, shared by all tests of the process.
+/// Returns the device under test, which all tests of the process share.
 pub fn shared_device() -> Device {
     let name = std::env::var("WARPSMITH_TEST_DEVICE").unwrap_or_else(|_| "cpu".to_owned());
     Device::open(&name).unwrap_or_else(|error| panic!("WARPSMITH_TEST_DEVICE={name}: {error}"))
 }
 
-/// Device under test, which must be a GPU. A test that needs one is in a module `on_gpu` and ignored, so that it does
-/// not pass where it cannot run; see `CONTRIBUTING.md`.
+/// Returns the device under test, which must be a GPU. A test that needs a GPU must be ignored and must be in a module
+/// `on_gpu`, so that it does not pass where it cannot run; see `CONTRIBUTING.md`.
 #[allow(dead_code, reason = "each program uses some of it")]
 pub fn gpu() -> Device {
     let device = device();
@@ -22,8 +22,8 @@ pub fn gpu() -> Device {
     device
 }
 
-/// Device under test with separate allocators, stream pools, handles and caches. An emulated device also has a separate
-/// driver, so that tests can run concurrently.
+/// Returns the device under test with separate allocators, stream pools, handles and caches. An emulated device also
+/// uses a separate driver, so that tests can run concurrently.
 pub fn device() -> Device {
     let shared = shared_device();
     let driver: Arc<dyn Driver> = if shared.is_emulated() {

@@ -9,7 +9,7 @@ fn the_environment_turns_it_on() {
     only_alone!("WARPSMITH_ADAPTIVE_LAUNCH" => "1");
     let (_, device) = device();
     assert!(device.is_adaptive_launch());
-    // SAFETY: no other thread of this process uses the environment.
+    // SAFETY: no other thread of this process accesses the environment.
     unsafe { std::env::set_var("WARPSMITH_ADAPTIVE_LAUNCH", "yes") };
     assert!(
         !Device::with_driver(driver(1), 0).unwrap().is_adaptive_launch(),

@@ -1,4 +1,4 @@
-//! Tests of invalid requests: each is refused with an error that names the reason, and has no other effect.
+//! Tests that every invalid request fails with an error that names the reason, and has no other effect.
 
 use crate::alone::only_alone;
 use crate::support::allocator::*;
@@ -19,7 +19,7 @@ fn zero_bytes_are_the_null_address() {
     assert_eq!(raw, DevicePtr::NULL);
     device.memory().record_stream(raw, &Stream::new(&device).unwrap()).unwrap();
     for _ in 0..2 {
-        // SAFETY: there is no memory to use.
+        // SAFETY: the address has no memory that could be in use.
         unsafe { device.memory().free_raw(raw) }.unwrap();
     }
     drop(empty);
@@ -55,9 +55,9 @@ fn freeing_an_address_twice_is_refused() {
     let (_, device) = device_with(64 * MIB, "");
     let (memory, stream) = (device.memory(), device.default_stream());
     let ptr = memory.allocate_raw(&stream, 1000).unwrap();
-    // SAFETY: nothing uses the memory.
+    // SAFETY: the memory is not in use.
     unsafe { memory.free_raw(ptr) }.unwrap();
-    // SAFETY: as above; the address is refused.
+    // SAFETY: the call fails because the memory was already freed.
     let error = unsafe { memory.free_raw(ptr) }.unwrap_err();
     assert!(matches!(error, Error::NotAllocated { address, .. } if address == ptr.0), "{error}");
     let error = memory.record_stream(ptr, &stream).unwrap_err();
@@ -74,13 +74,13 @@ fn an_address_of_something_else_is_refused() {
     let own = memory.allocate_raw(&stream, 1000).unwrap();
     let foreign = elsewhere.memory().allocate_raw(&elsewhere.default_stream(), 1000).unwrap();
     for ptr in [DevicePtr(1), DevicePtr(u64::MAX), own.offset(512), foreign, buffer.as_device_ptr()] {
-        // SAFETY: the address is refused.
+        // SAFETY: the call fails because the address is invalid.
         let error = unsafe { memory.free_raw(ptr) }.unwrap_err();
         assert!(matches!(error, Error::NotAllocated { address, .. } if address == ptr.0), "{error}");
         assert!(error.to_string().contains("free each address once"), "{error}");
     }
     assert_eq!((memory.allocated(), elsewhere.memory().allocated()), (2048, 1024));
-    // SAFETY: nothing uses the memory.
+    // SAFETY: the memory is not in use.
     unsafe { memory.free_raw(own).and(elsewhere.memory().free_raw(foreign)) }.unwrap();
 }
 
@@ -91,14 +91,14 @@ fn a_recorded_raw_address_waits_for_its_stream() {
     let ptr = memory.allocate_raw(&stream, 1000).unwrap();
     memory.record_stream(ptr, &other).unwrap();
     let hold = driver.hold();
-    // SAFETY: the only other user was recorded.
+    // SAFETY: the only other stream that uses the memory was recorded.
     unsafe { memory.free_raw(ptr) }.unwrap();
     let next = memory.allocate_raw(&stream, 1000).unwrap();
     assert_ne!(next, ptr);
     drop(hold);
     other.synchronize().unwrap();
     assert_eq!(memory.allocate_raw(&stream, 1000).unwrap(), ptr);
-    // SAFETY: nothing uses the memory.
+    // SAFETY: the memory is not in use.
     unsafe { memory.free_raw(ptr).and(memory.free_raw(next)) }.unwrap();
 }
 
@@ -118,7 +118,7 @@ fn streams_of_another_device_are_refused() {
     for error in errors {
         assert!(matches!(error, Err(Error::DifferentDevices { .. })), "{error:?}");
     }
-    // SAFETY: nothing uses the memory.
+    // SAFETY: the memory is not in use.
     unsafe { here.memory().free_raw(ptr) }.unwrap();
 }
 
@@ -257,7 +257,7 @@ fn a_lost_device_frees_but_allocates_nothing() {
         assert!(matches!(error, Err(Error::DeviceLost { .. })), "{error:?}");
     }
     drop((in_pool, buffer, recorded));
-    // SAFETY: nothing runs on the device any more.
+    // SAFETY: no work is running on the device.
     unsafe { device.memory().free_raw(raw) }.unwrap();
     assert_eq!(device.memory().allocated(), 0);
     assert_eq!(statistics(&device).active.all.current, 0);

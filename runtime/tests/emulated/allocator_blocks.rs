@@ -4,7 +4,7 @@
 use crate::support::allocator::*;
 use warpsmith_runtime::emulated::Call;
 
-/// Options, concurrently live requests, the sizes of their blocks, number of segments, and MiB reserved.
+/// Options, concurrently live requests, the sizes of their blocks, the number of segments, and the reserved MiB.
 type Requests = (&'static str, &'static [usize], &'static [usize], u64, usize);
 
 #[test]
@@ -59,7 +59,7 @@ fn requests_share_segments_by_their_size() {
 }
 
 /// Options, sizes of free segments in bytes, a request, and the index and size of the block that serves it; `None` for
-/// a new one.
+/// a new segment.
 type Free = (&'static str, &'static [usize], usize, Option<(usize, usize)>);
 
 #[test]
@@ -131,7 +131,7 @@ fn bare_addresses_are_rounded_as_buffers_are() {
     let now = statistics(&device);
     assert_eq!(now.allocated_bytes.all.current as usize, 24 * MIB);
     assert_eq!(now.requested_bytes.all.current as usize, 21 * MIB);
-    // SAFETY: nothing uses the memory.
+    // SAFETY: the memory is not in use.
     unsafe { memory.free_raw(ptr) }.unwrap();
     assert_eq!(memory.allocated(), 0);
 }

@@ -1,4 +1,5 @@
-//! Tests of captures: requests on a captured stream go to the graph's pool, and nothing waits or records meanwhile.
+//! Tests that requests on a captured stream are served from the graph's pool, and that the allocator neither waits nor
+//! records events during a capture.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -124,7 +125,7 @@ fn a_block_of_one_stream_is_reused_within() {
 fn a_stream_may_go_while_a_block_waits() {
     let (_, device) = device_with(128 * MIB, "");
     let (done, finished) = mpsc::channel();
-    // Runs in a separate thread: the assertion is that it ends.
+    // Runs in a separate thread so that the test can assert that it ends.
     std::thread::spawn(move || {
         let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
         let pool = MemoryPool::for_graph(&device).unwrap();

@@ -63,7 +63,7 @@ fn kinds_and_streams_have_segments_of_their_own() {
 #[test]
 fn emptying_the_cache_unmaps_whole_pages_only() {
     let (driver, device, stream) = stream_with(256 * MIB, ON);
-    // Pages of 4 MiB: the hole from 3 to 39 MiB contains the whole pages from 4 to 36.
+    // The hole from 3 to 39 MiB contains the whole 4 MiB pages from 4 to 36 MiB.
     let [first, hole, last] = [3, 36, 5].map(|mib| allocate(&stream, mib * MIB));
     drop(hole);
     assert_eq!(device.memory().empty_cache().unwrap(), 32 * MIB as u64);
@@ -127,7 +127,7 @@ fn free_pages_move_when_no_wait_is_needed() {
         let larger = allocate(&stream, 60 * MIB);
         let moved = driver.calls(Call::VirtualUnmap);
         assert_eq!((moved > 0, driver.calls(Call::StreamSynchronize)), (!busy, 0), "busy: {busy}");
-        // The peak in use is 40 and 60 MiB, and 8 % more may be reserved before pages are moved.
+        // The peak in use is 40 and 60 MiB, and 8% more may be reserved before pages are moved.
         let reserved = if busy { 140 } else { 108 };
         assert_eq!(device.memory().reserved() as usize / MIB, reserved, "busy: {busy}");
         drop((hold, event, larger, end));
@@ -267,7 +267,7 @@ fn work_keeps_its_order_as_pages_move() {
 fn growing_streams_do_not_deadlock() {
     let (_, device) = device_with(1 << 40, ON);
     let (done, finished) = mpsc::channel();
-    // Run in separate threads: the assertion is that they end.
+    // These run in separate threads so that the test can assert that they end.
     for _ in 0..4 {
         let (device, done) = (device.clone(), done.clone());
         std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! Tests of the history: recorded events, their order, and their origin.
+//! Tests of the allocation history: recorded events, their order, and their origin.
 
 use crate::support::allocator::*;
 use warpsmith_runtime::snapshot::TraceAction::{

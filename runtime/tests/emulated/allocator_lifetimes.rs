@@ -49,7 +49,7 @@ enum Thing {
     Buffer(DeviceBuffer<u32>),
 }
 
-/// Number of memory requests minus the number of releases.
+/// Returns the number of the driver's allocations minus its releases.
 fn given(driver: &warpsmith_runtime::emulated::EmulatedDriver) -> i64 {
     let calls = |call| driver.calls(call) as i64;
     calls(Call::MemoryAllocate) - calls(Call::MemoryFree) + calls(Call::PhysicalCreate)
@@ -94,7 +94,7 @@ fn a_lost_device_reopens_with_no_memory() {
         assert!(device.synchronize().is_err() && device.is_lost());
         let refused = DeviceBuffer::<u8>::uninit(&stream, 1).map(drop).unwrap_err();
         assert!(matches!(refused, Error::DeviceLost { .. }), "{refused}");
-        // SAFETY: nothing uses the memory: the device is lost.
+        // SAFETY: the memory is not in use because the device is lost.
         unsafe { device.memory().free_raw(raw) }.unwrap();
         drop(buffers);
         assert_eq!(device.memory().allocated(), 0, "options `{options}`");

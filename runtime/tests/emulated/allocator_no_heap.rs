@@ -34,7 +34,7 @@ fn a_warm_random_live_set_allocates_nothing() {
     for options in OPTIONS {
         let device = device(options);
         let stream = Stream::new(&device).unwrap();
-        // Memory for all requests, and more concurrently live blocks than will be needed.
+        // Fill the cache with memory for all requests, and create more concurrently live blocks than are needed later.
         let buffer = |bytes| DeviceBuffer::<u8>::uninit(&stream, bytes).unwrap();
         drop((0..2000).map(|_| buffer(512)).chain((0..700).map(|_| buffer(1 << 20))).collect::<Vec<_>>());
         drop(buffer(8 << 30));

@@ -1,7 +1,7 @@
-//! Tests of block placement: as in PyTorch, and densely packed.
+//! Tests that blocks are placed as in PyTorch and are densely packed.
 //!
-//! The fingerprints and ratios of [`CASES`] and [`TRACES`] come from a plain simulation of PyTorch's allocator, which
-//! was compared with this one address by address when they were recorded.
+//! The fingerprints and ratios of [`CASES`] and [`TRACES`] come from a plain simulation of PyTorch's allocator. When
+//! they were recorded, the simulation was compared with this allocator address by address.
 
 use std::collections::BTreeMap;
 use std::hash::Hasher;
@@ -18,7 +18,7 @@ const GIB: u64 = 1 << 30;
 /// Far more than any trace needs, so that memory never runs out.
 const CAPACITY: u64 = 512 * GIB;
 
-/// Options, and the fingerprints of the recorded trace: on one stream, and on three streams that also use each other's
+/// Options, and the fingerprints of the recorded trace on one stream, and on three streams that also use each other's
 /// blocks.
 const CASES: [(&str, [u64; 2]); 8] = [
     ("", [0x1d5f_3d6f_ec9e_eeff, 0x6105_f82f_fd59_e320]),
@@ -55,8 +55,9 @@ impl Replay {
         self.device.memory().allocate_raw(&self.streams[stream], bytes as usize).unwrap()
     }
 
-    /// Index of the block or reservation (among all ever made) that contains a newly allocated address, and the offset
-    /// in it. An allocation that makes the driver provide a new one lies at its start.
+    /// Returns the index of the driver's block or reservation that contains a newly allocated address, and the offset
+    /// in it. The index counts all blocks and reservations so far. An allocation for which the driver provides a new
+    /// one is at its start.
     fn place(&mut self, address: u64) -> (u64, u64) {
         let made = self.driver.calls(Call::MemoryAllocate) + self.driver.calls(Call::VirtualReserve);
         if self.starts.len() < made as usize {
@@ -72,14 +73,14 @@ impl Replay {
         unsafe { self.device.memory().free_raw(ptr) }.unwrap();
     }
 
-    /// Enqueues work that never ends on its own, so that no pages are moved.
+    /// Enqueues work that never ends on its own, to prevent pages from being moved.
     fn busy(&self) {
         self.streams.iter().for_each(uses::busy);
     }
 }
 
-/// Fingerprint of the trace's block addresses. With several streams, each fourth block is used by another one, and at
-/// each thousandth event the host waits for all.
+/// Returns a fingerprint of the trace's block addresses. With several streams, each fourth block is used by another
+/// stream, and at each thousandth event the host waits for all streams.
 fn fingerprint(trace: &Trace, options: &str, streams: usize) -> u64 {
     let mut replay = Replay::new(options, streams);
     replay.busy();
@@ -147,7 +148,7 @@ fn every_block_is_where_pytorch_puts_it() {
     }
 }
 
-/// Ratio of peak reserved to peak allocated memory.
+/// Returns the ratio of peak reserved to peak allocated memory.
 fn ratio(trace: &Trace, options: &str) -> f64 {
     let replay = Replay::new(options, 1);
     let mut live = BTreeMap::new();
@@ -165,7 +166,7 @@ fn ratio(trace: &Trace, options: &str) -> f64 {
 #[test]
 fn little_more_is_reserved_than_is_used() {
     let random = |max| rmm_random(1, 10_000, max, 16_000 * MIB);
-    // With PyTorch's ratio for native segments.
+    // Each trace is paired with PyTorch's ratio for native segments.
     let traces =
         [(random(64 * MIB), 1.034), (random(GIB), 1.173), (random(4 * GIB), 1.318), (training(), 1.026)];
     for (trace, pytorch) in traces {

@@ -8,7 +8,7 @@ use crate::support::allocator::*;
 use warpsmith_runtime::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::{DeviceBuffer, OutOfMemory, Stream};
 
-/// Driver calls for memory: allocations, frees.
+/// Returns the number of the driver's memory allocations and frees.
 fn calls(driver: &EmulatedDriver) -> (u64, u64) {
     (driver.calls(Call::MemoryAllocate), driver.calls(Call::MemoryFree))
 }
@@ -100,7 +100,7 @@ fn options_leave_the_memory_fraction() {
         assert_eq!((memory.fraction(), memory.options().per_process_memory_fraction), (0.5, 0.5), "{text}");
         assert_eq!(fails(&stream, 120 * MIB).limit, Some(100 * MIB as u64), "{text}");
     }
-    // One of the options counts.
+    // A fraction in the options takes effect if it is not the default.
     memory.set_options("per_process_memory_fraction:0.75".parse().unwrap()).unwrap();
     drop(allocate(&stream, 120 * MIB));
     memory.set_options("".parse().unwrap()).unwrap();
@@ -175,7 +175,7 @@ fn callbacks_are_called_before_the_driver() {
     let observed = Stream::new(&device).unwrap();
     device.memory().add_free_callback(move || {
         count.fetch_add(1, Ordering::Relaxed);
-        // No lock is held: the allocator can be used from here.
+        // The callback can use the allocator because no lock is held.
         assert!(observed.device().memory().reserved() > 0);
         of_callback.lock().unwrap().pop().is_some()
     });
@@ -200,7 +200,7 @@ fn observers_see_a_failed_request_once() {
     let (reports, inner) = (Arc::clone(&seen), Stream::new(&device).unwrap());
     device.memory().on_out_of_memory(move |report| {
         reports.lock().unwrap().push(report.clone());
-        // No lock is held: the allocator can be used from here.
+        // The callback can use the allocator because no lock is held.
         allocate_and_free(&inner, 512);
     });
     let held = allocate(&stream, 40 * MIB);
@@ -228,7 +228,7 @@ fn the_report_names_other_processes() {
     assert_eq!(processes, [(std::process::id(), 5), (4_000_001, 60 * MIB as u64)]);
 }
 
-/// Advances the clock of garbage collection by `times` requests that hit.
+/// Advances the clock of garbage collection by `times` requests that the cache serves.
 fn pass_time(stream: &Stream, times: usize) {
     for _ in 0..times {
         allocate_and_free(stream, 10 * MIB);
@@ -237,7 +237,7 @@ fn pass_time(stream: &Stream, times: usize) {
 
 #[test]
 fn unused_segments_above_the_threshold_are_freed() {
-    // Half of the device, and half of the program's half, with the threshold at 100 MiB.
+    // The threshold is 100 MiB in both cases: half of the device, and half of the program's fraction of the device.
     for (memory, options) in [
         (200, "garbage_collection_threshold:0.5"),
         (400, "garbage_collection_threshold:0.5,per_process_memory_fraction:0.5"),

@@ -1,4 +1,4 @@
-//! Tests of memory and streams: blocks stay with their stream, wait for other streams, and move only with an event.
+//! Tests that blocks stay with their stream, wait for other streams, and move to another stream only with an event.
 
 use std::time::Duration;
 
@@ -189,7 +189,7 @@ fn a_failed_wait_leaves_the_segment() {
     assert_eq!(allocate_and_free(&second, 20 * MIB), place, "the next request takes it");
 }
 
-/// A completely free segment with later work whose end is not marked because of a capture.
+/// A completely free segment may have later work whose end is not marked because of a capture.
 #[test]
 fn a_segment_with_unmarked_work_is_not_taken() {
     let (driver, device) = backed_device_with(128 * MIB, "cross_stream_reuse:True");
@@ -211,7 +211,7 @@ fn a_segment_with_unmarked_work_is_not_taken() {
     assert!(taken.to_host().unwrap().iter().all(|value| *value == 0));
 }
 
-/// The same, where the segment is freed while the events of a third stream are awaited.
+/// The same if the segment is freed while the events of a third stream are awaited.
 #[test]
 fn a_segment_freed_under_pressure_stays_ordered() {
     let (driver, device) = backed_device_with(32 * MIB, "cross_stream_reuse:True");

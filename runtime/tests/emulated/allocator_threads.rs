@@ -1,5 +1,5 @@
-//! Tests of the allocator with several threads: nothing is allocated twice or lost, and streams served from the cache
-//! share no lock.
+//! Tests that several threads allocate no memory twice and lose none, and that streams served from the cache share no
+//! lock.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,7 +47,8 @@ impl Shared<'_> {
     }
 
     fn free(&self, buffer: DeviceBuffer<u8>) {
-        // Removed before the buffer is dropped: the next owner of its memory may get it at once.
+        // The claim is removed before the buffer is dropped because another thread may allocate the memory immediately
+        // afterwards.
         self.claims.lock().unwrap().remove(&buffer.as_device_ptr().0);
         drop(buffer);
     }
@@ -218,7 +219,7 @@ fn cached_requests_take_no_shared_lock() {
                         warm.wait();
                         start.wait();
                         (0..10_000).for_each(pair);
-                        // The stream takes a shared lock when it is dropped.
+                        // Dropping the stream acquires a shared lock, so the stream is returned.
                         stream
                     })
                 })

@@ -193,7 +193,7 @@ fn a_future_is_woken_before_its_likely_end() {
     block_on(completed).unwrap();
 }
 
-/// Number of threads that wake futures.
+/// Returns the number of threads that wake futures.
 fn waking_threads() -> usize {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return 1 };
     let names = tasks.flatten().filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
@@ -240,7 +240,7 @@ fn a_slow_stream_delays_no_other() {
     let (_, _, [slow, fast]) = streams_fixture();
     let (go, wait) = mpsc::channel::<()>();
     slow.host_function(move || _ = wait.recv()).unwrap();
-    // Recorded again, on the slow stream, while it is awaited.
+    // The event is recorded again on the slow stream while it is awaited.
     let event = fast.record_event().unwrap();
     let (again, waker) = (slow.completed(), Arc::new(Count::default()));
     let mut again = pin!(again);
@@ -299,7 +299,7 @@ fn a_fault_wakes_every_future_of_the_device() {
     assert!(block_on(streams[1].completed()).unwrap_err().is_device_lost());
 }
 
-/// Result of a copy without its memory, which is returned in full even if the copy failed.
+/// Returns the result of a copy without its memory, which is returned in full even if the copy failed.
 async fn event_of(pending: warpsmith_runtime::Pending<Vec<u8>>) -> Result<(), Error> {
     match pending.await {
         Ok(memory) => {
@@ -327,7 +327,7 @@ fn a_failed_query_is_the_futures_error() {
     assert!(error.to_string().contains("ordered by the test"), "{error}");
     driver.fail_call(Call::EventRecord, 0);
     assert!(block_on(stream.completed()).unwrap_err().to_string().contains("ordered by the test"));
-    // An event that the thread encounters is not the future's.
+    // The waking thread encounters another event, which does not complete the future.
     let mut reached = pin!((&event).into_future());
     let count = Arc::new(Count::default());
     poll_until_registered(reached.as_mut(), &count);
@@ -432,7 +432,7 @@ fn only_the_last_waker_is_called() {
     let [first, second] = [(); 2].map(|()| Arc::new(Count::default()));
     let mut completed = Box::pin(stream.completed());
     poll_until_registered(completed.as_mut(), &first);
-    // On another thread, with another waker.
+    // The future is polled on another thread with another waker.
     let (moved, waker) = (
         std::thread::spawn(move || {
             poll_until_registered(completed.as_mut(), &second);

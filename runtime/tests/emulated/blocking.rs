@@ -1,4 +1,4 @@
-//! Tests of `CUDA_LAUNCH_BLOCKING=1`: a launch waits for its kernel and reports its fault itself.
+//! Tests that with `CUDA_LAUNCH_BLOCKING=1`, a launch waits for its kernel and reports the kernel's fault itself.
 
 use crate::alone::only_alone;
 use crate::common::*;

@@ -14,7 +14,7 @@ fn a_launch_beside_the_capture_is_refused() {
         kernel.launch(&captured, Launch::auto(4), (2.0, &x, &mut y))?;
         let error = kernel.launch(&home, Launch::auto(4), (2.0, &y, &mut z)).unwrap_err();
         assert!(error.to_string().starts_with("TypedKernel::launch: "), "{error}");
-        // Both only read `x`.
+        // Both kernels only read `x`.
         kernel.launch(&home, Launch::auto(4), (2.0, &x, &mut z))
     })
     .unwrap();

@@ -1,5 +1,4 @@
-//! Tests of broadcast, scatter and gather on one to three devices: results, order, number of driver calls, and
-//! refusals.
+//! Tests of broadcast, scatter and gather on one to three devices: results, order, number of driver calls, and errors.
 
 use std::sync::Arc;
 
@@ -31,7 +30,7 @@ impl Fixture {
         Self { driver, devices, streams, what }
     }
 
-    /// Fails unless nothing is left after the caller has dropped its buffers.
+    /// Fails if any memory is still in use after the caller has dropped its buffers.
     fn finish(self) {
         // Memory that waited for streams of other devices is free after the second round.
         for device in self.devices.iter().chain(&self.devices) {
@@ -51,12 +50,12 @@ fn builder() -> EmulatedDriverBuilder {
     EmulatedDriver::builder().memory(1 << 30)
 }
 
-/// One, two and three devices, with and without peer access.
+/// Returns fixtures with one, two and three devices, with and without peer access.
 fn fixtures() -> impl Iterator<Item = Fixture> {
     (1..=3).flat_map(|devices| [true, false].map(|access| Fixture::new(builder(), devices, access)))
 }
 
-/// Number of calls that enqueue a copy or allocate device memory.
+/// Returns the number of calls that enqueue a copy or allocate device memory.
 fn copies(driver: &EmulatedDriver) -> u64 {
     let calls =
         [Call::CopyPeer, Call::CopyDevice, Call::CopyToHost, Call::CopyToDevice, Call::MemoryAllocate];
@@ -153,8 +152,8 @@ fn gather_joins_slices_of_all_devices_in_order() {
     }
 }
 
-/// Broadcast, scatter, gather and the coalesced broadcast, with writes before and after them on other streams of the
-/// devices.
+/// Runs broadcast, scatter, gather and the coalesced broadcast, with writes before and after them on other streams of
+/// the devices.
 fn program(fixture: &Fixture) {
     let others: Vec<_> = fixture.devices.iter().map(|device| Stream::new(device).unwrap()).collect();
     let mut source = DeviceBuffer::<u8>::uninit(&others[0], 999).unwrap();
@@ -278,7 +277,7 @@ fn any_call_may_fail_and_the_next_works() {
             let met = fixture.driver.calls(call) - before > after;
             failures += u32::from(result.is_err());
             drop(result);
-            // An injected failure that has not occurred yet occurs now, once.
+            // If the injected failure has not occurred yet, it occurs here exactly once.
             let gathered = round().or_else(|_| round()).unwrap();
             let found = gathered.to_host().or_else(|_| gathered.to_host()).unwrap();
             assert_same(&found, &bytes, &format!("{} {after}, {}", call.name(), fixture.what));
@@ -297,7 +296,7 @@ fn a_coalesced_broadcast_gives_every_device_all() {
     for fixture in fixtures() {
         let sizes = [3, 0, 300, 256, 1, 5000, 20, 0, 70];
         let bytes: Vec<_> = (0u8..).zip(sizes).map(|(seed, size)| pattern(size, seed)).collect();
-        // Also sources of different devices.
+        // The sources may be on different devices.
         let streams = fixture.streams.iter().cycle();
         let sources: Vec<_> = bytes
             .iter()
@@ -332,7 +331,8 @@ fn a_coalesced_broadcast_gives_every_device_all() {
     }
 }
 
-/// 50 buffers to 2 devices: the copies between devices, page-locked memory and waits that coalescing saves.
+/// Broadcasts 50 buffers to 2 devices, and counts the copies between devices, page-locked memory and waits that
+/// coalescing saves.
 #[test]
 fn coalescing_saves_the_driver_calls_it_is_for() {
     for access in [true, false] {
@@ -364,7 +364,8 @@ fn coalescing_saves_the_driver_calls_it_is_for() {
 #[test]
 fn buffers_coalesce_up_to_the_limit() {
     let fixture = Fixture::new(builder(), 2, true);
-    // Groups with the limit: the first two, the third, the large one, and the last two, which begin at 0 and 256.
+    // With the limit, the groups are the first two buffers, the third, the large one, and the last two, which begin at
+    // offsets 0 and 256.
     let sources =
         [256, 256, 256, 5000, 1, 256].map(|len| DeviceBuffer::<u8>::zeros(&fixture.streams[0], len).unwrap());
     for (limit, expected) in
@@ -391,7 +392,7 @@ fn buffers_that_are_there_are_filled_whole_or_not() {
         broadcast_into(&source, targets.iter_mut().map(DeviceBuffer::as_mut_slice)).unwrap();
         targets.iter().for_each(|target| assert_same(&target.to_host().unwrap(), &bytes, &fixture.what));
 
-        // One buffer in two parts, and one of another device.
+        // The destinations are one buffer in two parts and one buffer on another device.
         let mut parts = DeviceBuffer::<u8>::zeros(last, 1000).unwrap();
         let mut rest = DeviceBuffer::<u8>::zeros(&fixture.streams[0], bytes.len() - 1000).unwrap();
         let (first, second) = parts.split_at_mut(10);
@@ -402,7 +403,7 @@ fn buffers_that_are_there_are_filled_whole_or_not() {
         assert_same(&whole.slice(1..).to_host().unwrap(), &bytes, &fixture.what);
         assert_eq!(whole.slice(..1).to_host().unwrap(), [0]);
 
-        // Sources that do not fit are refused before the first copy.
+        // Sources that do not fit are rejected before the first copy.
         fixture.driver.reset_calls();
         let short = [parts.as_mut_slice(), rest.as_mut_slice()];
         assert!(matches!(broadcast_into(&source, short), Err(Error::LengthMismatch { .. })));
@@ -460,7 +461,7 @@ fn columns_go_to_devices_and_back() {
                 let whole = gather_columns(rows_of_parts.iter().copied(), stream).unwrap();
                 assert!(whole.stream() == stream, "{what}");
                 assert_same(&whole.to_host().unwrap(), &expected(0..columns), &what);
-                // Also of rows with gaps.
+                // The rows may have gaps.
                 let twice = gather_columns([matrix, matrix], stream).unwrap();
                 let doubled: Vec<u8> =
                     expected(0..columns).chunks(columns).flat_map(|row| [row, row].concat()).collect();
@@ -558,7 +559,7 @@ fn combined_lists_have_equal_places_and_zeros_between() {
             };
             assert_eq!(between, zeros + gaps, "{what}");
         }
-        // Any mismatch is refused before the first copy.
+        // Any mismatch is rejected before the first copy.
         fixture.driver.reset_calls();
         let never =
             |_: &[DeviceSlice<'_, u8>]| -> Result<DeviceBuffer<u8>, Error> { panic!("nothing to combine") };

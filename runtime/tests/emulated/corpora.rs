@@ -1,4 +1,4 @@
-//! Tests with the corpora of the fuzz targets, which include inputs that once caused failures.
+//! Tests on the corpora of the fuzz targets, which include inputs that once caused failures.
 
 #[path = "../common/fuzzed.rs"]
 mod fuzzed;

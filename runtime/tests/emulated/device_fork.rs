@@ -1,4 +1,4 @@
-//! Tests of devices in a forked process: devices opened earlier cannot be used there, and nothing waits for them.
+//! Tests that a forked process cannot use devices that were opened earlier, and that nothing in it waits for them.
 #![cfg(unix)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,13 +15,13 @@ use warpsmith_runtime::{
     Device, DeviceBuffer, DeviceId, Error, Launch, MappedBuffer, MemoryPool, PinnedBuffer, Result, Stream,
 };
 
-/// Seconds after which a waiting child counts as hung, and the system ends it.
+/// Seconds after which a waiting child counts as hung and is killed by the system.
 const HUNG: u32 = 60;
 
 /// True if this process is a forked copy.
 static COPY: AtomicBool = AtomicBool::new(false);
 
-/// Writes panics of a copy to the standard error stream, without the locks that print macros take.
+/// Writes panics of a copy to the standard error stream without the locks that print macros acquire.
 fn tell_panics_of_copies() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -31,26 +31,28 @@ fn tell_panics_of_copies() {
                 return others(panic);
             }
             let text = format!("in the copy: {panic}\n");
-            // SAFETY: the text is valid for its length.
+            // SAFETY: the pointer and the length describe the text.
             unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
         }));
     });
 }
 
-/// Runs `work` in a forked copy of this process and fails unless it completes there. The copy has only the thread that
-/// forked, and ends without the test harness. Values that `work` takes out of variables stay in this process.
+/// Runs `work` in a forked copy of this process and fails unless it completes there. The copy contains only the thread
+/// that forked, and ends without the test harness. If `work` moves values out of variables, this process still owns
+/// them.
 #[track_caller]
 fn in_a_copy(work: impl FnOnce()) {
     tell_panics_of_copies();
-    // SAFETY: the copy runs `work`, which uses only operations that the crate permits there, and ends at once.
+    // SAFETY: the copy runs `work`, which uses only operations that the crate permits there, and then exits
+    // immediately.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "fork failed");
     if child == 0 {
         COPY.store(true, Ordering::Relaxed);
-        // SAFETY: a plain system call.
+        // SAFETY: the call has no preconditions.
         unsafe { libc::alarm(HUNG) };
         let done = catch_unwind(AssertUnwindSafe(work));
-        // SAFETY: nothing remains to be done in the copy.
+        // SAFETY: the copy has no work left.
         unsafe { libc::_exit(if done.is_ok() { 0 } else { 1 }) };
     }
     let mut status = 0;
@@ -76,7 +78,7 @@ fn no_calls(driver: &EmulatedDriver) {
     }
 }
 
-/// Output of a kernel.
+/// Returns the output of a kernel.
 fn numbers(device: &Device) -> Result<Vec<u32>> {
     let stream = Stream::new(device)?;
     let mut out = DeviceBuffer::uninit(&stream, 5)?;
@@ -175,7 +177,7 @@ fn drops_in_the_copy_call_no_driver() {
     let loaded = module(&device);
     let current = device.guard();
     stream.synchronize().unwrap();
-    // Work that never runs in the copy, because its worker thread does not exist there.
+    // This work never runs in the copy because its worker thread does not exist there.
     let hold = driver.hold();
     stream.memset(&mut buffer, 0).unwrap();
     buffer.record_stream(&second).unwrap();
@@ -185,7 +187,7 @@ fn drops_in_the_copy_call_no_driver() {
 
     let all = (buffer, pooled, pinned, event, pool, loaded, current, stream, second, device);
     let mut all = Some(all);
-    // Declared last, so that a failed check ends it before this process waits for its work.
+    // The hold is declared last, so that a failed check ends it before this process waits for the work.
     let hold = hold;
     in_a_copy(|| {
         let device = all.as_ref().map(|all| all.9.clone()).unwrap();
@@ -212,13 +214,13 @@ fn foreign_owners_survive_drops_in_the_copy() {
     let (driver, _, stream) = fixture();
     let theirs = DeviceBuffer::<u32>::zeros(&stream, 5).unwrap();
     let ptr = theirs.as_device_ptr();
-    // SAFETY: the owner keeps the memory, which nothing else uses.
+    // SAFETY: the owner keeps the memory alive, and no other code uses it.
     let foreign = unsafe { DeviceBuffer::<u32>::from_raw(&stream, ptr, 5, Theirs(theirs)) }.unwrap();
     let mut mapped = MappedBuffer::register(&stream, vec![1u32; 5]).unwrap();
     driver.reset_calls();
     let mut foreign = Some(foreign);
     in_a_copy(|| {
-        // SAFETY: the address has no memory in the copy, and the call fails before it accesses it.
+        // SAFETY: the call fails before it accesses the address, which has no memory in the copy.
         forked(unsafe { DeviceBuffer::<u32>::from_raw(&stream, ptr, 5, ()) });
         forked(MappedBuffer::register(&stream, vec![1u32; 5]));
         forked(mapped.lock());
@@ -262,10 +264,10 @@ fn a_held_lock_does_not_block_the_copy() {
     stream.memset(&mut buffer, 0).unwrap();
     let waits = driver.calls(Call::StreamSynchronize);
     std::thread::scope(|scope| {
-        // Waits for the stream, holding the lock of its memory.
+        // This call waits for the stream while it holds the lock of the stream's memory.
         scope.spawn(|| device.memory().empty_cache().unwrap());
         let mut buffer = Some(buffer);
-        // Declared last, so that a failed check ends it before this process waits for the lock.
+        // The hold is declared last, so that a failed check ends it before this process waits for the lock.
         let hold = hold;
         while driver.calls(Call::StreamSynchronize) == waits {
             std::thread::yield_now();

@@ -36,7 +36,7 @@ fn an_index_out_of_range_names_the_count() {
 
 #[test]
 fn cuda_works_or_says_why_not() {
-    // SAFETY: it is not used.
+    // SAFETY: the driver is not used.
     match unsafe { CudaDriver::get() } {
         Ok(_) => {
             let count = Device::cuda_count().unwrap();
@@ -66,7 +66,7 @@ fn opening_twice_gives_one_device() {
     assert_eq!((properties.capability, properties.shared_memory_per_block), ((0, 0), 48 << 10));
 }
 
-/// Objects used with another device name both devices and the remedy.
+/// The error for objects that are used with another device must name both devices and the remedy.
 #[test]
 fn things_of_another_device_name_the_remedy() {
     let (_, [here, there]) = devices::<2>();

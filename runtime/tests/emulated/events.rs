@@ -82,7 +82,7 @@ fn events_return_to_the_pool() {
     let (driver, device, stream) = fixture();
     for _ in 0..50 {
         let (plain, timed) = (stream.record_event().unwrap(), stream.record_timed_event().unwrap());
-        // SAFETY: they are only compared.
+        // SAFETY: the handles are only compared.
         assert_ne!(unsafe { plain.handle() }, unsafe { timed.handle() });
     }
     assert_eq!((driver.calls(Call::EventCreate), driver.calls(Call::EventRecord)), (2, 100));
@@ -101,7 +101,7 @@ fn an_awaited_event_may_be_dropped() {
         slow.host_function(move || reached.store(true, Ordering::SeqCst)).unwrap();
     }
     let event = slow.record_event().unwrap();
-    // SAFETY: it is only compared.
+    // SAFETY: the handle is only compared.
     let handle = unsafe { event.handle() };
     fast.wait_event(&event).unwrap();
     drop(event);

@@ -1,4 +1,4 @@
-//! Tests of failing kernels and failing drivers, and of the state afterwards.
+//! Tests of failing kernels and failing drivers, and of the device's state after a failure.
 
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ fn an_unknown_kernels_fault_names_candidates() {
         block: Some(block),
         thread: Some([0; 3]),
     };
-    // Only one of the launches that may still run has a third block.
+    // Of the launches that may still be running, only one has a third block.
     shared.launch(&stream, Launch::grid_block(3, 1).shared(4), (&mut out,)).unwrap();
     iota.launch(&stream, Launch::grid_block(1, 1), (&mut out,)).unwrap();
     driver.poison(0, fault([2, 0, 0]));
@@ -96,7 +96,7 @@ fn an_unknown_kernels_fault_names_candidates() {
 fn a_fault_names_configuration_and_stream() {
     let (_, device, [quiet, stream]) = streams_fixture();
     let kernel = module(&device).kernel::<PanicAt>().unwrap();
-    // Launches of the same kernel, but too small to have that block.
+    // These launches of the same kernel are too small to contain the failing block.
     kernel.launch(&quiet, Launch::grid_block(2, 32), (1000u32,)).unwrap();
     kernel.launch(&stream, Launch::grid_block((5, 1, 2), 32).shared(256), (100u32,)).unwrap();
     let error = stream.synchronize().unwrap_err();
@@ -161,7 +161,7 @@ fn two_threads_both_learn_of_one_fault() {
     }
 }
 
-/// A small program that uses every part: it fails with an error or gives the right result.
+/// Runs a small program that uses every part. It either fails with an error or produces the right result.
 fn program(device: &Device) -> Result<()> {
     let [first, second] = [Stream::new(device)?, Stream::new(device)?];
     let kernel = device.load(&IMAGE)?.kernel::<Axpy>()?;
@@ -205,7 +205,7 @@ fn any_call_may_fail_and_programs_go_on() {
                     continue;
                 }
             };
-            // The injected failure occurs in one of the runs, if the call is made; it affects no other run.
+            // If the call is made, the injected failure occurs in one of the runs and affects no other run.
             let errors: Vec<Error> = (0..7).filter_map(|_| program(&device).err()).collect();
             assert!(errors.len() <= 1, "{}: {errors:?}", call.name());
             for error in &errors {
@@ -245,7 +245,7 @@ fn a_panic_of_host_work_stops_the_device() {
     let (driver, _, stream) = fixture();
     let context = driver.context_retain(0).unwrap();
     let work = HostWork::new("rows", Vec::new(), Box::new(|| panic!("a shape of {} rows", 3)));
-    // SAFETY: it touches no memory.
+    // SAFETY: the work does not access memory.
     unsafe { driver.host_work(context, stream.handle(), work) }.unwrap();
     driver.context_release(0);
     let error = stream.synchronize().unwrap_err();

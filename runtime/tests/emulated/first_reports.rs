@@ -1,5 +1,5 @@
-//! Tests that the first call that returns an error after a fault reports the fault itself, even if something else found
-//! it earlier.
+//! Tests that the first call that returns an error after a fault reports the fault itself, even if other code detected
+//! the fault earlier.
 
 use std::future::IntoFuture;
 use std::sync::Barrier;
@@ -16,7 +16,8 @@ use warpsmith_runtime::{
     PinnedBuffer, Result, Stream, TypedKernel,
 };
 
-/// Number of runs per test: the first finder of a fault differs from run to run.
+/// Number of runs per test. Many runs are necessary because the call that first detects a fault differs from run to
+/// run.
 const RUNS: usize = 50;
 
 /// Objects of a program whose kernel panics.
@@ -74,7 +75,7 @@ impl Program {
         self.kernel.launch(&self.stream, Launch::grid_block(1, 32), (7u32,))
     }
 
-    /// Drops objects until a drop has found the fault.
+    /// Drops objects until a drop has detected the fault.
     fn find_by_drops(&mut self) {
         for round in 0..16 {
             std::thread::sleep(Duration::from_micros(50 << round));
@@ -86,7 +87,7 @@ impl Program {
         panic!("no drop has found the fault");
     }
 
-    /// Enqueues work after the kernel. It may find the fault, which is then reported here.
+    /// Enqueues work after the kernel. These calls may detect the fault, which is then returned here.
     fn follow(&mut self) -> Result<()> {
         self.event.record(&self.stream)?;
         self.pending = Some(self.stream.copy_to_host_async(&self.buffer, vec![0; 64])?);
@@ -94,7 +95,7 @@ impl Program {
     }
 }
 
-/// Calls repeatedly until there is an error.
+/// Repeats a call until it returns an error.
 fn until_error<T>(mut call: impl FnMut() -> Result<T>) -> Error {
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(30) {
@@ -108,7 +109,7 @@ fn until_error<T>(mut call: impl FnMut() -> Result<T>) -> Error {
 
 type Call = (&'static str, fn(&mut Program) -> Error);
 
-/// Calls that do not wait for the stream, so they may not find a fault themselves.
+/// Calls that do not wait for the stream, so that they may not detect a fault themselves.
 const PASSIVE: &[&str] = &[
     "uninit",
     "synchronize another",
@@ -207,7 +208,7 @@ fn whatever_a_program_calls_first() {
     }
 }
 
-/// Work enqueued before the fault was found reports it where the program looks first.
+/// Work that was enqueued before the fault was detected must report the fault in the first call that the program makes.
 #[test]
 fn what_was_enqueued_before_reports_it() {
     for run in 0..RUNS {
@@ -225,7 +226,7 @@ fn what_was_enqueued_before_reports_it() {
     }
 }
 
-/// Drops find the fault, and have no result.
+/// Drops detect the fault but cannot report it, because they return no result.
 #[test]
 fn drops_are_no_reports() {
     for _ in 0..RUNS {

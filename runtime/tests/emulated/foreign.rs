@@ -1,4 +1,5 @@
-//! Tests of buffers in memory that other code allocated: ordered like any other, and freed after their last use.
+//! Tests that buffers in memory that other code allocated are ordered like all others, and are freed after their last
+//! use.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -28,7 +29,7 @@ struct Theirs {
 impl Drop for Theirs {
     fn drop(&mut self) {
         assert!(!in_host_function());
-        // SAFETY: it was allocated here, and nothing uses it when this is dropped.
+        // SAFETY: the memory was allocated here, and is no longer in use when its owner is dropped.
         let freed = unsafe { self.driver.memory_free(self.context, self.ptr) };
         let _ = self.freed.send((freed.map_err(|error| error.to_string()), std::thread::current().id()));
     }
@@ -53,7 +54,8 @@ impl Fixture {
         let ptr = self.driver.memory_allocate(context, len * 4).unwrap();
         let freed = self.freed.0.clone();
         let theirs = Theirs { driver: self.driver.clone(), context, ptr, freed };
-        // SAFETY: the memory has this number of elements and lives as long as its owner; nothing else uses it.
+        // SAFETY: the memory contains this number of elements and lives as long as its owner, and no other code uses
+        // it.
         let mut buffer = unsafe { DeviceBuffer::from_raw(stream, ptr, len, theirs) }.unwrap();
         stream.memset(&mut buffer, 0).unwrap();
         buffer
@@ -151,7 +153,7 @@ fn a_capture_delays_the_end_of_uses() {
 
 #[test]
 fn a_lost_device_releases_its_owners() {
-    // Lost before the drop, and after it.
+    // The device is lost either before or after the drop.
     for before in [true, false] {
         let fixture = fixture();
         let [stream, other] = [(); 2].map(|()| Stream::new(&fixture.device).unwrap());
@@ -169,7 +171,7 @@ fn a_lost_device_releases_its_owners() {
         drop(hold);
         assert!(other.synchronize().unwrap_err().is_device_lost());
         let _ = fixture.freed.1.recv_timeout(SECONDS).expect("dropped, whatever the driver says to the free");
-        // Nothing is left that holds the device.
+        // After these drops, only the fixture owns a handle to the device.
         drop((own, stream, other, kernel));
         let Fixture { driver, device, .. } = fixture;
         let weak = device.downgrade();
@@ -193,7 +195,7 @@ fn without_a_host_function_the_drop_waits() {
     assert_eq!(fixture.wait_freed(), std::thread::current().id());
     assert!(fixture.device.take_drop_error().is_none());
 
-    // Nothing reports the end of the use: the memory is kept.
+    // The memory is kept because the end of its use is never reported.
     let buffer = fixture.buffer(&stream, 100);
     fixture.driver.fail_call(Call::HostFunction, 0);
     fixture.driver.fail_call(Call::StreamSynchronize, 0);
@@ -236,7 +238,7 @@ fn an_owner_may_hold_its_device() {
     let stream = Stream::new(&device).unwrap();
     let theirs = DeviceBuffer::from_host(&stream, &[1u32, 2, 3]).unwrap();
     let (ptr, len, owner) = theirs.into_raw();
-    // SAFETY: the memory is the owner's.
+    // SAFETY: the owner keeps this memory alive.
     let ours = unsafe { DeviceBuffer::<u32>::from_raw(&stream, ptr, len, owner) }.unwrap();
     let copy = ours.clone_on(&stream).unwrap();
     drop(ours);
@@ -257,7 +259,7 @@ fn addresses_that_cannot_be_used_are_refused() {
     let own = DeviceBuffer::<u32>::zeros(&stream, 100).unwrap();
     let theirs = DeviceBuffer::<u32>::zeros(&Stream::new(&peer).unwrap(), 100).unwrap();
     let ptr = own.as_device_ptr();
-    // SAFETY: none of them becomes a buffer, except the one without elements.
+    // SAFETY: none of the calls creates a buffer, except the one without elements.
     unsafe {
         let of = |ptr, len| DeviceBuffer::<u32>::from_raw(&stream, ptr, len, ());
         let text = |ptr, len| of(ptr, len).unwrap_err().to_string();
@@ -275,7 +277,7 @@ fn addresses_that_cannot_be_used_are_refused() {
         assert_eq!(of(DevicePtr::NULL, 0).unwrap().to_host().unwrap(), [0u32; 0]);
     }
     fixture.driver.fail_call(Call::MemoryDevice, 0);
-    // SAFETY: it is refused.
+    // SAFETY: the call fails without accessing the memory.
     unsafe { DeviceBuffer::<u32>::from_raw(&stream, ptr, 1, ()) }.unwrap_err();
 }
 
@@ -283,7 +285,7 @@ fn addresses_that_cannot_be_used_are_refused() {
 fn a_failed_adoption_drops_the_owner() {
     let (_, device) = device();
     let (sender, dropped) = channel::<()>();
-    // SAFETY: it is refused.
+    // SAFETY: the call fails without accessing the memory.
     unsafe { DeviceBuffer::<u32>::from_raw(&device.default_stream(), DevicePtr::NULL, 1, sender) }
         .unwrap_err();
     assert_eq!(dropped.recv_timeout(SECONDS), Err(RecvTimeoutError::Disconnected));
@@ -297,7 +299,7 @@ fn a_raw_buffer_comes_back_whole() {
     let address = buffer.as_device_ptr();
     let (ptr, len, owner) = buffer.into_raw();
     assert_eq!((ptr, len, owner.len()), (address, 2, 8));
-    // SAFETY: nothing is enqueued.
+    // SAFETY: no work is enqueued.
     unsafe { other.enqueue(&[owner.as_slice().used(Access::Write)], |_| Ok::<_, Error>(())) }.unwrap();
     assert_eq!(owner.cast::<f32>().unwrap().to_host().unwrap(), [1.0, 2.0]);
 

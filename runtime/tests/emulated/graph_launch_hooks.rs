@@ -8,12 +8,12 @@ use warpsmith_runtime::error::{Error, GraphError};
 use warpsmith_runtime::graph::{Capture, CaptureMode, Graph};
 use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 
-/// Stream of a separate device: a capture on it would keep other tests from waiting for the device.
+/// Returns a stream of a separate device, because a capture would prevent other tests from waiting for a shared device.
 fn stream() -> Stream {
     Stream::new(&Device::with_driver(EmulatedDriver::builder().build(), 0).unwrap()).unwrap()
 }
 
-/// Graph that copies a byte to `y`; before each launch the byte is set to the value of `next`.
+/// Returns a graph that copies a byte to `y`. Before each launch, the byte is set to the value of `next`.
 fn graph(
     stream: &Stream,
     y: &mut DeviceBuffer<u8>,
@@ -28,7 +28,7 @@ fn graph(
     .unwrap()
 }
 
-/// Counts from 1; the counter is shared by all holders.
+/// Returns a counter that starts at 1, shared by all clones of the function.
 fn counter() -> (Arc<AtomicU32>, impl Fn() -> Result<u8, Error> + Send + Sync + Clone + 'static) {
     let count = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&count);
@@ -52,7 +52,7 @@ fn every_copy_of_a_graph_calls_it_once() {
         exec.launch(&stream).unwrap();
         assert_eq!((y.to_host().unwrap(), count.load(Ordering::Relaxed)), (vec![launch], u32::from(launch)));
     }
-    // It is dropped with the last of them.
+    // The hook is dropped together with the last executable.
     let holders = Arc::strong_count(&count);
     drop(execs);
     stream.synchronize().unwrap();

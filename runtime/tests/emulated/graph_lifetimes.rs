@@ -11,7 +11,7 @@ use crate::support::pinned::{eventually, panicked};
 use warpsmith_runtime::emulated::Call;
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, GraphCache, GraphExec, Stream};
 
-/// Graph that calls a function.
+/// Returns an executable graph that calls a function.
 fn calling(device: &Device, function: impl Fn() + Send + Sync + 'static) -> GraphExec {
     let mut graph = Graph::new(device).unwrap();
     graph.add_host_function(function, &[]).unwrap();
@@ -93,7 +93,7 @@ fn finished_launches_keep_no_stream() {
         exec.launch(&stream).unwrap();
         stream.synchronize().unwrap();
     }
-    // The last one is kept until the next launch.
+    // The last stream is kept until the next launch.
     assert!(driver.calls(Call::StreamDestroy) - before >= 19);
 }
 

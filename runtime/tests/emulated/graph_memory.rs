@@ -1,5 +1,4 @@
-//! Tests of graph memory: memory allocated in a capture lives as long as the graph, and is released when nothing uses
-//! it any more.
+//! Tests that memory allocated in a capture lives as long as the graph, and is released when it is no longer in use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +25,7 @@ fn buffers_dropped_in_a_capture_share_memory() {
     assert_eq!(driver.live_allocations(0), before + 1, "one segment for all ten");
     let exec = graph.instantiate().unwrap();
     drop(graph);
-    // Other work does not get that memory.
+    // Other allocations must not reuse that memory.
     let mut others: Vec<DeviceBuffer<u8>> =
         (0..4).map(|_| DeviceBuffer::zeros(&stream, 1 << 20).unwrap()).collect();
     exec.launch(&stream).unwrap();
@@ -124,7 +123,7 @@ fn what_runs_keeps_everything_when_it_is_dropped() {
     assert!(device.take_drop_error().is_none());
 }
 
-/// A stepped device that checks for races.
+/// Returns a stepped device that checks for races.
 fn checked(seed: u64) -> (Arc<EmulatedDriver>, Device) {
     let schedule = Schedule::Random(seed);
     let driver = EmulatedDriver::builder().memory(1 << 28).stepped(schedule).check_races().build();

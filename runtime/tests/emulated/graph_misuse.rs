@@ -182,7 +182,7 @@ fn a_launch_into_a_capture_is_refused() {
 
 #[test]
 fn work_of_another_thread_cannot_slip_in() {
-    // Whatever the outcome of the race, no graph may be launched with unrecorded work.
+    // Regardless of the outcome of the race, a graph with unrecorded work must not be launched.
     for _ in 0..200 {
         let (_, device) = device();
         let (stream, x, mut y) = set_up(&device);

@@ -136,7 +136,7 @@ fn parts_of_a_graph_run_by_condition() {
         let mut body = Graph::new(&device).unwrap();
         body.add_memset(&mut x, 8, &[]).unwrap();
         graph.add_if(&condition, &body).unwrap();
-        // The body is copied: later changes are not part of it.
+        // The body is copied, so later changes are not part of the graph.
         body.add_memset(&mut x, 9, &[]).unwrap();
         drop(body);
         let exec = graph.instantiate().unwrap();
@@ -210,7 +210,7 @@ fn conditional_parts_that_cannot_be_are_refused() {
     let added = outer.add_if(&condition, &calling).and_then(|_| outer.instantiate());
     assert!(added.is_err(), "a body that calls a function on the host");
 
-    // If the driver fails half way, the graph still knows every buffer that it may use.
+    // If the driver fails partway, the graph must still track every buffer that it may use.
     let mut body = Graph::new(&device).unwrap();
     body.add_memset(&mut x, 8, &[]).unwrap();
     for call in [Call::GraphAddConditional, Call::GraphAdd] {

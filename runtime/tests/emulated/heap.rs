@@ -13,31 +13,31 @@ thread_local! {
 }
 
 fn count() {
-    // A thread that is ending no longer has a counter.
+    // The counter of a thread that is ending no longer exists.
     let _ = COUNT.try_with(|count| count.set(count.get() + 1));
 }
 
-// SAFETY: the system's allocator does everything; counting changes only a thread-local integer.
+// SAFETY: all calls are forwarded to the system's allocator, and counting changes only a thread-local integer.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.dealloc(ptr, layout) }
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.realloc(ptr, layout, size) }
     }
 }
 
-/// Number of allocations that `work` makes on this thread.
+/// Returns the number of allocations that `work` makes on this thread.
 pub fn allocations(work: impl FnOnce()) -> u64 {
     let before = COUNT.get();
     work();

@@ -1,5 +1,5 @@
-//! Tests that drops and requests in a host function never release memory in use, and never hang. Host functions cannot
-//! use devices, so another thread drops items that need one.
+//! Tests that drops and allocations in a host function never release memory in use, and never hang. Host functions
+//! cannot use devices, so objects that require one are dropped by another thread.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -100,7 +100,7 @@ fn a_drop_there_meets_an_emptied_cache() {
     stream
         .host_function(move || {
             _ = begins.recv();
-            // Time for the other thread to wait for this stream.
+            // The sleep allows the other thread to start its wait for this stream.
             std::thread::sleep(Duration::from_millis(50));
             drop(dropped);
         })
@@ -133,7 +133,7 @@ fn a_lost_devices_adopted_stream_is_awaited() {
     let (driver, device) = device();
     // SAFETY: its methods receive only live handles and memory of this device.
     let handle = driver.stream_create(unsafe { device.driver() }.1, 0).unwrap();
-    // SAFETY: it lives as long as the driver.
+    // SAFETY: the stream lives as long as the driver.
     let stream = unsafe { Stream::adopt(&device, handle) }.unwrap();
     let running = Arc::new(AtomicBool::new(false));
     let (go, wait) = mpsc::channel::<()>();

@@ -1,4 +1,4 @@
-//! Tests of typed and raw launches on the emulated device: shapes, arguments, and every refusal.
+//! Tests of typed and raw launches on the emulated device: shapes, arguments, and every error.
 
 use std::ffi::c_void;
 use std::time::Duration;
@@ -53,31 +53,31 @@ fn unsafe_and_raw_launches_run() {
     let data: Vec<u32> = (0..77).map(|i| i * i).collect();
     let from = DeviceBuffer::from_host(&stream, &data).unwrap();
     let mut to = DeviceBuffer::zeros(&stream, 77).unwrap();
-    // SAFETY: both buffers have 77 elements.
+    // SAFETY: both buffers contain 77 elements.
     unsafe { kernel.launch_unsafe(&stream, Launch::auto(77), (&from, &mut to, 77u64)) }.unwrap();
     assert_eq!(to.to_host().unwrap(), data);
 
     let to = DeviceBuffer::<u32>::zeros(&stream, 77).unwrap();
     let (from_ptr, to_ptr) = (from.as_device_ptr(), to.as_device_ptr());
-    // SAFETY: both buffers have at least 33 elements, and live until the stream has been waited for.
+    // SAFETY: both buffers contain at least 33 elements, and live until the stream has been waited for.
     unsafe { kernel.launch_unsafe(&stream, Launch::auto(77), (from_ptr, to_ptr, 33u64)) }.unwrap();
     let config = LaunchConfig::new([1, 1, 1], [77, 1, 1], 0);
     let (from_ptr, to_ptr, len) = (from_ptr.offset(33 * 4), to_ptr.offset(33 * 4), 44u64);
     let args = [&raw const from_ptr as *const c_void, (&raw const to_ptr).cast(), (&raw const len).cast()];
     let function = kernel.function();
-    // SAFETY: the arguments have the kernel's types; 44 elements are left after the first 33.
+    // SAFETY: the argument types match the kernel; 44 elements remain after the first 33.
     unsafe { function.launch_raw(&stream, config, &args) }.unwrap();
     stream.synchronize().unwrap();
     assert_eq!(to.to_host().unwrap(), data);
 
-    // SAFETY: it is refused.
+    // SAFETY: the call fails without accessing the memory.
     let error = unsafe { function.launch_raw(&stream, config, &args[..2]) }.unwrap_err();
     assert!(
         matches!(error, Error::Launch(LaunchError::ArgumentCount { expected: 3, got: 2, .. })),
         "{error}"
     );
     let config = LaunchConfig { block: [1025, 1, 1], ..config };
-    // SAFETY: it is refused.
+    // SAFETY: the call fails without accessing the memory.
     let error = unsafe { function.launch_raw(&stream, config, &args) }.unwrap_err();
     assert!(matches!(error, Error::Launch(LaunchError::BlockTooLarge { .. })), "{error}");
 }

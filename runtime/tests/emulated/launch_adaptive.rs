@@ -39,7 +39,7 @@ impl Program {
         kernel.function().explain(launch).unwrap().source
     }
 
-    /// Launches until the launcher has settled. The waits in between are the program's own, as in any program.
+    /// Launches until the launcher has selected a shape. The waits in between belong to the program, as in any program.
     fn settle(&mut self, launch: Launch) -> usize {
         for launches in 1..=200 {
             self.launch(launch).unwrap();

@@ -1,5 +1,5 @@
-//! Tests of every way to specify a launch, for kernels of every claim: a launch whose threads could have the same index
-//! is never accepted.
+//! Tests of every way to specify a launch, for kernels with every kind of claim. A launch whose threads could have the
+//! same index must never be accepted.
 //!
 //! The kernels are hand-written, under the same conditions as those of `common`.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "see above")]
@@ -77,7 +77,7 @@ fn are_apart(claims: Claims, config: &LaunchConfig) -> bool {
     }
 }
 
-/// A policy with a known winner for every launch.
+/// A policy that returns a known winner for every launch.
 struct Fixed(Winner);
 
 impl LaunchPolicy for Fixed {
@@ -118,7 +118,7 @@ impl Fixture {
                     "{what}"
                 );
             }
-            // Repeated, from the cached result.
+            // The second call uses the cached result.
             assert_eq!(function.configure(*launch).ok(), found.as_ref().ok().copied(), "{what}");
             let prepared = kernel.prepare(*launch);
             assert_eq!(
@@ -127,14 +127,14 @@ impl Fixture {
             );
             assert_eq!(function.explain(*launch).is_ok(), found.is_ok(), "{what}");
 
-            // Also as a node, which cannot have zero threads.
+            // The same as a node, which cannot have zero threads.
             let mut graph = Graph::new(&self.device).unwrap();
             let small = kernel.function().spec().block.unwrap_or([32, 1, 1]);
             let small = graph.add_kernel(&kernel, Launch::grid_block(2, small), (), &[]).unwrap();
             let mut exec = graph.instantiate().unwrap();
             let is_node = graph.add_kernel(&kernel, *launch, (), &[]).is_ok();
             assert_eq!(is_node, config.is_some(), "{what}");
-            // A node keeps its attributes other than grid, block and shared memory.
+            // A node keeps all attributes except the grid, the block and the shared memory.
             let set = exec.set_kernel(&small, &kernel, *launch, ());
             assert!(config.is_some() || set.is_err(), "{what}");
 
@@ -176,7 +176,7 @@ const SIDES: [usize; 15] = [
     1 << 41,
 ];
 
-/// The modifiers of launches.
+/// Returns the launches with every modifier.
 fn modified(launches: Vec<(String, Launch)>) -> Vec<(String, Launch)> {
     let mut all = Vec::new();
     for (text, launch) in launches {
@@ -192,7 +192,7 @@ fn modified(launches: Vec<(String, Launch)>) -> Vec<(String, Launch)> {
     all
 }
 
-/// Launches of these sizes, by every constructor function.
+/// Returns launches of these sizes from every constructor function.
 fn launches_of(x: usize, y: usize, z: usize, block: u32) -> Vec<(String, Launch)> {
     let exact = [x, y, z].map(|side| u32::try_from(side).unwrap_or(u32::MAX));
     let config = LaunchConfig::new(exact, [block, 1, 1], 0);
@@ -246,7 +246,7 @@ fn no_random_launch_skips_the_check_of_claims() {
     }
 }
 
-/// As registered by the store of tuned launches and by the adaptive launcher.
+/// Checks winners as registered by the store of tuned launches and by the adaptive launcher.
 #[test]
 fn no_known_winner_skips_the_check_of_claims() {
     let fixture = fixture();

@@ -1,4 +1,4 @@
-//! Tests of clusters: rounding, refusals, and the number of resident clusters.
+//! Tests of clusters: rounding, errors, and the number of resident clusters.
 
 use crate::common::*;
 use warpsmith_runtime::{DeviceBuffer, Error, Launch, LaunchError};

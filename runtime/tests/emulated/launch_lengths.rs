@@ -1,5 +1,5 @@
-//! Tests of kernels that require equal lengths: every way to launch one compares them, and launches nothing on a
-//! mismatch.
+//! Tests of kernels that require equal lengths. Every way to launch such a kernel must compare the lengths, and must
+//! launch nothing on a mismatch.
 //!
 //! The kernel is hand-written, under the same conditions as those of `common`.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "see above")]
@@ -43,7 +43,7 @@ unsafe impl Kernel for Same {
 }
 unsafe impl SafeKernel for Same {}
 
-/// Asserts that nothing was launched, because of lengths that the error names.
+/// Asserts that the launch failed because of lengths that the error names.
 fn refused<T>(result: Result<T, Error>, words: [&str; 2]) {
     let error = result.err().expect("the lengths differ");
     assert!(matches!(error, Error::Launch(LaunchError::WrongLengths { .. })), "{error}");

@@ -1,11 +1,11 @@
-//! Tests that a launch allocates nothing on the host heap, whatever its shape and arguments.
+//! Tests that a launch allocates nothing on the host heap, regardless of its shape and arguments.
 
 use crate::common::{Axpy, CopyRaw, IMAGE, Iota};
 use crate::heap::allocations;
 use warpsmith_runtime::emulated::EmulatedDriver;
 use warpsmith_runtime::{Device, DeviceBuffer, Launch, Result, Stream};
 
-/// Number of allocations in a thousand launches, after a first one.
+/// Returns the number of allocations in a thousand launches after the first one.
 fn heap_allocations(mut work: impl FnMut() -> Result<()>) -> u64 {
     work().expect("the first launch");
     allocations(|| (0..1000).for_each(|_| work().expect("a launch")))
@@ -28,11 +28,11 @@ fn launches_allocate_nothing() {
     let mut y = DeviceBuffer::<f32>::uninit(&stream, 1000).unwrap();
     let (from_ptr, to_ptr) = (from.as_device_ptr(), to.as_device_ptr());
     let launch = Launch::linear(1000, 256);
-    // SAFETY: both addresses have 1000 elements, and nothing runs.
+    // SAFETY: both addresses point to 1000 elements, and the kernel does not run.
     let count =
         heap_allocations(|| unsafe { raw.launch_unsafe(&stream, launch, (from_ptr, to_ptr, 1000u64)) });
     assert_eq!(count, 0, "bare addresses");
-    // SAFETY: both buffers have 1000 elements.
+    // SAFETY: both buffers contain 1000 elements.
     let count = heap_allocations(|| unsafe { raw.launch_unsafe(&stream, launch, (&from, &mut to, 1000u64)) });
     assert_eq!(count, 0, "two buffers");
     let shapes = [

@@ -22,7 +22,7 @@ unsafe fn value<T: Copy>(args: *const *const c_void, index: usize) -> T {
     unsafe { (*args.add(index)).cast::<T>().read() }
 }
 
-/// Index of the thread in the launch.
+/// Returns the index of the thread in the launch.
 fn place() -> [u32; 3] {
     let (block, dim, own) = (thread::block_index(), thread::block_dim(), thread::thread_index());
     [0, 1, 2].map(|axis| block[axis] * dim[axis] + own[axis])
@@ -103,7 +103,7 @@ unsafe fn volume(args: *const *const c_void) {
     }
 }
 
-/// Asserts that an invalid view of `len` elements is refused with an error that contains all of these words.
+/// Asserts that an invalid view of `len` elements fails with an error that contains all of these words.
 fn refused<T>(result: Result<T, Error>, words: &[&str]) {
     let error = result.err().expect("it is refused");
     assert!(matches!(error, Error::BadExtents { .. }), "{error}");
@@ -258,7 +258,7 @@ fn extents_over_the_grid_are_refused() {
     assert!(matches!(negative, Error::Launch(LaunchError::EmptyLaunch { what: "grid", .. })), "{negative}");
 }
 
-/// Configuration of a launch, or the text of its error.
+/// Returns the configuration of a launch, or the text of its error.
 fn configured<K: Kernel>(device: &Device, launch: Launch) -> Result<LaunchConfig, String> {
     let kernel = module(device).kernel::<K>().unwrap();
     kernel.function().configure(launch).map(Option::unwrap).map_err(|error| error.to_string())

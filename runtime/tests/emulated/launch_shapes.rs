@@ -7,7 +7,7 @@ use warpsmith_runtime::emulated::Call;
 use warpsmith_runtime::launch::{Limiter, Source};
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Launch, LaunchConfig, LaunchError};
 
-/// Number of SMs of the emulated device, with 2048 threads each.
+/// Returns the number of SMs of the emulated device, which supports 2048 threads on each.
 fn multiprocessors(device: &Device) -> u64 {
     u64::from(device.properties().multiprocessors)
 }
@@ -76,13 +76,13 @@ fn prepared_unsafe_and_raw_launches_run() {
     let prepared = kernel.prepare(Launch::auto(50)).unwrap();
     let from = DeviceBuffer::from_host(&stream, &[7u32; 50]).unwrap();
     let mut to = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
-    // SAFETY: both buffers have at least 20 elements.
+    // SAFETY: both buffers contain at least 20 elements.
     unsafe { prepared.launch_unsafe(&stream, (&from, &mut to, 20u64)) }.unwrap();
     let (from_ptr, to_ptr, len) = (from.as_device_ptr(), to.as_device_ptr().offset(30 * 4), 20u64);
     let args = [&raw const from_ptr as *const c_void, (&raw const to_ptr).cast(), (&raw const len).cast()];
-    // SAFETY: the arguments have the kernel's types; 20 elements are left after the first 30.
+    // SAFETY: the argument types match the kernel; 20 elements remain after the first 30.
     unsafe { prepared.prepared().launch_raw(&stream, &args) }.unwrap();
-    // SAFETY: it is refused.
+    // SAFETY: the call fails without accessing the memory.
     let error = unsafe { prepared.prepared().launch_raw(&stream, &args[1..]) }.unwrap_err();
     assert!(
         matches!(error, Error::Launch(LaunchError::ArgumentCount { expected: 3, got: 2, .. })),
@@ -110,7 +110,7 @@ fn a_cooperative_grid_too_large_names_the_maximum() {
     let error = kernel.launch(&stream, Launch::linear(1 << 30, 256).cooperative(), (&mut out,)).unwrap_err();
     assert!(matches!(error, Error::Launch(LaunchError::CooperativeGridTooLarge { .. })), "{error}");
     let raw = LaunchConfig { cooperative: true, ..LaunchConfig::new([u32::MAX >> 1, 1, 1], [256, 1, 1], 0) };
-    // SAFETY: it is refused.
+    // SAFETY: the call fails without accessing the memory.
     let error = unsafe { kernel.function().launch_raw(&stream, raw, &[]) }.unwrap_err();
     assert!(matches!(error, Error::Launch(LaunchError::CooperativeGridTooLarge { .. })), "{error}");
 

@@ -1,4 +1,4 @@
-//! Tests of code loaded at run time, on an emulated driver that accepts any code as a module of given kernels.
+//! Tests of code loaded at run time. The emulated driver accepts any code as a module that contains given kernels.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ fn load(device: &Device) -> Code {
 fn mix(kernel: &Function, stream: &Stream, a: u32, x: &DeviceBuffer<u32>, y: &mut DeviceBuffer<u32>) {
     let len = x.len();
     let args = RawArguments::new().value(a).read(x.as_slice()).value(len).write(y.as_mut_slice()).value(len);
-    // SAFETY: these are the kernel parameters of `Mix`.
+    // SAFETY: the arguments match the kernel parameters of `Mix`.
     unsafe { kernel.launch_unchecked(stream, Launch::linear(len, 64), &args) }.unwrap();
 }
 
@@ -107,7 +107,7 @@ fn raw_pointer_launches_keep_the_module_too() {
         (&raw const len).cast(),
     ];
     let config = kernel.configure(Launch::linear(64, 64)).unwrap().unwrap();
-    // SAFETY: these are the kernel parameters of `Mix`; both buffers belong to this stream.
+    // SAFETY: the arguments match the kernel parameters of `Mix`; both buffers belong to this stream.
     unsafe { kernel.launch_raw(&stream, config, &args) }.unwrap();
     drop(kernel);
     std::thread::sleep(Duration::from_millis(20));
@@ -174,7 +174,7 @@ fn unloading_that_fails_to_wait_leaves_the_module() {
 #[test]
 fn code_that_is_not_loaded_says_why() {
     let (driver, device) = open(EmulatedDriver::builder());
-    // SAFETY: none of it is code.
+    // SAFETY: the text is not code, so the call fails.
     let error = unsafe { device.load_code("no code") }.unwrap_err();
     assert!(matches!(error, Error::Load(LoadError::NotCode { .. })), "{error}");
     // SAFETY: as above.
@@ -202,7 +202,7 @@ fn code_that_is_not_loaded_says_why() {
 #[test]
 fn emulated_devices_run_no_machine_code() {
     let (_, device) = device();
-    // SAFETY: nothing runs it.
+    // SAFETY: the call fails, so the code never runs.
     let error = unsafe { device.load_code(PTX) }.unwrap_err();
     assert!(matches!(error, Error::Load(LoadError::Emulated { .. })), "{error}");
     assert!(error.to_string().contains("needs a GPU"), "{error}");
@@ -216,7 +216,7 @@ fn arguments_that_do_not_fit_are_refused() {
     let loaded = load(&device).kernel("mix__u32").unwrap();
     let rust = module(&device).function(Mix::spec()).unwrap();
     let launch = |kernel: &Function, args: RawArguments<'_>| {
-        // SAFETY: it is refused.
+        // SAFETY: the call fails without accessing the memory.
         unsafe { kernel.launch_unchecked(&stream, Launch::linear(1, 32), &args) }.unwrap_err()
     };
     let many = || (0..4096).fold(RawArguments::new(), |args, n: u64| args.value(n));
@@ -258,7 +258,7 @@ fn a_fault_names_a_loaded_kernel() {
     let (driver, device) = open(EmulatedDriver::builder().idle());
     let stream = Stream::new(&device).unwrap();
     let kernel = load(&device).kernel("axpy__f32").unwrap();
-    // SAFETY: it does not run.
+    // SAFETY: the launch does not run.
     unsafe { kernel.launch_unchecked(&stream, Launch::linear(77, 32), &RawArguments::new()) }.unwrap();
     const ILLEGAL_ADDRESS: u32 = 700;
     driver.fail_call_with(Call::StreamSynchronize, 0, ILLEGAL_ADDRESS);

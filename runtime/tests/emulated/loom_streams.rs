@@ -1,7 +1,7 @@
-//! Tests of the shared parts of the stream pools under every interleaving (`loom`): handles are counted correctly, the
-//! owner lives exactly as long as it or its handles exist, and each slot is created once.
+//! Tests of the shared parts of the stream pools under every interleaving (`loom`). Handles must be counted correctly,
+//! the owner must live exactly as long as it or its handles exist, and each slot must be created only once.
 //!
-//! Here the modules are compiled against loom's atomics and locks instead of the standard library's.
+//! The modules are compiled against loom's atomics and locks instead of those of the standard library.
 
 mod sync {
     pub(crate) use loom::sync::Mutex;
@@ -22,10 +22,10 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 use slots::RoundRobin;
 
-/// A device: it owns a kept stream, and the holders of handles to either own it.
+/// A device, which owns a kept stream. The holders of handles to either own the device.
 struct Owner {
     count: HandleCount,
-    /// Set to false when the owner is dropped: no thread may access it at that time.
+    /// Set to false when the owner is dropped. No thread may access it at that time.
     alive: UnsafeCell<bool>,
 }
 
@@ -37,7 +37,7 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        // SAFETY: loom checks that no other thread reads it at the same time, or after.
+        // SAFETY: loom checks that no other thread reads the value concurrently or afterwards.
         self.alive.with_mut(|alive| unsafe { *alive = false });
     }
 }
@@ -45,7 +45,7 @@ impl Drop for Owner {
 /// A handle to the kept stream.
 struct Handle(*const Owner);
 
-// SAFETY: it is a counted pointer.
+// SAFETY: the handle is a counted pointer.
 unsafe impl Send for Handle {}
 
 impl Handle {
@@ -57,16 +57,16 @@ impl Handle {
     }
 
     fn use_it(&self) {
-        // SAFETY: the handles own a count of the owner.
+        // SAFETY: the handles together own one count of the owner.
         let alive = unsafe { &(*self.0).alive };
-        // SAFETY: loom checks that no thread writes at the same time.
+        // SAFETY: loom checks that no thread writes the value concurrently.
         assert!(alive.with(|alive| unsafe { *alive }));
     }
 }
 
 impl Clone for Handle {
     fn clone(&self) -> Self {
-        // SAFETY: this handle keeps the owner.
+        // SAFETY: this handle keeps the owner alive.
         unsafe { (*self.0).count.add() };
         Self(self.0)
     }
@@ -74,9 +74,9 @@ impl Clone for Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: this handle keeps the owner until its count is returned.
+        // SAFETY: this handle keeps the owner alive until its count is returned.
         if unsafe { (*self.0).count.remove() } {
-            // SAFETY: the handles' count, taken with the first one.
+            // SAFETY: the count belongs to the handles, and was acquired with the first one.
             drop(unsafe { Arc::from_raw(self.0) });
         }
     }

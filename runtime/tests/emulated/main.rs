@@ -1,5 +1,5 @@
 //! Tests of devices, memory, streams, events, graphs, launches and transfers on emulated devices. Each test has its own
-//! driver. A test that needs its own process runs itself again: [`alone!`](alone).
+//! driver. A test that requires its own process runs itself again, see [`alone!`](alone).
 
 mod adaptive_environment;
 mod allocator_backends;

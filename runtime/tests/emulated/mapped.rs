@@ -1,4 +1,4 @@
-//! Tests of host memory that kernels use without a copy: page-locked buffers, and registered memory of the program.
+//! Tests of host memory that kernels access without a copy: page-locked buffers, and registered memory of the program.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -133,7 +133,7 @@ fn dropped_memory_is_freed_behind_its_uses() {
     let mut memory = vec![0u32; 100];
     let host = NonNull::new(memory.as_mut_ptr()).unwrap();
     let memory = Tells(memory, driver.clone(), sender);
-    // SAFETY: the vector has this number of elements, and is read when it is dropped.
+    // SAFETY: the vector contains this number of elements, and is read when it is dropped.
     let mut mapped = unsafe { MappedBuffer::register_raw(&stream, host, 100, memory) }.unwrap();
     assert_eq!(driver.live_registered(), 1);
     let hold = driver.hold();
@@ -167,7 +167,7 @@ fn failures_leave_nothing_registered() {
     assert_eq!(driver.live_registered(), 2, "what stays registered is kept");
 
     let too_many = usize::MAX / 2;
-    // SAFETY: it is refused.
+    // SAFETY: the call fails without accessing the memory.
     let error = unsafe { MappedBuffer::register_raw(&stream, NonNull::<u32>::dangling(), too_many, ()) };
     assert!(matches!(error.unwrap_err(), Error::TooManyElements { .. }));
 }

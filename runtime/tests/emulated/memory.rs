@@ -204,7 +204,7 @@ fn registered_functions_may_use_scratch_memory() {
 #[test]
 fn filled_buffers_hold_one_value() {
     let (driver, _, stream) = fixture();
-    // The first two copy from the host at most, and the others double what is filled.
+    // The first two lengths are filled by a copy from the host, and the others by copies that double the filled range.
     for len in [1, 64 << 8, (64 << 8) + 1, 100_000, 1 << 18] {
         driver.reset_calls();
         let hold = driver.hold();

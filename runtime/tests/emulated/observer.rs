@@ -1,4 +1,4 @@
-//! Tests of the observer API: the events that observers see, and that observers cannot do harm.
+//! Tests of the events that observers receive, and that observers cannot do harm.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -89,7 +89,7 @@ impl Recorder {
         self.device.lock().unwrap().as_ref() == Some(device)
     }
 
-    /// Takes the operations finished since the last call.
+    /// Takes the operations that have finished since the last call.
     fn take(&self) -> Vec<Seen> {
         assert_eq!(self.begun.lock().unwrap().len(), 0, "everything that began has ended");
         std::mem::take(&mut *self.seen.lock().unwrap())
@@ -180,7 +180,7 @@ fn each_operation_is_reported_with_what_it_does() {
         "{whats:?}"
     );
 
-    // SAFETY: it uses no memory.
+    // SAFETY: the work does not access memory.
     unsafe { stream.enqueue_host(&[x.as_slice().used(Access::Read)], || ()) }.unwrap();
     let whats = recorder.whats();
     assert!(
@@ -279,7 +279,7 @@ fn launches_of_graphs_say_where_nodes_come_from() {
     ];
     assert_eq!(launch(&graph), known);
     assert_eq!(launch(&graph.try_clone().unwrap()).len(), known.len());
-    // If the driver does not answer, one node stands for all nodes of a child.
+    // If the driver call fails, one node represents all nodes of a child.
     driver.fail_call(Call::GraphNode, 0);
     graph.add_child(&Graph::capture(&stream, || stream.memset(&mut y, 2)).unwrap(), &[]).unwrap();
     known.extend([(0, nothing, Some(31)), (2, GraphWork::Unknown, None)]);
@@ -388,7 +388,7 @@ fn observers_that_use_devices_get_errors_not_deadlocks() {
     let (_, device, [stream, other]) = streams_fixture();
     let shared = Arc::new(DeviceBuffer::from_host(&stream, &[1u32; 64]).unwrap());
     let mut target = DeviceBuffer::<u32>::zeros(&stream, 64).unwrap();
-    // Buffers known to graphs have locks that are held while work is enqueued.
+    // Buffers that graphs track have locks, which are held while work is enqueued.
     let graph = Graph::capture(&stream, || stream.copy(&*shared, &mut target)).unwrap();
     let event = Arc::new(Event::new(&device).unwrap());
     let (sender, errors) = mpsc::channel();
@@ -497,7 +497,7 @@ fn observers_come_and_go_while_threads_launch() {
     assert_eq!(recorder.whats(), [What::HostFunction]);
 }
 
-/// Calls that enqueue or wait for several operations report the line of their caller.
+/// Calls that enqueue or wait for several operations must report the line of their caller.
 #[test]
 fn calls_of_several_operations_have_the_callers_line() {
     use std::cell::RefCell;

@@ -1,4 +1,4 @@
-//! Tests of allocator options as text: accepted values, and refused ones with the reason.
+//! Tests of allocator options as text: accepted values, and rejected values with the reason.
 
 use crate::common::device;
 use warpsmith_runtime::memory::options::Reserve;
@@ -10,7 +10,7 @@ fn parse(text: &str) -> AllocatorOptions {
     text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-/// Asserts that each text is refused, with the option, the value and the given reason.
+/// Asserts that each text is rejected with an error that names the option, the value and the given reason.
 #[track_caller]
 fn assert_refused(option: &str, cases: &[(&str, &str)]) {
     for (value, reason) in cases {

@@ -1,7 +1,8 @@
-//! Tests that nothing races: buffers used on several streams, from several threads, and dropped while in use.
+//! Tests that buffers do not race when they are used on several streams, from several threads, and dropped while in
+//! use.
 //!
-//! The emulated driver runs streams independently, delays them at random, and refuses to free memory that enqueued work
-//! names, so a missing wait is detected.
+//! The emulated driver runs streams independently, delays them at random, and rejects a free of memory that enqueued
+//! work uses, so a missing wait is detected.
 
 use std::time::Duration;
 

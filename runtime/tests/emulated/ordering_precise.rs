@@ -1,5 +1,5 @@
 //! Tests that the inserted waits are exactly those needed. Reads do not wait for reads, ranges do not wait for other
-//! ranges, and nothing waits for work known to be complete.
+//! ranges, and nothing waits for work that is known to be complete.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ fn streams<const N: usize>(device: &Device) -> [Stream; N] {
     std::array::from_fn(|_| Stream::from_pool(device).unwrap())
 }
 
-/// Number of waits inserted since the last count.
+/// Returns the number of waits inserted since the last call.
 fn waits(driver: &EmulatedDriver) -> u64 {
     let waits = driver.calls(Call::StreamWaitEvent);
     assert_eq!(driver.calls(Call::EventRecord), waits, "one record a wait");
@@ -190,7 +190,7 @@ fn without_order_later_work_still_comes_after() {
     assert_eq!(waits(&driver), 0);
     kernel.launch(&home, Launch::auto(10), (1.0, &x, &mut y)).unwrap();
     assert_eq!(waits(&driver), 1, "later work comes after it");
-    // SAFETY: it is only read, and never written again.
+    // SAFETY: the buffer is only read, and never written again.
     let ordered = unsafe { x.as_slice().assume_ordered() };
     kernel.launch(&other, Launch::auto(10), (1.0, ordered, &mut y)).unwrap();
     assert_eq!(waits(&driver), 1, "for y");

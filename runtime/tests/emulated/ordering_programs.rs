@@ -1,12 +1,12 @@
-//! Random programs on several streams: the result equals that of sequential execution, in whatever order the streams
-//! run. Each inserted wait is needed: without it, the race check finds a race, and some order of the streams gives
-//! another result.
+//! Random programs on several streams. The result must equal that of sequential execution, regardless of the order in
+//! which the streams run. Each inserted wait must be necessary: without the wait, the race check must find a race, and
+//! some order of the streams must produce another result.
 //!
-//! Some programs also have graphs. They are captured on several streams, with buffers created and dropped inside. They
-//! are launched on any stream between other work on the same buffers, and dropped while they run.
+//! Some programs also contain graphs. The graphs are captured on several streams, with buffers created and dropped
+//! inside. They are launched on any stream between other work on the same buffers, and dropped while they run.
 //!
-//! The emulated driver is stepped here: streams advance in an order drawn from a seed, or one of them as late as
-//! possible, so that runs are reproducible. `WARPSMITH_PROGRAMS` sets the number of programs; ten thousand take two
+//! The emulated driver is stepped, so that runs are reproducible: streams advance in an order drawn from a seed, or one
+//! of them runs as late as possible. `WARPSMITH_PROGRAMS` sets the number of programs. Ten thousand programs take two
 //! minutes.
 
 use std::ops::Range;
@@ -35,7 +35,7 @@ enum Explicit {
     Mixed,
     /// As above, plus capturing, launching and dropping graphs.
     Graphs,
-    /// None: every wait is an inserted one.
+    /// None, so that every wait is an inserted one.
     None,
 }
 
@@ -66,7 +66,7 @@ enum Work {
 }
 
 impl Work {
-    /// Buffers of which the step uses any bytes.
+    /// Returns the buffers of which the step uses any bytes.
     fn buffers(&self) -> Vec<usize> {
         match self {
             Work::Mix { range, .. } | Work::Copy { range, .. } | Work::Zero { range, .. }
@@ -141,7 +141,7 @@ struct Program {
     uploads: Vec<Pending<PinnedBuffer<u32>>>,
     /// Downloads, with the expected data.
     downloads: Vec<(Pending<PinnedBuffer<u32>>, Vec<u32>)>,
-    /// Number of times that each buffer was replaced.
+    /// Number of times each buffer was replaced.
     generations: [u64; BUFFERS],
     graphs: Vec<Made>,
     ran: Ran,
@@ -151,7 +151,7 @@ struct Program {
 struct Ran {
     /// True if all data seen by the host was correct.
     right: bool,
-    /// Number of graph launches, and of refused ones.
+    /// Numbers of graph launches and of rejected graph launches.
     launches: u64,
     refused: u64,
 }
@@ -165,7 +165,7 @@ impl Program {
             driver.set_schedule(Schedule::Starve(streams[late].handle()));
         }
         let random = fastrand::Rng::with_seed(seed);
-        // Every buffer's memory was used earlier, by work of its stream that nothing has waited for.
+        // The memory of every buffer was used earlier, by work of its stream that nothing has waited for.
         for stream in &streams {
             drop(DeviceBuffer::<u8>::zeros(stream, 64 << 10).unwrap());
         }
@@ -205,7 +205,7 @@ impl Program {
         (0..len).map(|_| self.random.u64(..) as u32).collect()
     }
 
-    /// Creates a buffer whose contents a stream has yet to write, or that the host has waited for.
+    /// Creates a buffer whose contents either a stream has yet to write, or the host has waited for.
     fn made(&mut self) -> (DeviceBuffer<u32>, Vec<u32>) {
         let stream = self.stream();
         let data = self.data(LEN);
@@ -222,7 +222,7 @@ impl Program {
         (buffer, data)
     }
 
-    /// Random range: mostly all elements.
+    /// Returns a random range, in most cases of all elements.
     fn range(&mut self) -> Range<usize> {
         let (a, b) = (self.below(LEN + 1), self.below(LEN + 1));
         if self.below(3) == 0 { a.min(b)..a.max(b) } else { 0..LEN }
@@ -244,7 +244,7 @@ impl Program {
         self.ran.right &= found == expected;
     }
 
-    /// Captures a few steps on a stream, and mostly on another one too.
+    /// Captures a few steps on a stream, and in most cases on a second stream too.
     fn capture(&mut self) -> (Graph, Vec<Work>) {
         let count = 1 + self.below(5);
         let work: Vec<Work> = (0..count).map(|_| self.work()).collect();
@@ -307,7 +307,7 @@ impl Program {
                 self.downloads.push((pending, self.model[target][range].to_vec()));
             }
             4 => {
-                // Both halves concurrently, on separate streams.
+                // Both halves run concurrently on separate streams.
                 let (a, x) = (self.random.u64(..) as u32, (target + 1) % BUFFERS);
                 for (stream, range) in [(&stream, 0..range.start), (&other, range.start..LEN)] {
                     self.enqueue(&Work::Mix { a, x, y: target, range }, stream, stream);
@@ -395,7 +395,7 @@ fn stepped(schedule: Schedule) -> Arc<EmulatedDriver> {
     EmulatedDriver::builder().memory(1 << 28).stepped(schedule).check_races().build()
 }
 
-/// Runs programs in random order. Returns the numbers of graph launches and of refused launches.
+/// Runs programs in random order. Returns the numbers of graph launches and of rejected graph launches.
 fn equal_sequential_ones(programs: u64, explicit: Explicit) -> (u64, u64) {
     let (mut launches, mut refused) = (0, 0);
     for seed in 0..programs {
@@ -435,14 +435,14 @@ fn any_late_stream_gives_the_same_results() {
     }
 }
 
-/// Runs a program with one wait omitted. Returns whether the race check finds it, and whether the result differs when
-/// one of the streams is late.
+/// Runs a program with one wait omitted. Returns whether the race check finds the omission, and whether the result
+/// differs when one of the streams is late.
 fn without(seed: u64, wait: u64) -> (bool, bool) {
     let mut race = false;
     let mut wrong = false;
     for late in 0..STREAMS {
         let driver = stepped(Schedule::Oldest);
-        // SAFETY: the driver is stepped, and the memory lives until its work has run.
+        // SAFETY: the driver is stepped, and the memory outlives the enqueued work.
         unsafe { driver.skip_wait(wait) };
         wrong |= !Program::new(&driver, seed, Explicit::None, Some(late)).run().right;
         race |= !driver.take_races().is_empty();

@@ -56,7 +56,8 @@ fn after_a_failure_it_is_tried_again() {
         copy(&first, &second).unwrap_err();
     }
     copy(&first, &second).unwrap();
-    // Failed, done, failed, done: the completed direction is not enabled again.
+    // The four calls are one failure and one success in each direction. A direction that is enabled is not enabled
+    // again.
     assert_eq!(driver.calls(Call::PeerEnable), 4);
 }
 

@@ -338,7 +338,7 @@ fn elements_are_aligned_and_keep_their_values() {
     #[derive(Clone, Copy)]
     #[repr(align(256))]
     struct Wide(#[allow(dead_code, reason = "bytes to align")] [u8; 256]);
-    // SAFETY: an array of bytes without padding.
+    // SAFETY: the type is an array of bytes without padding.
     unsafe impl bytemuck::Zeroable for Wide {}
     // SAFETY: as above, any bit pattern is valid.
     unsafe impl bytemuck::Pod for Wide {}

@@ -42,7 +42,7 @@ fn a_block_the_driver_keeps_stays_cached() {
     assert_eq!((driver.live_pinned(), statistics(&device).allocated_bytes.current), (0, 0));
 }
 
-/// A small program that uses every part: it fails with an error or succeeds.
+/// Runs a small program that uses every part. It either fails with an error or succeeds.
 fn program(device: &Device) -> Result<(), Error> {
     let streams = [Stream::new(device)?, Stream::new(device)?];
     let targets =

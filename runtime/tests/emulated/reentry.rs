@@ -1,4 +1,4 @@
-//! Tests of callbacks of the program that call the runtime again: nothing waits for itself.
+//! Tests that callbacks of the program can call the runtime again without a deadlock.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex, Weak, mpsc};
@@ -32,7 +32,7 @@ fn an_extension_may_be_made_of_others() {
         let (_, device) = device();
         device.extension(Inner::default).0.store(6, Ordering::Relaxed);
         let made = device.extension(|| {
-            // Also for its own type: the first value stays.
+            // The callback may request its own type, in which case the inner value is kept.
             let own = device.extension(|| Outer(1));
             Outer(own.0 + device.extension(Inner::default).0.load(Ordering::Relaxed))
         });
@@ -80,7 +80,7 @@ fn threads_that_make_one_extension_get_the_same() {
 /// Action of a hook on executable graphs.
 type Action = Box<dyn Fn(&Stream) -> Result<(), Error> + Send + Sync>;
 
-/// Graph that copies a byte, with a hook whose action is set later.
+/// Returns a graph that copies a byte, with a hook whose action is set later.
 fn hooked(stream: &Stream) -> (Graph, Arc<Mutex<Option<Action>>>) {
     let action: Arc<Mutex<Option<Action>>> = Arc::default();
     let own = Arc::clone(&action);
@@ -89,7 +89,7 @@ fn hooked(stream: &Stream) -> (Graph, Arc<Mutex<Option<Action>>>) {
         stream.copy(&x, &mut y)?;
         stream.keep_in_capture(|| Arc::new((x, y)));
         stream.on_graph_launch(move |stream| {
-            // The lock is not held during the action, because the test itself would deadlock.
+            // The lock must not be held during the action, because the test itself would deadlock.
             let action = own.lock().unwrap().take();
             action.map_or(Ok(()), |action| action(stream))
         })
@@ -136,7 +136,7 @@ fn a_hook_may_use_its_graph_and_launch_plain_ones() {
     });
 }
 
-/// Two threads whose hooks launch each other's graph.
+/// Two threads launch graphs whose hooks launch the graph of the other thread.
 #[test]
 fn hooks_that_launch_each_others_graphs_end() {
     ends(|| {
@@ -198,14 +198,14 @@ fn what_an_update_replaced_is_dropped_without_locks() {
         stream.synchronize().unwrap();
         let own = Arc::new(own);
         *exec.lock().unwrap() = Arc::downgrade(&own);
-        // The launch on another stream detects that the earlier launches have finished.
+        // This launch on another stream detects that the earlier launches have finished.
         own.launch(&other).unwrap();
         other.synchronize().unwrap();
         assert!(dropped.load(Ordering::Relaxed));
     });
 }
 
-/// A policy that uses its device in every call, and when it is dropped.
+/// A policy that uses its device in every call and when it is dropped.
 struct Curious {
     device: Mutex<Option<Device>>,
 }
@@ -277,7 +277,7 @@ fn scratch_memory_is_not_requested_twice_at_once() {
         let (_, device) = device();
         let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
         let inner = |stream: &Stream, purpose| {
-            // SAFETY: nothing is done with the memory.
+            // SAFETY: the memory is not used.
             unsafe { stream.with_scratch(purpose, 64, |_, _| Ok::<_, Error>(())) }
         };
         let check = |stream: &Stream| {
@@ -316,7 +316,7 @@ fn callbacks_of_the_allocator_may_allocate() {
                 let Some(device) = device.upgrade() else { return };
                 let stream = Stream::from_pool(&device).unwrap();
                 drop(DeviceBuffer::<u8>::uninit(&stream, 5 << 20).unwrap());
-                // Too much memory, so that the callback is called.
+                // The request exceeds the memory, so that the callback is called.
                 DeviceBuffer::<u8>::uninit(&stream, 2 << 30).unwrap_err();
                 device.memory().statistics();
                 counted.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! Tests of a lost device of the process: its handles report it, and after they are dropped it can be opened again.
+//! Tests that the handles of a lost device report the loss, and that the device can be opened again after they are
+//! dropped.
 
 use crate::alone::only_alone;
 use crate::common::*;

@@ -1,4 +1,4 @@
-//! Tests of simulated time on the emulated driver: the work that takes it, the clocks it advances, and its
+//! Tests of simulated time on the emulated driver: the work to which it applies, the clocks that it advances, and its
 //! reproducibility.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use crate::common::*;
 use warpsmith_runtime::emulated::{EmulatedDriver, EmulatedDriverBuilder, Schedule, SimulatedWork};
 use warpsmith_runtime::{Device, DeviceBuffer, Event, Graph, Launch, Stream};
 
-/// Model: a kernel takes 1 us per thread, a copy 0.01 us per byte, a fill 7 us in total.
+/// Returns the modeled duration: 1 us per thread for a kernel, 0.01 us per byte for a copy, and 7 us for a fill.
 fn model(work: &SimulatedWork<'_>) -> f64 {
     match work {
         SimulatedWork::Kernel { config, .. } => f64::from(config.grid[0] * config.block[0]),
@@ -32,7 +32,7 @@ fn elapsed(start: &Event, end: &Event) -> f64 {
     end.elapsed_us(start).unwrap()
 }
 
-/// Launch of 64 threads.
+/// Returns a launch of 64 threads.
 fn shape() -> Launch {
     Launch::grid_block(2, 32)
 }
@@ -114,7 +114,7 @@ fn an_invalid_time_is_none() {
     };
     let (device, stream) = open(EmulatedDriver::builder().simulated_time(odd));
     let start = stream.record_timed_event().unwrap();
-    // The first memset also takes time: memory is not zeroed at allocation.
+    // The first memset also takes time, because memory is not zeroed at allocation.
     let mut x = DeviceBuffer::<u8>::zeros(&stream, 10).unwrap();
     for _ in 0..3 {
         stream.memset(&mut x, 1).unwrap();

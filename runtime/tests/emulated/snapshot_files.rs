@@ -6,7 +6,7 @@ use warpsmith_runtime::snapshot::{
     AllocatorSettings, Block, BlockState, Frame, Segment, SegmentType, Snapshot, TraceAction, TraceEntry,
 };
 
-/// Snapshot as pickled by Python 3, with shared frames and keys unknown to this version.
+/// Snapshot pickled by Python 3, with shared frames and with keys that are unknown to this version.
 const FROM_PYTHON: &str = "\
     800495c1030000000000007d94288c087365676d656e7473945d947d94288c06646576696365944b008c0761646472657373\
     948a0600000000127f8c0a746f74616c5f73697a65944a000020008c0e616c6c6f63617465645f73697a65944d00048c0b61\
@@ -103,7 +103,7 @@ impl TemporaryFile {
 
 impl Drop for TemporaryFile {
     fn drop(&mut self) {
-        // A leftover in the folder for temporary files does no harm.
+        // A leftover in the directory for temporary files does no harm.
         let _ = std::fs::remove_file(&self.0);
     }
 }
@@ -185,7 +185,8 @@ fn json_has_the_keys_of_pytorch() {
     );
 }
 
-/// The JavaScript viewer knows a part of the opcodes, and makes no plain number from more than eight bytes.
+/// The JavaScript viewer supports only some of the opcodes, and cannot create a plain number from more than eight
+/// bytes.
 #[test]
 fn a_pickle_uses_only_what_viewers_know() {
     let bytes = pickle(&sample());
@@ -235,12 +236,12 @@ fn a_pickle_from_python_is_read() {
     assert_eq!(snapshot.allocator_settings.roundup_power2_divisions["2"], 4);
 }
 
-/// Pickle of `{"segments": […]}` around code that builds a list.
+/// Returns the pickle of `{"segments": […]}` around code that builds a list.
 fn pickled_segments(list: &[u8]) -> Vec<u8> {
     [b"\x80\x04}\x8c\x08segments", list, b"s."].concat()
 }
 
-/// Other keys that a segment must have.
+/// Other keys that a segment requires.
 const SIZES: &[u8] = b"\x8c\x07addressK\x00s\x8c\x0eallocated_sizeK\x00s\x8c\x0bactive_sizeK\x00s";
 
 #[test]
@@ -413,17 +414,17 @@ fn damaged_files_never_panic() {
     assert!(refused > 1000, "only {refused} of 9000 were refused");
 }
 
-/// Text in a pickle.
+/// Returns text as part of a pickle.
 fn text(text: &str) -> Vec<u8> {
     [b"X", &(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat()
 }
 
-/// List with `times` uses of one item.
+/// Returns a list that contains one item `times` times.
 fn repeated(item: &[u8], memo: u8, times: usize) -> Vec<u8> {
     [b"](", item, &[0x94], &[b'h', memo].repeat(times - 1), b"e\x94"].concat()
 }
 
-/// Snapshot of `times`³ identical frames.
+/// Returns a snapshot of `times`³ identical frames.
 fn bomb(times: usize) -> Vec<u8> {
     let frame = [&b"}"[..], &text("filename"), &text("f"), b"s", &text("line"), b"K\x01s", &text("name")];
     let frames = repeated(&[&frame.concat()[..], &text("n"), b"s"].concat(), 0, times);
@@ -450,7 +451,7 @@ fn shared_values_unfold_to_a_limit() {
     assert!(content.len() < 7000);
     let error = read(&content).unwrap_err();
     assert!(error.contains("shared values unfold to more than 16 MiB"), "{error}");
-    // A long shared text costs as often as it is used.
+    // A long shared text counts every time it is used.
     let long = text(&"x".repeat(64 << 10));
     let keys = [text("segments"), text("device_traces"), text("frames")];
     let frame = |name: &[u8]| {

@@ -10,12 +10,12 @@ fn read(text: &str) -> Snapshot {
 
 const BASE: u64 = 0x7f00_0020_0000;
 
-/// Segment of 4096 bytes with these blocks and additional keys.
+/// Returns a segment of 4096 bytes with these blocks and additional keys.
 fn segment(more: &str, blocks: &str) -> String {
     format!(r#"{{"device":0,"address":{BASE},"total_size":4096,"stream":0{more},"blocks":[{blocks}]}}"#)
 }
 
-/// Format of `torch.cuda.memory_snapshot()` in 1.12: a list, blocks without addresses and requests.
+/// Format of `torch.cuda.memory_snapshot()` in 1.12: a list in which blocks contain neither addresses nor requests.
 #[test]
 fn a_list_of_segments_is_a_snapshot() {
     let sums = r#","allocated_size":1024,"active_size":1536,"segment_type":"small""#;
@@ -33,7 +33,7 @@ fn a_list_of_segments_is_a_snapshot() {
     assert_eq!(read("[]"), Snapshot::default());
 }
 
-/// Format of 1.13 and 2.0: the requests of a block are its history, the last one first.
+/// Format of 1.13 and 2.0, in which the requests of a block are its history, with the last one first.
 #[test]
 fn the_history_of_a_block_is_its_request() {
     let history = r#""history":[{"addr":1,"real_size":1000,"frames":[{"filename":"new.py","line":2,"name":"g"}],"cpp_frames":[]},{"addr":1,"real_size":7,"frames":[]}]"#;
@@ -58,7 +58,8 @@ fn the_history_of_a_block_is_its_request() {
     );
 }
 
-/// Format of `_memory_viz.py` for a profile: no sums, blocks with only sizes, free entries without a time.
+/// Format of `_memory_viz.py` for a profile: it contains no sums, its blocks contain only sizes, and its free entries
+/// contain no time.
 #[test]
 fn sums_are_those_of_the_blocks() {
     let blocks = r#"{"size":100,"state":"inactive"},{"size":50,"requested_size":50,"state":"active_allocated","frames":[]},{"size":30,"state":"active_pending_free","requested_size":29}"#;
@@ -121,7 +122,7 @@ fn unknown_lines_streams_and_names_are_read() {
         ("\u{fffd}ber/😀\u{fffd}.py", 0, "f\u{fffd}")
     );
     assert_eq!((segment.device, segment.stream), (0, u64::MAX - 1));
-    // Both keys of an address, in one entry.
+    // The entry contains both keys for an address.
     let both = r#"{"segments":[],"device_traces":[[{"action":"oom","device_free":5,"addr":6,"size":1}]]}"#;
     assert_eq!(read(both).device_traces[0][0].addr, 6);
 }
@@ -160,13 +161,13 @@ fn check_protocol(bytes: &[u8]) {
 #[test]
 fn pickles_of_every_protocol_are_read() {
     PROTOCOLS.into_iter().for_each(check_protocol);
-    // The same with OrderedDict and defaultdict instead of dicts, by protocols 0, 2 and 4.
+    // The same data with OrderedDict and defaultdict instead of dicts, in protocols 0, 2 and 4.
     check_protocol(include_bytes!("pickles/ordered-0"));
     check_protocol(include_bytes!("pickles/ordered-2"));
     check_protocol(include_bytes!("pickles/ordered-4"));
 }
 
-/// Pickles of Python 2: byte strings, quoted in protocol 0, and pairs as the argument of an OrderedDict.
+/// Pickles of Python 2 contain byte strings, which protocol 0 quotes, and pairs as the argument of an OrderedDict.
 #[test]
 fn pickles_of_python_2_are_read() {
     let plain = b"(lp0\n(dp1\nS'total_size'\np2\nI64\nsS'address'\nL4096L\nsS\"segment_type\"\nS'small'\nsS'is_expandable'\nI01\nsS'blocks'\n(lp3\n(dS'size'\nI64\nsS'state'\nS'in\\x61ctive'\nsas(l.";
@@ -204,7 +205,7 @@ fn packed(bytes: &[u8]) -> Vec<u8> {
 fn compressed_snapshots_are_read() {
     for bytes in PROTOCOLS {
         check_protocol(&packed(bytes));
-        // Compressed in members of a few bytes each.
+        // The data is compressed in members of a few bytes each.
         check_protocol(&bytes.chunks(50).flat_map(packed).collect::<Vec<u8>>());
     }
     let json = read(&format!("[{}]", segment("", ""))).to_json();

@@ -1,4 +1,4 @@
-//! Tests of a device's stack limit, and of kernels that need more stack than it allows, on the emulated driver.
+//! Tests of a device's stack limit, and of kernels that require more stack than the limit, on the emulated driver.
 
 use crate::common::*;
 use gpu_spec::image::{
@@ -12,7 +12,7 @@ use warpsmith_runtime::{Device, DeviceBuffer, Error, GpuImage, Graph, Launch, St
 /// `Iota` with a declared stack of 40 000 bytes.
 struct Declared;
 
-// SAFETY: everything except the declared stack is that of `Iota`.
+// SAFETY: all items except the declared stack equal those of `Iota`.
 unsafe impl Kernel for Declared {
     type Params = <Iota as Kernel>::Params;
 
@@ -27,10 +27,10 @@ unsafe impl Kernel for Declared {
         })
     }
 }
-// SAFETY: as for `Iota`.
+// SAFETY: same as for `Iota`.
 unsafe impl gpu_spec::SafeKernel for Declared {}
 
-/// Image in which the stack of `Iota` is unknown.
+/// Returns an image in which the stack of `Iota` is unknown.
 fn unknown_stack() -> &'static GpuImage {
     let form = CodeForm {
         arch: 80,
@@ -62,7 +62,7 @@ fn unknown_stack() -> &'static GpuImage {
         kernels: vec![record].leak(),
         device_runtime: None,
     };
-    // SAFETY: the emulated device runs none of its code.
+    // SAFETY: the emulated device does not run the image's code.
     Box::leak(Box::new(unsafe { GpuImage::new(spec) }))
 }
 

@@ -1,4 +1,4 @@
-//! Tests of streams: pools, priorities, the current stream, adopted streams, host functions, and permitted uses by
+//! Tests of streams: pools, priorities, the current stream, adopted streams, host functions, and uses from several
 //! threads.
 
 use std::collections::HashSet;
@@ -183,7 +183,7 @@ fn a_destroyed_adopted_stream_is_an_error() {
     is_told(stream.record_event().unwrap_err());
     is_told(stream.query().unwrap_err());
     is_told(device.default_stream().wait_stream(&stream).unwrap_err());
-    // SAFETY: the handle is not used when it is refused.
+    // SAFETY: the call fails, so the handle is not used.
     is_told(unsafe { Stream::adopt(&device, raw) }.unwrap_err());
     // SAFETY: as above.
     is_told(unsafe { Stream::adopt(&device, StreamHandle(u64::MAX)) }.unwrap_err());

@@ -1,4 +1,5 @@
-//! Tests that blocking copies of host slices copy the right data for every size and kind of slice, and wait for it.
+//! Tests that blocking copies of host slices copy the right data for every size and kind of slice, and wait for the
+//! copy to finish.
 
 use crate::common::*;
 use crate::transfers::*;
@@ -86,7 +87,7 @@ fn staged_copies_follow_earlier_work_of_other_streams() {
     });
 }
 
-/// Injects failures at increasing positions until the copy succeeds, and returns their number.
+/// Injects failures at increasing positions until the copy succeeds, and returns the number of failures.
 fn failing_calls(down: bool) -> usize {
     let size = 5 * CHUNK_BYTES + 1;
     let bytes = pattern(size, 6);
@@ -110,7 +111,7 @@ fn failing_calls(down: bool) -> usize {
                 buffer.copy_from_host(&bytes)?;
                 buffer.to_host()
             };
-            // The injected failure may be pending: it occurs now, once.
+            // If the injected failure is still pending, it occurs here exactly once.
             assert_same(&again().or_else(|_| again()).unwrap(), &bytes, &what);
             drop((buffer, stream));
             device.synchronize().unwrap();
@@ -128,7 +129,7 @@ fn failing_calls(down: bool) -> usize {
 #[test]
 fn a_failed_chunk_is_the_error_of_the_copy() {
     for down in [false, true] {
-        // Six chunks, each with an event.
+        // The copy consists of six chunks, each with an event.
         assert!(failing_calls(down) >= 12, "down: {down}");
     }
 }

@@ -1,4 +1,4 @@
-//! Tests of copies, fills and pitched copies on a device: contents, order, and refusals.
+//! Tests of copies, fills and pitched copies on a device: contents, order, and errors.
 
 use crate::common::*;
 use crate::support::pinned::panicked;
@@ -108,7 +108,7 @@ fn a_failed_copy_leaves_the_buffers_usable() {
     }
 }
 
-/// Elements 0, 1, 2 ...
+/// Returns a buffer of the elements 0, 1, 2, and so on.
 fn numbered(stream: &Stream, n: usize) -> DeviceBuffer<u32> {
     DeviceBuffer::from_host(stream, &(0..n as u32).collect::<Vec<_>>()).unwrap()
 }
@@ -117,7 +117,7 @@ fn numbered(stream: &Stream, n: usize) -> DeviceBuffer<u32> {
 fn rows_are_copied_between_strides() {
     let (driver, _, [home, other]) = streams_fixture();
     let matrix = numbered(&home, 20);
-    // Columns 1 to 3 of a matrix of 4 rows and 5 columns; the destination's last row has no gap after it.
+    // Columns 1 to 3 of a matrix of 4 rows and 5 columns. The destination contains no gap after its last row.
     let rows = matrix.as_2d(4, 5).unwrap().part(.., 1..4);
     assert_eq!((rows.rows(), rows.columns(), rows.row_stride()), (4, 3, 5));
     let mut target = DeviceBuffer::from_host(&home, &[99u32; 15]).unwrap();

@@ -1,5 +1,5 @@
-//! Tests that copies between host memory and a device return at once, copy the right data at the right time, and always
-//! return the host memory.
+//! Tests that copies between host memory and a device return immediately, copy the right data at the right time, and
+//! always return the host memory.
 
 use std::ops::Deref;
 use std::sync::mpsc;
@@ -14,7 +14,7 @@ use warpsmith_runtime::{
     Stream,
 };
 
-/// For each kind of host memory.
+/// Runs code for each kind of host memory.
 macro_rules! each_kind {
     ($check:ident($($argument:expr),*)) => {
         $check::<PinnedBuffer<u8>>($($argument),*);
@@ -94,13 +94,13 @@ fn between_kernels<H>(
 {
     let kernel = module(device).kernel::<Axpy>().unwrap();
     let [first, second] = streams;
-    // Copied in four chunks.
+    // This size is copied in four chunks.
     let n = ((2 << 20) + 400) / 4;
     let ones = DeviceBuffer::from_host(first, &vec![1.0f32; n]).unwrap();
     let mut y = DeviceBuffer::from_host(first, &vec![5.0f32; n]).unwrap();
     let mut early = DeviceBuffer::<f32>::uninit(first, n).unwrap();
     let hold = driver.hold();
-    // y becomes 6; 10 comes from the host; y becomes 12, which goes to the host; y becomes 13.
+    // `y` becomes 6, and then 10 is copied from the host. `y` becomes 12, which is copied to the host, and then 13.
     kernel.launch(first, Launch::auto(n), (1.0, &ones, &mut y)).unwrap();
     first.copy(&y, &mut early).unwrap();
     let up = second.copy_from_host_async(make(vec![10.0; n]), &mut y).unwrap();
@@ -190,7 +190,7 @@ fn a_pool_stream_alternates_with_another() {
     let stream = Stream::from_pool(&device).unwrap();
     let mut buffer = DeviceBuffer::<u8>::uninit(&stream, CHUNK_BYTES + 1).unwrap();
     driver.reset_calls();
-    // As many rounds as there are streams in the pool, so that this stream gets its turn.
+    // There are as many rounds as streams in the pool, so that this stream is also selected.
     for round in 1..=32 {
         drop(stream.copy_from_host_async(vec![1; CHUNK_BYTES + 1], &mut buffer).unwrap());
         assert_eq!(driver.calls(Call::StreamWaitEvent), 2 * round);
@@ -295,7 +295,7 @@ fn mismatched_copies_return_the_memory() {
     each_kind!(bad_input(&driver, &here, &there));
 }
 
-/// Fails one call after the other, until the copy succeeds although a failure is pending.
+/// Fails one call after the other until the copy succeeds although a failure is still pending.
 fn failing_calls<H: Kind>(length: usize, down: bool) -> usize {
     let calls = [
         Call::PinnedAllocate,
@@ -322,14 +322,14 @@ fn failing_calls<H: Kind>(length: usize, down: bool) -> usize {
             } else {
                 stream.copy_from_host_async(memory, &mut buffer)
             };
-            // A failure to free staging memory is not a failure of the copy.
+            // The copy must not fail because freeing staging memory failed.
             let done = match result {
                 Ok(pending) => {
                     assert_eq!(pending.wait().unwrap().len(), length, "{what}");
                     driver.calls(call) - before <= after
                 }
                 Err(CopyFailed { error, memory }) => {
-                    // For other kinds of memory, the staging memory's event may be pending.
+                    // For other kinds of memory, the event of the staging memory may be pending.
                     let pinned = H::NAME.starts_with("Pinned");
                     assert!(!pinned || stream.query().unwrap(), "{what}: nothing uses the memory");
                     let text = error.to_string();
@@ -341,7 +341,7 @@ fn failing_calls<H: Kind>(length: usize, down: bool) -> usize {
                 }
             };
             assert!(!device.is_lost(), "{what}");
-            // The injected failure may be pending: it occurs now, once.
+            // If the injected failure is still pending, it occurs here exactly once.
             let mut again = || -> Result<Vec<u8>> {
                 let _ = stream.copy_from_host_async(bytes.clone(), &mut buffer)?.wait()?;
                 buffer.to_host()
@@ -470,7 +470,8 @@ fn a_lost_device_returns_the_memory() {
 
 #[test]
 fn a_lost_device_is_waited_for_too() {
-    // Lost by another stream's fault, which the program sees first: the memory is returned when its copy has finished.
+    // The device is lost by a fault of another stream, which the program observes first. The memory must be returned
+    // only when its copy has finished.
     let (driver, device, [stream, other]) = streams_fixture();
     let buffer = DeviceBuffer::<u8>::zeros(&stream, 100).unwrap();
     stream.synchronize().unwrap();

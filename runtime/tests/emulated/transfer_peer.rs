@@ -1,5 +1,5 @@
-//! Tests of copies between devices: directly and through host memory, on streams of either device, ordered with all
-//! others.
+//! Tests of copies between devices, both directly and through host memory, on streams of either device, and ordered
+//! with all other work.
 
 use std::sync::Arc;
 
@@ -107,7 +107,7 @@ fn memory_is_reused_only_behind_the_copy() {
             stream.copy(&source, &mut target).unwrap();
             homes[1].copy(&target, &mut kept).unwrap();
             drop((source, target));
-            // Whether these get that memory or new memory, they are filled after the copy.
+            // These buffers must be filled after the copy, whether they reuse that memory or not.
             let mut others = homes.each_ref().map(|home| DeviceBuffer::<u8>::uninit(home, length).unwrap());
             for (other, home) in others.iter_mut().zip(&homes) {
                 home.memset(other, 0xAA).unwrap();
@@ -152,10 +152,10 @@ fn a_staged_copy_overlaps_both_directions() {
         devices.iter().for_each(|device| device.synchronize().unwrap());
         driver.reset_calls();
         streams[on].copy(&source, &mut target).unwrap();
-        // Each chunk has one wait for its copy in. Each copy out except the first two waits for the chunk two before,
-        // whose memory it reuses. Up to three more waits occur at the ends. One is for the last work on the other
-        // device's buffer, and one for the other stream to start. One is for this stream to end, unless it sees the
-        // last chunk come in itself.
+        // The copy of each chunk to the device waits for its copy to the host. Each copy to the host except the first
+        // two waits for the chunk two before, whose memory it reuses. Up to three more waits occur at the start and the
+        // end. One waits for the last work on the other device's buffer, and one lets the other stream start. One lets
+        // this stream end, unless it runs the last copy to the device itself.
         assert_eq!(driver.calls(Call::StreamWaitEvent), ends + chunks as u64 + chunks as u64 - 2, "on {on}");
         assert_eq!((driver.calls(Call::CopyToHost), driver.calls(Call::CopyToDevice)), (7, 7));
     }
@@ -194,7 +194,7 @@ fn any_call_may_fail_and_copies_go_on() {
                 assert!(error.to_string().contains(call.name()), "{what}: {error}");
                 failures[usize::from(access)] += 1;
             }
-            // An injected failure that has not occurred yet occurs now, once.
+            // If the injected failure has not occurred yet, it occurs here exactly once.
             let mut again = || {
                 copying.copy(&source, &mut target)?;
                 target.to_host()
@@ -220,7 +220,7 @@ fn the_lost_device_reports_its_own_fault() {
             let streams = devices.each_ref().map(|device| Stream::new(device).unwrap());
             let source = DeviceBuffer::from_host(&streams[0], &pattern(CHUNK_BYTES * 3, 1)).unwrap();
             let mut target = DeviceBuffer::<u8>::zeros(&streams[1], CHUNK_BYTES * 3).unwrap();
-            // This ensures that no wait encounters the fault before the copy does.
+            // These waits ensure that no later wait encounters the fault before the copy does.
             streams.iter().for_each(|stream| stream.synchronize().unwrap());
             streams[on].copy(&source, &mut target).unwrap();
             driver.poison(lost, panicked());

@@ -1,4 +1,4 @@
-//! Tests that silent or polled conditions are also `tracing` events.
+//! Tests that conditions which are otherwise silent or must be polled are also `tracing` events.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,7 +14,7 @@ use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, Launch, Stream};
 pub struct Log(Arc<Mutex<Vec<(Level, String)>>>);
 
 impl Log {
-    /// Events of `work` on this thread.
+    /// Returns the events of `work` on this thread.
     pub fn of(work: impl FnOnce()) -> Vec<(Level, String)> {
         let log = Self::default();
         tracing::subscriber::with_default(log.clone(), work);
@@ -76,7 +76,7 @@ fn a_lost_device_is_reported_once() {
 fn an_invalidated_graph_is_reported_once() {
     let (_, _, stream) = fixture();
     let events = Log::of(|| {
-        // Both find it.
+        // Both calls detect the change.
         let moved: Result<(), Error> = stream.with_stable_capture_state(|| {
             stream.with_stable_capture_state(|| Graph::capture(&stream, || Ok::<_, Error>(())).map(drop))
         });

@@ -1,9 +1,9 @@
 //! Tests of the allocators on the device under test: `WARPSMITH_TEST_DEVICE`, or the emulated device if it is not set.
 //! A missing device fails the tests.
 //!
-//! Every test has a separate allocator on the device's context, regardless of the environment, except for the variable
-//! that disables caching. With it the same tests run without a cache, so that tools which monitor memory see every
-//! buffer separately.
+//! Every test uses a separate allocator on the device's context. The environment has no effect on it, except for the
+//! variable that disables caching. With this variable, the same tests run without a cache, so that tools which monitor
+//! memory observe every buffer separately.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn caching_off() -> bool {
     std::env::var_os("WARPSMITH_NO_MEMORY_CACHING").is_some()
 }
 
-/// Device under test with a separate allocator.
+/// Returns the device under test with a separate allocator.
 fn device_with(options: &str) -> Device {
     let device = device();
     let options: AllocatorOptions = options.parse().unwrap();
@@ -46,7 +46,7 @@ fn random_program(device: &Device, steps: usize) {
                 buffers.push((DeviceBuffer::from_host(stream, &vec![value; length]).unwrap(), value));
             }
             4..6 if !buffers.is_empty() => {
-                // Work enqueued with it may still run.
+                // Work that uses the buffer may still be running.
                 drop(buffers.swap_remove(random.usize(..buffers.len())));
             }
             6 if !buffers.is_empty() => {
@@ -60,7 +60,8 @@ fn random_program(device: &Device, steps: usize) {
                 assert!(buffer.to_host().unwrap().iter().all(|element| element == value), "step {step}");
             }
             _ if buffers.len() > 1 => {
-                // Into a new buffer on some stream, whose memory is often what another one has just freed.
+                // Copies into a new buffer on some stream. Its memory is often memory that another stream has just
+                // freed.
                 let (source, value) = &buffers[random.usize(..buffers.len())];
                 let stream = &streams[random.usize(..4)];
                 let (copy, value) = (source.clone_on(stream).unwrap(), *value);
@@ -180,7 +181,7 @@ fn pinned_memory_is_not_reused_during_copies() {
             let value = round * 4 + part;
             let pinned = PinnedBuffer::from_slice(&device, &vec![value; length]).unwrap();
             let address = DevicePtr(target.as_device_ptr().0 + u64::from(part) * length as u64);
-            // SAFETY: both ranges are valid; `target` lives until the stream has been waited for, and `record_use`
+            // SAFETY: both ranges are valid. `target` lives until the stream has been waited for, and `record_use`
             // keeps the pinned memory until the copy has run.
             unsafe {
                 driver
@@ -188,7 +189,7 @@ fn pinned_memory_is_not_reused_during_copies() {
                     .unwrap();
             }
             pinned.record_use(&stream).unwrap();
-            // Dropped while the copy may still run; the next round must not overwrite it.
+            // The memory is dropped while the copy may still be running, so the next round must not overwrite it.
         }
         stream.synchronize().unwrap();
         let host = target.to_host().unwrap();
@@ -221,7 +222,7 @@ fn private_pools_hold_their_own_memory() {
     assert_eq!(outside.to_host().unwrap(), [1; 100]);
 }
 
-/// With only one device, that device is the only peer: it may use its own memory in any case.
+/// With only one device, that device is also the peer, because it can always use its own memory.
 #[test]
 fn a_peer_uses_old_and_new_memory() {
     let _turn = turn();
@@ -242,7 +243,8 @@ fn a_peer_uses_old_and_new_memory() {
         assert!(other != device.id().ordinal() || context == peer_context);
         let copy = DeviceBuffer::<u8>::uninit(&on_peer, 3 * MIB).unwrap();
         let (from, middle, to) = (before.as_device_ptr(), copy.as_device_ptr(), after.as_device_ptr());
-        // SAFETY: the ranges are valid until the stream has been waited for, and the peer may use the device's memory.
+        // SAFETY: the ranges are valid until the stream has been waited for, and the peer can access the device's
+        // memory.
         unsafe {
             driver.copy_device(peer_context, middle, from, 3 * MIB, on_peer.handle()).unwrap();
             driver.copy_device(peer_context, to, middle, 3 * MIB, on_peer.handle()).unwrap();
@@ -260,7 +262,7 @@ fn other_threads_allocate_while_one_captures() {
     let _turn = turn();
     let device = device_with("");
     if device.is_emulated() {
-        // The emulated driver captures nothing here; its refusals in captures are tested in `allocator_bad_input`.
+        // The emulated driver captures nothing here. Its errors in captures are tested in `allocator_bad_input`.
         let stream = Stream::new(&device).unwrap();
         let pool = MemoryPool::for_graph(&device).unwrap();
         let _capture = pool.capture(&stream).unwrap();
@@ -281,7 +283,7 @@ fn other_threads_allocate_while_one_captures() {
         scope.spawn(|| DeviceBuffer::<u8>::uninit(&other, 30 * MIB)).join().unwrap()
     });
     let mut graph = std::ptr::null_mut();
-    // SAFETY: this thread began the capture; an empty graph is destroyed at once.
+    // SAFETY: this thread began the capture; an empty graph is destroyed immediately.
     unsafe {
         assert_eq!(sys::cuStreamEndCapture(raw, &mut graph), sys::CUresult::CUDA_SUCCESS);
         if !graph.is_null() {

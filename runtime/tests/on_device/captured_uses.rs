@@ -1,5 +1,5 @@
-//! Tests of buffers that an active capture uses: a call that would return an old value, or overwrite one that captured
-//! work will read, is an error.
+//! Tests of buffers that an active capture uses. A call that would return an old value, or overwrite a value that
+//! captured work will read, must fail.
 
 use crate::turn;
 use crate::under_test::shared_device;
@@ -25,7 +25,7 @@ impl Fixture {
     }
 }
 
-/// Asserts that the call is refused with an error that names it.
+/// Asserts that the call fails with an error that names it.
 #[track_caller]
 fn refused<T>(result: Result<T, Error>, call: &str) {
     let error = result.err().unwrap_or_else(|| panic!("{call} was not refused"));
@@ -55,7 +55,7 @@ fn no_host_read_returns_what_captured_work_overwrites() {
         let (from, to) = (y.as_2d(8, 8)?, beside.as_2d_mut(8, 8)?);
         refused(home.copy_rows(from, to), "Stream::copy_rows");
         refused(exec.launch(home), "GraphExec::launch");
-        // Elements not written there are unchanged, and so is all work enqueued earlier.
+        // Elements that the capture does not write are unchanged, and so is all work enqueued earlier.
         assert_eq!(y.slice(32..).to_host()?, [1; 32]);
         assert_eq!(beside.to_host()?, [2; 64]);
         home.synchronize()?;
@@ -79,7 +79,7 @@ fn no_write_of_the_host_overtakes_captured_reads() {
     let (mut x, mut y, three) = (fixture.buffer(1), fixture.buffer(2), fixture.buffer(3));
     let other = Stream::from_pool(device).unwrap();
     let graph = Graph::capture(captured, || {
-        // Before the captured read, as in stepwise execution.
+        // This copy runs before the captured read, as in stepwise execution.
         x.copy_from_host(&[4; 64])?;
         captured.copy(x.slice(..32), y.slice_mut(..32))?;
         refused(x.copy_from_host(&[5; 64]), "DeviceBuffer::copy_from_host");
@@ -94,7 +94,7 @@ fn no_write_of_the_host_overtakes_captured_reads() {
         );
         refused(home.memset(&mut x, 5), "Stream::memset");
         refused(home.copy(&three, &mut x), "Stream::copy");
-        // Reads do not disturb reads, and the other half is not used.
+        // Reads do not conflict with captured reads, and the capture does not use the other half of `x`.
         assert_eq!(x.to_host()?, [4; 64]);
         x.slice_mut(32..).copy_from_host(&[6; 32])?;
         Ok::<(), Error>(())
@@ -148,7 +148,7 @@ fn other_threads_know_of_global_captures() {
         if mode == CaptureMode::Global {
             refused(elsewhere(&y), "DeviceBuffer::to_host");
         } else {
-            // Such a capture belongs to one thread.
+            // A capture in this mode belongs to one thread.
             assert_eq!(elsewhere(&y).unwrap(), [1; 64], "{mode:?}");
         }
         // A capture that is dropped has used nothing.
@@ -169,7 +169,7 @@ fn streams_that_take_part_are_of_the_captures_order() {
         side.copy(&y, &mut z)?;
         captured.wait_stream(&side)?;
         refused(z.to_host(), "DeviceBuffer::to_host");
-        // Also the home stream: reading there is then refused as on any captured stream.
+        // The home stream then also takes part, so a read there fails as on any captured stream.
         home.wait_stream(captured)?;
         let error = y.to_host().unwrap_err();
         assert!(error.to_string().starts_with("DeviceBuffer::to_host cannot be captured"), "{error}");

@@ -2,7 +2,8 @@
 //! is not set. A missing device fails the tests, and `WARPSMITH_TEST_DEVICES=N` makes them fail unless there are at
 //! least `N`.
 //!
-//! With one device, three streams on it are used. There are three emulated devices, with and without peer access.
+//! With one device, three streams on it are used. The emulated driver has three devices and is tested with and without
+//! peer access.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use warpsmith_runtime::transfer::collective::{
 };
 use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 
-/// All devices of each driver under test, with separate allocators, and streams of all of them.
+/// Returns all devices of each driver under test, with separate allocators, and streams of all of them.
 fn fixtures() -> Vec<(Vec<Device>, Vec<Stream>)> {
     let shared = shared_device();
     let builder = || EmulatedDriver::builder().devices(3).memory(1 << 30);
@@ -65,7 +66,7 @@ fn a_broadcast_reaches_every_device_from_every_device() {
     }
 }
 
-/// Scatters a buffer, changes it on every device, and gathers it on the next one, round after round without a host
+/// Scatters a buffer, changes it on every device, and gathers it on the next device, repeatedly and without a host
 /// wait. Every copy must wait for the preceding work on another device.
 #[test]
 fn scatter_work_and_gather_repeat() {
@@ -76,7 +77,7 @@ fn scatter_work_and_gather_repeat() {
         let chunk_len = length.div_ceil(streams.len());
         for round in 0..12usize {
             let mut chunks = scatter(&all, &streams, None).unwrap();
-            // Later contents of the source's memory must not be visible.
+            // Later contents of the source must not be visible.
             all.stream().clone().memset(&mut all, 0xEE).unwrap();
             for (index, (chunk, stream)) in chunks.iter_mut().zip(&streams).enumerate() {
                 let (at, value) = (round * 50 + index, (round * 16 + index) as u8);

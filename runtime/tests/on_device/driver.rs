@@ -1,5 +1,5 @@
-//! Tests of driver calls that no layer above tests, on the device under test: `WARPSMITH_TEST_DEVICE`, or the emulated
-//! device if it is not set. A missing device fails the tests.
+//! Tests of driver calls that the tests of higher layers do not cover, on the device under test:
+//! `WARPSMITH_TEST_DEVICE`, or the emulated device if it is not set. A missing device fails the tests.
 //!
 //! Safety, everywhere in this file: memory of copies lives until the stream has been waited for, and handles are not
 //! used after they are destroyed.
@@ -118,7 +118,7 @@ fn rows_are_copied_and_what_lies_between_stays() {
     let refused = unsafe { fixture.driver().copy_rows(fixture.context(), overlapping, fixture.stream) };
     assert_eq!(code(refused), Some(INVALID_VALUE));
 
-    // Pitches beyond the limit of copy engines; a single row needs none.
+    // The pitches exceed the limit of copy engines, but a single row requires no pitch.
     let mut out = [0u8; 3];
     let (to_host, far) = (Place::Host(out.as_mut_ptr().cast()), 1 << 33);
     fixture.copy_rows(RowsCopy { rows: 1, ..rows(to_host, 3, Place::Device(second.offset(8)), far) });

@@ -1,8 +1,8 @@
 //! Tests of driver calls for captures and graphs, on the device under test: `WARPSMITH_TEST_DEVICE`, or the emulated
 //! device if it is not set. A missing device fails the tests.
 //!
-//! There is no kernel image here: kernels in graphs, and conditions set by kernels, are tested only on the emulated
-//! driver (`driver/graph_kernels.rs`).
+//! These tests have no kernel image, so kernels in graphs, and conditions set by kernels, are tested only on the
+//! emulated driver (`driver/graph_kernels.rs`).
 //!
 //! Safety, everywhere in this file: memory that graphs name and functions that they call are kept until the stream has
 //! been waited for, and handles are not used after they are destroyed.
@@ -223,7 +223,8 @@ fn a_capture_ends_on_its_stream_and_thread() {
     fixture.order(fixture.stream, fixture.other);
     let ended = fixture.driver().capture_end(fixture.context(), fixture.other);
     assert_eq!(code(ended), Some(UNMATCHED));
-    // Whether that ended or invalidated the capture: no graph results, and the streams are free afterwards.
+    // This either ended or invalidated the capture. In both cases no graph results, and the streams are usable
+    // afterwards.
     assert!(fixture.end().is_err());
     fixture.runs_again();
 
@@ -379,7 +380,7 @@ fn executables_take_new_parameters_and_no_new_form() {
     fixture.destroy(other);
     fixture.launch(exec);
     assert_eq!(fixture.read(b, 8), [3, 3, 3, 3, 2, 2, 2, 2]);
-    // Nodes keep the names they had in the original graph.
+    // Nodes keep the handles that they have in the original graph.
     unsafe { driver.graph_exec_set(context, exec, fill, set(a, 4, 8)) }.unwrap();
     fixture.launch(exec);
     assert_eq!(fixture.read(b, 8), [4; 8]);
@@ -428,7 +429,7 @@ fn launches_of_one_executable_are_sequential() {
     let count = Arc::new(AtomicU32::new(0));
     let inner = Arc::clone(&count);
     let function = GraphFunction::new(move || {
-        // Loses counts if two run concurrently.
+        // Counts are lost if two functions run concurrently.
         let before = inner.load(Ordering::Relaxed);
         (0..100).for_each(|_| std::thread::yield_now());
         inner.store(before + 1, Ordering::Relaxed);
@@ -454,7 +455,7 @@ fn an_executable_is_not_launched_into_a_capture() {
     fixture.begin(CaptureMode::ThreadLocal);
     let launched = unsafe { fixture.driver().graph_launch(fixture.context(), exec, fixture.stream) };
     assert_eq!(code(launched), Some(UNSUPPORTED));
-    // Whether that has invalidated the capture or not, it contains no part of the graph.
+    // The capture contains no part of the graph, even if the failed launch has not invalidated it.
     let _ = fixture.end().map(|graph| fixture.destroy(graph));
     fixture.runs_again();
     fixture.launch(exec);

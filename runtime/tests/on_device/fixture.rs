@@ -17,8 +17,8 @@ use warpsmith_runtime::{Device, DeviceId, DriverError as Error};
 
 pub const INVALIDATED: u32 = 901;
 
-/// A device with two streams, not used by other tests of the program meanwhile. It frees its blocks, graphs and
-/// executables on drop.
+/// A device with two streams. Other tests of the program do not use the device at the same time. It frees its blocks,
+/// graphs and executables on drop.
 pub struct Fixture {
     pub device: Device,
     pub stream: StreamHandle,
@@ -40,7 +40,7 @@ impl Fixture {
         Self::of(self.device.clone(), None)
     }
 
-    /// Another device of the same kind, if there is one.
+    /// Returns another device of the same kind, if there is one.
     pub fn peer(&self) -> Option<Self> {
         let ordinals = (0..16).filter(|ordinal| *ordinal != self.device.id().ordinal());
         let id = |ordinal| match self.device.id() {
@@ -157,7 +157,7 @@ impl Fixture {
         self.driver().graph_node(self.context(), node).unwrap()
     }
 
-    /// Edges as pairs of nodes.
+    /// Returns the edges as pairs of nodes.
     pub fn edges(&self, graph: GraphHandle) -> Vec<(NodeHandle, NodeHandle)> {
         let edges = self.driver().graph_edges(self.context(), graph).unwrap();
         assert!(edges.iter().all(|edge| !edge.early));

@@ -20,8 +20,8 @@ mod under_test;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Lock for tests that must not run concurrently with others on the device: tests that capture, block a stream, or
-/// query the free memory of the whole device.
+/// Returns the lock for tests that must not run concurrently with others on the device, because they capture, block a
+/// stream, or query the free memory of the whole device.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)

@@ -49,7 +49,7 @@ fn a_foreign_stream_works_until_destroyed() {
     // SAFETY: its methods receive only live handles and memory of this device.
     let (driver, context) = unsafe { device.driver() };
     let raw = driver.stream_create(context, -1).unwrap();
-    // SAFETY: it belongs to this context and lives until everything on it is dropped.
+    // SAFETY: the stream belongs to this context and lives until everything on it is dropped.
     let stream = unsafe { Stream::adopt(&device, raw) }.unwrap();
     // SAFETY: as above.
     assert_eq!(unsafe { Stream::adopt(&device, raw) }.unwrap(), stream);
@@ -57,19 +57,19 @@ fn a_foreign_stream_works_until_destroyed() {
     let copy = buffer.clone_on(&device.default_stream()).unwrap();
     assert_eq!(copy.to_host().unwrap(), [7; 1000]);
     drop((buffer, copy, stream));
-    // SAFETY: it is no longer used.
+    // SAFETY: the stream is no longer used.
     unsafe { driver.stream_destroy(context, raw) };
 }
 
-/// A driver may crash on the handle of a destroyed stream. The handle is therefore used again only if another stream
-/// has it, or if the driver reports unknown handles.
+/// A driver may crash on the handle of a destroyed stream. The test therefore uses the handle again only if another
+/// stream has the same handle, or if the driver reports unknown handles.
 #[test]
 fn a_stream_that_its_owner_destroyed_is_told() {
     let device = device();
     // SAFETY: its methods receive only live handles and memory of this device.
     let (driver, context) = unsafe { device.driver() };
     let raw = driver.stream_create(context, 0).unwrap();
-    // SAFETY: it belongs to this context; its early destruction is the subject of the test.
+    // SAFETY: the stream belongs to this context, and its early destruction is the subject of the test.
     let stream = unsafe { Stream::adopt(&device, raw) }.unwrap();
     stream.synchronize().unwrap();
     // SAFETY: as above.
@@ -91,7 +91,7 @@ fn a_stream_that_its_owner_destroyed_is_told() {
     }
     drop(stream);
     for other in others {
-        // SAFETY: nothing else uses the stream.
+        // SAFETY: no other code uses the stream.
         unsafe { driver.stream_destroy(context, other) };
     }
     assert!(!device.is_lost());
@@ -117,7 +117,7 @@ fn events_order_and_take_time() {
     assert!(matches!(plain.elapsed_us(&start).unwrap_err(), Error::NoElapsedTime(_)));
 }
 
-/// Copies, fills, uploads and downloads on four streams, in parallel with a model on the host.
+/// Runs copies, fills, uploads and downloads on four streams, in parallel with a model on the host.
 #[test]
 fn random_programs_of_copies_equal_sequential_ones() {
     let device = device();
@@ -192,7 +192,7 @@ fn a_forked_process_is_told() {
     let device = shared_device();
     let stream = device.default_stream();
     let buffer = DeviceBuffer::from_host(&stream, &[1u8]).unwrap();
-    // SAFETY: the copy calls only the tested functions, and ends without running the exit handlers of this process.
+    // SAFETY: the copy calls only the tested functions, and exits without running the exit handlers of this process.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let told = [

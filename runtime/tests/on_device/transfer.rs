@@ -59,7 +59,8 @@ fn every_host_memory_copies_at_every_length() {
     up_and_down::<Box<[u8]>>(&device);
 }
 
-/// Many copies of pageable memory are in flight on several streams; each waits for the preceding one on its buffer.
+/// Many copies of pageable memory are in flight on several streams, and each waits for the preceding copy of its
+/// buffer.
 #[test]
 fn copies_in_flight_are_ordered_by_buffer() {
     let device = device();
@@ -183,8 +184,8 @@ fn copies_go_both_ways_two_devices() {
     }
 }
 
-/// A buffer is copied back and forth between two devices; every copy must wait for the preceding one, on the other
-/// device.
+/// A buffer is copied back and forth between two devices. Every copy must wait for the preceding copy, which ran on the
+/// other device.
 #[test]
 fn following_copies_are_ordered_two_devices() {
     for devices in two_devices() {

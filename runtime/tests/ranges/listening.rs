@@ -1,4 +1,4 @@
-//! Tests of listeners: the events they get from macros, from torch's names, from threads and from `tracing`.
+//! Tests of listeners, which receive events from macros, from torch's names, from threads and from `tracing`.
 
 use std::sync::{Arc, Mutex};
 
@@ -31,7 +31,7 @@ impl Listener for Recorder {
 }
 
 impl Recorder {
-    /// Kinds and names.
+    /// Returns the kinds and the names.
     fn names(&self) -> Vec<(Kind, String)> {
         self.seen.lock().unwrap().iter().map(|seen| (seen.0, seen.4.name.to_string())).collect()
     }
@@ -47,7 +47,7 @@ fn recorder() -> (Recorder, Listening) {
     (recorder, listening)
 }
 
-/// A `tracing` subscriber, and the buffer for the messages that it gets.
+/// Returns a `tracing` subscriber and the buffer for the messages that it receives.
 fn messages() -> (impl tracing::Subscriber + Send + Sync, Arc<Mutex<String>>) {
     struct Messages(Arc<Mutex<String>>);
     struct Text<'a>(&'a mut String);
@@ -65,7 +65,7 @@ fn messages() -> (impl tracing::Subscriber + Send + Sync, Arc<Mutex<String>>) {
     (tracing_subscriber::registry().with(Messages(Arc::clone(&text))), text)
 }
 
-/// `tracing` messages of this thread while `work` runs.
+/// Returns the `tracing` messages of this thread while `work` runs.
 pub fn warnings(work: impl FnOnce()) -> String {
     let (subscriber, text) = messages();
     tracing::subscriber::with_default(subscriber, work);
@@ -214,7 +214,7 @@ fn forked_processes_have_no_listeners() {
     only_alone!();
     let (recorder, _listening) = recorder();
     let open = range!("open");
-    // SAFETY: the copy uses ranges, which hold no locks of the original process, and ends at once.
+    // SAFETY: the copy uses ranges, which hold no locks of the original process, and exits immediately.
     let child = unsafe { libc::fork() };
     if child == 0 {
         drop(range!("unheard"));
@@ -224,11 +224,11 @@ fn forked_processes_have_no_listeners() {
         drop(range!("heard"));
         let heard = own.seen.try_lock().is_ok_and(|seen| seen.len() == 2);
         drop(listening);
-        // SAFETY: no code of the original process may run on exit.
+        // SAFETY: the exit must not run code of the original process.
         unsafe { libc::_exit(i32::from(!(unheard && heard))) };
     }
     let mut status = -1;
-    // SAFETY: the child belongs to this process, and the status can be written.
+    // SAFETY: the child belongs to this process, and the pointer is to a local variable.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0, "the copy saw what it should");
     drop(open);
@@ -261,7 +261,7 @@ fn spans_are_ranges_of_each_thread_they_enter() {
     let span = tracing::dispatcher::with_default(&dispatch, || tracing::info_span!("task"));
     std::thread::scope(|scope| {
         let _here = span.enter();
-        // The same span is entered on another thread, and is left there first.
+        // The same span is entered on another thread, which also leaves it first.
         scope.spawn(|| drop(span.enter())).join().unwrap();
     });
     let seen = recorder.seen.lock().unwrap().clone();

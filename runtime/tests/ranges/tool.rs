@@ -1,4 +1,4 @@
-//! Tests of tools attached by NVTX: a library that the tests compile, and unusable libraries.
+//! Tests of tools attached by NVTX, with a library that the tests compile and with unusable libraries.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,8 @@ use std::sync::OnceLock;
 use crate::alone::{command, only_alone, this_test};
 use warpsmith_runtime::ranges::{mark, nvtx, range};
 
-/// Library of the tool, compiled once; in a test's own process, the one that it was started with.
+/// Returns the library of the tool, which is compiled once. A test in its own process uses the library with which it
+/// was started.
 fn library() -> PathBuf {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     if let Some(library) = std::env::var_os("NVTX_INJECTION64_PATH") {
@@ -28,7 +29,7 @@ fn library() -> PathBuf {
         .clone()
 }
 
-/// File for the tool, which does not exist yet.
+/// Returns a path for the tool's file, which does not exist yet.
 fn log_of(name: &str) -> PathBuf {
     let log = folder().join(format!("{}-{name}.log", std::process::id()));
     let _ = std::fs::remove_file(&log);
@@ -39,7 +40,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("ranges")
 }
 
-/// Text that the tool has written in this process; empty if it was not attached.
+/// Returns the text that the tool has written in this process. The text is empty if the tool was not attached.
 fn written() -> Vec<String> {
     let log = std::env::var("TOOL_LOG").unwrap();
     std::fs::read_to_string(log).unwrap_or_default().lines().map(str::to_owned).collect()
@@ -117,7 +118,7 @@ fn missing_tools_are_one_warning() {
     assert!(text.contains("/nowhere/libtool.so") && text.contains("cannot be loaded"), "{text}");
 }
 
-/// A relative path is resolved against the folder in which the program was started.
+/// A relative path is resolved against the directory in which the program was started.
 #[test]
 fn relative_paths_are_one_warning() {
     const CHILD: &str = "WARPSMITH_TEST_RELATIVE";
@@ -136,8 +137,8 @@ fn relative_paths_are_one_warning() {
     }
 }
 
-/// A copy of this program with rights that its user does not have: those of another user, or of another of the user's
-/// groups. It is removed on drop.
+/// A copy of this program with privileges that its user does not have: those of another user, or of another of the
+/// user's groups. It is removed on drop.
 #[cfg(target_os = "linux")]
 struct Privileged(PathBuf);
 
@@ -148,11 +149,12 @@ impl Privileged {
 
         let copy = Self(folder().join(format!("privileged-{}", std::process::id())));
         std::fs::create_dir_all(folder()).unwrap();
-        // Not copied by this process: its other threads start programs that would keep the file open for writing.
+        // This process must not create the copy itself, because programs that its other threads start would keep the
+        // file open for writing.
         let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&copy.0).status();
         assert!(copied.unwrap().success());
         let mut groups = [0; 64];
-        // SAFETY: the array has this length; the other calls have no preconditions.
+        // SAFETY: the array has this length, and the other calls have no preconditions.
         let (count, group, is_root) =
             unsafe { (libc::getgroups(64, groups.as_mut_ptr()), libc::getegid(), libc::geteuid() == 0) };
         let other = groups[..count as usize].iter().find(|other| **other != group);
@@ -180,7 +182,7 @@ impl Drop for Privileged {
 fn programs_with_more_rights_load_no_tool() {
     const CHILD: &str = "WARPSMITH_TEST_PRIVILEGED";
     if std::env::var_os(CHILD).is_some() {
-        // SAFETY: it reads a number that the kernel gave the process.
+        // SAFETY: the call only reads a number that the kernel passed to the process.
         let is_privileged = unsafe { libc::getauxval(libc::AT_SECURE) != 0 };
         assert!(
             is_privileged,
@@ -212,7 +214,7 @@ fn warnings_that_become_marks_do_not_deadlock() {
 
 #[test]
 fn libraries_without_the_symbol_are_one_warning() {
-    // An existing library: the C library that this program uses.
+    // The library exists: it is the C library that this program uses.
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let libc = maps.split_whitespace().find(|word| word.starts_with('/') && word.contains("/libc.so"));
     only_alone!("NVTX_INJECTION64_PATH" => Path::new(libc.unwrap()));

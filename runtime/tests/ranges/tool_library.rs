@@ -1,7 +1,7 @@
-//! An NVTX tool, which the tests compile as a dynamic library: it writes each call to the file that `TOOL_LOG` names.
+//! An NVTX tool that the tests compile as a dynamic library. It writes each call to the file that `TOOL_LOG` names.
 //!
 //! Safety, everywhere in this file: the callers follow NVTX's injection protocol, and pass valid pointers to
-//! attributes, tables and zero-terminated texts. Those callers are the code under test.
+//! attributes, tables and null-terminated texts. Those callers are the code under test.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::io::Write;

@@ -62,7 +62,7 @@ fn open_launches_take_the_tuned_shape() {
     for launch in given {
         assert_ne!(shape(axpy.function(), launch).0, Source::Tuned, "{launch:?}");
     }
-    // More threads than a block can have.
+    // The configuration has more threads than a block supports.
     store.store_tuned(&subject, tuned(4096, "auto")).unwrap();
     assert_eq!([auto, looped].map(|launch| shape(axpy.function(), launch)), before);
 }

@@ -1,5 +1,5 @@
-//! Tests of the store of tuned configurations: a program finds the results that an earlier one stored, whatever
-//! happened to the file.
+//! Tests that a program finds the tuned configurations that an earlier program stored, regardless of what happened to
+//! the file.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use warpsmith_runtime::store::{LaunchStore, StoreProblem, TunedConfiguration, TuningKey, open};
 use warpsmith_runtime::{Device, DeviceProperties};
 
-/// Unique directory path that does not exist yet.
+/// Returns a unique directory path that does not exist yet.
 fn fresh(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("warpsmith-tuned-{name}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&path);
@@ -85,7 +85,7 @@ fn later_programs_find_records_by_equal_keys_only() {
     fs::remove_dir_all(&directory).unwrap();
 }
 
-/// Appends `lines` lines of several lengths, in a test or its child process; `writer` distinguishes the writers.
+/// Appends `lines` lines of several lengths, in a test or its child process. `writer` identifies the writing process.
 fn write_many(directory: &Path, writer: u64, lines: usize) {
     let (store, device) = (open(directory).store, properties());
     for number in 0..lines {
@@ -105,7 +105,7 @@ fn child(test: &str, writer: u64, directory: &Path) -> Child {
 
 const CHILD: &str = "WARPSMITH_TEST_STORE_WRITER";
 
-/// In a child process: writes, and returns true.
+/// In a child process, writes the lines and returns true.
 fn written_by_child(lines: usize) -> bool {
     let Some(value) = std::env::var_os(CHILD) else { return false };
     let value = value.into_string().unwrap();
@@ -169,7 +169,7 @@ fn a_truncated_line_damages_no_other() {
     let store = open(&directory).store;
     store.store_tuned(&subject(&device, 1000), tuned(128, "auto")).unwrap();
     let line = fs::read(file(&directory)).unwrap();
-    // Another process, killed while it writes, after this one has opened the file.
+    // Simulates another process that was killed while it was writing, after this process opened the file.
     let cut_off = || {
         let mut file = OpenOptions::new().append(true).open(file(&directory)).unwrap();
         file.write_all(&line[..line.len() / 2]).unwrap();
@@ -211,14 +211,14 @@ fn damaged_lines_are_described_and_other_versions_are_passed_over() {
     for (said, (line, what)) in said.iter().zip(expected) {
         assert!(said.starts_with(line) && said.contains(what), "{said}");
     }
-    // Invalid text: the program continues with what can be read.
+    // The text is invalid, so the program continues with what can be read.
     fs::write(file(&directory), [b"\xff\xfe\n".as_slice(), good.as_bytes()].concat()).unwrap();
     let opened = open(&directory);
     assert_eq!((opened.store.tuned_len(), opened.damaged.number), (1, 1));
     fs::remove_dir_all(&directory).unwrap();
 }
 
-/// Fails unless the store reports why it cannot write, and still knows the stored values.
+/// Checks that the store reports why it cannot write, and still contains the stored values.
 #[track_caller]
 fn goes_on_without(store: &LaunchStore) {
     let device = properties();
@@ -246,7 +246,7 @@ fn without_a_writable_file_it_continues_and_reports() {
 #[test]
 #[cfg(target_os = "linux")]
 fn unwritable_directories_and_full_disks_stop_no_program() {
-    // No user, not even root, can create a directory there.
+    // No user, including root, can create a directory there.
     let store = open("/proc/self/warpsmith").store;
     assert_eq!(store.problem(), None, "there is nothing to be read yet");
     goes_on_without(&store);

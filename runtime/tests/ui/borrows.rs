@@ -1,11 +1,11 @@
-//! Buffers are borrowed as slices are.
+//! Buffers are borrowed like slices.
 #[path = "../common/mod.rs"]
 mod common;
 
 use common::*;
 use warpsmith_runtime::*;
 
-/// One buffer is not read and written in one launch.
+/// One buffer cannot be both read and written in one launch.
 fn shared_and_mutable(device: &Device, stream: &Stream) -> Result<()> {
     let mut y = DeviceBuffer::from_host(stream, &[1.0f32])?;
     module(device).kernel::<Axpy>()?.launch(stream, Launch::auto(1), (2.0f32, &y, &mut y))
@@ -20,7 +20,7 @@ fn two_mutable_views(stream: &Stream) -> Result<()> {
     second.copy_from_host(&[0; 5])
 }
 
-/// A slice does not outlive its buffer.
+/// A slice cannot outlive its buffer.
 fn slice_outlives_buffer(stream: &Stream) -> Result<()> {
     let slice = {
         let buffer = DeviceBuffer::<u32>::zeros(stream, 10)?;
@@ -29,14 +29,14 @@ fn slice_outlives_buffer(stream: &Stream) -> Result<()> {
     slice.to_host().map(drop)
 }
 
-/// A buffer that was dropped or moved is gone.
+/// A buffer that was dropped or moved can no longer be used.
 fn moved_buffer(device: &Device, stream: &Stream) -> Result<()> {
     let mut out = DeviceBuffer::<u32>::zeros(stream, 10)?;
     std::thread::spawn(move || drop(out));
     module(device).kernel::<Iota>()?.launch(stream, Launch::auto(10), (&mut out,))
 }
 
-/// Host memory that was moved into a copy is seen again only when the copy returns it.
+/// Host memory that was moved into a copy is inaccessible until the copy returns it.
 fn pending_memory(device: &Device, stream: &Stream) -> Result<()> {
     let mut source = PinnedBuffer::from_slice(device, &[1u32, 2])?;
     let mut target = DeviceBuffer::uninit(stream, 2)?;

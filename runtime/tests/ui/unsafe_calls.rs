@@ -5,9 +5,9 @@ use warpsmith_runtime::*;
 fn main() -> Result<()> {
     let device = Device::emulated(0)?;
     let buffer = DeviceBuffer::<u32>::zeros(&device.default_stream(), 10)?;
-    // The order of streams is left to the program.
+    // The program must order the streams itself.
     let _ = buffer.as_slice().assume_ordered();
-    // A wait is left out.
+    // The driver omits a wait.
     EmulatedDriver::builder().build().skip_wait(0);
     Ok(())
 }

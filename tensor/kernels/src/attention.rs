@@ -1,14 +1,15 @@
 //! Attention forward kernel: `out = softmax(scale * q * k^T) * v`, per head.
 //!
-//! A block has three warpgroups, for [`TILE_Q`] rows of a head of q. One warp of the first warpgroup is the producer:
-//! it copies these rows, and blocks of k and v into two circular buffers. The two consumer warpgroups have 64 rows
-//! each. For each block of k they multiply q and k, and take `exp2` of the scores relative to the running maximum of
-//! each row. The result stays in registers and is multiplied by v. The scores of one block and the PV product of the
-//! preceding block are in flight together, so that the tensor cores work during `exp2`. Heads of up to 128 elements use
-//! ping-pong scheduling: the consumers alternate in issuing `wgmma`, so that one computes `exp2` while the other
-//! multiplies.
+//! Each block processes [`TILE_Q`] rows of one head of q and has three warpgroups. One warp of the first warpgroup is
+//! the producer: it copies the tile of q once, and blocks of k and v into two circular buffers. The two consumer
+//! warpgroups process 64 rows each. For each block of k, a consumer multiplies q by k and applies `exp2` to the scores
+//! relative to the running maximum of each row. The result stays in registers and is multiplied by v. The QK product of
+//! one block and the PV product of the preceding block are in flight together, so that the tensor cores stay busy
+//! during `exp2`. Heads of up to 128 elements use ping-pong scheduling: the consumers alternate in issuing `wgmma`, so
+//! that one computes `exp2` while the other multiplies.
 //!
-//! Blocks of k are processed from the last to the first: only the last block, or those on the diagonal, need a mask.
+//! Blocks of k are processed from the last to the first, because only the last block, or the blocks on the diagonal,
+//! need a mask.
 //!
 //! Design: FlashAttention-2 and -3 (arXiv 2307.08691, 2407.08608).
 
@@ -47,12 +48,13 @@ pub struct Shape {
     pub sequences: Sequences,
     /// Heads of q per head of k and v.
     pub group: u32,
-    /// Causal mask if 1: row i of a sequence of n rows of q and m of k attends to no rows of k beyond i + m - n.
+    /// Causal mask if 1. In a sequence with n rows of q and m rows of k, row i then attends only to the rows of k up to
+    /// i + m - n.
     pub is_causal: u32,
     /// Softmax scale times log2(e); positive.
     pub scale: f32,
-    /// Maps whose row dimension comes before the head dimension: bit 0 for q, 1 for k, 2 for v. In the others, heads
-    /// come before rows.
+    /// Tensor maps whose row dimension comes before the head dimension: bit 0 for q, 1 for k, 2 for v. In the other
+    /// maps, the head dimension comes first.
     pub rows_first: u32,
     /// Strides of `out`, multiples of 8.
     pub out: HeadStrides,
@@ -125,7 +127,7 @@ heads! {
     Head64: 64, 128;
     /// Head dimension 128.
     Head128: 128, 128;
-    /// Head dimension 256: its accumulator leaves registers for the scores of 64 rows of k.
+    /// Head dimension 256. Its accumulator leaves enough registers for the scores of only 64 rows of k.
     Head256: 256, 64;
 }
 
@@ -135,12 +137,12 @@ heads! {
 /// # Safety
 ///
 /// - The launch has `H::SHARED_BYTES`, and one block per tile of [`Sequences::tiles`].
-/// - The maps describe the elements, rows, heads and planes of `shape`; k and v have one head per group of heads of q.
-///   The dimensions are in this order, or with rows and heads swapped. The boxes have `Swizzle::Bytes128` and [`BOX`]
-///   elements of one head, with [`TILE_Q`] rows for q, `H::KEYS` for k and [`BOX`] for v.
-/// - `out` starts at a multiple of 16 bytes and has the rows that `shape` describes. `sums` has one element per row of
-///   each head of each plane. Either both offsets are present or neither; each has one more element than there are
-///   sequences.
+/// The maps describe the elements, rows, heads and planes of `shape`; k and v have one head per group of heads of q.
+/// The dimensions are in this order, or with rows and heads swapped. The boxes use `Swizzle::Bytes128` and contain
+/// [`BOX`] elements of one head. A box has [`TILE_Q`] rows for q, `H::KEYS` for k and [`BOX`] for v.
+/// `out` starts at a multiple of 16 bytes and has the rows that `shape` describes. `sums` has one element per row of
+/// each head of each plane. The offsets are both present or both absent, and each array has one element more than there
+/// are sequences.
 #[kernel(
     types(T = bf16, f16; H = Head64, Head128, Head256),
     arch = "90a",
@@ -165,8 +167,8 @@ pub unsafe fn attention<T: Half, H: Head>(
 /// Circular buffer of tiles of k or v.
 type Ring<T, const ROWS: usize> = gpu_std::tensor::SharedTiles<T, ROWS, STAGES>;
 
-/// [`attention()`] for heads of `D` elements with `KEYS` rows per block of k. Tiles of `D / 64` boxes have `Q_ROWS` and
-/// `KV_ROWS` rows.
+/// [`attention()`] for heads of `D` elements with `KEYS` rows per block of k. A tile consists of `D / 64` boxes; all
+/// boxes together have `Q_ROWS` rows for q and `KV_ROWS` rows for k or v.
 ///
 /// # Safety
 ///
@@ -240,7 +242,7 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
             let leads = unsafe { warpgroup::elect() };
             let kv_head = crate::tiles::divide(place.head, shape.group).0;
             if leads {
-                // SAFETY: nothing has used the tile yet yet yet.
+                // SAFETY: nothing has used the tile yet.
                 unsafe {
                     q_full.arrive_expecting(TILE_Q * parts * ROW_BYTES);
                     let mut part = 0;
@@ -281,7 +283,7 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
                     k_slot.advance();
                 }
                 let first = block * KEYS as u32;
-                // The rows after a sequence belong to another one: a factor of 0 would not mask their NaN.
+                // The rows after a sequence belong to the next one. A factor of 0 would not mask NaN in them.
                 let is_partial = is_packed && first + KEYS as u32 > place.k.1;
                 let tile = v_tiles.at(v_slot);
                 let loaded = if is_partial { v_partial } else { v_full.at(v_slot) };
@@ -339,8 +341,8 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
     let mut rows = Rows::new();
     let mut scores = Accumulator::<KEYS>::new();
     let mut values = Accumulator::<D>::new();
-    // SAFETY: all threads of the warpgroup execute the same code. Stages are read when they are full, and released when
-    // the `wgmma` that read them are complete.
+    // SAFETY: all threads of the warpgroup execute the same code. A stage is read only while it is full, and released
+    // after the `wgmma` operations that read it are complete.
     unsafe {
         q_full.wait(0);
         let mut block = blocks;
@@ -437,13 +439,13 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
             half += 1;
         }
     }
-    // Rows that attend to no rows have sums of 0; NaN stays NaN.
+    // The sum of a row that attends to no rows is 0; NaN stays NaN.
     scale(
         values.registers_mut().as_mut(),
         totals.map(|total| if total == 0.0 { 0.0 } else { fast::recip(total) }),
     );
 
-    // The output is staged in q's tile, which the warpgroup has finished reading.
+    // The output is staged in the tile of q, which the warpgroup has finished reading.
     // SAFETY: 128 threads of the block synchronize, with one barrier per warpgroup. The rows of out are in bounds and
     // multiples of 16 bytes, and no other block has them.
     unsafe {
@@ -463,7 +465,7 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
     }
 }
 
-/// Rows of a warpgroup in part `part` of a tile with `D / 64` boxes of [`TILE_Q`] rows.
+/// Rows of this warpgroup in part `part` of a tile with `D / 64` boxes of [`TILE_Q`] rows.
 ///
 /// # Safety
 ///
@@ -483,8 +485,9 @@ pub(crate) unsafe fn own_rows<T: Half, const ROWS: usize>(
 ///
 /// # Safety
 ///
-/// All threads of the warpgroup call it. Nothing else uses its rows of the tile. `to` points to the warpgroup's first
-/// row, starts at a multiple of 16 bytes and has `rows` rows with a stride of `pitch` elements, a multiple of 8.
+/// All threads of the warpgroup must call it, and nothing else may use the warpgroup's rows of the tile. `to` points to
+/// the warpgroup's first row and is aligned to 16 bytes. It has `rows` rows with a stride of `pitch` elements, a
+/// multiple of 8.
 #[inline(always)]
 pub(crate) unsafe fn write_rows<T: Half, const D: usize, const ROWS: usize>(
     sums: &[f32],
@@ -535,11 +538,11 @@ fn both(barriers: Barriers<2>) -> [Barrier; 2] {
 #[repr(C, align(16))]
 pub(crate) struct Chunk(pub [u32; 4]);
 
-/// Zeros rows `from..to` of a tile of `D` columns, stored as rows of 64 x 64 boxes. Called by a whole warp.
+/// Zeros rows `from..to` of a tile of `D` columns, which is stored as rows of 64 x 64 boxes. A whole warp must call it.
 ///
 /// # Safety
 ///
-/// The tile has the rows, and nothing else uses them in the meantime.
+/// The tile has the rows, and nothing else uses them during the call.
 #[inline(always)]
 pub(crate) unsafe fn clear<T: Half, const D: usize, const KV_ROWS: usize>(
     tile: SharedTile<T, KV_ROWS>,
@@ -561,7 +564,7 @@ pub(crate) unsafe fn clear<T: Half, const D: usize, const KV_ROWS: usize>(
 ///
 /// # Safety
 ///
-/// The `wgmma` that read the stage are complete, in all threads of the warpgroup.
+/// In all threads of the warpgroup, the `wgmma` operations that read the stage are complete.
 #[inline(always)]
 pub(crate) unsafe fn release(empty: Barrier, warp: u32) {
     if warp.is_multiple_of(4) && warp::lane_id() == 0 {

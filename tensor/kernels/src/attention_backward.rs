@@ -7,12 +7,13 @@
 //! dq = scale * ds * k          dk = scale * ds^T * q          dv = p^T * dout
 //! ```
 //!
-//! Two kernels accumulate the gradients in registers, without atomics. The results are deterministic, at the cost of
-//! seven GEMMs instead of five. [`attention_backward_queries`](fn@attention_backward_queries) has one block per
-//! [`TILE`] rows of q, which loops over the rows of k and v. [`attention_backward_keys`](fn@attention_backward_keys)
-//! has one block per [`TILE`] rows of k and v. It computes everything transposed, and loops over the rows of q of all
-//! heads that read them. Both have a producer warp and two consumer warpgroups with 64 rows each. A warpgroup's
-//! fragments of `p` and `ds` in registers are directly the left operand of the next `wgmma`.
+//! Two kernels accumulate the gradients in registers, without atomics. The results are therefore deterministic, at the
+//! cost of seven GEMMs instead of five. Each block of [`attention_backward_queries`](fn@attention_backward_queries)
+//! processes [`TILE`] rows of q and loops over the rows of k and v. Each block of
+//! [`attention_backward_keys`](fn@attention_backward_keys) processes [`TILE`] rows of k and v. It computes all products
+//! transposed, and loops over the rows of q of all heads that attend to them. In both kernels, a block has a producer
+//! warp and two consumer warpgroups with 64 rows each. The fragments of `p` and `ds` stay in registers and are the left
+//! operand of the next `wgmma`.
 //!
 //! Design: the equations of FlashAttention-2 (arXiv 2307.08691), without its atomics.
 
@@ -63,7 +64,7 @@ pub const fn shared_bytes(dim: u32) -> u32 {
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct Backward {
-    /// Sequences, with q and k not swapped, in both kernels.
+    /// Sequences, with q and k in this order in both kernels.
     pub sequences: Sequences,
     /// Heads of q per head of k and v.
     pub group: u32,
@@ -73,8 +74,8 @@ pub struct Backward {
     pub scale: f32,
     /// [`Shape::scale`](crate::attention::Shape::scale): the scale times log2(e).
     pub factor: f32,
-    /// Maps whose row dimension comes before the head dimension: bit 0 for q, 1 for k, 2 for v, 3 for the gradient of
-    /// out.
+    /// Tensor maps whose row dimension comes before the head dimension: bit 0 for q, 1 for k, 2 for v, 3 for the
+    /// gradient of out.
     pub rows_first: u32,
     /// Strides of the gradient of q, or of k.
     pub first: HeadStrides,
@@ -177,8 +178,8 @@ heads! {
 /// # Safety
 ///
 /// The grid has one dimension. Both matrices start at multiples of 16 bytes and have the strides `of_out` and
-/// `of_dout`. They have `planes` planes with the heads and rows of q of `sequences`, and `dim` elements per row, a
-/// multiple of 8 up to 128. `delta` has one element per row.
+/// `of_dout`. They have `planes` planes with the heads and rows of q that `sequences` describes. A row has `dim`
+/// elements, a multiple of 8 up to 128. `delta` has one element per row.
 #[kernel(types(T = bf16, f16), arch = 80, block(DELTA_THREADS), no_panic)]
 #[allow(clippy::too_many_arguments, reason = "they are a kernel's")]
 pub unsafe fn attention_delta<T: Half + Float>(
@@ -243,9 +244,9 @@ fn divide_64(a: u64, b: u32) -> (u32, u32) {
 /// - The launch has `shared_bytes(H::DIM)`, and one block per tile of [`TILE`] rows of [`Sequences::tiles`].
 /// - The maps describe the elements, rows, heads and planes of `of`, in boxes of [`BOX`] elements and [`STEP`] rows
 ///   with `Swizzle::Bytes128`. Their dimensions are in the order that `rows_first` defines.
-/// - `sums` and `delta` have one element per row of each head of each plane of q. `dq` starts at a multiple of 16 bytes
-///   and has the strides `of.first`. Either both offsets are present or neither; each has one more element than there
-///   are sequences.
+/// `sums` and `delta` have one element per row of each head of each plane of q. `dq` starts at a multiple of 16 bytes
+/// and has the strides `of.first`. The offsets are both present or both absent, and each array has one element more
+/// than there are sequences.
 #[kernel(
     types(T = bf16, f16; H = Head64, Head128),
     arch = "90a",
@@ -301,15 +302,15 @@ pub unsafe fn attention_backward_keys<T: Half, H: BackwardHead>(
     unsafe { H::keys(Maps { q, k, v, dout }, sums, delta, [dk, dv], (q_offsets, k_offsets), of) }
 }
 
-/// Base of the exponents of a row's probabilities: its log-sum-exp in base 2. A row that attends to no rows has
-/// probabilities of 0 for any base.
+/// Base of the exponents in a row's probabilities, which is the row's log-sum-exp in base 2. A row that attends to no
+/// rows has probabilities of 0 for any base.
 #[inline(always)]
 fn base_of(sum: f32) -> f32 {
     if sum == f32::NEG_INFINITY { 0.0 } else { sum * LOG2_E }
 }
 
-/// Starts the TMA copy of a tile of `ROWS / (64 * high)` columns of boxes, each with `high` boxes of [`STEP`] rows.
-/// Called by one thread. `at` maps the first column and row of a box in the tile to its coordinates.
+/// Starts the TMA copy of a tile with `ROWS / (64 * high)` columns of boxes; each column has `high` boxes of [`STEP`]
+/// rows. One thread must call it. `at` maps the first column and row of a box in the tile to coordinates in the tensor.
 ///
 /// # Safety
 ///

@@ -52,12 +52,12 @@ impl EpilogueParams {
         }
     }
 
-    /// Applies the epilogue to four adjacent sums of a row, starting at `column`, and stores those in columns below
-    /// `n`. The row starts at element `row` of `to`.
+    /// Applies the epilogue to four adjacent sums of a row, starting at `column`, and stores the results in columns
+    /// below `n`. The row starts at element `row` of `to`.
     ///
     /// # Safety
     ///
-    /// The row has n elements, which no other thread writes, and n is above `column`; `bias` has n elements.
+    /// The row has n elements, which no other thread writes; `column` is below n; `bias` has n elements.
     #[inline(always)]
     pub(crate) unsafe fn store<C: Float>(
         self,
@@ -85,7 +85,7 @@ impl EpilogueParams {
         self.scale == 1.0 && self.activation == Activation::None as u32
     }
 
-    /// Applies the epilogue to the sums of a thread, the first of which are at `at`.
+    /// Applies the epilogue to the sums of a thread. `at` contains the coordinates of the first sums.
     #[inline(always)]
     pub(crate) fn apply<C: KernelType + Into<f32>, const COUNT: usize>(
         self,
@@ -99,7 +99,7 @@ impl EpilogueParams {
         if let Some(bias) = bias {
             let last = (bias.len() as u32).wrapping_sub(1);
             for_each(sums, |sum, column| {
-                // SAFETY: the index is at most that of the last element.
+                // SAFETY: the index is clamped to the last element.
                 let bias: f32 =
                     unsafe { *bias.get_unchecked((at.column + column).min(last) as usize) }.into();
                 sum + bias
@@ -113,7 +113,7 @@ impl EpilogueParams {
     }
 }
 
-/// Replaces each sum of a thread by `of(sum, column)`, with the column relative to that of the first sum.
+/// Replaces each sum of a thread by `of(sum, column)`, with the column relative to the column of the first sum.
 #[inline(always)]
 pub fn for_each<S: Sum, const COUNT: usize>(sums: &mut [S; COUNT], of: impl Fn(S, u32) -> S) {
     let mut i = 0;
@@ -135,7 +135,7 @@ fn gelu(x: f32) -> f32 {
 ///
 /// # Safety
 ///
-/// `c` has `batches` matrices of `m` x `n` with the strides `rows`, and `bias` n elements.
+/// `c` has `batches` matrices of `m` x `n` elements with the strides `rows`, and `bias` has n elements.
 #[kernel(types(C = bf16, f16, f32), launch_bounds(256), no_panic)]
 pub unsafe fn finish_nothing<C: Float>(
     mut c: DisjointMut<C>,
@@ -153,7 +153,7 @@ pub unsafe fn finish_nothing<C: Float>(
             unsafe { (NonZeroU64::new_unchecked(quads), NonZeroU64::new_unchecked(sizes.m.into())) };
         let (row, column) = (i / quads, i % quads * 4);
         let first = row / m * rows.plane + row % m * rows.pitch;
-        // SAFETY: C has these elements, from here up to column n, and no other thread writes them.
+        // SAFETY: the columns up to n of this row of C are in bounds, and no other thread writes them.
         unsafe { finish.store(c.as_mut_ptr(), first, column as u32, sizes.n, bias, [0.0; 4]) };
         i += u64::from(thread::grid_dim_x()) * u64::from(thread::block_dim_x());
     }

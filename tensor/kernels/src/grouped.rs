@@ -1,7 +1,7 @@
-//! Grouped GEMM: each group of rows is multiplied by its own matrix, as in mixture-of-experts.
+//! Grouped GEMM: each group of rows is multiplied by its own matrix, as in mixture-of-experts layers.
 //!
-//! The group offsets are in device memory, and the host does not read them. A launch has the maximum possible number of
-//! blocks, and blocks without a tile exit at once. Each block has one tile, as in
+//! The group offsets are in device memory, and the host does not read them. A launch therefore uses the maximum
+//! possible number of blocks, and blocks without a tile exit immediately. Each block computes one tile, as in
 //! [`non_persistent`](crate::non_persistent).
 
 use gpu_std::prelude::*;
@@ -26,7 +26,7 @@ pub struct Groups {
     pub n: u32,
     /// Columns of A.
     pub k: u32,
-    /// Tile rows per raster group, within which blocks proceed from one tile column to the next: at least 1.
+    /// Tile rows per raster group, at least 1. Within a raster group, blocks proceed from one tile column to the next.
     pub raster_group: u32,
     /// Row stride of C, in elements.
     pub pitch: u64,
@@ -46,15 +46,15 @@ pub const LARGE: [u32; 2] = [128, 256];
 /// Tile size of [`matmul_grouped_small()`].
 pub const SMALL: [u32; 2] = [64, 128];
 
-/// Grouped GEMM: `c = activation(scale * a * b + bias)`, by tiles of 128 x 256. The rows from `offsets[i]` to
-/// `offsets[i + 1]` of `a` are multiplied by plane i of `b`, with bias i. Rows in no group are not written. `a` is
-/// K-major; [`KMajor`] is a column-major `b`, [`MnMajor`] a row-major one.
+/// Grouped GEMM: `c = activation(scale * a * b + bias)`, with tiles of 128 x 256. The rows from `offsets[i]` to
+/// `offsets[i + 1]` of `a` are multiplied by plane i of `b`, with row i of `bias`. Rows that belong to no group are not
+/// written. `a` is K-major; [`KMajor`] is a column-major `b`, [`MnMajor`] a row-major one.
 ///
 /// # Safety
 ///
-/// As for [`product`]: the map of `a` has one plane, and that of `b` one per group. The grid has one dimension, and
-/// `groups.blocks(LARGE)` blocks, each its own cluster. `offsets` has one more element than there are groups, `bias`
-/// has n per group. `c` has m rows, and overlaps neither `a` nor `b`.
+/// As for [`product`], where the map of `a` has one plane, and the map of `b` has one per group. The grid has one
+/// dimension and `groups.blocks(LARGE)` blocks, each a cluster of its own. `offsets` has one element more than there
+/// are groups, and `bias` has n elements per group. `c` has m rows, and overlaps neither `a` nor `b`.
 #[kernel(
     types(T = bf16, f16; B = KMajor, MnMajor),
     arch = "90a",
@@ -154,6 +154,6 @@ unsafe fn of_groups<T, B: Major, const ROWS: usize, const COLUMNS: usize>(
         bias,
         finish,
     };
-    // SAFETY: guaranteed by the caller; the rows of C are those of the group.
+    // SAFETY: guaranteed by the caller; the rows of C are the rows of the group.
     unsafe { product::<T, T, B, ROWS, COLUMNS, STAGES, _>(a, b, place, Plain, target) }
 }

@@ -1,6 +1,6 @@
 //! Kernels for tensor cores.
 //!
-//! Most copy tensor boxes with TMA and multiply them by `wgmma`, which only compute capability 9.0 has.
+//! Most kernels copy boxes with TMA and multiply with `wgmma`, which only compute capability 9.0 supports.
 //!
 //! | module | kernels |
 //! | --- | --- |
@@ -10,8 +10,9 @@
 //! | [`mod@skinny`] | skinny GEMM with 16-bit or packed int4 weights; from compute capability 8.0 on |
 //! | [`grouped`] | grouped GEMM |
 //! | [`mod@matmul`] | persistent GEMM, with `product` for kernels with other epilogues |
-//! | [`number4`] | none: conversion of 4-bit codes to 16-bit numbers |
-//! | [`non_persistent`] | non-persistent GEMM with split-K, for few or partial tiles, with `product` for kernels with other accumulation |
+//! | [`number4`] | none: converts 4-bit codes to 16-bit numbers |
+//! | [`non_persistent`] | non-persistent GEMM with split-K, for few or partial tiles, with `product` for kernels with
+//! other accumulators |
 //! | [`scaled`] | block-scaled FP8 GEMM |
 //! | [`simt`] | `f32` GEMM in full precision, without tensor cores; from compute capability 8.0 on |
 //! | [`tf32x3`] | `f32` GEMM as three TF32 GEMMs (3xTF32) |

@@ -1,15 +1,15 @@
-//! Persistent GEMM on tensor cores, `C = A * B`: the kernels, and [`product`], with which other crates build kernels
+//! Persistent GEMM on tensor cores, `C = A * B`: the kernels, and [`product`], from which other crates build kernels
 //! with their own epilogues.
 //!
-//! A block has three warpgroups. One thread of the first is the producer: it copies tiles of A and B into a circular
-//! buffer of [`STAGES`] stages. The two consumer warpgroups multiply 64 rows each of the block's [`TILE_M`] x
+//! A block has three warpgroups. One thread of the first warpgroup is the producer: it copies tiles of A and B into a
+//! circular buffer of [`STAGES`] stages. The two consumer warpgroups each compute 64 rows of the block's [`TILE_M`] x
 //! [`TILE_N`] tile of C. They apply the epilogue, convert the tile in shared memory, and store it with TMA while the
-//! next tile's mainloop starts. The kernel is persistent: blocks loop over the tiles of C. Tiles are rasterized in
+//! mainloop of the next tile starts. The kernel is persistent: blocks loop over the tiles of C. Tiles are rasterized in
 //! groups of [`RASTER_GROUP`] tile columns, so that concurrently running blocks share rows of A and columns of B in the
 //! L2 cache. In a cluster of two vertically adjacent blocks, each block multicasts half of B to both.
 //!
-//! A row of a tile has 128 bytes for every type, so the size of a stage in bytes does not depend on the type. A stage
-//! has 64 columns of A for 16-bit elements, 32 for 32-bit elements.
+//! A tile row has 128 bytes for every type, so the size of a stage in bytes does not depend on the type. A stage covers
+//! 64 columns of A for 16-bit elements, and 32 columns for 32-bit elements.
 //!
 //! Design: CUTLASS's warp-specialized persistent kernels, and pranjalssh/fast.cu.
 
@@ -38,7 +38,7 @@ pub const RASTER_GROUP: u32 = 8;
 /// Threads per block.
 pub const THREADS: u32 = 3 * warpgroup::THREADS;
 
-/// Rows per warpgroup of a tile, and of the boxes of C.
+/// Rows of a tile per warpgroup, and rows of the boxes of C.
 pub const GROUP_ROWS: u32 = 64;
 /// Number of consumer warpgroups.
 const CONSUMERS: u32 = TILE_M / GROUP_ROWS;
@@ -68,22 +68,22 @@ pub struct Sizes {
     pub a_planes: u32,
     /// Matrices of B: as many as `batches`, or one for broadcast.
     pub b_planes: u32,
-    /// Split-K: stages per block of a cluster. The last block has fewer, and some may have none.
+    /// Split-K: stages per block of a cluster. The last block may compute fewer stages, or none.
     pub split_stages: u32,
 }
 
-/// Position in C of a pair of adjacent sums.
+/// Position in C of two horizontally adjacent sums.
 #[derive(Clone, Copy)]
 pub struct At {
     /// Index in the batch.
     pub batch: u32,
     /// Row, which may be beyond C.
     pub row: u32,
-    /// Column of the first sum; the second is in the next column. Both may be beyond C.
+    /// Column of the first sum; the second sum is in the next column. Both may be beyond C.
     pub column: u32,
 }
 
-/// Element types of matrices, with the type of C.
+/// Element types of A and B, with the type of C.
 pub trait GemmOperand: Multiply {
     /// Type of C.
     type Output: Output<Self::Sum>;
@@ -98,8 +98,8 @@ macro_rules! elements {
 }
 elements!(bf16 => bf16, f16 => f16, f32 => f32, F8E4M3 => bf16, i8 => i32);
 
-/// GEMM of 16-bit elements, `c = activation(scale * a * b + bias)`, for each matrix of a batch, in clusters of
-/// `CLUSTER` blocks. [`KMajor`] is a row-major A or a column-major B, [`MnMajor`] a column-major A or a row-major B.
+/// GEMM of 16-bit elements, `c = activation(scale * a * b + bias)`, for each matrix of a batch. A cluster has `CLUSTER`
+/// blocks. [`KMajor`] is a row-major A or a column-major B, [`MnMajor`] a column-major A or a row-major B.
 ///
 /// # Safety
 ///
@@ -128,7 +128,7 @@ pub unsafe fn matmul<T, A: Major, B: Major, const CLUSTER: u32>(
     unsafe { product::<T, T, A, B, CLUSTER>(a, b, c, sizes, finish) }
 }
 
-/// [`matmul()`] of TF32 (the upper 19 bits of `f32`) and of FP8 elements, both operands K-major.
+/// [`matmul()`] for TF32 (the upper 19 bits of `f32`) and for FP8 elements, both operands K-major.
 ///
 /// # Safety
 ///
@@ -182,16 +182,17 @@ pub unsafe fn matmul_integers<T: GemmOperand<Sum = i32, Output = i32>, const CLU
 }
 
 /// Body of a GEMM kernel, `c = a * b` for each matrix of a batch, in clusters of `CLUSTER` blocks along x. All threads
-/// of a launch call it. `finish` is the epilogue: it gets the sums of a thread before they are stored. Sum `4 * j + 2 *
-/// h + i` is in row `at.row + 8 * h` and column `at.column + 8 * j + i`.
+/// of a launch must call it. `finish` is the epilogue and receives the sums of a thread before they are stored. Sum
+/// `4 * j + 2 * h + i` is in row `at.row + 8 * h` and column `at.column + 8 * j + i`.
 ///
 /// # Safety
 ///
 /// - The kernel has `arch = "90a"`, `block(THREADS)` and `cluster(CLUSTER)`. The launch has [`SHARED_BYTES`] of shared
 ///   memory and a one-dimensional grid of whole clusters.
-/// - The maps describe the matrices of `sizes`; their third dimension is the batch. The boxes have `Swizzle::Bytes128`
-///   and [`ROW_BYTES`] of columns. Boxes of a K-major A have [`TILE_M`] rows, and of a K-major B [`TILE_N`] /
-///   `CLUSTER`. Boxes of an MN-major matrix have [`BOX`] rows, and those of C [`GROUP_ROWS`].
+/// The maps describe the matrices of `sizes`; their third dimension is the batch. The boxes have `Swizzle::Bytes128`
+/// and [`ROW_BYTES`] of columns. The boxes of a K-major A have [`TILE_M`] rows, and those of a K-major B have
+/// [`TILE_N`] / `CLUSTER` rows. The boxes of an MN-major matrix have [`BOX`] rows, and the boxes of C have
+/// [`GROUP_ROWS`].
 /// - `c` overlaps neither `a` nor `b`, and has one plane per matrix of the batch.
 #[inline(always)]
 pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const CLUSTER: u32>(
@@ -248,7 +249,7 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
                 while stage < stages {
                     let (a_tile, b_tile, loaded) = (a_tiles.at(slot), b_tiles.at(slot), full.at(slot));
                     let at = stage * tile_k;
-                    // SAFETY: the consumers of all blocks that the copies reach have finished reading the stage. Each
+                    // SAFETY: the consumers of all blocks that receive the copies have finished reading the stage. Each
                     // of these blocks expects the bytes of its own copy of A and of all parts of B.
                     unsafe {
                         empty.at(slot).wait(slot.parity() ^ 1);
@@ -308,8 +309,8 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
             let mut last = slot;
             let mut stage = 0;
             while stage < stages {
-                // SAFETY: the stage is loaded, and stays unchanged until the `wgmma` of the batch are complete. All
-                // threads of the warpgroup execute the same code.
+                // SAFETY: the stage is loaded, and stays unchanged until the `wgmma` operations of the batch are
+                // complete. All threads of the warpgroup execute the same code.
                 unsafe {
                     full.at(slot).wait(slot.parity());
                     let a_tile = a_tiles.at(slot).rows::<64>(group);
@@ -319,7 +320,7 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
                 }
                 running.wait_for_earlier();
                 if stage > 0 {
-                    // SAFETY: the `wgmma` of the preceding stage are complete.
+                    // SAFETY: the `wgmma` operations of the preceding stage are complete.
                     unsafe { release(empty.at(last), warp, CLUSTER, 0) };
                 }
                 last = slot;
@@ -327,7 +328,7 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
                 stage += 1;
             }
             sums = running.wait();
-            // SAFETY: all `wgmma` are complete.
+            // SAFETY: all `wgmma` operations are complete.
             unsafe { release(empty.at(last), warp, CLUSTER, 0) };
 
             let row = (tile.row * CLUSTER + rank) * TILE_M + group * GROUP_ROWS;
@@ -358,7 +359,7 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
                 unsafe { warpgroup::sync(1 + group, warpgroup::THREADS) };
                 if leads {
                     let column = column + part;
-                    // SAFETY: the tiles are written, and nothing overwrites them until they have been read.
+                    // SAFETY: the tiles are written, and nothing overwrites them until TMA has read them.
                     unsafe {
                         c.store(own_tiles.tile::<0>(), [column, row, tile.batch]);
                         c.store(own_tiles.tile::<1>(), [column + columns, row, tile.batch]);
@@ -374,7 +375,7 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
         }
         warp::sync_warp(!0);
     }
-    // No block may exit while the other can still copy into it or arrive at its barriers.
+    // No block may exit while the other block can still copy into its shared memory or arrive at its barriers.
     if CLUSTER > 1 {
         cluster::sync();
     }
@@ -386,12 +387,12 @@ fn sync_cluster<const CLUSTER: u32>() {
     if CLUSTER > 1 { cluster::sync() } else { thread::sync_threads() }
 }
 
-/// Releases a stage to its producers, in `shared_by` blocks of the cluster from rank `first` on: one arrival per
-/// warpgroup and block.
+/// Releases a stage to its producers, in `shared_by` blocks of the cluster from rank `first` on. The barrier of each of
+/// these blocks receives one arrival per warpgroup.
 ///
 /// # Safety
 ///
-/// The `wgmma` that read the stage are complete, in all threads of the warpgroup.
+/// In all threads of the warpgroup, the `wgmma` operations that read the stage are complete.
 #[inline(always)]
 pub(crate) unsafe fn release(empty: barrier::Barrier, warp: u32, shared_by: u32, first: u32) {
     let lane = warp::lane_id();

@@ -1,16 +1,17 @@
-//! [`product`]: non-persistent GEMM. A cluster computes one tile, or two, with split-K across its blocks.
+//! [`product`]: non-persistent GEMM. A cluster computes one or two tiles, with split-K across its blocks.
 //!
 //! A block has one consumer warpgroup per [`GROUP_ROWS`] rows of the tile, and a producer warp that copies tiles of A
-//! and B into a circular buffer. With split-K, each block leaves its sums in its own shared memory. It then reduces
-//! some columns over all blocks of the cluster, in order, through distributed shared memory: no workspace, no second
-//! kernel. Threads write the rows of C, so C needs no alignment, and partial tiles are possible. A cluster may have two
-//! vertically adjacent tiles. Each of two blocks then multicasts half of a tile of B to both.
+//! and B into a circular buffer. With split-K, each block writes its partial sums to its own shared memory. Each block
+//! then reduces some columns over all blocks of the cluster, in order, through distributed shared memory. This needs
+//! neither a workspace nor a second kernel. Threads store the rows of C, so C needs no alignment, and partial tiles are
+//! possible. A cluster can have two vertically adjacent tiles. Each of the two blocks then multicasts half of a tile of
+//! B to both.
 //!
 //! With programmatic dependent launch, the prologue overlaps the tail of the preceding launch.
 //!
-//! This kernel is faster if there are fewer tiles than one wave of blocks, or if tiles are partial. Otherwise
-//! [`matmul`](mod@crate::matmul) is faster, whose persistent blocks overlap the epilogue of a tile with the mainloop of
-//! the next.
+//! This kernel is faster than [`matmul`](mod@crate::matmul) if there are fewer tiles than one wave of blocks, or if
+//! tiles are partial. Otherwise `matmul` is faster, because its persistent blocks overlap the epilogue of a tile with
+//! the mainloop of the next.
 
 use gpu_std::prelude::*;
 use gpu_std::tensor::{
@@ -27,8 +28,8 @@ use crate::tiles::{Tiles, divide};
 pub const ROWS: usize = 128;
 /// Tile columns of kernels that have one tile size.
 pub const COLUMNS: usize = 128;
-/// Stages of the circular buffer for operands in one part: as many as fit in shared memory, with one or two blocks per
-/// SM.
+/// Stages of the circular buffer with one tile per operand and stage: as many as fit in shared memory, with one or two
+/// blocks per SM.
 pub const fn stages(rows: usize, columns: usize) -> usize {
     match (rows, columns) {
         (128, 128) => 6,
@@ -40,13 +41,13 @@ pub const fn stages(rows: usize, columns: usize) -> usize {
 /// Maximum number of blocks per cluster.
 pub const MAX_IN_CLUSTER: u32 = 8;
 
-/// Threads per block whose tile has `rows` rows: 64 or 128.
+/// Threads per block for tiles of `rows` rows, which is 64 or 128.
 pub const fn threads(rows: usize) -> u32 {
     rows as u32 / GROUP_ROWS * warpgroup::THREADS + 32
 }
 
-/// Threads per block of kernels that accumulate the sums of stages outside the tensor cores. They have three
-/// warpgroups, so that the producer warpgroup can give registers to the consumers.
+/// Threads per block of kernels that accumulate the sums of stages outside the tensor cores. Such a kernel has three
+/// warpgroups, so that the producer warpgroup can release registers to the consumers.
 pub const THREADS_ALONE: u32 = 3 * warpgroup::THREADS;
 
 /// Bytes of dynamic shared memory per block with tiles of `rows` x `columns` and `stages` pipeline stages, each with
@@ -60,7 +61,7 @@ pub const fn resident(rows: usize, columns: usize) -> u32 {
     if rows + columns <= 192 { 2 } else { 1 }
 }
 
-/// Position of a tile, and the stages of K that the calling block sums.
+/// Position of a tile, and the stages along K that the calling block sums.
 #[derive(Clone, Copy)]
 pub struct TileCoord {
     /// First row in the planes of A.
@@ -71,19 +72,21 @@ pub struct TileCoord {
     pub a_plane: u32,
     /// Plane of B.
     pub b_plane: u32,
-    /// First stage, and the end (exclusive).
+    /// First stage, and end of the stages (exclusive).
     pub stages: (u32, u32),
-    /// Vertically adjacent tiles per cluster, 1 or 2, in blocks of consecutive ranks.
+    /// Vertically adjacent tiles per cluster, 1 or 2. Their blocks have consecutive ranks.
     pub shared_by: u32,
 }
 
 /// Operands of a stage, and the accumulation of its sums.
 pub trait Stage: Copy {
-    /// Tiles per operand and stage: 1, or 2 for numbers in two parts, whose second part is in the next plane.
+    /// Tiles per operand and stage: 1, or 2 for numbers that are split in two parts, with the second part in the next
+    /// plane.
     const PARTS: u32 = 1;
     /// True if the tensor cores add only within a stage, and the sums of stages are accumulated in `f32`.
     const IS_ALONE: bool = false;
-    /// Scales of the sums of a stage: of two rows, 8 rows apart, and of all columns.
+    /// Returns the scales of the sums of a stage: one for each of two rows that are 8 rows apart, and one for all
+    /// columns.
     #[inline(always)]
     fn scales(self, stage: u32, row: u32) -> ([f32; 2], f32) {
         let _ = (stage, row);
@@ -91,7 +94,7 @@ pub trait Stage: Copy {
     }
 }
 
-/// Operands in one part, accumulated by the tensor cores.
+/// Operands in one part, with sums accumulated by the tensor cores.
 #[derive(Clone, Copy)]
 pub struct Plain;
 
@@ -107,7 +110,7 @@ pub struct RowStrides {
     pub plane: u64,
 }
 
-/// GEMM of 16-bit elements, `c = activation(scale * a * b + bias)`, for each matrix of a batch, by tiles of `ROWS` x
+/// GEMM of 16-bit elements, `c = activation(scale * a * b + bias)`, for each matrix of a batch, with tiles of `ROWS` x
 /// `COLUMNS`. `a` is K-major; [`KMajor`] is a column-major `b`, [`MnMajor`] a row-major one.
 ///
 /// # Safety
@@ -149,7 +152,7 @@ pub unsafe fn matmul_non_persistent<T, B: Major, const ROWS: usize, const COLUMN
     }
 }
 
-/// [`matmul_non_persistent()`] of TF32 (the upper 19 bits of `f32`) and of FP8 elements, both operands K-major.
+/// [`matmul_non_persistent()`] for TF32 (the upper 19 bits of `f32`) and for FP8 elements, both operands K-major.
 ///
 /// # Safety
 ///
@@ -189,8 +192,8 @@ pub unsafe fn matmul_non_persistent_tn<T: GemmOperand<Sum = f32>, const ROWS: us
 }
 
 impl TileCoord {
-    /// Tile and stages of the calling block, and the index in the batch, for a grid with one cluster per `shared_by`
-    /// tiles of `height` x `width`.
+    /// Returns the tile and the stages of the calling block, and the index in the batch. The grid has one cluster per
+    /// `shared_by` tiles of `height` x `width`.
     #[inline(always)]
     pub fn of_cluster<T: KernelType>(
         sizes: &Sizes,
@@ -216,7 +219,7 @@ impl TileCoord {
     }
 }
 
-/// Epilogue target of [`product`] for this place, in a C with the strides `rows`.
+/// Epilogue target of [`product`] for this tile, in a C with the strides `rows`.
 #[inline(always)]
 pub(crate) fn target<'a, C: KernelType>(
     c: &mut DisjointMut<C>,
@@ -239,19 +242,18 @@ pub(crate) fn target<'a, C: KernelType>(
     }
 }
 
-/// Computes a tile of `a * b` into the rows of `target`. All threads of the cluster's blocks that have the tile call
-/// it.
+/// Computes a tile of `a * b` into the rows of `target`. All threads of the blocks that compute this tile must call it.
 ///
 /// # Safety
 ///
-/// - The kernel has `arch = "90a"` and `block(threads(ROWS))`, or with [`Stage::IS_ALONE`] `block(THREADS_ALONE)` and
-///   128 rows. The launch has `shared_bytes(ROWS, COLUMNS, STAGES, S::PARTS)` of shared memory and clusters of 1, 2, 3,
-///   4, 6 or 8 blocks, a multiple of `shared_by`. For 192 columns the cluster size is 1.
-/// - The maps describe matrices in planes, with a K-major `a`. The boxes have `Swizzle::Bytes128` and [`ROW_BYTES`] of
-///   columns. Boxes of `a` have `ROWS` rows, and those of `b` [`BOX`].
-/// - The planes of the place are planes of the maps. Its row may be beyond them, where elements are read as zero. The
-///   place is the same in all threads of a block and, except for the stages, in all blocks that have the tile. Blocks
-///   that share tiles of B have the same column, plane of B and stages.
+/// The kernel has `arch = "90a"` and `block(threads(ROWS))`; with [`Stage::IS_ALONE`] it has `block(THREADS_ALONE)` and
+/// 128 rows. The launch has `shared_bytes(ROWS, COLUMNS, STAGES, S::PARTS)` of shared memory, and clusters of 1, 2, 3,
+/// 4, 6 or 8 blocks, a multiple of `shared_by`. For 192 columns the cluster size is 1.
+/// The maps describe matrices in planes, with a K-major `a`. The boxes have `Swizzle::Bytes128` and [`ROW_BYTES`] of
+/// columns. The boxes of `a` have `ROWS` rows, and the boxes of `b` have [`BOX`].
+/// The planes of `place` exist in the maps. Its row may be out of bounds; elements there are read as zero. `place` is
+/// the same in all threads of a block and, except for the stages, in all blocks that compute the tile. Blocks that
+/// share tiles of B have the same column, plane of B and stages.
 #[inline(always)]
 pub unsafe fn product<
     T,
@@ -295,10 +297,10 @@ pub unsafe fn product<
     } else {
         (a_tiles, b_tiles)
     };
-    // SAFETY: the memory is reused only when nothing reads or writes the circular buffer. It holds either the sums for
-    // other blocks and the half of the tile that the block then stores, or the whole tile.
+    // SAFETY: the memory is reused only when nothing reads or writes the circular buffer. It contains either the sums
+    // for other blocks and the part of the tile that the block then stores, or the whole tile.
     let (left, staged_part, staged) = unsafe {
-        // The sums take one tile per 32 columns.
+        // The sums need one tile per 32 columns.
         let (mut rest, left) = (memory.again(), memory.again().tiles::<f32, ROWS, SUM_TILES>());
         rest.tiles::<f32, ROWS, 4>();
         if COLUMNS > 128 {
@@ -310,7 +312,7 @@ pub unsafe fn product<
     let empty = memory.barriers::<STAGES>();
     let groups = ROWS as u32 / GROUP_ROWS;
     if thread::linear_in_block() == 0 {
-        // All blocks of this launch are resident by now; those of the next launch use the remaining slots.
+        // All blocks of this launch are resident by now. The blocks of the next launch use the remaining slots.
         grid::launch_dependents();
         a.prefetch();
         b.prefetch();
@@ -348,7 +350,7 @@ pub unsafe fn product<
             while stage < place.stages.1 {
                 let loaded = full.at(slot);
                 let at = stage * tile_k;
-                // SAFETY: the warpgroups of all blocks that the copies reach have finished reading the stage. Each of
+                // SAFETY: the warpgroups of all blocks that receive the copies have finished reading the stage. Each of
                 // these blocks expects the bytes of its own copy of A and of all of B.
                 unsafe {
                     empty.at(slot).wait(slot.parity() ^ 1);
@@ -401,14 +403,14 @@ pub unsafe fn product<
             // Macros, because closures are not guaranteed to be inlined.
             macro_rules! begin {
                 ($sums:ident) => {{
-                    // SAFETY: the stage is loaded, and stays unchanged until the `wgmma` are complete. All threads of
-                    // the warpgroup execute the same code.
+                    // SAFETY: the stage is loaded, and stays unchanged until the `wgmma` operations are complete. All
+                    // threads of the warpgroup execute the same code.
                     unsafe {
                         full.at(slot).wait(slot.parity());
                         let mut batch = $sums.pending().begin();
                         let (x, y) = (a_tiles.at(slot).rows::<64>(group), b_tiles.at(slot));
                         if S::PARTS == 2 {
-                            // The smallest products come first.
+                            // The smallest products are added first.
                             let (x_second, y_second) =
                                 (a_second.at(slot).rows::<64>(group), b_second.at(slot));
                             batch.mma_of::<KMajor, B, T, T>(x_second, y, false);
@@ -423,7 +425,7 @@ pub unsafe fn product<
                 ($sums:ident, $scales:ident, $slot:ident) => {{
                     let (rows, columns) = $scales;
                     let factors = rows.map(|row| row * columns);
-                    // SAFETY: the `wgmma` of the stage are complete.
+                    // SAFETY: the `wgmma` operations of the stage are complete.
                     unsafe { release(empty.at($slot), warp, place.shared_by, rank - which) };
                     let mut i = 0;
                     while i < COLUMNS / 2 {
@@ -433,10 +435,10 @@ pub unsafe fn product<
                 }};
             }
             if stage < place.stages.1 {
-                // The sums of one stage are accumulated while the `wgmma` of the next are in flight.
+                // The sums of one stage are accumulated while the `wgmma` operations of the next are in flight.
                 let mut other = Accumulator::<COLUMNS, f32>::new();
-                // Loaded one stage ahead: ptxas may schedule the multiplication by the scales before the `wgmma`, which
-                // must not wait for a load.
+                // The scales are loaded one stage ahead. ptxas may schedule the multiplication by the scales before the
+                // `wgmma`, which must not wait for a load.
                 let mut ahead = of_stage.scales(stage, row);
                 macro_rules! scales {
                     () => {{
@@ -457,7 +459,7 @@ pub unsafe fn product<
                     }
                     let others = scales!();
                     let running_other = begin!(other);
-                    // SAFETY: one batch was committed after it.
+                    // SAFETY: one batch was committed after this one.
                     sums = unsafe { running.wait_leaving::<1>() };
                     add!(sums, scales, last);
                     last = slot;
@@ -496,7 +498,7 @@ pub unsafe fn product<
                 }
                 running.wait_for_earlier();
                 if stage > place.stages.0 {
-                    // SAFETY: the `wgmma` of the preceding stage are complete.
+                    // SAFETY: the `wgmma` operations of the preceding stage are complete.
                     unsafe { release(empty.at(last), warp, place.shared_by, rank - which) };
                 }
                 last = slot;
@@ -522,7 +524,7 @@ pub unsafe fn product<
             unsafe { leave::<ROWS, COLUMNS>(left, thread, registers) };
             cluster::sync();
             let (tiles, at) = ((left, staged_part), (row, thread));
-            // SAFETY: all blocks have left their sums, and none exits before all have read them.
+            // SAFETY: all blocks have written their partial sums, and none exits before all have read them.
             unsafe {
                 match parts {
                     // Tiles of 192 columns have no split-K.
@@ -535,7 +537,7 @@ pub unsafe fn product<
             }
         }
     }
-    // No block may exit while others read its sums, copy into it, or arrive at its barriers.
+    // No block may exit while other blocks read its sums, copy into its shared memory, or arrive at its barriers.
     if is_shared || parts > 1 {
         cluster::wait();
     }

@@ -6,7 +6,7 @@ use gpu_std::tensor::mma::WarpOperand;
 
 /// Number types that codes are converted to.
 pub trait Number4: WarpOperand {
-    /// Bits of the power of two whose mantissa counts in units of 1.
+    /// Bits of the power of two whose unit in the last place (ulp) is 1.
     #[doc(hidden)]
     const UNIT: u32;
     /// Converts the number with these bits to `f32`.
@@ -32,7 +32,7 @@ macro_rules! numbers {
                 #[cfg(target_arch = "nvptx64")]
                 {
                     let difference: u32;
-                    // SAFETY: it only computes two numbers: x * 1 + -y.
+                    // SAFETY: it only computes two numbers, x * 1 + -y.
                     unsafe {
                         core::arch::asm!(
                             concat!("fma.rn.", stringify!($ty), "x2 {d}, {x}, {one}, {y};"),
@@ -55,5 +55,5 @@ macro_rules! numbers {
         }
     )* };
 }
-// Powers of two 128 and 1024.
+// The powers of two are 128 and 1024.
 numbers! { bf16: 0x4300; f16: 0x6400; }

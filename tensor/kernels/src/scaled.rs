@@ -1,8 +1,8 @@
 //! Block-scaled FP8 GEMM with scales per [`BLOCK`] elements along K.
 //!
-//! A pipeline stage covers one block of K. The tensor cores add only the products within a stage. These sums are
-//! multiplied by both scales and accumulated in `f32` (promotion), because the tensor cores add FP8 products with only
-//! about 14 bits of mantissa.
+//! A pipeline stage covers one block along K. The tensor cores add FP8 products with only about 14 bits of mantissa.
+//! They therefore add only the products within a stage. These sums are multiplied by both scales and accumulated in
+//! `f32` (promotion).
 //!
 //! Scaling scheme: DeepSeek-V3 Technical Report, 2024, section 3.3.2; design of the promotion: DeepGEMM.
 
@@ -21,7 +21,7 @@ pub const STAGES: usize = 6;
 /// Scales of a tile.
 #[derive(Clone, Copy)]
 struct Scales {
-    /// Scales of A: for each row, one per block of K.
+    /// Scales of A: one row of scales per row of A, with one scale per block along K.
     a: *const f32,
     /// First row of the tile.
     first: u32,
@@ -29,7 +29,7 @@ struct Scales {
     last: u32,
     /// Scales of B for the columns of the tile.
     b: *const f32,
-    /// Number of blocks of K.
+    /// Number of blocks along K.
     blocks: u32,
 }
 
@@ -39,7 +39,7 @@ impl Stage for Scales {
     #[inline(always)]
     fn scales(self, stage: u32, row: u32) -> ([f32; 2], f32) {
         let of_row = |row: u32| {
-            // Rows beyond A use the scales of the last row.
+            // Rows beyond A use the scales of the last row, so that the load is in bounds.
             let row = (self.first + row).min(self.last) as usize;
             // SAFETY: A has one scale per row and stage.
             unsafe { *self.a.add(row * self.blocks as usize + stage as usize) }
@@ -49,15 +49,15 @@ impl Stage for Scales {
     }
 }
 
-/// Block-scaled GEMM: `c = activation(scale * a * b + bias)`. The product of row i and column j in block l of K is
+/// Block-scaled GEMM: `c = activation(scale * a * b + bias)`. The product of row i and column j in block l along K is
 /// multiplied by `a_scales[i, l]` and `b_scales[j / 128, l]`. Both operands are K-major.
 ///
 /// # Safety
 ///
 /// As for [`product`]. The grid has one dimension, and one cluster per `shared_by` tiles. There is no batch.
 /// `sizes.split_stages` is the number of stages of each block of a cluster except the last. `c` has the strides `rows`,
-/// and overlaps neither `a` nor `b`. `bias` has n elements, `a_scales` one per row and block of K, and `b_scales` one
-/// per [`BLOCK`] columns and block of K.
+/// and overlaps neither `a` nor `b`. `bias` has n elements. `a_scales` has one element per row and block along K, and
+/// `b_scales` one per [`BLOCK`] columns and block along K.
 #[kernel(arch = "90a", block(THREADS_ALONE), no_panic)]
 pub unsafe fn matmul_scaled(
     a: &TensorMap<F8E4M3, 3>,

@@ -5,11 +5,11 @@ use gpu_std::prelude::*;
 use crate::tiles::divide;
 
 /// Sequences of equal lengths, each in its own plane, or packed variable-length sequences in one plane. All sizes, and
-/// the number of tiles of all heads, are below 2^31.
+/// the number of tiles of all heads, must be below 2^31.
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct Sequences {
-    /// Number of sequences: planes, or packed sequences in one plane.
+    /// Number of sequences: one per plane, or all packed in one plane.
     pub count: u32,
     /// Heads of q.
     pub heads: u32,
@@ -22,8 +22,8 @@ pub struct Sequences {
     pub raster_group: u32,
 }
 
-/// Coordinates of a box in a map of heads. Bit `map` of `rows_first` is set if the row dimension comes before the head
-/// dimension.
+/// Returns the coordinates of a box in a map of heads. Bit `map` of `rows_first` is set if the row dimension comes
+/// before the head dimension.
 #[inline(always)]
 pub(crate) fn coordinates(
     rows_first: u32,
@@ -50,7 +50,7 @@ pub struct HeadStrides {
 }
 
 impl HeadStrides {
-    /// Offset of the start of a row.
+    /// Returns the offset of the start of a row.
     #[inline(always)]
     pub(crate) fn at(&self, plane: u32, head: u32, row: u32) -> u64 {
         u64::from(plane) * self.plane + u64::from(head) * self.head + u64::from(row) * self.row
@@ -85,8 +85,8 @@ impl Sequences {
         of_head * self.heads as u64
     }
 
-    /// Tile `number` for sequences of equal lengths. The last tiles of sequences come first, because they take longest
-    /// with a causal mask.
+    /// Returns tile `number` for sequences of equal lengths. The last tiles of a sequence are scheduled first, because
+    /// they take longest with a causal mask.
     #[inline(always)]
     pub(crate) fn equal(&self, number: u32, tile: u32) -> Place {
         let tiles = self.q_rows.div_ceil(tile);
@@ -105,12 +105,13 @@ impl Sequences {
         }
     }
 
-    /// Tile `number` for packed sequences: sequence i has the rows from `offsets[i]` to `offsets[i + 1]`, as far as
-    /// they exist and belong to no earlier sequence. `None` if there are fewer tiles. Called by whole warps.
+    /// Returns tile `number` for packed sequences, or `None` if there are fewer tiles. Sequence i consists of the rows
+    /// from `offsets[i]` to `offsets[i + 1]` that are in the plane and belong to no earlier sequence. Whole warps must
+    /// call it.
     ///
     /// # Safety
     ///
-    /// Both offsets have one more element than there are sequences.
+    /// Both offset arrays have one element more than there are sequences.
     #[inline(always)]
     pub(crate) unsafe fn packed(
         &self,
@@ -126,7 +127,7 @@ impl Sequences {
         let (mut q_end, mut k_end) = (at(q_offsets, 0).min(self.q_rows), at(k_offsets, 0).min(self.k_rows));
         let (mut sequence, mut tiles_before) = (0, 0);
         while sequence < self.count {
-            // One sequence per lane. No row is in two of them, for any offsets.
+            // Each lane handles one sequence. For any offsets, no row belongs to two sequences.
             let i = sequence + lane + 1;
             let q = extent(at(q_offsets, i).min(self.q_rows), q_end);
             let k = extent(at(k_offsets, i).min(self.k_rows), k_end);
@@ -138,7 +139,7 @@ impl Sequences {
                 let value = |value: u32| warp::shuffle(!0, value, of);
                 let (q, k) = ((value(q.0), value(q.1)), (value(k.0), value(k.1)));
                 let row = (tile_of_head - value(tiles_after - tiles)) * tile;
-                // The last tile first, as above.
+                // The last tile comes first, as above.
                 let row = ((q.1 - q.0).div_ceil(tile) - 1) * tile - row;
                 let (q, k) = ((q.0, q.1 - q.0), (k.0, k.1 - k.0));
                 return Some(Place { head, plane: 0, sequence: sequence + of, q, k, row });
@@ -151,8 +152,9 @@ impl Sequences {
     }
 }
 
-/// Start and end of the rows of each lane's sequence. It ends at the maximum of `end` over this lane and those before
-/// it, and the first lane's starts at `first`.
+/// Returns the start and the end of the rows of each lane's sequence. The end is the maximum of `end` over this lane
+/// and the lanes before it. The first lane's sequence starts at `first`. Every other sequence starts where the
+/// preceding one ends.
 #[inline(always)]
 fn extent(end: u32, first: u32) -> (u32, u32) {
     let end = warp::inclusive_scan(!0, end.max(first), u32::max);

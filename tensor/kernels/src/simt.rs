@@ -1,9 +1,9 @@
-//! `f32` GEMM without tensor cores, `C = A * B`: every product and sum has the precision of `f32`.
+//! `f32` GEMM without tensor cores, `C = A * B`. Every multiplication and addition has the precision of `f32`.
 //!
-//! A block has a [`TILE`] x [`TILE`] tile of C, and a thread has 8 x 8 sums of it in four squares. Steps of [`STEP_K`]
-//! columns of A and rows of B alternate between two shared memory buffers (double buffering). Both have M or N
-//! contiguous, so that a thread loads its operands in 16-byte accesses. Meanwhile, the operands of the next step are
-//! prefetched to registers. The additions are in the order of K.
+//! A block computes a [`TILE`] x [`TILE`] tile of C, and a thread computes 8 x 8 sums of it in four squares. Steps of
+//! [`STEP_K`] columns of A and rows of B alternate between two shared memory buffers (double buffering). In the
+//! buffers, M or N is contiguous, so that a thread loads its operands in 16-byte accesses. Meanwhile, the operands of
+//! the next step are prefetched to registers. The products are added in the order of K.
 //!
 //! Design: CUTLASS's SIMT kernels (`cutlass/gemm/threadblock/mma_pipelined.h`).
 
@@ -25,7 +25,7 @@ pub const STEP_K: u32 = 8;
 /// Threads per block.
 pub const THREADS: u32 = 256;
 
-/// Padded row stride of a buffer, so that a warp that stores columns reaches all banks.
+/// Padded row stride of a buffer. The padding distributes the columns that a warp stores over all banks.
 const PITCH: usize = TILE as usize + 4;
 /// Elements per buffer of an operand.
 const BUFFER: usize = STEP_K as usize * PITCH;
@@ -52,7 +52,7 @@ pub struct Strides {
 ///
 /// # Safety
 ///
-/// The slices contain the matrices that `sizes` and `strides` describe, `bias` has n elements, and `c` overlaps neither
+/// The slices contain the matrices that `sizes` and `strides` describe. `bias` has n elements, and `c` overlaps neither
 /// `a` nor `b`. The grid has one dimension and one block per tile of each matrix of the batch.
 #[kernel(
     types(A = KMajor, MnMajor; B = KMajor, MnMajor),
@@ -77,13 +77,13 @@ pub unsafe fn matmul_simt<A: Major, B: Major>(
     let a = Operand::new::<A>(a, strides.a, tile.batch, first_row, (sizes.m, sizes.k));
     let b = Operand::new::<B>(b, strides.b, tile.batch, first_column, (sizes.n, sizes.k));
 
-    // A warp has 4 x 8 squares: its load of a row of a buffer is one access to all banks, without conflicts.
+    // A warp computes 4 x 8 squares, so that its load from a row of a buffer accesses all banks without conflicts.
     let (warp, lane) = (number / 32, number % 32);
     let (row, column) = (4 * (warp / 2 * 4 + lane / 8), 4 * (warp % 2 * 8 + lane % 8));
 
     let mut sums = [[0.0f32; SUMS]; SUMS];
     // SAFETY: the fetched elements are in the matrices. Each thread has its own slots in a buffer. No thread has read
-    // them since the barrier before last, and reads come after a barrier.
+    // them since the last barrier but one, and reads come after a barrier.
     unsafe {
         a.put::<A>(stage, number, a.fetch::<A>(number, 0));
         b.put::<B>(stage.add(BUFFER), number, b.fetch::<B>(number, 0));
@@ -149,7 +149,7 @@ pub unsafe fn matmul_simt<A: Major, B: Major>(
                     let mut j = 0;
                     while j < 4 {
                         if column + (j as u32) < sizes.n {
-                            // SAFETY: as above, one of them.
+                            // SAFETY: as above, for one element.
                             unsafe { place.add(j).write(values[j]) };
                         }
                         j += 1;
@@ -166,8 +166,8 @@ pub unsafe fn matmul_simt<A: Major, B: Major>(
 ///
 /// # Safety
 ///
-/// The pointers are to the thread's first squares in the first row of both buffers, and nothing writes the buffers in
-/// the meantime.
+/// The pointers point to the thread's first squares in the first row of both buffers, and nothing writes the buffers
+/// during the call.
 #[inline(always)]
 unsafe fn multiply(rows: *const f32, columns: *const f32, sums: &mut [[f32; SUMS]; SUMS]) {
     let mut k = 0;
@@ -191,7 +191,7 @@ unsafe fn multiply(rows: *const f32, columns: *const f32, sums: &mut [[f32; SUMS
 ///
 /// # Safety
 ///
-/// The first square is at `from`, a multiple of 16 bytes, and nothing writes the buffer in the meantime.
+/// `from` points to the first square and is aligned to 16 bytes. Nothing writes the buffer during the call.
 #[inline(always)]
 unsafe fn eight(from: *const f32) -> [f32; SUMS] {
     // SAFETY: guaranteed by the caller.
@@ -199,12 +199,12 @@ unsafe fn eight(from: *const f32) -> [f32; SUMS] {
     from_fn(|i| if i < 4 { low[i] } else { high[i - 4] })
 }
 
-/// Rows of A of a tile, or columns of B.
+/// Rows of A, or columns of B, of one tile.
 #[derive(Clone, Copy)]
 struct Operand {
     from: *const f32,
     pitch: u64,
-    /// Rows of A or columns of B from the start of the tile to the end of the matrix.
+    /// Number of rows of A, or columns of B, from the start of the tile to the end of the matrix.
     side: u32,
     k: u32,
     /// True if four adjacent elements can be loaded in one access.
@@ -227,7 +227,7 @@ impl Operand {
         Self { from, pitch, side: side - first, k, is_aligned }
     }
 
-    /// Address of a thread's elements of the step at `at`.
+    /// Returns the address of a thread's elements in the step at `at`.
     #[inline(always)]
     fn address<M: Major>(&self, thread: u32, at: u32) -> *const f32 {
         let (side, k) = place::<M>(thread);
@@ -235,13 +235,13 @@ impl Operand {
         self.from.wrapping_add((u64::from(row) * self.pitch + u64::from(first)) as usize)
     }
 
-    /// Distance to the elements of the next step, in elements.
+    /// Distance to the thread's elements in the next step, in elements.
     #[inline(always)]
     fn stride<M: Major>(&self) -> usize {
         if M::IS_TRANSPOSED { STEP_K as usize * self.pitch as usize } else { STEP_K as usize }
     }
 
-    /// Loads a thread's four adjacent elements of the step at `at`, with zeros beyond the matrix.
+    /// Loads a thread's four adjacent elements of the step at `at`. Elements beyond the matrix are zero.
     ///
     /// # Safety
     ///
@@ -275,7 +275,7 @@ impl Operand {
     ///
     /// # Safety
     ///
-    /// The buffer has these slots, and nothing else uses them in the meantime.
+    /// The buffer has these slots, and nothing else uses them during the call.
     #[inline(always)]
     unsafe fn put<M: Major>(&self, buffer: *mut f32, thread: u32, four: [f32; 4]) {
         let (side, k) = place::<M>(thread);
@@ -295,7 +295,8 @@ impl Operand {
     }
 }
 
-/// Row or column in the tile, and position along K in the step, of the first of a thread's four elements.
+/// Returns the position of the first of a thread's four elements: the row or column in the tile, and the position along
+/// K in the step.
 #[inline(always)]
 fn place<M: Major>(thread: u32) -> (u32, u32) {
     if M::IS_TRANSPOSED { (4 * (thread % 32), thread / 32) } else { (thread / 2, 4 * (thread % 2)) }

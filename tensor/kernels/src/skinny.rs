@@ -1,11 +1,10 @@
 //! Skinny GEMM, `C = A * B` with M ≤ 16, as in token-by-token decoding. The kernel is bound by the memory traffic of B.
-//! The columns of B are contiguous in memory, as 16-bit elements or as packed int4 weights.
+//! The columns of B are contiguous in memory, stored as 16-bit elements or as packed int4 weights.
 //!
 //! Each lane prefetches its own 16-byte pieces of columns of B to shared memory with `cp.async`, several K-steps ahead
-//! (multistage), and multiplies them by `mma.m16n8k16`. The operands are swapped: B is the operand
-//! with 16 rows, A the operand with 8 columns. Each warp of a block accumulates an interleaved part of K, and the
-//! partial sums are added in warp order.
-//! Elements of A are loaded to registers one step ahead.
+//! (multistage), and multiplies them with `mma.m16n8k16`. The operands are swapped, so B is the operand with 16 rows
+//! and A the operand with 8 columns. Each warp of a block accumulates an interleaved part of K, and the partial sums
+//! are added in warp order. Elements of A are loaded to registers one step ahead.
 //!
 //! The order of elements along K in an instruction does not matter as long as both operands agree. Each lane therefore
 //! uses only the data that it copied, and no barrier is needed between copies and `mma`.
@@ -26,7 +25,7 @@ use crate::tiles::divide;
 
 /// Rows of A per instruction.
 pub const GROUP_M: u32 = 8;
-/// Maximum number of rows of A that a block multiplies at once.
+/// Maximum number of rows of A per block.
 pub const MAX_M: u32 = 2 * GROUP_M;
 /// Columns of B per instruction.
 pub const TILE_N: u32 = 16;
@@ -36,16 +35,16 @@ pub const GROUP_K: u32 = 128;
 pub const THREADS: u32 = 32 * WARPS as u32;
 
 const WARPS: usize = 8;
-/// Pipeline stages: one step that is multiplied, the others in flight.
+/// Pipeline stages. One of them is being multiplied while the others are in flight.
 const STAGES: usize = 3;
 /// Maximum number of chunks per step.
 const MAX_CHUNKS: usize = 4;
-/// Columns of `A` per chunk: 16 bytes of A in each of the four lanes of a quad.
+/// Columns of `A` per chunk. Each of the four lanes of a quad loads 16 bytes of A.
 const CHUNK_K: u32 = 32;
 
-/// Bytes of shared memory per launch with this number of column tiles, for 16-bit elements or packed int4 weights.
+/// Bytes of dynamic shared memory per block with `tiles` column tiles, for 16-bit elements or packed int4 weights.
 ///
-/// At the end, the sums of the warps reuse this memory.
+/// At the end of the kernel, the sums of the warps reuse this memory.
 pub const fn shared_bytes(tiles: u32, is_4bit: bool) -> u32 {
     let loads = if is_4bit { 1 } else { 2 };
     16 * THREADS * 2 * tiles * loads * STAGES as u32
@@ -81,7 +80,7 @@ pub struct SkinnySizes {
 }
 
 /// Skinny GEMM: `c = activation(scale * a * b + bias)`. Each block multiplies `8 * GROUPS` rows of A by `16 * TILES`
-/// columns of B. Consecutive blocks have consecutive columns, then the next rows, and then the next matrices.
+/// columns of B. Consecutive blocks process consecutive columns, then the next rows, and then the next matrices.
 ///
 /// # Safety
 ///
@@ -94,7 +93,7 @@ pub struct SkinnySizes {
     consts(GROUPS = 1, 2; TILES = 1, 2),
     arch = 80,
     block(THREADS),
-    // Without this bound, ptxas spills registers to fit two blocks.
+    // Without this bound, ptxas spills registers so that two blocks fit on an SM.
     launch_bounds(THREADS, 1),
     no_panic
 )]
@@ -113,14 +112,14 @@ pub unsafe fn matmul_skinny<T: WarpOperand, const GROUPS: usize, const TILES: us
     unsafe { product::<T, _, GROUPS, TILES>(a, b, &mut c, bias, sizes, place, finish) }
 }
 
-/// [`matmul_skinny()`] with packed int4 weights (W4A16): B is `scales * (codes - zeros)`. Codes have 4 bits, the lower
-/// four bits of a byte first. There is one scale and one zero point per [`GROUP_K`] codes; without `zeros`, the zero
-/// point is 8.
+/// [`matmul_skinny()`] with packed int4 weights (W4A16): B is `scales * (codes - zeros)`. A byte contains two 4-bit
+/// codes, the first in the lower four bits. There is one scale and one zero point per [`GROUP_K`] codes; without
+/// `zeros`, the zero point is 8.
 ///
 /// # Safety
 ///
 /// As for [`matmul_skinny()`]. k is a multiple of [`GROUP_K`]. `codes` has n * k / 2 bytes and starts at a multiple of
-/// 16 bytes. `scales` and `zeros` have n * k / [`GROUP_K`] elements, column by column.
+/// 16 bytes. `scales` and `zeros` have n * k / [`GROUP_K`] elements, column after column.
 #[kernel(
     types(T = bf16, f16),
     consts(GROUPS = 1, 2; TILES = 1, 2),
@@ -176,7 +175,7 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
     place: Place,
     finish: EpilogueParams,
 ) {
-    /// Length of a row of sums in shared memory, one row per row of A and warp: twice [`TILE_N`].
+    /// Length of a row of sums in shared memory, twice [`TILE_N`]. There is one such row per row of A and warp.
     const ROW: usize = 2 * TILE_N as usize;
     let SkinnySizes { m, n, k, .. } = sizes;
     let Place { plane, first_row, first_column } = place;
@@ -197,13 +196,13 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
     let place = |stage: usize, tile: usize, half: usize| {
         places.wrapping_add(((stage * TILES + tile) * 2 + half) * B::LOADS * THREADS as usize)
     };
-    // A single branch for all copies of a step.
+    // A single branch covers all copies of a step.
     let copy = |at: u32, stage: usize| {
         let copy = |is_inside: bool| {
             let mut i = 0;
             while i < 2 * TILES {
-                // SAFETY: the columns are those of B. The slots belong to this thread, which has finished with their
-                // previous contents.
+                // SAFETY: the columns are in B. The slots belong to this thread, which has finished with their previous
+                // contents.
                 unsafe { b.copy(columns[i / 2][i % 2], at, quarter, is_inside, place(stage, i / 2, i % 2)) };
                 i += 1;
             }
@@ -215,7 +214,7 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
         }
         commit_copies();
     };
-    // Elements of A for a step, per chunk and row group.
+    // Loads the elements of A for a step, per chunk and row group.
     let of_a = |at: u32| {
         let all = |is_inside: bool| {
             from_fn::<_, MAX_CHUNKS, _>(|chunk| {
@@ -224,7 +223,7 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
                         return [0; 4];
                     }
                     let first = at + B::at(chunk, quarter);
-                    // SAFETY: these are rows of A, which contain all elements of a step that is inside.
+                    // SAFETY: these are rows of A, which contain all elements of a step that is entirely inside K.
                     unsafe {
                         if is_inside {
                             load::<u32, 4>(row.wrapping_add(first as usize).cast())
@@ -239,7 +238,7 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
         };
         if at + step <= k { all(true) } else { all(false) }
     };
-    // SAFETY: the columns are those of B.
+    // SAFETY: the columns are in B.
     let beside = |at: u32| columns.map(|halves| halves.map(|column| unsafe { b.beside(column, at) }));
 
     let mut sums = [[[0.0f32; 4]; TILES]; GROUPS];
@@ -254,7 +253,7 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
     while at < k {
         // These loads complete during the `mma` of this step.
         let later = (beside(at + hop), of_a(at + hop));
-        // Reuses the stage of the preceding step, which has been multiplied.
+        // This reuses the stage of the preceding step, which has been multiplied.
         copy(at + (STAGES as u32 - 1) * hop, if stage == 0 { STAGES - 1 } else { stage - 1 });
         wait_copies_leaving::<{ STAGES - 1 }>();
         let loaded: [[B::Loaded; 2]; TILES] =
@@ -274,7 +273,7 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
                     let mut pair = 0;
                     while pair < 4 {
                         let of_b = [low[pair], high[pair], low[pair + 1], high[pair + 1]];
-                        // SAFETY: the whole warp executes this, as `at` is the same in all lanes.
+                        // SAFETY: the whole warp executes this, because `at` is the same in all lanes.
                         products[group][tile] = unsafe {
                             mma::<T>(products[group][tile], of_b, [of_a[group][pair], of_a[group][pair + 1]])
                         };

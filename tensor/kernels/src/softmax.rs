@@ -1,16 +1,16 @@
-//! [`Keys`], [`Rows`]: the attention mask of rows of q, and the online softmax of their scores.
+//! [`Keys`] is the attention mask of rows of q; [`Rows`] is the online softmax of their scores.
 
 use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;
 
 use crate::sequences::Place;
 
-/// Rows of k that each row of q attends to: those before a certain row of the sequence.
+/// Range of the rows of k that each row of q attends to. It starts at the first row of the sequence.
 #[derive(Clone, Copy)]
 pub(crate) struct Keys {
     count: u32,
     is_causal: bool,
-    /// Number of rows by which k is longer than q.
+    /// Number of rows of k minus the number of rows of q.
     ahead: i32,
 }
 
@@ -33,7 +33,7 @@ impl Keys {
 
 /// Online softmax state of two rows of scores; the calling thread has a quarter of each row.
 pub(crate) struct Rows {
-    /// Running maximum of the scores: `-inf` if there are none.
+    /// Running maximum of the scores; `-inf` if there are no scores.
     largest: [f32; 2],
     /// Running sums of the thread's `exp2` values, relative to the maximum.
     sums: [f32; 2],
@@ -98,8 +98,8 @@ impl Rows {
     }
 }
 
-/// Masks the scores of rows that are not attended to, in a block that starts at row `first` of k. `limits` are the
-/// limits of the thread's two rows, minus its first column.
+/// Masks the scores of rows of k that the thread's two rows of q do not attend to, in a block that starts at row
+/// `first` of k. `limits` are the ends of the attended ranges of both rows, minus the thread's first column.
 #[inline(always)]
 pub(crate) fn mask(scores: &mut [f32], limits: [i32; 2], first: u32) {
     let limits = limits.map(|limit| limit - first as i32);

@@ -1,8 +1,8 @@
-//! 3xTF32: `f32` GEMM as three TF32 GEMMs. Each number is the sum of a high and a low part of 11 bits each; the product
-//! of the low parts is omitted.
+//! 3xTF32: `f32` GEMM as three TF32 GEMMs. Each number is split into the sum of a high and a low part of 11 bits each.
+//! The product of the low parts is omitted.
 //!
-//! The tensor cores add with fewer bits than `f32` has, and truncate. They therefore add only the products within a
-//! stage of K, and these sums are accumulated in `f32`.
+//! The tensor cores add with fewer bits than `f32` has, and truncate the sums. They therefore add only the products
+//! within a stage of K, and these sums are accumulated in `f32`.
 //!
 //! Source: Ootomo and Yokota, Recovering single precision accuracy from Tensor Cores while surpassing the FP32
 //! theoretical peak performance, 2022; CUTLASS's example 28.
@@ -23,7 +23,7 @@ pub const SIDE: u32 = 32;
 /// Threads per block of the kernel that splits numbers.
 pub const SPLIT_THREADS: u32 = 256;
 
-/// Operands in two parts.
+/// Operands that are split in two parts.
 #[derive(Clone, Copy)]
 struct HighLow;
 
@@ -36,9 +36,9 @@ impl Stage for HighLow {
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct Whole {
-    /// Rows, each of which becomes two.
+    /// Number of rows. Each row becomes two.
     pub rows: u32,
-    /// Columns.
+    /// Number of columns.
     pub columns: u32,
     /// Number of matrices.
     pub planes: u32,
@@ -55,14 +55,14 @@ impl Whole {
     }
 }
 
-/// Splits each number into two parts, which go to two consecutive planes. The high part has 11 bits, the low part is
-/// the rest, also rounded to 11 bits. [`KMajor`] is a row-major matrix, [`MnMajor`] a column-major one. Numbers that
-/// are not finite have a low part of 0.
+/// Splits each number into two parts, which are written to two consecutive planes. The high part has 11 bits. The low
+/// part is the remainder, also rounded to 11 bits; it is 0 for numbers that are not finite. [`KMajor`] is a row-major
+/// matrix, [`MnMajor`] a column-major one.
 ///
 /// # Safety
 ///
-/// `from` has the matrices that `whole` describes, and `parts` twice as many planes of `rows * pitch` elements. The
-/// grid has one dimension.
+/// `from` has the matrices that `whole` describes. `parts` has twice as many planes, of `rows * pitch` elements each.
+/// The grid has one dimension.
 #[kernel(types(M = KMajor, MnMajor), arch = 80, block(SPLIT_THREADS), no_panic)]
 pub unsafe fn split_tf32<M: Major>(from: &[f32], mut parts: DisjointMut<f32>, whole: Whole) {
     let tile = shared_array![f32; (SIDE * (SIDE + 1)) as usize];
@@ -84,7 +84,7 @@ pub unsafe fn split_tf32<M: Major>(from: &[f32], mut parts: DisjointMut<f32>, wh
                 let (row, column) = (y * SIDE + own % SIDE, x * SIDE + i);
                 if row < rows && column < columns {
                     let at = first + u64::from(column) * from_pitch + u64::from(row);
-                    // SAFETY: the matrix contains the number, and the tile this slot, which no other thread writes.
+                    // SAFETY: the matrix contains the number. The tile contains the slot, which no other thread writes.
                     unsafe { tile.add((own % SIDE * (SIDE + 1) + i) as usize).write(*from.add(at as usize)) };
                 }
                 i += SPLIT_THREADS / SIDE;
@@ -100,7 +100,8 @@ pub unsafe fn split_tf32<M: Major>(from: &[f32], mut parts: DisjointMut<f32>, wh
             let mut i = 0;
             while i < 4 {
                 if i < count {
-                    // SAFETY: the tile contains what was written before the barrier, the matrix contains the number.
+                    // SAFETY: the tile contains the numbers that were written before the barrier, and the matrix
+                    // contains the number.
                     let x = unsafe {
                         if M::IS_TRANSPOSED {
                             *tile.add((in_tile * (SIDE + 1) + own % (SIDE / 4) * 4) as usize + i)
@@ -115,7 +116,7 @@ pub unsafe fn split_tf32<M: Major>(from: &[f32], mut parts: DisjointMut<f32>, wh
             }
             let at = u64::from(2 * plane) * plane_elements + u64::from(row) * u64::from(pitch);
             let at = (at + u64::from(column)) as usize;
-            // SAFETY: both planes have these elements: the pitch is a multiple of 4.
+            // SAFETY: both planes have these elements, because the pitch is a multiple of 4.
             unsafe {
                 store_run::<f32, 4>(parts, at, 4, large);
                 store_run::<f32, 4>(parts, at + plane_elements as usize, 4, small);
@@ -128,12 +129,12 @@ pub unsafe fn split_tf32<M: Major>(from: &[f32], mut parts: DisjointMut<f32>, wh
     }
 }
 
-/// Splits a number into the part of 11 bits, rounded to nearest, and that of the rest. Numbers that are not finite have
-/// a rest of 0.
+/// Splits a number into a part of 11 bits, rounded to nearest, and the remainder, also rounded. The remainder is 0 for
+/// numbers that are not finite.
 #[inline(always)]
 fn high_low(x: f32) -> (f32, f32) {
     if !x.is_finite() {
-        // The tensor cores truncate bits, which may be the only nonzero mantissa bits of a NaN.
+        // The tensor cores truncate the low bits, which may be the only nonzero mantissa bits of a NaN.
         return (if x.is_nan() { f32::NAN } else { x }, 0.0);
     }
     let nearest = rounded(x);
@@ -141,13 +142,13 @@ fn high_low(x: f32) -> (f32, f32) {
     (large, rounded(x - large))
 }
 
-/// Rounds `x` to 11 bits of mantissa, including the leading one: to nearest, ties away from zero.
+/// Rounds `x` to 11 bits of mantissa, including the leading one. It rounds to nearest, ties away from zero.
 #[inline(always)]
 fn rounded(x: f32) -> f32 {
     f32::from_bits(x.to_bits().wrapping_add(0x1000) & !0x1fff)
 }
 
-/// GEMM, `c = activation(scale * a * b + bias)`, for each matrix of a batch, with operands in two parts.
+/// GEMM, `c = activation(scale * a * b + bias)`, for each matrix of a batch. Both operands are split in two parts.
 ///
 /// # Safety
 ///

@@ -1,11 +1,12 @@
-//! Epilogue of a tile in registers: reduces split-K parts, applies the epilogue, and stores the rows of C.
+//! Epilogue of a tile in registers: reduces the partial sums of split-K, applies the epilogue, and stores the rows of
+//! C.
 //!
-//! A warp has 16 rows of the tile. It stages them in its own rows of shared memory, converted to the type of C, and
-//! stores 16-byte pieces that are adjacent in a row of C. No other warp has to wait. Where C does not start at a
-//! multiple of 16 bytes, or ends within a piece, single elements are stored.
+//! A warp has 16 rows of the tile. It converts them to the type of C, stages them in its own rows of shared memory, and
+//! stores 16-byte pieces that are adjacent in a row of C. No other warp has to wait. Single elements are stored where C
+//! does not start at a multiple of 16 bytes, or ends within a piece.
 //!
-//! With split-K, each block finishes some columns of the tile. A block leaves its sums in the order of its threads; the
-//! corresponding thread of the other block reads them.
+//! With split-K, each block finishes some columns of the tile. A block writes its partial sums to shared memory in the
+//! order of its threads. The corresponding threads of the other blocks read them.
 
 use core::mem::transmute_copy;
 
@@ -25,13 +26,13 @@ const PIECES: usize = 4;
 /// Output tile and its epilogue.
 #[derive(Clone, Copy)]
 pub struct OutputTile<'a, C> {
-    /// Pointer to the row of C that is the tile's first.
+    /// Pointer to the first row of the tile in C.
     pub to: *mut C,
     /// Row stride of C, in elements.
     pub pitch: u64,
     /// Rows of C from the tile's first row on.
     pub rows: u32,
-    /// Column of C that is the tile's first.
+    /// First column of the tile in C.
     pub column: u32,
     /// Columns of C.
     pub n: u32,
@@ -44,11 +45,11 @@ pub struct OutputTile<'a, C> {
 /// Sums of 16 columns of a warp's rows, in accumulator order.
 type Eight = [f32; 8];
 
-/// Finishes and stores the sums of a warp, for all columns of 16 rows from `row` on.
+/// Finishes and stores the sums of a warp: all columns of 16 rows from `row` on.
 ///
 /// # Safety
 ///
-/// `sums` has `COLUMNS / 2` elements, of the same rows in all threads of the warp. Only this warp uses these rows of
+/// `sums` has `COLUMNS / 2` elements, from the same rows in all threads of the warp. Only this warp uses these rows of
 /// `tiles`. `target` has the rows and columns, which no other thread writes; its bias has n elements.
 #[inline(always)]
 pub(crate) unsafe fn store_own<C, const ROWS: usize, const COLUMNS: usize>(
@@ -82,7 +83,7 @@ pub(crate) unsafe fn store_own<C, const ROWS: usize, const COLUMNS: usize>(
     unsafe { store_staged::<C, ROWS>(tiles, row, (0, COLUMNS as u32), target) };
 }
 
-/// Leaves the sums of a consumer thread, with index `thread`, for the corresponding threads of other blocks.
+/// Writes the sums of consumer thread `thread` to shared memory, for the corresponding threads of other blocks.
 ///
 /// # Safety
 ///
@@ -97,28 +98,28 @@ pub(crate) unsafe fn leave<const ROWS: usize, const COLUMNS: usize>(
     while four < COLUMNS / 8 {
         let bits = core::array::from_fn(|i| sums[4 * four + i].to_bits());
         let (tile, row, chunk) = place::<ROWS>(thread, four as u32);
-        // SAFETY: there is one tile per four fours of sums; the caller guarantees the rest.
+        // SAFETY: there is one tile per four groups of four sums; the caller guarantees the rest.
         unsafe { left.at_index(tile).store_chunk(row, chunk, bits) };
         four += 1;
     }
 }
 
-/// Location in the tiles of a thread's sums from `4 * four` on: the tile, its row, and the chunk in it. Consecutive
-/// threads have consecutive chunks.
+/// Returns the location in the tiles of a thread's sums from `4 * four` on: the tile, its row, and the chunk in the
+/// row. Consecutive threads use consecutive chunks.
 #[inline(always)]
 fn place<const ROWS: usize>(thread: u32, four: u32) -> (u32, u32, u32) {
     (four / 4, four % 4 * (ROWS as u32 / 4) + thread / 8, thread % 8)
 }
 
-/// Split-K reduction: adds the sums that `SPLIT_K` blocks have left for the calling block's share of the columns,
-/// `ITEMS` times 16 columns at a time. Then it finishes and stores them, for 16 rows from `row` on. It arrives at the
-/// cluster barrier once it has read all sums.
+/// Split-K reduction: adds the partial sums of `SPLIT_K` blocks for the calling block's share of the columns, `ITEMS`
+/// times 16 columns at a time. Then it finishes and stores the sums of 16 rows from `row` on. It arrives at the cluster
+/// barrier once it has read all partial sums.
 ///
 /// # Safety
 ///
-/// As for [`store_own`], except that other blocks store the other columns. The blocks of the ranks `which`, `which +
-/// shared_by` and so on have left their sums in `left`, which does not overlap `staged`. No block exits or writes there
-/// before all have arrived.
+/// As for [`store_own`], except that other blocks store the other columns. The blocks with the ranks `which`,
+/// `which + shared_by` and so on have written their sums to `left`, which does not overlap `staged`. No block exits or
+/// writes there before all have arrived.
 #[inline(always)]
 pub(crate) unsafe fn add<
     C,
@@ -146,7 +147,7 @@ pub(crate) unsafe fn add<
         let mut all = [[[[0u32; 4]; 2]; SPLIT_K]; ITEMS];
         let mut item = 0;
         while item < ITEMS {
-            // If the blocks have unequal shares of the columns, a smaller share reads its last 16 columns twice.
+            // If the shares of the columns are unequal, a block with a smaller share reads its last 16 columns twice.
             let block = first + (round * ITEMS + item) as u32;
             let block = if is_even { block } else { block.min(end - 1) };
             let mut part = 0;
@@ -155,7 +156,8 @@ pub(crate) unsafe fn add<
                 let mut half = 0;
                 while half < 2 {
                     let (tile, row, chunk) = place::<ROWS>(thread, 2 * block + half as u32);
-                    // SAFETY: the thread of that block has left its sums there, and nothing writes them.
+                    // SAFETY: the corresponding thread of that block has written its sums there, and nothing overwrites
+                    // them.
                     all[item][part][half] = unsafe { left.at_index(tile).load_chunk_of(of, row, chunk) };
                     half += 1;
                 }
@@ -192,8 +194,8 @@ pub(crate) unsafe fn add<
     unsafe { store_staged::<C, ROWS>(staged, row, (16 * first, columns), target) };
 }
 
-/// Converts and stages the sums of 16 columns of a warp's 16 rows from `row` on; `block` is the index among the columns
-/// that the calling block stores.
+/// Converts and stages the sums of 16 columns, in a warp's 16 rows from `row` on. `block` is the index of these columns
+/// among the columns that the calling block stores.
 ///
 /// # Safety
 ///
@@ -210,7 +212,7 @@ unsafe fn put<C: Output<f32>, const ROWS: usize>(
     unsafe { C::store(tiles.at_index(block / in_tile), row, block % in_tile, eight) };
 }
 
-/// Stores the staged columns of the warp: the first column of the tile, and the count, a multiple of 16.
+/// Stores the staged columns of the warp, given by the first column of the tile and the count, a multiple of 16.
 ///
 /// # Safety
 ///
@@ -259,7 +261,7 @@ impl<C: KernelType + Into<f32>> OutputTile<'_, C> {
         self.bias.is_none() && self.finish.is_plain()
     }
 
-    /// Applies the epilogue to the sums of a thread in 16 rows and the 16 columns from `column` of the tile on.
+    /// Applies the epilogue to the sums of a thread, in 16 rows and the 16 columns from `column` of the tile on.
     #[inline(always)]
     fn finish(&self, mut eight: Eight, column: u32) -> Eight {
         let column = self.column + column + warp::lane_id() % 4 * 2;
@@ -267,7 +269,7 @@ impl<C: KernelType + Into<f32>> OutputTile<'_, C> {
         eight
     }
 
-    /// Stores a piece of a row of the tile that starts at a column of C, as far as it is inside C.
+    /// Stores the part of a piece that is inside C. The piece starts at a column of C, in a row of the tile.
     ///
     /// # Safety
     ///

@@ -4,8 +4,8 @@ use core::num::NonZeroU32;
 
 use crate::matmul::{RASTER_GROUP, Sizes};
 
-/// Tiles of a batch in raster order: matrix by matrix, within each in groups of [`RASTER_GROUP`] tile columns, within
-/// each group row by row.
+/// Tiles of a batch in raster order: matrix by matrix, in each matrix by groups of [`RASTER_GROUP`] tile columns, and
+/// in each group row by row.
 #[derive(Clone, Copy)]
 pub(crate) struct Tiles {
     rows: u32,
@@ -36,7 +36,7 @@ impl Tiles {
         self.rows.wrapping_mul(self.columns).wrapping_mul(self.batches)
     }
 
-    /// Tile with index `number`, which is below the count.
+    /// Returns the tile with index `number`, which must be below the count.
     #[inline(always)]
     pub fn at(self, number: u32) -> Tile {
         let (batch, number) = divide(number, self.rows.wrapping_mul(self.columns));
@@ -47,7 +47,8 @@ impl Tiles {
     }
 }
 
-/// Returns `a / b` and `a % b`, for a `b` that is not 0, without a check: a panic would be a call.
+/// Returns `a / b` and `a % b`. A `b` of 0 is replaced by 1 instead of checked, because a panic would compile to a
+/// call.
 #[inline(always)]
 pub(crate) fn divide(a: u32, b: u32) -> (u32, u32) {
     // SAFETY: the value is at least 1, since 0 is replaced by 1.

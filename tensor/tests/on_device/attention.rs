@@ -63,12 +63,12 @@ impl Case {
         std::iter::once(0).chain(ends).collect()
     }
 
-    /// Number of elements of q or out, or of k or v.
+    /// Number of elements of q or `out`, or of k or v.
     pub fn len(&self, which: usize) -> usize {
         self.planes(which).iter().product::<usize>() * self.heads[which] * self.dim
     }
 
-    /// Offset of row `row` of a head of a sequence, in q or out, or in k or v.
+    /// Offset of row `row` of a head of a sequence, in q or `out`, or in k or v.
     pub fn at(&self, which: usize, sequence: usize, head: usize, row: usize) -> usize {
         let [_, rows] = self.planes(which);
         let (plane, row) = match self.is_packed {
@@ -160,7 +160,7 @@ impl<T: Precise> Data<T> {
         (out.to_host().unwrap(), sums.to_host().unwrap())
     }
 
-    /// Expected row of `out` with the mean of the absolute values, and the log-sum-exp.
+    /// Returns the expected row of `out` with the mean of the absolute values, and the log-sum-exp.
     fn expected(&self, case: &Case, sequence: usize, head: usize, row: usize) -> (Vec<[f64; 2]>, f64) {
         let kv_head = head / (case.heads[0] / case.heads[1]);
         let dim = case.dim;
@@ -290,7 +290,7 @@ fn sequences_of_their_own_lengths_are_attended() {
         };
         is_correct::<bf16>(&case);
     }
-    // More sequences than a warp examines at once.
+    // There are more sequences than a warp examines at once.
     let lengths = (0..70).map(|i| [i % 3, (i * 5) % 7]).collect();
     is_correct::<bf16>(&Case { lengths, is_packed: true, ..Case::new(64, [1, 1]) });
     let lengths = vec![[20, 20], [150, 150]];
@@ -317,7 +317,8 @@ fn rows_that_attend_to_nothing_are_zero() {
     }
 }
 
-/// The rows after a sequence in the same tile belong to another one, or do not exist: their NaN must not leak in.
+/// The rows after a sequence in the same tile belong to the next sequence, or do not exist. NaN in them must not
+/// propagate.
 #[test]
 fn nan_stays_in_its_sequence() {
     let stream = Stream::new(&under_test::device()).unwrap();
@@ -339,8 +340,8 @@ fn infinite_scores_are_as_in_softmax() {
     let stream = Stream::new(&under_test::device()).unwrap();
     let case = Case::new(64, [2, 140]);
     let mut data = Data::<bf16>::random(&case, 3);
-    // The first row has one score of -inf, which does not contribute; the second has one of inf, which leads to inf -
-    // inf.
+    // The first row has one score of -inf, which does not contribute. The second row has one score of inf, which leads
+    // to inf - inf.
     data.q.fill(bf16::ONE);
     data.q[64..].fill(bf16::NEG_ONE);
     data.k[..64].fill(bf16::NEG_INFINITY);
@@ -352,16 +353,16 @@ fn infinite_scores_are_as_in_softmax() {
     assert!(out[64..].iter().all(|x| x.is_nan()));
 }
 
-/// Offsets are read only on the device: invalid offsets must not cause accesses outside the buffers.
+/// Offsets are read only on the device. Invalid offsets must not cause accesses outside the buffers.
 #[test]
 fn wrong_offsets_reach_no_other_memory() {
     let stream = Stream::new(&under_test::device()).unwrap();
     let rows = 150;
     let ones = DeviceBuffer::from_host(&stream, &vec![bf16::ONE; rows * 64]).unwrap();
     for (q, k, written) in [
-        // Beyond the end: clamped to the existing rows.
+        // The end is beyond the rows, so it is clamped.
         ([0, 4000, u32::MAX], [0, 4000, u32::MAX], 0..150),
-        // Descending: the second sequence is empty.
+        // The offsets descend, so the second sequence is empty.
         ([100, 140, 20], [0, 30, 3], 100..140),
         ([u32::MAX, 0, 7], [5, 6, 7], 0..0),
     ] {
@@ -383,7 +384,7 @@ fn wrong_offsets_reach_no_other_memory() {
 #[test]
 fn parts_of_one_buffer_are_attended() {
     let stream = Stream::new(&under_test::device()).unwrap();
-    // Each token has two heads of q, one of k and one of v, and space for one more.
+    // Each token has two heads of q, one of k and one of v, and unused space for one more.
     let case = Case::new(64, [100, 100]).heads([2, 1]).causal();
     let data = Data::<f16>::random(&case, 4);
     let mut tokens = vec![f16::NAN; 100 * 5 * 64];

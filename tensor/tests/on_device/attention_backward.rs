@@ -66,7 +66,7 @@ impl<T: Precise + GradientElement> Backward<T> {
                 };
                 let k: Vec<_> = (0..keys).map(|key| row_of(&data.k, k_at(key))).collect();
                 let v: Vec<_> = (0..keys).map(|key| row_of(&data.v, k_at(key))).collect();
-                // Each gradient has the magnitude that its error is relative to.
+                // The second number of each gradient is the magnitude that its error is relative to.
                 let mut dk = vec![vec![[0.0; 2]; dim]; keys];
                 let mut dv = vec![vec![[0.0; 2]; dim]; keys];
                 for head in kv_head * group..(kv_head + 1) * group {
@@ -83,7 +83,7 @@ impl<T: Precise + GradientElement> Backward<T> {
                         let slopes: Vec<f64> = v[..count].iter().map(|v| dot(&dout, v)).collect();
                         let delta: f64 =
                             weights.iter().zip(&slopes).map(|(weight, slope)| weight * slope).sum();
-                        // `out` is rounded before it is multiplied.
+                        // The kernel reads `out` after rounding.
                         let rounded: f64 = (0..dim)
                             .map(|i| {
                                 (0..count).map(|key| weights[key] * v[key][i].abs()).sum::<f64>()
@@ -197,7 +197,7 @@ fn gradients_have_the_scale() {
     }
 }
 
-/// Tests gradients of rows that attend to no rows, and of rows that no row attends to.
+/// Tests the gradients of rows that attend to no rows, and of rows that no row attends to.
 #[test]
 fn gradients_of_nothing_are_zero() {
     let stream = Stream::new(&under_test::device()).unwrap();
@@ -211,7 +211,7 @@ fn gradients_of_nothing_are_zero() {
     }
 }
 
-/// The rows after a sequence in the same tile belong to another one: their NaN must not leak in.
+/// The rows after a sequence in the same tile belong to the next sequence. NaN in them must not propagate.
 #[test]
 fn nan_of_a_sequence_reaches_no_gradient_of_another() {
     let stream = Stream::new(&under_test::device()).unwrap();
@@ -231,8 +231,8 @@ fn nan_of_a_sequence_reaches_no_gradient_of_another() {
     }
 }
 
-/// Offsets are read only on the device: invalid offsets must not cause accesses outside the buffers. Rows that belong
-/// to no sequence are unchanged.
+/// Offsets are read only on the device. Invalid offsets must not cause accesses outside the buffers. Rows that belong
+/// to no sequence must be unchanged.
 #[test]
 fn wrong_offsets_reach_no_other_memory() {
     let stream = Stream::new(&under_test::device()).unwrap();

@@ -81,7 +81,7 @@ mod on_gpu {
             let case = Case { lengths, is_packed: true, ..Case::new(dim, [1, 1]) }.heads([4, 2]).causal();
             let data = Data::<f16>::random(&case, 2);
             Backward::run(&stream, &case, &data).check(&case, &data, 0..4);
-            // Many concurrent blocks.
+            // This shape has many concurrent blocks.
             let case =
                 Case { lengths: vec![[2049, 2049]; 4], ..Case::new(dim, [1, 1]) }.heads([8, 4]).causal();
             let data = Data::<bf16>::random(&case, 3);

@@ -21,7 +21,7 @@ fn finished(epilogue: &Epilogue<'_, impl warpsmith_runtime::DeviceCopy>, sum: f6
     }
 }
 
-/// Tests all epilogues of a type. The error bound is `precision` of the result plus `1e-5` of the sum.
+/// Tests all epilogues of a type. The error bound is `precision` times the result plus `1e-5` times the sum.
 fn fused<T: TestNumber<Sum = f32>>(b_transposed: bool, precision: f64)
 where
     T::Output: TestNumber<Output = T::Output> + Copy,
@@ -64,7 +64,7 @@ fn epilogues_are_within_rounding() {
     fused::<F8E4M3>(true, 1.0 / 256.0);
 }
 
-/// With k = 0 the sums are zero and only the bias remains: in all layouts, with and without rows.
+/// With k = 0 the sums are zero and only the bias remains, in all layouts, with and without rows.
 #[test]
 fn sums_of_nothing_have_a_bias() {
     fn of<T: TestNumber<Sum = f32>>(b_transposed: bool, a_transposed: bool)
@@ -125,7 +125,7 @@ fn a_bias_of_another_length_is_named() {
     assert!(error.to_string().contains("the bias has 7 elements and c 8 columns"), "{error}");
 }
 
-/// Tests batches in which `a` or `b` may be broadcast. Gaps between the matrices of `c` must be unchanged.
+/// Tests batches in which `a` or `b` can be broadcast. Gaps between the matrices of `c` must be unchanged.
 fn batched<T: TestNumber>(b_transposed: bool, [a_planes, b_planes]: [usize; 2]) {
     let stream = Stream::new(&under_test::device()).unwrap();
     let [m, n, k, planes] = [67, 48, 80, 3];

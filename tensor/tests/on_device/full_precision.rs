@@ -11,7 +11,8 @@ type Multiply =
 const BOTH: [Multiply; 2] =
     [|s, e, a, b, c| matmul_f32(s, e, a, b, c), |s, e, a, b, c| matmul_tf32x3(s, e, a, b, c)];
 
-/// m, n, k: edges of tiles of 128 x 128 and of steps of 8, and K for clusters.
+/// Values of m, n and k at the edges of tiles of 128 x 128 and of steps of 8, and values of k that are large enough for
+/// clusters.
 const SHAPES: [[usize; 3]; 10] = [
     [70, 36, 1030],
     [1, 1, 1],
@@ -25,7 +26,7 @@ const SHAPES: [[usize; 3]; 10] = [
     [128, 256, 64],
 ];
 
-/// Problem of one test: rows have gaps of `gap` elements and start `offset` elements into a buffer.
+/// Problem of one test. Rows have gaps of `gap` elements and start `offset` elements into a buffer.
 #[derive(Clone, Copy)]
 struct Case {
     shape: [usize; 3],
@@ -39,7 +40,7 @@ fn exact(case: Case) {
     BOTH.into_iter().for_each(|multiply| exact_by(multiply, case));
 }
 
-/// Tests integers, so that sums are exact; gaps between rows are NaN.
+/// Tests integers, for which sums are exact. Gaps between rows are NaN.
 fn exact_by(multiply: Multiply, Case { shape: [m, n, k], are_transposed, planes, offset, gap }: Case) {
     let stream = Stream::new(&under_test::device()).unwrap();
     let mut random = fastrand::Rng::with_seed(11);
@@ -143,7 +144,7 @@ fn sums_have_the_precision_of_f32() {
     }
 }
 
-/// A single product of two numbers: the error of 3xTF32 is below 2^-21 of it.
+/// The relative error of 3xTF32 is below 2^-21 for a single product of two numbers.
 #[test]
 fn parts_have_all_bits_but_few() {
     let stream = Stream::new(&under_test::device()).unwrap();
@@ -178,11 +179,11 @@ fn parts_have_all_bits_but_few() {
     }
 }
 
-/// The other factor has a low part.
+/// The other factor must have a low part that is not zero.
 #[test]
 fn what_is_no_number_stays_none() {
     let stream = Stream::new(&under_test::device()).unwrap();
-    // The tensor cores would truncate the bits that make the last one a NaN.
+    // The tensor cores would truncate the bits that make the last number a NaN.
     for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::from_bits(0x7f80_0001)] {
         let mut numbers = [1.0; 64];
         numbers[9] = special;

@@ -7,7 +7,7 @@ use warpsmith_tensor::{Activation, Epilogue, GroupedElement, Matrix, TensorError
 use crate::number::{Stored, TestNumber, random_integers};
 use crate::under_test;
 
-/// Row ranges of the groups for these offsets, as the documentation defines them.
+/// Returns the row ranges of the groups for these offsets, as the documentation defines them.
 fn groups(offsets: &[u32], m: usize) -> Vec<std::ops::Range<usize>> {
     let mut end = (offsets[0] as usize).min(m);
     let group = |offset: &u32| {
@@ -82,7 +82,7 @@ fn rows_of_no_group_are_kept() {
     exact::<bf16>(&[3, 10, 10, 17], [20, 8, 8], true);
 }
 
-/// No row is in two groups, and no row after the last group is written.
+/// No row may belong to two groups, and no row after the last group may be written.
 #[test]
 fn offsets_that_fall_or_are_beyond_the_rows_do_no_harm() {
     exact::<bf16>(&[5, 2, 9, 4, 1000], [16, 16, 8], true);

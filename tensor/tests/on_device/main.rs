@@ -1,5 +1,5 @@
-//! GEMM and attention tests on the device named by `WARPSMITH_TEST_DEVICE`, by default the emulated one. If the device
-//! does not exist, the tests fail.
+//! GEMM and attention tests on the device that `WARPSMITH_TEST_DEVICE` names, by default the emulated device. If the
+//! device does not exist, the tests fail.
 
 mod attention;
 mod attention_backward;

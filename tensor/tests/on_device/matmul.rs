@@ -8,7 +8,7 @@ use warpsmith_tensor::{F8E4M3, GemmElement, Matrix, TensorError, matmul};
 use crate::number::{Stored, TestNumber, random, random_integers};
 use crate::under_test;
 
-/// m, n, k, at the edges of tiles and beyond.
+/// Values of m, n and k at the edges of tiles and beyond.
 const SHAPES: [[usize; 3]; 12] = [
     [1, 8, 8],
     [3, 16, 24],
@@ -38,7 +38,7 @@ fn multiply<T: TestNumber>(a: &Stored<T>, b: &Stored<T>) -> Vec<T::Output> {
     c.to_host().unwrap()
 }
 
-/// Tests rows and columns whose lengths and strides are multiples of 16 bytes.
+/// Tests integers in rows and columns whose lengths and strides are multiples of 16 bytes.
 fn exact<T: TestNumber>(shapes: &[[usize; 3]], layouts: &[[bool; 2]]) {
     for &[a_transposed, b_transposed] in layouts {
         for (seed, &[m, n, k]) in shapes.iter().enumerate() {
@@ -73,7 +73,7 @@ fn integers_are_exact_of_all_types() {
     exact::<i8>(&SHAPES[..9], &LAYOUTS[..1]);
 }
 
-/// K may have any length if it is not the contiguous dimension of either operand: column-major A, row-major B.
+/// k can have any value if K is not the contiguous dimension of either operand: column-major A, row-major B.
 #[test]
 fn any_k_is_exact_where_k_is_not_adjacent() {
     for k in [1, 7, 63, 65, 129] {
@@ -148,7 +148,7 @@ fn padded_rows_are_multiplied_and_gaps_kept() {
     }
 }
 
-/// Rows of C at any alignment, after other elements.
+/// The rows of C can have any alignment and can follow other elements.
 #[test]
 fn a_product_of_16_bits_begins_anywhere() {
     let stream = Stream::new(&under_test::device()).unwrap();

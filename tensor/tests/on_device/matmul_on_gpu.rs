@@ -11,7 +11,8 @@ mod on_gpu {
     use crate::number::{Stored, TestNumber, random};
     use crate::under_test;
 
-    /// Checks that samples of a GEMM of random numbers are within rounding, and that each repetition is bit-identical.
+    /// Checks that samples of a GEMM of random numbers are within the rounding error, and that each repetition is
+    /// bit-identical.
     fn is_correct<T: TestNumber>(
         [m, n, k]: [usize; 3],
         [a_transposed, b_transposed]: [bool; 2],
@@ -92,7 +93,7 @@ mod on_gpu {
         corners.into_iter().chain((0..1000).map(move |_| (random.usize(..m), random.usize(..n))))
     }
 
-    /// Every schedule gives correct sums, in every repetition.
+    /// Every schedule must compute correct sums in every repetition.
     #[test]
     #[ignore = "needs a GPU"]
     fn all_schedules_are_correct_and_repeatable() {
@@ -172,7 +173,7 @@ mod on_gpu {
         }
     }
 
-    /// The root mean square error is at most twice that of the GEMM without tensor cores.
+    /// The root mean square error must be at most twice the error of the GEMM without tensor cores.
     #[test]
     #[ignore = "needs a GPU"]
     fn three_products_of_tf32_are_nearly_as_exact_as_f32() {

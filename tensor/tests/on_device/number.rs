@@ -4,18 +4,18 @@ use half::{bf16, f16};
 use warpsmith_runtime::{DeviceBuffer, Stream};
 use warpsmith_tensor::{F8E4M3, GemmElement, Matrix};
 
-/// An element type of matrices.
+/// Element type of matrices in tests.
 pub trait TestNumber: GemmElement<Output: PartialEq + std::fmt::Debug> {
     const POISON: Self::Output;
     /// Maximum error of a sum, relative to the sum of absolute products.
     const SUM_PRECISION: f64;
-    /// Largest magnitude of random numbers.
+    /// Largest magnitude of the random numbers.
     const LARGEST: f32 = 1.0;
     fn of(number: f32) -> Self;
-    /// Value that the kernels multiply.
+    /// Returns the value that the kernels multiply.
     fn value(self) -> f64;
     fn number_of(output: Self::Output) -> f64;
-    /// Value of the nearest output.
+    /// Returns the value of the nearest output.
     fn rounded(number: f64) -> f64;
 }
 
@@ -47,7 +47,7 @@ macro_rules! numbers {
 numbers! {
     bf16 -> bf16: bf16::NAN, 1e-5, 1.0, bf16::from_f32, f64::from, bf16::from_f64;
     f16 -> f16: f16::NAN, 1e-5, 1.0, f16::from_f32, f64::from, f16::from_f64;
-    // Truncated to 10 bits of mantissa, as the product is.
+    // The number is truncated to 10 bits of mantissa, as the GEMM does.
     f32 -> f32: f32::NAN, 1e-5, 1.0, |x| x, |x| f64::from(f32::from_bits(x.to_bits() & !0x1fff)), |x| x as f32;
     // The tensor cores add with about 14 bits.
     F8E4M3 -> bf16: bf16::NAN, 1e-3, 1.0, F8E4M3::from_f32, |x| f64::from(x.to_f32()), bf16::from_f64;
@@ -60,13 +60,13 @@ pub fn random_integers<T: TestNumber>(seed: u64, len: usize) -> Vec<T> {
     (0..len).map(|_| T::of(random.i32(-2..=2) as f32)).collect()
 }
 
-/// Returns `len` numbers from -1 to 1, made from integers from -127 to 127.
+/// Returns `len` numbers from -1 to 1, scaled from integers from -127 to 127.
 pub fn random<T: TestNumber>(seed: u64, len: usize) -> Vec<T> {
     let mut random = fastrand::Rng::with_seed(seed);
     (0..len).map(|_| T::of((random.f32() * 2.0 - 1.0) * T::LARGEST)).collect()
 }
 
-/// A row-major matrix, or a column-major one if it is transposed.
+/// Matrix in row-major order, or in column-major order if it is transposed.
 pub struct Stored<T> {
     pub rows: usize,
     pub columns: usize,
@@ -97,12 +97,12 @@ impl<T: TestNumber> Stored<T> {
         self.elements[index].value()
     }
 
-    /// Element of the product with `b`.
+    /// Returns an element of the product with `b`.
     pub fn dot(&self, b: &Self, row: usize, column: usize) -> f64 {
         (0..self.columns).map(|k| self.at(row, k) * b.at(k, column)).sum()
     }
 
-    /// Product with `b` in row-major order, and the product of the absolute values.
+    /// Returns the product with `b` in row-major order, with the product of the absolute values.
     pub fn times(&self, b: &Self) -> Vec<(f64, f64)> {
         let n = b.columns;
         let b_rows: Vec<f64> = (0..b.rows).flat_map(|k| (0..n).map(move |column| b.at(k, column))).collect();

@@ -7,7 +7,7 @@ use warpsmith_tensor::{Activation, BlockScales, Epilogue, F8E4M3, Matrix, Tensor
 use crate::number::{Stored, TestNumber, random_integers};
 use crate::under_test;
 
-/// Tests integers with scales that are powers of two, so that sums are exact, into rows with gaps.
+/// Tests integers with scales that are powers of two, for which sums are exact. The rows of `c` have gaps.
 fn exact([m, n, k]: [usize; 3]) {
     let stream = Stream::new(&under_test::device()).unwrap();
     let a = Stored::<F8E4M3>::new([m, k], false, random_integers(1, m * k));
@@ -46,7 +46,7 @@ fn exact([m, n, k]: [usize; 3]) {
 
 #[test]
 fn blocks_have_their_scales() {
-    // The last ones use split-K clusters, with and without shared tiles.
+    // The last shapes use split-K clusters, with and without shared tiles.
     for shape in [
         [1, 1, 16],
         [3, 130, 144],

@@ -1,4 +1,4 @@
-//! Tests GEMM with explicit schedules: split-K, clusters.
+//! Tests GEMM with explicit schedules, with split-K and clusters.
 
 use half::{bf16, f16};
 use warpsmith_runtime::{DeviceBuffer, Stream};

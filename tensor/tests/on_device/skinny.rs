@@ -9,7 +9,7 @@ use warpsmith_tensor::{
 use crate::number::{Stored, TestNumber, random, random_integers};
 use crate::under_test;
 
-/// m, n, k: groups of 8 rows, tiles of 16 and 32 columns, steps of 64 and partial steps.
+/// Values of m, n and k for groups of 8 rows, tiles of 16 and 32 columns, steps of 64 and partial steps.
 const SHAPES: [[usize; 3]; 12] = [
     [1, 1, 1],
     [1, 16, 64],
@@ -21,16 +21,16 @@ const SHAPES: [[usize; 3]; 12] = [
     [16, 40, 511],
     [3, 64, 1029],
     [5, 100, 513],
-    // Enough columns for tiles of 32 on a device with few SMs.
+    // These are enough columns for tiles of 32 on a device with few SMs.
     [8, 1000, 72],
     [16, 1001, 71],
 ];
 
-/// Rows of `a` and `b` start at multiples of 16 bytes, those of `c` are unaligned; gaps must be unchanged.
+/// Rows of `a` and `b` start at multiples of 16 bytes, and rows of `c` are unaligned. Gaps must be unchanged.
 fn exact<T: TestNumber<Output = T> + Element4>([m, n, k]: [usize; 3], planes: usize) {
     let stream = Stream::new(&under_test::device()).unwrap();
     let (pitch, c_pitch) = (k.next_multiple_of(8) + 8, n + 3);
-    // NaN between the rows must not leak into the sums.
+    // NaN between the rows must not propagate to the sums.
     let padded = |seed: u64, rows: usize| {
         let numbers = random_integers::<T>(seed, rows * k);
         let mut stored = vec![T::POISON; rows * pitch];
@@ -95,7 +95,7 @@ fn skinny_epilogues_are_within_rounding() {
     }
 }
 
-/// Packed int4 weights on the device, and their values, column by column.
+/// Packed int4 weights on the device, and their values, column after column.
 struct Coded<T: TestNumber> {
     codes: DeviceBuffer<u8>,
     scales: DeviceBuffer<T>,
@@ -151,7 +151,7 @@ fn products_by_4_bit_weights_are_exact() {
             exact_4bit::<f16>(shape, has_zeros);
         }
     }
-    // More rows than a block multiplies at once.
+    // There are more rows than a block multiplies at once.
     exact_4bit::<bf16>([35, 20, 256], true);
 }
 

@@ -12,10 +12,10 @@ use crate::document::{Condition, Document, Outcome, Record};
 /// Maximum number of incorrect configurations that are described one by one.
 const INCORRECT_SHOWN: usize = 8;
 
-/// Measures, prints, and writes the results file.
+/// Measures the kernels, prints the results, and writes the results file.
 ///
 /// # Errors
-/// Usage error, a device failure, an incorrect result, an interruption.
+/// Usage error, a device failure, an incorrect result, or an interruption.
 pub fn run(program: &Program<'_>, args: &BenchArgs) -> Result<(), Failure> {
     if args.list {
         return list(program, args);
@@ -76,7 +76,7 @@ pub(super) fn show(
     Ok(print(&text)?)
 }
 
-/// Describes all failures and derives the exit code.
+/// Describes all failures and determines the exit code.
 fn verdict(program: &Program<'_>, document: &Document) -> Result<(), Failure> {
     describe_bad(program, document);
     match (document.all_correct(), document.run.interrupted) {
@@ -86,7 +86,7 @@ fn verdict(program: &Program<'_>, document: &Document) -> Result<(), Failure> {
     }
 }
 
-/// Lists the configurations that could not be used.
+/// Lists the configurations that failed or were incorrect.
 pub(super) fn describe_bad(program: &Program<'_>, document: &Document) {
     let bad = || document.results.iter().filter(|record| record.outcome != Outcome::Correct);
     for record in bad().take(INCORRECT_SHOWN) {

@@ -1,31 +1,31 @@
-//! Tables that fit the terminal: columns that matter less are left out first.
+//! Tables that fit the terminal. Less important columns are omitted first.
 //!
 //! Guarantees: no line is wider than requested, unless the most important column alone is. A last line names the
-//! columns that were left out.
+//! omitted columns.
 
 use comfy_table::Cell;
 
 use super::output::{escape, table};
 
-/// A column with its cells.
+/// Column with its cells.
 pub struct Column {
     /// Column heading.
     pub title: String,
-    /// Columns with smaller numbers are left out first.
+    /// Importance. Columns with smaller numbers are omitted first.
     pub importance: u8,
     /// True if the cells are right-aligned.
     pub right: bool,
-    /// One cell per row.
+    /// Cells, one per row.
     pub cells: Vec<Cell>,
 }
 
 impl Column {
-    /// A column of text.
+    /// Creates a column of text.
     pub fn text(title: &str, importance: u8, cells: impl IntoIterator<Item = Cell>) -> Self {
         Self { title: title.to_owned(), importance, right: false, cells: cells.into_iter().collect() }
     }
 
-    /// A column of numbers.
+    /// Creates a column of numbers.
     pub fn number(title: &str, importance: u8, cells: impl IntoIterator<Item = Cell>) -> Self {
         Self { right: true, ..Self::text(title, importance, cells) }
     }
@@ -36,13 +36,13 @@ impl Column {
     }
 }
 
-/// Total width. Columns are separated by two spaces, and the last column is also followed by a gap.
+/// Returns the total width. Columns are separated by two spaces, and a gap also follows the last column.
 fn total(columns: &[Column]) -> usize {
     columns.iter().map(|column| column.width() + 2).sum()
 }
 
-/// Formats the columns that fit into `width` characters (all of them for `None`), and a line that names the others. A
-/// column whose cells are all empty or `-` is left out silently.
+/// Formats the columns that fit in `width` characters (all columns for `None`), and a line that names the others. A
+/// column whose cells are all empty or `-` is omitted silently.
 pub fn fit(columns: Vec<Column>, width: Option<usize>) -> String {
     let says_something =
         |column: &Column| column.cells.iter().any(|cell| !matches!(&*cell.content(), "" | "-"));

@@ -10,15 +10,15 @@ use crate::document::Document;
 use crate::size::format_size;
 use crate::stats::Ratio;
 
-/// Maximum number of missing results in the last line; the output has all of them.
+/// Maximum number of missing results in the last line. The output contains all of them.
 const MISSING_SHOWN: usize = 3;
 
 type Outcome<T> = std::result::Result<T, Failure>;
 
-/// Compares and prints. A regression is a failure that the output already shows.
+/// Compares the documents and prints the result. A regression is a failure that the output already shows.
 ///
 /// # Errors
-/// Usage error, documents that cannot be compared, a regression.
+/// Usage error, documents that cannot be compared, or a regression.
 pub fn run(args: &CompareArgs) -> Outcome<()> {
     let options = Options { threshold: args.threshold, force: args.force, best: args.best };
     let found = compare::documents(&Document::read(&args.old)?, &Document::read(&args.new)?, &options)?;
@@ -83,7 +83,7 @@ fn text(found: &Comparison) -> String {
     text + &found.summary() + "\n"
 }
 
-/// Formats a ratio as the change from 1: `+2.3 %`.
+/// Formats a ratio as the change relative to 1, for example `+2.3 %`.
 fn percent(ratio: f64) -> String {
     format!("{:+.2} %", (ratio - 1.0) * 100.0)
 }

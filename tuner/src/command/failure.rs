@@ -1,24 +1,24 @@
-//! The reason why a command failed, with its exit code and one-line message.
+//! [`Failure`]: the reason why a command failed, with its exit code and a one-line message.
 
 use clap::error::ErrorKind;
 
-/// The reason why a command failed.
+/// Reason why a command failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// Usage error or unusable input: exit code 2.
+    /// Usage error or unusable input, with exit code 2.
     Use(String),
-    /// The machine or a check failed: exit code 1.
+    /// Failure of the machine or of a check, with exit code 1.
     Failed(String),
-    /// A check failed, and the output already shows which: exit code 1.
+    /// Failed check that the output already shows, with exit code 1.
     Shown,
-    /// A child program ended with this exit code, which is passed on. It has already printed the reason.
+    /// Exit code of a child program, which is passed on. The program has already printed the reason.
     Program(u8),
-    /// Ctrl-C ended the command: exit code 130, which shells report for a program ended by SIGINT.
+    /// End by Ctrl-C, with exit code 130, which shells report for a program that SIGINT ended.
     Interrupted,
 }
 
 impl Failure {
-    /// The exit code.
+    /// Returns the exit code.
     pub fn code(&self) -> u8 {
         match self {
             Failure::Use(_) => 2,
@@ -28,7 +28,7 @@ impl Failure {
         }
     }
 
-    /// The message, on one line; `None` if it was already shown.
+    /// Returns the message on one line, or `None` if it was already shown.
     pub fn line(&self) -> Option<String> {
         match self {
             Failure::Use(text) | Failure::Failed(text) => Some(one_line(text)),
@@ -54,12 +54,12 @@ impl From<crate::error::Error> for Failure {
     }
 }
 
-/// Returns the failure for a device that cannot be opened: unusable input.
+/// Returns the failure for a device that cannot be opened, which counts as unusable input.
 pub fn unusable_device(error: warpsmith_runtime::Error) -> Failure {
     Failure::Use(error.to_string())
 }
 
-/// Formats clap's message for the user of the program `name`, on one line and without its usage section.
+/// Formats clap's message for the user of the program `name`, on one line and without the usage section.
 pub fn usage_line(name: &str, error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return format!("{name}: no command given; see {name} --help");

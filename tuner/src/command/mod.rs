@@ -1,17 +1,17 @@
-//! The measuring command line: `bench`, `tune`, `compare` and `report`, for the `warpsmith` command and for programs
-//! with their own kernels.
+//! Measuring command line: `bench`, `tune`, `compare` and `report`, for the `warpsmith` command and for programs with
+//! their own kernels.
 //!
-//! Guarantees: standard output holds only the result, and exactly one document with `--json`. Error messages are one
-//! line on standard error. Exit codes: 0 success; 1 a result fails a check or a device fails; 2 usage error or unusable
-//! input; 130 ended by Ctrl-C, after printing and writing the measurements so far. A reader that closes the pipe early
-//! does not cause a panic.
+//! Guarantees: standard output contains only the result, which is exactly one document with `--json`. Error messages
+//! are one line on standard error. The exit codes are 0 for success; 1 if a result fails a check or a device fails; 2
+//! for a usage error or unusable input; and 130 after Ctrl-C, once the measurements so far have been printed and
+//! written. A reader that closes the pipe early does not cause a panic.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | [`args`] | the arguments and their help |
 //! | [`bench`](mod@bench), [`tune`](mod@tune), [`compare`], [`report`](mod@report) | the commands |
 //! | [`opening`] | the steps before the first measurement |
-//! | [`request`] | converts arguments to a request; ranges of values |
+//! | [`request`] | conversion of arguments to a request; ranges of values |
 //! | [`table`] | tables of results |
 //! | [`columns`] | tables that fit the terminal |
 //! | [`output`] | standard output, colours, progress |
@@ -41,10 +41,10 @@ use self::failure::{Failure, usage_line};
 use self::output::complain;
 use crate::benchmark::Suite;
 
-/// A program that measures.
+/// Program that measures its benchmarks.
 #[derive(Clone, Copy)]
 pub struct Program<'a> {
-    /// Program name; error messages begin with it.
+    /// Name of the program, with which error messages start.
     pub name: &'a str,
     /// The program's benchmarks.
     pub suite: &'a Suite,
@@ -87,7 +87,7 @@ impl Command {
     /// Runs the command.
     ///
     /// # Errors
-    /// Usage error, a device failure, an incorrect result, an interruption.
+    /// Usage error, a device failure, an incorrect result, or an interruption.
     pub fn run(&self, program: &Program<'_>) -> Result<(), Failure> {
         program.suite.check()?;
         match self {
@@ -109,9 +109,9 @@ struct Cli {
     command: Option<Command>,
 }
 
-/// Entry point of a program that measures the benchmarks of `suite`; `warpsmith::bench_main!` calls it.
+/// Entry point of a program that measures the benchmarks of `suite`. `warpsmith::bench_main!` calls it.
 ///
-/// Without a command it measures all of them quickly. The `--bench` argument that `cargo bench` adds is ignored.
+/// Without a command, it measures all benchmarks quickly. It ignores the `--bench` argument that `cargo bench` adds.
 pub fn main(name: &'static str, suite: &Suite) -> ExitCode {
     let program = Program { name, suite };
     let given = std::env::args_os().filter(|argument| argument != "--bench");
@@ -136,10 +136,10 @@ fn parse(
     Ok(Cli::from_arg_matches(&matches)?.command)
 }
 
-/// Prints a message of clap: help or version on standard output, errors as one line on standard error.
+/// Prints a message of clap: help and version on standard output, errors as one line on standard error.
 pub fn said(name: &str, error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        // Help or version was requested. A failure to print it cannot be reported.
+        // This prints the help or the version. A failure to print cannot be reported.
         let _ = error.print();
         return ExitCode::SUCCESS;
     }

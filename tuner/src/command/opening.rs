@@ -1,7 +1,7 @@
-//! The steps before the measurements of `bench` and `tune`: the plan, the location of the results, the document.
+//! Steps before the measurements of `bench` and `tune`: the plan, the path of the results, and the document.
 //!
-//! Guarantees: nothing is launched and no buffer is filled before three checks. The request makes sense, it fits the
-//! device and has code for it, and the results can be written.
+//! Guarantees: nothing is launched and no buffer is filled before three checks have passed. The request must be valid,
+//! the device must have enough memory and code for it, and the results must be writable.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -19,23 +19,23 @@ use crate::document::{Condition, DeviceInfo, Document, RunInfo, SCHEMA};
 use crate::file::{check_writable, default_path};
 use crate::run::{Plan, PlannedCase};
 
-/// The prepared state of a measuring command.
+/// Prepared state of a measuring command.
 pub struct Opening {
     /// Flag that Ctrl-C sets.
     pub stop: Arc<AtomicBool>,
     /// Path of the results file, if it can be written.
     pub path: Option<PathBuf>,
-    /// Document without results yet.
+    /// Document that contains no results yet.
     pub document: Document,
     /// Start time.
     pub begun: Instant,
 }
 
 impl Opening {
-    /// Prepares `bench` or `tune`. Returns `None` for a dry run, whose plan is printed.
+    /// Prepares `bench` or `tune`. For a dry run, prints the plan and returns `None`.
     ///
     /// # Errors
-    /// No code for the device, or results that cannot be written to the given path.
+    /// No code for the device, or results that cannot be written to the specified path.
     pub fn of(
         program: &Program<'_>,
         command: &str,
@@ -55,17 +55,17 @@ impl Opening {
     }
 }
 
-/// Makes the plan for kernels on the given device.
+/// Creates the plan for kernels on the specified device.
 ///
 /// # Errors
-/// Values that cannot be parsed, do not exist or do not fit.
+/// Values that cannot be parsed, do not exist, or do not fit in device memory.
 pub fn plan<'a>(program: &Program<'a>, kernels: &[String], what: &MeasureArgs) -> Result<Plan<'a>, Failure> {
     let request = request::request(kernels, what)?;
     let device = request::device(what.device.as_deref())?;
     Ok(Plan::new(program.suite, &device, &request)?)
 }
 
-/// Checks that there is code for the device, before the first buffer is filled.
+/// Checks that there is code for the device before the first buffer is filled.
 fn has_code(plan: &Plan<'_>) -> Result<(), Failure> {
     let device = plan.device();
     let mut seen = BTreeSet::new();
@@ -96,8 +96,8 @@ fn new_document(command: &str, plan: &Plan<'_>) -> Result<Document, Failure> {
     Ok(Document { schema: SCHEMA, run, device: info, probes: Vec::new(), results: Vec::new() })
 }
 
-/// Path of the results file. A path given by the user must be writable; without a usable default path the run
-/// continues.
+/// Returns the path of the results file. A path that the user specified must be writable. If the default path is not
+/// usable, the run continues without a file.
 fn results_path(program: &Program<'_>, output: &Output, command: &str) -> Result<Option<PathBuf>, Failure> {
     if let Some(path) = &output.out {
         check_writable(path)?;

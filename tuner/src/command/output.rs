@@ -1,8 +1,8 @@
-//! Output: tables and colours on standard output, where a closed pipe is not an error; messages and progress on
-//! standard error.
+//! Output: tables and colors on standard output, where a closed pipe is not an error; messages and progress on standard
+//! error.
 //!
 //! Guarantees: no text from a file, a kernel or the environment can control the terminal. Control characters and
-//! bidirectional overrides are shown as `\u{1b}`. Table columns are as wide as the text shown.
+//! bidirectional overrides are printed as escapes such as `\u{1b}`. Table columns are as wide as the printed text.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
@@ -10,13 +10,13 @@ use std::io::{self, IsTerminal, Write};
 use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Escapes characters that could control a terminal as `\u{1b}`, including line feeds and tabs.
+/// Escapes characters that could control a terminal, including line feeds and tabs, for example as `\u{1b}`.
 pub fn escape(text: &str) -> Cow<'_, str> {
     shown(text, |_| None)
 }
 
-/// Like [`escape`], except for the bytes that `keep` preserves: it returns how many bytes at the start of the rest
-/// stay.
+/// Escapes like [`escape`], but preserves some bytes. `keep` returns the number of bytes to preserve at the start of
+/// the remaining text.
 fn shown(text: &str, keep: impl Fn(&str) -> Option<usize>) -> Cow<'_, str> {
     if !text.chars().any(controls) {
         return Cow::Borrowed(text);
@@ -34,8 +34,8 @@ fn shown(text: &str, keep: impl Fn(&str) -> Option<usize>) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// Returns whether a terminal would interpret a character rather than show it: Unicode control characters, and
-/// characters that change the text direction.
+/// Returns whether a terminal would interpret a character instead of displaying it. This applies to Unicode control
+/// characters, and to characters that change the text direction.
 fn controls(char: char) -> bool {
     let is_direction = matches!(
         char,
@@ -44,18 +44,18 @@ fn controls(char: char) -> bool {
     char.is_control() || is_direction
 }
 
-/// Length in bytes of a colour sequence at the start of a text: `ESC [ 3 1 m`.
+/// Returns the length in bytes of a color sequence at the start of a text, for example `ESC [ 3 1 m`.
 fn colour(text: &str) -> Option<usize> {
     let digits = text.strip_prefix("\u{1b}[")?;
     let end = digits.find(|c: char| !(c.is_ascii_digit() || c == ';'))?;
     digits[end..].starts_with('m').then_some(2 + end + 1)
 }
 
-/// Writes text for people to standard output. Control characters are removed, except line feeds and, if colours are
-/// enabled, the colours of [`table`].
+/// Writes text for people to standard output. Control characters are removed, except for line feeds and, if colors are
+/// enabled, the colors of [`table`].
 ///
 /// # Errors
-/// Any failure except a reader that has closed its end (`| head`): for example a full disk behind a redirection.
+/// Any failure, for example a full disk behind a redirection, except for a reader that has closed its end (`| head`).
 pub fn print(text: &str) -> io::Result<()> {
     let is_coloured = colours();
     let keep = |rest: &str| match rest.starts_with('\n') {
@@ -65,7 +65,7 @@ pub fn print(text: &str) -> io::Result<()> {
     write(&shown(text, keep))
 }
 
-/// Writes a JSON document to standard output. Characters in strings that could control a terminal are written as
+/// Writes a JSON document to standard output. In strings, characters that could control a terminal are written as
 /// equivalent JSON escapes.
 ///
 /// # Errors
@@ -74,7 +74,7 @@ pub fn print_json(text: &str) -> io::Result<()> {
     write(&json(text))
 }
 
-/// Calls [`print_json`] or [`print()`].
+/// Calls [`print_json`] if `is_json`, and [`print()`] otherwise.
 ///
 /// # Errors
 /// The errors of [`print()`].
@@ -106,12 +106,12 @@ pub fn complain(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", escape(&line));
 }
 
-/// Returns whether standard output takes colours: it is a terminal, and `NO_COLOR` is unset or empty.
+/// Returns whether standard output supports colors. It must be a terminal, and `NO_COLOR` must be unset or empty.
 pub fn colours() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
 }
 
-/// Formats a plain table: a header and columns two spaces apart; the columns in `right` are right-aligned.
+/// Formats a plain table with a header. Columns are two spaces apart, and the columns in `right` are right-aligned.
 pub fn table(header: &[&str], right: &[usize], rows: Vec<Vec<Cell>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -140,37 +140,38 @@ pub fn table(header: &[&str], right: &[usize], rows: Vec<Vec<Cell>>) -> String {
     text
 }
 
-/// A cell for a good value.
+/// Creates a cell for a good value.
 pub fn good(text: impl ToString) -> Cell {
     Cell::new(escape(&text.to_string())).fg(Color::Green)
 }
 
-/// A cell for a wrong value.
+/// Creates a cell for an incorrect value.
 pub fn bad(text: impl ToString) -> Cell {
     Cell::new(escape(&text.to_string())).fg(Color::Red)
 }
 
-/// A cell for a notable value.
+/// Creates a cell for a notable value.
 pub fn note(text: impl ToString) -> Cell {
     Cell::new(escape(&text.to_string())).fg(Color::Yellow)
 }
 
-/// A plain cell.
+/// Creates a plain cell.
 pub fn plain(text: impl ToString) -> Cell {
     Cell::new(escape(&text.to_string()))
 }
 
-/// Width of the terminal in columns; 100 if standard output is not a terminal.
+/// Returns the width of the terminal in columns, or 100 if standard output is not a terminal.
 pub fn width() -> usize {
     Table::new().width().map_or(100, usize::from)
 }
 
-/// Width of the terminal in columns; `None` if standard output is not a terminal, so that files and logs are complete.
+/// Returns the width of the terminal in columns. If standard output is not a terminal, returns `None`, so that files
+/// and logs are complete.
 pub fn terminal_width() -> Option<usize> {
     if io::stdout().is_terminal() { Table::new().width().map(usize::from) } else { None }
 }
 
-/// A progress bar on standard error; it shows only on a terminal.
+/// Creates a progress bar on standard error, which is visible only on a terminal.
 pub fn progress_bar(total: u64) -> ProgressBar {
     let bar = ProgressBar::new(total);
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}") {

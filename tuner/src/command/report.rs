@@ -11,7 +11,7 @@ use crate::report;
 /// Writes the page and prints its path.
 ///
 /// # Errors
-/// A file that is not a results document or has impossible times, or a page that cannot be written.
+/// A file that is not a results document or contains impossible times, or a page that cannot be written.
 pub fn run(_: &Program<'_>, args: &ReportArgs) -> Result<(), Failure> {
     let documents =
         args.files.iter().map(|path| Document::read(path)).collect::<crate::error::Result<Vec<_>>>()?;

@@ -1,6 +1,6 @@
-//! Converts arguments to a request: sizes, axes, ranges, effort, device.
+//! Conversion of arguments to a request: sizes, axes, ranges, effort and device.
 //!
-//! Guarantees: a value that cannot be parsed is an error that repeats the value and shows the correct form.
+//! Guarantees: a value that cannot be parsed is an error, which repeats the value and shows the correct form.
 
 use warpsmith_runtime::Device;
 
@@ -12,18 +12,18 @@ use crate::run::Request;
 use crate::size::parse_size;
 use crate::value::Value;
 
-/// Maximum number of values of one range.
+/// Maximum number of values in one range.
 const MAX_VALUES: u64 = 4096;
 
-/// Opens the requested device, or the best available.
+/// Opens the requested device, or the best available device.
 ///
 /// # Errors
-/// A device that does not exist is usage error.
+/// A device that does not exist is a usage error.
 pub fn device(name: Option<&str>) -> std::result::Result<Device, Failure> {
     name.map_or_else(Device::best, Device::open).map_err(unusable_device)
 }
 
-/// Makes the request for `kernels`.
+/// Creates the request for `kernels`.
 ///
 /// # Errors
 /// The first value that cannot be parsed.
@@ -38,7 +38,7 @@ pub fn request(kernels: &[String], what: &MeasureArgs) -> Result<Request> {
     })
 }
 
-/// Parses element counts: single ones and ranges.
+/// Parses element counts, which can be single values and ranges.
 ///
 /// # Errors
 /// [`Error::Size`].
@@ -57,7 +57,7 @@ pub fn sizes(texts: &[String]) -> Result<Vec<u64>> {
     Ok(all)
 }
 
-/// Parses axes with their values. Each axis may be given once.
+/// Parses axes with their values. Each axis can be specified only once.
 fn axes(texts: &[String]) -> Result<Vec<(String, Vec<Value>)>> {
     let mut all: Vec<(String, Vec<Value>)> = Vec::new();
     for text in texts {
@@ -73,7 +73,7 @@ fn axes(texts: &[String]) -> Result<Vec<(String, Vec<Value>)>> {
     Ok(all)
 }
 
-/// Parses `NAME=V,…`: an axis with its values, single ones and ranges.
+/// Parses `NAME=V,…`, an axis with its values, which can be single values and ranges.
 ///
 /// ```
 /// use warpsmith_tuner::command::request::axis;
@@ -143,7 +143,7 @@ fn range(text: &str) -> std::result::Result<Option<Vec<u64>>, String> {
     (from..=to).step_by(step).map(power).collect::<Result<_, _>>().map(Some)
 }
 
-/// Sampling effort that the arguments request.
+/// Returns the sampling effort that the arguments request.
 pub fn effort(what: &MeasureArgs) -> Effort {
     let mut effort = match what.samples {
         Some(count) => Effort::samples(count as usize),

@@ -1,4 +1,4 @@
-//! Tables of results: one line per case, or one per configuration.
+//! Tables of results, with one line per case or one per configuration.
 
 use comfy_table::Cell;
 
@@ -8,7 +8,7 @@ use crate::document::{DeviceInfo, Document, Outcome, Record, best as chosen};
 use crate::size::format_size;
 use crate::stats::Summary;
 
-/// Formats one cell of a record's row.
+/// Function that formats one cell in the row of a record.
 type Show<'a> = &'a dyn Fn(&Record) -> Option<String>;
 
 /// Formats the device and one line per case (or per configuration if `all`), in `width` characters.
@@ -41,7 +41,7 @@ pub fn text(document: &Document, all: bool, width: Option<usize>) -> String {
     text
 }
 
-/// Number of rows with a time from a throttled device.
+/// Returns the number of rows with times from a throttled device.
 fn throttled(document: &Document, all: bool) -> usize {
     let is_throttled = |record: &Record| record.timing.as_ref().is_some_and(|timing| timing.throttled);
     if all {
@@ -63,12 +63,12 @@ fn heading(device: &DeviceInfo) -> String {
     text + "\n\n"
 }
 
-/// Formats one line per case: the fastest configuration and the default.
+/// Formats one line per case, with the fastest configuration and the default.
 fn best(document: &Document, width: Option<usize>) -> String {
     let cases = document.cases();
     let best: Vec<Option<&Record>> = cases.iter().map(|case| chosen(case)).collect();
     let pairs = || cases.iter().zip(&best);
-    // Falls back to the first record of the case if none is correct.
+    // If no record of the case is correct, its first record is shown.
     let shown: Vec<&Record> = pairs().map(|(case, best)| best.unwrap_or(case[0])).collect();
     let of_best = |show: Show<'_>| -> Vec<Cell> {
         best.iter().map(|record| plain(record.and_then(show).unwrap_or_else(|| "-".to_owned()))).collect()
@@ -97,7 +97,7 @@ fn usable_default<'a>(case: &[&'a Record]) -> Option<&'a Record> {
     case.iter().copied().find(|record| record.is_default).filter(|record| record.is_usable())
 }
 
-/// Formats one line per configuration, the fastest of a case first.
+/// Formats one line per configuration, with the fastest of a case first.
 fn configurations(document: &Document, width: Option<usize>) -> String {
     let cases = document.cases();
     let mut rows: Vec<(&Record, Cell)> = Vec::new();
@@ -141,7 +141,7 @@ fn configurations(document: &Document, width: Option<usize>) -> String {
     fit(columns, width)
 }
 
-/// Columns for kernel, type, size and mode.
+/// Creates the columns for kernel, type, size and mode.
 fn name(records: &[&Record]) -> Vec<Column> {
     let cells = |show: &dyn Fn(&Record) -> String| -> Vec<Cell> {
         records.iter().map(|record| plain(show(record))).collect()
@@ -154,7 +154,7 @@ fn name(records: &[&Record]) -> Vec<Column> {
     ]
 }
 
-/// Columns derived from the times.
+/// Creates the columns that are derived from the times.
 fn figures(device: &DeviceInfo, cells: &dyn Fn(Show<'_>) -> Vec<Cell>) -> Vec<Column> {
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     let interval = |r: &Record| {
@@ -234,7 +234,7 @@ mod tests {
             record("copy", 64, 5.0, Outcome::Crashed),
         ]);
         for timing in sample.results.iter_mut().filter_map(|record| record.timing.as_mut()) {
-            // As many samples as an interval needs.
+            // This is the number of samples that an interval needs.
             timing.samples_us.extend_from_within(..);
         }
         sample

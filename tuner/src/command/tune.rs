@@ -1,4 +1,4 @@
-//! `tune`: searches for the fastest configurations, and stores them where launches find them.
+//! `tune`: searches for the fastest configurations, and stores them where launches look them up.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::document::{Condition, Document, Record};
 use crate::size::format_size;
 use crate::tune::{Event, Totals, Tuning, tune};
 
-/// Tunes, prints, and writes the results file.
+/// Tunes the kernels, prints the results, and writes the results file.
 ///
 /// # Errors
-/// Usage error, a device failure, a kernel without a correct configuration, an interruption.
+/// Usage error, a device failure, a kernel without a correct configuration, or an interruption.
 pub fn run(program: &Program<'_>, args: &TuneArgs) -> Result<(), Failure> {
     let TuneArgs { kernels, what, .. } = args;
     let trials = args.trials.map(|trials| trials as usize);
@@ -56,12 +56,12 @@ pub fn run(program: &Program<'_>, args: &TuneArgs) -> Result<(), Failure> {
     verdict(program, &document)
 }
 
-/// Installs the user's launch store on the device, or a store that is only in memory.
+/// Installs the user's launch store on the device, or a store that exists only in memory.
 fn install_store(program: &Program<'_>, args: &TuneArgs, device: &Device) {
     if args.no_store {
         return LaunchStore::in_memory().install(device);
     }
-    // An emulated device has an in-memory store unless another is installed.
+    // An emulated device uses an in-memory store unless another store is installed.
     let opened = warpsmith_runtime::store::shared();
     opened.store.install(device);
     damaged(program, opened.store.path(), &opened.damaged);
@@ -77,7 +77,7 @@ fn damaged(program: &Program<'_>, path: Option<&Path>, lines: &DamagedLines) {
     program.complain(&format!("{}: {what} skipped, {first}", path.display()));
 }
 
-/// Formats the number of timings, the number of winners kept, and the path of the store.
+/// Formats the number of trials, the number of winners that were stored, and the path of the store.
 fn summary(store: &LaunchStore, is_emulated: bool, totals: &Totals, took: Duration) -> String {
     let mut text = format!("{} trials in {:.1} s", totals.made, took.as_secs_f64());
     let unread = if is_emulated { " (launches on the emulated device do not read it)" } else { "" };
@@ -90,7 +90,7 @@ fn summary(store: &LaunchStore, is_emulated: bool, totals: &Totals, took: Durati
     text
 }
 
-/// Reports unusable configurations. They are a failure only if no configuration of the case could be used.
+/// Reports unusable configurations. They are a failure only if no configuration of a case could be used.
 fn verdict(program: &Program<'_>, document: &Document) -> Result<(), Failure> {
     describe_bad(program, document);
     if document.run.interrupted {

@@ -1,14 +1,14 @@
-//! Compares two documents: which kernels a change made faster or slower.
+//! Compares two documents to determine which kernels a change made faster or slower.
 //!
-//! Guarantees: a change is called faster or slower only if the whole 95 % confidence interval of the ratio of the
-//! medians is beyond the threshold. With too few samples, and for times of a throttled device, the verdict is
-//! ambiguous. Records are compared only with records of the same kernel, type, size and mode. Documents are compared
-//! only if they are of the same kind of device, unless forced. A configuration that was correct and now is not counts
-//! as a regression. Records that the newer document lacks are in [`Comparison::missing`].
+//! Guarantees: the verdict is faster or slower only if the whole 95 % confidence interval of the ratio of the medians
+//! is beyond the threshold. With too few samples, and for times of a throttled device, the verdict is ambiguous.
+//! Records are compared only with records of the same kernel, type, size and mode. Documents are compared only if they
+//! are from the same kind of device, unless the comparison is forced. A configuration that was correct and no longer is
+//! counts as a regression. [`Comparison::missing`] lists the records that the newer document lacks.
 //!
 //! The two documents come from two processes at different times. Clocks, temperature and memory placement differ, which
-//! no statistics on either document can show. The effect of memory placement was measured ([`BETWEEN_PROCESSES_US`])
-//! and is included in the interval.
+//! no statistics on one document can show. The effect of memory placement was measured ([`BETWEEN_PROCESSES_US`]) and
+//! is included in the interval.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -22,23 +22,23 @@ use crate::size::format_size;
 use crate::stats::{self, FEWEST, Interval, Ratio};
 use crate::value::Configuration;
 
-/// The default threshold: 1 %.
+/// Default threshold, which is 1 %.
 pub const THRESHOLD: f64 = 0.01;
 
-/// Maximum difference of a launch time between two processes on a GPU in 95 of 100 pairs, in microseconds, for any
-/// kernel. It is constant within a process, so no sample of that process shows it. Measured on an H200 with kernels of
-/// 3 to 50 µs in five processes: 0 to 0.3 µs.
+/// Maximum difference, in microseconds, between the launch times of two processes on a GPU in 95 of 100 pairs, for any
+/// kernel. The difference is constant within a process, so no sample of that process shows it. On an H200, kernels of 3
+/// to 50 µs in five processes differed by 0 to 0.3 µs.
 pub const BETWEEN_PROCESSES_US: f64 = 0.3;
 
 /// Options of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
-    /// Smallest change that counts; 0.01 is 1 %.
+    /// Smallest relevant change; 0.01 is 1 %.
     pub threshold: f64,
-    /// True if documents of different devices are compared too.
+    /// True if documents of different devices are also compared.
     pub force: bool,
-    /// True if only the best of each case is compared (the winner of a tuning run, or else the fastest), instead of
-    /// every configuration with the same one.
+    /// True if only the best configuration of each case is compared, which is the winner of a tuning run, or otherwise
+    /// the fastest. If false, every configuration is compared with the same configuration in the other document.
     pub best: bool,
 }
 
@@ -48,7 +48,7 @@ impl Default for Options {
     }
 }
 
-/// The change of a kernel from the old document to the new one.
+/// Change of a kernel from the old document to the new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Change {
@@ -67,9 +67,9 @@ pub enum Change {
 }
 
 impl Change {
-    /// Judges a ratio of times, new to old, by its confidence interval and the smallest change that counts, `threshold`
-    /// (0.01 is 1 %). A verdict other than [`Change::Ambiguous`] holds for the whole interval. A change counts as
-    /// faster below `1 / (1 + threshold)`, so that exchanging new and old exchanges the verdicts.
+    /// Judges a ratio of times, new divided by old, by its confidence interval. `threshold` is the smallest relevant
+    /// change (0.01 is 1 %). A verdict other than [`Change::Ambiguous`] is true for the whole interval. A change counts
+    /// as faster below `1 / (1 + threshold)`, so that exchanging new and old exchanges the verdicts.
     ///
     /// ```
     /// use warpsmith_tuner::compare::Change;
@@ -91,12 +91,12 @@ impl Change {
         }
     }
 
-    /// Returns true for a change for the worse: slower or broken.
+    /// Returns true for a regression, which is a slower or broken kernel.
     pub fn is_regression(self) -> bool {
         matches!(self, Self::Slower | Self::Broken)
     }
 
-    /// Name of the verdict in tables.
+    /// Returns the name of the verdict in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Faster => "FASTER",
@@ -109,59 +109,59 @@ impl Change {
     }
 }
 
-/// Measurement of one side of a row.
+/// Measurement on one side of a row.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Measured {
     /// Launch configuration.
     pub configuration: Configuration,
-    /// Median time in microseconds; absent if there is no correct result.
+    /// Median time in microseconds; `None` if there is no correct result.
     pub median_us: Option<f64>,
-    /// The number of samples.
+    /// Number of samples.
     pub samples: usize,
-    /// True if clocks stayed low during the measurement.
+    /// True if the clock remained low during the measurement.
     pub throttled: bool,
-    /// The error; empty if there was none.
+    /// Error text; empty if there was no error.
     pub problem: String,
 }
 
-/// One comparison.
+/// Comparison of one configuration, or of the best configurations of one case.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
-    /// The kernel.
+    /// Name of the kernel.
     pub kernel: String,
-    /// The element type.
+    /// Element type.
     pub dtype: String,
     /// Number of elements.
     pub n: u64,
-    /// The mode of the times.
+    /// Mode in which the times were measured.
     pub mode: Mode,
     /// Measurement in the old document.
     pub old: Measured,
     /// Measurement in the new document.
     pub new: Measured,
-    /// Ratio of the new to the old times; absent if a side has no time or too few samples.
+    /// Ratio of the new to the old time; `None` if a side has no time or too few samples.
     pub ratio: Option<Ratio>,
-    /// The verdict.
+    /// Verdict.
     pub change: Change,
 }
 
-/// The geometric mean of the ratios of a kernel.
+/// Geometric mean of the ratios of a kernel.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Mean {
-    /// The kernel.
+    /// Name of the kernel.
     pub kernel: String,
-    /// The geometric mean of the ratios of its rows, new divided by old.
+    /// Geometric mean of the ratios in its rows, new divided by old.
     pub ratio: f64,
-    /// The number of rows.
+    /// Number of rows.
     pub rows: usize,
 }
 
-/// Origin of the times of a side.
+/// Origin of the times on one side.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Source {
-    /// Run that made the document.
+    /// Run that created the document.
     pub run: RunInfo,
-    /// The device of the measurements.
+    /// Device on which the times were measured.
     pub device: DeviceInfo,
 }
 
@@ -171,18 +171,18 @@ impl From<&Document> for Source {
     }
 }
 
-/// The result of a comparison.
+/// Result of a comparison.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
-    /// Smallest change that counts.
+    /// Smallest relevant change.
     pub threshold: f64,
     /// Origin of the old times.
     pub old: Source,
     /// Origin of the new times.
     pub new: Source,
-    /// Further notes: different drivers, throttled devices, records without a partner.
+    /// Further notes, for example about different drivers, throttled devices, or records without a counterpart.
     pub notes: Vec<String>,
-    /// Cases that the new document lacks, one line each.
+    /// Cases that the new document lacks, with one line per case.
     pub missing: Vec<String>,
     /// Rows in the order of the old document.
     pub rows: Vec<Row>,
@@ -191,7 +191,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Makes a comparison of rows. Rows with times of a throttled device lose their verdict.
+    /// Creates a comparison from rows. Rows with times of a throttled device lose their verdict.
     fn new(threshold: f64, [old, new]: [Source; 2], mut notes: Vec<String>, mut rows: Vec<Row>) -> Self {
         notes.extend(throttled(&mut rows));
         let mut logarithms: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
@@ -206,12 +206,12 @@ impl Comparison {
         Self { threshold, old, new, notes, missing: Vec::new(), means: means.collect(), rows }
     }
 
-    /// Returns true if anything became slower or broke.
+    /// Returns true if any kernel became slower or broke.
     pub fn has_regression(&self) -> bool {
         self.rows.iter().any(|row| row.change.is_regression())
     }
 
-    /// Summary line with the number of rows per verdict.
+    /// Returns a summary line with the number of rows per verdict.
     pub fn summary(&self) -> String {
         let all =
             [Change::Slower, Change::Broken, Change::Faster, Change::Same, Change::Ambiguous, Change::Fixed];
@@ -229,7 +229,7 @@ impl Comparison {
     }
 }
 
-/// Compares two documents; the second is the newer.
+/// Compares two documents, of which the second is the newer one.
 ///
 /// ```
 /// use warpsmith_tuner::compare::{self, Options};
@@ -243,8 +243,8 @@ impl Comparison {
 /// ```
 ///
 /// # Errors
-/// [`Error::Incomparable`] for documents of different schemas or devices, for an invalid threshold, and if no record of
-/// one document has a partner in the other.
+/// [`Error::Incomparable`] for documents with different schemas or from different devices, for an invalid threshold,
+/// and if no record in one document has a counterpart in the other.
 pub fn documents(old: &Document, new: &Document, options: &Options) -> Result<Comparison> {
     check_threshold(options.threshold)?;
     let mut notes = check_documents(old, new, options.force)?;
@@ -282,8 +282,8 @@ pub fn documents(old: &Document, new: &Document, options: &Options) -> Result<Co
     Ok(Comparison { missing, ..Comparison::new(options.threshold, sources, notes, rows) })
 }
 
-/// Pairs every record (or the best of each case) with its partner in the other document. If a document measured a case
-/// several times, the last measurement counts.
+/// Pairs every record (or the best of each case) with its counterpart in the other document. If a document contains
+/// several measurements of a case, the last one counts.
 fn pairs<'a>(old: &'a Document, new: &'a Document, best: bool) -> Vec<(&'a Record, &'a Record)> {
     let records = |document: &'a Document| match best {
         true => document.best(),
@@ -299,8 +299,8 @@ fn pairs<'a>(old: &'a Document, new: &'a Document, best: bool) -> Vec<(&'a Recor
     counts.filter_map(|old| Some((*old, *partners.get(&key(old))?))).collect()
 }
 
-/// Lists what the new document lacks: the rest of an interrupted run, and cases with a correct result only in the old
-/// one.
+/// Lists the results that the new document lacks: the rest of an interrupted run, and cases with a correct result only
+/// in the old document.
 fn missing(old: &Document, new: &Document, pairs: &[(&Record, &Record)]) -> Vec<String> {
     let mut missing = Vec::new();
     if new.run.interrupted {
@@ -318,7 +318,7 @@ fn missing(old: &Document, new: &Document, pairs: &[(&Record, &Record)]) -> Vec<
     missing
 }
 
-/// Removes the verdict of rows with times of a throttled device, and returns a note on them if there are any.
+/// Removes the verdict from rows with times of a throttled device, and returns a note about them if there are any.
 fn throttled(rows: &mut [Row]) -> Option<String> {
     let mut count = 0;
     for row in rows.iter_mut().filter(|row| row.old.throttled || row.new.throttled) {
@@ -348,7 +348,7 @@ fn rounded(number: f64) -> f64 {
     format!("{number:.5e}").parse().unwrap_or(number)
 }
 
-/// Checks that two documents can be compared, and returns the notes on them.
+/// Checks that two documents can be compared, and returns notes about differences between them.
 fn check_documents(old: &Document, new: &Document, force: bool) -> Result<Vec<String>> {
     let fail = |reason| Err(Error::Incomparable { reason });
     for document in [old, new] {
@@ -394,20 +394,20 @@ fn check_documents(old: &Document, new: &Document, force: bool) -> Result<Vec<St
     Ok(notes)
 }
 
-/// Returns whether each launch of a sample has the launch cost of the device.
+/// Returns whether the time of each launch includes the device's launch cost.
 fn is_of_single_launches(mode: Mode) -> bool {
     matches!(mode, Mode::Cold | Mode::Hot)
 }
 
-/// Widens a ratio of medians from two processes, whose launch times may differ by `between_us` for reasons outside the
-/// kernels.
+/// Widens the interval for a ratio of medians from two processes, whose launch times can differ by `between_us` for
+/// reasons outside the kernels.
 fn between_processes(Ratio { value, interval }: Ratio, old_us: f64, between_us: f64) -> Ratio {
     let between = between_us / old_us;
     let low = (value - (value - interval.low).hypot(between)).max(0.0);
     Ratio { value, interval: Interval { low, high: value + (interval.high - value).hypot(between) } }
 }
 
-/// Compares two records; `None` if neither has a correct result.
+/// Compares two records. Returns `None` if neither has a correct result.
 fn row(old: &Record, new: &Record, threshold: f64, between_us: f64) -> Option<Row> {
     let mode = old.mode();
     let between_us = if is_of_single_launches(mode) { between_us } else { 0.0 };

@@ -1,8 +1,8 @@
-//! Detection of samples that a throttled device took.
+//! Detection of samples that were taken while the device was throttled.
 //!
-//! The clock at each sample is compared with the best sustained clock of the run: the highest median of any [`WINDOW`]
-//! consecutive readings. This does not detect a clock that was low from the start. The driver's reason for low clocks
-//! is therefore also queried once per timing ([`is_slowdown`]).
+//! The clock at each sample is compared with the best sustained clock of the run, which is the highest median of any
+//! [`WINDOW`] consecutive readings. This does not detect a clock that was low from the start. The reason that the
+//! driver reports for low clocks is therefore also queried once per timing ([`is_slowdown`]).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use std::time::Duration;
 const WINDOW: usize = 15;
 /// Minimum number of readings for a median.
 const FEWEST: usize = 5;
-/// Maximum number of samples to retake while the clock has stayed low since the previous timing.
+/// Maximum number of samples to retake if the clock has remained low since the previous timing.
 const STILL_LOW: u32 = 10;
 
-/// Returns true if a reason for low clocks, in NVML's words, is heat or a power supply fault. Idling, a configured
-/// clock limit and the power cap are normal: the device is not considered throttled.
+/// Returns true if a reason for low clocks, as NVML names it, is heat or a power supply fault. Idling, a configured
+/// clock limit and the power cap are normal, so the device is not considered throttled.
 pub(super) fn is_slowdown(reason: &str) -> bool {
     matches!(
         reason,
@@ -23,20 +23,20 @@ pub(super) fn is_slowdown(reason: &str) -> bool {
     )
 }
 
-/// Rule for detecting throttled samples, and the reaction to them.
+/// Rule that determines which samples are throttled, and the reaction to them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Guard {
-    /// Minimum clock of a sample as a fraction of the run's best clock, which is a median of several readings.
+    /// Minimum clock of a sample, as a fraction of the best clock of the run, which is a median of several readings.
     pub share: f64,
-    /// Maximum number of samples of a timing that are retaken. If more have a low clock, they are kept and the timing
-    /// counts as throttled.
+    /// Maximum number of samples that are retaken per timing. If more samples have a low clock, they are kept and the
+    /// timing counts as throttled.
     pub max_rejected: u32,
-    /// Rest time of the device after a low clock was seen.
+    /// Time for which the device rests after a low clock was detected.
     pub rest: Duration,
 }
 
 impl Default for Guard {
-    /// The default guard: 95 %, 60 samples, 5 ms.
+    /// Returns the default guard, with 95 %, 60 samples and 5 ms.
     fn default() -> Self {
         Self { share: 0.95, max_rejected: 60, rest: Duration::from_millis(5) }
     }
@@ -66,12 +66,12 @@ impl Clocks {
         }
     }
 
-    /// Returns true if a sample at this clock was not throttled, judging by the readings so far.
+    /// Returns true if a sample at this clock was not throttled, according to the readings so far.
     pub(super) fn accepts(&self, mhz: Option<u32>) -> bool {
         mhz.is_none_or(|mhz| f64::from(mhz) >= self.guard.share * f64::from(self.best))
     }
 
-    /// Maximum number of samples of a timing that are retaken.
+    /// Returns the maximum number of samples that are retaken per timing.
     pub(super) fn max_rejected(&self) -> u32 {
         if self.still_low { STILL_LOW.min(self.guard.max_rejected) } else { self.guard.max_rejected }
     }

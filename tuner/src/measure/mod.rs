@@ -1,15 +1,16 @@
-//! Timing configurations.
+//! Times configurations on a device.
 //!
 //! Guarantees: times come from events on the device's own clock. They do not include host time, because every timed
-//! launch is queued behind other device work. Launches cycle through the case's copies, or stay on one ([`Mode`]). A
-//! launch shorter than [`SHORT_US`] is repeated within a sample, after one untimed launch. Work from another
-//! configuration in interleaved samples is therefore in no time. The clock is read with every sample if the device
-//! reports it, and a sample taken while throttled is rejected and retaken ([`Guard`]). A timing is throttled if the
-//! driver reports a slowdown at its end. Every [`Timing`] has the number of rejected samples and the reason why
-//! sampling ended.
+//! launch is queued behind other device work. Launches cycle through the buffer copies of the case, or use only one
+//! copy ([`Mode`]). A launch that is shorter than [`SHORT_US`] is repeated within a sample, after one untimed launch.
+//! In interleaved samples, no time therefore includes work of another configuration. If the device reports its clock,
+//! the clock is read with every sample, and a sample that was taken while throttled is rejected and retaken
+//! ([`Guard`]). A timing is throttled if the driver reports a slowdown at its end. Every [`Timing`] contains the number
+//! of rejected samples and the reason why sampling ended.
 //!
-//! The interval of a timing does not cover changes slower than its samples, such as temperature. Compare two
-//! configurations by interleaved samples ([`Stopwatch::interleave`]) and [`paired_ratio`](crate::stats::paired_ratio).
+//! The interval of a timing does not cover changes that are slower than its samples, such as changes of temperature. To
+//! compare two configurations, use interleaved samples ([`Stopwatch::interleave`]) and
+//! [`paired_ratio`](crate::stats::paired_ratio).
 
 mod clock;
 mod rounds;
@@ -28,15 +29,15 @@ pub use self::stop::{Effort, StopReason};
 pub use self::stopwatch::Stopwatch;
 use crate::stats::{Interval, Summary, median_interval, summarise};
 
-/// Minimum duration of a sample, in microseconds. An empty pair of events reads over 1 µs, which is then at most about
-/// a hundredth of the sample, however many launches it is divided by.
+/// Minimum duration of a sample, in microseconds. Two consecutive events measure slightly more than 1 µs, which is then
+/// at most about one percent of the sample, independent of the number of launches in it.
 pub const SHORT_US: f64 = 100.0;
-/// Minimum duration of a graph, in microseconds, since launching a graph has a cost.
+/// Minimum duration of a graph, in microseconds, because launching a graph has a cost.
 pub const GRAPH_US: f64 = 200.0;
-/// Duration of the device work before the first samples, in microseconds.
+/// Duration of the device work that precedes the first samples, in microseconds.
 pub const WARM_UP_US: f64 = 200_000.0;
 
-/// The kind of launches that are timed.
+/// Kind of launches that are timed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "command", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
@@ -66,34 +67,34 @@ impl fmt::Display for Mode {
 pub struct Timing {
     /// Mode of the times.
     pub mode: Mode,
-    /// Microseconds per launch, one value per accepted sample, in the order in which they were taken.
+    /// Microseconds per launch, with one value per accepted sample, in the order in which the samples were taken.
     pub samples_us: Vec<f64>,
     /// SM clock at each sample in MHz; empty if it cannot be read.
     pub clocks_mhz: Vec<u32>,
-    /// Number of samples rejected because the clock was low.
+    /// Number of samples that were rejected because the clock was low.
     pub rejected: u32,
-    /// True if the times may be from a throttled device. The clock stayed low, or the driver reported that heat or a
-    /// power supply fault keeps it low.
+    /// True if the times may be from a throttled device. Either the clock remained low, or the driver reported that
+    /// heat or a power supply fault keeps it low.
     pub throttled: bool,
-    /// Launches between the events of a sample.
+    /// Number of launches between the events of a sample.
     pub launches_per_sample: u32,
-    /// The reason why sampling ended.
+    /// Reason why sampling ended.
     pub stop: StopReason,
 }
 
 impl Timing {
-    /// Percentiles of [`Self::samples_us`]; `None` without samples.
+    /// Returns the percentiles of [`Self::samples_us`], or `None` if there are no samples.
     pub fn summary(&self) -> Option<Summary> {
         summarise(&self.samples_us)
     }
 
-    /// The 95 % confidence interval of the median; `None` for too few samples. Each call computes it anew, which takes
-    /// about a millisecond for 100 samples.
+    /// Returns the 95 % confidence interval of the median, or `None` if there are too few samples. Each call computes
+    /// the interval again, which takes about a millisecond for 100 samples.
     pub fn interval(&self) -> Option<Interval> {
         median_interval(&self.samples_us)
     }
 
-    /// Returns a time that is impossible for a launch, if there is one: zero, negative or not finite.
+    /// Returns a time that is impossible for a launch because it is zero, negative or not finite, if there is one.
     pub(crate) fn impossible(&self) -> Option<f64> {
         self.samples_us.iter().copied().find(|us| !(us.is_finite() && *us > 0.0))
     }

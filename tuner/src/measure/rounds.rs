@@ -1,4 +1,4 @@
-//! Interleaved samples of several configurations, so that changes over time that affect all of them cancel.
+//! Interleaved samples of several configurations, so that changes over time that affect all of them cancel out.
 
 use super::sample::Sampler;
 use super::stopwatch::{BATCH, Stopwatch, Taken};
@@ -8,10 +8,10 @@ use crate::error::Result;
 use crate::value::Configuration;
 
 impl Stopwatch {
-    /// Takes `rounds` interleaved samples of each configuration of a case, in a random order within each round. Sample
-    /// `i` of one configuration is taken next to sample `i` of every other, so that
-    /// [`paired_ratio`](crate::stats::paired_ratio) can compare them. A round with a low clock for any configuration is
-    /// retaken as a whole. All configurations use the number of launches per sample of the first.
+    /// Takes `rounds` interleaved samples of each configuration of a case, in random order within each round. Sample
+    /// `i` of one configuration is taken next to sample `i` of every other configuration, so that
+    /// [`paired_ratio`](crate::stats::paired_ratio) can compare them. If the clock is low for any configuration, the
+    /// whole round is retaken. All configurations use the number of launches per sample of the first.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
@@ -52,7 +52,7 @@ impl Stopwatch {
     /// ```
     ///
     /// # Errors
-    /// Errors of the case and the runtime, for any configuration.
+    /// Errors of the case and of the runtime, for any configuration.
     pub fn interleave<const N: usize>(
         &mut self,
         case: &mut dyn Case,
@@ -60,7 +60,7 @@ impl Stopwatch {
         mode: Mode,
         rounds: usize,
     ) -> Result<[Timing; N]> {
-        // Each configuration continues over the copies where the previous one ended.
+        // Each configuration continues with the copy after the last one that it used.
         let (mut copy, mut launches) = (0, None);
         let mut samplers = Vec::with_capacity(N);
         for configuration in configurations {
@@ -81,7 +81,7 @@ impl Stopwatch {
                 self.random.shuffle(&mut order);
                 for (place, &index) in order.iter().enumerate() {
                     case.select(configurations[index])?;
-                    // Other configurations have cleared the cache meanwhile.
+                    // Other configurations have evicted the data from the cache in the meantime.
                     let lead = mode == Mode::Hot || (round == 0 && place == 0);
                     if lead && self.hides_the_host() {
                         samplers[index].lead(self, case, &mut copy)?;

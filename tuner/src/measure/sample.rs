@@ -1,4 +1,4 @@
-//! Sampling of one configuration: the launches between two events, by mode.
+//! Samples of one configuration: the launches between two events, by mode.
 
 use warpsmith_runtime::{Event, Graph, GraphExec};
 
@@ -7,13 +7,13 @@ use super::{GRAPH_US, Mode, SHORT_US};
 use crate::case::Case;
 use crate::error::{Error, Result};
 
-/// Maximum launches per sample; the driver's queue holds about a thousand.
+/// Maximum number of launches per sample. The queue of the driver has space for about a thousand.
 const MAX_LAUNCHES: u32 = 64;
-/// Maximum launches per graph.
+/// Maximum number of launches per graph.
 const MAX_IN_GRAPH: u32 = 1000;
 /// Number of probe samples. The median of their launch times determines the number of launches per sample.
 const PROBES: usize = 3;
-/// A sample that would exceed its minimum duration by this factor has fewer launches than others of its case.
+/// A sample that would exceed its minimum duration by this factor uses fewer launches than other samples of its case.
 const TOO_LONG: f64 = 10.0;
 
 /// Sampling state of one configuration.
@@ -27,10 +27,10 @@ pub(super) struct Sampler {
     graph: Option<GraphExec>,
 }
 
-/// Events before and after an enqueued sample.
+/// Events before and after a sample that was enqueued.
 pub(super) type Begun = (Event, Event);
 
-/// A sample.
+/// Result of a sample.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sample {
     /// Time of all its launches, in microseconds.
@@ -40,8 +40,8 @@ pub(super) struct Sample {
 }
 
 impl Sampler {
-    /// Makes a sampler for the configuration that the case has selected, with `held` launches per sample if given.
-    /// `copy` is the index of the next copy of the case, here and below.
+    /// Creates a sampler for the selected configuration of the case, with `held` launches per sample if specified. Here
+    /// and below, `copy` is the index of the next buffer copy of the case.
     pub(super) fn new(
         watch: &mut Stopwatch,
         case: &mut dyn Case,
@@ -50,7 +50,7 @@ impl Sampler {
         copy: &mut usize,
     ) -> Result<Self> {
         let probes = if watch.hides_the_host() {
-            // The first launch of a kernel loads its code onto the device.
+            // The first launch of a kernel loads its code onto the device, so it is not timed.
             launch(case, 1, copy)?;
             4
         } else {
@@ -95,7 +95,7 @@ impl Sampler {
     }
 
     /// Enqueues one untimed launch. It keeps the device busy while the first of several samples is enqueued, and brings
-    /// caches to the state that they keep between samples.
+    /// caches into the state that they have between samples.
     pub(super) fn lead(&mut self, watch: &Stopwatch, case: &mut dyn Case, copy: &mut usize) -> Result<()> {
         match &self.graph {
             Some(graph) => Ok(graph.launch(watch.stream())?),
@@ -111,10 +111,11 @@ impl Sampler {
         case: &mut dyn Case,
         copy: &mut usize,
     ) -> Result<Begun> {
-        // The cover also runs for every graph, so that all graphs are equally cold, however many launches they have.
+        // The cover work also precedes every graph, so that all graphs start equally cold, independent of the number of
+        // launches in them.
         let short = self.launches > 1 || self.graph.is_some();
         if short && watch.cover()? {
-            // The cover work has cleared the cache, including the kernel's code.
+            // The cover work has evicted everything from the cache, including the kernel's code.
             match (&self.graph, self.mode) {
                 (Some(_), _) => {}
                 (None, Mode::Hot) => case.launch(0)?,

@@ -1,42 +1,43 @@
-//! Stopping rule: when a configuration has been measured enough.
+//! Stopping rule, which determines when a configuration has been measured enough.
 
 use serde::{Deserialize, Serialize};
 
 use crate::stats::{FEWEST, median_interval, relative_uncertainty, summarise};
 
-/// Stopping rule: when a configuration has been measured enough.
+/// Stopping rule, which determines when a configuration has been measured enough.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Effort {
-    /// Minimum number of samples, however long they take.
+    /// Minimum number of samples, even if they take a long time.
     pub minimum: usize,
     /// Maximum number of samples.
     pub most: usize,
     /// Maximum total time of the samples, in microseconds.
     pub budget_us: f64,
-    /// Relative uncertainty of the median that is sufficient: half of its 95 % confidence interval must be no wider
-    /// before the last fifth of the samples. With 0, only the number of samples and the budget count.
+    /// Relative uncertainty of the median at which sampling can stop: half the width of its 95 % confidence interval,
+    /// divided by the median. Once it is reached, a quarter more samples are taken. With 0, only the number of samples
+    /// and the budget matter.
     pub precision: f64,
-    /// Launches per sample; if absent, as many as last [`SHORT_US`](super::SHORT_US). Timings to compare use the same
-    /// number, so that the overhead of a sample is the same fraction of each. If a launch is so slow that the sample
-    /// would last ten times its minimum duration, fewer launches are used.
+    /// Number of launches per sample; if `None`, enough launches to last [`SHORT_US`](super::SHORT_US). Timings that
+    /// are compared should use the same number, so that the overhead of a sample is the same fraction of each. If a
+    /// launch is so slow that the sample would last ten times its minimum duration, fewer launches are used.
     pub launches: Option<u32>,
 }
 
 impl Effort {
-    /// The default effort: at least as many samples as an interval needs, half a percent of uncertainty.
+    /// Default effort: at least the number of samples that an interval needs, and half a percent of uncertainty.
     pub const NORMAL: Effort =
         Effort { minimum: FEWEST, most: 100, budget_us: 100_000.0, precision: 0.005, launches: None };
-    /// A quick estimate.
+    /// Effort for a quick estimate.
     pub const QUICK: Effort =
         Effort { minimum: 3, most: 20, budget_us: 20_000.0, precision: 0.01, ..Effort::NORMAL };
 
-    /// Exactly `count` samples, however long they take.
+    /// Takes exactly `count` samples, even if they take a long time.
     pub const fn samples(count: usize) -> Effort {
         Effort { minimum: count, most: count, budget_us: f64::INFINITY, precision: 0.0, launches: None }
     }
 
-    /// Limits the time of the samples to `us` microseconds; after that, only as many samples as an interval needs are
-    /// taken.
+    /// Limits the time of the samples to `us` microseconds. After that time, only the number of samples that an
+    /// interval needs is taken.
     ///
     /// ```
     /// use warpsmith_tuner::measure::Effort;
@@ -50,15 +51,15 @@ impl Effort {
     }
 }
 
-/// The reason why sampling ended.
+/// Reason why sampling ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StopReason {
-    /// The median is known precisely enough.
+    /// The uncertainty of the median is sufficiently small.
     Precision,
     /// The maximum number of samples was reached.
     Samples,
-    /// The time budget was spent, or the clock was low for too long.
+    /// The time budget was exhausted, or the clock was low for too long.
     Budget,
     /// The run was interrupted.
     Interrupted,
@@ -68,7 +69,7 @@ pub enum StopReason {
 #[derive(Debug)]
 pub(super) struct Progress {
     effort: Effort,
-    /// Final number of samples, set once the median is known precisely enough.
+    /// Final number of samples, which is set once the uncertainty of the median is sufficiently small.
     goal: Option<usize>,
 }
 
@@ -77,16 +78,17 @@ impl Progress {
         Self { effort, goal: None }
     }
 
-    /// Maximum number of further samples after `count` samples.
+    /// Returns the maximum number of further samples after `count` samples.
     pub(super) fn max_missing(&self, count: usize) -> usize {
         self.goal.unwrap_or(self.effort.most).min(self.effort.most).max(1).saturating_sub(count)
     }
 
-    /// Returns why sampling can stop, or `None` if more samples are needed. `samples` are in the order in which they
-    /// were taken; `spent_us` includes rejected samples.
+    /// Returns why sampling can stop, or `None` if more samples are needed. `samples` must be in the order in which
+    /// they were taken; `spent_us` includes rejected samples.
     ///
-    /// Once the median is known precisely enough, a quarter more samples are taken. Stopping as soon as the interval
-    /// happened to be narrow would make it contain the median less often than it claims.
+    /// Once the uncertainty of the median is sufficiently small, a quarter more samples are taken. Without them,
+    /// sampling would stop whenever the interval happens to be narrow, and the interval would contain the median less
+    /// often than it claims.
     pub(super) fn enough(&mut self, samples: &[f64], spent_us: f64) -> Option<StopReason> {
         let Effort { minimum, most, budget_us, .. } = self.effort;
         let count = samples.len();
@@ -107,7 +109,7 @@ impl Progress {
 
     fn is_precise(&self, samples: &[f64]) -> bool {
         let precision = self.effort.precision;
-        // The cheap estimate comes first; it assumes independent samples.
+        // The cheap estimate is computed first. It assumes independent samples.
         precision > 0.0
             && relative_uncertainty(samples) <= precision
             && median_interval(samples)
@@ -123,7 +125,7 @@ mod tests {
     const EFFORT: Effort =
         Effort { minimum: 10, most: 500, budget_us: 1e6, precision: 0.005, launches: None };
 
-    /// Number of these samples that suffices, and the stop reason.
+    /// Returns the number of these samples that is sufficient, and the reason for stopping.
     fn ends(effort: Effort, mut sample: impl FnMut(usize) -> f64) -> (usize, StopReason) {
         let (mut progress, mut samples, mut spent) = (Progress::new(effort), Vec::new(), 0.0);
         loop {
@@ -166,7 +168,8 @@ mod tests {
 
     #[test]
     fn a_drifting_median_is_not_precise() {
-        // Slow waves of 2 %: order statistics alone would call the median precise after about a hundred samples.
+        // The samples contain slow waves of 2 %. With order statistics alone, the median would seem precise after about
+        // a hundred samples.
         let wave = |index: usize| 100.0 + (index as f64 / 60.0).sin();
         let samples: Vec<f64> = (0..400).map(wave).collect();
         let effort = Effort { precision: 0.0015, ..EFFORT };

@@ -14,9 +14,9 @@ use crate::case::Case;
 use crate::error::Result;
 use crate::value::Configuration;
 
-/// Bytes of the copy that runs while short launches are queued: over 100 µs of work on the fastest GPUs.
+/// Bytes of the copy that runs while short launches are queued. It takes over 100 µs on the fastest GPUs.
 const COVER_BYTES: u64 = 256 << 20;
-/// Number of samples enqueued before waiting for the first of them.
+/// Number of samples that are enqueued before the first of them is waited for.
 pub(super) const BATCH: usize = 10;
 
 /// Times configurations on one stream, and tracks the best clock of the device.
@@ -27,21 +27,21 @@ pub struct Stopwatch {
     /// whose launches do not wait for the host.
     cover: Option<(DeviceBuffer<u8>, DeviceBuffer<u8>)>,
     pub(super) clocks: Clocks,
-    /// True if the device has worked long enough to be warm.
+    /// True if the device has worked for long enough to be warm.
     warm: bool,
     /// Random number generator for the order within rounds.
     pub(super) random: fastrand::Rng,
-    /// Flag that ends a timing.
+    /// Flag that ends timings.
     stop: Arc<AtomicBool>,
 }
 
 impl Stopwatch {
-    /// Device memory of a stopwatch, in bytes, if `free` bytes are free.
+    /// Returns the device memory that a stopwatch uses, in bytes, if `free` bytes are free.
     pub fn cover_bytes(device: &Device, free: u64) -> u64 {
         if device.is_emulated() { 0 } else { (2 * COVER_BYTES).min(free / 16) }
     }
 
-    /// Makes a stopwatch for work on `stream`.
+    /// Creates a stopwatch for work on `stream`.
     ///
     /// # Errors
     /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
@@ -69,13 +69,13 @@ impl Stopwatch {
         Ok(())
     }
 
-    /// Replaces the limits for rejecting samples; the default is [`Guard::default`].
+    /// Sets the rule for rejecting samples; the default is [`Guard::default`].
     pub fn set_guard(&mut self, guard: Guard) {
         self.clocks.guard = guard;
     }
 
-    /// Sets a flag that ends a timing after the samples in progress. The timing then has the samples so far
-    /// ([`StopReason::Interrupted`]), at least one.
+    /// Sets a flag that ends a timing after the current samples. The timing then contains the samples so far
+    /// ([`StopReason::Interrupted`]), which are at least one.
     pub fn set_stop(&mut self, stop: &Arc<AtomicBool>) {
         self.stop = Arc::clone(stop);
     }
@@ -85,12 +85,12 @@ impl Stopwatch {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Keeps the device busy with launches of a case, which has a selected configuration. Ends after `us` microseconds
-    /// of device time, or after four times that on the host's clock. The first timing on a GPU warms up automatically
-    /// for [`WARM_UP_US`], unless this was done earlier.
+    /// Keeps the device busy with launches of a case, which must have a selected configuration. It ends after `us`
+    /// microseconds of device time, or after four times as long on the host's clock. The first timing on a GPU warms up
+    /// automatically for [`WARM_UP_US`], unless the device is already warm.
     ///
     /// # Errors
-    /// Errors of the case and the runtime.
+    /// Errors of the case and of the runtime.
     pub fn warm_up(&mut self, case: &mut dyn Case, us: f64) -> Result<()> {
         self.warm |= us >= WARM_UP_US;
         let (started, mut worked, mut copy) = (Instant::now(), 0.0, 0);
@@ -112,7 +112,7 @@ impl Stopwatch {
     /// Times a configuration of a case.
     ///
     /// # Errors
-    /// Errors of the case and the runtime; in [`Mode::Graph`] also an error if its launches cannot be captured.
+    /// Errors of the case and of the runtime; in [`Mode::Graph`], also an error if the launches cannot be captured.
     pub fn time(
         &mut self,
         case: &mut dyn Case,
@@ -163,12 +163,12 @@ impl Stopwatch {
         &self.stream
     }
 
-    /// Returns true if the device waits for the host, so that timed launches must be queued behind other work.
+    /// Returns true if the device may wait for the host, so that timed launches must be queued behind other work.
     pub(super) fn hides_the_host(&self) -> bool {
         self.cover.is_some()
     }
 
-    /// Enqueues work that lasts while short launches are enqueued behind it, if the device needs it.
+    /// Enqueues work that runs while short launches are enqueued behind it, if the device needs it.
     pub(super) fn cover(&mut self) -> Result<bool> {
         let Some((from, to)) = &mut self.cover else { return Ok(false) };
         self.stream.copy(&*from, to)?;
@@ -176,13 +176,13 @@ impl Stopwatch {
     }
 
     /// Returns true if the driver reports that heat or a power supply fault keeps the clocks low. The query is too slow
-    /// for every sample. A reason that is gone by the end of a timing has shown in the clocks meanwhile.
+    /// for every sample. A reason that no longer applies at the end of a timing has shown in the clock readings.
     pub(super) fn is_throttled(&self) -> bool {
         let now = self.stream.device().telemetry().unwrap_or_default();
         now.throttle_reasons.iter().any(|reason| is_slowdown(reason))
     }
 
-    /// Waits for a sample, and reads the clock immediately.
+    /// Waits for a sample, and then reads the clock immediately.
     pub(super) fn finish(&mut self, (start, end): Begun) -> Result<Sample> {
         end.synchronize()?;
         let mhz = self.stream.device().sm_clock_mhz();
@@ -193,13 +193,13 @@ impl Stopwatch {
     }
 }
 
-/// Samples of a timing so far.
+/// Samples of a timing that were taken so far.
 #[derive(Debug)]
 pub(super) struct Taken {
     pub(super) samples: Vec<Sample>,
     launches: u32,
     rejected: u32,
-    /// True if too many samples had a low clock to retake them all.
+    /// True if too many samples had a low clock to retake all of them.
     pub(super) throttled: bool,
     /// Total microseconds of all samples.
     pub(super) spent_us: f64,
@@ -215,9 +215,9 @@ impl Taken {
         self.samples.push(sample);
     }
 
-    /// Rejects samples of a throttled device, judged by the clock readings so far, including samples of earlier
-    /// batches. Returns whether there were any. If more than `most` are rejected in total, the timing is throttled.
-    /// Samples are then rejected only if `minimum` samples remain.
+    /// Rejects samples of a throttled device, according to the clock readings so far, including samples of earlier
+    /// batches. Returns whether there were any. If more than `most` samples are rejected in total, the timing is
+    /// throttled. Samples are then rejected only if `minimum` samples remain.
     fn reject(&mut self, clocks: &Clocks, most: u32, minimum: usize) -> bool {
         let low = self.samples.iter().filter(|sample| !clocks.accepts(sample.mhz)).count();
         self.throttled |= self.rejected + low as u32 > most;
@@ -228,7 +228,7 @@ impl Taken {
         low > 0
     }
 
-    /// Rejects the samples of the rounds marked in `low`.
+    /// Rejects the samples in the rounds that `low` marks.
     pub(super) fn reject_rounds(&mut self, low: &[bool]) {
         let before = self.samples.len();
         let mut round = low.iter();

@@ -1,4 +1,5 @@
-//! Launches and times of timings on an emulated device, on which a memset takes 1 µs per byte and a copy takes 500 µs.
+//! Tests the launches and times of timings on an emulated device, on which a memset takes 1 µs per byte and a copy
+//! takes 500 µs.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,13 +14,13 @@ use crate::error::{Error, Result};
 use crate::value::Configuration;
 use crate::verify::Check;
 
-/// A memset of the bytes that its configuration specifies; it records (bytes, copy) of each launch.
+/// Case that sets the number of bytes in its configuration, and records (bytes, copy) of each launch.
 struct Recorder {
     stream: Stream,
     buffers: Vec<DeviceBuffer<u8>>,
     bytes: usize,
     launches: Vec<(usize, usize)>,
-    /// Number of launches that succeed before launches fail.
+    /// Number of launches that succeed before all further launches fail.
     lasts: usize,
 }
 
@@ -47,7 +48,7 @@ impl Case for Recorder {
 }
 
 impl Recorder {
-    /// Copy index of each launch.
+    /// Returns the copy index of each launch.
     fn copies(&self) -> Vec<usize> {
         self.launches.iter().map(|(_, copy)| *copy).collect()
     }
@@ -79,7 +80,7 @@ impl Bench {
         Self { driver, case, watch }
     }
 
-    /// Makes the device behave like one that waits for the host.
+    /// Makes the device behave like a device that waits for the host.
     fn covered(mut self) -> Self {
         self.watch.cover_with(64).unwrap();
         self.driver.reset_calls();
@@ -130,7 +131,7 @@ fn graphs_last_long_enough_and_cycle_through_copies() {
         assert_eq!(copies.len(), 1 + launches as usize, "each was captured once");
         assert!(copies.iter().enumerate().all(|(index, copy)| index % 3 == *copy));
     }
-    // Launches with a negligible duration.
+    // The duration of these launches is negligible.
     let timing = Bench::with(|_| 0.001).time(1, Mode::Graph, Effort::samples(2)).unwrap();
     assert_eq!(timing.launches_per_sample, 1000);
 }
@@ -140,7 +141,7 @@ fn covering_work_is_in_no_time() {
     let mut bench = Bench::new().covered();
     let timing = bench.time(25, Mode::Cold, Effort::samples(5)).unwrap();
     assert_eq!((timing.samples_us, timing.launches_per_sample), (vec![25.0; 5], 4));
-    // One cover copy before each of the three probe samples, and one before each sample.
+    // There is one cover copy before each of the three probe samples, and one before each sample.
     assert_eq!(bench.driver.calls(Call::CopyDevice), 3 + 5);
     // One untimed launch follows each cover copy.
     assert_eq!(bench.case.launches.len(), 1 + 3 * (1 + 4) + 1 + 5 * (1 + 4));
@@ -163,7 +164,7 @@ fn an_untimed_launch_leads_single_launches() {
         assert_eq!((timing.samples_us, timing.launches_per_sample), (vec![300.0; 15], 1));
         let copies = bench.case.copies();
         match mode {
-            // Fifteen samples are needed at once.
+            // Fifteen samples are needed from the start.
             Mode::Cold => assert!(copies.len() == 32 && copies.iter().enumerate().all(|(i, c)| i % 3 == *c)),
             Mode::Hot => assert_eq!(copies[16..], [0; 16]),
             _ => assert_eq!((copies.len(), bench.driver.calls(Call::GraphLaunch)), (17, 16)),
@@ -228,14 +229,14 @@ fn failing_launches_end_the_timing() {
     }
 }
 
-/// A bench whose clock is `clock(n)` after n samples.
+/// Returns a bench whose clock is `clock(n)` after n samples.
 fn clocked(clock: impl Fn(u64) -> u32 + Send + Sync + 'static) -> Bench {
     let (taken, mhz) = (AtomicU64::new(0), Arc::new(AtomicU32::new(0)));
     let shown = Arc::clone(&mhz);
     let bench = Bench::with(move |_| {
         let now = clock(taken.fetch_add(1, Ordering::Relaxed));
         mhz.store(now, Ordering::Relaxed);
-        // A kernel limited by the clock.
+        // The clock limits this kernel.
         2e5 / f64::from(now)
     });
     bench.driver.on_sm_clock(0, move || Some(shown.load(Ordering::Relaxed)));
@@ -244,7 +245,7 @@ fn clocked(clock: impl Fn(u64) -> u32 + Send + Sync + 'static) -> Bench {
 
 #[test]
 fn samples_of_a_low_clock_are_taken_again() {
-    // Three fills come first, and one launch to estimate its duration.
+    // Before the samples, there are three fills, and one launch to estimate the duration.
     for low in [4..30, 20..30, 4..5, 33..50] {
         let mut bench = clocked(move |at| if low.contains(&at) { 900 } else { 1000 });
         let timing = bench.time(100, Mode::Cold, Effort::samples(40)).unwrap();

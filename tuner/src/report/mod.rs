@@ -1,7 +1,7 @@
-//! Renders documents as one HTML page with plots, to read in a browser, share or print.
+//! Renders documents as one HTML page with plots, which can be read in a browser, shared or printed.
 //!
-//! Guarantees: the guarantees of [`Page`] hold. Every record is in the table; wrong, failed and crashed ones are
-//! marked. Medians, percentiles and intervals come from [`stats`](crate::stats): the page only draws.
+//! Guarantees: the guarantees of [`Page`] apply. The table contains every record; incorrect, failed and crashed records
+//! are marked. Medians, percentiles and intervals come from [`stats`](crate::stats), so the page only draws them.
 
 mod model;
 
@@ -21,7 +21,7 @@ const SCRIPT: [&str; 7] = [
     include_str!("js/page.js"),
 ];
 
-/// Renders a page of documents; each document is one run on the page. Without documents the page says so.
+/// Renders a page of documents, with one run per document. Without documents, the page states this.
 ///
 /// ```
 /// # use warpsmith_tuner::document::Document;
@@ -37,7 +37,7 @@ pub fn html(documents: &[Document]) -> String {
     page.html(&Data::of(documents))
 }
 
-/// Title of the page: its kernels and devices.
+/// Returns the title of the page, which names its kernels and devices.
 fn title(documents: &[Document]) -> String {
     let distinct = |names: &mut dyn Iterator<Item = &str>| {
         let mut all: Vec<String> = Vec::new();
@@ -59,7 +59,7 @@ fn title(documents: &[Document]) -> String {
     }
 }
 
-/// Formats a list as `a, b, c and 5 more`.
+/// Formats a list, for example as `a, b, c and 5 more`.
 fn list(names: &[String]) -> String {
     match names {
         [] => String::new(),
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn the_page_stands_alone() {
         let page = html(&[document(vec![record("copy", 128, 10.0, Outcome::Correct)])]);
-        // A namespace name, and a pattern of the page itself.
+        // These are a namespace name and a pattern of the page itself, which fetch nothing.
         let without_names = page.replace("http://www.w3.org/2000/svg", "").replace("url(#", "");
         for outside in ["http:", "https:", "src=", "<link", "url(", "@import", "fetch(", "XMLHttp"] {
             assert!(!without_names.contains(outside), "{outside}");

@@ -1,7 +1,7 @@
-//! Input data of the page's script.
+//! Input data for the page's script.
 //!
-//! Guarantees: records are in the order of their documents. Only the best and the default record of each case have
-//! samples, since only their distributions are drawn. A page of ten thousand records therefore stays small.
+//! Guarantees: records are in the order of their documents. Only the best and the default record of each case contain
+//! samples, because only their distributions are drawn. Even a page with ten thousand records is therefore small.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ use crate::measure::{Mode, StopReason};
 use crate::stats::summarise;
 use crate::value::Value;
 
-/// Significant digits of times: more than any clock provides.
+/// Number of significant digits of times, which is more than any clock provides.
 const DIGITS: usize = 6;
 
 #[derive(Serialize)]
@@ -27,7 +27,7 @@ struct Run<'a> {
     #[serde(flatten)]
     info: &'a RunInfo,
     device: &'a DeviceInfo,
-    /// Clock of the run and the maximum clock in MHz, if the first is low.
+    /// Clock of the run and maximum clock in MHz, if the former is low.
     #[serde(skip_serializing_if = "Option::is_none")]
     low_clock: Option<(u32, u32)>,
     probes: &'a [ProbeResult],
@@ -40,11 +40,11 @@ struct Row<'a> {
     dtype: &'a str,
     n: u64,
     mode: Mode,
-    /// Pairs rather than an object: an axis may have any name.
+    /// Pairs instead of an object, because an axis can have any name.
     configuration: Vec<(&'a str, &'a Value)>,
     is_default: bool,
     is_best: bool,
-    /// True if a tuning run chose it.
+    /// True if a tuning run selected it.
     is_winner: bool,
     outcome: Outcome,
     problem: &'a str,
@@ -69,7 +69,7 @@ struct Row<'a> {
 #[derive(Serialize)]
 struct Times {
     median: f64,
-    /// Lower end of the median's 95 % confidence interval; `high` is the upper end.
+    /// Lower end of the 95 % confidence interval of the median; `high` is the upper end.
     #[serde(skip_serializing_if = "Option::is_none")]
     low: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,13 +1,13 @@
-//! Searches a space for its fastest configuration, independently of how configurations are measured.
+//! Searches a space for its fastest configuration, independent of how configurations are measured.
 //!
-//! The search descends from the default, then times the candidates for which a model of all times expects the largest
-//! gain. It then races the best candidates and the default.
+//! The search descends from the default. It then times the candidates for which a model of all times predicts the
+//! largest gain. Finally, it races the best candidates and the default.
 //!
-//! Guarantees: the first candidate, the heuristic default, is measured first, and the winner is chosen from candidates
-//! that include it. A search requests at most the limit of timings; each repeated timing of a candidate counts. An
-//! unusable candidate never wins and is not measured again. A search is deterministic: equal answers lead to equal
-//! requests. A candidate other than the default wins only if it is faster by [`MIN_GAIN`], both in the last race and
-//! by all timings.
+//! Guarantees: the first candidate, which is the heuristic default, is measured first, and the winner is selected from
+//! candidates that include it. A search requests at most the limit of trials; repeated trials of a candidate also
+//! count. An unusable candidate never wins and is not measured again. A search is deterministic: the same results lead
+//! to the same requests. A candidate other than the default wins only if it is faster by [`MIN_GAIN`], both in the last
+//! race and according to all trials.
 //!
 //! ```
 //! use warpsmith_tuner::search::{CandidateResult, Objective, Points, search};
@@ -35,56 +35,57 @@ use session::Session;
 pub(crate) use session::median;
 use surrogate::Surrogate;
 
-/// Minimum gain over the default that another configuration needs to win, as a fraction of the default's time: 0.5 %.
+/// Minimum gain over the default with which another configuration wins, as a fraction of the default's time: 0.5 %.
 pub const MIN_GAIN: f64 = 0.005;
 
-/// Default limit of timings in a search.
+/// Default limit of trials in a search.
 pub const USUAL_TRIALS: usize = 32;
 
 /// Number of candidates in the last race, including the default.
 const RACERS: usize = 3;
 /// Number of rounds of the last race.
 const ROUNDS: usize = 2;
-/// Candidates within this fraction of the best take part in the race.
+/// Candidates whose times are within this fraction of the best take part in the race.
 const NEAR: f64 = 0.03;
-/// The search stops trying candidates when none is expected to gain this fraction of the time.
+/// The search stops trying candidates when the expected gain of every candidate is below this fraction of the time.
 const MIN_EXPECTED: f64 = 0.0001;
 
-/// The outcome of a candidate.
+/// Outcome of a candidate.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CandidateResult {
-    /// Time in each of the requested rounds, in any unit. Fewer than requested if the run was ended.
+    /// Time in each of the requested rounds, in any unit. There are fewer times than requested if the run was ended.
     Times(Vec<f64>),
-    /// The result was wrong, or the launch failed or crashed.
+    /// The result was incorrect, or the launch failed or crashed.
     Unusable,
 }
 
 /// Measures candidates.
 pub trait Objective {
-    /// Times each candidate `rounds` times in alternating order: A B C C B A. The results are in the order of the
+    /// Times each candidate in `rounds` rounds, in alternating order: A B C C B A. The results are in the order of the
     /// candidates.
     fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<CandidateResult>;
 
-    /// Returns true if the search should end with the results so far.
+    /// Returns true if the search must end with the results so far.
     fn is_ended(&self) -> bool {
         false
     }
 }
 
-/// The result of a search.
+/// Result of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
-    /// The fastest candidate; the first one unless another is faster by [`MIN_GAIN`]. `None` if none could be used.
+    /// Fastest candidate. This is the first candidate unless another one is faster by [`MIN_GAIN`]. `None` if no
+    /// candidate could be used.
     pub winner: Option<usize>,
-    /// Number of timings made.
+    /// Number of trials.
     pub trials: usize,
-    /// Measured candidates in order, each once.
+    /// Candidates that were measured, in order and without repeats.
     pub measured: Vec<usize>,
 }
 
 /// Searches for the fastest candidate; the first candidate is the default. `hints` are candidates that were good for a
-/// similar case: they are measured right after the default. At least the default is timed, and at most `most` timings
-/// are made.
+/// similar case, and are measured directly after the default. At least the default is timed, and at most `most` trials
+/// are requested.
 pub fn search(points: &Points, hints: &[usize], most: usize, objective: &mut dyn Objective) -> Found {
     if points.is_empty() {
         return Found { winner: None, trials: 0, measured: Vec::new() };
@@ -99,8 +100,8 @@ pub fn search(points: &Points, hints: &[usize], most: usize, objective: &mut dyn
     session.found()
 }
 
-/// Descends from the best candidate so far, times the candidate with the largest expected gain, and descends from it if
-/// it is better. Leaves timings for the race.
+/// Descends from the best candidate so far. Then times the candidate with the largest expected gain, and descends from
+/// it if it is better. Reserves trials for the race.
 fn try_candidates(session: &mut Session<'_>) {
     let reserve = (RACERS * ROUNDS).min(session.left() / 4);
     let start = session.ranking().first().map_or(0, |&(candidate, _)| candidate);
@@ -116,7 +117,8 @@ fn try_candidates(session: &mut Session<'_>) {
     }
 }
 
-/// The new candidate with the largest expected gain; without a model, a candidate that differs least from the default.
+/// Returns the new candidate with the largest expected gain. Without a model, returns a candidate that differs least
+/// from the default.
 fn max_expected(session: &Session<'_>, ranking: &[(usize, f64)], reach: &mut Vec<usize>) -> Option<usize> {
     let model = Surrogate::fit(session.points, ranking, reach);
     let (Some(model), Some(&(_, best))) = (model, ranking.first()) else {
@@ -127,7 +129,7 @@ fn max_expected(session: &Session<'_>, ranking: &[(usize, f64)], reach: &mut Vec
     (gain > MIN_EXPECTED).then_some(candidate)
 }
 
-/// Times the best candidates and the default alternately, while timings are left.
+/// Times the best candidates and the default alternately, as long as trials are left.
 fn race(session: &mut Session<'_>) {
     let ranking = session.ranking();
     let Some(&(_, minimum)) = ranking.first() else { return };

@@ -1,29 +1,30 @@
-//! [`Points`]: configurations as points on axes, with an order on axes that have one.
+//! [`Points`]: configurations as points on axes, with an order of the values on some axes.
 
 use crate::value::{Configuration, Value};
 
-/// One axis of the search.
+/// Axis of the search.
 #[derive(Debug, Clone, PartialEq)]
 struct Scale {
     name: String,
-    /// Position of each value on a scale with steps of about 1: for a number, its logarithm. Values of different groups
-    /// are not ordered relative to each other: `auto` and `waves:4`.
+    /// Position of each value on a scale with steps of about 1; for a number, this is its logarithm. Values of
+    /// different groups, such as `auto` and `waves:4`, are not ordered relative to each other.
     places: Vec<(usize, f64)>,
 }
 
-/// Candidates of a search: each is a point with a position on every axis.
+/// Candidates of a search. Each candidate is a point with a position on every axis.
 ///
-/// Numbers are ordered, and so are texts that end in a number after a colon, such as `waves:4`. Other texts are not
+/// Numbers are ordered, and so are texts that end in a colon and a number, such as `waves:4`. Other texts are not
 /// ordered.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Points {
     scales: Vec<Scale>,
-    /// Index of each candidate's value on each axis.
+    /// For each candidate, the index of its value on each axis.
     points: Vec<Vec<usize>>,
 }
 
 impl Points {
-    /// Makes points from configurations, the default first. A missing axis counts as one more value of that axis.
+    /// Creates points from configurations, with the default first. A missing axis counts as an additional value of that
+    /// axis.
     pub fn of(configurations: &[Configuration]) -> Self {
         let mut names: Vec<&str> = Vec::new();
         for (name, _) in configurations.iter().flat_map(Configuration::iter) {
@@ -55,7 +56,7 @@ impl Points {
         Self { scales, points }
     }
 
-    /// Number of candidates.
+    /// Returns the number of candidates.
     pub fn len(&self) -> usize {
         self.points.len()
     }
@@ -65,13 +66,13 @@ impl Points {
         self.points.is_empty()
     }
 
-    /// Number of axes.
+    /// Returns the number of axes.
     pub fn axes(&self) -> usize {
         self.scales.len()
     }
 
-    /// Candidates that differ from `candidate` on this axis only, by at most `radius` values if the values are ordered;
-    /// the nearest first.
+    /// Returns the candidates that differ from `candidate` only on this axis, with the nearest first. If the values are
+    /// ordered, they differ by at most `radius` values.
     pub fn neighbours(&self, candidate: usize, axis: usize, radius: usize) -> Vec<usize> {
         let here = &self.points[candidate];
         let scale = &self.scales[axis];
@@ -91,20 +92,20 @@ impl Points {
         found.into_iter().map(|(_, other)| other).collect()
     }
 
-    /// Distance of two candidates on an axis, in doublings; `None` if their values have no order.
+    /// Returns the distance of two candidates on an axis, in doublings, or `None` if their values have no order.
     pub(super) fn distance(&self, a: usize, b: usize, axis: usize) -> Option<f64> {
         let places = &self.scales[axis].places;
         let (a, b) = (places[self.points[a][axis]], places[self.points[b][axis]]);
         (a.0 == b.0).then_some((a.1 - b.1).abs())
     }
 
-    /// Number of axes on which two candidates differ.
+    /// Returns the number of axes on which two candidates differ.
     pub(super) fn differences(&self, a: usize, b: usize) -> usize {
         self.points[a].iter().zip(&self.points[b]).filter(|(a, b)| a != b).count()
     }
 }
 
-/// Group of a value and its number within the group. The group of plain numbers is the empty text.
+/// Returns the group of a value and its number within the group. The group of plain numbers is the empty text.
 fn order(value: Option<&Value>) -> (String, f64) {
     match value {
         Some(Value::Number(number)) => (String::new(), *number as f64),
@@ -149,7 +150,7 @@ mod tests {
     #[test]
     fn distances_are_in_doublings() {
         let points = Points::of(&space());
-        // 64 auto, 256 waves:1, 256 waves:8
+        // The configurations are 64 auto, 256 waves:1 and 256 waves:8.
         assert_eq!((points.distance(0, 9, 0), points.distance(0, 9, 1)), (Some(2.0), None));
         assert_eq!(points.distance(9, 11, 1), Some(3.0));
         assert_eq!((points.differences(9, 11), points.differences(0, 9)), (1, 2));

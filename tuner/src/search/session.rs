@@ -1,8 +1,8 @@
-//! [`Session`]: the state of a search, and the timings that it has left.
+//! [`Session`]: state of a search, with the number of trials that are left.
 
 use super::{CandidateResult, Found, MIN_GAIN, Objective, Points};
 
-/// The state of a candidate.
+/// State of a candidate.
 #[derive(Debug, Clone, PartialEq)]
 enum Known {
     Nothing,
@@ -14,12 +14,12 @@ enum Known {
 pub struct Session<'a> {
     pub points: &'a Points,
     objective: &'a mut dyn Objective,
-    /// Maximum number of timings.
+    /// Maximum number of trials.
     most: usize,
     known: Vec<Known>,
     trials: usize,
     measured: Vec<usize>,
-    /// Candidates of the last race, with their times in it.
+    /// Candidates of the last race, with their times in the race.
     race: Vec<(usize, Vec<f64>)>,
 }
 
@@ -37,12 +37,12 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Number of timings left; at least one before the first timing.
+    /// Returns the number of trials that are left. It is at least one before the first trial.
     pub fn left(&self) -> usize {
         if self.objective.is_ended() { 0 } else { self.most.saturating_sub(self.trials) }
     }
 
-    /// Median of a candidate's times so far.
+    /// Returns the median of a candidate's times so far.
     pub fn estimate(&self, candidate: usize) -> Option<f64> {
         match &self.known[candidate] {
             Known::Times(times) => Some(median(times)),
@@ -50,17 +50,17 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Returns true if a candidate was not measured yet.
+    /// Returns true if a candidate has not been measured yet.
     pub fn is_new(&self, candidate: usize) -> bool {
         self.known[candidate] == Known::Nothing
     }
 
-    /// Candidates that were not measured yet.
+    /// Returns the candidates that have not been measured yet.
     pub fn new_ones(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.points.len()).filter(|&candidate| self.is_new(candidate))
     }
 
-    /// Candidates that were timed, with their times, the fastest first.
+    /// Returns the candidates that were timed, with their times, and the fastest first.
     pub fn ranking(&self) -> Vec<(usize, f64)> {
         let timed = self.measured.iter().filter_map(|&c| Some((c, self.estimate(c)?)));
         let mut ranking: Vec<(usize, f64)> = timed.collect();
@@ -68,18 +68,18 @@ impl<'a> Session<'a> {
         ranking
     }
 
-    /// Times a candidate once, and returns the median of all its times so far, if it has any.
+    /// Times a candidate once. Returns the median of all its times so far, or `None` if it has no times.
     pub fn time(&mut self, candidate: usize) -> Option<f64> {
         self.race(&[candidate], 1);
         self.estimate(candidate)
     }
 
-    /// Times a candidate unless it is known, and returns the median of its times, if it has any.
+    /// Times a candidate unless it was already measured. Returns the median of its times, or `None` if it has no times.
     pub fn time_once(&mut self, candidate: usize) -> Option<f64> {
         if self.is_new(candidate) { self.time(candidate) } else { self.estimate(candidate) }
     }
 
-    /// Times candidates alternately, up to the limit, and skips unusable ones.
+    /// Times candidates alternately up to the limit, and skips unusable ones.
     pub fn race(&mut self, candidates: &[usize], rounds: usize) {
         let usable = candidates.iter().copied().filter(|&c| self.known[c] != Known::Unusable);
         let candidates: Vec<usize> = usable.take(self.left() / rounds.max(1)).collect();
@@ -101,7 +101,7 @@ impl<'a> Session<'a> {
                         known => *known = Known::Times(times),
                     }
                 }
-                // The run ended before its first time.
+                // The run ended before the first time of this candidate.
                 CandidateResult::Times(_) => {
                     if self.is_new(candidate) {
                         self.measured.pop();
@@ -119,8 +119,9 @@ impl<'a> Session<'a> {
     }
 
     /// Returns the result of the search. Candidates of the last race are compared by their alternating times in that
-    /// race, others by all their times. A candidate that is not faster than the default by all times does not win: in a
-    /// short race, one disturbed timing of the default makes everything look fast.
+    /// race, and other candidates by all their times. A candidate that is not faster than the default according to all
+    /// times does not win, because in a short race, one disturbed trial of the default makes all other candidates look
+    /// fast.
     pub fn found(self) -> Found {
         let in_race = |candidate: usize| self.race.iter().find(|(c, _)| *c == candidate);
         let time = |candidate: usize| match in_race(candidate) {
@@ -143,7 +144,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Median of the times; infinite without times.
+/// Returns the median of the times, or infinity if there are none.
 pub fn median(times: &[f64]) -> f64 {
     let mut sorted = times.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);

@@ -1,10 +1,10 @@
 //! Bootstrap confidence intervals of medians and of ratios of medians.
 //!
-//! Guarantees: intervals are 95 % and deterministic, without assumptions about the distribution of the samples. They
-//! are percentiles of [`RESAMPLES`] resamples. Consecutive samples need not be independent. If their side of the median
-//! is correlated over time, as with a drifting clock, whole blocks of neighbours are drawn (block bootstrap). No
-//! interval covers changes slower than the samples. To cover those, interleave the samples of both sides and compare
-//! them as pairs.
+//! Guarantees: intervals are 95 % confidence intervals. They are deterministic and make no assumptions about the
+//! distribution of the samples. They are percentiles of [`RESAMPLES`] resamples. Consecutive samples can depend on each
+//! other: if the side of the median on which they lie is correlated over time, as with a drifting clock, whole blocks
+//! of neighbors are drawn (block bootstrap). No interval covers changes that are slower than the samples. To cover
+//! those, interleave the samples of both sides and compare them as pairs.
 
 use fastrand::Rng;
 use serde::Serialize;
@@ -15,10 +15,10 @@ use super::{percentile, sorted};
 pub const RESAMPLES: usize = 2000;
 /// Minimum number of samples for an interval.
 pub const FEWEST: usize = 6;
-/// Seed of every interval, so that equal samples have equal intervals.
+/// Seed of every interval, so that the same samples always lead to the same interval.
 const SEED: u64 = 0x5EED_0F5A_3D1E;
 
-/// A confidence interval of 95 %.
+/// 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Interval {
     /// Lower end.
@@ -28,29 +28,29 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Returns true if a value lies in the interval, ends included.
+    /// Returns true if a value lies in the interval, including its ends.
     pub fn contains(&self, value: f64) -> bool {
         self.low <= value && value <= self.high
     }
 
-    /// Half the width of the interval.
+    /// Returns half the width of the interval.
     pub fn half_width(&self) -> f64 {
         (self.high - self.low) / 2.0
     }
 }
 
-/// Ratio of two medians. For times, above 1 means slower.
+/// Ratio of two medians. For times, a ratio above 1 means slower.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Ratio {
-    /// Median of the first divided by the median of the second.
+    /// Median of the first samples, divided by the median of the second.
     pub value: f64,
     /// Confidence interval of the ratio.
     #[serde(flatten)]
     pub interval: Interval,
 }
 
-/// Confidence interval of the median of samples, given in the order in which they were taken. `None` below [`FEWEST`]
-/// samples.
+/// Returns the confidence interval of the median of samples, which must be in the order in which they were taken.
+/// Returns `None` for fewer than [`FEWEST`] samples.
 ///
 /// ```
 /// use warpsmith_tuner::stats::median_interval;
@@ -73,8 +73,8 @@ fn resampled(samples: &[f64], resamples: usize) -> Option<Interval> {
     })))
 }
 
-/// Ratio of the median of `first` to that of `second`, for samples taken one set after the other: the two sets are
-/// resampled independently. `None` below [`FEWEST`] samples of either.
+/// Returns the ratio of the median of `first` to the median of `second`, for samples that were taken one set after the
+/// other. The two sets are resampled independently. Returns `None` if either has fewer than [`FEWEST`] samples.
 pub fn ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
     let (mut first, mut second) = (Resampler::new(first)?, Resampler::new(second)?);
     let value = first.whole() / second.whole();
@@ -88,12 +88,13 @@ pub fn ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
     Some(Ratio { value, interval: interval(ratios) })
 }
 
-/// Ratio of the median of `first` to that of `second`, for interleaved samples: pairs are drawn, so that a simultaneous
-/// change of both does not widen the interval. Unpaired samples at the end are left out. `None` below [`FEWEST`] pairs.
+/// Returns the ratio of the median of `first` to the median of `second`, for interleaved samples. Pairs are drawn, so
+/// that a simultaneous change of both does not widen the interval. Unpaired samples at the end are ignored. Returns
+/// `None` for fewer than [`FEWEST`] pairs.
 pub fn paired_ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
     let pairs = first.len().min(second.len());
     let (first, second) = (&first[..pairs], &second[..pairs]);
-    // The ratio cancels changes over time that affect both.
+    // The ratios cancel changes over time that affect both samples of a pair.
     let left: Vec<f64> = first.iter().zip(second).map(|(first, second)| first / second).collect();
     let block = Resampler::new(&left)?.block;
     let (mut first, mut second) = (Resampler::new(first)?, Resampler::new(second)?);
@@ -111,8 +112,8 @@ pub fn paired_ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
     Some(Ratio { value, interval: interval(ratios) })
 }
 
-/// The 2nd to the 98th percentile: with a few dozen samples, medians of resamples lie a little closer together than
-/// medians of new samples would.
+/// Returns the 2nd and the 98th percentile. With a few dozen samples, the medians of resamples are slightly closer
+/// together than the medians of new samples would be.
 fn interval(values: impl Iterator<Item = f64>) -> Interval {
     let mut values: Vec<f64> = values.collect();
     values.sort_unstable_by(f64::total_cmp);
@@ -120,16 +121,16 @@ fn interval(values: impl Iterator<Item = f64>) -> Interval {
     Interval { low: end(0.02), high: end(0.98) }
 }
 
-/// Draws samples with replacement and finds the median of the draw, in linear time: only the count of each sample is
-/// kept.
+/// Draws samples with replacement and finds the median of the draw in linear time, by storing only the count of each
+/// sample.
 #[derive(Debug)]
 struct Resampler {
     sorted: Vec<f64>,
-    /// Index in `sorted` of each sample, in the order in which they were taken.
+    /// Index of each sample in `sorted`, in the order in which the samples were taken.
     ranks: Vec<u32>,
     /// Number of times that each element of `sorted` was drawn.
     counts: Vec<u32>,
-    /// Number of neighbours that are drawn together.
+    /// Number of neighbors that are drawn together.
     block: usize,
 }
 
@@ -149,7 +150,7 @@ impl Resampler {
         Some(Self { sorted: sorted(samples), ranks, counts: vec![0; n], block })
     }
 
-    /// Median of the samples themselves.
+    /// Returns the median of the samples themselves.
     fn whole(&self) -> f64 {
         percentile(&self.sorted, 0.5).unwrap_or(f64::NAN)
     }
@@ -160,13 +161,13 @@ impl Resampler {
         draw(random, self.ranks.len(), block, |place| self.add(place));
     }
 
-    /// Draws the sample that was taken at this index.
+    /// Draws the sample with this index in the order in which the samples were taken.
     #[inline]
     fn add(&mut self, place: usize) {
         self.counts[self.ranks[place] as usize] += 1;
     }
 
-    /// Median of the drawn samples.
+    /// Returns the median of the samples that were drawn.
     fn median(&self) -> f64 {
         let n = self.counts.len();
         let (low, high) = ((n - 1) / 2, n / 2);
@@ -185,7 +186,7 @@ impl Resampler {
     }
 }
 
-/// Draws a resample of indices, of the same size, in blocks of neighbours; the first index follows the last.
+/// Draws a resample of indices, of the same size, in blocks of neighbors. The first index is the neighbor of the last.
 #[inline]
 fn draw(random: &mut Rng, n: usize, block: usize, mut each: impl FnMut(usize)) {
     if block == 1 {
@@ -200,12 +201,12 @@ fn draw(random: &mut Rng, n: usize, block: usize, mut each: impl FnMut(usize)) {
     }
 }
 
-/// Number of neighbours to draw together: twice the lag at which the sides of the median that samples lie on are no
-/// more correlated than noise. It is 1 if no correlation is found.
+/// Returns the number of neighbors to draw together. It is twice the lag from which on the sides of the median on which
+/// samples lie are no more correlated than noise, or 1 if there is no correlation.
 fn block_length(ranks: &[u32]) -> usize {
     let n = ranks.len();
     let side = |index: usize| if (ranks[index] as usize) < n / 2 { -1.0 } else { 1.0 };
-    // Twice the standard error of a correlation of independent samples.
+    // This is twice the standard error of the correlation of independent samples.
     let noise = 2.0 / (n as f64).sqrt();
     let correlation = |lag: usize| {
         let products = (0..n - lag).map(|index| side(index) * side(index + lag));
@@ -221,8 +222,8 @@ mod tests {
     use super::super::normal;
     use super::*;
 
-    /// Percentage of 2000 sets of samples whose interval contains the true value. Fewer resamples than usual make the
-    /// intervals a little less exact and the test faster.
+    /// Returns the percentage of 2000 sets of samples whose interval contains the true value. Fewer resamples than
+    /// usual make the intervals slightly less exact and the test faster.
     fn coverage(n: usize, truth: f64, mut draw: impl FnMut(&mut Rng) -> f64) -> f64 {
         let mut random = Rng::with_seed(42);
         let mut samples = || (0..n).map(|_| draw(&mut random)).collect::<Vec<f64>>();
@@ -235,8 +236,8 @@ mod tests {
         for n in [20, 50] {
             let gaussian = coverage(n, 100.0, |random| 100.0 + normal(random));
             let lognormal = coverage(n, 1.0, |random| (0.5 * normal(random)).exp());
-            // Seven of ten values are around 100, the others around 110: the median is the 5/7 quantile of the lower
-            // ones.
+            // Seven of ten values are around 100, and the others around 110. The median is therefore the 5/7 quantile
+            // of the lower values.
             let bimodal = coverage(n, 100.565_949, |random| {
                 let mode = if random.f64() < 0.7 { 100.0 } else { 110.0 };
                 mode + normal(random)
@@ -247,7 +248,7 @@ mod tests {
         }
     }
 
-    /// Samples with 1 % of noise and a wave of 1 % peak to peak.
+    /// Returns samples with 1 % of noise and a wave of 1 % peak to peak.
     fn drifting(random: &mut Rng, n: usize, period: f64) -> Vec<f64> {
         let phase = random.f64();
         let wave = |index: usize| (std::f64::consts::TAU * (phase + index as f64 / period)).sin();
@@ -257,7 +258,7 @@ mod tests {
     #[test]
     fn shared_drift_does_not_widen_paired_intervals() {
         let mut random = Rng::with_seed(3);
-        // A clock that falls by a fifth in the middle: half of the samples of each side have a different time.
+        // The clock falls by a fifth in the middle, so half of the samples on each side have a different time.
         let fall = |index: usize| if index < 40 { 1.0 } else { 1.25 };
         let mut taken = |times: f64| {
             let noise = 0.002 * normal(&mut random);

@@ -11,30 +11,30 @@ use crate::run::{Plan, PlannedCase};
 use crate::tune::Tuned;
 use crate::value::Configuration;
 
-/// Alignment of a benchmark's arrays in bytes. Each array is a separate device allocation, so it is at least as aligned
-/// as the largest access.
+/// Alignment of a benchmark's arrays in bytes. Each array is a separate device allocation, so it is aligned for the
+/// largest access.
 pub const ALIGNMENT: u32 = 16;
 
-/// The code of an image that a device loads.
+/// Code of an image that a device loads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Code {
     /// Hash of the code; 0 on an emulated device.
     pub hash: u64,
-    /// Toolchain that compiled it.
+    /// Toolchain that compiled the code.
     pub toolchain: String,
 }
 
 impl Code {
     /// # Errors
-    /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors) on loading it.
+    /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors) when the code is loaded.
     pub fn of(device: &Device, image: &'static GpuImage) -> Result<Self> {
         let module = device.load(image)?;
         Ok(Self { hash: module.image_hash(), toolchain: module.toolchain() })
     }
 }
 
-/// Index of the configuration that launches of a case currently find, if it belongs to the case and was compiled by the
-/// same toolchain. `None` for a run or a case whose winner never replaces it.
+/// Returns the index of the configuration that launches of a case currently use, if it is a configuration of the case
+/// and was compiled by the same toolchain. Returns `None` for a run or a case whose winner never replaces it.
 pub fn kept(plan: &Plan<'_>, planned: &PlannedCase<'_>, code: &Code) -> Option<usize> {
     if plan.mode() != Mode::Cold || plan.is_narrowed() || !LaunchStore::of(plan.device()).has_tuned() {
         return None;
@@ -52,8 +52,8 @@ pub fn kept(plan: &Plan<'_>, planned: &PlannedCase<'_>, code: &Code) -> Option<u
     })
 }
 
-/// Returns true if the winner of this case is the one to keep. Sizes of a range share an entry in the store. Of the
-/// cases of a plan that share an entry, the largest decides, and the last of equal ones.
+/// Returns true if the winner of this case is stored. All sizes of a range share an entry in the store. Among the cases
+/// of a plan that share an entry, the winner of the largest case is stored, or the last one of several equal sizes.
 fn decides(plan: &Plan<'_>, planned: &PlannedCase<'_>, code: &Code) -> bool {
     let instance = |case: &PlannedCase<'_>| {
         case.configurations.iter().find_map(|c| case.benchmark.instance(case.dtype, c))
@@ -72,7 +72,7 @@ fn decides(plan: &Plan<'_>, planned: &PlannedCase<'_>, code: &Code) -> bool {
     }
     let shares = |case: &PlannedCase<'_>| {
         let of_place = |spec| place.tuned(&subject(plan, case, code, spec, &types(spec))).is_some();
-        // Another image may have kernels with the same names.
+        // Another image can contain kernels with the same names.
         let is_code = || Code::of(plan.device(), case.benchmark.image()).is_ok_and(|other| other == *code);
         instance(case).is_some_and(of_place) && is_code()
     };
@@ -85,7 +85,7 @@ fn types(spec: &KernelSpec) -> String {
     types.join(",")
 }
 
-/// Store key of a case's configurations that launch instances of this kernel.
+/// Returns the store key for configurations of a case that launch instances of this kernel.
 fn subject<'a>(
     plan: &'a Plan<'_>,
     planned: &PlannedCase<'_>,
@@ -118,12 +118,12 @@ fn is_same(
     is_code && known.values == values(configuration)
 }
 
-/// Stores a winner where launches on the device find it, and returns whether launches now find it. Of cases that share
-/// an entry in the store, only the winner of the largest is kept. A configuration without a kernel instance only serves
-/// its benchmark and is not kept. The [`kept`] configuration was timed with the others.
+/// Stores a winner where launches on the device look it up, and returns whether launches now use it. Among cases that
+/// share an entry in the store, only the winner of the largest is stored. A configuration without a kernel instance is
+/// useful only to its benchmark and is not stored. The [`kept`] configuration was timed together with the others.
 ///
 /// # Errors
-/// The reason why a winner that could be kept is not.
+/// The reason why a winner could not be stored.
 pub fn winner(
     plan: &Plan<'_>,
     planned: &PlannedCase<'_>,
@@ -143,7 +143,7 @@ pub fn winner(
     let subject = subject(plan, planned, code, spec, &types);
     let store = LaunchStore::of(plan.device());
     let known = store.tuned(&subject);
-    // A run that found nothing new writes nothing.
+    // If the run found no better configuration, nothing is written.
     if known.as_ref().is_some_and(|known| is_same(known, &winner.configuration, spec, code)) {
         return Ok(true);
     }

@@ -1,11 +1,12 @@
-//! A tuning run: searches the fastest configuration of every kernel, type and size of a plan.
+//! A tuning run, which searches for the fastest configuration of every kernel, type and size in a plan.
 //!
-//! Guarantees: every configuration is checked before it is timed. A wrong, failed or crashed configuration is recorded
-//! as such and never wins, and the winner is checked once more after all trials. The default is always measured first.
-//! After the search, the configuration that launches currently find is measured too; it stays unless it lost. The
-//! winner is stored in the device's launch store, where launches find it. Sizes that share an entry there have the
-//! winner of the largest. An interrupted run shows what it measured; a timing that was cut short is shown only if there
-//! is no other. Winners of cases that it did not finish are not kept.
+//! Guarantees: every configuration is checked before it is timed. An incorrect, failed or crashed configuration is
+//! recorded as such and never wins, and the winner is checked once more after all trials. The default is always
+//! measured first. After the search, the configuration that launches currently use is also measured, and is replaced
+//! only if it lost. The winner is stored in the launch store of the device, where launches look it up. Sizes that share
+//! an entry in the store use the winner of the largest size. An interrupted run reports the configurations that it has
+//! measured; a trial that was cut short is reported only if there is no other. Winners of unfinished cases are not
+//! stored.
 
 mod keep;
 mod objective;
@@ -26,13 +27,13 @@ use objective::Measuring;
 /// Options of the search.
 #[derive(Debug, Clone, Default)]
 pub struct Tuning {
-    /// Maximum trials per kernel, type and size; [`USUAL_TRIALS`] if absent.
+    /// Maximum number of trials per kernel, type and size; [`USUAL_TRIALS`] if `None`.
     pub trials: Option<usize>,
-    /// True if the suite's probes are timed along with the cases.
+    /// True if the suite's probes are timed together with the cases.
     pub probes: bool,
 }
 
-/// An event of a run.
+/// Event of a run.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A configuration was measured.
@@ -41,7 +42,7 @@ pub enum Event<'a> {
         case: &'a PlannedCase<'a>,
         /// Record of the configuration so far.
         record: &'a Record,
-        /// Timings of the case so far.
+        /// Number of trials of the case so far.
         trials: usize,
     },
     /// A kernel, type and size is finished, or was ended early.
@@ -51,45 +52,45 @@ pub enum Event<'a> {
         /// Result of the case.
         tuned: &'a Tuned,
     },
-    /// Results of the probes at the end of the run, complete or not.
+    /// Results of the probes at the end of the run, even if the run is incomplete.
     Probed(&'a [ProbeResult]),
-    /// A problem, reported once: a file that cannot be written, a winner that is not kept.
+    /// Problem that is reported once, such as a file that cannot be written, or a winner that is not stored.
     Note(&'a str),
 }
 
-/// Result of one kernel, type and size.
+/// Result for one kernel, type and size.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tuned {
-    /// Records in order; the winner is marked ([`Record::is_winner`]).
+    /// Records in order. The winner is marked ([`Record::is_winner`]).
     pub records: Vec<Record>,
-    /// Median of the medians of each record's timings, in microseconds; `None` for a record without a time.
+    /// Median of the medians of each record's trials, in microseconds; `None` for a record without a time.
     pub medians_us: Vec<Option<f64>>,
     /// Index of the winner in `records`; `None` if no configuration could be used.
     pub winner: Option<usize>,
-    /// Number of timings made.
+    /// Number of trials.
     pub made: usize,
     /// True if the search was completed.
     pub is_complete: bool,
 }
 
 impl Tuned {
-    /// Record of the winner.
+    /// Returns the record of the winner.
     pub fn winner(&self) -> Option<&Record> {
         self.records.get(self.winner?)
     }
 
-    /// Record of the default.
+    /// Returns the record of the default.
     pub fn default_record(&self) -> Option<&Record> {
         self.records.iter().find(|record| record.is_default)
     }
 
-    /// Speedup of the winner over the default; `None` if one of them has no time.
+    /// Returns the speedup of the winner over the default, or `None` if one of them has no time.
     pub fn gain(&self) -> Option<f64> {
         let default = self.records.iter().position(|record| record.is_default)?;
         Some((*self.medians_us.get(default)?)? / self.winner_us()?)
     }
 
-    /// Time of the winner in microseconds.
+    /// Returns the time of the winner in microseconds.
     pub fn winner_us(&self) -> Option<f64> {
         *self.medians_us.get(self.winner?)?
     }
@@ -98,16 +99,16 @@ impl Tuned {
 /// Totals of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Number of timings made.
+    /// Number of trials.
     pub made: usize,
-    /// Number of winners that launches now find, from this run or an earlier one; sizes that share a winner count once.
+    /// Number of winners that launches now use, from this run or an earlier one. Sizes that share a winner count once.
     pub kept: usize,
     /// True if the run was ended early.
     pub interrupted: bool,
 }
 
-/// Searches for the fastest configuration of every case of a plan. Setting `stop` ends the run after the samples in
-/// progress; `each` receives the events.
+/// Searches for the fastest configuration of every case in a plan. Setting `stop` ends the run after the current
+/// samples; `each` receives the events.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -138,8 +139,8 @@ pub struct Totals {
 /// ```
 ///
 /// # Errors
-/// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors) on a case's buffers; [`Error::Lost`] if a
-/// configuration crashes the device. `each` has received every event before it.
+/// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors) for the buffers of a case; [`Error::Lost`] if a
+/// configuration crashes the device. `each` has received every event before the error.
 pub fn tune(
     plan: &Plan<'_>,
     tuning: &Tuning,
@@ -196,7 +197,8 @@ fn all<'p>(
     Ok(totals)
 }
 
-/// Index of the configuration that won at the nearest size of the same kernel and type, as a candidate of a case.
+/// Returns the index of the configuration that won at the nearest size of the same kernel and type, as a candidate of a
+/// case.
 fn nearest(winners: &[(&PlannedCase<'_>, Configuration)], planned: &PlannedCase<'_>) -> Vec<usize> {
     let same = winners
         .iter()
@@ -207,7 +209,7 @@ fn nearest(winners: &[(&PlannedCase<'_>, Configuration)], planned: &PlannedCase<
     near.and_then(|(_, configuration)| place(configuration)).into_iter().collect()
 }
 
-/// Error for a configuration that crashed the device of this process.
+/// Returns the error for a configuration that crashed the device of this process.
 fn lost(planned: &PlannedCase<'_>, configuration: &Configuration, problem: &str) -> Error {
     Error::Lost {
         case: planned.describe(),

@@ -1,4 +1,4 @@
-//! A case as the objective of a search.
+//! [`Measuring`]: a case as the objective of a search.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use crate::measure::{Mode, StopReason};
 use crate::run::{Plan, PlannedCase};
 use crate::search::{CandidateResult, MIN_GAIN, Objective, median};
 
-/// One case being searched.
+/// Case that is being searched.
 pub struct Measuring<'a, 'p> {
     planned: &'a PlannedCase<'p>,
     mode: Mode,
@@ -19,10 +19,10 @@ pub struct Measuring<'a, 'p> {
     stop: &'a AtomicBool,
     each: &'a mut dyn FnMut(Event<'_>),
     records: Vec<Record>,
-    /// Index of each candidate's record.
+    /// Index of the record of each candidate.
     places: HashMap<usize, usize>,
     made: usize,
-    /// Medians of the timings of each record.
+    /// Medians of the trials of each record.
     medians: Vec<Vec<f64>>,
     /// Error that ended the search.
     error: Option<Error>,
@@ -63,10 +63,10 @@ impl<'a, 'p> Measuring<'a, 'p> {
         (Tuned { records, medians_us, winner, made, is_complete }, error)
     }
 
-    /// Confirms the winner. It is compared with the configuration that launches currently find (`kept`), which is timed
-    /// if the search did not do so. It is timed once more with the default if the device was throttled before. It is
-    /// checked once more after all trials. A configuration that is then wrong is recorded as such, and the next one is
-    /// the winner.
+    /// Confirms the winner. It is compared with the configuration that launches currently use (`kept`), which is timed
+    /// if the search did not do so. If the device was throttled before, the winner and the default are timed once more.
+    /// After all trials, the winner is checked once more. If it is then incorrect, this is recorded, and the next
+    /// configuration is the winner.
     pub fn confirm(&mut self, winner: Option<usize>, kept: Option<usize>) -> Option<usize> {
         let mut winner = self.timed_again(winner, kept)?;
         while !self.is_ended() && !self.is_correct_again(winner) {
@@ -75,8 +75,9 @@ impl<'a, 'p> Measuring<'a, 'p> {
         Some(winner)
     }
 
-    /// Times `kept` if the search did not, and retimes `kept`, the winner and the default if the device was throttled
-    /// for them. Returns the winner by all timings: the default, if the records show no other to be faster.
+    /// Times `kept` if the search did not do so. Times `kept`, the winner and the default again if the device was
+    /// throttled for them. Returns the winner according to all trials, which is the default unless the records show
+    /// another one to be faster.
     fn timed_again(&mut self, winner: Option<usize>, kept: Option<usize>) -> Option<usize> {
         let mut is_new = false;
         for candidate in [Some(0), winner, kept].into_iter().flatten() {
@@ -88,7 +89,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
                 }
             }
         }
-        // The search chose between the candidates that it timed.
+        // The search selected the winner among the candidates that it timed.
         let timed =
             [kept.filter(|_| is_new), winner].into_iter().flatten().filter_map(|c| Some((c, self.us(c)?)));
         match (self.us(0), timed.min_by(|a, b| a.1.total_cmp(&b.1))) {
@@ -97,14 +98,15 @@ impl<'a, 'p> Measuring<'a, 'p> {
         }
     }
 
-    /// Median of a candidate's timings, if it can be used.
+    /// Returns the median of a candidate's trials if the candidate is usable.
     fn us(&self, candidate: usize) -> Option<f64> {
         let place = *self.places.get(&candidate)?;
         let us = median(&self.medians[place]);
         (self.records[place].is_usable() && us.is_finite()).then_some(us)
     }
 
-    /// The fastest candidate by the medians of all its timings; the default unless it is faster by [`MIN_GAIN`].
+    /// Returns the fastest candidate according to the medians of all its trials. This is the default unless another
+    /// candidate is faster by [`MIN_GAIN`].
     fn fastest(&self) -> Option<usize> {
         let usable = self.places.keys().filter_map(|&candidate| Some((self.us(candidate)?, candidate)));
         let (fastest, candidate) = usable.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))?;
@@ -114,7 +116,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
         })
     }
 
-    /// Returns true if a configuration that was correct before still is.
+    /// Returns true if a configuration that was correct before still is correct.
     fn is_correct_again(&mut self, candidate: usize) -> bool {
         let (Some(&place), configuration) =
             (self.places.get(&candidate), &self.planned.configurations[candidate])
@@ -145,7 +147,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
         record.and_then(|record| record.timing.as_ref()).is_some_and(|timing| timing.throttled)
     }
 
-    /// Index of a candidate's record; adds a record if there is none.
+    /// Returns the index of a candidate's record, and adds a record if there is none.
     fn place(&mut self, candidate: usize) -> usize {
         *self.places.entry(candidate).or_insert_with(|| {
             let record = self.planned.record(&self.planned.configurations[candidate]);
@@ -155,7 +157,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
         })
     }
 
-    /// Records a timing that was cut short, for a candidate without another one. It neither counts nor wins.
+    /// Records a trial that was cut short, for a candidate without any other trial. It neither counts nor wins.
     fn show(&mut self, candidate: usize, measured: Measured) {
         if self.places.contains_key(&candidate) {
             return;
@@ -167,16 +169,16 @@ impl<'a, 'p> Measuring<'a, 'p> {
         record.probe_us = self.harness.limit_us(self.planned);
     }
 
-    /// Times a candidate once. `None` if it can no longer be used.
+    /// Times a candidate once. Returns `None` if it is no longer usable.
     fn time(&mut self, candidate: usize) -> Result<Option<f64>> {
         let configuration = &self.planned.configurations[candidate];
         let measured = match self.harness.measure(self.planned, configuration) {
-            // The case could not be prepared because the run was ended.
+            // The case was not prepared because the run was ended.
             Err(_) if self.stop.load(Ordering::Relaxed) => return Ok(None),
             measured => measured?,
         };
         if measured.timing.as_ref().is_some_and(|timing| timing.stop == StopReason::Interrupted) {
-            // Too few samples to count, but useful to a reader.
+            // There are too few samples to count, but they are useful to a reader.
             self.show(candidate, measured);
             return Ok(None);
         }
@@ -227,7 +229,7 @@ impl Objective for Measuring<'_, '_> {
                 }
                 match self.time(candidates[place]) {
                     Ok(Some(us)) => times.push(us),
-                    // The run ended during this timing; the earlier times remain valid.
+                    // The run ended during this trial. The earlier times remain valid.
                     Ok(None) if self.is_ended() => {}
                     Ok(None) => seen[place] = CandidateResult::Unusable,
                     Err(error) => {

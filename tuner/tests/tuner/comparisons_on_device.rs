@@ -1,8 +1,8 @@
-//! Comparisons on the device under test: `WARPSMITH_TEST_DEVICE`, or the emulated device if it is not set. The tests
-//! fail if the device does not exist.
+//! Comparisons on the device under test, which is `WARPSMITH_TEST_DEVICE`, or the emulated device if the variable is
+//! not set. The tests fail if the device does not exist.
 //!
-//! The timed kernels are copies on the device. The emulated device runs them on a CPU with other load, so there the
-//! tests only check that samples are taken correctly.
+//! The timed kernels are copies on the device. The emulated device runs them on a CPU with other load, so the tests
+//! only check there that samples are taken correctly.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -15,7 +15,7 @@ use warpsmith_tuner::stats::paired_ratio;
 use warpsmith_tuner::value::Configuration;
 use warpsmith_tuner::verify::Check;
 
-/// Lock held by the test that uses the device, so that other tests do not disturb its times.
+/// Lock that a test acquires while it uses the device, so that other tests do not disturb its times.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn device() -> Device {
@@ -23,7 +23,7 @@ fn device() -> Device {
     Device::open(&name).unwrap_or_else(|error| panic!("WARPSMITH_TEST_DEVICE={name}: {error}"))
 }
 
-/// Copies a percentage of its buffers, given by the configuration.
+/// Case that copies a percentage of its buffers, which the configuration specifies.
 struct Copies {
     buffers: Vec<[DeviceBuffer<u8>; 2]>,
     bytes: usize,

@@ -1,4 +1,4 @@
-//! A benchmark whose configurations cover everything that can go wrong, and devices to run it on.
+//! Benchmark whose configurations cover all possible failures, and devices on which to run it.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -22,7 +22,7 @@ use warpsmith_tuner::verify::Check;
 
 static IMAGE: GpuImage = GpuImage::without_code("fakes", "0.0.0", "these kernels are not compiled for GPUs");
 
-/// Instance of every configuration.
+/// Kernel instance of every configuration.
 pub static SPEC: KernelSpec = {
     let mut spec = KernelSpec::new("fakes", "0.0.0", "fake__f32", &[], entry);
     spec.info.name = "fake";
@@ -32,17 +32,17 @@ pub static SPEC: KernelSpec = {
 
 unsafe fn entry(_: *const *const c_void) {}
 
-/// A kernel that fills one byte for each microsecond that its block should take.
+/// Kernel that fills one byte for each microsecond that its block size should take.
 pub struct Fake {
-    /// Values of the axis `does`: the further behaviour of a configuration.
+    /// Values of the axis `does`, which is the additional behavior of a configuration.
     pub does: Vec<&'static str>,
-    /// Driver of the device that the behaviour `stops` stops.
+    /// Driver of the device that the behavior `stops` stops.
     pub driver: Option<Arc<EmulatedDriver>>,
-    /// Configurations that were checked or launched in this process, in order, without consecutive repeats.
+    /// Configurations that were checked or launched in this process, in order and without consecutive duplicates.
     pub seen: Arc<Mutex<Vec<String>>>,
 }
 
-/// Microseconds per block size on the device of [`simulated`]; 128 is the default.
+/// Microseconds for each block size on the device of [`simulated`]; 128 is the default.
 pub const TIMES: [(u32, usize); 4] = [(64, 400), (128, 300), (256, 200), (512, 250)];
 
 impl Fake {
@@ -154,7 +154,7 @@ impl Case for FakeCase {
             "races" => {
                 let checks = self.checks.entry(does.clone()).or_default();
                 *checks += 1;
-                // It is correct before and after its first timing.
+                // It is correct only before and after its first timing.
                 *checks > 2
             }
             _ => false,
@@ -166,7 +166,7 @@ impl Case for FakeCase {
     }
 }
 
-/// A device on which filling a byte takes a microsecond.
+/// Creates a device on which filling a byte takes a microsecond.
 pub fn simulated() -> (Arc<EmulatedDriver>, Device) {
     let model = |work: &SimulatedWork<'_>| match work {
         SimulatedWork::Set { bytes } => *bytes as f64,
@@ -192,7 +192,7 @@ pub fn request(sizes: &[u64]) -> Request {
     }
 }
 
-/// Outcome of a run, with its cases and its notes.
+/// Result of a run, with its cases and its notes.
 pub struct Outcomes {
     pub totals: Result<Totals>,
     pub cases: Vec<Tuned>,
@@ -200,7 +200,7 @@ pub struct Outcomes {
 }
 
 impl Outcomes {
-    /// Record of a configuration of the only case.
+    /// Returns the record of a configuration in the only case.
     pub fn record(&self, configuration: &str) -> &warpsmith_tuner::document::Record {
         let records = &self.cases[0].records;
         records.iter().find(|record| record.configuration.to_string() == configuration).unwrap_or_else(|| {
@@ -216,7 +216,7 @@ impl Outcomes {
     }
 }
 
-/// Tunes everything; ends after `most` timings.
+/// Tunes all cases, and ends after `most` trials.
 pub fn run(suite: &Suite, device: &Device, sizes: &[u64], tuning: &Tuning, most: usize) -> Outcomes {
     let plan = Plan::new(suite, device, &request(sizes)).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
@@ -234,7 +234,7 @@ pub fn run(suite: &Suite, device: &Device, sizes: &[u64], tuning: &Tuning, most:
     Outcomes { totals, cases, notes }
 }
 
-/// A new directory, removed on drop.
+/// New folder, which is removed when the value is dropped.
 pub struct Directory(pub PathBuf);
 
 impl Directory {
@@ -251,7 +251,7 @@ impl Drop for Directory {
     }
 }
 
-/// Draws from the standard normal distribution (Box and Muller).
+/// Draws from the standard normal distribution (Box-Muller transform).
 pub fn normal(random: &mut fastrand::Rng) -> f64 {
     (-2.0 * (1.0 - random.f64()).ln()).sqrt() * (std::f64::consts::TAU * random.f64()).cos()
 }

@@ -1,4 +1,4 @@
-//! [`ArrayKernel`]: user kernels as benchmarks, on the emulated device.
+//! [`ArrayKernel`]: kernels of a user as benchmarks, on the emulated device.
 
 use gpu_std::prelude::*;
 use warpsmith_runtime::launch::Source;

@@ -1,4 +1,4 @@
-//! Tests of the tuner in one binary, which is linked once.
+//! Tests of the tuner in one binary, so that they are linked only once.
 
 #[cfg(feature = "command")]
 #[path = "../../../runtime/tests/common/browser.rs"]

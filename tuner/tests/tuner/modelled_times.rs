@@ -1,5 +1,6 @@
-//! Times of synthetic kernels over the space of this project's operations, shaped as on a large GPU: a plateau at
-//! memory bandwidth, tail effects of waves, launch latency at small sizes, and costs of blocks and registers.
+//! Times of synthetic kernels over the space of this project's operations. The times are shaped like those of a large
+//! GPU, with a plateau at memory bandwidth, tail effects of waves, launch latency at small sizes, and costs of blocks
+//! and registers.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -13,10 +14,10 @@ use super::fakes::normal;
 const MULTIPROCESSORS: f64 = 132.0;
 /// Bandwidth in bytes per microsecond.
 const BANDWIDTH: f64 = 4.3e6;
-/// Bytes in flight per SM that reach half of the bandwidth.
+/// Bytes in flight per SM that are enough for half of the bandwidth.
 const HALF: f64 = 12e3;
 
-/// A kernel, a type and a size.
+/// Kernel, type and size.
 #[derive(Debug, Clone, Copy)]
 pub struct Problem {
     pub kernel: &'static str,
@@ -26,7 +27,7 @@ pub struct Problem {
     pub seed: u64,
 }
 
-/// Problems: copy, axpy, sum and argmax, f32 and bf16, 2^16 to 2^28.
+/// Returns the problems: copy, axpy, sum and argmax, in f32 and bf16, from 2^16 to 2^28.
 pub fn problems(seed: u64) -> Vec<Problem> {
     let mut all = Vec::new();
     for kernel in ["copy", "axpy", "sum", "argmax"] {
@@ -41,7 +42,7 @@ pub fn problems(seed: u64) -> Vec<Problem> {
 }
 
 impl Problem {
-    /// Configurations, the heuristic default first.
+    /// Returns the configurations, with the heuristic default first.
     pub fn configurations(&self) -> Vec<Configuration> {
         let element = self.element as u32;
         let space = Space::new()
@@ -71,7 +72,7 @@ impl Problem {
         matches!(self.kernel, "sum" | "argmax")
     }
 
-    /// Microseconds of a configuration, without noise.
+    /// Returns the time of a configuration in microseconds, without noise.
     pub fn time(&self, c: &Configuration) -> f64 {
         let number = |axis: &str| f64::from(c.number(axis).unwrap());
         let (block, items, vector) = (number("block"), number("items"), number("vector"));
@@ -91,7 +92,7 @@ impl Problem {
             Grid::Waves(waves) => tiles.min(capacity * f64::from(waves)),
             Grid::Blocks(blocks) => f64::from(blocks),
         };
-        // Bytes in flight, and the bandwidth that they reach.
+        // These are the bytes in flight, and the bandwidth that they reach.
         let at_once = blocks.min(capacity) / MULTIPROCESSORS;
         let loads = if arrays > 2.0 { 2.0 } else { 1.0 };
         let flight = at_once * block * items * vector * loads;
@@ -99,7 +100,7 @@ impl Problem {
         let reached = flight.powf(1.4) / (flight.powf(1.4) + HALF.powf(1.4)) * narrow;
         let bytes = self.n * self.element * arrays;
         let moving = bytes / (BANDWIDTH * reached);
-        // The last wave leaves part of the device idle, and more so with large blocks.
+        // The last wave leaves part of the device idle, and larger blocks increase this part.
         let waves = (blocks / capacity).max(1e-9);
         let passes = (tiles / blocks).max(1.0);
         let tail = if waves > 1.0 {
@@ -128,7 +129,7 @@ pub struct Noisy {
     pub truth: Vec<f64>,
     pub points: Points,
     random: Rng,
-    /// Number of timings requested.
+    /// Number of trials that were requested.
     pub trials: usize,
 }
 

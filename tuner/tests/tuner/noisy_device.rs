@@ -1,4 +1,5 @@
-//! Comparisons and intervals are correct on an emulated device whose times have known noise, outliers and a slow drift.
+//! Comparisons and intervals must be correct on an emulated device whose times contain known noise, outliers and a slow
+//! drift.
 //!
 //! Every launch takes 120 µs, or 122.4 µs in the configuration `slow=1`. This is multiplied by lognormal noise of 1 %,
 //! by 1.3 for one launch in fifty, and by a wave of 1 % peak to peak. The tests compare interleaved samples.
@@ -18,12 +19,12 @@ use warpsmith_tuner::verify::Check;
 
 use super::fakes::normal;
 
-/// Bytes that are set in the usual configuration; the slow one sets one more.
+/// Bytes that are set in the usual configuration. The slow configuration sets one more.
 const BYTES: usize = 64;
-/// Period of the drift in microseconds: slow compared with any of the timings here.
+/// Period of the drift in microseconds, which is slow compared to all timings here.
 const SLOW_DRIFT_US: f64 = 3e6;
 
-/// Sets a few bytes; the simulated device determines how long this takes.
+/// Case that sets a few bytes. The simulated device determines how long this takes.
 struct Fill {
     stream: Stream,
     buffer: DeviceBuffer<u8>,
@@ -79,7 +80,7 @@ fn compare(case: &mut Fill, watch: &mut Stopwatch, slow: [u32; 2], rounds: usize
     watch.interleave(case, configurations.each_ref(), Mode::Cold, rounds).unwrap()
 }
 
-/// Verdict on an old and a new configuration.
+/// Returns the verdict on an old and a new configuration.
 fn verdict(case: &mut Fill, watch: &mut Stopwatch, slow: [u32; 2]) -> Change {
     let [old, new] = compare(case, watch, slow, 100);
     Change::of(paired_ratio(&new.samples_us, &old.samples_us).unwrap().interval, THRESHOLD)
@@ -107,7 +108,8 @@ fn intervals_hold_the_truth_at_their_rate() {
         paired_ratio(&new.samples_us, &old.samples_us).unwrap().interval.contains(1.0)
     });
     let covered = covered.count();
-    // Intervals that are too narrow contain it less often, and intervals that are too wide always contain it.
+    // An interval that is too narrow contains the ratio less often, and an interval that is too wide always contains
+    // it.
     assert!((279..300).contains(&covered), "the interval of the ratio has 1 in {covered} of 300 pairs");
 }
 
@@ -124,7 +126,7 @@ fn two_percent_slower_is_found() {
 
 #[test]
 fn two_runs_agree_within_their_uncertainty() {
-    // Waves that are shorter than a run. Interleaved samples handle slower waves, see below.
+    // The waves are shorter than a run. Slower waves are handled by interleaved samples, as tested below.
     let (mut case, mut watch) = bench(3, 3000.0);
     let effort = Effort { minimum: 10, most: 1000, budget_us: 1e9, precision: 0.003, launches: None };
     let (mut agree, mut widest) = (0, 0.0f64);

@@ -1,5 +1,5 @@
-//! Properties that must hold for any bytes of a file or a command line. The fuzz targets and the tests that replay
-//! their seeds share them.
+//! Properties that must hold for arbitrary bytes in a file or a command line. The fuzz targets check them, and so do
+//! the tests that replay their seeds.
 
 use warpsmith_tuner::command::{request, table};
 use warpsmith_tuner::compare::{self, Options};
@@ -9,7 +9,7 @@ use warpsmith_tuner::size::parse_size;
 use warpsmith_tuner::space::Grid;
 use warpsmith_tuner::value::Configuration;
 
-/// A results file: a document that can be read can be written, shown, drawn and compared with itself.
+/// Checks a results file. A document that can be read can also be written, displayed, drawn and compared with itself.
 pub fn document(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(document) = Document::from_json(text) else { return };
@@ -26,12 +26,12 @@ pub fn document(bytes: &[u8]) {
     }
 }
 
-/// A line of the launch store.
+/// Checks a line of the launch store.
 pub fn store_line(bytes: &[u8]) {
     let _ = warpsmith_runtime::store::check_line(bytes);
 }
 
-/// Options on the command line: configurations, axes, ranges, sizes, percentages.
+/// Checks options of the command line: configurations, axes, ranges, sizes and percentages.
 pub fn options(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Ok(configuration) = text.parse::<Configuration>() {

@@ -1,10 +1,10 @@
-//! Results of the search on known times.
+//! Results of the search for known times.
 
 use super::modelled_times::{Noisy, Problem, problems};
 use warpsmith_tuner::search::{CandidateResult, Objective, Points, USUAL_TRIALS, search};
 use warpsmith_tuner::space::Space;
 
-/// Loss of each problem relative to the best time, and its time relative to the default's.
+/// Returns the loss of each problem relative to the best time, and its time relative to the default's.
 fn losses(seeds: std::ops::Range<u64>) -> Vec<(Problem, f64, f64)> {
     let mut all = Vec::new();
     for seed in seeds {
@@ -58,11 +58,11 @@ fn searches_are_deterministic() {
     assert_eq!(found.measured[..3], [0, 3, 9], "the default first, then the hints");
 }
 
-/// Candidates, some of which are unusable; records the requests.
+/// Objective with some unusable candidates, which records the requests.
 struct Troubled {
     times: Vec<Option<f64>>,
     asked: Vec<usize>,
-    /// Number of timings after which the run ends.
+    /// Number of trials after which the run ends.
     most: usize,
 }
 
@@ -90,7 +90,7 @@ fn grid() -> Points {
     Points::of(&space.configurations("mine").unwrap())
 }
 
-/// The fastest candidate and every third one are unusable.
+/// Returns an objective in which the fastest candidate and every third one are unusable.
 fn troubled(most: usize) -> Troubled {
     let time = |candidate: usize| (candidate % 3 != 1).then_some(100.0 - candidate as f64);
     Troubled { times: (0..16).map(time).collect(), asked: Vec::new(), most }
@@ -134,7 +134,7 @@ fn the_default_stays_below_half_a_percent() {
     }
 }
 
-/// The default takes 100, except 130 in its second timing; the other takes the given time.
+/// The default takes 100, but 130 in its second trial. The other candidate takes the given time.
 struct Disturbed(f64, usize);
 
 impl Objective for Disturbed {

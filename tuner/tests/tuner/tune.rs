@@ -1,4 +1,4 @@
-//! Tuning runs on a device with simulated time: which configuration wins, and which is kept.
+//! Tuning runs on a device with simulated time. The tests check which configuration wins, and which is stored.
 
 use std::fs;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use warpsmith_tuner::verify::Check;
 
 const ALL: usize = usize::MAX;
 
-/// Store key of a winner of the fake kernel.
+/// Returns the store key of a winner of the fake kernel.
 fn subject(device: &Device, n: u64) -> TuningKey<'_> {
     let (package, kernel, types) = ("fakes", "fake", "f32");
     TuningKey { device: device.properties(), package, kernel, types, image: 0, n, alignment: 16 }
 }
 
-/// Times each of the four well-behaved configurations once, without a race.
+/// Returns options that time each of the four well-behaved configurations once, without a race.
 fn once() -> Tuning {
     Tuning { trials: Some(4), ..Tuning::default() }
 }
@@ -94,7 +94,7 @@ fn the_winner_is_what_launches_find() {
     assert_eq!(tuned.median_us, 200.0);
 }
 
-/// Configuration that launches on a device find: its `block` and `does`.
+/// Returns the `block` and `does` of the configuration that launches on a device use.
 fn found(device: &Device) -> Option<String> {
     let tuned = LaunchStore::of(device).tuned(&subject(device, 64))?;
     Some(format!("{} {}", tuned.value("block")?, tuned.value("does")?))
@@ -111,9 +111,9 @@ fn kept_winners_are_timed_and_stay_unless_slower() {
     };
     let best = || "block=256 does=well".to_owned();
     let whole = tune(&Tuning::default());
-    // Five configurations, and a race of the best and the default.
+    // There are five configurations, and a race of the best one and the default.
     assert_eq!((whole, found(&device).as_deref()), ((best(), 9), Some("256 well")));
-    // The budget only covers the default; the kept configuration is timed nevertheless.
+    // The budget only covers the default, but the stored configuration is also timed.
     assert_eq!(tune(&few), (best(), 2));
     assert_eq!(found(&device).as_deref(), Some("256 well"));
 
@@ -126,7 +126,8 @@ fn kept_winners_are_timed_and_stay_unless_slower() {
         }
         LaunchStore::of(&device).store_tuned(&subject, kept).unwrap();
     };
-    // Slower than the default, or wrong: timed and lost. From another toolchain: not comparable with this one's code.
+    // If it is slower than the default, or incorrect, it is timed and loses. If it is from another toolchain, it cannot
+    // be compared with the current code.
     for (values, toolchain, made) in [
         ([("block", "64"), ("does", "well")], "", 2),
         ([("block", "256"), ("does", "errs")], "", 2),
@@ -138,11 +139,12 @@ fn kept_winners_are_timed_and_stay_unless_slower() {
     }
 }
 
-/// Like [`simulated`], but blocks of 256 are the fastest in the first case and blocks of 64 in the others.
+/// Creates a device like [`simulated`], but blocks of 256 are the fastest in the first case and blocks of 64 in the
+/// others.
 fn by_case() -> Device {
     let cases = AtomicU32::new(0);
     let model = move |work: &SimulatedWork<'_>| match work {
-        // Buffer of a case.
+        // This is the buffer of a case.
         SimulatedWork::Set { bytes: 4096 } => f64::from(cases.fetch_add(1, Ordering::Relaxed).min(1)),
         SimulatedWork::Set { bytes: 400 } if cases.load(Ordering::Relaxed) > 1 => 150.0,
         SimulatedWork::Set { bytes } => *bytes as f64,
@@ -217,7 +219,8 @@ fn lost_devices_end_the_run() {
     assert!(!outcomes.cases[0].is_complete);
 }
 
-/// Notes of a run, the number of winners that it reports as kept, and the winner's block in the store.
+/// Returns the notes of a run, the number of winners that it reports as stored, and the block size of the winner in the
+/// store.
 fn kept(device: &Device, request: &warpsmith_tuner::run::Request) -> (Vec<String>, usize, Option<String>) {
     let suite = suite(Fake::new(&[]));
     let plan = warpsmith_tuner::run::Plan::new(&suite, device, request).unwrap();
@@ -284,8 +287,8 @@ fn wrong_after_all_timings_does_not_win() {
     assert_eq!((outcomes.cases[0].gain(), LaunchStore::of(&device).tuned_len()), (Some(1.5), 1));
 }
 
-/// A device whose clock is low while blocks of 256 are timed, until blocks of 512 are timed. Blocks of 256 take a
-/// microsecond per byte, and `later_us` once the clock is no longer low.
+/// Creates a device whose clock is low from the time when blocks of 256 are timed until blocks of 512 are timed. Blocks
+/// of 256 take a microsecond per byte, and `later_us` once the clock is no longer low.
 fn throttled_at_first(later_us: f64) -> Device {
     let seen_512 = Arc::new(AtomicBool::new(false));
     let mhz = Arc::new(AtomicU32::new(1980));
@@ -325,7 +328,7 @@ fn a_throttled_winner_is_timed_again() {
 
 #[test]
 fn winners_are_faster_than_the_default_in_records() {
-    // Only the default is throttled while it races, which its record leaves out.
+    // Only the default is throttled while it races, but its record does not include the race.
     let is_race = AtomicBool::new(false);
     let mhz = Arc::new(AtomicU32::new(1980));
     let now = mhz.clone();
@@ -350,7 +353,7 @@ fn winners_are_faster_than_the_default_in_records() {
     assert_eq!((outcomes.winner().as_str(), outcomes.cases[0].gain()), ("block=128 does=well", Some(1.0)));
 }
 
-/// A probe: a copy of the bytes that a fake kernel of 64 elements declares.
+/// Probe that copies the bytes that a fake kernel of 64 elements declares.
 struct Copies(DeviceBuffer<u8>, DeviceBuffer<u8>);
 
 impl Case for Copies {
@@ -376,7 +379,7 @@ fn probes(stream: &Stream) -> Result<Vec<Probe>> {
     Ok(vec![Probe { name: "read", work, configuration, case }])
 }
 
-/// Like [`simulated`], but a probe takes `first_us`, and 900 µs after blocks of 512 were timed.
+/// Creates a device like [`simulated`], but a probe takes `first_us`, and 900 µs after blocks of 512 were timed.
 fn probed(first_us: f64) -> Device {
     let is_late = AtomicBool::new(false);
     let model = move |work: &SimulatedWork<'_>| match work {

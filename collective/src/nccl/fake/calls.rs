@@ -1,4 +1,4 @@
-//! The functions that the NCCL library exports.
+//! Functions that the NCCL library exports.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Mutex;
@@ -208,7 +208,7 @@ operations! {
         y: y.expose_provenance(), count: n, data_type: t, root: peer;
 }
 
-/// Function table of a library of version 2.28.9.
+/// Function table of library version 2.28.9.
 pub(in crate::nccl) fn table() -> Nccl {
     Nccl {
         version: 22_809,
@@ -238,7 +238,7 @@ pub(in crate::nccl) fn table() -> Nccl {
     }
 }
 
-/// Function table of a library of version 2.18.
+/// Function table of library version 2.18.
 pub(in crate::nccl) fn old_table() -> Nccl {
     Nccl { version: 21_805, all_to_all: None, gather: None, scatter: None, ..table() }
 }

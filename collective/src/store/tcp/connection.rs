@@ -1,6 +1,6 @@
-//! A client connection: requests out, replies in.
+//! Client connection, which sends requests and receives replies.
 //!
-//! Guarantees: no call exceeds its deadline. The length of a reply is checked against its limit before it is used.
+//! Guarantees: no call exceeds its deadline. The length of a reply is checked against a limit before it is used.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -48,12 +48,12 @@ impl Wire for TcpStream {
     }
 }
 
-/// Returns the time left until a deadline; fails if none is left.
+/// Returns the time left until a deadline. Fails if the deadline has passed.
 pub fn left(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     match left.is_zero() {
         true => Err(io::ErrorKind::TimedOut.into()),
-        // The system rounds shorter times to zero, which means no limit.
+        // The system rounds shorter times to zero, which disables the timeout.
         false => Ok(left.max(Duration::from_millis(1))),
     }
 }
@@ -68,13 +68,13 @@ fn is_passing(error: &io::Error) -> bool {
 pub enum Failure {
     /// The connection ended, or the deadline passed.
     Wire(io::Error),
-    /// The keys were not set by the deadline. The connection stays usable.
+    /// The keys were not set before the deadline. The connection remains usable.
     NotSet,
     /// The other end sent data that no store sends.
     Strange(&'static str),
-    /// The other end does not know the token.
+    /// The other end does not have the token.
     WrongToken,
-    /// The server had no room or no time for the connection. Another attempt may succeed.
+    /// The server had no space or no time for the connection. Another attempt may succeed.
     TurnedAway,
 }
 
@@ -84,18 +84,18 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// A connection after its handshake.
+/// Connection after its handshake.
 #[derive(Debug)]
 pub struct Connection<W> {
     wire: W,
-    /// True if the reply to a canceled wait is still outstanding.
+    /// True if the reply to a canceled wait has not been read yet.
     is_canceling: bool,
 }
 
 type Reply<T> = Result<T, Failure>;
 
 impl<W: Wire> Connection<W> {
-    /// Performs the handshake with the server, and proves the token if there is one.
+    /// Performs the handshake with the server, and proves possession of the token if there is one.
     pub fn greet(wire: W, token: Option<&Token>, deadline: Instant) -> Reply<Self> {
         let mut connection = Self { wire, is_canceling: false };
         let mut out = Vec::new();
@@ -126,7 +126,7 @@ impl<W: Wire> Connection<W> {
         }
         out.clear();
         Request::Proof(&token.proof(End::Client, &ours, &theirs)).write(&mut out);
-        // The server knows the token, so it accepts this proof unless it has no room or no time.
+        // The server has the token, so it accepts this proof unless it has no space or no time for the connection.
         self.wire.send(&out, deadline).map_err(|error| ended(error, Failure::TurnedAway))?;
         let mut answer = [0];
         self.wire.receive(&mut answer, deadline).map_err(|error| ended(error, Failure::TurnedAway))?;
@@ -168,7 +168,7 @@ impl<W: Wire> Connection<W> {
         Ok(value)
     }
 
-    /// Reads the outstanding replies of a canceled wait.
+    /// Reads the replies of a canceled wait that have not been read yet.
     fn settle(&mut self, deadline: Instant) -> Reply<()> {
         while self.is_canceling {
             match self.array(deadline)? {
@@ -180,7 +180,7 @@ impl<W: Wire> Connection<W> {
         Ok(())
     }
 
-    /// Sets a key. Returns after the server has done so.
+    /// Sets a key. Returns after the server has set it.
     pub fn set(&mut self, key: &[u8], value: &[u8], deadline: Instant) -> Reply<()> {
         self.settle(deadline)?;
         let mut out = Vec::new();
@@ -188,7 +188,7 @@ impl<W: Wire> Connection<W> {
         self.ping(out, deadline)
     }
 
-    /// Waits until all of the keys are set.
+    /// Waits until all of these keys are set.
     pub fn wait(&mut self, keys: &[&[u8]], deadline: Instant) -> Reply<()> {
         self.settle(deadline)?;
         self.send(&Request::Wait { keys: keys.to_vec() }, deadline)?;
@@ -196,7 +196,7 @@ impl<W: Wire> Connection<W> {
             Ok([ALL_SET]) => Ok(()),
             Ok(_) => Err(Failure::Strange("an answer to a wait that is none")),
             Err(Failure::Wire(error)) if error.kind() == io::ErrorKind::TimedOut => {
-                // One byte fits into any socket buffer. The reply is read before the next request.
+                // One byte fits in any socket buffer. The reply is read before the next request.
                 self.send(&Request::CancelWait, Instant::now() + Duration::from_millis(100))?;
                 self.is_canceling = true;
                 Err(Failure::NotSet)
@@ -205,14 +205,14 @@ impl<W: Wire> Connection<W> {
         }
     }
 
-    /// Returns the value of a key that is set.
+    /// Returns the value of a key. The key must be set.
     pub fn get(&mut self, key: &[u8], deadline: Instant) -> Reply<Vec<u8>> {
         self.settle(deadline)?;
         self.send(&Request::Get { key }, deadline)?;
         self.value(deadline)
     }
 
-    /// Returns whether all of the keys are set.
+    /// Returns whether all of these keys are set.
     pub fn check(&mut self, keys: &[&[u8]], deadline: Instant) -> Reply<bool> {
         self.settle(deadline)?;
         self.send(&Request::Check { keys: keys.to_vec() }, deadline)?;
@@ -223,14 +223,14 @@ impl<W: Wire> Connection<W> {
         }
     }
 
-    /// Adds to a number, and returns the sum.
+    /// Adds to the number under a key, and returns the sum.
     pub fn add(&mut self, key: &[u8], amount: i64, deadline: Instant) -> Reply<i64> {
         self.settle(deadline)?;
         self.send(&Request::Add { key, amount }, deadline)?;
         Ok(i64::from_le_bytes(self.array(deadline)?))
     }
 
-    /// Compares and sets a key, and returns the server's answer.
+    /// Compares and sets a key. Returns the server's reply.
     pub fn compare_set(
         &mut self,
         key: &[u8],
@@ -243,14 +243,14 @@ impl<W: Wire> Connection<W> {
         self.value(deadline)
     }
 
-    /// Removes a key. Returns whether it was set.
+    /// Removes a key. Returns whether the key was set.
     pub fn delete(&mut self, key: &[u8], deadline: Instant) -> Reply<bool> {
         self.settle(deadline)?;
         self.send(&Request::Delete { key }, deadline)?;
         Ok(u64::from_le_bytes(self.array(deadline)?) > 0)
     }
 
-    /// Makes the server append to a key when this connection ends. An empty key cancels this.
+    /// Makes the server append to a key when this connection ends. An empty key cancels a previous call.
     pub fn will(&mut self, key: &[u8], value: &[u8], deadline: Instant) -> Reply<()> {
         self.settle(deadline)?;
         self.send(&Request::Will { key, value }, deadline)?;

@@ -1,7 +1,8 @@
 //! State of a server, without its sockets: the values, the waiting clients, and the replies.
 //!
-//! Guarantees: an invalid request affects only its client, and [`Hub::receive`] refuses it. Until a client has proven
-//! the token, only the handshake is accepted. The memory that clients can make the server hold is limited.
+//! Guarantees: an invalid request affects only its client, and [`Hub::receive`] refuses it. Before a client has proven
+//! possession of the token, only the handshake is accepted. The memory that clients can make the server allocate is
+//! limited.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -13,30 +14,30 @@ use crate::store::LONGEST_VALUE;
 use crate::store::token::{End, PROOF, Token, nonce};
 use crate::store::values::Values;
 
-/// Number of a client's connection.
+/// Number that identifies a client's connection.
 pub type Client = usize;
 
-/// Maximum size of a request, in bytes, from a client that may not use the store yet.
+/// Maximum size of a request, in bytes, from a client that has not authenticated yet.
 const LONGEST_GREETING: usize = 64;
-/// Maximum memory of the store, in bytes: values, and the keys that clients wait for or leave as wills.
+/// Maximum memory of the store, in bytes. It includes the values, and the keys that clients wait for or leave as wills.
 const MAX_BYTES: usize = if cfg!(test) { 1 << 20 } else { 256 << 20 };
 /// Overhead per awaited key, in bytes, in addition to twice its length.
 const AWAITED_KEY: usize = 64;
-/// Maximum number of keys, and of values in queues.
+/// Maximum number of keys, and maximum number of queued values.
 const MAX_VALUES: usize = 1 << 20;
 /// Maximum bytes of unsent replies, per client and in total.
 const MAX_REPLIES: usize = if cfg!(test) { 1 << 20 } else { 16 << 20 };
 const MAX_REPLIES_OF_ALL: usize = 16 * MAX_REPLIES;
 
-/// Buffer capacity that a client's replies keep after all were sent, in bytes.
+/// Buffer capacity that is kept for a client's replies after all were sent, in bytes.
 const KEPT: usize = 64 << 10;
 
-/// Number of consumed and required bytes of a client.
+/// Numbers of bytes that a call has consumed and that the next call requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// Number of bytes that were consumed.
+    /// Number of consumed bytes.
     pub used: usize,
-    /// Number of remaining bytes that must be available before the next call is useful.
+    /// Number of remaining bytes that must be available before the next call can make progress.
     pub needed: usize,
 }
 
@@ -46,43 +47,43 @@ pub struct Hub {
     token: Option<Token>,
     values: Values,
     queues: Queues,
-    /// Waiting clients per key. A client that waits for a key twice is listed twice.
+    /// Waiting clients per key. A client that waits twice for the same key is listed twice.
     waiting: HashMap<Vec<u8>, Vec<Client>>,
     clients: HashMap<Client, State>,
-    /// Bytes of awaited keys and wills.
+    /// Bytes that are reserved for awaited keys and wills.
     promised: usize,
     /// Bytes of all replies.
     replies: usize,
-    /// Clients that may have new replies.
+    /// Clients that may have new replies to send.
     answered: Vec<Client>,
 }
 
 #[derive(Debug)]
 struct State {
     stage: Stage,
-    /// Keys of its wait, and the number of those that are not set yet.
+    /// Keys that the client waits for, and the number of those that are not set yet.
     awaited: Vec<Vec<u8>>,
     missing: usize,
-    /// Key and value to append when the client leaves.
+    /// Key and value to append when the client disconnects.
     will: Option<(Vec<u8>, Vec<u8>)>,
     replies: Vec<u8>,
 }
 
-/// Operations that a client may use.
+/// Operations that a client can use at its stage of the handshake.
 #[derive(Debug)]
 enum Stage {
-    /// Validation only.
+    /// Only validation.
     New,
     /// Sending a nonce.
     Valid,
-    /// Proving the token, for these nonces: the client's and the server's.
+    /// Proving possession of the token, for the nonces of the client and of the server.
     Challenged([u8; PROOF], [u8; PROOF]),
-    /// Using the store.
+    /// All operations of the store.
     Open,
 }
 
 impl Hub {
-    /// Creates an empty store. Its clients must prove the token if there is one.
+    /// Creates an empty store. If there is a token, clients must prove possession of it.
     pub fn new(token: Option<Token>) -> Self {
         Self { token, ..Self::default() }
     }
@@ -94,19 +95,19 @@ impl Hub {
         self.clients.insert(client, state);
     }
 
-    /// Removes a client: its wait ends and its will is executed.
+    /// Removes a client. Its wait ends and its will is executed.
     pub fn leave(&mut self, client: Client) {
         self.cancel(client);
         let Some(state) = self.clients.remove(&client) else { return };
         self.replies -= state.replies.len();
         if let Some((key, value)) = state.will {
             self.promised -= key.len() + value.len();
-            // There is room, reserved by the will. If the value becomes too long, no client is left to be told.
+            // The will has reserved the space. If the value becomes too long, there is no client left to notify.
             let _ = self.append(&key, &value);
         }
     }
 
-    /// Returns whether a client may use the store.
+    /// Returns whether a client has authenticated and can use the store.
     pub fn is_open(&self, client: Client) -> bool {
         self.clients.get(&client).is_some_and(|state| matches!(state.stage, Stage::Open))
     }
@@ -116,7 +117,7 @@ impl Hub {
         self.clients.get(&client).is_some_and(|state| matches!(state.stage, Stage::Challenged(..)))
     }
 
-    /// Returns the maximum number of bytes kept for a client until its request is complete.
+    /// Returns the maximum number of bytes that the caller keeps for a client until its request is complete.
     pub fn longest_request(&self, client: Client) -> usize {
         if self.is_open(client) { LONGEST_REQUEST } else { LONGEST_GREETING }
     }
@@ -131,7 +132,7 @@ impl Hub {
         self.clients.get(&client).map(|state| &*state.replies)
     }
 
-    /// Removes this number of bytes, which were sent, from a client's replies.
+    /// Removes this number of sent bytes from a client's replies.
     pub fn sent(&mut self, client: Client, bytes: usize) {
         let Some(state) = self.clients.get_mut(&client) else { return };
         state.replies.drain(..bytes);
@@ -141,10 +142,10 @@ impl Hub {
         }
     }
 
-    /// Executes the requests at the start of a client's bytes.
+    /// Executes the requests at the start of the bytes that a client sent.
     ///
     /// # Errors
-    /// Invalid bytes: the caller must close the client's connection.
+    /// The bytes are invalid. The caller must close the client's connection.
     pub fn receive(&mut self, client: Client, bytes: &[u8]) -> Result<Progress, Malformed> {
         let mut used = 0;
         loop {
@@ -185,7 +186,7 @@ impl Hub {
                 if was_set {
                     self.wake_all(key);
                 }
-                // PyTorch's servers answer with the expected value if the key is not set.
+                // PyTorch's servers reply with the expected value if the key is not set.
                 self.reply_value(client, value.as_deref().unwrap_or(expected))?;
             }
             Request::Get { key } => self.reply_get(client, &[key])?,
@@ -276,7 +277,7 @@ impl Hub {
         }
     }
 
-    /// Replaces the will of a client. An empty key removes it.
+    /// Replaces a client's will. An empty key removes it.
     fn leave_will(&mut self, client: Client, key: &[u8], value: &[u8]) -> Result<(), Malformed> {
         let state = self.clients.get_mut(&client).ok_or(Malformed("a client that has left"))?;
         if let Some((key, value)) = state.will.take() {
@@ -327,7 +328,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Ends the wait of a client, if there is one.
+    /// Ends a client's wait, if there is one.
     fn cancel(&mut self, client: Client) {
         let Some(state) = self.clients.get_mut(&client) else { return };
         state.missing = 0;
@@ -343,14 +344,14 @@ impl Hub {
         }
     }
 
-    /// Wakes all clients that wait for a key, after it was set.
+    /// Wakes all clients that wait for a key. Called after the key was set.
     fn wake_all(&mut self, key: &[u8]) {
         for client in self.waiting.remove(key).unwrap_or_default() {
             self.wake(client);
         }
     }
 
-    /// Wakes one client that waits for a queue, after a value was pushed.
+    /// Wakes one client that waits for a queue. Called after a value was pushed.
     fn wake_one(&mut self, key: &[u8]) {
         let Some(waiting) = self.waiting.get_mut(key) else { return };
         let client = waiting.remove(0);
@@ -400,8 +401,8 @@ impl Hub {
     }
 }
 
-/// Returns the bytes that the hub keeps for the awaited keys of a client: with the client, and with the waiters of each
-/// key.
+/// Returns the number of bytes that the hub uses for the awaited keys of a client, both in the client and in the list
+/// of waiting clients per key.
 fn awaited_bytes(keys: &[Vec<u8>]) -> usize {
     keys.iter().map(|key| 2 * key.len() + AWAITED_KEY).sum()
 }
@@ -441,7 +442,7 @@ impl Queues {
 mod tests {
     use super::*;
 
-    /// Creates a hub with clients that may use the store.
+    /// Creates a hub with clients that can use the store.
     fn hub(clients: usize) -> Hub {
         let mut hub = Hub::new(None);
         for client in 0..clients {
@@ -459,7 +460,8 @@ mod tests {
         Ok(())
     }
 
-    /// Returns the number of clients whose requests the hub accepts, one each, and the reason for refusing the next.
+    /// Returns the number of clients whose requests the hub accepts, with one request per client, and the reason for
+    /// the first refusal.
     fn taken(hub: &mut Hub, clients: usize, request: &Request<'_>) -> (usize, &'static str) {
         let refused = (0..clients).find_map(|client| Some((client, send(hub, client, request).err()?)));
         let (client, why) = refused.expect("a limit");
@@ -474,7 +476,7 @@ mod tests {
         send(&mut hub, 0, &Request::Set { key: b"key", value: &value }).expect("set");
         let (clients, why) = taken(&mut hub, 40, &Request::Get { key: b"key" });
         assert_eq!((clients, why), (31, "more replies than all clients read"));
-        // One client reads its replies, which makes room for another's.
+        // One client reads its replies, which frees space for another client.
         let replies = hub.replies(3).expect("a client").len();
         hub.sent(3, replies);
         send(&mut hub, 35, &Request::Get { key: b"key" }).expect("room");
@@ -489,7 +491,7 @@ mod tests {
         let keys: Vec<&[u8]> = vec![&key; 10];
         let (clients, why) = taken(&mut hub, 40, &Request::Wait { keys });
         assert_eq!((clients, why), (MAX_BYTES / (10 * 8064), "the store is full"));
-        // A client that stops waiting makes room, as does a key that is set.
+        // A client that stops waiting frees space, and so does a key that is set.
         send(&mut hub, 0, &Request::CancelWait).expect("cancelled");
         send(&mut hub, 30, &Request::Wait { keys: vec![&key; 10] }).expect("room");
         hub.leave(1);
@@ -507,7 +509,7 @@ mod tests {
         send(&mut hub, 0, &Request::Will { key: b"", value: b"" }).expect("revoked");
         send(&mut hub, 0, &will).expect("room");
         send(&mut hub, 0, &will).expect("one will replaces the other");
-        // A will has room reserved when it is executed.
+        // The space for the will was reserved, so it can be executed.
         hub.leave(0);
         assert_eq!(hub.values.get(b"key").map(<[u8]>::len), Some(50_000));
         (1..40).for_each(|client| drop(send(&mut hub, client, &Request::Will { key: b"", value: b"" })));

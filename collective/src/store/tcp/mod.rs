@@ -1,4 +1,4 @@
-//! The store that several processes access over TCP: a client and a server of PyTorch's `TCPStore` protocol. Both
+//! Store that several processes access over TCP: a client and a server of PyTorch's `TCPStore` protocol. Both
 //! interoperate with PyTorch 2.4 or later.
 
 mod connection;
@@ -25,12 +25,12 @@ use crate::keepalive;
 /// Pauses between attempts to connect.
 const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(100)];
 
-/// A client of a [`StoreServer`], or of PyTorch's `TCPStore`.
+/// Client of a [`StoreServer`], or of PyTorch's `TCPStore`.
 ///
-/// Threads can use it concurrently: each operation has its own connection, which is kept for reuse.
+/// Threads can use it concurrently, because each operation uses a connection of its own, which is kept for reuse.
 ///
-/// A server and clients with the same [`Token`] prove to each other that they know it. The data that follows is neither
-/// encrypted nor authenticated: the network must be trusted.
+/// A server and clients with the same [`Token`] prove to each other that they have it. The data that follows is neither
+/// encrypted nor authenticated, so the network must be trusted.
 #[derive(Debug)]
 pub struct TcpStore {
     /// `HOST:PORT`
@@ -41,12 +41,13 @@ pub struct TcpStore {
 }
 
 impl TcpStore {
-    /// Connects to a server at `HOST:PORT`, with an IPv6 address in brackets. Retries until the deadline, so clients
-    /// may start before the server.
+    /// Connects to a server at `HOST:PORT`, with an IPv6 address in brackets. It retries until the deadline, so clients
+    /// can start before the server.
     ///
     /// # Errors
-    /// [`CollectiveError::StoreUnreachable`]; [`CollectiveError::StoreClosed`] if the server has no room or requires a
-    /// token; [`CollectiveError::NotAStore`] if something else answers; [`CollectiveError::WrongToken`].
+    /// [`CollectiveError::StoreUnreachable`]; [`CollectiveError::StoreClosed`] if the server has no space for the
+    /// connection or requires a token; [`CollectiveError::NotAStore`] if another program replies;
+    /// [`CollectiveError::WrongToken`].
     pub fn connect(address: &str, token: Option<&Token>, deadline: Instant) -> Result<Self> {
         let began = Instant::now();
         let unreachable = |source: io::Error| {
@@ -87,12 +88,12 @@ impl TcpStore {
         }
     }
 
-    /// Returns the address of the server: `HOST:PORT`.
+    /// Returns the address of the server, `HOST:PORT`.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Opens a connection. Retries until the deadline while the server has no room for it.
+    /// Opens a connection. While the server has no space for the connection, it retries until the deadline.
     fn open(&self, deadline: Instant) -> Result<Connection<TcpStream>, Failure> {
         let mut pause = PAUSES[0];
         loop {
@@ -108,7 +109,7 @@ impl TcpStore {
     fn attempt(&self, deadline: Instant) -> Result<Connection<TcpStream>, Failure> {
         let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for (index, target) in self.targets.iter().enumerate() {
-            // Leave time for the other targets.
+            // The time is divided among the remaining targets.
             let others = u32::try_from(self.targets.len() - index).unwrap_or(u32::MAX);
             match TcpStream::connect_timeout(target, left(deadline)?.div_f64(f64::from(others))) {
                 Ok(stream) => {
@@ -122,7 +123,7 @@ impl TcpStore {
         Err(last.into())
     }
 
-    /// Runs an operation on a connection that no other operation uses.
+    /// Runs an operation on a connection that no other operation is using.
     fn run<T>(
         &self,
         keys: &[&str],
@@ -167,14 +168,14 @@ impl TcpStore {
     }
 }
 
-/// An append that the server executes when this value is dropped or the process ends.
+/// Append operation that the server executes when this value is dropped or the process ends.
 #[derive(Debug)]
 pub(crate) struct Will {
     connection: Connection<TcpStream>,
 }
 
 impl Will {
-    /// Replaces the will: the server appends to this key instead, or does nothing if the key is empty.
+    /// Replaces the will. The server then appends to this key instead, or does nothing if the key is empty.
     pub fn replace(&mut self, key: &str, value: &[u8], deadline: Instant) -> io::Result<()> {
         let key = if key.is_empty() { Vec::new() } else { wire_key(key) };
         match self.connection.will(&key, value, deadline) {
@@ -226,7 +227,7 @@ impl Store for TcpStore {
         check(key, &[])?;
         let sum =
             self.run(&[key], "add", deadline, |connection, keys| connection.add(&keys[0], amount, deadline));
-        // Servers close the connection of a client that adds to a non-numeric value.
+        // Servers close the connection of a client that adds to a value that is not a number.
         let is_closed =
             |error: &Error| matches!(error.downcast_ref(), Some(CollectiveError::StoreClosed { .. }));
         if sum.as_ref().is_err_and(is_closed) && self.contains(&[key], deadline)? {
@@ -243,7 +244,7 @@ impl Store for TcpStore {
         let value = self.run(&[key], "compare and set", deadline, |connection, keys| {
             connection.compare_set(&keys[0], expected, desired, deadline)
         })?;
-        // Servers answer with the expected value if the key is not set.
+        // Servers reply with the expected value if the key is not set.
         let may_be_unset = !expected.is_empty() && value == expected;
         match may_be_unset && (expected != desired || !self.contains(&[key], deadline)?) {
             true => Ok(Vec::new()),
@@ -257,12 +258,12 @@ impl Store for TcpStore {
     }
 }
 
-/// Returns a key as PyTorch's clients encode it.
+/// Encodes a key as PyTorch's clients do.
 fn wire_key(key: &str) -> Vec<u8> {
     [&[KEY_PREFIX], key.as_bytes()].concat()
 }
 
-/// Resolves `HOST:PORT` by the deadline, which the system's resolver does not support.
+/// Resolves `HOST:PORT` before the deadline. The system's resolver does not support deadlines, so it runs on a thread.
 pub(crate) fn resolve(address: &str, deadline: Instant) -> io::Result<Vec<SocketAddr>> {
     let invalid = |why: &str| {
         io::Error::new(io::ErrorKind::InvalidInput, format!("`{address}` is no HOST:PORT: {why}"))

@@ -1,24 +1,24 @@
-//! The wire protocol of PyTorch's `TCPStore`, extended by a handshake and wills.
+//! Wire protocol of PyTorch's `TCPStore`, extended by a handshake and wills.
 //!
-//! A request is an operation code and its arguments. Numbers are little-endian; text is its 64-bit length and its
-//! bytes. Guarantees: every length is checked against its limit before it is used, and an incomplete request allocates
+//! A request consists of an operation code and its arguments. Numbers are little-endian; text is preceded by its 64-bit
+//! length. Guarantees: every length is checked against its limit before it is used, and an incomplete request allocates
 //! nothing.
 //!
 //! | code | request | reply |
 //! | --- | --- | --- |
 //! | 0 | validate: the number [`MAGIC`], first on each connection | none |
-//! | 1, 9, 11, 14 | set, append, set several, push on a queue | none |
-//! | 2 | compare and set: key, expected, desired | the value afterwards |
+//! | 1, 9, 11, 14 | set, append, set several, push to a queue | none |
+//! | 2 | compare and set: key, expected, desired | the new value |
 //! | 3, 10 | get, get several: keys that are set | the values |
 //! | 4 | add: key, number | the sum |
 //! | 5 | check: keys | 0 if all are set, otherwise 1 |
 //! | 6, 12 | wait: keys; cancel the wait | 0 once all are set; 1 |
 //! | 7 | the number of keys | that number |
 //! | 8 | delete: key | how many keys it removed |
-//! | 13 | ping: a number | that number |
-//! | 15, 16 | pop from a queue; queue length | its length, then the value if there is one |
+//! | 13 | ping: a number | the same number |
+//! | 15, 16 | pop from a queue; queue length | the length, then the value if there is one |
 //! | 160, 161 | extension, in this order: a nonce; a proof of the token | a nonce and a proof; 0 |
-//! | 162 | extension: key and value to append when this connection ends; none if the key is empty | 0 |
+//! | 162 | extension: key and value to append when this connection ends; an empty key cancels it | 0 |
 
 use crate::store::token::PROOF;
 use crate::store::{LONGEST_KEY, LONGEST_VALUE};
@@ -35,8 +35,8 @@ pub const LONGEST_REQUEST: usize = 4 << 20;
 pub const ALL_SET: u8 = 0;
 /// Reply to the cancellation of a wait.
 pub const CANCELED: u8 = 1;
-/// Last byte on a connection that a server closes for lack of room or time before the client could prove the token. The
-/// client may retry.
+/// Last byte that a server sends if it closes a connection for lack of space or time before the client could prove
+/// possession of the token. The client may retry.
 pub const TURNED_AWAY: u8 = 0xff;
 
 mod code {
@@ -62,7 +62,7 @@ mod code {
     pub const WILL: u8 = 162;
 }
 
-/// A request of a client.
+/// Request of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request<'a> {
     Validate(u32),
@@ -87,12 +87,12 @@ pub enum Request<'a> {
     Will { key: &'a [u8], value: &'a [u8] },
 }
 
-/// Result of parsing the bytes received so far.
+/// Result of parsing the bytes that were received so far.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Parsed<'a> {
-    /// A request, and its length in bytes.
+    /// Request, with its length in bytes.
     Request(Request<'a>, usize),
-    /// An incomplete request, and the number of bytes needed before parsing can continue.
+    /// Incomplete request, with the number of bytes that are needed before parsing can continue.
     Unfinished(usize),
 }
 
@@ -172,7 +172,7 @@ impl<'a> Reader<'a> {
     }
 
     fn key(&mut self) -> Result<&'a [u8], Stop> {
-        // The prefix that clients add does not count.
+        // The limit excludes the prefix that clients add.
         let length = self.length(LONGEST_KEY + 1, "a key is too long")?;
         self.take(length)
     }
@@ -184,7 +184,7 @@ impl<'a> Reader<'a> {
 
     fn several<T>(&mut self, mut one: impl FnMut(&mut Self) -> Result<T, Stop>) -> Result<Vec<T>, Stop> {
         let count = self.length(MAX_KEYS, "too many keys")?;
-        // Each item has at least a length field.
+        // Each item has at least a length field, which bounds the count.
         let end = self.at + count * size_of::<u64>();
         if self.bytes.len() < end {
             return Err(Stop::Unfinished(end));
@@ -193,7 +193,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Decodes a length, if it is within the limit.
+/// Decodes a length. Returns `None` if it exceeds the limit.
 pub fn length(bytes: [u8; 8], limit: usize) -> Option<usize> {
     usize::try_from(u64::from_le_bytes(bytes)).ok().filter(|length| *length <= limit)
 }
@@ -247,7 +247,7 @@ fn write_several(out: &mut Vec<u8>, code: u8, keys: &[&[u8]]) {
     keys.iter().for_each(|key| write_text(out, key));
 }
 
-/// Encodes text: length and bytes.
+/// Encodes text as its length and its bytes.
 pub fn write_text(out: &mut Vec<u8>, text: &[u8]) {
     out.extend((text.len() as u64).to_le_bytes());
     out.extend_from_slice(text);

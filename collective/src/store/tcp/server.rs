@@ -1,8 +1,9 @@
-//! The server of a store: a thread that owns the sockets.
+//! Server of a store: a thread that owns the sockets.
 //!
-//! Guarantees: it listens only on the given addresses, never on all addresses of the machine. A connection that sends
-//! invalid data, stalls within a request or does not read is closed; the others continue. No operation blocks on a
-//! connection. Unauthenticated connections can neither keep clients out nor exhaust the process's file descriptors.
+//! Guarantees: the server listens only on the given addresses, never on all addresses of the machine. It closes a
+//! connection that sends invalid data, stalls within a request or does not read; other connections continue. No
+//! operation blocks on a connection. Unauthenticated connections can neither exclude clients nor exhaust the process's
+//! file descriptors.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read, Write};
@@ -27,37 +28,36 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MAX_STRANGERS: usize = 128;
 /// Maximum number of connections accepted per turn.
 const ACCEPTED: usize = 64;
-/// Pause in accepting after the system had no socket for a connection.
+/// Time during which no connections are accepted after the system had no socket for one.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Bytes read at once, and maximum bytes read from one connection per turn.
+/// Number of bytes per read, and maximum number of bytes read from one connection per turn.
 const CHUNK: usize = 64 << 10;
 const TURN: usize = 16 * CHUNK;
 /// Maximum size of the incomplete requests of all connections, in bytes.
 const MAX_UNFINISHED: usize = 256 << 20;
 
-/// Token of the stop event. Those of listeners and clients follow it.
+/// Token of the stop event. The tokens of listeners and clients follow it.
 const STOP: mio::Token = mio::Token(0);
 
 /// Options of a server.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// Token that clients must have. Without one, every client that can reach the server is served, as by PyTorch's
-    /// servers.
+    /// Token that clients must have. Without a token, every client that can reach the server is served, as PyTorch's
+    /// servers do.
     pub token: Option<Token>,
-    /// Maximum number of connections; further ones are closed. In any case the limit is three quarters of the process's
-    /// file descriptors (`ulimit -n`).
+    /// Maximum number of connections; further ones are closed. The limit is never more than three quarters of the
+    /// process's file descriptors (`ulimit -n`).
     pub max_connections: usize,
 }
 
 impl Default for ServerOptions {
-    /// Returns the defaults: no token, 16384 connections.
+    /// Returns the defaults, which are no token and 16384 connections.
     fn default() -> Self {
         Self { token: None, max_connections: 16 << 10 }
     }
 }
 
-/// A server for [`TcpStore`](super::TcpStore) and PyTorch's `TCPStore`. Dropping it ends the server and its
-/// connections.
+/// Server for [`TcpStore`](super::TcpStore) and PyTorch's `TCPStore`. Dropping it ends the server and its connections.
 #[derive(Debug)]
 pub struct StoreServer {
     address: SocketAddr,
@@ -66,7 +66,7 @@ pub struct StoreServer {
 }
 
 impl StoreServer {
-    /// Listens on an address of this machine; port 0 selects a free port.
+    /// Listens on an address of this machine. Port 0 selects a free port.
     ///
     /// # Errors
     /// [`CollectiveError::Listen`]: the port is in use, the address does not belong to this machine, or it is a
@@ -75,7 +75,7 @@ impl StoreServer {
         Self::start_at(&[address], options)
     }
 
-    /// Listens on several addresses, of which the first is its own.
+    /// Listens on several addresses. [`Self::address`] returns the first of them.
     pub(crate) fn start_at(addresses: &[SocketAddr], options: ServerOptions) -> Result<Self> {
         let shown = || addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let failed = |source| Error::from(CollectiveError::Listen { address: shown(), source });
@@ -124,7 +124,7 @@ impl Drop for StoreServer {
         if self.stop.wake().is_ok()
             && let Some(thread) = self.thread.take()
         {
-            // The thread blocks only on events; a panicked thread has ended too.
+            // Joining cannot hang, because the thread blocks only on events. A thread that panicked has also ended.
             let _ = thread.join();
         }
     }
@@ -137,27 +137,27 @@ struct Serving {
     max_connections: usize,
     max_strangers: usize,
     connections: HashMap<Client, Connection>,
-    /// Clients that may not use the store yet, oldest first.
+    /// Clients that have not authenticated yet, oldest first.
     strangers: VecDeque<Client>,
     next: Client,
-    /// Connections with more data to read than fits into one turn.
+    /// Connections with more data than can be read in one turn.
     again: Vec<Client>,
-    /// Time at which to accept again.
+    /// Time at which accepting connections resumes.
     accept_at: Option<Instant>,
-    /// Bytes of incomplete requests.
+    /// Bytes of incomplete requests, over all connections.
     unfinished: usize,
 }
 
 struct Connection {
     stream: TcpStream,
     unfinished: Vec<u8>,
-    /// Number of pending bytes needed before they are parsed again.
+    /// Number of pending bytes that are needed before parsing can continue.
     needed: usize,
-    /// True if it may not use the store yet.
+    /// True if the client has not authenticated yet.
     is_stranger: bool,
-    /// Time since which a handshake or the rest of a request is due.
+    /// Time since which the handshake or the rest of a request has been due.
     owes: Option<Instant>,
-    /// Time since which the client has not read.
+    /// Time since which the client has not read its replies.
     stalls: Option<Instant>,
 }
 
@@ -199,7 +199,7 @@ impl Serving {
         }
         let first = self.connections.values().filter_map(Connection::end).min();
         let ends = first.into_iter().chain(self.accept_at).min();
-        // One millisecond more, so that the deadline has passed at the wake-up.
+        // One millisecond is added, so that the deadline has passed at the wake-up.
         ends.map(|end| end.saturating_duration_since(Instant::now()) + Duration::from_millis(1))
     }
 
@@ -243,17 +243,17 @@ impl Serving {
             let connection =
                 Connection { stream, unfinished, needed: 1, is_stranger: true, owes, stalls: None };
             self.connections.insert(client, connection);
-            // A client sends its handshake at once. It is read before new connections are accepted, which could evict
-            // it.
+            // A client sends its handshake immediately. It is read before new connections are accepted, which could
+            // evict the client.
             self.read(client);
             self.write(client);
         }
-        // There may be more connections.
+        // More connections may be pending.
         self.accept_at = self.accept_at.or(Some(Instant::now()));
     }
 
-    /// Evicts an unauthenticated connection to make room for another: the oldest of those furthest from authentication.
-    /// Returns whether there was one.
+    /// Evicts an unauthenticated connection to free its slot for another: the oldest of the connections that are
+    /// furthest from authentication. Returns whether there was one.
     fn turn_one_away(&mut self) -> bool {
         let is_silent = |client: &Client| !self.hub.is_challenged(*client);
         let place = self.strangers.iter().position(is_silent).unwrap_or(0);
@@ -262,7 +262,7 @@ impl Serving {
         true
     }
 
-    /// Closes a client's connection. The client may retry if it has not proven the token yet.
+    /// Closes a client's connection. If the client has not proven possession of the token yet, it may retry.
     fn turn_away(&mut self, client: Client, why: &str) {
         let Some(mut connection) = self.connections.remove(&client) else { return };
         if connection.is_stranger {
@@ -287,7 +287,7 @@ impl Serving {
         if connection.is_stranger && self.hub.is_open(client) {
             connection.is_stranger = false;
             self.strangers.retain(|stranger| *stranger != client);
-            // Without this option replies are delayed, but still arrive.
+            // If this option cannot be set, replies are delayed, but still arrive.
             let _ = connection.stream.set_nodelay(true);
             keepalive::watch(&connection.stream);
         }
@@ -335,7 +335,7 @@ impl Serving {
     fn close(&mut self, client: Client, mut connection: Connection, why: &str) {
         tracing::debug!("a connection to the store is closed: {why}");
         self.unfinished -= connection.unfinished.len();
-        // Dropping the stream closes it in any case.
+        // Errors can be ignored, because dropping the stream closes it in any case.
         let _ = self.poll.registry().deregister(&mut connection.stream);
         if connection.is_stranger {
             self.strangers.retain(|stranger| *stranger != client);
@@ -345,29 +345,29 @@ impl Serving {
     }
 }
 
-/// Tells a client that it may retry. If that fails, the client only sees the end of the connection.
+/// Notifies a client that it may retry. If this fails, the client only detects the end of the connection.
 fn say_turned_away(stream: &mut TcpStream) {
     let _ = stream.write(&[TURNED_AWAY]);
 }
 
-/// Outcome of a connection's turn.
+/// Result of a connection's turn.
 enum Turn {
     /// There is no more data to read now.
     Over,
     /// There may be more data.
     More,
-    /// The connection must be closed, for this reason.
+    /// The connection must be closed for this reason.
     Closed(String),
 }
 
 impl Connection {
-    /// Returns the time at which the connection is closed, unless the client makes the progress that is due.
+    /// Returns the time at which the connection will be closed unless the client makes progress.
     fn end(&self) -> Option<Instant> {
         let patience = if self.is_stranger { GREETING } else { PATIENCE };
         self.owes.into_iter().chain(self.stalls).min().map(|since| since + patience)
     }
 
-    /// Reads data, and executes the client's requests.
+    /// Reads data and executes the client's requests.
     fn turn(&mut self, client: Client, hub: &mut Hub) -> Turn {
         let mut chunk = [0; CHUNK];
         for _ in 0..TURN / CHUNK {
@@ -390,7 +390,8 @@ impl Connection {
             self.needed = progress.needed;
             self.owes = match (hub.is_open(client), self.unfinished.is_empty()) {
                 (true, true) => None,
-                // A new request gets the full time limit; a continued request and a handshake get what remains of it.
+                // A new request starts with the full time limit. A continued request and a handshake only have the
+                // remaining time.
                 (true, false) if progress.used > 0 || !was_open => Some(Instant::now()),
                 _ => self.owes.or(Some(Instant::now())),
             };

@@ -1,6 +1,6 @@
-//! Atomic operations with the ordering in the name as well, such as
-//! `atomic_fetch_add_relaxed_f32_device(pointer, value)`, and memory fences. Each calls the function of [`super::mid`]
-//! with that ordering; `volatile` means relaxed.
+//! Atomic operations that also have the ordering in their name, such as
+//! `atomic_fetch_add_relaxed_f32_device(pointer, value)`, and memory fences. Each function calls the function of
+//! [`super::mid`] with that ordering; `volatile` means relaxed.
 //!
 //! # Safety
 //!

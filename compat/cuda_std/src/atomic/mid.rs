@@ -1,10 +1,10 @@
-//! Atomic operations on pointers, with the ordering as an argument and type and scope in the name:
+//! Atomic operations on pointers, with the ordering as an argument, and the type and the scope in the name, such as
 //! `atomic_fetch_add_f32_device(pointer, ordering, value)`.
 //!
 //! # Safety
 //!
-//! For every `unsafe` function, the pointer is aligned and valid for reads and writes. Every access that can happen
-//! concurrently is atomic, in a scope that contains both threads.
+//! For every `unsafe` function, the pointer must be aligned and valid for reads and writes. Every access that can
+//! happen concurrently must be atomic, in a scope that contains both threads.
 
 use core::sync::atomic::Ordering;
 
@@ -13,8 +13,8 @@ use gpu_std::atomic::{Atomic, fence};
 
 macro_rules! fences {
     ($($name:ident: $scope:ident;)*) => { $(
-        /// Memory fence: orders the memory accesses of the calling thread for the threads of the scope. `Relaxed` does
-        /// nothing.
+        /// Memory fence, which orders the memory accesses of the calling thread for the threads of the scope. `Relaxed`
+        /// has no effect.
         #[inline(always)]
         pub fn $name(ordering: Ordering) {
             if ordering != Ordering::Relaxed {
@@ -98,7 +98,7 @@ operations! {
     xor(u32 u64 i32 i64) = |atomic, value, order| atomic.fetch_xor(value, order);
 }
 
-/// Defines the bitwise operations of floats, which operate on their bits.
+/// Defines the bitwise operations on floats, which operate on their bits.
 macro_rules! bitwise {
     ($($op:ident)*) => { $(
         bitwise! { @ $op f32 u32 block device system }

@@ -1,7 +1,7 @@
-//! Atomic floats in three scopes. New code should use `gpu_std::atomic::Atomic<T, Scope>`, which has all numeric types
-//! and operations.
+//! Atomic floats in three scopes. New code should use `gpu_std::atomic::Atomic<T, Scope>`, which supports all numeric
+//! types and operations.
 //!
-//! [`mid`] has the same operations as functions on pointers, also for integers.
+//! [`mid`] provides the same operations as functions on pointers, for floats and integers.
 
 pub mod intrinsics;
 pub mod mid;
@@ -19,7 +19,7 @@ macro_rules! floats {
         pub struct $name(Atomic<$t, $scope>);
 
         impl $name {
-            /// Makes an atomic with this value.
+            /// Creates an atomic with this value.
             pub const fn new(value: $t) -> Self {
                 Self(Atomic::new(value))
             }
@@ -44,21 +44,21 @@ macro_rules! floats {
                 self.0.fetch_add(-value, order)
             }
 
-            /// Bitwise AND of the bits with those of `value`; returns the previous value.
+            /// Computes the bitwise AND of the bits with those of `value`. Returns the previous value.
             $(#[doc = concat!("\n# Safety\n\nNo thread of another block accesses it: this is ", stringify!($safety), ".")])?
             #[inline(always)]
             pub $($safety)? fn fetch_and(&self, value: $t, order: Ordering) -> $t {
                 $t::from_bits(self.bits().fetch_and(value.to_bits(), order))
             }
 
-            /// Bitwise OR of the bits with those of `value`; returns the previous value.
+            /// Computes the bitwise OR of the bits with those of `value`. Returns the previous value.
             $(#[doc = concat!("\n# Safety\n\nNo thread of another block accesses it: this is ", stringify!($safety), ".")])?
             #[inline(always)]
             pub $($safety)? fn fetch_or(&self, value: $t, order: Ordering) -> $t {
                 $t::from_bits(self.bits().fetch_or(value.to_bits(), order))
             }
 
-            /// Bitwise XOR of the bits with those of `value`; returns the previous value.
+            /// Computes the bitwise XOR of the bits with those of `value`. Returns the previous value.
             $(#[doc = concat!("\n# Safety\n\nNo thread of another block accesses it: this is ", stringify!($safety), ".")])?
             #[inline(always)]
             pub $($safety)? fn fetch_xor(&self, value: $t, order: Ordering) -> $t {
@@ -89,10 +89,10 @@ macro_rules! floats {
                 self.0.store(value, order);
             }
 
-            /// Views the bits as an atomic integer.
+            /// Returns the bits as an atomic integer.
             #[inline(always)]
             fn bits(&self) -> &Atomic<$bits, $scope> {
-                // SAFETY: the types have the same layout and scope, and all access through references is atomic.
+                // SAFETY: the types have the same layout and scope, and all accesses through references are atomic.
                 unsafe { Atomic::from_ptr(self.0.as_ptr().cast()) }
             }
         }
@@ -100,16 +100,16 @@ macro_rules! floats {
 }
 
 floats! {
-    /// An atomic `f32` with device scope.
+    /// Atomic `f32` with device scope.
     AtomicF32: f32 as u32 in Device;
-    /// An atomic `f64` with device scope.
+    /// Atomic `f64` with device scope.
     AtomicF64: f64 as u64 in Device;
-    /// An atomic `f32` with block scope.
+    /// Atomic `f32` with block scope.
     BlockAtomicF32: f32 as u32 in Block, unsafe;
-    /// An atomic `f64` with block scope.
+    /// Atomic `f64` with block scope.
     BlockAtomicF64: f64 as u64 in Block, unsafe;
-    /// An atomic `f32` with system scope: all devices and the host.
+    /// Atomic `f32` with system scope, which includes all devices and the host.
     SystemAtomicF32: f32 as u32 in System;
-    /// An atomic `f64` with system scope: all devices and the host.
+    /// Atomic `f64` with system scope, which includes all devices and the host.
     SystemAtomicF64: f64 as u64 in System;
 }

@@ -1,4 +1,4 @@
-//! Parameters, indices, shared and constant memory, atomics, text.
+//! Tests of parameters, indices, shared and constant memory, atomics, and text.
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ fn run<K: gpu_std::Kernel>(grid: [u32; 3], block: [u32; 3], args: &Args) {
     launch_shared::<K>(grid, block, 0, args).unwrap();
 }
 
-/// A type that is only `Copy`.
+/// Type that is only `Copy`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Shape {
     Circle(f32),
@@ -126,7 +126,7 @@ fn statics_lie_in_shared_and_constant_memory() {
         let (left, right) = (x[i.max(block + 1) - 1], x[(i + 1).min(block + 63)]);
         assert_eq!(*found, 0.25 * left + 0.5 * x[i] + 0.25 * right, "{i}");
     }
-    // Each block counts once per thread order that the launch ran.
+    // Each block counts once for every thread order in which the launch ran.
     let launches = LAUNCHES.load(Ordering::Relaxed);
     assert!(launches > 0.0 && launches % 4.0 == 0.0, "{launches}");
 }
@@ -164,7 +164,7 @@ fn atomics_add_up() {
         .value(floats.as_mut_ptr());
     let block_launch = |args: &Args| run::<sums_kernel>([3, 1, 1], [32, 1, 1], args);
     block_launch(&args);
-    // Counted once per thread order that the launch ran.
+    // The launch counts once for every thread order in which it ran.
     let launches = (device.load(Ordering::Relaxed) - 1.0) / 96.0;
     assert!(launches >= 1.0 && launches.fract() == 0.0, "{launches}");
     assert_eq!(f64::from(launches), (100.0 - system.into_inner()) / 48.0);

@@ -5,7 +5,7 @@ use warpsmith_emulator::output::{Printed, capture};
 
 use crate::common::{Args, launch_shared};
 
-/// Text of each print call in a run of a kernel; the launch runs it in one thread order.
+/// Returns the text of each print call when a kernel runs in one thread order.
 fn printed<K: gpu_std::Kernel>(threads: u32, args: &Args) -> Vec<Printed> {
     let (launched, printed) = capture(|| launch_shared::<K>([1; 3], [threads, 1, 1], 0, args));
     launched.unwrap();

@@ -8,9 +8,10 @@ use crate::context;
 use crate::error::CudaResult;
 use crate::stream::{Stream, wait_for_blocking};
 
-/// Memory that can be copied from and to an `O`, synchronously: the copy is done when the call returns.
+/// Memory that can be copied synchronously from and to an `O`. The copy is complete when the call returns.
 ///
-/// A copy is ordered after the work of streams made without `NON_BLOCKING`. Wait for other streams first.
+/// A copy is ordered after the work of streams that were created without `NON_BLOCKING`. Wait for other streams before
+/// the copy.
 pub trait CopyDestination<O: ?Sized> {
     /// Copies `source` to this memory.
     ///
@@ -35,7 +36,7 @@ pub trait CopyDestination<O: ?Sized> {
     fn copy_to(&self, dest: &mut O) -> CudaResult<()>;
 }
 
-/// Memory that can be copied from and to an `O` in a stream, asynchronously: the call returns immediately.
+/// Memory that can be copied asynchronously from and to an `O` in a stream. The call returns immediately.
 pub trait AsyncCopyDestination<O: ?Sized> {
     /// Enqueues a copy of `source` to this memory.
     ///
@@ -49,7 +50,8 @@ pub trait AsyncCopyDestination<O: ?Sized> {
     ///
     /// # Safety
     ///
-    /// Until the copy is done, both memories stay valid. Nothing else writes either of them or reads this memory.
+    /// Both memories must stay valid until the copy is complete. Until then, nothing else may write either of them or
+    /// read this memory.
     unsafe fn async_copy_from(&mut self, source: &O, stream: &Stream) -> CudaResult<()>;
 
     /// Enqueues a copy of this memory to `dest`.
@@ -68,7 +70,7 @@ pub trait AsyncCopyDestination<O: ?Sized> {
     unsafe fn async_copy_to(&self, dest: &mut O, stream: &Stream) -> CudaResult<()>;
 }
 
-/// A copy, or a memset.
+/// Copy or memset.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Transfer {
     ToDevice { from: *const c_void, to: u64 },
@@ -82,7 +84,7 @@ impl Transfer {
     ///
     /// # Safety
     ///
-    /// Both memories have `bytes` bytes. Meanwhile, nothing else accesses them, except that the source may be read.
+    /// Both memories must have `bytes` bytes. During the call, nothing else may access them, except to read the source.
     pub unsafe fn run(self, bytes: usize) -> CudaResult<()> {
         if bytes == 0 {
             return Ok(());
@@ -99,7 +101,7 @@ impl Transfer {
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::run`], until the stream has done the transfer.
+    /// The conditions of [`Self::run`] must be met until the stream has completed the transfer.
     pub unsafe fn enqueue(self, bytes: usize, stream: &Stream) -> CudaResult<()> {
         if bytes == 0 {
             return Ok(());
@@ -111,7 +113,7 @@ impl Transfer {
 
     /// # Safety
     ///
-    /// The conditions of [`Self::enqueue`]; the stream belongs to the device.
+    /// The conditions of [`Self::enqueue`]; the stream must belong to the device.
     pub(super) unsafe fn enqueue_on(
         self,
         device: &warpsmith_runtime::Device,

@@ -11,7 +11,7 @@ use crate::DeviceCopy;
 use crate::error::{CudaResult, DropResult};
 use crate::stream::Stream;
 
-/// One value on the device. Dropping it waits for all work on the device.
+/// One value on the device. Dropping the box waits for all work on the device.
 pub struct DeviceBox<T> {
     pointer: DevicePointer<T>,
 }
@@ -34,7 +34,7 @@ impl<T: DeviceCopy> DeviceBox<T> {
         Ok(boxed)
     }
 
-    /// Copies a value to the device in a stream. The value may change when this returns.
+    /// Copies a value to the device in a stream. The value can change as soon as this returns.
     ///
     /// # Errors
     ///
@@ -42,11 +42,11 @@ impl<T: DeviceCopy> DeviceBox<T> {
     ///
     /// # Safety
     ///
-    /// Other streams use the box only after the copy.
+    /// Other streams must use the box only after the copy.
     pub unsafe fn new_async(value: &T, stream: &Stream) -> CudaResult<Self> {
         // SAFETY: guaranteed by the caller.
         let mut boxed = unsafe { Self::uninitialized_async(stream)? };
-        // A copy that does not wait could outlive the value, which may be a temporary of the caller.
+        // A copy without a wait could outlive the value, which can be a temporary of the caller.
         // SAFETY: the value is borrowed until the wait has ended.
         unsafe { boxed.async_copy_from(value, stream)? };
         stream.synchronize()?;
@@ -60,7 +60,7 @@ impl<T: DeviceCopy> DeviceBox<T> {
     /// The errors of [`CopyDestination::copy_to`].
     pub fn as_host_value(&self) -> CudaResult<T> {
         let mut value = MaybeUninit::uninit();
-        // SAFETY: there is room for the value, which is initialized when the copy is done.
+        // SAFETY: there is space for the value, which is initialized when the copy is complete.
         unsafe {
             self.to_host(value.as_mut_ptr()).run(size_of::<T>())?;
             Ok(value.assume_init())
@@ -89,7 +89,7 @@ impl<T> DeviceBox<T> {
     ///
     /// # Safety
     ///
-    /// The memory is written before it is read.
+    /// The memory must be written before it is read.
     pub unsafe fn uninitialized() -> CudaResult<Self> {
         let pointer = match size_of::<T>() {
             0 => DevicePointer::null(),
@@ -99,7 +99,7 @@ impl<T> DeviceBox<T> {
         Ok(Self { pointer })
     }
 
-    /// Allocates memory for a value; work of a stream can use it immediately.
+    /// Allocates memory for a value. Work in `stream` can use it immediately.
     ///
     /// # Errors
     ///
@@ -107,8 +107,8 @@ impl<T> DeviceBox<T> {
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::uninitialized`]. Other streams use the memory only after the work enqueued in `stream`
-    /// so far.
+    /// The conditions of [`Self::uninitialized`]. Other streams must use the memory only after the work that is
+    /// enqueued in `stream` so far.
     pub unsafe fn uninitialized_async(stream: &Stream) -> CudaResult<Self> {
         let pointer = match size_of::<T>() {
             0 => DevicePointer::null(),
@@ -122,12 +122,12 @@ impl<T> DeviceBox<T> {
     ///
     /// # Safety
     ///
-    /// `pointer` came from [`cuda_malloc`] or is null, and nothing else frees it.
+    /// `pointer` must come from [`cuda_malloc`] or be null, and nothing else may free it.
     pub unsafe fn from_device(pointer: DevicePointer<T>) -> Self {
         Self { pointer }
     }
 
-    /// Takes ownership of memory from [`cuda_malloc`], given by its address.
+    /// Takes ownership of memory from [`cuda_malloc`], which is specified by its address.
     ///
     /// # Safety
     ///
@@ -136,17 +136,17 @@ impl<T> DeviceBox<T> {
         Self { pointer: DevicePointer::from_raw(address) }
     }
 
-    /// Releases the memory and returns its address, to be freed with [`cuda_free`].
+    /// Releases ownership of the memory and returns its address, which must be freed with [`cuda_free`].
     pub fn into_device(boxed: DeviceBox<T>) -> DevicePointer<T> {
         ManuallyDrop::new(boxed).pointer
     }
 
-    /// Device address.
+    /// Returns the device address.
     pub fn as_device_ptr(&self) -> DevicePointer<T> {
         self.pointer
     }
 
-    /// Frees the memory after the work enqueued in a stream so far.
+    /// Frees the memory after the work that is enqueued in a stream so far.
     ///
     /// # Errors
     ///
@@ -156,8 +156,8 @@ impl<T> DeviceBox<T> {
         if pointer.is_null() {
             return Ok(());
         }
-        // SAFETY: the box no longer exists; whoever launched a kernel guarantees that the memory stays valid until it
-        // is done.
+        // SAFETY: the box no longer exists. The caller of a launch guarantees that the memory stays valid until the
+        // kernel is complete.
         unsafe { cuda_free_async(stream, pointer) }
     }
 
@@ -165,7 +165,7 @@ impl<T> DeviceBox<T> {
     ///
     /// # Errors
     ///
-    /// A fault of earlier work. The memory is freed even then, and the returned box is empty.
+    /// A fault of earlier work. The memory is freed in any case, and the returned box is empty.
     pub fn drop(boxed: DeviceBox<T>) -> DropResult<DeviceBox<T>> {
         let pointer = Self::into_device(boxed);
         if pointer.is_null() {
@@ -191,7 +191,7 @@ impl<T> DeviceBox<T> {
 impl<T> Drop for DeviceBox<T> {
     fn drop(&mut self) {
         if !self.pointer.is_null() {
-            // An error belongs to earlier work, and other calls report it too.
+            // An error belongs to earlier work, and other calls also report it.
             // SAFETY: nothing else uses the memory.
             let _ = unsafe { cuda_free(self.pointer) };
         }
@@ -212,7 +212,7 @@ impl<T> fmt::Pointer for DeviceBox<T> {
 
 impl<T: DeviceCopy> CopyDestination<T> for DeviceBox<T> {
     fn copy_from(&mut self, source: &T) -> CudaResult<()> {
-        // SAFETY: both are one value, borrowed until the copy is done.
+        // SAFETY: both are one value, which is borrowed until the copy is complete.
         unsafe { self.to_device(source).run(size_of::<T>()) }
     }
 
@@ -224,7 +224,7 @@ impl<T: DeviceCopy> CopyDestination<T> for DeviceBox<T> {
 
 impl<T: DeviceCopy> CopyDestination<DeviceBox<T>> for DeviceBox<T> {
     fn copy_from(&mut self, source: &DeviceBox<T>) -> CudaResult<()> {
-        // SAFETY: both are one value, borrowed until the copy is done.
+        // SAFETY: both are one value, which is borrowed until the copy is complete.
         unsafe { Self::between(source, self).run(size_of::<T>()) }
     }
 

@@ -1,4 +1,4 @@
-//! [`DeviceBuffer`]: an owned array in device memory.
+//! [`DeviceBuffer`]: an array in device memory.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -15,7 +15,7 @@ use crate::DeviceCopy;
 use crate::error::{CudaResult, DropResult};
 use crate::stream::Stream;
 
-/// An owned array in device memory. Dropping it waits for all work on the device.
+/// Array in device memory. Dropping the buffer waits for all work on the device.
 ///
 /// ```
 /// # use cust::memory::*;
@@ -34,7 +34,7 @@ pub struct DeviceBuffer<T: DeviceCopy> {
 
 // SAFETY: the buffer owns its elements.
 unsafe impl<T: DeviceCopy + Send> Send for DeviceBuffer<T> {}
-// SAFETY: a shared reference only reads them.
+// SAFETY: a shared reference only reads the elements.
 unsafe impl<T: DeviceCopy + Sync> Sync for DeviceBuffer<T> {}
 
 impl<T: DeviceCopy> DeviceBuffer<T> {
@@ -46,7 +46,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Safety
     ///
-    /// The memory is written before it is read.
+    /// The memory must be written before it is read.
     pub unsafe fn uninitialized(len: usize) -> CudaResult<Self> {
         let pointer = match size_of_values::<T>(len)? {
             0 => DevicePointer::null(),
@@ -56,7 +56,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Ok(Self { pointer, len })
     }
 
-    /// Allocates memory for `len` elements; work of a stream can use it immediately.
+    /// Allocates memory for `len` elements. Work in `stream` can use it immediately.
     ///
     /// # Errors
     ///
@@ -64,8 +64,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::uninitialized`]. Other streams use the memory only after the work enqueued in `stream`
-    /// so far.
+    /// The conditions of [`Self::uninitialized`]. Other streams must use the memory only after the work that is
+    /// enqueued in `stream` so far.
     pub unsafe fn uninitialized_async(len: usize, stream: &Stream) -> CudaResult<Self> {
         let pointer = match size_of_values::<T>(len)? {
             0 => DevicePointer::null(),
@@ -90,7 +90,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Ok(buffer)
     }
 
-    /// Allocates `len` elements, which the stream sets to zero.
+    /// Allocates `len` elements, which are set to zero in `stream`.
     ///
     /// # Errors
     ///
@@ -98,7 +98,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Safety
     ///
-    /// The buffer is not read before the stream has set it.
+    /// The buffer must not be read before the stream has set it.
     pub unsafe fn zeroed_async(len: usize, stream: &Stream) -> CudaResult<Self>
     where
         T: Zeroable,
@@ -131,7 +131,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Safety
     ///
-    /// Until the copy is done, the elements do not change and other streams do not use the buffer.
+    /// Until the copy is complete, the elements must not change, and other streams must not use the buffer.
     pub unsafe fn from_slice_async(elements: &[T], stream: &Stream) -> CudaResult<Self> {
         // SAFETY: guaranteed by the caller.
         unsafe {
@@ -149,12 +149,13 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Safety
     ///
-    /// `pointer` came from [`cuda_malloc`] with `len` elements, or `len` is 0. Nothing else frees it.
+    /// `pointer` must come from [`cuda_malloc`] with `len` elements, or `len` must be 0. Nothing else may free it.
     pub unsafe fn from_raw_parts(pointer: DevicePointer<T>, len: usize) -> Self {
         Self { pointer, len }
     }
 
-    /// Releases the memory and returns its address and length, to be freed with [`cuda_free`].
+    /// Releases ownership of the memory and returns its address and length. The memory must be freed with
+    /// [`cuda_free`].
     pub fn into_raw_parts(self) -> (DevicePointer<T>, usize) {
         let buffer = ManuallyDrop::new(self);
         (buffer.pointer, buffer.len)
@@ -164,7 +165,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Panics
     ///
-    /// Panics if the bytes are not a whole number of `U`.
+    /// Panics if the size in bytes is not a multiple of the size of `U`.
     #[track_caller]
     pub fn cast<U: DeviceCopy + bytemuck::Pod>(self) -> DeviceBuffer<U>
     where
@@ -177,7 +178,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         DeviceBuffer { pointer: pointer.cast(), len: bytes / size }
     }
 
-    /// Frees the memory after the work enqueued in a stream so far.
+    /// Frees the memory after the work that is enqueued in a stream so far.
     ///
     /// # Errors
     ///
@@ -187,9 +188,10 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         if pointer.is_null() {
             return Ok(());
         }
-        // Work of other streams may also use the memory: the stream frees it after their work enqueued so far.
-        // SAFETY: the buffer no longer exists; whoever launched a kernel guarantees that the memory stays valid until
-        // it is done.
+        // Work in other streams may also use the memory, so the stream frees it after their work that is enqueued so
+        // far.
+        // SAFETY: the buffer no longer exists. The caller of a launch guarantees that the memory stays valid until the
+        // kernel is complete.
         unsafe { cuda_free_async(stream, pointer) }
     }
 
@@ -197,7 +199,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// A fault of earlier work. The memory is freed even then, and the returned buffer is empty.
+    /// A fault of earlier work. The memory is freed in any case, and the returned buffer is empty.
     pub fn drop(buffer: DeviceBuffer<T>) -> DropResult<DeviceBuffer<T>> {
         let (pointer, _) = buffer.into_raw_parts();
         if pointer.is_null() {
@@ -208,7 +210,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
             .map_err(|error| (error, DeviceBuffer { pointer: DevicePointer::null(), len: 0 }))
     }
 
-    /// Elements as a device slice.
+    /// Returns the elements as a device slice.
     pub fn as_slice(&self) -> &DeviceSlice<T> {
         self
     }
@@ -223,7 +225,7 @@ fn copy_in<T: DeviceCopy>(buffer: &mut DeviceSlice<T>, elements: &[T]) -> CudaRe
         from: elements.as_ptr().cast(),
         to: buffer.as_device_ptr().as_raw(),
     };
-    // SAFETY: both have the same number of elements, and are borrowed until the copy is done.
+    // SAFETY: both have the same number of elements, and are borrowed until the copy is complete.
     unsafe { transfer.run(size_of_val(elements)) }
 }
 
@@ -231,14 +233,14 @@ impl<T: DeviceCopy> Deref for DeviceBuffer<T> {
     type Target = DeviceSlice<T>;
 
     fn deref(&self) -> &DeviceSlice<T> {
-        // SAFETY: it is the memory of the buffer, borrowed for as long.
+        // SAFETY: this is the memory of the buffer, which is borrowed for the same lifetime.
         unsafe { DeviceSlice::from_raw_parts(self.pointer, self.len) }
     }
 }
 
 impl<T: DeviceCopy> DerefMut for DeviceBuffer<T> {
     fn deref_mut(&mut self) -> &mut DeviceSlice<T> {
-        // SAFETY: it is the memory of the buffer, borrowed for as long.
+        // SAFETY: this is the memory of the buffer, which is borrowed for the same lifetime.
         unsafe { DeviceSlice::from_raw_parts_mut(self.pointer, self.len) }
     }
 }
@@ -246,7 +248,7 @@ impl<T: DeviceCopy> DerefMut for DeviceBuffer<T> {
 impl<T: DeviceCopy> Drop for DeviceBuffer<T> {
     fn drop(&mut self) {
         if !self.pointer.is_null() {
-            // An error belongs to earlier work, and other calls report it too.
+            // An error belongs to earlier work, and other calls also report it.
             // SAFETY: nothing else uses the memory.
             let _ = unsafe { cuda_free(self.pointer) };
         }

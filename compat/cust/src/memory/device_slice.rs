@@ -12,10 +12,10 @@ use crate::DeviceCopy;
 use crate::error::CudaResult;
 use crate::stream::Stream;
 
-/// A slice of device memory, used by reference as slices are.
+/// Slice of device memory, which is used by reference, as host slices are.
 ///
-/// A reference to it holds the device address and the number of elements. It refers to zero bytes of host memory, so it
-/// is valid for any device address.
+/// A reference contains the device address and the number of elements. It refers to zero bytes of host memory, so it is
+/// valid for any device address.
 #[repr(transparent)]
 pub struct DeviceSlice<T> {
     of: PhantomData<T>,
@@ -26,33 +26,33 @@ pub struct DeviceSlice<T> {
 const EMPTY: u64 = 256;
 
 impl<T> DeviceSlice<T> {
-    /// Makes a slice from an address.
+    /// Creates a slice from an address.
     ///
     /// # Safety
     ///
-    /// During `'a` there are `len` elements at the address, which this slice may read.
+    /// During `'a`, there must be `len` elements at the address, which this slice may read.
     pub unsafe fn from_raw_parts<'a>(pointer: DevicePointer<T>, len: usize) -> &'a DeviceSlice<T> {
         let address = if pointer.is_null() { EMPTY } else { pointer.as_raw() };
         let places =
             std::ptr::slice_from_raw_parts(std::ptr::without_provenance::<()>(address as usize), len);
-        // SAFETY: the slice has no host bytes, and any address but null is aligned for it.
+        // SAFETY: the slice has no host bytes, and any non-null address is aligned for it.
         unsafe { &*(places as *const DeviceSlice<T>) }
     }
 
-    /// Makes a mutable slice from an address.
+    /// Creates a mutable slice from an address.
     ///
     /// # Safety
     ///
-    /// During `'a` there are `len` elements at the address, which nothing else accesses.
+    /// During `'a`, there must be `len` elements at the address, which nothing else accesses.
     pub unsafe fn from_raw_parts_mut<'a>(pointer: DevicePointer<T>, len: usize) -> &'a mut DeviceSlice<T> {
         let address = if pointer.is_null() { EMPTY } else { pointer.as_raw() };
         let places =
             std::ptr::slice_from_raw_parts_mut(std::ptr::without_provenance_mut::<()>(address as usize), len);
-        // SAFETY: the slice has no host bytes, and any address but null is aligned for it.
+        // SAFETY: the slice has no host bytes, and any non-null address is aligned for it.
         unsafe { &mut *(places as *mut DeviceSlice<T>) }
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.places.len()
     }
@@ -62,7 +62,7 @@ impl<T> DeviceSlice<T> {
         self.places.is_empty()
     }
 
-    /// Device address of the first element.
+    /// Returns the device address of the first element.
     pub fn as_device_ptr(&self) -> DevicePointer<T> {
         DevicePointer::from_raw(self.places.as_ptr().addr() as u64)
     }
@@ -75,7 +75,7 @@ impl<T> DeviceSlice<T> {
         self.as_device_ptr().as_raw()
     }
 
-    /// Splits into the first `middle` elements and the rest.
+    /// Splits the slice into the first `middle` elements and the rest.
     ///
     /// # Panics
     ///
@@ -85,7 +85,7 @@ impl<T> DeviceSlice<T> {
         (&self[..middle], &self[middle..])
     }
 
-    /// Splits into the first `middle` elements and the rest.
+    /// Splits the slice into the first `middle` elements and the rest.
     ///
     /// # Panics
     ///
@@ -97,7 +97,7 @@ impl<T> DeviceSlice<T> {
         unsafe { (Self::from_raw_parts_mut(first.0, first.1), Self::from_raw_parts_mut(second.0, second.1)) }
     }
 
-    /// Address and length of a part.
+    /// Returns the address and the length of a part.
     #[track_caller]
     fn part(&self, range: Range<usize>) -> (DevicePointer<T>, usize) {
         let Range { start, end } = range;
@@ -115,7 +115,7 @@ impl<T: DeviceCopy> DeviceSlice<T> {
     pub fn as_host_vec(&self) -> CudaResult<Vec<T>> {
         let mut host: Vec<T> = Vec::with_capacity(self.len());
         let to = host.as_mut_ptr();
-        // SAFETY: the vector has room for the elements, which are initialized when the copy is done.
+        // SAFETY: the vector has space for the elements, which are initialized when the copy is complete.
         unsafe {
             Transfer::ToHost { from: self.address(), to: to.cast() }.run(self.bytes())?;
             host.set_len(self.len());
@@ -136,7 +136,7 @@ impl<T: DeviceCopy> DeviceSlice<T> {
         unsafe { Transfer::Set { value: 0, to: self.address() }.run(self.bytes()) }
     }
 
-    /// Enqueues setting every byte to 0.
+    /// Enqueues a memset of every byte to 0.
     ///
     /// # Errors
     ///
@@ -153,7 +153,7 @@ impl<T: DeviceCopy> DeviceSlice<T> {
         unsafe { Transfer::Set { value: 0, to: self.address() }.enqueue(self.bytes(), stream) }
     }
 
-    /// Sets every byte.
+    /// Sets every byte to `value`.
     ///
     /// # Errors
     ///
@@ -162,11 +162,11 @@ impl<T: DeviceCopy> DeviceSlice<T> {
     where
         T: bytemuck::Pod,
     {
-        // SAFETY: any bytes are a valid value, and this is the only access.
+        // SAFETY: all bit patterns are valid values, and this is the only access.
         unsafe { Transfer::Set { value, to: self.address() }.run(self.bytes()) }
     }
 
-    /// Enqueues setting every byte.
+    /// Enqueues a memset of every byte to `value`.
     ///
     /// # Errors
     ///
@@ -195,11 +195,12 @@ macro_rules! set_words {
             ///
             /// # Panics
             ///
-            /// Panics if the memory is not a whole number of these values, or not aligned to them.
+            /// Panics if the size of the memory is not a multiple of the size of these values, or if the memory is not
+            /// aligned for them.
             #[track_caller]
             pub fn $set(&mut self, value: $word) -> CudaResult<()> {
                 self.check_words(size_of::<$word>());
-                // SAFETY: any bytes are a valid value, and this is the only access.
+                // SAFETY: all bit patterns are valid values, and this is the only access.
                 unsafe { fill::fill(self.address(), self.bytes(), &value.to_ne_bytes()) }
             }
 
@@ -211,7 +212,8 @@ macro_rules! set_words {
             ///
             /// # Panics
             ///
-            /// Panics if the memory is not a whole number of these values, or not aligned to them.
+            /// Panics if the size of the memory is not a multiple of the size of these values, or if the memory is not
+            /// aligned for them.
             ///
             /// # Safety
             ///
@@ -257,7 +259,7 @@ macro_rules! ranges {
                 let $len = self.len();
                 let _ = $len;
                 let (pointer, len) = self.part($resolved);
-                // SAFETY: a part of this slice, borrowed for as long.
+                // SAFETY: this is a part of the slice, which is borrowed for the same lifetime.
                 unsafe { DeviceSlice::from_raw_parts(pointer, len) }
             }
         }
@@ -268,7 +270,7 @@ macro_rules! ranges {
                 let $len = self.len();
                 let _ = $len;
                 let (pointer, len) = self.part($resolved);
-                // SAFETY: a part of this slice, borrowed for as long.
+                // SAFETY: this is a part of the slice, which is borrowed for the same lifetime.
                 unsafe { DeviceSlice::from_raw_parts_mut(pointer, len) }
             }
         }
@@ -297,7 +299,7 @@ impl<T: DeviceCopy, I: AsRef<[T]> + AsMut<[T]> + ?Sized> CopyDestination<I> for 
         let source = source.as_ref();
         check(self.len(), source.len());
         let transfer = Transfer::ToDevice { from: source.as_ptr().cast(), to: self.address() };
-        // SAFETY: both have the same number of elements, and are borrowed until the copy is done.
+        // SAFETY: both have the same number of elements, and are borrowed until the copy is complete.
         unsafe { transfer.run(self.bytes()) }
     }
 
@@ -306,7 +308,7 @@ impl<T: DeviceCopy, I: AsRef<[T]> + AsMut<[T]> + ?Sized> CopyDestination<I> for 
         let dest = dest.as_mut();
         check(self.len(), dest.len());
         let transfer = Transfer::ToHost { from: self.address(), to: dest.as_mut_ptr().cast() };
-        // SAFETY: both have the same number of elements, and are borrowed until the copy is done.
+        // SAFETY: both have the same number of elements, and are borrowed until the copy is complete.
         unsafe { transfer.run(self.bytes()) }
     }
 }
@@ -317,7 +319,7 @@ impl<T: DeviceCopy, I: AsRef<[T]> + AsMut<[T]> + ?Sized> AsyncCopyDestination<I>
         let source = source.as_ref();
         check(self.len(), source.len());
         let transfer = Transfer::ToDevice { from: source.as_ptr().cast(), to: self.address() };
-        // SAFETY: both have the same number of elements; the rest is guaranteed by the caller.
+        // SAFETY: both have the same number of elements; the caller guarantees the rest.
         unsafe { transfer.enqueue(self.bytes(), stream) }
     }
 
@@ -326,7 +328,7 @@ impl<T: DeviceCopy, I: AsRef<[T]> + AsMut<[T]> + ?Sized> AsyncCopyDestination<I>
         let dest = dest.as_mut();
         check(self.len(), dest.len());
         let transfer = Transfer::ToHost { from: self.address(), to: dest.as_mut_ptr().cast() };
-        // SAFETY: both have the same number of elements; the rest is guaranteed by the caller.
+        // SAFETY: both have the same number of elements; the caller guarantees the rest.
         unsafe { transfer.enqueue(self.bytes(), stream) }
     }
 }
@@ -338,8 +340,8 @@ macro_rules! between_devices {
             fn copy_from(&mut self, source: &$other) -> CudaResult<()> {
                 check(self.len(), source.len());
                 let transfer = Transfer::OnDevice { from: source.address(), to: self.address() };
-                // SAFETY: both have the same number of elements, are borrowed until the copy is done, and do not
-                // overlap, since one is borrowed mutably.
+                // SAFETY: both have the same number of elements and are borrowed until the copy is complete. They do
+                // not overlap, because one of them is borrowed mutably.
                 unsafe { transfer.run(self.bytes()) }
             }
 
@@ -357,7 +359,7 @@ macro_rules! between_devices {
             unsafe fn async_copy_from(&mut self, source: &$other, stream: &Stream) -> CudaResult<()> {
                 check(self.len(), source.len());
                 let transfer = Transfer::OnDevice { from: source.address(), to: self.address() };
-                // SAFETY: both have the same number of elements; the rest is guaranteed by the caller.
+                // SAFETY: both have the same number of elements; the caller guarantees the rest.
                 unsafe { transfer.enqueue(self.bytes(), stream) }
             }
 

@@ -6,7 +6,7 @@ use super::{CopyDestination, DeviceBox, DevicePointer};
 use crate::DeviceCopy;
 use crate::error::CudaResult;
 
-/// A value on the host, with memory for it on the device. They are copied only on request.
+/// Value on the host, with memory for a copy of it on the device. The value is copied only on request.
 ///
 /// ```
 /// # use cust::memory::DeviceVariable;
@@ -55,7 +55,7 @@ impl<T: DeviceCopy> DeviceVariable<T> {
         self.device.copy_to(&mut self.host)
     }
 
-    /// Device address.
+    /// Returns the device address.
     pub fn as_device_ptr(&self) -> DevicePointer<T> {
         self.device.as_device_ptr()
     }

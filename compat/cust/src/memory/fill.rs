@@ -1,5 +1,5 @@
-//! Fills device memory with 16-bit and 32-bit values: a first part is copied from the host and then doubled on the
-//! device.
+//! Fills device memory with 16-bit and 32-bit values. A first part is copied from the host, and then doubled repeatedly
+//! on the device.
 
 use std::sync::Arc;
 
@@ -8,14 +8,15 @@ use crate::context;
 use crate::error::CudaResult;
 use crate::stream::{Stream, wait_for_blocking};
 
-/// Maximum bytes of the part that is copied from the host.
+/// Maximum size in bytes of the part that is copied from the host.
 const FIRST: usize = 64 << 10;
 
 /// Fills `bytes` bytes at `to` with repetitions of `pattern`, after earlier work of blocking streams.
 ///
 /// # Safety
 ///
-/// The memory has `bytes` bytes, a multiple of the pattern's size, and nothing else accesses it meanwhile.
+/// The memory must have `bytes` bytes, which must be a multiple of the size of the pattern. Nothing else may access it
+/// during the call.
 pub(super) unsafe fn fill(to: u64, bytes: usize, pattern: &[u8]) -> CudaResult<()> {
     if bytes == 0 {
         return Ok(());
@@ -33,7 +34,7 @@ pub(super) unsafe fn fill(to: u64, bytes: usize, pattern: &[u8]) -> CudaResult<(
 ///
 /// # Safety
 ///
-/// The conditions of [`fill`], until the stream has done the work.
+/// The conditions of [`fill`] must be met until the stream has completed the work.
 pub(super) unsafe fn fill_async(to: u64, bytes: usize, pattern: &[u8], stream: &Stream) -> CudaResult<()> {
     if bytes == 0 {
         return Ok(());
@@ -56,11 +57,11 @@ fn first(bytes: usize, pattern: &[u8]) -> Vec<u8> {
 
 /// # Safety
 ///
-/// The conditions of [`fill_async`]; `first` stays valid until the stream has done the work.
+/// The conditions of [`fill_async`]; `first` must stay valid until the stream has completed the work.
 unsafe fn enqueue(to: u64, bytes: usize, first: &[u8], stream: &warpsmith_runtime::Stream) -> CudaResult<()> {
     let (device, handle) = (stream.device(), stream.handle());
     let upload = Transfer::ToDevice { from: first.as_ptr().cast(), to };
-    // SAFETY: guaranteed by the caller; each copy reads what earlier copies wrote.
+    // SAFETY: guaranteed by the caller; each copy reads only elements that earlier copies wrote.
     unsafe {
         upload.enqueue_on(device, handle, first.len())?;
         let mut done = first.len();

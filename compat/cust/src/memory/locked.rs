@@ -11,20 +11,20 @@ use super::{cuda_free_locked, cuda_malloc_locked};
 use crate::DeviceCopy;
 use crate::error::{CudaResult, DropResult};
 
-/// Elements in page-locked host memory. Dropping it waits for all work on the device.
+/// Array in page-locked host memory. Dropping the buffer waits for all work on the device.
 pub struct LockedBuffer<T: DeviceCopy> {
     pointer: *mut T,
     len: usize,
 }
 
-/// A value in page-locked host memory.
+/// Value in page-locked host memory.
 pub struct LockedBox<T: DeviceCopy> {
     value: LockedBuffer<T>,
 }
 
 // SAFETY: the buffer owns its elements.
 unsafe impl<T: DeviceCopy + Send> Send for LockedBuffer<T> {}
-// SAFETY: a shared reference only reads them.
+// SAFETY: a shared reference only reads the elements.
 unsafe impl<T: DeviceCopy + Sync> Sync for LockedBuffer<T> {}
 
 impl<T: DeviceCopy> LockedBuffer<T> {
@@ -50,7 +50,7 @@ impl<T: DeviceCopy> LockedBuffer<T> {
     ///
     /// # Safety
     ///
-    /// The memory is written before it is read.
+    /// The memory must be written before it is read.
     pub unsafe fn uninitialized(len: usize) -> CudaResult<Self> {
         let pointer = match size_of_values::<T>(len)? {
             0 => std::ptr::NonNull::dangling().as_ptr(),
@@ -90,8 +90,8 @@ impl<T: DeviceCopy> LockedBuffer<T> {
     ///
     /// # Safety
     ///
-    /// `pointer` came from [`cuda_malloc_locked`] with `len` initialized elements, or the elements have no bytes.
-    /// Nothing else frees it.
+    /// `pointer` must come from [`cuda_malloc_locked`] with `len` initialized elements, or the elements must have no
+    /// bytes. Nothing else may free it.
     pub unsafe fn from_raw_parts(pointer: *mut T, len: usize) -> LockedBuffer<T> {
         Self { pointer, len }
     }
@@ -100,7 +100,7 @@ impl<T: DeviceCopy> LockedBuffer<T> {
     ///
     /// # Errors
     ///
-    /// A fault of earlier work. The memory is freed even then, and the returned buffer is empty.
+    /// A fault of earlier work. The memory is freed in any case, and the returned buffer is empty.
     pub fn drop(buffer: LockedBuffer<T>) -> DropResult<LockedBuffer<T>> {
         let buffer = ManuallyDrop::new(buffer);
         match buffer.len * size_of::<T>() {
@@ -112,12 +112,12 @@ impl<T: DeviceCopy> LockedBuffer<T> {
         }
     }
 
-    /// Elements as a slice.
+    /// Returns the elements as a slice.
     pub fn as_slice(&self) -> &[T] {
         self
     }
 
-    /// Elements as a mutable slice.
+    /// Returns the elements as a mutable slice.
     pub fn as_mut_slice(&mut self) -> &mut [T] {
         self
     }
@@ -127,8 +127,8 @@ impl<T: DeviceCopy> Deref for LockedBuffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: the elements of the buffer, borrowed for as long; callers of stream copies guarantee not to write
-        // them meanwhile.
+        // SAFETY: these are the elements of the buffer, which are borrowed for the same lifetime. Callers of stream
+        // copies guarantee that the copies do not write them during that time.
         unsafe { std::slice::from_raw_parts(self.pointer, self.len) }
     }
 }
@@ -155,7 +155,7 @@ impl<T: DeviceCopy> AsMut<[T]> for LockedBuffer<T> {
 impl<T: DeviceCopy> Drop for LockedBuffer<T> {
     fn drop(&mut self) {
         if self.len * size_of::<T>() > 0 {
-            // An error belongs to earlier work, and other calls report it too.
+            // An error belongs to earlier work, and other calls also report it.
             // SAFETY: nothing else uses the memory.
             let _ = unsafe { cuda_free_locked(self.pointer) };
         }
@@ -186,7 +186,7 @@ impl<T: DeviceCopy> LockedBox<T> {
     ///
     /// # Safety
     ///
-    /// The memory is written before it is read.
+    /// The memory must be written before it is read.
     pub unsafe fn uninitialized() -> CudaResult<Self> {
         // SAFETY: guaranteed by the caller.
         Ok(Self { value: unsafe { LockedBuffer::uninitialized(1)? } })
@@ -196,18 +196,18 @@ impl<T: DeviceCopy> LockedBox<T> {
     ///
     /// # Safety
     ///
-    /// `pointer` came from one of these functions, its value is initialized, and nothing else frees it.
+    /// `pointer` must come from one of these functions, its value must be initialized, and nothing else may free it.
     pub unsafe fn from_raw(pointer: *mut T) -> Self {
         // SAFETY: guaranteed by the caller.
         Self { value: unsafe { LockedBuffer::from_raw_parts(pointer, 1) } }
     }
 
-    /// Releases the memory and returns its address, to be freed with [`cuda_free_locked`].
+    /// Releases ownership of the memory and returns its address, which must be freed with [`cuda_free_locked`].
     pub fn into_raw(self) -> *mut T {
         ManuallyDrop::new(self.value).pointer
     }
 
-    /// Host address.
+    /// Returns the host address.
     pub fn as_raw(&self) -> *mut T {
         self.value.pointer
     }

@@ -1,6 +1,6 @@
-//! Allocating and freeing by pointer: the basis of the buffers and boxes.
+//! Allocates and frees memory by pointer, which is the basis of the buffers and boxes.
 //!
-//! Each allocation is a runtime buffer, kept in a table by its address until it is freed.
+//! Each allocation is a buffer of the runtime, which is kept in a table under its address until it is freed.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -22,7 +22,7 @@ fn locked<V>(table: &Table<V>) -> MutexGuard<'_, HashMap<u64, V>> {
     table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Size of `count` values in bytes.
+/// Returns the size of `count` values in bytes.
 pub(super) fn size_of_values<T>(count: usize) -> CudaResult<usize> {
     let limit = isize::MAX as usize;
     count.checked_mul(size_of::<T>()).filter(|bytes| *bytes <= limit).ok_or_else(|| {
@@ -33,7 +33,7 @@ pub(super) fn size_of_values<T>(count: usize) -> CudaResult<usize> {
     })
 }
 
-/// Size of `count` values in bytes, which must not be 0.
+/// Returns the size of `count` values in bytes, which must not be 0.
 fn some_bytes<T>(count: usize) -> CudaResult<usize> {
     match size_of_values::<T>(count)? {
         0 => Err(explained(CudaError::InvalidMemoryAllocation, "nothing can be allocated for 0 bytes")),
@@ -50,13 +50,13 @@ fn some_bytes<T>(count: usize) -> CudaResult<usize> {
 ///
 /// # Safety
 ///
-/// The memory is freed with [`cuda_free`], and written before it is read.
+/// The memory must be freed with [`cuda_free`], and written before it is read.
 pub unsafe fn cuda_malloc<T>(count: usize) -> CudaResult<DevicePointer<T>> {
     let device = context::current()?;
     allocate(&device.default_stream(), count)
 }
 
-/// Allocates device memory that work of a stream can use immediately.
+/// Allocates device memory that work in a stream can use immediately.
 ///
 /// # Errors
 ///
@@ -64,7 +64,8 @@ pub unsafe fn cuda_malloc<T>(count: usize) -> CudaResult<DevicePointer<T>> {
 ///
 /// # Safety
 ///
-/// The conditions of [`cuda_malloc`]. Other streams use the memory only after the work enqueued in `stream` so far.
+/// The conditions of [`cuda_malloc`]. Other streams must use the memory only after the work that is enqueued in
+/// `stream` so far.
 pub unsafe fn cuda_malloc_async<T>(stream: &Stream, count: usize) -> CudaResult<DevicePointer<T>> {
     allocate(stream.runtime(), count)
 }
@@ -86,11 +87,11 @@ fn taken<V>(table: &Table<V>, address: u64) -> CudaResult<V> {
 ///
 /// # Errors
 ///
-/// [`CudaError::InvalidValue`] for any other pointer. A fault of earlier work; the memory is freed even then.
+/// [`CudaError::InvalidValue`] for a pointer from elsewhere. A fault of earlier work; the memory is freed in any case.
 ///
 /// # Safety
 ///
-/// Nothing uses the memory except work that is already enqueued.
+/// Nothing may use the memory, except work that is already enqueued.
 pub unsafe fn cuda_free<T>(pointer: DevicePointer<T>) -> CudaResult<()> {
     let buffer = taken(&DEVICE, pointer.as_raw())?;
     let waited = buffer.device().synchronize();
@@ -98,21 +99,21 @@ pub unsafe fn cuda_free<T>(pointer: DevicePointer<T>) -> CudaResult<()> {
     Ok(waited?)
 }
 
-/// Frees device memory after the work enqueued in a stream so far.
+/// Frees device memory after the work that is enqueued in a stream so far.
 ///
 /// # Errors
 ///
-/// [`CudaError::InvalidValue`] for any other pointer; errors of the driver.
+/// [`CudaError::InvalidValue`] for a pointer from elsewhere; errors of the driver.
 ///
 /// # Safety
 ///
-/// Nothing uses the memory except work that is already enqueued in `stream`.
+/// Nothing may use the memory, except work that is already enqueued in `stream`.
 pub unsafe fn cuda_free_async<T>(stream: &Stream, pointer: DevicePointer<T>) -> CudaResult<()> {
     let buffer = taken(&DEVICE, pointer.as_raw())?;
     Ok(buffer.record_stream(stream.runtime())?)
 }
 
-/// Allocates page-locked memory for `count` values, which host and device access by the same address.
+/// Allocates page-locked memory for `count` values, which host and device access at the same address.
 ///
 /// # Errors
 ///
@@ -120,11 +121,11 @@ pub unsafe fn cuda_free_async<T>(stream: &Stream, pointer: DevicePointer<T>) -> 
 ///
 /// # Safety
 ///
-/// The memory is freed with [`cuda_free_unified`], and written before it is read.
+/// The memory must be freed with [`cuda_free_unified`], and written before it is read.
 pub unsafe fn cuda_malloc_unified<T>(count: usize) -> CudaResult<UnifiedPointer<T>> {
     let pointer = pinned::<T>(count)?;
     let device = context::current()?;
-    // SAFETY: it is only a query.
+    // SAFETY: this is only a query.
     let reached = unsafe {
         let (driver, context) = device.driver();
         driver.host_address(context, pointer.cast())
@@ -168,7 +169,7 @@ pub unsafe fn cuda_free_unified<T>(pointer: UnifiedPointer<T>) -> CudaResult<()>
 ///
 /// # Safety
 ///
-/// The memory is freed with [`cuda_free_locked`], and written before it is read.
+/// The memory must be freed with [`cuda_free_locked`], and written before it is read.
 pub unsafe fn cuda_malloc_locked<T>(count: usize) -> CudaResult<*mut T> {
     pinned(count)
 }
@@ -198,8 +199,8 @@ fn pinned<T>(count: usize) -> CudaResult<*mut T> {
 pub unsafe fn cuda_free_locked<T>(pointer: *mut T) -> CudaResult<()> {
     let device = taken(&PINNED, pointer.addr() as u64)?;
     let waited = device.synchronize();
-    // SAFETY: the pointer came from this driver and context, and no remaining work can use it: either it is done, or
-    // the device is lost and does none.
+    // SAFETY: the pointer came from this driver and context. No remaining work can use it, because all work is
+    // complete, or the device is lost.
     let freed = unsafe {
         let (driver, context) = device.driver();
         driver.pinned_free(context, pointer.cast())

@@ -1,9 +1,10 @@
-//! Device memory, page-locked host memory, and memory shared by both.
+//! Device memory, page-locked host memory, and memory that host and device share.
 //!
 //! | type | location | access |
 //! | --- | --- | --- |
 //! | [`DeviceBuffer`], [`DeviceBox`], [`DeviceVariable`] | on the device | the host copies to and from it |
-//! | [`UnifiedBuffer`], [`UnifiedBox`] | page-locked, on the host | host and device access it; data does not migrate: keep data that kernels read often on the device |
+//! | [`UnifiedBuffer`], [`UnifiedBox`] | page-locked, on the host | host and device access it; data does not migrate,
+//! so data that kernels read often should be on the device |
 //! | [`LockedBuffer`], [`LockedBox`] | page-locked, on the host | copies to and from the device are faster, and do not block |
 //!
 //! Device memory comes from the runtime's caching allocator. Freeing it first waits for all work on the device, because
@@ -11,8 +12,8 @@
 //!
 //! # Safety of kernels
 //!
-//! Safe code accesses device memory only by copies, which wait. Memory that a kernel writes must not be accessed
-//! between the launch and the wait for it; a launch is `unsafe` for that reason.
+//! Safe code accesses device memory only through copies, which wait. Memory that a kernel writes must not be accessed
+//! between the launch and the wait for it, which is why a launch is `unsafe`.
 
 mod copy;
 mod device_box;
@@ -48,17 +49,17 @@ use std::ffi::c_void;
 use crate::context;
 use crate::error::CudaResult;
 
-/// Memory of one value that a kernel can use.
+/// Memory for one value that a kernel can use.
 pub trait GpuBox<T: DeviceCopy> {
-    /// Device address.
+    /// Returns the device address.
     fn as_device_ptr(&self) -> DevicePointer<T>;
 }
 
-/// Memory of several elements that a kernel can use.
+/// Memory for several elements that a kernel can use.
 pub trait GpuBuffer<T: DeviceCopy> {
-    /// Device address.
+    /// Returns the device address.
     fn as_device_ptr(&self) -> DevicePointer<T>;
-    /// Number of elements.
+    /// Returns the number of elements.
     fn len(&self) -> usize;
     /// Returns true if there are no elements.
     fn is_empty(&self) -> bool {
@@ -100,9 +101,9 @@ impl<T: DeviceCopy> GpuBuffer<T> for UnifiedBuffer<T> {
 
 /// Device memory.
 pub trait DeviceMemory {
-    /// Device address as a number.
+    /// Returns the device address as a number.
     fn as_raw_ptr(&self) -> u64;
-    /// Size in bytes.
+    /// Returns the size in bytes.
     fn size_in_bytes(&self) -> usize;
 }
 
@@ -154,7 +155,7 @@ impl<T: DeviceCopy> DeviceMemory for DeviceBuffer<T> {
 ///
 /// # Safety
 ///
-/// Both memories have `size` bytes. Meanwhile, nothing else accesses them, except that `source` may be read.
+/// Both memories must have `size` bytes. During the call, nothing else may access them, except to read `source`.
 pub unsafe fn memcpy_htod(to: u64, source: *const c_void, size: usize) -> CudaResult<()> {
     // SAFETY: guaranteed by the caller.
     unsafe { Transfer::ToDevice { from: source, to }.run(size) }
@@ -174,7 +175,7 @@ pub unsafe fn memcpy_dtoh(to: *mut c_void, source: u64, size: usize) -> CudaResu
     unsafe { Transfer::ToHost { from: source, to }.run(size) }
 }
 
-/// Free and total bytes of device memory.
+/// Returns the free and the total bytes of device memory.
 ///
 /// # Errors
 ///

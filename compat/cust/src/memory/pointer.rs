@@ -7,20 +7,20 @@ use std::marker::PhantomData;
 
 use crate::DeviceCopy;
 
-/// A device address. The host cannot dereference it.
+/// Device address, which the host cannot dereference.
 #[repr(transparent)]
 pub struct DevicePointer<T: ?Sized> {
     address: u64,
     of: PhantomData<*mut T>,
 }
 
-/// An address that is valid on host and device.
+/// Address that is valid on host and device.
 #[repr(transparent)]
 pub struct UnifiedPointer<T: ?Sized>(*mut T);
 
-// SAFETY: on the device it is only a number.
+// SAFETY: on the device, it is only a number.
 unsafe impl<T: ?Sized> DeviceCopy for DevicePointer<T> {}
-// SAFETY: the device can access the memory by this address.
+// SAFETY: the device can access the memory at this address.
 unsafe impl<T: DeviceCopy> DeviceCopy for UnifiedPointer<T> {}
 // SAFETY: safe code cannot access the memory through it.
 unsafe impl<T: ?Sized> Send for DevicePointer<T> {}
@@ -89,12 +89,12 @@ traits! {
 }
 
 impl<T: ?Sized> DevicePointer<T> {
-    /// Makes a pointer from an address, which may be any number.
+    /// Creates a pointer from an address, which can be any number.
     pub fn from_raw(address: u64) -> Self {
         Self { address, of: PhantomData }
     }
 
-    /// Address as a number.
+    /// Returns the address as a number.
     pub fn as_raw(&self) -> u64 {
         self.address
     }
@@ -104,12 +104,12 @@ impl<T: ?Sized> DevicePointer<T> {
         self.address == 0
     }
 
-    /// Makes a null pointer.
+    /// Returns a null pointer.
     pub fn null() -> Self {
         Self::from_raw(0)
     }
 
-    /// Casts to a pointer of another type with the same address.
+    /// Casts the pointer to another type with the same address.
     pub fn cast<U>(self) -> DevicePointer<U> {
         DevicePointer::from_raw(self.address)
     }
@@ -126,32 +126,32 @@ impl<T> DevicePointer<T> {
         std::ptr::without_provenance_mut(self.address as usize)
     }
 
-    /// Pointer `count` elements further.
+    /// Returns the pointer that is `count` elements further.
     pub fn wrapping_offset(self, count: isize) -> Self {
         let bytes = count.wrapping_mul(size_of::<T>() as isize);
         Self::from_raw(self.address.wrapping_add_signed(bytes as i64))
     }
 
-    /// Pointer `count` elements further.
+    /// Returns the pointer that is `count` elements further.
     pub fn wrapping_add(self, count: usize) -> Self {
         self.wrapping_offset(count as isize)
     }
 
-    /// Pointer `count` elements back.
+    /// Returns the pointer that is `count` elements before.
     pub fn wrapping_sub(self, count: usize) -> Self {
         self.wrapping_offset((count as isize).wrapping_neg())
     }
 
-    /// Pointer `count` elements further.
+    /// Returns the pointer that is `count` elements further.
     ///
     /// # Safety
     ///
-    /// The result is within the same memory, or at its end.
+    /// The result must be within the same memory, or at its end.
     pub unsafe fn offset(self, count: isize) -> Self {
         self.wrapping_offset(count)
     }
 
-    /// Pointer `count` elements further.
+    /// Returns the pointer that is `count` elements further.
     ///
     /// # Safety
     ///
@@ -161,7 +161,7 @@ impl<T> DevicePointer<T> {
         self.wrapping_add(count)
     }
 
-    /// Pointer `count` elements back.
+    /// Returns the pointer that is `count` elements before.
     ///
     /// # Safety
     ///
@@ -173,11 +173,11 @@ impl<T> DevicePointer<T> {
 }
 
 impl<T> UnifiedPointer<T> {
-    /// Makes a unified pointer from an address.
+    /// Creates a unified pointer from an address.
     ///
     /// # Safety
     ///
-    /// The address is of unified memory, or null.
+    /// The address must be in unified memory, or null.
     pub unsafe fn wrap(pointer: *mut T) -> Self {
         Self(pointer)
     }
@@ -202,7 +202,7 @@ impl<T> UnifiedPointer<T> {
         self.0.is_null()
     }
 
-    /// Makes a null pointer.
+    /// Returns a null pointer.
     pub fn null() -> Self {
         Self(std::ptr::null_mut())
     }

@@ -1,4 +1,4 @@
-//! Pitched memory: allocation and 2-D copies.
+//! Pitched memory, with allocation and 2-D copies.
 
 use warpsmith_runtime::DevicePtr;
 use warpsmith_runtime::driver::{Place, RowsCopy};
@@ -10,10 +10,10 @@ use crate::context;
 use crate::error::{CudaError, CudaResult, explained};
 use crate::stream::wait_for_blocking;
 
-/// Pitch granularity in bytes: the size of the widest access of a warp.
+/// Pitch granularity in bytes, which is the size of a warp's widest access.
 const PITCH: usize = 512;
 
-/// Allocates uninitialized pitched device memory for `height` rows of `width` elements. Returns its address, and the
+/// Allocates uninitialized pitched device memory for `height` rows of `width` elements. Returns its address and the
 /// pitch in bytes.
 ///
 /// # Errors
@@ -22,7 +22,7 @@ const PITCH: usize = 512;
 ///
 /// # Safety
 ///
-/// The memory is freed with [`cuda_free`](super::cuda_free), and written before it is read.
+/// The memory must be freed with [`cuda_free`](super::cuda_free), and written before it is read.
 pub unsafe fn cuda_malloc_pitched<T: DeviceCopy>(
     width: usize,
     height: usize,
@@ -55,12 +55,12 @@ pub unsafe fn cuda_malloc_pitched<T: DeviceCopy>(
 ///
 /// # Errors
 ///
-/// [`CudaError::InvalidValue`] for a pitch smaller than a row; the errors of
+/// [`CudaError::InvalidValue`] if a pitch is smaller than a row; the errors of
 /// [`CopyDestination::copy_from`](super::CopyDestination).
 ///
 /// # Safety
 ///
-/// Both memories have the rows. Meanwhile, nothing else accesses them, except that the source may be read.
+/// Both memories must contain the rows. During the call, nothing else may access them, except to read the source.
 pub unsafe fn memcpy_2d_htod<T: DeviceCopy>(
     to: DevicePointer<T>,
     to_pitch: usize,

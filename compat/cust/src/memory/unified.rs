@@ -14,22 +14,22 @@ use super::{UnifiedPointer, cuda_free_unified, cuda_malloc_unified};
 use crate::DeviceCopy;
 use crate::error::{CudaResult, DropResult};
 
-/// Elements shared by host and device, in page-locked host memory. Dropping it waits for all work on the device.
+/// Array in page-locked host memory, which host and device share. Dropping the buffer waits for all work on the device.
 ///
-/// The host must not access it while a kernel uses it: this is a safety condition of a launch.
+/// The host must not access it while a kernel uses it, which is a safety condition of the launch.
 pub struct UnifiedBuffer<T: DeviceCopy> {
     pointer: UnifiedPointer<T>,
     len: usize,
 }
 
-/// A value shared by host and device, in page-locked host memory.
+/// Value in page-locked host memory, which host and device share.
 pub struct UnifiedBox<T: DeviceCopy> {
     value: UnifiedBuffer<T>,
 }
 
 // SAFETY: the buffer owns its elements.
 unsafe impl<T: DeviceCopy + Send> Send for UnifiedBuffer<T> {}
-// SAFETY: a shared reference only reads them.
+// SAFETY: a shared reference only reads the elements.
 unsafe impl<T: DeviceCopy + Sync> Sync for UnifiedBuffer<T> {}
 
 impl<T: DeviceCopy> UnifiedBuffer<T> {
@@ -55,7 +55,7 @@ impl<T: DeviceCopy> UnifiedBuffer<T> {
     ///
     /// # Safety
     ///
-    /// The memory is written before it is read.
+    /// The memory must be written before it is read.
     pub unsafe fn uninitialized(len: usize) -> CudaResult<Self> {
         let pointer = match size_of_values::<T>(len)? {
             0 => {
@@ -99,23 +99,23 @@ impl<T: DeviceCopy> UnifiedBuffer<T> {
     ///
     /// # Safety
     ///
-    /// `pointer` came from [`cuda_malloc_unified`] with `len` initialized elements, or the elements have no bytes.
-    /// Nothing else frees it.
+    /// `pointer` must come from [`cuda_malloc_unified`] with `len` initialized elements, or the elements must have no
+    /// bytes. Nothing else may free it.
     pub unsafe fn from_raw_parts(pointer: UnifiedPointer<T>, len: usize) -> UnifiedBuffer<T> {
         Self { pointer, len }
     }
 
-    /// Unified address.
+    /// Returns the unified address.
     pub fn as_unified_ptr(&self) -> UnifiedPointer<T> {
         self.pointer
     }
 
-    /// Elements as a slice.
+    /// Returns the elements as a slice.
     pub fn as_slice(&self) -> &[T] {
         self
     }
 
-    /// Elements as a mutable slice.
+    /// Returns the elements as a mutable slice.
     pub fn as_mut_slice(&mut self) -> &mut [T] {
         self
     }
@@ -124,7 +124,7 @@ impl<T: DeviceCopy> UnifiedBuffer<T> {
     ///
     /// # Errors
     ///
-    /// A fault of earlier work. The memory is freed even then, and the returned buffer is empty.
+    /// A fault of earlier work. The memory is freed in any case, and the returned buffer is empty.
     pub fn drop(buffer: UnifiedBuffer<T>) -> DropResult<UnifiedBuffer<T>> {
         let mut buffer = ManuallyDrop::new(buffer);
         let freed = buffer.free();
@@ -145,8 +145,8 @@ impl<T: DeviceCopy> Deref for UnifiedBuffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: the elements of the buffer, borrowed for as long; launches guarantee that kernels do not write them
-        // meanwhile.
+        // SAFETY: these are the elements of the buffer, which are borrowed for the same lifetime. Callers of launches
+        // guarantee that kernels do not write them during that time.
         unsafe { std::slice::from_raw_parts(self.pointer.as_raw(), self.len) }
     }
 }
@@ -172,7 +172,7 @@ impl<T: DeviceCopy> AsMut<[T]> for UnifiedBuffer<T> {
 
 impl<T: DeviceCopy> Drop for UnifiedBuffer<T> {
     fn drop(&mut self) {
-        // An error belongs to earlier work, and other calls report it too.
+        // An error belongs to earlier work, and other calls also report it.
         let _ = self.free();
     }
 }
@@ -201,7 +201,7 @@ impl<T: DeviceCopy> UnifiedBox<T> {
     ///
     /// # Safety
     ///
-    /// The memory is written before it is read.
+    /// The memory must be written before it is read.
     pub unsafe fn uninitialized() -> CudaResult<Self> {
         // SAFETY: guaranteed by the caller.
         Ok(Self { value: unsafe { UnifiedBuffer::uninitialized(1)? } })
@@ -211,13 +211,13 @@ impl<T: DeviceCopy> UnifiedBox<T> {
     ///
     /// # Safety
     ///
-    /// `pointer` came from one of these functions, its value is initialized, and nothing else frees it.
+    /// `pointer` must come from one of these functions, its value must be initialized, and nothing else may free it.
     pub unsafe fn from_unified(pointer: UnifiedPointer<T>) -> Self {
         // SAFETY: guaranteed by the caller.
         Self { value: unsafe { UnifiedBuffer::from_raw_parts(pointer, 1) } }
     }
 
-    /// Calls [`Self::from_unified`] with a raw address.
+    /// Takes ownership like [`Self::from_unified`], from a raw address.
     ///
     /// # Safety
     ///
@@ -227,7 +227,7 @@ impl<T: DeviceCopy> UnifiedBox<T> {
         unsafe { Self::from_unified(UnifiedPointer::wrap(pointer)) }
     }
 
-    /// Releases the memory and returns its address, to be freed with [`cuda_free_unified`].
+    /// Releases ownership of the memory and returns its address, which must be freed with [`cuda_free_unified`].
     pub fn into_unified(boxed: UnifiedBox<T>) -> UnifiedPointer<T> {
         ManuallyDrop::new(boxed.value).pointer
     }
@@ -241,7 +241,7 @@ impl<T: DeviceCopy> UnifiedBox<T> {
         unsafe { &mut *Self::into_unified(boxed).as_mut_ptr() }
     }
 
-    /// Unified address.
+    /// Returns the unified address.
     pub fn as_unified_ptr(&self) -> UnifiedPointer<T> {
         self.value.as_unified_ptr()
     }

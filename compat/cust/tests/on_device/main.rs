@@ -1,5 +1,5 @@
-//! Memory, streams, events and errors on the device under test: `WARPSMITH_TEST_DEVICE`, or the emulated device if it
-//! is not set.
+//! Memory, streams, events and errors on the device under test, which is `WARPSMITH_TEST_DEVICE`, or the emulated
+//! device if the variable is not set.
 
 #[path = "../../../../runtime/tests/common/under_test.rs"]
 #[allow(dead_code, reason = "each program uses some of it")]
@@ -79,7 +79,7 @@ fn empty_memory_is_allowed() {
     assert!(DeviceBuffer::drop(empty).is_ok());
 }
 
-/// A value with padding bytes that is also an enum.
+/// Enum with padding bytes.
 #[derive(Debug, Clone, Copy, PartialEq, cust::DeviceCopy)]
 enum Kind {
     Plain,
@@ -154,7 +154,7 @@ fn waiting_copies_follow_blocking_streams() {
     assert_eq!(blocking.get_flags(), Ok(StreamFlags::DEFAULT));
     let mut buffer = DeviceBuffer::from_slice(&[1u8; 64]).unwrap();
     blocking.add_callback(Box::new(|_| std::thread::sleep(Duration::from_millis(50)))).unwrap();
-    // SAFETY: the copy below waits for it.
+    // SAFETY: the copy below waits for the memset.
     unsafe { buffer.set_8_async(3, &blocking).unwrap() };
     assert_eq!(buffer.as_host_vec().unwrap(), [3; 64]);
 }

@@ -1,4 +1,4 @@
-//! Values: structs and enums, vectors, float functions, heap memory, text.
+//! Values, with structs and enums, vectors, float functions, heap memory and text.
 
 use alloc::vec;
 use cuda_std::glam::{Mat3, Vec3};
@@ -12,7 +12,7 @@ use cust_core::DeviceCopy;
 pub enum Motion {
     /// The point stays.
     Rest,
-    /// The point turns.
+    /// The point is rotated.
     Turn(Mat3),
     /// The point moves by a step.
     Step {
@@ -70,7 +70,7 @@ pub unsafe fn functions(x: &[f64], out: *mut [f64; 10]) {
     }
 }
 
-/// Computes the digit sum of `i * 37` in `out[i]`, using a vector on the device heap.
+/// Computes the digit sum of `i * 37` in `out[i]`, with a vector on the device heap.
 #[kernel]
 pub unsafe fn digits(out: *mut u32, count: u32) {
     let i = thread::index_1d();
@@ -85,7 +85,7 @@ pub unsafe fn digits(out: *mut u32, count: u32) {
     }
 }
 
-/// Tests address spaces of pointers, and that clocks advance.
+/// Tests the address spaces of pointers, and that clocks advance.
 #[kernel]
 pub unsafe fn places(out: *mut u32) {
     let shared = cuda_std::shared_array![u32; 1];
@@ -104,7 +104,7 @@ pub unsafe fn places(out: *mut u32) {
     }
 }
 
-/// Prints a line, and fails if `limit` is exceeded.
+/// Prints a line, and fails if the index exceeds `limit`.
 #[kernel]
 pub unsafe fn checks(limit: u32) {
     let i = thread::index_1d();

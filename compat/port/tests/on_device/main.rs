@@ -1,4 +1,4 @@
-//! The kernels on the device under test: on a GPU from PTX, on the emulated device from their Rust source.
+//! The kernels on the device under test. They run from PTX on a GPU, and from their Rust source on the emulated device.
 
 #[path = "../../../../runtime/tests/common/alone.rs"]
 mod alone;
@@ -79,7 +79,7 @@ fn sums_are_added_atomically() {
     let (grid, block) = sum.suggested_launch_configuration(0, 512.into()).unwrap();
     assert!(grid > 0 && block <= 512 && block.is_multiple_of(32), "{grid} blocks of {block}");
     let grid = 5000u32.div_ceil(block);
-    // SAFETY: the kernel takes a slice and a reference.
+    // SAFETY: the kernel expects a slice and a reference.
     unsafe {
         launch!(sum<<<grid, block, 0, stream>>>(x_gpu.as_device_ptr(), x_gpu.len(), total.as_device_ptr()))
             .unwrap();
@@ -92,7 +92,7 @@ fn sums_are_added_atomically() {
 fn lanes_exchange_values() {
     let (_context, module, stream) = fixture();
     let out = UnifiedBuffer::new(&[0u32; 8], 32).unwrap();
-    // SAFETY: the kernel takes a pointer to 32 rows.
+    // SAFETY: the kernel expects a pointer to 32 rows.
     unsafe { launch!(module.lanes<<<1, 32, 0, stream>>>(out.as_unified_ptr())).unwrap() };
     stream.synchronize().unwrap();
     for (lane, row) in (0..32u32).zip(out.iter()) {
@@ -119,7 +119,7 @@ fn enums_and_vectors_are_arguments() {
     let points: Vec<Vec3> = (0..100).map(|i| Vec3::new(i as f32, 1.0, -1.0)).collect();
     let (scene, moved) = (scene.as_dbox().unwrap(), points.as_slice().as_dbuf().unwrap());
     let shift = Vec3::splat(0.25);
-    // SAFETY: the kernel takes a reference, a pointer to 100 points, their number and a vector.
+    // SAFETY: the kernel expects a reference, a pointer to 100 points, their number and a vector.
     unsafe {
         launch!(module.advance<<<(4, 1), (32, 1, 1), 0, stream>>>(
             scene.as_device_ptr(),
@@ -142,13 +142,13 @@ fn functions_are_libdevices() {
     let x = [0.125f64, 0.75, 1.5, 3.0];
     let out = DeviceBuffer::from_slice(&[[0.0f64; 10]; 4]).unwrap();
     let x_gpu = x.as_dbuf().unwrap();
-    // SAFETY: the kernel takes a slice and a pointer to the same number of rows.
+    // SAFETY: the kernel expects a slice and a pointer to the same number of rows.
     unsafe {
         launch!(module.functions<<<1, 4, 0, stream>>>(x_gpu.as_device_ptr(), x_gpu.len(), out.as_device_ptr()))
             .unwrap();
     }
     stream.synchronize().unwrap();
-    // Reference values of erf, J₀ and the normal distribution, from their series.
+    // These are reference values of erf, J₀ and the normal distribution, computed from their series.
     let known = [
         [0.140_316_204_801_333_8, 0.996_097_563_041_985_2, 0.549_738_224_830_112_9],
         [0.711_155_633_653_515_1, 0.864_242_275_166_648_6, 0.773_372_647_623_131_7],
@@ -181,7 +181,7 @@ fn kernels_allocate_on_a_heap() {
     let (_context, module, stream) = fixture();
     // SAFETY: the kernel writes every element.
     let digits = unsafe { DeviceBuffer::<u32>::uninitialized(200).unwrap() };
-    // SAFETY: the kernel takes a pointer to 200 numbers.
+    // SAFETY: the kernel expects a pointer to 200 numbers.
     unsafe { launch!(module.digits<<<2, 100, 0, stream>>>(digits.as_device_ptr(), 200u32)).unwrap() };
     stream.synchronize().unwrap();
     for (i, found) in digits.as_host_vec().unwrap().into_iter().enumerate() {
@@ -195,7 +195,7 @@ fn statics_have_their_initial_values() {
     let (_context, module, stream) = fixture();
     let weights = DeviceBuffer::<f32>::zeroed(64).unwrap();
     let calls = DeviceBuffer::<u32>::zeroed(64).unwrap();
-    // SAFETY: the kernel takes two pointers to a value for each thread.
+    // SAFETY: the kernel expects two pointers to a value for each thread.
     unsafe {
         launch!(module.statics<<<2, 32, 0, stream>>>(weights.as_device_ptr(), calls.as_device_ptr()))
             .unwrap();
@@ -213,7 +213,7 @@ fn statics_have_their_initial_values() {
 fn constants_scale_by_their_values() {
     let (_context, module, stream) = fixture();
     let x = [1.0f32, 2.0, 3.0, 4.0].as_dbuf().unwrap();
-    // SAFETY: the kernel takes a pointer to a value for each thread.
+    // SAFETY: the kernel expects a pointer to a value for each thread.
     unsafe { launch!(module.scale<<<1, 4, 0, stream>>>(x.as_device_ptr())).unwrap() };
     stream.synchronize().unwrap();
     assert_eq!(x.as_host_vec().unwrap(), [2.0, 1.0, 6.0, 2.0]);
@@ -240,7 +240,7 @@ fn wrong_launches_are_errors() {
 fn a_kernel_prints_to_standard_output() {
     let Some(text) = alone!() else {
         let (_context, module, stream) = fixture();
-        // SAFETY: the kernel takes a number.
+        // SAFETY: the kernel expects a number.
         unsafe { launch!(module.checks<<<2, 4, 0, stream>>>(100u32)).unwrap() };
         return stream.synchronize().unwrap();
     };
@@ -249,10 +249,10 @@ fn a_kernel_prints_to_standard_output() {
 
 #[test]
 fn a_panic_in_a_kernel_is_explained() {
-    // The failure ends the device for the process.
+    // The failure makes the device unusable for the whole process.
     only_alone!();
     let (_context, module, stream) = fixture();
-    // SAFETY: the kernel takes a number.
+    // SAFETY: the kernel expects a number.
     unsafe { launch!(module.checks<<<1, 4, 0, stream>>>(3u32)).unwrap() };
     let error = stream.synchronize().unwrap_err();
     assert_eq!(error, CudaError::AssertError, "{error}");

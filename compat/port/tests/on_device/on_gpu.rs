@@ -21,7 +21,7 @@ fn fixture() -> (Context, Module, Stream) {
 fn pointers_have_address_spaces() {
     let (_context, module, stream) = fixture();
     let places = DeviceBuffer::<u32>::zeroed(6).unwrap();
-    // SAFETY: the kernel takes a pointer to 6 numbers.
+    // SAFETY: the kernel expects a pointer to 6 numbers.
     unsafe { launch!(module.places<<<1, 1, 0, stream>>>(places.as_device_ptr())).unwrap() };
     stream.synchronize().unwrap();
     let places = places.as_host_vec().unwrap();
@@ -48,7 +48,7 @@ fn globals_are_read_and_written() {
     assert_eq!(found, [2.0, 0.5]);
     scale.copy_from(&[10.0, 100.0]).unwrap();
     let x = [1.0f32, 2.0, 3.0, 4.0].as_dbuf().unwrap();
-    // SAFETY: the kernels take a pointer to a value for each thread.
+    // SAFETY: the kernels expect a pointer to a value for each thread.
     unsafe { launch!(module.scale<<<1, 4, 0, stream>>>(x.as_device_ptr())).unwrap() };
     stream.synchronize().unwrap();
     assert_eq!(x.as_host_vec().unwrap(), [10.0, 200.0, 30.0, 400.0]);
@@ -85,7 +85,7 @@ fn files_of_code_are_linked() {
     linker.add_ptx(CALLED).unwrap();
     let module = Module::from_cubin(linker.complete().unwrap(), &[]).unwrap();
     let out = DeviceBuffer::<u32>::zeroed(1).unwrap();
-    // SAFETY: the kernel takes a pointer to a number.
+    // SAFETY: the kernel expects a pointer to a number.
     unsafe { launch!(module.ask<<<1, 1, 0, stream>>>(out.as_device_ptr())).unwrap() };
     stream.synchronize().unwrap();
     assert_eq!(out.as_host_vec().unwrap(), [42]);

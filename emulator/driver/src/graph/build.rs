@@ -1,4 +1,4 @@
-//! Adding work to a graph: the work is checked as on a stream, and its arguments are copied.
+//! Addition of work to a graph. The work is checked as on a stream, and its arguments are copied.
 
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
@@ -22,12 +22,13 @@ fn invalid(call: Call, text: impl Into<String>) -> DriverError {
 }
 
 impl EmulatedDriver {
-    /// Graphs of the driver. No code of the program is called or dropped while they are locked.
+    /// Returns the graphs of the driver. No code or value of the program may be called or dropped while they are
+    /// locked.
     pub(super) fn store(&self) -> std::sync::MutexGuard<'_, Store> {
         self.graphs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Location of a range's memory.
+    /// Returns the location of a range's memory.
     pub(in super::super) fn home(&self, range: &Range<u64>) -> Home {
         let (ptr, bytes) = (DevicePtr(range.start), (range.end - range.start) as usize);
         let holder =
@@ -53,15 +54,15 @@ impl EmulatedDriver {
         Step::Work(Arc::new(Piece { context: Arc::downgrade(context), name, action, touched, homes }))
     }
 
-    /// Step for a host function.
+    /// Returns the step for a host function.
     pub(super) fn host_step(&self, call: Call, context: &Arc<EmulatedContext>, action: Action) -> PlanStep {
         self.piece(call, context, action, Touched::new())
     }
 
-    /// Step for a node to add.
+    /// Returns the step for a node to be added.
     ///
     /// # Safety
-    /// As for [`GraphDriver::graph_add`](warpsmith_driver::GraphDriver::graph_add).
+    /// Same as for [`GraphDriver::graph_add`](warpsmith_driver::GraphDriver::graph_add).
     pub(super) unsafe fn step(
         &self,
         call: Call,
@@ -72,7 +73,7 @@ impl EmulatedDriver {
             NodeWork::Empty => return Ok(Step::Empty),
             NodeWork::Kernel { function, config, args } => {
                 self.check_config(call, function, &config)?;
-                // SAFETY: passed on from the caller.
+                // SAFETY: guaranteed by the caller.
                 let launch = unsafe {
                     KernelCall::new(self.code.kernel_of(call, function)?, config, self.order, args)
                 };
@@ -101,7 +102,7 @@ impl EmulatedDriver {
         Ok(self.piece(call, context, action, touched))
     }
 
-    /// Address of one side of a copy, or of a fill.
+    /// Returns the address of one side of a copy, or of a memset.
     fn place(&self, call: Call, context: &Arc<EmulatedContext>, place: Place, bytes: usize) -> Result<u64> {
         if bytes == 0 {
             return Err(invalid(call, "zero bytes are nothing to copy or to set"));
@@ -144,7 +145,7 @@ impl EmulatedDriver {
                 );
             }
             Work::Free(_) => return refuse(NO_POOL),
-            // The stream was not being captured yet when the call began.
+            // The stream was not being captured yet when the call started.
             Work::Record(_) | Work::Wait(_) | Work::Graph(_) | Work::Idle(..) => {
                 return refuse("its capture began meanwhile");
             }
@@ -153,7 +154,7 @@ impl EmulatedDriver {
         self.captures.add(call, stream.0, node, step)
     }
 
-    /// Ranges of a copy that are host memory.
+    /// Returns the ranges of a copy that are host memory.
     fn host_side(&self, call: Call, action: &Action) -> Vec<Range<u64>> {
         let range = |start: u64, bytes: usize| start..start + bytes as u64;
         match (action, call) {

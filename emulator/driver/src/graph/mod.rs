@@ -1,17 +1,17 @@
 //! Graphs: [`GraphDriver`] for [`EmulatedDriver`].
 //!
-//! As with CUDA, graphs with conditional nodes cannot be copied or be children of others. A condition belongs to one
-//! conditional node, and bodies of conditional nodes call no host functions. Launching an executable that names freed
-//! memory is refused. Unordered nodes that touch the same memory, at least one by a write, are a race. It is reported
-//! at the first launch, if the driver checks for races.
+//! As in CUDA, graphs with conditional nodes cannot be copied or be children of other graphs. A condition belongs to
+//! one conditional node, and bodies of conditional nodes cannot call host functions. Launching an executable that uses
+//! freed memory fails. Unordered nodes that access the same memory, at least one by a write, are a race. The race is
+//! reported at the first launch, if the driver checks for races.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | `plan` | nodes, operations and dependencies |
 //! | `store` | graphs, by handle |
-//! | `build` | adding work to a graph |
+//! | `build` | addition of work to a graph |
 //! | `run` | executable graphs and their launches |
-//! | `update` | updating executable graphs |
+//! | `update` | updates of executable graphs |
 //! | `races` | races within a graph |
 
 mod build;
@@ -41,8 +41,8 @@ use warpsmith_driver::{
     GraphExecHandle, GraphFunction, GraphHandle, NodeHandle, NodeInfo, NodeWork, StreamHandle,
 };
 
-// SAFETY: plans own what their work names, nodes run in an order of their edges, and a launch is one task of its
-// stream.
+// SAFETY: plans own all data that their work names, nodes run in an order that respects their edges, and a launch is
+// one task of its stream.
 unsafe impl GraphDriver for EmulatedDriver {
     fn capture_begin(&self, context: Context, stream: StreamHandle, mode: CaptureMode) -> Result<()> {
         let _called = self.called_aside(Call::CaptureBegin);
@@ -96,7 +96,7 @@ unsafe impl GraphDriver for EmulatedDriver {
     }
 
     unsafe fn graph_destroy(&self, _context: Context, graph: GraphHandle) {
-        // A failure cannot be reported. A host function can destroy nothing.
+        // A failure cannot be reported. A host function must not destroy graphs.
         if self.control.enter_to_wait(Call::GraphDestroy).is_ok() {
             self.store().destroy(graph);
         }
@@ -142,7 +142,7 @@ unsafe impl GraphDriver for EmulatedDriver {
     ) -> Result<NodeHandle> {
         let _called = self.called_aside(Call::GraphAdd);
         let context = self.enter(Call::GraphAdd, context)?;
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         let step = unsafe { self.step(Call::GraphAdd, &context, work) }?;
         self.store().add(Call::GraphAdd, graph, after, &step)
     }
@@ -266,7 +266,7 @@ unsafe impl GraphDriver for EmulatedDriver {
         if matches!(work, NodeWork::Empty) {
             return Err(invalid("an empty node has no parameters".to_owned()));
         }
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         let new = unsafe { self.step(call, &context, work) }?;
         let plan = update::with_node(&executable.program().plan, node, &mut |old| match (
             update::step_difference(old, &new),
@@ -289,7 +289,7 @@ unsafe impl GraphDriver for EmulatedDriver {
 }
 
 impl EmulatedDriver {
-    /// Refuses a launch whose work names memory that has been freed.
+    /// Rejects a launch whose work uses memory that has been freed.
     fn check_memory(&self, call: Call, plan: &Plan) -> Result<()> {
         let mut freed = None;
         plan.pieces(&mut |piece| {
@@ -308,7 +308,7 @@ impl EmulatedDriver {
         Err(driver_error(call.name(), code::INVALID_VALUE, text))
     }
 
-    /// Marks work of a stream as work that may name any device's memory.
+    /// Marks work of a stream as work that may use any device's memory.
     fn visit_all(&self, queue: &Queue) {
         if self.devices.len() > 1 {
             let others = self.contexts.all().into_iter().filter(|other| !Arc::ptr_eq(other, queue.context()));

@@ -1,6 +1,6 @@
 //! Graphs as nodes with operations and dependencies.
 //!
-//! Nodes are kept in insertion order and depend only on earlier ones, so they can run in that order. A [`Plan`] owns
+//! Nodes are stored in insertion order and depend only on earlier nodes, so they can run in that order. A [`Plan`] owns
 //! all its work, including child graphs.
 
 use std::ops::Range;
@@ -12,7 +12,7 @@ use super::super::context::EmulatedContext;
 use super::super::touched::{Access, Touched};
 use warpsmith_driver::{ConditionHandle, ConditionalKind};
 
-/// A conditional value that kernels set and conditional nodes read. Its handle is its address.
+/// A conditional value that kernels set and conditional nodes read. The handle of a condition is its address.
 #[derive(Debug, Clone)]
 pub(in super::super) struct Condition {
     pub(super) value: Arc<AtomicU32>,
@@ -26,7 +26,7 @@ impl Condition {
     }
 }
 
-/// Location of the memory that a piece of work names, at the time the piece was created.
+/// Location of the memory that a piece of work uses, at the time when the piece was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Home {
     Device(u32),
@@ -49,11 +49,11 @@ pub(in super::super) struct Piece {
     pub(in super::super) name: &'static str,
     pub(in super::super) action: Action,
     pub(in super::super) touched: Touched,
-    /// Memory location of each touched range.
+    /// Memory location of each accessed range.
     pub(in super::super) homes: Vec<Home>,
 }
 
-/// Operation of a node. Child graphs are named by handle in mutable graphs, and owned in plans.
+/// Operation of a node. Child graphs are identified by handle in mutable graphs and owned in plans.
 #[derive(Debug, Clone)]
 pub(in super::super) enum Step<G> {
     Empty,
@@ -72,7 +72,7 @@ impl<G> Step<G> {
         matches!(self, Self::Work(piece) if matches!(&piece.action, Action::Launch(call) if call.config().dependent))
     }
 
-    /// Kind of the operation, in a word.
+    /// Returns the kind of the operation as a word.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Empty => "an empty node",
@@ -98,7 +98,7 @@ pub(in super::super) type PlanStep = Step<Arc<Plan>>;
 pub(in super::super) struct After {
     /// Index of the earlier node.
     pub(in super::super) node: usize,
-    /// True for a programmatic dependency; see [`Edge::early`](warpsmith_driver::Edge::early).
+    /// True for a programmatic dependency ([`Edge::early`](warpsmith_driver::Edge::early)).
     pub(in super::super) early: bool,
 }
 
@@ -119,14 +119,14 @@ pub(in super::super) struct Plan {
 }
 
 impl Plan {
-    /// Visits all work in an order in which it can run, including the work of every body.
+    /// Visits all work, including the work of every body, in an order in which it can run.
     pub(super) fn pieces(&self, visit: &mut impl FnMut(&Arc<Piece>)) {
         for node in &self.nodes {
             node.step.pieces(visit);
         }
     }
 
-    /// Conditions of the graph and of nested graphs.
+    /// Returns the conditions of the graph and of nested graphs.
     pub(super) fn all_conditions(&self) -> Vec<Condition> {
         let mut all = self.conditions.clone();
         for node in &self.nodes {
@@ -169,7 +169,7 @@ impl PlanStep {
         }
     }
 
-    /// Memory that a node touches, in few ranges.
+    /// Returns the memory that a node accesses, in few ranges.
     pub(super) fn touched(&self) -> Touched {
         let mut all = Touched::new();
         self.pieces(&mut |piece| all.extend(piece.touched.iter().cloned()));
@@ -177,7 +177,7 @@ impl PlanStep {
     }
 }
 
-/// Merges accesses into the minimum number of ranges, read-only ones first.
+/// Merges accesses to the minimum number of ranges, read-only ranges first.
 pub(super) fn union(mut all: Touched) -> Touched {
     all.retain(|access| !access.range.is_empty());
     all.sort_by_key(|access| (access.write, access.range.start));

@@ -1,11 +1,11 @@
-//! Races within a graph: two nodes that touch a common byte, at least one by a write, and that no edge orders.
+//! Races within a graph: two nodes that access a common byte, at least one by a write, and that no edge orders.
 
 use std::fmt;
 
 use super::super::touched::{Access, Touched};
 use super::plan::{Node, Plan, Step};
 
-/// Races between nodes of a graph and of nested graphs, in words.
+/// Returns descriptions of the races between nodes of a graph and of nested graphs.
 pub(super) fn within(plan: &Plan) -> Vec<String> {
     let mut found = Vec::new();
     let touched: Vec<Touched> = plan.nodes.iter().map(|node| node.step.touched()).collect();
@@ -41,7 +41,7 @@ impl Nodes {
     }
 }
 
-/// Predecessors of each node.
+/// Returns the predecessors of each node.
 fn ancestors(plan: &Plan) -> Vec<Nodes> {
     let words = plan.nodes.len().div_ceil(64);
     let mut all: Vec<Nodes> = Vec::with_capacity(plan.nodes.len());
@@ -56,14 +56,14 @@ fn ancestors(plan: &Plan) -> Vec<Nodes> {
     all
 }
 
-/// First two uses of a common byte of which at least one is a write.
+/// Returns the first two uses of a common byte of which at least one is a write.
 fn conflict<'a>(first: &'a Touched, second: &'a Touched) -> Option<(&'a Access, &'a Access)> {
     let overlap = |a: &Access, b: &Access| a.range.start < b.range.end && b.range.start < a.range.end;
     let mut pairs = first.iter().flat_map(|a| second.iter().map(move |b| (a, b)));
     pairs.find(|(a, b)| (a.write || b.write) && overlap(a, b))
 }
 
-/// A node's use of memory, in words.
+/// A node's use of memory, for display.
 struct Use<'a>(&'a Plan, usize, &'a Access);
 
 impl fmt::Display for Use<'_> {

@@ -1,8 +1,8 @@
 //! Executable graphs and their launches.
 //!
 //! A launch owns the plan that the executable had at enqueue time, so updating or destroying the executable does not
-//! affect it. Launches of one executable run one after the other, also on different streams. A launch that is skipped
-//! because its context was stopped also waits for the one before it.
+//! affect it. Launches of one executable run one after the other, even on different streams. A launch that is skipped
+//! because its context was stopped also waits for the preceding launch.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ use warpsmith_driver::{ConditionalKind, FaultKind};
 /// Number of loop iterations after which a loop counts as endless.
 const MAX_ROUNDS: u32 = 1 << 24;
 
-/// A plan, with the data that every launch of it needs.
+/// A plan, with the data that each of its launches needs.
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) plan: Arc<Plan>,
@@ -39,7 +39,7 @@ impl Program {
         Arc::new(Self { plan: Arc::new(plan), conditions, touched, told: AtomicBool::new(false) })
     }
 
-    /// Races between its nodes; empty after the first call.
+    /// Returns the races between the program's nodes; empty after the first call.
     pub(super) fn races(&self) -> Vec<String> {
         if self.told.swap(true, Ordering::Relaxed) { Vec::new() } else { races::within(&self.plan) }
     }
@@ -92,7 +92,7 @@ impl Executable {
     }
 }
 
-/// End of a launch, signaled even if the launch does not run.
+/// End of a launch, which is signaled even if the launch does not run.
 #[derive(Debug)]
 struct Turn {
     done: Arc<Mark>,
@@ -118,17 +118,17 @@ pub(in super::super) struct GraphRun {
 }
 
 impl GraphRun {
-    /// End of the preceding launch, which this launch waits for.
+    /// Returns the end of the preceding launch, for which this launch waits.
     pub(in super::super) fn before(&self) -> Option<&Arc<Mark>> {
         self.before.as_ref()
     }
 
-    /// End of this launch.
+    /// Returns the mark that the launch sets when it ends.
     pub(in super::super) fn done(&self) -> &Arc<Mark> {
         &self.turn.done
     }
 
-    /// All memory that the launch may touch.
+    /// Returns all memory that the launch may access.
     pub(super) fn touched(&self) -> Touched {
         self.program.touched.clone()
     }
@@ -143,7 +143,7 @@ impl GraphRun {
                 condition.value.store(initial, Ordering::Release);
             }
         }
-        // A stopped context ends the run; there is nothing else to report.
+        // A stopped context ends the run; nothing else needs to be reported.
         let _ = run(&self.program.plan, context, timeline, ran.in_graph(self.number));
         self.turn.simulated_us = timeline.now_us();
     }
@@ -161,8 +161,8 @@ fn run(plan: &Plan, context: &EmulatedContext, timeline: &Timeline, ran: Ran<'_>
                 let Some(own) = piece.context.upgrade().filter(|own| !own.is_poisoned()) else {
                     return ControlFlow::Break(());
                 };
-                // SAFETY: the launch promised that memory named by its work is valid until the work has run, and that
-                // the two sides of a copy do not overlap.
+                // SAFETY: the launch's caller guarantees that the memory that its work names is valid until the work
+                // has run, and that the two sides of a copy do not overlap.
                 unsafe { timeline.run(&piece.action, &own, ran.at_node(node.handle)) };
                 if own.is_poisoned() {
                     return ControlFlow::Break(());
@@ -198,7 +198,7 @@ fn choose(
                 run(body, context, timeline, ran)?;
                 rounds += 1;
                 if timeline.is_idle() {
-                    // No kernel runs that could end the loop.
+                    // No kernel is running that could end the loop.
                     break;
                 }
                 if rounds == MAX_ROUNDS {

@@ -1,6 +1,7 @@
-//! Graphs of a driver, by handle: they can be extended, copied and inspected.
+//! Graphs of a driver, keyed by handle. They can be extended, copied and inspected.
 //!
-//! No handle is reused. Nested graphs (children, bodies) have their own handles and are destroyed with the outer graph.
+//! Handles are never reused. Nested graphs (children, bodies) have their own handles and are destroyed with the outer
+//! graph.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ struct Stored {
     owner: Option<GraphHandle>,
 }
 
-/// Graphs by handle. See the [module's documentation](self).
+/// Graphs, keyed by handle, as described in the [module's documentation](self).
 #[derive(Debug, Default)]
 pub(in super::super) struct Store {
     last_handle: u64,
@@ -84,7 +85,7 @@ impl Store {
         }
     }
 
-    /// Snapshot of the graph, with all nested graphs.
+    /// Returns a snapshot of the graph, with all nested graphs.
     pub(super) fn plan(&self, call: Call, graph: GraphHandle) -> Result<Plan> {
         let stored = self.graph(call, graph)?;
         let nodes = stored.nodes.iter().map(|node| {
@@ -158,7 +159,7 @@ impl Store {
         }
     }
 
-    /// Dependencies on nodes of a graph; each node may be named only once.
+    /// Returns dependencies on nodes of a graph; each node may be listed only once.
     fn places(&self, call: Call, graph: GraphHandle, nodes: &[NodeHandle]) -> Result<Vec<After>> {
         let mut places = Vec::with_capacity(nodes.len());
         for node in nodes {
@@ -207,7 +208,8 @@ impl Store {
         Ok(handle)
     }
 
-    /// Condition of a graph or of one that contains it, not yet used by a conditional node.
+    /// Returns a condition of a graph or of a graph that contains it. The condition must not be used by a conditional
+    /// node yet.
     fn condition(&self, call: Call, graph: GraphHandle, wanted: ConditionHandle) -> Result<Condition> {
         let mut at = Some(graph);
         while let Some(graph) = at {
@@ -258,7 +260,7 @@ impl Store {
         Ok(self.insert(&plan, None))
     }
 
-    /// Node of a clone that corresponds to `node`.
+    /// Returns the node of a clone that corresponds to `node`.
     pub(super) fn in_clone(&self, call: Call, node: NodeHandle, clone: GraphHandle) -> Result<NodeHandle> {
         let copy = self.graph(call, clone)?.nodes.iter().find(|copy| copy.copy_of == Some(node.0));
         let missing = || invalid(call, format!("graph {} has no copy of node {}", clone.0, node.0));
@@ -290,7 +292,7 @@ impl Store {
     }
 }
 
-/// Fails if a graph contains a conditional node where none is allowed.
+/// Fails if a graph contains a conditional node where none is permitted.
 pub(super) fn refuse_conditional(call: Call, plan: &Plan, what: &str) -> Result<()> {
     if !plan.has_conditional() {
         return Ok(());

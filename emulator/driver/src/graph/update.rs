@@ -1,6 +1,6 @@
-//! Updating executable graphs: the permitted changes, and the resulting plan.
+//! Updates of executable graphs: the permitted changes and the resulting plan.
 //!
-//! Nodes of an executable keep the names they had in the original graph.
+//! Nodes of an executable keep the names from the original graph.
 
 use std::sync::{Arc, Weak};
 
@@ -17,7 +17,7 @@ pub(super) struct Difference {
     pub(super) reason: String,
 }
 
-/// First difference that prevents an update from `old` to `new`.
+/// Returns the first difference that prevents an update from `old` to `new`.
 pub(super) fn difference(old: &Plan, new: &Plan) -> Option<Difference> {
     let (before, after) = (old.nodes.len(), new.nodes.len());
     if before != after {
@@ -36,7 +36,8 @@ pub(super) fn difference(old: &Plan, new: &Plan) -> Option<Difference> {
     })
 }
 
-/// Difference that prevents updating a node. Its node is `None` where it concerns the node itself.
+/// Returns the difference that prevents the update of a node. The difference's node is `None` if it concerns the node
+/// itself.
 pub(super) fn step_difference(old: &PlanStep, new: &PlanStep) -> Option<Difference> {
     let reason = |reason: String| Some(Difference { node: None, reason });
     if old.kind() != new.kind() {
@@ -69,7 +70,7 @@ fn piece_difference(old: &Piece, new: &Piece) -> Option<&'static str> {
     None
 }
 
-/// The new plan with the node names of the old one, from which it does not differ.
+/// Returns the new plan with the node names of the old one, from which it must not differ.
 pub(super) fn renamed(old: &Plan, mut new: Plan) -> Plan {
     for (old, new) in old.nodes.iter().zip(&mut new.nodes) {
         new.handle = old.handle;
@@ -86,7 +87,8 @@ pub(super) fn renamed(old: &Plan, mut new: Plan) -> Plan {
     new
 }
 
-/// Copy of the plan with one node changed, in it or in a nested graph. `None` if there is no such node.
+/// Returns a copy of the plan with one node changed, in it or in a nested graph. Returns `None` if there is no such
+/// node.
 pub(super) fn with_node(
     plan: &Plan,
     node: NodeHandle,

@@ -1,4 +1,4 @@
-//! Tests of bounds and lifetimes of buffers, by element, in any kind of memory.
+//! Tests of the bounds and lifetimes of buffers, per element, in every kind of memory.
 
 use gpu_std::prelude::*;
 use warpsmith_runtime::check::{Finding, FindingKind};
@@ -21,7 +21,7 @@ unsafe fn read_at(data: *mut u32, index: usize, out: *mut u32) {
 fn write(stream: &Stream, out: &DeviceBuffer<u32>, index: usize) -> Vec<Finding> {
     let checked = stream.device().checked().unwrap();
     let args = (out.as_device_ptr(), index);
-    // SAFETY: elements outside the buffer are in memory of its device.
+    // SAFETY: elements outside the buffer are still in memory of its device.
     unsafe { kernel::<write_at>(stream.device()).launch_unsafe(stream, Launch::grid_block(1, 1), args) }
         .unwrap();
     checked.findings().unwrap()
@@ -80,7 +80,7 @@ fn a_freed_buffer_is_found_in_the_cache() {
         let address = data.as_device_ptr();
         drop(data);
         let checked = device.checked().unwrap();
-        // SAFETY: the allocator keeps the memory, and nothing else uses it.
+        // SAFETY: the allocator keeps the memory cached, and no other work uses it.
         unsafe {
             kernel::<read_at>(&device).launch_unsafe(
                 &stream,
@@ -104,7 +104,7 @@ fn a_buffer_freed_after_its_launch_is_no_finding() {
             let mut data = DeviceBuffer::<u32>::uninit(&stream, 100).unwrap();
             data.copy_from_host(&[round; 100]).unwrap();
             let mut out = DeviceBuffer::<u32>::zeros(&stream, 1).unwrap();
-            // SAFETY: the buffers have these elements.
+            // SAFETY: the accessed elements are within the buffers.
             unsafe {
                 kernel::<read_at>(&device).launch_unsafe(
                     &stream,
@@ -129,7 +129,7 @@ fn a_reused_block_is_uninitialized_again() {
     let mut second = DeviceBuffer::<u32>::uninit(&stream, 100).unwrap();
     assert_eq!(second.as_device_ptr(), address);
     let checked = device.checked().unwrap();
-    // SAFETY: the buffers have these elements.
+    // SAFETY: the accessed elements are within the buffers.
     unsafe {
         kernel::<read_at>(&device).launch_unsafe(
             &stream,

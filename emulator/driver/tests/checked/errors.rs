@@ -1,4 +1,5 @@
-//! Tests that findings are errors of the thread that enqueued the launch, and that the device continues.
+//! Tests that findings are returned as errors to the thread that enqueued the launch, and that the device remains
+//! usable.
 
 use std::sync::mpsc;
 
@@ -8,7 +9,7 @@ use warpsmith_runtime::{Device, DeviceBuffer, Error, Launch, Result, Stream};
 
 use crate::{device, kernel};
 
-/// Every thread writes the same element.
+/// Writes the same element from every thread.
 #[kernel]
 unsafe fn crowd(out: *mut u32) {
     unsafe { out.write(thread::linear_in_block()) };
@@ -25,7 +26,7 @@ fn panics(out: &[u32]) {
 }
 
 fn launch_crowd(stream: &Stream, out: &mut DeviceBuffer<u32>) -> Result<()> {
-    // SAFETY: `out` has one element; the threads write any number to it.
+    // SAFETY: `out` contains one element, and its value does not matter.
     unsafe { kernel::<crowd>(stream.device()).launch_unsafe(stream, Launch::grid_block(1, 32), (out,)) }
 }
 
@@ -50,7 +51,7 @@ fn a_finding_is_an_error_once_and_the_device_goes_on() {
         assert_eq!(found(Err(error)), [FindingKind::Race]);
         stream.synchronize().unwrap();
     }
-    // SAFETY: `out` has as many elements as there are threads.
+    // SAFETY: `out` contains as many elements as there are threads.
     unsafe { kernel::<own_elements>(&device).launch_unsafe(&stream, Launch::grid_block(2, 32), (&mut out,)) }
         .unwrap();
     assert_eq!(out.to_host().unwrap(), [1; 64]);

@@ -1,5 +1,5 @@
-//! Tests of the kernel check as a program sees it, with the runtime's memory and streams, in a program that `warpsmith
-//! check` builds (`cargo xtask check-kernels`). Otherwise this test is empty.
+//! Tests of the kernel check from the point of view of a program that uses the runtime's memory and streams. The test
+//! is empty unless `warpsmith check` builds it (`cargo xtask check-kernels`).
 #![cfg(warpsmith_check)]
 
 mod buffers;

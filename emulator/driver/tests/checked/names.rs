@@ -39,7 +39,7 @@ unsafe fn read_table(table: Table, out: *mut u32) {
     unsafe { out.write((table.address as *mut u32).add(7).read()) };
 }
 
-/// Text of the only finding, a read of uninitialized memory.
+/// Returns the text of the only finding, which is a read of uninitialized memory.
 fn found(launch: impl FnOnce(&Stream, &DeviceBuffer<u32>, &mut DeviceBuffer<u32>) -> Result<()>) -> String {
     let device = device();
     let stream = device.default_stream();
@@ -82,7 +82,7 @@ fn an_optional_slice_is_named_as_a_slice() {
 fn an_address_in_a_struct_is_named() {
     let text = found(|stream, data, out| {
         let table = Table { len: 100, address: data.as_device_ptr().0 };
-        // SAFETY: the table has the element.
+        // SAFETY: the accessed element is within the table.
         unsafe {
             kernel::<read_table>(stream.device()).launch_unsafe(
                 stream,

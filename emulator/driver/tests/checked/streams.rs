@@ -44,7 +44,7 @@ impl Fixture {
     fn write(&self, stream: usize, first: usize) -> Result<()> {
         let args = (self.data.as_device_ptr(), first);
         let stream = &self.streams[stream];
-        // SAFETY: the buffer has the elements; racing streams write any number.
+        // SAFETY: the written elements are within the buffer, and the values do not matter in a race.
         unsafe { kernel::<writes>(stream.device()).launch_unsafe(stream, Launch::grid_block(2, 32), args) }
     }
 
@@ -101,7 +101,7 @@ fn a_fill_races_with_a_launch() {
     let fixture = Fixture::new();
     let findings = fixture.found(|fixture| {
         fixture.write(0, 0)?;
-        // SAFETY: the driver is used for one fill.
+        // SAFETY: the driver is used only for one fill of live memory.
         let (driver, context) = unsafe { fixture.data.device().driver() };
         // SAFETY: the memory is valid until the test ends.
         unsafe { driver.memset(context, fixture.data.as_device_ptr(), 0, 64, fixture.streams[1].handle())? };
@@ -140,7 +140,7 @@ fn reads_and_atomics_do_not_race() {
     let findings = fixture.found(|fixture| {
         for stream in &fixture.streams {
             let args = (fixture.data.as_device_ptr(),);
-            // SAFETY: the buffer has an element.
+            // SAFETY: the buffer contains an element.
             unsafe {
                 kernel::<counts>(stream.device()).launch_unsafe(stream, Launch::grid_block(2, 32), args)
             }?;
@@ -151,7 +151,7 @@ fn reads_and_atomics_do_not_race() {
     let findings = fixture.found(|fixture| {
         fixture.write(0, 0)?;
         let stream = &fixture.streams[1];
-        // SAFETY: the buffer has an element.
+        // SAFETY: the buffer contains an element.
         unsafe {
             kernel::<counts>(stream.device()).launch_unsafe(
                 stream,
@@ -168,7 +168,7 @@ fn buffers_order_their_streams() {
     let Fixture { streams, mut data, mut out } = Fixture::new();
     let checked = data.device().checked().unwrap();
     for stream in streams.iter().chain(&streams) {
-        // SAFETY: the buffers have the elements.
+        // SAFETY: the accessed elements are within the buffers.
         unsafe {
             let kernel = kernel::<reads>(stream.device());
             kernel.launch_unsafe(stream, Launch::grid_block(2, 32), (&mut data, 0usize, &mut out)).unwrap();

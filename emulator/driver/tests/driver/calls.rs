@@ -1,7 +1,7 @@
 //! Tests of stream priorities and IDs, host functions, and events of other devices and processes, on the emulated
 //! driver.
 //!
-//! Safety, everywhere in this file: the emulated driver checks device memory and refuses invalid accesses. Host memory
+//! Safety, everywhere in this file: the emulated driver checks device memory and rejects invalid accesses. Host memory
 //! of copies lives until the stream has been waited for.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the argument is the same everywhere, see above")]
 

@@ -1,6 +1,6 @@
 //! [`Fixture`]: a device of an emulated driver, used through the driver's calls.
 //!
-//! Safety, everywhere in this file: the emulated driver checks device memory and refuses invalid accesses. Host memory
+//! Safety, everywhere in this file: the emulated driver checks device memory and rejects invalid accesses. Host memory
 //! of copies lives until the stream has been waited for.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the argument is the same everywhere, see above")]
 #![allow(dead_code, reason = "each test uses some of it")]
@@ -33,7 +33,7 @@ impl Fixture {
         Self::of(&driver(1), 0)
     }
 
-    /// Both devices of one driver.
+    /// Returns both devices of one driver.
     pub fn pair() -> [Self; 2] {
         let driver = driver(2);
         [Self::of(&driver, 0), Self::of(&driver, 1)]

@@ -42,7 +42,7 @@ static COUNT_DOWN: KernelSpec =
 /// Sets a condition to the first element.
 static SET_FROM: KernelSpec =
     kernel("set_from", &[param(ParamKind::Value, 8), param(ParamKind::Slice, 4)], set_from);
-/// Increments the first element; panics if there is none.
+/// Increments the first element, and panics if the slice is empty.
 static ADD_ONE: KernelSpec = kernel("add_one", &[param(ParamKind::SliceMut, 4)], add_one);
 
 unsafe fn set_condition(args: *const *const c_void, value: u32) {
@@ -270,7 +270,7 @@ fn an_update_brings_its_own_conditions() {
     fixture.add(body, &[added], NodeWork::Empty).unwrap();
     let ExecUpdate::Refused { node: found, reason } = update() else { panic!("updated") };
     assert!(found == Some(outer) && reason.contains("1 nodes here, the graph has 2"), "{reason}");
-    // A node of a body is named by its node in the original graph.
+    // A node of a body must be named by the corresponding node of the original graph.
     let (function, config, null) = (fixture.function(&ADD_ONE), plain(), 1u64);
     let args = [(&raw const counters.0).cast(), (&raw const null).cast()];
     let work = NodeWork::Kernel { function, config, args: &args };

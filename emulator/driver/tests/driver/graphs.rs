@@ -1,7 +1,7 @@
-//! Tests of captures and graphs on the emulated driver: refused calls, launches alongside other work, races within
+//! Tests of captures and graphs on the emulated driver: rejected calls, launches alongside other work, and races within
 //! graphs.
 //!
-//! Safety, everywhere in this file: the emulated driver checks device memory and refuses invalid accesses. Functions
+//! Safety, everywhere in this file: the emulated driver checks device memory and rejects invalid accesses. Functions
 //! are kept until the stream has been waited for.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the argument is the same everywhere, see above")]
 
@@ -26,7 +26,7 @@ const MERGE: u32 = 902;
 const ISOLATION: u32 = 905;
 const CAPTURED_EVENT: u32 = 907;
 
-/// One device with worker threads, and two streams.
+/// Returns one device with worker threads and two streams.
 fn machine() -> Machine {
     Machine::new(EmulatedDriver::builder().memory(1 << 30), 2)
 }
@@ -288,7 +288,7 @@ fn a_graph_races_as_any_task() {
     m.sync(1);
 }
 
-/// Races of the first launch of a captured graph.
+/// Returns the races of the first launch of a captured graph.
 fn races_of(m: &Machine, capture: impl FnOnce()) -> Vec<String> {
     m.begin();
     m.order(0, 1);
@@ -311,7 +311,7 @@ fn nodes_of_a_graph_that_nothing_orders_race() {
     let use_both = |forget: bool| {
         m.set(0, a, 1, 64);
         if forget {
-            // SAFETY: the driver is stepped, and the memory lives until its work has run.
+            // SAFETY: the driver is stepped, and the memory outlives the enqueued work.
             unsafe { m.driver.skip_wait(0) };
         }
         m.order(0, 1);

@@ -1,4 +1,5 @@
-//! Tests of the emulated driver through the `Driver` trait: effects and refusals of each call, graphs, order, races.
+//! Tests of the emulated driver through the `Driver` trait: the effects and errors of each call, graphs, order, and
+//! races.
 
 mod activity;
 mod calls;

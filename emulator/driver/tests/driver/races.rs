@@ -14,7 +14,7 @@ fn machine(streams: usize) -> Machine {
     Machine::new(stepped(Schedule::Oldest), streams)
 }
 
-/// The only race found.
+/// Returns the only race found.
 fn race(m: &Machine) -> String {
     let mut races = m.races();
     assert_eq!(races.len(), 1, "{races:#?}");
@@ -100,7 +100,7 @@ fn mapped_memory_in_use_is_not_unmapped() {
     let ptr = m.driver.virtual_reserve(m.context, bytes).unwrap();
     for waits in [false, true] {
         let handle = m.driver.physical_create(m.context, bytes).unwrap();
-        // SAFETY: the range is reserved, and its work has run when it is unmapped.
+        // SAFETY: the range is reserved, and the work that uses it has run before the range is unmapped.
         unsafe {
             m.driver.virtual_map(m.context, ptr, bytes, handle).unwrap();
             m.driver.virtual_set_access(m.context, ptr, bytes, &[0]).unwrap();
@@ -155,7 +155,7 @@ fn copies_race_for_memory_of_the_host() {
 fn stream_ordered_memory_belongs_to_its_stream() {
     let m = machine(2);
     let allocate = || m.driver.stream_allocate(m.context, 64, m.streams[0]).unwrap();
-    // SAFETY: the driver detects unordered uses, and keeps such memory.
+    // SAFETY: the driver detects unordered uses, and does not release such memory.
     let free = |ptr: DevicePtr, stream: usize| unsafe {
         m.driver.stream_free(m.context, ptr, m.streams[stream]).unwrap();
     };
@@ -213,7 +213,7 @@ fn memory_of_two_devices_is_checked_alike() {
     }
 }
 
-/// A program as a graph: the direct and indirect predecessors of each task and each host observation.
+/// A program as a graph, which stores the direct and indirect predecessors of each task and each host observation.
 #[derive(Default)]
 struct Graph {
     before: Vec<HashSet<usize>>,
@@ -245,8 +245,8 @@ impl Graph {
         self.host = Some(self.add(&[self.host, node], Vec::new()));
     }
 
-    /// Returns true if the newest task races: an earlier, unordered task uses the same memory, and one of the two
-    /// writes.
+    /// Returns true if the newest task races, because an earlier, unordered task uses the same memory and one of the
+    /// two writes.
     fn newest_races(&self) -> bool {
         let newest = self.uses.len() - 1;
         let clash =
@@ -257,8 +257,8 @@ impl Graph {
     }
 }
 
-/// Random programs with too few waits: a task races exactly when a search of the whole program finds an earlier
-/// conflicting task that is not ordered before it.
+/// Random programs with too few waits. The check must report a task exactly if a search of the whole program finds an
+/// earlier conflicting task that is not ordered before it.
 #[test]
 fn what_is_found_is_what_a_search_finds() {
     let (mut tasks, mut races) = (0, 0);
@@ -315,7 +315,7 @@ fn what_is_found_is_what_a_search_finds() {
     assert!(races > tasks / 10 && races < tasks * 9 / 10);
 }
 
-/// Worker threads run the same program: the same calls give the same races, whatever the timing.
+/// Worker threads run the same program. The same calls must produce the same races, regardless of the timing.
 #[test]
 fn the_check_works_with_worker_threads() {
     for _ in 0..20 {
@@ -337,7 +337,7 @@ fn the_check_works_with_worker_threads() {
 
 fn host_work(m: &Machine, stream: usize, ptr: DevicePtr, write: bool) -> Result<()> {
     let work = HostWork::new("work", vec![HostAccess { ptr, bytes: 64, write }], Box::new(|| ()));
-    // SAFETY: it touches nothing.
+    // SAFETY: the work does not access memory.
     unsafe { m.driver.host_work(m.context, m.streams[stream], work) }
 }
 
@@ -353,12 +353,12 @@ fn host_work_races_by_the_ranges_it_names() {
     m.order(1, 0);
     host_work(&m, 0, x, true).unwrap();
     none(&m);
-    // Also in a graph, whose launch is a task of its stream.
+    // The same in a graph, whose launch is a task of its stream.
     m.driver.capture_begin(m.context, m.streams[0], CaptureMode::Relaxed).unwrap();
     host_work(&m, 0, x, true).unwrap();
     let graph = m.driver.capture_end(m.context, m.streams[0]).unwrap();
     let exec = m.driver.graph_instantiate(m.context, graph).unwrap();
-    // SAFETY: its work touches nothing.
+    // SAFETY: the graph's work does not access memory.
     unsafe { m.driver.graph_launch(m.context, exec, m.streams[0]) }.unwrap();
     none(&m);
     m.set(1, x, 2, 1);

@@ -1,6 +1,6 @@
 //! Tests of writes beyond the ends of device memory and page-locked memory, on the emulated driver.
 //!
-//! Safety, everywhere in this file: written bytes lie in memory, or in the red zones around it.
+//! Safety, everywhere in this file: the written bytes are in allocated memory or in the red zones around it.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the argument is the same everywhere, see above")]
 
 use crate::fixture::*;
@@ -15,7 +15,7 @@ fn finish(fixture: &Fixture) {
     }
 }
 
-/// Report of the fault that stopped the device.
+/// Returns the report of the fault that stopped the device.
 fn report(fixture: &Fixture) -> String {
     fixture.driver.take_fault(fixture.context).expect("the context was stopped").message
 }

@@ -7,7 +7,7 @@ use crate::machine::*;
 use warpsmith_runtime::driver::{DevicePtr, Driver, StreamDriver};
 use warpsmith_runtime::emulated::{Call, Schedule};
 
-/// Order in which five tasks on each of four streams run, by stream.
+/// Returns the order in which five tasks on each of four streams run, by stream.
 fn order_of_twenty(schedule: Schedule) -> Vec<u32> {
     let m = Machine::new(stepped(Schedule::Oldest), 4);
     let log = m.log();
@@ -45,7 +45,7 @@ fn dropping_the_driver_runs_enqueued_work() {
     m.set(0, memory, 1, 4);
     m.order(0, 1);
     m.copy(1, memory.offset(4), memory, 4);
-    // SAFETY: the handle is not used again.
+    // SAFETY: the handle is not used afterwards.
     unsafe { m.driver.stream_destroy(m.context, m.streams[1]) };
     assert_eq!(m.bytes(memory, 8), [1; 8]);
     let pinned = m.pinned(8);
@@ -139,8 +139,8 @@ fn host_threads_take_turns() {
     }
 }
 
-/// Enqueues a random program of 20 tasks on 4 streams and 6 pieces of memory, with the events it needs. Returns the
-/// final values of the pieces when the tasks run in program order.
+/// Enqueues a random program of 20 tasks on 4 streams and 6 pieces of memory, with the events that it requires. Returns
+/// the final values of the pieces after execution in program order.
 fn random_program(m: &Machine, memory: DevicePtr, random: &mut fastrand::Rng) -> [u8; 6] {
     let mut last = [0; 6];
     let mut model = [0xFF; 6];
@@ -190,8 +190,8 @@ fn correct_programs_are_correct_under_every_schedule() {
     }
 }
 
-/// In many programs, each wait is omitted once. Other waits may order the same work; but whenever the bytes are wrong,
-/// the race check has reported a race.
+/// Omits each wait of many programs once. Other waits may order the same work, but the race check must report a race
+/// whenever the bytes are wrong.
 #[test]
 fn a_wait_left_out_is_found() {
     let (mut skipped, mut racy, mut wrong) = (0, 0, 0);
@@ -200,7 +200,7 @@ fn a_wait_left_out_is_found() {
         loop {
             let m = Machine::new(stepped(Schedule::Newest), 4);
             let memory = m.memory(96);
-            // SAFETY: the driver is stepped, and the memory lives until its work has run.
+            // SAFETY: the driver is stepped, and the memory outlives the enqueued work.
             unsafe { m.driver.skip_wait(wait) };
             let model = random_program(&m, memory, &mut fastrand::Rng::with_seed(program));
             m.driver.context_synchronize(m.context).unwrap();

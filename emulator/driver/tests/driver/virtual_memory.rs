@@ -1,6 +1,6 @@
 //! Tests of reserved addresses, mapped memory, stream-ordered memory and peers, on the emulated driver.
 //!
-//! Safety, everywhere in this file: the emulated driver checks its arguments and refuses invalid ones. Host memory of
+//! Safety, everywhere in this file: the emulated driver checks its arguments and rejects invalid ones. Host memory of
 //! copies lives until the stream has been waited for.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the argument is the same everywhere, see above")]
 
@@ -98,7 +98,7 @@ fn a_reservation_grows_and_keeps_its_data() {
     }
     assert!(fixture.try_read(base, 8 * PAGE).unwrap() == data, "one copy over all pages");
 
-    // A hole in the middle, and new memory in it, do not affect the neighbors.
+    // A hole in the middle, and new memory mapped there, must not affect the neighbors.
     fixture.unmap(base.offset(3 * PAGE), 2).unwrap();
     assert!(fixture.try_read(base, 3 * PAGE).unwrap() == data[..3 * PAGE]);
     fixture.grow(base.offset(3 * PAGE), 2);
@@ -174,7 +174,7 @@ fn wrong_maps_are_refused_and_change_nothing() {
     refused(fixture.map(base, 2, other), INVALID_VALUE, "have memory mapped already");
     fixture.map(base, 1, one).unwrap();
 
-    // Only whole mappings, but several at once.
+    // Unmapping requires whole mappings, but can cover several of them.
     for (page, pages) in [(1, 1), (2, 1), (0, 2), (2, 2), (0, 4), (3, 1)] {
         let ptr = base.offset(page * PAGE);
         refused(fixture.unmap(ptr, pages), INVALID_VALUE, "are not whole mappings");
@@ -204,7 +204,7 @@ fn memory_counts_while_held_or_mapped() {
     refused(fixture.release_handle(first), INVALID_VALUE, "released");
     refused(fixture.map(base, 1, first), INVALID_VALUE, "released");
 
-    // A handle released while mapped keeps the memory alive.
+    // Memory stays alive while it is mapped, even if its handle is released.
     fixture.map(base, 2, second).unwrap();
     fixture.access(base, 2).unwrap();
     fixture.release_handle(second).unwrap();
@@ -215,7 +215,7 @@ fn memory_counts_while_held_or_mapped() {
     fixture.unmap(base, 2).unwrap();
     assert_eq!(fixture.free_bytes(), free(3));
 
-    // Memory unmapped while its handle is held can be mapped again elsewhere; access rights are not kept.
+    // Memory that is unmapped while its handle exists can be mapped again elsewhere, but without its access rights.
     fixture.map(base, 3, third).unwrap();
     fixture.access(base, 3).unwrap();
     refused(fixture.release(base, 8), INVALID_VALUE, "memory is mapped");
@@ -457,7 +457,7 @@ mod shared {
         let imported = other.import(&exported, 2).unwrap();
         other.map(theirs, 2, imported).unwrap();
         other.access(theirs, 2).unwrap();
-        // Memory counts where it was created.
+        // Memory counts towards the device on which it was created.
         assert_eq!((other.free_bytes(), one.free_bytes()), (free, TOTAL - 2 * PAGE as u64));
         let data: Vec<u8> = {
             let mut random = random();
@@ -465,7 +465,7 @@ mod shared {
         };
         one.write(own.offset(PAGE), &data).unwrap();
         assert_eq!(other.read(theirs.offset(PAGE), 5000), data);
-        // Memory stays while one process has it.
+        // Memory stays alive while one process has a handle to it.
         one.unmap(own, 2).unwrap();
         one.release_handle(handle).unwrap();
         one.release(own, 2).unwrap();

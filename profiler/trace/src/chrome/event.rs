@@ -1,11 +1,11 @@
-//! A JSON event: any type of value in any place, unknown keys skipped.
+//! JSON event. Every value can have any type, and unknown keys are skipped.
 
 use std::io::BufRead;
 
 use super::json::{Fault, Json};
 use super::number::Number;
 
-/// A value that may have another type than expected.
+/// Value whose type may differ from the expected one.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) enum Loose {
     #[default]
@@ -17,7 +17,7 @@ pub(super) enum Loose {
 }
 
 impl Loose {
-    /// Returns the value as a number, also if it is a number in a text.
+    /// Returns the value as a number, even if the number is written as text.
     fn number(&self) -> Option<Number> {
         match self {
             Loose::Number(number) => Some(*number),
@@ -29,7 +29,7 @@ impl Loose {
     pub(super) fn float(&self) -> Option<f64> {
         match (self.number(), self) {
             (Some(number), _) => Some(number.float()),
-            // JSON cannot represent infinities; this crate writes them as texts.
+            // JSON cannot represent infinities, so this crate writes them as texts.
             (None, Loose::Text(text)) => text.parse().ok(),
             _ => None,
         }
@@ -43,7 +43,7 @@ impl Loose {
         u64::try_from(self.number()?.times_ten_to(0)?).ok()
     }
 
-    /// Returns the value as an integer, if it is written as one.
+    /// Returns the value as an integer if it is written as one.
     pub(super) fn whole(&self) -> Option<i64> {
         match self {
             Loose::Number(number) if number.is_integer() => self.int(),
@@ -64,7 +64,7 @@ impl Loose {
     }
 }
 
-/// A type that can be read from JSON.
+/// Type that can be read from JSON.
 pub(super) trait Read: Sized {
     fn read<R: BufRead>(json: &mut Json<R>) -> Result<Self, Fault>;
 }
@@ -110,7 +110,7 @@ macro_rules! object {
 }
 
 object! {
-    /// An event.
+    /// Event.
     Event {
         phase = "ph": Loose, category = "cat": Loose, name = "name": Loose, process = "pid": Loose,
         thread = "tid": Loose, time = "ts": Loose, duration = "dur": Loose, id = "id": Loose,

@@ -1,6 +1,6 @@
-//! A streaming JSON reader that tolerates the deviations of trace writers.
+//! Streaming JSON reader that tolerates the deviations of trace writers.
 //!
-//! Guarantees: memory is bounded for any lengths and depths in a file. These deviations are accepted: words for
+//! Guarantees: memory is bounded for any length and depth of the file. The reader accepts these deviations: words for
 //! non-finite numbers (`NaN`, `Infinity`, `-inf`), missing and extra commas, control characters and unknown escapes,
 //! unpaired surrogates, and invalid UTF-8.
 
@@ -25,9 +25,9 @@ pub(super) enum Fault {
     Output(io::Error),
 }
 
-/// Maximum length of a word, in bytes: longer than any number.
+/// Maximum length of a word in bytes, which is longer than any number.
 const LONGEST_WORD: usize = 1 << 10;
-/// Maximum depth of nested values where they are kept.
+/// Maximum depth at which nested values are kept.
 const DEEPEST: usize = 16;
 
 /// JSON reader.
@@ -35,7 +35,7 @@ const DEEPEST: usize = 16;
 pub(super) struct Json<R> {
     input: R,
     at: u64,
-    /// The text or word that is being read.
+    /// Text or word that is being read.
     held: Vec<u8>,
 }
 
@@ -54,9 +54,9 @@ impl<R: BufRead> Json<R> {
         self.at += count as u64;
     }
 
-    /// Returns the next bytes; empty at the end.
+    /// Returns the next bytes. The slice is empty at the end of the file.
     fn ahead(&mut self) -> Result<&[u8], Fault> {
-        // Called twice, for the borrow checker: the second call returns the buffered bytes.
+        // `fill_buf` is called twice to satisfy the borrow checker. The second call returns the buffered bytes.
         while let Err(error) = self.input.fill_buf() {
             if error.kind() != io::ErrorKind::Interrupted {
                 return Err(Fault::Input(error));
@@ -69,7 +69,7 @@ impl<R: BufRead> Json<R> {
         self.ahead()?.first().copied().ok_or(Fault::End)
     }
 
-    /// Skips bytes that are `skipped`. Returns the byte after them; `None` at the end.
+    /// Skips bytes for which `skipped` returns true. Returns the byte after them, or `None` at the end of the file.
     fn skip_all(&mut self, skipped: impl Fn(u8) -> bool) -> Result<Option<u8>, Fault> {
         loop {
             let ahead = self.ahead()?;
@@ -85,12 +85,12 @@ impl<R: BufRead> Json<R> {
         }
     }
 
-    /// Returns the first byte of the next value; `None` at the end.
+    /// Returns the first byte of the next value, or `None` at the end of the file.
     pub(super) fn peek(&mut self) -> Result<Option<u8>, Fault> {
         self.skip_all(|byte| byte.is_ascii_whitespace())
     }
 
-    /// Enters a list or an object, which starts with this byte.
+    /// Enters a list or an object that starts with this byte.
     pub(super) fn enter(&mut self, begin: u8) -> Result<(), Fault> {
         match self.peek()?.ok_or(Fault::End)? {
             byte if byte == begin => {
@@ -101,7 +101,7 @@ impl<R: BufRead> Json<R> {
         }
     }
 
-    /// Returns whether the entered list has another item.
+    /// Returns whether the current list has another item.
     pub(super) fn next_item(&mut self) -> Result<bool, Fault> {
         match self.skip_all(|byte| byte.is_ascii_whitespace() || byte == b',')?.ok_or(Fault::End)? {
             b']' => {
@@ -113,7 +113,7 @@ impl<R: BufRead> Json<R> {
         }
     }
 
-    /// Returns whether the entered object has another entry, and stores its key in `key`.
+    /// Returns whether the current object has another entry, and stores its key in `key`.
     pub(super) fn next_key(&mut self, key: &mut String) -> Result<bool, Fault> {
         match self.skip_all(|byte| byte.is_ascii_whitespace() || byte == b',')?.ok_or(Fault::End)? {
             b'}' => {
@@ -132,7 +132,7 @@ impl<R: BufRead> Json<R> {
         }
     }
 
-    /// Reads the next value. Objects are read as none, and lists as their first three numbers.
+    /// Reads the next value. An object is read as `None`, and a list as its first three numbers.
     pub(super) fn value(&mut self) -> Result<Loose, Fault> {
         match self.peek()?.ok_or(Fault::End)? {
             b'"' => Ok(Loose::Text(self.text()?)),
@@ -182,7 +182,7 @@ impl<R: BufRead> Json<R> {
     /// Reads the next value with all nested values. Values that are nested too deeply, or that exceed the remaining
     /// `budget` in bytes, become null.
     pub(super) fn tree(&mut self, budget: &mut usize, deep: usize) -> Result<Value, Fault> {
-        // Memory size of a value.
+        // Approximate memory size of a value, in bytes.
         const EACH: usize = 64;
         let first = self.peek()?.ok_or(Fault::End)?;
         if deep == DEEPEST || *budget < EACH {
@@ -233,7 +233,7 @@ impl<R: BufRead> Json<R> {
         })
     }
 
-    /// Reads a number, or a word that stands for a value.
+    /// Reads a number, or a word that represents a value.
     fn word(&mut self) -> Result<Loose, Fault> {
         let ends = |byte: &u8| byte.is_ascii_whitespace() || b",:]}[{\"".contains(byte);
         let ahead = self.ahead()?;
@@ -242,7 +242,7 @@ impl<R: BufRead> Json<R> {
             self.take(length);
             return word;
         }
-        // The word continues in the next piece of the file.
+        // The word continues in the next chunk of the file.
         self.held.clear();
         loop {
             let ahead = self.ahead()?;
@@ -261,7 +261,7 @@ impl<R: BufRead> Json<R> {
         }
     }
 
-    /// Reads a text. If it is longer than [`LONGEST`], keeps its start and a little more.
+    /// Reads a text. If the text is longer than [`LONGEST`], only its start and a little more is kept.
     fn text(&mut self) -> Result<String, Fault> {
         self.take(1);
         self.held.clear();
@@ -275,7 +275,7 @@ impl<R: BufRead> Json<R> {
     }
 
     fn text_into(&mut self, held: &mut Vec<u8>) -> Result<(), Fault> {
-        // Half of a surrogate pair; the other half may follow.
+        // This is half of a surrogate pair; the other half may follow.
         let mut half = None;
         let put = |held: &mut Vec<u8>, bytes: &[u8]| {
             let room = (LONGEST + 4).saturating_sub(held.len());
@@ -328,7 +328,7 @@ impl<R: BufRead> Json<R> {
                 (b'b', _) => put(held, b"\x08"),
                 (b'f', _) => put(held, b"\x0c"),
                 (b'"' | b'\\' | b'/', _) => put(held, &[escaped]),
-                // An unescaped Windows path.
+                // This is a Windows path that was not escaped.
                 (_, Err(digits)) => {
                     put(held, &[b'\\', escaped]);
                     put(held, &digits);
@@ -338,7 +338,7 @@ impl<R: BufRead> Json<R> {
         }
     }
 
-    /// Reads four hexadecimal digits; returns the available ones if there are fewer.
+    /// Reads four hexadecimal digits. If there are fewer, returns the available ones.
     fn unit(&mut self) -> Result<Result<u16, Vec<u8>>, Fault> {
         let (mut unit, mut digits) = (0, Vec::new());
         while digits.len() < 4 {
@@ -352,7 +352,7 @@ impl<R: BufRead> Json<R> {
     }
 }
 
-/// Returns the value that a word stands for.
+/// Returns the value that a word represents.
 fn meaning(word: &[u8]) -> Result<Loose, Fault> {
     if let Some(number) = Number::of(word) {
         return Ok(Loose::Number(number));
@@ -362,7 +362,7 @@ fn meaning(word: &[u8]) -> Result<Loose, Fault> {
         b"true" => Ok(Loose::Number(1.into())),
         b"false" => Ok(Loose::Number(0.into())),
         b"null" | b"none" | b"undefined" | b"inf" | b"infinity" => Ok(Loose::None),
-        // C libraries add words in parentheses.
+        // C libraries append words in parentheses.
         _ if bare.starts_with(b"nan") => Ok(Loose::None),
         _ => Err(Fault::Wrong("there is a word that JSON does not have")),
     }

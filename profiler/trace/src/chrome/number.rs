@@ -1,16 +1,17 @@
-//! Exact decimal numbers: a time in a PyTorch trace has 19 digits, three more than an `f64` holds.
+//! [`Number`]: exact decimal numbers. A time in a PyTorch trace has 19 digits, three more than an `f64` can represent.
 
-/// A decimal number, exact up to 38 digits; later digits are dropped.
+/// Decimal number, which is exact up to 38 digits; later digits are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Number {
     is_negative: bool,
-    /// The digits as an integer, upper half first, so that a value of any kind is no larger than a text.
+    /// Digits as an integer, with the upper half first. Two halves keep [`Loose`](super::event::Loose) no larger than a
+    /// `String`.
     digits: [u64; 2],
     /// Power of ten by which the digits are multiplied.
     exponent: i32,
 }
 
-/// Number of digits that a [`Number`] holds.
+/// Maximum number of digits in a [`Number`].
 const DIGITS: u32 = 38;
 
 impl From<u64> for Number {
@@ -20,7 +21,7 @@ impl From<u64> for Number {
 }
 
 impl Number {
-    /// Parses a number; `None` for any other text.
+    /// Parses a number. Returns `None` for any other text.
     pub(super) fn of(text: &[u8]) -> Option<Number> {
         let (is_negative, text) = match text.trim_ascii() {
             [b'-', rest @ ..] => (true, rest),
@@ -64,8 +65,8 @@ impl Number {
         u128::from(self.digits[0]) << 64 | u128::from(self.digits[1])
     }
 
-    /// Returns the number times a power of ten, rounded to the nearest integer, with ties away from zero; `None` beyond
-    /// 38 digits.
+    /// Returns the number times a power of ten, rounded to the nearest integer, with ties away from zero. Returns
+    /// `None` beyond 38 digits.
     pub(super) fn times_ten_to(self, power: i32) -> Option<i128> {
         let digits = self.digits();
         let power = self.exponent.saturating_add(power);
@@ -92,7 +93,7 @@ impl Number {
     pub(super) fn float(self) -> f64 {
         let size = match self.exponent {
             0 => self.digits() as f64,
-            // There are few digits, so this is the nearest float.
+            // The text has few digits, so parsing it returns the nearest float.
             exponent => format!("{}e{exponent}", self.digits()).parse().unwrap_or(f64::NAN),
         };
         if self.is_negative { -size } else { size }

@@ -1,4 +1,4 @@
-//! Reading event by event: traces of this crate, of PyTorch, and event lists in Chrome's format.
+//! Reads traces event by event: traces of this crate, of PyTorch, and event lists in Chrome's format.
 
 use std::io::{self, BufRead};
 
@@ -12,7 +12,7 @@ use crate::definitions::{Device, LeftOut};
 use crate::error::Stop;
 use crate::sink::Sink;
 
-/// Maximum memory of a value about the whole trace, in bytes.
+/// Maximum memory for a value about the whole trace, in bytes.
 const MAX_ABOUT: usize = 16 << 20;
 
 /// Reads a trace into `sink`. Returns its length in bytes.
@@ -40,7 +40,7 @@ pub(crate) fn read(input: &mut impl BufRead, sink: &mut dyn Sink) -> Result<u64,
 struct Reader<'a> {
     records: Records<'a>,
     has_events: bool,
-    /// True if the file ends between two events. Writers for Chrome may omit the closing bracket.
+    /// True if the file ends between two events. Writers for Chrome can omit the closing bracket.
     has_no_end: bool,
 }
 
@@ -69,7 +69,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns whether the closing bracket may be missing. This crate writes it: without it, records are missing.
+    /// Returns whether the closing bracket may be missing. This crate always writes it, so records are missing without
+    /// it.
     fn may_lack_the_end(&self) -> bool {
         self.records.events() > 0 && !self.records.is_ours
     }
@@ -120,7 +121,7 @@ impl Reader<'_> {
     fn events<R: BufRead>(&mut self, json: &mut Json<R>) -> Result<(), Fault> {
         self.has_events = true;
         if json.peek()? == Some(b'n') {
-            // `null`
+            // The value is `null`.
             return json.skip();
         }
         json.enter(b'[')?;

@@ -11,42 +11,43 @@ use crate::event::category;
 use crate::record::*;
 use crate::sink::Sink;
 
-/// Maximum number of kinds of unread events that are counted separately: as many as a program has. A damaged file may
-/// have more.
+/// Maximum number of kinds of unread events that are counted separately, which is enough for any program. A damaged
+/// file could have more.
 const MAX_KINDS: usize = 100;
 /// Maximum number of track names, of words for processes and threads, and of events at time 0.
 const MAX_HELD: usize = 1 << 16;
-/// Upper bound of the IDs given to processes and threads that have a word in place of a number.
+/// Upper bound of the IDs that are assigned to processes and threads with a word instead of a number.
 const WORDS: i64 = -1_000_000;
-/// An event at time 0 counts as having no time if the next event is later than this: PyTorch's profiler writes 0 for
-/// lost times. An event that lasts until the next one counts as having a time, if the next one is within `LONG_GAP`.
+/// An event at time 0 counts as an event without a time if the next event is later than this gap, because PyTorch's
+/// profiler writes 0 for lost times. If the event lasts until the next one, it counts as an event with a time, provided
+/// that the next one is within `LONG_GAP`.
 const GAP: u64 = 1_000_000_000;
 const LONG_GAP: u64 = 3_600 * GAP;
 
 /// Converts events to records.
 pub(super) struct Records<'a> {
     pub(super) sink: &'a mut dyn Sink,
-    /// Base time in nanoseconds.
+    /// Base time, in nanoseconds, to which times are relative.
     pub(super) base: u64,
     /// True if this crate wrote the file.
     pub(super) is_ours: bool,
     events: u64,
     has_records: bool,
-    /// Number of events without a record, by kind.
+    /// Number of events that no record represents, by kind.
     unread: BTreeMap<String, u64>,
     /// Number of events without a time, by kind.
     timeless: BTreeMap<String, u64>,
     /// Names of threads and streams, by process or device.
     tracks: BTreeMap<(i64, i64), String>,
-    /// IDs of the words that stand for processes or threads.
+    /// IDs of the words that represent processes or threads.
     words: HashMap<String, i64>,
-    /// Slices that have begun.
+    /// Slices that have begun but not ended.
     open: Open,
-    /// Records at time 0, with the kinds of their events, until it is known whether they have a time.
+    /// Records at time 0, with the kinds of their events. They are kept until it is known whether their time is valid.
     at_zero: Vec<(Record, String)>,
     /// First time other than 0.
     first: Option<u64>,
-    /// Allocated bytes per device, for traces that do not state them.
+    /// Allocated bytes per device, for traces that do not contain them.
     allocated: HashMap<u32, u64>,
 }
 
@@ -82,7 +83,7 @@ impl<'a> Records<'a> {
                 self.name_track(event);
                 return Ok(());
             }
-            // Flows follow from correlations; an empty object marks the end of this crate's list.
+            // Flows are derived from correlations. An empty object marks the end of this crate's list.
             "s" | "t" | "f" | "" => return Ok(()),
             _ => {}
         }
@@ -92,7 +93,7 @@ impl<'a> Records<'a> {
             } else {
                 count(&mut self.timeless, &kind(event));
                 if phase == "B" || phase == "b" {
-                    // Its end event must still find a begin.
+                    // The end event of the slice must still find a begin event.
                     self.open.begin(event, None);
                 }
             }
@@ -142,7 +143,7 @@ impl<'a> Records<'a> {
         self.sink.record(record)
     }
 
-    /// Returns the time of an event, in nanoseconds.
+    /// Returns the time of an event in nanoseconds.
     fn time(&self, event: &Event) -> Option<u64> {
         self.base.checked_add_signed(event.time.nanoseconds()?)
     }
@@ -157,7 +158,7 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Adds the records at time 0, names the tracks, and reports what was not read.
+    /// Adds the records at time 0, names the tracks, and reports the events that were not read.
     pub(super) fn end(&mut self) -> io::Result<()> {
         for (record, kind) in std::mem::take(&mut self.at_zero) {
             let gap = self.first.unwrap_or(self.base).saturating_sub(self.base);
@@ -221,7 +222,7 @@ impl<'a> Records<'a> {
         let range = arguments.external.uint().unwrap_or(0);
         let graph = small(&arguments.graph);
         let device = u32::try_from(arguments.device.int().unwrap_or(process)).unwrap_or(0);
-        // An event without a stream is not on stream 0, but on a separate stream.
+        // An event without a stream does not belong to stream 0, but to a separate stream.
         let on_thread = if event.thread == Loose::None { -1 } else { thread };
         let stream_id = arguments.stream.int().unwrap_or(on_thread);
         Some(match kind {
@@ -389,13 +390,13 @@ impl<'a> Records<'a> {
         }))
     }
 
-    /// Returns process and thread.
+    /// Returns the process and the thread of an event.
     fn place(&mut self, event: &Event) -> (i64, i64) {
         (self.id(&event.process), self.id(&event.thread))
     }
 
-    /// Returns the ID for a number, for the number in a text such as `stream 7`, or for a word. A missing value is 0,
-    /// as in viewers.
+    /// Returns the ID for a number, for the number in a text such as `stream 7`, or for a word. A missing value becomes
+    /// 0, as in viewers.
     fn id(&mut self, value: &Loose) -> i64 {
         let text = value.text();
         let number = value.int().or_else(|| text.strip_prefix("stream ")?.trim().parse().ok());
@@ -414,11 +415,11 @@ impl<'a> Records<'a> {
     }
 }
 
-/// Returns the category of an event, under its current name in PyTorch.
+/// Returns the category of an event with its current name in PyTorch.
 fn theirs(event: &Event) -> &str {
     let category = event.category.text();
     if category.is_empty() {
-        // PyTorch's profiler of 2020 has the kind in place of the process.
+        // PyTorch's profiler of 2020 writes the kind instead of the process.
         return match event.process.text() {
             "CPU functions" => "cpu_op",
             "CUDA functions" => "kernel",

@@ -13,14 +13,14 @@ use crate::event::{Event, Key, Track, Value, Values};
 use crate::record::{Library, Record};
 use crate::sink::Sink;
 
-/// Number of bytes that are written at once.
+/// Number of bytes per write.
 const CHUNK: usize = 1 << 16;
-/// Offset between the IDs of the tracks of consecutive lanes of a stream.
+/// Offset between the track IDs of consecutive lanes of a stream.
 const LANE: i64 = 1_000_000;
-/// Maximum number of tracks per stream: more are of no use to a reader.
+/// Maximum number of tracks per stream. A reader would not benefit from more.
 const LANES: usize = 64;
 
-/// Writes a trace as JSON, record by record; only the definitions are kept in memory. The file is complete after
+/// Writes a trace as JSON, record by record, and keeps only the definitions in memory. The file is complete after
 /// [`Self::finish`].
 ///
 /// ```
@@ -38,11 +38,11 @@ const LANES: usize = 64;
 pub struct ChromeWriter<W> {
     out: W,
     definitions: Definitions,
-    /// Base time of all others, once there is a record.
+    /// Base time to which all other times are relative, once there is a record.
     base: Option<u64>,
     has_events: bool,
-    /// End of the last slice per track of a stream. Viewers drop slices that overlap on one track, as kernels with
-    /// programmatic dependent launch do, so overlapping slices get separate tracks.
+    /// End of the last slice on each track of a stream. Viewers drop slices that overlap on one track. Kernels with
+    /// programmatic dependent launch overlap, so overlapping slices are written to separate tracks.
     lanes: BTreeMap<StreamId, Vec<u64>>,
     overlaps: BTreeSet<(i64, i64)>,
     bytes: Vec<u8>,
@@ -50,7 +50,7 @@ pub struct ChromeWriter<W> {
 }
 
 impl<W: Write> ChromeWriter<W> {
-    /// Creates a writer to `out`, which writes in pieces of 64 KiB.
+    /// Creates a writer that writes to `out` in chunks of 64 KiB.
     pub fn new(out: W) -> Self {
         ChromeWriter {
             out,
@@ -74,7 +74,7 @@ impl<W: Write> ChromeWriter<W> {
         self.finish()
     }
 
-    /// Writes the buffered records, so that the file can be read up to here.
+    /// Writes the buffered records, so that the file is readable up to this point.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -124,7 +124,7 @@ impl<W: Write> ChromeWriter<W> {
     fn begin(&mut self, base: u64) {
         if self.base.is_none() {
             self.base = Some(base);
-            // Holistic Trace Analysis searches the lines of the file for the rank, including the space.
+            // Holistic Trace Analysis searches the lines of the file for the rank, with exactly this space.
             let rank =
                 self.definitions.about.get(RANK).and_then(|rank| rank.parse::<u32>().ok()).unwrap_or(0);
             let head = format!(
@@ -169,7 +169,7 @@ impl<W: Write> ChromeWriter<W> {
         Ok(())
     }
 
-    /// Writes `{"ph":…,"cat":…,"name":…,"pid":…,"tid":…,"ts":…`, without the end.
+    /// Writes `{"ph":…,"cat":…,"name":…,"pid":…,"tid":…,"ts":…`, without the end of the object.
     fn head(
         &mut self,
         phase: u8,
@@ -313,7 +313,7 @@ impl<W: Write> ChromeWriter<W> {
         };
         if matches!(event.track, Track::Stream(_)) {
             put("device", Json::Int(device))?;
-            // Holistic Trace Analysis treats every event with a stream as work of that stream.
+            // Holistic Trace Analysis treats every event that has a stream as work of this stream.
             let is_wait = matches!(record, Record::Sync(_));
             put("stream", Json::Int(if is_wait { -1 } else { stream }))?;
             if is_wait {
@@ -390,8 +390,8 @@ impl<W: Write> Sink for ChromeWriter<W> {
     }
 }
 
-/// Returns the first track on which a slice does not overlap an earlier one; the first of all if more than `LANES`
-/// would be needed.
+/// Returns the first track on which a slice does not overlap an earlier one. If more than `LANES` tracks would be
+/// needed, returns the first track.
 fn lane_of(ends: &mut Vec<u64>, start: u64, end: u64) -> usize {
     if let Some(lane) = ends.iter().position(|last| *last <= start) {
         ends[lane] = end;
@@ -404,13 +404,14 @@ fn lane_of(ends: &mut Vec<u64>, start: u64, end: u64) -> usize {
     }
 }
 
-/// Separates an event from the previous one.
+/// Writes a separator between an event and the previous one.
 fn separate(has_events: &mut bool, out: &mut Vec<u8>) {
     out.extend_from_slice(if *has_events { b",\n" } else { b"\n" });
     *has_events = true;
 }
 
-/// Value of an argument. Texts are written by `serde_json`, but numbers here: a file has a dozen per event.
+/// Value of an argument. `serde_json` writes texts, but numbers are formatted here, because a file has a dozen of them
+/// per event.
 enum Json<'a> {
     Uint(u64),
     Int(i64),

@@ -1,7 +1,7 @@
-//! Hardware counter report per kernel: memory traffic, hit rates, occupancy, stalls.
+//! Hardware counter report per kernel: memory traffic, hit rates, occupancy, and stalls.
 //!
-//! The report is a separate document, not part of a trace. Counted kernels are replayed several times and serialized,
-//! so nothing else can be measured at the same time.
+//! The report is a separate document, and not part of a trace. Counted kernels are replayed several times and
+//! serialized, so nothing else can be measured at the same time.
 //!
 //! ```
 //! use warpsmith_trace::counters::{CounterReport, KernelCounters};
@@ -30,7 +30,7 @@ use crate::trace::not_written;
 
 /// Version of the document's schema.
 const SCHEMA: u32 = 1;
-/// Maximum size of a report, in bytes: a kernel takes a few hundred.
+/// Maximum size of a report in bytes. A kernel needs a few hundred bytes.
 const MAX_BYTES: u64 = 64 << 20;
 
 /// Hardware counter report.
@@ -38,13 +38,13 @@ const MAX_BYTES: u64 = 64 << 20;
 pub struct CounterReport {
     /// Version of the document's schema: 1.
     pub schema: u32,
-    /// Facts about the report, such as the program.
+    /// Facts about the report, for example the program.
     pub about: BTreeMap<String, String>,
-    /// Devices that were counted on.
+    /// Devices whose counters were read.
     pub devices: Vec<CounterDevice>,
-    /// Each kernel on each device, ordered by total time (average time times launches), largest first.
+    /// Each kernel on each device, ordered by total time (average time times launches), with the largest first.
     pub kernels: Vec<KernelCounters>,
-    /// Number of launches, graph launches and library calls that enqueued work during the counting.
+    /// Number of launches, graph launches and library calls that enqueued work while counting was active.
     pub operations: u64,
     /// Number of these operations that were counted.
     pub counted: u64,
@@ -54,32 +54,32 @@ pub struct CounterReport {
     pub not_counted: BTreeMap<String, u64>,
 }
 
-/// A device that was counted on.
+/// Device whose counters were read.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CounterDevice {
     /// Ordinal of the device.
     pub device: u32,
     /// Name of the device.
     pub name: String,
-    /// Vendor's name of the chip, for example `GH100`.
+    /// Vendor's name for the chip, for example `GH100`.
     pub chip: String,
     /// Source of the counters, for example `CUPTI 13.0`.
     pub source: String,
     /// Peak memory bandwidth in bytes per second; 0 if unknown.
     pub bandwidth: u64,
-    /// Number of replay passes per kernel.
+    /// Number of passes in which each kernel is replayed.
     pub passes: u64,
 }
 
-/// Counters of a kernel on a device. Values are averages over the counted launches; `None` if the device does not have
-/// the counter, or if no launch was counted.
+/// Counters of a kernel on a device. Values are averages over the counted launches. A value is `None` if the device
+/// does not have the counter, or if no launch was counted.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct KernelCounters {
     /// Ordinal of the device.
     pub device: u32,
     /// Name of the kernel, or of the graph or library call in which it ran.
     pub name: String,
-    /// Symbol in the GPU image, by which Nsight Compute names it; `None` for a graph or library call.
+    /// Symbol in the GPU image, which Nsight Compute displays; `None` for a graph or library call.
     pub symbol: Option<String>,
     /// Source line of the first launch, if known.
     pub line: Option<String>,
@@ -101,27 +101,27 @@ pub struct KernelCounters {
     pub occupancy: Option<f64>,
     /// Fraction of cycles in which the tensor cores were active.
     pub tensor: Option<f64>,
-    /// Warp stall reasons, most frequent first.
+    /// Warp stall reasons, with the most frequent first.
     pub stalls: Vec<Stall>,
-    /// All metrics, by the vendor's name and in the vendor's unit.
+    /// All metrics, under the vendor's name and in the vendor's unit.
     pub metrics: BTreeMap<String, MetricValues>,
 }
 
-/// A warp stall reason.
+/// Warp stall reason.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Stall {
-    /// Vendor's name of the reason, for example `long_scoreboard`: waiting for data from memory.
+    /// Vendor's name for the reason. For example, `long_scoreboard` means waiting for data from memory.
     pub reason: String,
-    /// Cycles that a warp waits for this reason between two of its instructions.
+    /// Cycles that a warp waits for this reason between two consecutive instructions.
     pub cycles: f64,
-    /// Fraction of all cycles between two instructions.
+    /// Fraction of all cycles between two consecutive instructions.
     pub share: f64,
 }
 
 /// Values of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct MetricValues {
-    /// Average over all kernels with a value.
+    /// Average over all kernels for which there is a value.
     pub average: f64,
     /// Minimum.
     pub minimum: f64,
@@ -145,7 +145,7 @@ impl Default for CounterReport {
 }
 
 impl KernelCounters {
-    /// Returns the memory throughput in bytes per second: reads and writes.
+    /// Returns the memory throughput of reads and writes, in bytes per second.
     pub fn bandwidth(&self) -> Option<f64> {
         let (bytes, time) = (self.read? + self.written?, self.time?);
         (time > 0.0).then(|| bytes / time * 1e9)
@@ -153,13 +153,13 @@ impl KernelCounters {
 }
 
 impl CounterReport {
-    /// Formats the tables as text, with up to `rows` rows each.
+    /// Formats the tables as text, with at most `rows` rows each.
     pub fn text(&self, rows: usize) -> String {
         text::text(self, rows)
     }
 
-    /// Adds the counters to the kernels of a trace with these definitions, as arguments. Kernels match by name or
-    /// symbol on the same device. Every launch gets the averages.
+    /// Adds the counters to the kernels of a trace with these definitions, as arguments. Kernels are matched by name or
+    /// symbol on the same device. Every launch of a kernel receives the same averages.
     pub fn annotate(&self, definitions: &mut Definitions) {
         for kernel in self.kernels.iter().filter(|kernel| kernel.counted > 0) {
             let stalls: Vec<String> = kernel.stalls.iter().take(3).map(text::reason_text).collect();
@@ -180,7 +180,7 @@ impl CounterReport {
 
     /// Formats the document as JSON.
     pub fn json(&self) -> String {
-        // Reports do not contain values that JSON lacks; they would become `null`.
+        // Reports do not contain values that JSON cannot represent. Such values would become `null`.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 

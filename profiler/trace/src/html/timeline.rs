@@ -1,5 +1,5 @@
-//! The timeline in the form that the page's script reads: tracks with rows of slices, points and series, as columns of
-//! integers.
+//! Timeline in the form that the page's script reads. Tracks consist of rows of slices, points and series, which are
+//! stored as columns of integers.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,7 +12,7 @@ use crate::names::Name;
 use crate::record::Record;
 use crate::trace::Trace;
 
-/// Maximum number of marks and waits, of counter values, and of tracks on a page.
+/// Maximum number per page of marks and waits, of counter values, and of tracks.
 const MAX_POINTS: usize = 20_000;
 const MAX_VALUES: usize = 100_000;
 const MAX_TRACKS: usize = 500;
@@ -44,12 +44,12 @@ pub(super) struct Timeline {
     /// Duration of the trace, in nanoseconds.
     span: u64,
     names: Vec<String>,
-    /// Arguments of slices; the first entry means none.
+    /// Arguments of slices. The first entry means that there are no arguments.
     arguments: Vec<Json>,
     tracks: Vec<Track>,
 }
 
-/// A stream, a thread or a counter.
+/// Stream, thread or counter.
 #[derive(Debug, Default, Serialize)]
 struct Track {
     group: String,
@@ -61,8 +61,8 @@ struct Track {
     series: Option<Series>,
 }
 
-/// Non-overlapping slices, by start: columns of starts (as differences from the previous one), durations, names, kinds,
-/// arguments and flows.
+/// Slices that do not overlap, ordered by start. The columns are starts (as differences from the previous start),
+/// durations, names, kinds, arguments and flows.
 #[derive(Debug, Default, Serialize)]
 struct Row {
     s: Vec<u64>,
@@ -71,19 +71,19 @@ struct Row {
     k: Vec<usize>,
     a: Vec<u32>,
     f: Vec<u32>,
-    /// Joined slices: the index of the slice, and the number and total time of the slices in it.
+    /// Joined slices, each with the index of the joined slice, the number of original slices, and their total time.
     joined: Vec<(usize, u64, u64)>,
 }
 
 #[derive(Debug, Serialize)]
 struct Series {
     unit: String,
-    /// Times, as differences from the previous one.
+    /// Times, as differences from the previous time.
     t: Vec<u64>,
     v: Vec<f64>,
 }
 
-/// Slices and points of a track, before the reduction.
+/// Slices and points of a track before the reduction.
 #[derive(Default)]
 struct Lane {
     is_flat: bool,
@@ -93,13 +93,13 @@ struct Lane {
 }
 
 impl Timeline {
-    /// Creates the timeline of a trace; adds what it leaves out to `notes`.
+    /// Creates the timeline of a trace. Adds notes about omitted content to `notes`.
     pub(super) fn of(trace: &Trace, notes: &mut Vec<String>) -> Timeline {
         let base = trace.records().map(|record| record.start()).min().unwrap_or(0);
         let last = trace.records().map(|record| record.end()).max().unwrap_or(base);
         let mut builder = Builder::new(trace, base);
         let mut tracks = builder.lanes(notes);
-        // Counters of a device are placed below its streams, those of the host at the end.
+        // Counters of a device are placed below its streams, and counters of the host at the end.
         for track in series(trace, base, notes) {
             let place = tracks.iter().rposition(|before| before.group == track.group);
             tracks.insert(place.map_or(tracks.len(), |place| place + 1), track);
@@ -115,7 +115,7 @@ impl Timeline {
     }
 }
 
-/// Data that shown slices refer to.
+/// Data to which the displayed slices refer.
 struct Builder<'a> {
     trace: &'a Trace,
     base: u64,
@@ -223,7 +223,7 @@ impl<'a> Builder<'a> {
         id
     }
 
-    /// Returns the number shared by a call and the work that it enqueued; 0 for none.
+    /// Returns the number that a call and its enqueued work share; 0 for none.
     fn flow(&mut self, record: &Record, event: &Event) -> u32 {
         let correlation = match record {
             Record::Wait(wait) => wait.correlation,
@@ -294,7 +294,8 @@ fn device_name(trace: &Trace, device: u32) -> String {
     format!("Device {device} {name}").trim_end().to_owned()
 }
 
-/// Returns slices and points by track, devices first, each with its group and name. Empty tracks are left out.
+/// Returns slices and points by track, with the group and the name of each track. Devices come first. Empty tracks are
+/// omitted.
 fn lanes(trace: &Trace) -> Vec<(String, String, Lane)> {
     let mut lanes: BTreeMap<Shown, Lane> = BTreeMap::new();
     let mut add = |track: Shown, list: List, index: usize, start: u64, end: u64| {

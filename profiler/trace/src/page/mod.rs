@@ -1,16 +1,16 @@
-//! [`Page`]: data as a single HTML page, drawn by its scripts.
+//! [`Page`]: a single HTML page whose scripts draw its data.
 //!
-//! Guarantees: the page is a single file that fetches nothing; its content security policy forbids fetching, too. Title
-//! and data are always text, whatever they contain.
+//! Guarantees: the page is a single file that fetches nothing, and its content security policy also forbids fetching.
+//! Title and data are always displayed as text, regardless of their content.
 
 use serde::Serialize;
 
-/// CSS rules of every page, before its own: colors, headings, controls, tables.
+/// CSS rules of every page, placed before its own rules: colors, headings, controls, tables.
 const STYLE: &str = include_str!("base.css");
-/// JavaScript of every page: `DATA`, `el`, links to sections, the head of a sorted table.
+/// JavaScript of every page: `DATA`, `el`, links to sections, the header of a sorted table.
 const SCRIPT: &str = include_str!("elements.js");
 
-/// Description of a page.
+/// Contents of a page.
 ///
 /// ```
 /// use warpsmith_trace::page::Page;
@@ -28,11 +28,12 @@ const SCRIPT: &str = include_str!("elements.js");
 pub struct Page<'a> {
     /// Heading and title.
     pub title: &'a str,
-    /// CSS style sheets, in this order.
+    /// CSS style sheets, in the order in which they are applied.
     pub styles: &'a [&'a str],
-    /// JavaScript sources, in this order. They get the data as `DATA`, and fill the elements `about` and `main`.
+    /// JavaScript sources, in the order in which they run. They read the data as `DATA`, and fill the elements `about`
+    /// and `main`.
     pub scripts: &'a [&'a str],
-    /// Name of the drawn content, as the plural subject of a sentence.
+    /// Name of the content that is drawn, as the plural subject of a sentence.
     pub drawn: &'a str,
 }
 
@@ -82,8 +83,8 @@ fn text(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// Escapes JSON so that it can neither end its element nor start a comment there. The escaped characters occur only in
-/// strings, where they can be written as escapes.
+/// Escapes JSON so that it can neither end its HTML element nor start a comment in it. The escaped characters occur
+/// only in strings, where JSON allows escapes.
 fn inert(json: &str) -> String {
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }

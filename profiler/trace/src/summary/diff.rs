@@ -11,13 +11,13 @@ use super::{RangeRow, Row, Summary};
 /// Changes from an old trace to a new one. Times are in nanoseconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Diff {
-    /// Durations of the traces, old and new.
+    /// Durations of the old and the new trace.
     pub span: (u64, u64),
-    /// Busy time of the devices, summed over all, old and new.
+    /// Busy time of the devices in the old and the new trace, summed over all devices.
     pub busy: (u64, u64),
-    /// Idle time of the devices, old and new.
+    /// Idle time of the devices in the old and the new trace.
     pub idle: (u64, u64),
-    /// Changes by kernel, largest change of time first.
+    /// Changes by kernel, with the largest change of time first.
     pub kernels: Vec<Change>,
     /// Changes by kind of copy.
     pub transfers: Vec<Change>,
@@ -25,7 +25,7 @@ pub struct Diff {
     pub ranges: Vec<Change>,
 }
 
-/// Change of the rows with one name; values are 0 where the name does not occur.
+/// Change of the rows with one name. Values are 0 in a trace without the name.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Change {
     /// Name of the rows.
@@ -58,7 +58,7 @@ impl Diff {
     }
 }
 
-/// Returns name, count and total time of rows.
+/// Returns the name, the count and the total time of rows.
 fn of_rows(rows: &[Row]) -> impl Iterator<Item = (&str, u64, u64)> {
     rows.iter().map(|row| (row.name.as_str(), row.count, row.total))
 }

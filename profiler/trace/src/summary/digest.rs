@@ -1,4 +1,4 @@
-//! Tables of traces of any size, in bounded memory.
+//! [`Digest`]: tables of traces of any size, in bounded memory.
 
 use std::io;
 use std::path::Path;
@@ -10,8 +10,8 @@ use crate::record::Record;
 use crate::sink::Sink;
 use crate::trace::{Trace, read_into};
 
-/// A digest of a trace of any size: totals of all records, and the first records themselves. It receives records as a
-/// [`Sink`].
+/// Digest of a trace of any size, with the totals of all records, and the first records themselves. It receives records
+/// as a [`Sink`].
 ///
 /// ```
 /// use warpsmith_trace::summary::Digest;
@@ -34,8 +34,8 @@ pub struct Digest {
 }
 
 impl Digest {
-    /// Number of records that [`Self::read`] keeps. They take 600 MiB to 1 GiB: 56 bytes per call, 104 per kernel, and
-    /// up to one and a half times as much again while tables are computed.
+    /// Number of records that [`Self::read`] keeps. They need 600 MiB to 1 GiB, with 56 bytes per call and 104 per
+    /// kernel. While tables are computed, up to one and a half times this memory is needed in addition.
     pub const MAX: usize = 4_000_000;
 
     /// Creates a digest that keeps the first `most` records.
@@ -51,19 +51,19 @@ impl Digest {
         Self::read_by(|sink| read_into(path, sink))
     }
 
-    /// Reads like [`Self::read`], with a function that reads into a sink.
+    /// Reads like [`Self::read`], through a function that reads into a sink.
     pub(crate) fn read_by(read: impl FnOnce(&mut dyn Sink) -> Result<Option<Damage>>) -> Result<Self> {
         let mut digest = Digest::new(Self::MAX);
         digest.damage = read(&mut digest)?;
         Ok(digest)
     }
 
-    /// Returns the damage at which reading stopped; `None` for an intact file.
+    /// Returns the damage at which reading stopped, or `None` for an intact file.
     pub fn damage(&self) -> Option<&Damage> {
         self.damage.as_ref()
     }
 
-    /// Returns the records that were kept: the first ones.
+    /// Returns the first records, which were kept.
     pub fn trace(&self) -> &Trace {
         &self.trace
     }

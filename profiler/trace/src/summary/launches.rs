@@ -1,4 +1,4 @@
-//! Launch latency: delays from calls to kernels.
+//! Launch latency, which is the delay from a call to its kernel.
 
 use std::collections::HashSet;
 
@@ -6,10 +6,10 @@ use serde::Serialize;
 
 use super::work::Work;
 
-/// Kernels shorter than this count as short, in nanoseconds.
+/// Duration in nanoseconds below which a kernel counts as short.
 pub(super) const SHORT: u64 = 10_000;
 
-/// Launch latency statistics, in nanoseconds. For a graph, only the first node counts as launched by the call.
+/// Launch latency statistics, in nanoseconds. In a graph, only the first node counts as launched by the call.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Launches {
     /// Number of kernels, including graph nodes.
@@ -28,7 +28,7 @@ pub struct Launches {
     pub delay_99: u64,
     /// Maximum delay.
     pub max_delay: u64,
-    /// Number of kernels that started before their call: the clocks of host and device differ.
+    /// Number of kernels that started before their call, which happens if the clocks of host and device differ.
     pub before_call: u64,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn launches(work: &[Work]) -> Launches {
     launches.median_delay = at(50).unwrap_or(0);
     launches.delay_99 = at(99).unwrap_or(0);
     launches.max_delay = delays.last().copied().unwrap_or(0);
-    // An empty sum of floats would be -0.
+    // An empty sum of floats would be -0, so it starts at 0.
     let total = delays.iter().fold(0.0, |total, delay| total + *delay as f64);
     launches.average_delay = super::rows::ratio(total, delays.len() as f64);
     launches

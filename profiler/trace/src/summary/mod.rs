@@ -1,4 +1,4 @@
-//! The tables of a trace: where the time went, and why devices were idle.
+//! Tables of a trace, which show where time was spent, and why devices were idle.
 //!
 //! Times are in nanoseconds; shares are fractions of 1. Every trace has a summary, even if its times are inconsistent.
 
@@ -38,7 +38,7 @@ pub struct Summary {
     /// Number of records of any kind.
     pub records: usize,
     /// Number of records, from the first on, that are covered by the tables that relate records: devices, streams,
-    /// launches, late launches and ranges. Smaller than the total for a [`Digest`] of a large file.
+    /// launches, late launches and ranges. For a [`Digest`] of a large file, it is smaller than the total.
     pub related: usize,
     /// Time from the first record to the end of the last.
     pub span: u64,
@@ -46,35 +46,36 @@ pub struct Summary {
     pub loss: Loss,
     /// Facts about the trace.
     pub about: BTreeMap<String, String>,
-    /// Devices: busy and idle time, and overlap of copies with kernels.
+    /// Devices, with busy and idle time, and overlap of copies with kernels.
     pub devices: Vec<DeviceRow>,
-    /// Streams: busy time, and idle time by cause.
+    /// Streams, with busy time, and idle time by cause.
     pub streams: Vec<StreamRow>,
     /// Launch latency.
     pub launches: Launches,
-    /// Launch-bound idle time of devices, by the source line of the late kernel or copy, otherwise by its kernel.
+    /// Launch-bound idle time of devices, by the source line of the late kernel or copy, or by the kernel's name if the
+    /// line is unknown.
     pub late: Vec<Row>,
-    /// Kernels, most time first.
+    /// Kernels, with the longest total time first.
     pub kernels: Vec<Row>,
     /// Copies and memsets by kind.
     pub transfers: Vec<Row>,
-    /// Ranges, most device time first.
+    /// Ranges, with the longest device time first.
     pub ranges: Vec<RangeRow>,
-    /// Source lines, with kernels and copies together; bytes and bandwidth cover kernels only.
+    /// Source lines, with the times of kernels and copies together. Bytes and bandwidth cover only kernels.
     pub lines: Vec<Row>,
     /// Runtime and library calls on the host, by function.
     pub calls: Vec<Row>,
-    /// Driver calls, by function; most are made inside runtime and library calls.
+    /// Driver calls by function. Most of them are made inside runtime and library calls.
     pub driver_calls: Vec<Row>,
     /// Overhead of the profiler or the driver, by kind.
     pub overhead: Vec<Row>,
     /// Graphs.
     pub graphs: Vec<GraphRow>,
-    /// Waits that the runtime inserted, most frequent first.
+    /// Waits that the runtime inserted, with the most frequent first.
     pub waits: Vec<WaitRow>,
     /// Memory of each device.
     pub memory: Vec<MemoryRow>,
-    /// Allocations by source line, most bytes first.
+    /// Allocations by source line, with the most bytes first.
     pub allocations: Vec<AllocationRow>,
     /// Counters.
     pub counters: Vec<CounterRow>,
@@ -91,7 +92,7 @@ impl Trace {
     }
 }
 
-/// Returns the tables of tallied records; those that relate records cover only `trace`.
+/// Returns the tables for tallied records. The tables that relate records cover only `trace`.
 fn summary(trace: &Trace, tally: &Tally) -> Summary {
     let definitions = &trace.definitions;
     let work = work::work(trace, &work::Calls::of(trace));

@@ -1,4 +1,4 @@
-//! Ranges: host time, and device time of the work enqueued in them.
+//! Ranges, with their host time and the device time of the work that was enqueued in them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -9,7 +9,8 @@ use super::work::Work;
 use crate::names::Name;
 use crate::trace::Trace;
 
-/// Ranges with one name. A range nested in one of the same name counts once for the work enqueued in it.
+/// Ranges with one name. If a range is nested in a range with the same name, the work that was enqueued in it counts
+/// only once.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct RangeRow {
     /// Name of the ranges.
@@ -20,26 +21,26 @@ pub struct RangeRow {
     pub host: u64,
     /// Host time without directly nested ranges.
     pub host_self: u64,
-    /// Device time of the work enqueued in the ranges.
+    /// Device time of the work that was enqueued in the ranges.
     pub device: u64,
-    /// Device time without the work enqueued in nested ranges.
+    /// Device time without the work that was enqueued in nested ranges.
     pub device_self: u64,
-    /// Number of kernels and copies enqueued in the ranges.
+    /// Number of kernels and copies that were enqueued in the ranges.
     pub launches: u64,
-    /// Launch-bound idle time: devices waited because the host had not enqueued the next of these kernels and copies
-    /// yet.
+    /// Launch-bound idle time, in which devices waited because the host had not yet enqueued the next of these kernels
+    /// and copies.
     pub launch_bound: u64,
 }
 
-/// Maximum nesting depth that is followed; a deeper nesting is a cycle in a damaged file.
+/// Maximum nesting depth that is followed. A deeper nesting is a cycle in a damaged file.
 const DEEPEST: usize = 1000;
 
-/// Ranges with their enclosing range: by its ID, otherwise by the times on the thread.
+/// Ranges with their enclosing range, which is found by its ID, or otherwise by the times on the thread.
 struct Nesting<'a> {
     trace: &'a Trace,
     parents: Vec<Option<usize>>,
     by_id: HashMap<u64, usize>,
-    /// Ranges per thread, by start, longer ones first.
+    /// Ranges of each thread, ordered by start, with longer ranges first.
     by_thread: HashMap<u32, Vec<usize>>,
 }
 
@@ -68,7 +69,7 @@ impl<'a> Nesting<'a> {
         Nesting { trace, parents, by_id, by_thread }
     }
 
-    /// Returns the innermost range that work was enqueued in.
+    /// Returns the innermost range in which work was enqueued.
     fn around(&self, work: &Work) -> Option<usize> {
         if let Some(index) = self.by_id.get(&work.range) {
             return Some(*index);
@@ -86,7 +87,7 @@ impl<'a> Nesting<'a> {
     }
 }
 
-/// Returns the rows. `late` is the launch-bound idle time of the device before each piece of work.
+/// Returns the rows. `late` is the launch-bound idle time of the device before each kernel or copy.
 pub(super) fn ranges(trace: &Trace, work: &[Work], late: &[u64]) -> Vec<RangeRow> {
     let nesting = Nesting::of(trace);
     let duration = |index: usize| {

@@ -25,9 +25,9 @@ pub struct Row {
     pub max: u64,
     /// Fraction of the total time of all rows.
     pub share: f64,
-    /// Bytes of the occurrences whose bytes are known.
+    /// Total bytes of the occurrences whose number of bytes is known.
     pub bytes: u64,
-    /// Bandwidth of these, in bytes per second; 0 if none are known.
+    /// Bandwidth of these occurrences, in bytes per second; 0 if there are none.
     pub bandwidth: f64,
     /// Bandwidth as a fraction of the device's peak memory bandwidth; 0 if unknown.
     pub of_peak: f64,
@@ -41,9 +41,9 @@ pub(super) struct Sum {
     min: u64,
     max: u64,
     bytes: u64,
-    /// Total time of the occurrences whose bytes are known.
+    /// Total time of the occurrences whose number of bytes is known.
     timed: u64,
-    /// Total time of the occurrences that are limited by a device's memory, by device.
+    /// Total time of the occurrences that the memory of a device limits, by device.
     limited: BTreeMap<u32, u64>,
 }
 
@@ -68,7 +68,7 @@ impl Sum {
         }
     }
 
-    /// Returns the number of bytes that the memory could have moved in that time.
+    /// Returns the number of bytes that the memory could have transferred in this time.
     fn max_bytes(&self, definitions: &Definitions) -> f64 {
         let bandwidth =
             |device: &u32| definitions.devices.get(device).map_or(0.0, |device| device.bandwidth as f64);
@@ -76,7 +76,7 @@ impl Sum {
     }
 }
 
-/// Returns the rows of the sums, most time first.
+/// Returns the rows of the sums, with the longest total time first.
 pub(super) fn rows<'a, K: Eq + Hash>(
     sums: &HashMap<K, Sum>,
     definitions: &Definitions,
@@ -100,7 +100,7 @@ pub(super) fn rows<'a, K: Eq + Hash>(
     rows
 }
 
-/// Returns the quotient; 0 if the divisor is not positive.
+/// Returns the quotient, or 0 if the divisor is not positive.
 pub(super) fn ratio(of: f64, by: f64) -> f64 {
     if by > 0.0 { of / by } else { 0.0 }
 }

@@ -1,9 +1,9 @@
-//! Devices and streams: busy time, and idle time by cause.
+//! Devices and streams, with busy time, and idle time by cause.
 //!
-//! A stream is idle between two of its kernels or copies. The time until the launch of the next one has reached the
-//! device is launch-bound (`launch_bound`). A launch reaches the device at the start of the call plus the launch
-//! latency, estimated by the minimum in the trace. If the stream then had to wait for another stream, the time in which
-//! that stream ran a copy or kernel is attributed to it. The rest is additional latency.
+//! A stream is idle between two of its kernels or copies. The part of this time before the launch of the next one has
+//! reached the device is launch-bound (`launch_bound`). A launch reaches the device at the start of the call plus the
+//! launch latency, which is estimated as the minimum in the trace. If the stream then waited for another stream, the
+//! time in which that stream ran a copy or kernel is attributed to this wait. The remaining time is additional latency.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -22,19 +22,19 @@ pub struct DeviceRow {
     pub device: u32,
     /// Name of the device; may be empty.
     pub name: String,
-    /// Time from its first kernel or copy to the end of the last.
+    /// Time from the first kernel or copy of the device to the end of the last.
     pub span: u64,
-    /// Time in which anything ran.
+    /// Time in which at least one kernel or copy ran.
     pub busy: u64,
-    /// Time in which nothing ran.
+    /// Time in which no kernel or copy ran.
     pub idle: u64,
-    /// Launch-bound part of the idle time: the next launch had not reached the device yet.
+    /// Launch-bound part of the idle time, in which the next launch had not reached the device yet.
     pub launch_bound: u64,
     /// Time in which kernels ran.
     pub compute: u64,
     /// Time in which copies or memsets ran.
     pub transfer: u64,
-    /// Time in which both ran.
+    /// Time in which kernels and copies or memsets ran concurrently.
     pub overlap: u64,
 }
 
@@ -47,25 +47,25 @@ pub struct StreamRow {
     pub stream: i64,
     /// Name of the stream; may be empty.
     pub name: String,
-    /// Time from its first kernel or copy to the end of the last.
+    /// Time from the first kernel or copy of the stream to the end of the last.
     pub span: u64,
-    /// Time in which anything ran.
+    /// Time in which at least one kernel or copy ran.
     pub busy: u64,
-    /// Launch-bound idle time: the launch of the next kernel or copy had not reached the device yet.
+    /// Launch-bound idle time, in which the launch of the next kernel or copy had not reached the device yet.
     pub launch_bound: u64,
-    /// Idle time in which another stream's kernel had to end.
+    /// Idle time in which the stream waited for a kernel on another stream.
     pub waiting: u64,
-    /// Idle time in which another stream's copy had to end.
+    /// Idle time in which the stream waited for a copy on another stream.
     pub copying: u64,
-    /// Idle time for other reasons: longer latencies, or unknown.
+    /// Idle time for other or unknown reasons, such as longer latencies.
     pub other: u64,
-    /// Maximum queue depth: kernels and copies that were launched and had not started.
+    /// Maximum queue depth, which is the number of kernels and copies that were launched but had not started.
     pub max_queue: u64,
     /// Average queue depth over the span.
     pub average_queue: f64,
 }
 
-/// Returns the launch-bound idle time of the device before each piece of work.
+/// Returns the launch-bound idle time of the device before each kernel or copy.
 pub(super) fn late(work: &[Work]) -> Vec<u64> {
     let mut free: HashMap<u32, u64> = HashMap::new();
     let late = |work: &Work| {
@@ -116,7 +116,7 @@ struct Lane<'a> {
     work: Vec<&'a Work>,
     kernels: Union,
     copies: Union,
-    /// Waits of the stream by time, with the stream waited for, if known.
+    /// Waits of the stream ordered by time, with the stream that it waited for, if known.
     waits: Vec<(u64, Option<StreamId>)>,
 }
 
@@ -160,7 +160,7 @@ fn row(trace: &Trace, id: StreamId, lane: &Lane<'_>, lanes: &BTreeMap<StreamId, 
         average_queue: 0.0,
     };
     let mut free = None;
-    // Launch time of the previous work: later waits belong to the work after it.
+    // This is the launch time of the previous work. Later waits belong to the work after it.
     let mut launched = 0;
     for work in &lane.work {
         let since = launched;
@@ -198,9 +198,9 @@ fn row(trace: &Trace, id: StreamId, lane: &Lane<'_>, lanes: &BTreeMap<StreamId, 
 fn queue(work: &[&Work], first: u64, span: u64) -> (u64, f64) {
     let queued = work.iter().filter_map(|work| Some((work.launch?.start, work.start)));
     let queued: Vec<(u64, u64)> = queued.filter(|(from, to)| from < to).collect();
-    // An empty sum of floats would be -0.
+    // An empty sum of floats would be -0, so it starts at 0.
     let total = queued.iter().fold(0.0, |total, (from, to)| total + (to - from.max(&first)) as f64);
-    // Work that starts at a time leaves the queue before work launched at that time enters it.
+    // At equal times, work that starts leaves the queue before work that is launched enters it.
     let changes = queued.iter().flat_map(|(from, to)| [(*from, 1_i64), (*to, -1)]);
     let mut changes: Vec<(u64, i64)> = changes.collect();
     changes.sort_unstable();

@@ -1,4 +1,4 @@
-//! Totals that are accumulated record by record, and thus known for traces of any size.
+//! [`Tally`]: totals that are accumulated record by record, and are therefore available for traces of any size.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -38,11 +38,11 @@ pub struct AllocationRow {
     pub count: u64,
     /// Total bytes of the allocations.
     pub bytes: u64,
-    /// Bytes that were not freed.
+    /// Bytes of allocations that were not freed.
     pub live: u64,
 }
 
-/// A graph.
+/// Graph with its launches.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct GraphRow {
     /// Number of the graph.
@@ -51,26 +51,26 @@ pub struct GraphRow {
     pub nodes: u32,
     /// Number of launches.
     pub launches: u64,
-    /// Total time of the calls that launched it.
+    /// Total time of the calls that launched the graph.
     pub launch_time: u64,
-    /// Total time of its captures and instantiations.
+    /// Total time of the graph's captures and instantiations.
     pub build_time: u64,
-    /// Number of kernels and copies that ran as its nodes.
+    /// Number of kernels and copies that ran as nodes of the graph.
     pub ran: u64,
-    /// Device time of its nodes.
+    /// Device time of the graph's nodes.
     pub device: u64,
 }
 
-/// Waits that the runtime inserted between two streams for one buffer.
+/// Waits that the runtime inserted between two streams because of one buffer.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct WaitRow {
     /// Stream that waits, by device and ID.
     pub stream: (u32, i64),
-    /// Stream that it waits for.
+    /// Stream that the waiting stream waits for.
     pub on: (u32, i64),
     /// Buffer; may be empty.
     pub buffer: String,
-    /// Source line of the operation that needs it; may be empty.
+    /// Source line of the operation that requires the waits; may be empty.
     pub line: String,
     /// Number of waits.
     pub count: u64,
@@ -111,11 +111,11 @@ pub(crate) struct Tally {
     kernels: HashMap<Name, Sum>,
     transfers: HashMap<&'static str, Sum>,
     lines: HashMap<Name, Sum>,
-    /// Calls by library level; levels may be nested.
+    /// Calls by library level. Calls of different levels can be nested.
     calls: [HashMap<Name, Sum>; 3],
     memory: BTreeMap<u32, MemoryRow>,
     allocations: HashMap<Name, AllocationRow>,
-    /// Source line and bytes of live allocations, by device and address.
+    /// Source line and bytes of allocations that are not freed, by device and address.
     live: HashMap<(u32, u64), (Name, u64)>,
     graphs: BTreeMap<u32, GraphRow>,
     waits: HashMap<(StreamId, StreamId, Name, Name), u64>,
@@ -141,7 +141,7 @@ impl Tally {
                 });
             }
             Record::Transfer(copy) => {
-                // The device's memory bandwidth does not limit copies to and from the host.
+                // The memory bandwidth of the device does not limit copies to and from the host.
                 self.transfers.entry(copy.kind.name()).or_default().move_bytes(duration, copy.bytes, None);
                 self.work(copy.line, copy.graph, duration, |sum| sum.add(duration));
             }
@@ -201,7 +201,7 @@ impl Tally {
             let row = self.allocations.entry(memory.line).or_default();
             row.count += 1;
             row.bytes = row.bytes.saturating_add(bytes);
-            // Without an address, the matching free cannot be found.
+            // Without an address, the corresponding free cannot be found.
             if memory.address != 0 {
                 row.live = row.live.saturating_add(bytes);
                 self.live.insert((memory.device, memory.address), (memory.line, bytes));
@@ -241,7 +241,7 @@ impl Tally {
         self.memory.iter().map(|(device, row)| MemoryRow { device: *device, ..row.clone() }).collect()
     }
 
-    /// Returns the allocations, most bytes first.
+    /// Returns the allocations, with the most bytes first.
     pub(super) fn allocations(&self, definitions: &Definitions) -> Vec<AllocationRow> {
         let row = |(line, row): (&Name, &AllocationRow)| {
             let line = definitions.names.text(*line).to_owned();
@@ -256,7 +256,7 @@ impl Tally {
         self.graphs.iter().map(|(graph, row)| GraphRow { graph: *graph, ..row.clone() }).collect()
     }
 
-    /// Returns the waits, most frequent first.
+    /// Returns the waits, with the most frequent first.
     pub(super) fn waits(&self, definitions: &Definitions) -> Vec<WaitRow> {
         let stream = |id: StreamId| {
             definitions.streams().get(id.index()).map_or((0, 0), |stream| (stream.device, stream.id))
@@ -292,7 +292,7 @@ impl Tally {
     }
 }
 
-/// Returns the table index of a library's calls. Runtime and library calls contain driver calls.
+/// Returns the table index for calls of a library. Runtime and library calls contain driver calls.
 fn level(library: Library) -> usize {
     match library {
         Library::Runtime | Library::Other => 0,

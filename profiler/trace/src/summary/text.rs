@@ -1,9 +1,9 @@
-//! The tables as text.
+//! Tables as text.
 
 use super::rows::ratio;
 use super::{AllocationRow, Change, CounterRow, Diff, GraphRow, MemoryRow, RangeRow, Row, Summary, WaitRow};
 
-/// Maximum width of a name; longer ones are shortened in the middle.
+/// Maximum width of a name. Longer names are shortened in the middle.
 const WIDEST: usize = 60;
 
 pub(super) fn text(summary: &Summary, rows: usize) -> String {
@@ -56,7 +56,7 @@ pub(super) fn text(summary: &Summary, rows: usize) -> String {
         "copies beside kernels",
     ];
     out += &table("Devices", &head, devices.collect(), rows);
-    // Without calls, the queues are unknown.
+    // The queue depths are unknown without calls.
     let has_queue = summary.streams.iter().any(|row| row.max_queue > 0);
     let streams = summary.streams.iter().map(|row| {
         let name = format!("{} stream {} {}", row.device, row.stream, row.name);
@@ -247,7 +247,7 @@ fn by_name(title: &str, what: &str, all: &[Row], rows: usize) -> String {
     table(title, &head, all.iter().map(row).collect(), rows)
 }
 
-/// Formats a table; empty if it has no rows.
+/// Formats a table. The text is empty if the table has no rows.
 pub(crate) fn table(title: &str, head: &[&str], all: Vec<Vec<String>>, rows: usize) -> String {
     if all.is_empty() {
         return String::new();

@@ -1,4 +1,4 @@
-//! Device work, and the calls that enqueued it.
+//! Device work, and the calls that enqueued the work.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use crate::definitions::{StreamId, ThreadId};
 use crate::names::Name;
 use crate::trace::Trace;
 
-/// A call that enqueued work.
+/// Call that enqueued work.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Launch {
     pub(super) start: u64,
@@ -14,7 +14,7 @@ pub(super) struct Launch {
     pub(super) thread: ThreadId,
 }
 
-/// Calls, by correlation ID.
+/// Calls by correlation ID.
 #[derive(Debug)]
 pub(super) struct Calls(HashMap<u64, Launch>);
 
@@ -28,7 +28,7 @@ impl Calls {
     }
 }
 
-/// A kernel or a copy.
+/// Kernel or copy.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Work {
     pub(super) start: u64,
@@ -43,8 +43,8 @@ pub(super) struct Work {
     pub(super) range: u64,
     pub(super) correlation: u64,
     pub(super) launch: Option<Launch>,
-    /// Latest time at which its launch had reached the device: the start of the call, plus the shortest time that any
-    /// work of its kind took from its call to its start on the device.
+    /// Latest time at which the launch can have reached the device. This is the start of the call plus the shortest
+    /// time that any work of the same kind needed from its call to its start on the device.
     pub(super) arrived: Option<u64>,
 }
 
@@ -54,7 +54,7 @@ impl Work {
     }
 }
 
-/// Returns all work, by start.
+/// Returns all work, ordered by start.
 pub(super) fn work(trace: &Trace, calls: &Calls) -> Vec<Work> {
     let streams = trace.definitions.streams();
     let device = |stream: StreamId| streams.get(stream.index()).map_or(0, |stream| stream.device);
@@ -104,7 +104,7 @@ pub(super) fn work(trace: &Trace, calls: &Calls) -> Vec<Work> {
     work
 }
 
-/// A union of time intervals: sorted, and without overlaps or adjacent intervals.
+/// Union of time intervals. They are sorted, and neither overlap nor touch.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Union(Vec<(u64, u64)>);
 
@@ -125,7 +125,7 @@ impl Union {
         self.0.iter().map(|(start, end)| end - start).sum()
     }
 
-    /// Returns how much of an interval the union covers.
+    /// Returns the length of the part of an interval that the union covers.
     pub(super) fn covers(&self, from: u64, to: u64) -> u64 {
         let first = self.0.partition_point(|(_, end)| *end <= from);
         let within = self.0[first..].iter().take_while(|(start, _)| *start < to);

@@ -1,5 +1,5 @@
-//! Decompression bombs: small files that unpack to large ones are read in bounded memory. Each test runs in its own
-//! process with a memory limit.
+//! Decompression bombs, which are small files that unpack to large ones. They must be read in bounded memory. Each test
+//! runs in its own process with a memory limit.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -8,8 +8,8 @@ use std::process::Command;
 use warpsmith_trace::summary::Digest;
 use warpsmith_trace::*;
 
-/// Runs a test of this file again in a process limited to this number of MiB. Returns whether this process is the
-/// limited one.
+/// Runs a test of this file again in a process that is limited to this number of MiB. Returns whether this process is
+/// the limited one.
 fn is_limited(test: &str, mib: u64) -> bool {
     const LIMITED: &str = "WARPSMITH_TEST_LIMITED";
     if std::env::var_os(LIMITED).is_some() {
@@ -26,7 +26,7 @@ fn is_limited(test: &str, mib: u64) -> bool {
     false
 }
 
-/// Compresses a piece of a file separately: such pieces, one after the other, are a valid file.
+/// Compresses a part of a file separately. Such parts, one after another, are a valid file.
 fn packed(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     encoder.write_all(bytes).unwrap();
@@ -109,7 +109,7 @@ fn compressed_bombs_are_damage() {
     }
 }
 
-/// Uncompressed files, and files with a compression ratio of a hundred, may be large.
+/// Uncompressed files, and files with a compression ratio of one hundred, can be large.
 #[test]
 fn large_files_are_no_bombs() {
     let event = r#"{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":5,"dur":1,"args":{"stream":7,"device":0}},"#;
@@ -137,7 +137,7 @@ fn texts_have_a_budget() {
         assert!(names.text(name) == text || names.text(name) == "others" && number > 30_000);
     }
     assert!(names.len() < 33_000, "{}", names.len());
-    // A known text keeps its name; a longer one is identified by its start.
+    // An interned text keeps its name, and a longer text is identified by its start.
     text.replace_range(..8, "00000001");
     assert_eq!(names.find(&text), Some(names.intern(&text)));
     let mut names = Names::default();
@@ -157,12 +157,12 @@ fn a_trace_says_that_its_texts_are_shortened() {
     let left_out = trace.definitions.left_out();
     assert_eq!(left_out[0].text, "texts: 1 shortened to 16 KiB, 0 replaced by `others`");
     assert!(!left_out[0].is_lost);
-    // Written again, it has the same length, and nothing more is lost.
+    // When the trace is written again, it has the same length, and nothing more is lost.
     let again = Trace::from_bytes(&trace.chrome(ChromeWriter::new(Vec::new())).unwrap()).unwrap().trace;
     assert_eq!(again.text(again.kernels[0].name), trace.text(trace.kernels[0].name));
 }
 
-/// Any damaged file is read in bounded memory.
+/// A damaged file must also be read in bounded memory.
 #[test]
 fn damaged_files_take_no_more_memory() {
     if !is_limited("damaged_files_take_no_more_memory", 500) {

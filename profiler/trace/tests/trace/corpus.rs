@@ -1,4 +1,4 @@
-//! The corpus of the fuzz target that reads traces.
+//! Corpus of the fuzz target that reads traces.
 
 #[path = "fuzzed.rs"]
 mod fuzzed;

@@ -1,4 +1,5 @@
-//! Written traces are equal when read back. Damage is an error that names the position and keeps the rest.
+//! Written traces must be equal when they are read back. Damage must cause an error with the position, and the content
+//! before it must be kept.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -8,7 +9,7 @@ use warpsmith_trace::*;
 
 use crate::fixture::{chrome, disorder, launches, step};
 
-/// A file in the format of PyTorch's profiler.
+/// File in the format of PyTorch's profiler.
 pub const KINETO: &str = include_str!("kineto.json");
 
 fn open(bytes: &[u8]) -> Opened {
@@ -74,7 +75,7 @@ fn a_million_events_export_in_seconds() {
     trace.chrome(ChromeWriter::new(std::io::sink())).unwrap();
     let rate = 2.0 * COUNT as f64 / begun.elapsed().as_secs_f64();
     println!("{:.2} million events/s exported", rate / 1e6);
-    // Tests are not optimized, and share the machine.
+    // The limit is low, because tests are not optimized and share the machine.
     assert!(rate > 50_000.0, "{rate} events/s");
 }
 
@@ -155,9 +156,9 @@ fn launches_have_names_that_analyses_know() {
     assert_eq!((read, again.definitions.about["rank"].as_str()), (names.to_vec(), "3"));
 }
 
-/// The content that Holistic Trace Analysis (0.5.0) reads. It treats an event with a stream as work of that stream. It
-/// links that event to the one without a stream that has the same correlation ID. It recognizes copies, launches and
-/// waits by their names.
+/// Tests the content that Holistic Trace Analysis (0.5.0) reads. It treats an event with a stream as work of that
+/// stream, and links it to the event without a stream that has the same correlation ID. It recognizes copies, launches
+/// and waits by their names.
 #[test]
 fn json_has_what_trace_analysis_reads() {
     let json: serde_json::Value = serde_json::from_slice(&chrome(&step())).unwrap();
@@ -246,7 +247,7 @@ fn an_unfinished_file_says_so() {
             .record(&Record::Kernel(Kernel { start, end: start + 1, name, stream, ..Kernel::default() }))
             .unwrap();
     }
-    // The writer is dropped without `finish`; the file keeps the data written so far.
+    // The writer is dropped without `finish`. The file must keep the data that was written before.
     let opened = open(&FILE.with_borrow(Vec::clone));
     assert!(opened.trace.kernels.len() > 50_000);
     assert!(opened.damage.is_some());
@@ -273,7 +274,7 @@ impl Write for Unfinished {
     }
 }
 
-/// A program that starts a thread per task for days, or a file that claims so.
+/// A program could start a thread per task for days, or a file could claim so.
 #[test]
 fn threads_streams_and_counters_are_bounded() {
     let mut definitions = Definitions::default();
@@ -317,7 +318,7 @@ fn hostile_files_do_no_harm() {
                 }
             }
             if let Ok(opened) = Trace::from_bytes(&bytes) {
-                // A trace that was read can be written and summarized.
+                // A trace that was read can be written and summarized again.
                 let again = Trace::from_bytes(&chrome(&opened.trace)).unwrap();
                 opened.trace.summary().text(10);
                 assert_eq!((again.damage, again.trace.len()), (None, opened.trace.len()));

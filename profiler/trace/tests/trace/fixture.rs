@@ -2,7 +2,7 @@
 
 use warpsmith_trace::*;
 
-/// Returns a trace with every kind of record, as in a training step.
+/// Returns a trace with every kind of record, like a training step.
 pub fn step() -> Trace {
     let mut trace = Trace::default();
     let definitions = &mut trace.definitions;
@@ -112,7 +112,7 @@ pub fn step() -> Trace {
         bytes: 3 << 20,
     };
     trace.kernels.push(kernel(15_000, 20_000, saxpy, 12));
-    // The kernels overlap, as with programmatic dependent launch.
+    // The kernels overlap, as they do with programmatic dependent launch.
     trace.kernels.push(kernel(19_000, 25_000, gemm, 13));
     trace.graphs.push(Graph {
         start: at(50_000),
@@ -163,14 +163,14 @@ pub fn step() -> Trace {
     trace
 }
 
-/// Returns launches on one stream, one kernel each, with 64 names and realistic times.
+/// Returns launches of one kernel each on one stream, with 64 names and realistic times.
 pub fn launches(count: u64) -> Trace {
     let mut trace = Trace::default();
     launch_into(&mut trace, count).unwrap();
     trace
 }
 
-/// Adds the records of such launches to a sink.
+/// Adds the records of launches, as in [`launches`], to a sink.
 pub fn launch_into(sink: &mut dyn Sink, count: u64) -> std::io::Result<()> {
     let definitions = sink.definitions();
     let main = definitions.thread(4242, 4242);
@@ -218,8 +218,8 @@ pub fn chrome(trace: &Trace) -> Vec<u8> {
     trace.chrome(ChromeWriter::new(Vec::new())).unwrap()
 }
 
-/// Returns kernels and ranges at random times, in any order, written record by record. They overlap, nest, and start or
-/// end together.
+/// Returns a trace with kernels and ranges at random times, in any order, written record by record. The records
+/// overlap, nest, and start or end together.
 pub fn disorder(seed: u64, count: u64) -> (Vec<u8>, Vec<Record>) {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut writer = ChromeWriter::new(Vec::new());

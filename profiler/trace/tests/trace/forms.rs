@@ -1,4 +1,4 @@
-//! Traces of other programs and of earlier versions: every form is read, and missing data is reported.
+//! Traces of other programs and of earlier versions. Every form must be read, and missing data must be reported.
 
 use std::fmt::Write as _;
 
@@ -10,14 +10,14 @@ fn open(text: &str) -> Opened {
     Trace::from_bytes(text.as_bytes()).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// Reads a trace of these events, and checks that nothing is damaged or left out.
+/// Reads a trace with these events, and checks that it is not damaged and nothing is omitted.
 fn whole(events: &str) -> Trace {
     let opened = open(&format!(r#"{{"traceEvents":[{events}]}}"#));
     assert_eq!((opened.damage, opened.trace.definitions.left_out()), (None, vec![]), "{events}");
     opened.trace
 }
 
-/// Returns the content that the reader left out, and whether it makes the tables incomplete.
+/// Returns the content that the reader omitted, and whether it makes the tables incomplete.
 fn left_out(trace: &Trace) -> Vec<(String, bool)> {
     trace.definitions.left_out().into_iter().map(|what| (what.text, what.is_lost)).collect()
 }
@@ -28,7 +28,7 @@ fn kernel(name: &str, ts: &str, dur: &str) -> String {
     )
 }
 
-/// Times in microseconds and in nanoseconds; the texts have more digits than an `f64` holds.
+/// Times in microseconds, and the same times in nanoseconds. The texts have more digits than an `f64` can represent.
 const TIMES: [(&str, u64); 14] = [
     ("1723456789012345", 1_723_456_789_012_345_000),
     ("1723456789012345.678", 1_723_456_789_012_345_678),
@@ -53,7 +53,7 @@ fn times_are_read_as_their_decimals() {
         let kernel = trace.kernels[0];
         let expected = (expected, expected + 1);
         assert_eq!((kernel.start, kernel.end), expected, "{text}");
-        // Writing does not change times.
+        // Writing must not change times.
         let again = Trace::from_bytes(&chrome(&trace)).unwrap().trace.kernels[0];
         assert_eq!((again.start, again.end), expected, "{text}");
     }
@@ -161,7 +161,7 @@ fn events_without_a_time_do_not_count() {
     }
 }
 
-/// Kineto writes times as offsets from a base, and the offset 0 for an event whose time it lost.
+/// Kineto writes times as offsets from a base. It writes the offset 0 for an event whose time was lost.
 #[test]
 fn a_time_at_the_base_of_another_program_is_none() {
     let events = [
@@ -176,7 +176,7 @@ fn a_time_at_the_base_of_another_program_is_none() {
     let trace = open(&theirs).trace;
     assert_eq!((trace.kernels.len(), trace.summary().span), (2, 30_000));
     assert_eq!(left_out(&trace).len(), 1);
-    // This crate's first record is at the base, however long the next one takes to arrive. Older files only state at
+    // This crate's first record is at the base, even if the next one arrives much later. Older files contain only at
     // their end that this crate wrote them.
     let mut ours = Trace::default();
     for start in [7, 7_000_000_000_000] {
@@ -196,14 +196,15 @@ fn a_time_at_the_base_of_another_program_is_none() {
 fn a_trace_may_begin_at_time_zero() {
     let small = whole(&[kernel("a", "0", "10"), kernel("b", "20", "10")].join(","));
     assert_eq!((small.kernels.len(), small.summary().span), (2, 30_000));
-    // A range that is still open when the next event arrives, two seconds later.
+    // This range is still open when the next event arrives, two seconds later.
     let range = r#"{"ph":"X","cat":"user_annotation","name":"all","pid":1,"tid":1,"ts":0,"dur":3e6}"#;
     let long = whole(&[range.to_owned(), kernel("a", "2e6", "10")].join(","));
     assert_eq!((long.ranges.len(), long.kernels.len()), (1, 1));
     assert_eq!(whole(&kernel("alone", "0", "5")).kernels[0].end, 5_000);
 }
 
-/// Events as written by PyTorch's profiler in 2021: other categories, texts for threads and streams, `external id`.
+/// Events as PyTorch's profiler wrote them in 2021, with other categories, texts for threads and streams, and
+/// `external id`.
 #[test]
 fn categories_of_2021_are_read() {
     let trace = whole(
@@ -233,7 +234,7 @@ fn categories_of_2021_are_read() {
     assert_eq!((summary.launches.with_call, summary.ranges[0].device), (1, 30_000));
 }
 
-/// PyTorch's first profiler has the kind in place of the process.
+/// PyTorch's first profiler writes the kind instead of the process.
 #[test]
 fn traces_of_the_first_profiler_are_read() {
     let opened = open(
@@ -248,7 +249,7 @@ fn phase(phase: &str, name: &str, ts: u64, rest: &str) -> String {
     format!(r#"{{"ph":"{phase}","cat":"cpu_op","name":"{name}","pid":1,"tid":2,"ts":{ts}{rest}}}"#)
 }
 
-/// Events in many forms, as input for damage.
+/// Events in many forms, which the tests damage.
 pub const SEED: &str = r#"{"deviceProperties":null,"baseTimeNanoseconds":1723000000000000000,"traceEvents":[
     {"ph":"X","cat":"Kernel","name":"k","pid":0,"tid":"stream 7","ts":"1000.125","dur":2e1,"args":{"stream":7,"correlation":9007199254740993,"grid":[1,2,3]}},
     {"ph":"B","cat":"Operator","name":"outer","pid":1,"tid":"main","ts":10.5,"args":[]},{"ph":"E","pid":1,"tid":"main","ts":99},
@@ -262,7 +263,7 @@ fn begins_and_ends_become_slices() {
     let events = [
         phase("B", "outer", 10, ""),
         phase("B", "inner", 12, ""),
-        // Another thread has its own slices.
+        // Another thread has slices of its own.
         phase("B", "outer", 13, r#","tid":3"#),
         phase("E", "", 15, ""),
         phase("E", "outer", 20, ""),
@@ -316,7 +317,7 @@ fn begins_and_ends_without_each_other_are_counted() {
     assert_eq!(left_out(&trace), expected);
 }
 
-/// Deviations that writers produce, and that Chrome's viewer, Perfetto or Python accept.
+/// Deviations of writers that Chrome's viewer, Perfetto or Python accept.
 #[test]
 fn unusual_json_is_read() {
     let event = kernel("k", "5", "1");
@@ -394,7 +395,7 @@ fn a_file_may_lack_its_end() {
         assert_eq!((opened.damage, opened.trace.kernels.len()), (None, 1), "{text}");
         assert_eq!(left_out(&opened.trace), [(note.to_owned(), false)], "{text}");
     }
-    // Within an event, data is missing; and this crate's files always have their end.
+    // Data is missing within an event. Files of this crate must always have their end.
     for text in [
         format!("[{event},{{\"ph\":"),
         format!("[{event},{{"),
@@ -440,7 +441,7 @@ fn missing_values_join_nothing() {
     assert!(names.contains(&""), "{names:?}");
 }
 
-/// PyTorch before version 1.12 provides neither addresses nor totals.
+/// PyTorch before version 1.12 writes neither addresses nor totals.
 #[test]
 fn memory_without_addresses_and_totals_adds_up() {
     let event = |ts: u32, bytes: i32| {

@@ -1,8 +1,8 @@
-//! Processing of fuzzer input as a trace file: no input may cause a panic, a hang or unbounded memory.
+//! Processing of fuzzer input as a trace file. No input may cause a panic, a hang or unbounded memory.
 
 use warpsmith_trace::{ChromeWriter, Trace};
 
-/// Reads bytes as a trace; then writes, rereads and summarizes it, and creates a page.
+/// Reads bytes as a trace; then writes, rereads and summarizes the trace, and creates a page.
 pub fn trace(bytes: &[u8]) {
     let Ok(opened) = Trace::from_bytes(bytes) else { return };
     let trace = opened.trace;

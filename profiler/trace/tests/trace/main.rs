@@ -1,5 +1,5 @@
-//! Written files are equal when read back, hostile ones do no harm, totals are correct, and pages display correctly in
-//! a browser.
+//! Written files must be equal when they are read back, and malicious files must do no harm. Totals must be correct,
+//! and pages must display correctly in a browser.
 
 mod bombs;
 #[path = "../../../../runtime/tests/common/browser.rs"]

@@ -1,4 +1,5 @@
-//! Content of a page: text stays text, nothing is loaded from outside, and there are no more slices than it can show.
+//! Content of a page. Text must remain text, nothing may be loaded from other places, and there must not be more slices
+//! than a page can display.
 
 use serde_json::Value;
 use warpsmith_trace::*;
@@ -36,7 +37,7 @@ fn data(page: &str) -> Value {
     serde_json::from_str(data).unwrap()
 }
 
-/// Returns the number of slices of a page, and the number of slices of the trace that they represent.
+/// Returns the number of slices on a page, and the number of slices in the trace that they represent.
 fn slices(page: &str) -> (usize, u64) {
     let (mut drawn, mut stand_for) = (0, 0);
     for track in data(page)["timeline"]["tracks"].as_array().unwrap() {
@@ -85,12 +86,12 @@ fn slices_inside_others_are_below() {
     assert_eq!(rows[0], ["step"]);
     assert_eq!(rows[1], ["gemm \"wide\"\\ 8x4x2", "launch graph"]);
     assert_eq!(rows[2], ["cuLaunchKernelEx", "cuLaunchKernelEx"]);
-    // Two kernels overlap; the synchronization is below both.
+    // The two kernels overlap, and the synchronization is displayed below both.
     let compute = track("stream 7");
     assert_eq!(compute["rows"].as_array().unwrap().len(), 3);
     assert_eq!(names(&compute["rows"][2]), ["stream synchronize"]);
     assert_eq!(names(&compute["points"]), ["weights"]);
-    // The first kernel starts 15 us after the trace.
+    // The first kernel starts 15 us after the start of the trace.
     assert_eq!((&compute["rows"][0]["s"][0], &compute["rows"][0]["d"][0]), (&15_000.into(), &5000.into()));
     assert_eq!(track("memory allocated")["series"]["v"], serde_json::json!([1_048_576.0, 0.0]));
 }

@@ -1,11 +1,11 @@
-//! Tables of traces with known results.
+//! Tables of traces whose results are known.
 
 use warpsmith_trace::summary::{Digest, Summary};
 use warpsmith_trace::*;
 
 use crate::fixture::{launches, step};
 
-/// A trace of one device with two streams and a host thread.
+/// Trace of one device with two streams and a host thread.
 struct Made {
     trace: Trace,
     thread: ThreadId,
@@ -23,7 +23,7 @@ impl Made {
         Made { trace, thread, streams, next: 1 }
     }
 
-    /// Adds a call of 10 ns that starts at `call`, and returns the correlation ID for the enqueued work.
+    /// Adds a call of 10 ns that starts at `call`. Returns the correlation ID for the enqueued work.
     fn launch(&mut self, call: u64) -> u64 {
         let correlation = self.next;
         self.next += 1;
@@ -91,7 +91,7 @@ fn kernels_are_counted_by_name() {
     let row = &summary.kernels[0];
     assert_eq!((row.name.as_str(), row.count, row.total, row.min, row.max), ("saxpy", 2, 400, 100, 300));
     assert_eq!((row.average, row.share), (200.0, 0.8));
-    // 1000 bytes in 400 ns, on a device with 1000 GB/s.
+    // This is 1000 bytes in 400 ns, on a device with 1000 GB/s.
     assert!((row.bandwidth - 2.5e9).abs() < 1.0 && (row.of_peak - 0.0025).abs() < 1e-9, "{row:?}");
     assert_eq!(summary.kernels[1].name, "sum");
 }
@@ -100,13 +100,15 @@ fn kernels_are_counted_by_name() {
 fn idle_time_has_its_cause() {
     let mut made = Made::new();
     made.kernel(0, 0, 100, 200, "first");
-    // The host launches it 300 ns after the previous one has ended. It starts 50 ns later: the launch latency.
+    // The host launches this kernel 300 ns after the previous one has ended. It starts 50 ns later, which is the launch
+    // latency.
     made.kernel(500, 0, 550, 600, "late");
-    // Its launch arrives at 620, 20 ns after the previous one has ended. It then waits for a copy with 130 ns left.
+    // The launch of this copy arrives at 620, which is 20 ns after the previous one has ended. It then waits for a copy
+    // that takes 130 ns more.
     made.copy(510, 1, 560, 750);
     made.wait(560, 0, 1);
     made.kernel(570, 0, 760, 800, "after copy");
-    // It waits for a kernel on the other stream.
+    // This kernel waits for a kernel on the other stream.
     made.kernel(580, 1, 780, 900, "beside");
     made.wait(590, 0, 1);
     made.kernel(595, 0, 900, 1000, "after kernel");
@@ -120,7 +122,8 @@ fn idle_time_has_its_cause() {
 #[test]
 fn a_launch_bound_stream_waits_for_the_host() {
     let mut made = Made::new();
-    // A launch every 3 us, each 5 us before its kernel of 2 us: calls start while the previous kernel still runs.
+    // A launch is called every 3 us, 5 us before its kernel, which takes 2 us. Calls therefore start while the previous
+    // kernel is still running.
     for index in 0..10 {
         let call = 3_000 * index;
         made.kernel(call, 0, call + 5_000, call + 7_000, "short");
@@ -128,7 +131,7 @@ fn a_launch_bound_stream_waits_for_the_host() {
     let summary = made.summary();
     assert_eq!((summary.devices[0].idle, summary.devices[0].launch_bound), (9_000, 9_000));
     assert_eq!(summary.streams[0].launch_bound, 9_000);
-    // The same kernels, launched faster than they run: the device is never launch-bound.
+    // The same kernels are launched faster than they run, so the device is never launch-bound.
     let mut queued = Made::new();
     for index in 0..10 {
         queued.kernel(1_000 * index, 0, 5_000 + 2_500 * index, 7_000 + 2_500 * index, "short");
@@ -139,7 +142,8 @@ fn a_launch_bound_stream_waits_for_the_host() {
 #[test]
 fn queues_count_from_the_first_work_on() {
     let mut made = Made::new();
-    // Launched long before; one of them runs at once, three wait for 100, 200 and 300 ns in a span of 400 ns.
+    // All kernels are launched long before. One of them runs immediately, and three wait for 100, 200 and 300 ns in a
+    // span of 400 ns.
     for index in 0..4 {
         made.kernel(index, 0, 10_000 + 100 * index, 10_100 + 100 * index, "work");
     }
@@ -196,11 +200,11 @@ fn ranges_have_the_work_enqueued_inside() {
     let forward = row("forward");
     assert_eq!((forward.count, forward.host, forward.device, forward.launches), (2, 110, 150, 2));
     assert_eq!(row("backward").device, 300);
-    // Of 1000 ns, 200 are in nested ranges; of 100, 10 are in the nested range of the same name.
+    // Of 1000 ns, 200 are in nested ranges. Of 100 ns, 10 are in the nested range with the same name.
     assert_eq!((row("step").host_self, forward.host_self), (800, 100));
     assert_eq!((row("step").device_self, forward.device_self), (0, 150));
-    // The launch latency is 395 ns, as for "a". The launch of "b" arrived in time, that of "c" at 705, 55 ns after "b"
-    // had ended.
+    // The launch latency is 395 ns, as for "a". The launch of "b" arrived in time. The launch of "c" arrived at 705,
+    // which is 55 ns after "b" had ended.
     assert_eq!((forward.launch_bound, row("backward").launch_bound, row("step").launch_bound), (0, 55, 55));
 }
 
@@ -210,9 +214,9 @@ fn late_work_has_range_and_line() {
     made.range(0, 100, "forward");
     made.range(200, 900, "optimizer");
     made.kernel(10, 0, 100, 200, "a");
-    // The device is idle from 200 on; the host enqueues at 450. The launch latency is 10 ns, as for "in time".
+    // The device is idle from 200 on, and the host enqueues at 450. The launch latency is 10 ns, as for "in time".
     made.kernel(450, 0, 480, 500, "late");
-    // Another stream runs until 700: the device is not idle.
+    // The other stream runs until 700, so the device is not idle.
     made.kernel(460, 1, 490, 700, "beside");
     made.kernel(600, 0, 610, 650, "in time");
     made.kernel(800, 0, 820, 830, "late again");
@@ -321,7 +325,7 @@ fn a_digest_counts_what_it_does_not_keep() {
 fn ranges_of_graph_nodes_come_from_capture() {
     let rows = step().summary().ranges;
     let row = |name: &str| rows.iter().find(|row| row.name == name).unwrap();
-    // The nodes name the range of their capture; the nested range has two kernels and a copy.
+    // The nodes name the range of their capture. The nested range has two kernels and a copy.
     assert_eq!((row("step").launches, row("gemm \"wide\"\\ 8x4x2").launches), (5, 3));
 }
 
@@ -380,7 +384,7 @@ fn an_empty_trace_has_a_summary() {
     assert_eq!(summary.text(10), "0 records in 0 ns\n");
 }
 
-/// A runtime call and the driver call within it count as one time, not two.
+/// The time of a runtime call includes the driver call within it, so it must count only once.
 #[test]
 fn calls_of_runtime_and_driver_are_apart() {
     let mut trace = Trace::default();

@@ -1,7 +1,8 @@
 //! Hardware counters of kernels: memory traffic in bytes, hit rates, occupancy, stalls.
 //!
-//! The hardware counts only a few metrics at once, so each kernel is replayed several times. Memory is restored before
-//! each pass, so results are those of one run, but the elapsed time is not. Kernels are serialized meanwhile.
+//! The hardware counts only a few metrics at a time, so each kernel is replayed several times. Memory is restored
+//! before each pass, so the results equal those of one run, but the elapsed time does not. Meanwhile, kernels are
+//! serialized.
 //!
 //! [`CounterDriver::counters_open`] prepares a context. Work enqueued between [`CounterDriver::counters_begin`] and
 //! [`CounterDriver::counters_end`] is counted, and has run when the latter returns. Contexts are independent of each
@@ -30,12 +31,13 @@ pub enum CounterKind {
     MemoryWritten,
     /// L2 hit rate: percentage of L2 accesses served by the cache.
     L2HitRate,
-    /// Achieved occupancy: average percentage of an SM's maximum resident warps, over the time in which the SM had any.
+    /// Achieved occupancy: average percentage of an SM's maximum resident warps, over the time in which the SM had
+    /// resident warps.
     Occupancy,
-    /// Percentage of cycles in which tensor cores were active, while an SM had warps.
+    /// Percentage of cycles in which tensor cores were active, while an SM had resident warps.
     TensorActive,
     /// Warps stalled for this reason, averaged over the cycles in which an instruction was issued. The sum over all
-    /// reasons is the number of cycles from one instruction of a warp to its next. `selected` is not a stall: it is the
+    /// reasons is the number of cycles from one instruction of a warp to its next. `selected` is not a stall but the
     /// issue itself.
     Stall(String),
 }
@@ -58,25 +60,25 @@ pub struct CounterSetup {
     pub chip: String,
     /// Passes (replays) per kernel.
     pub passes: usize,
-    /// Available counters. The chip may lack some.
+    /// Available counters, of which the chip may lack some.
     pub counters: Vec<Counter>,
 }
 
 /// Counter values between a begin and an end.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Counted {
-    /// Value of each of [`CounterSetup::counters`] per kernel, in execution order. A value is `None` if undefined, for
-    /// example a rate with a zero denominator. Kernels of graphs are not included.
+    /// Value of each of [`CounterSetup::counters`] per kernel, in execution order. A value is `None` if it is
+    /// undefined, for example a rate with a zero denominator. Kernels of graphs are not included.
     pub kernels: Vec<Vec<Option<f64>>>,
-    /// Kernels dropped for lack of space.
+    /// Number of kernels that were dropped for lack of space.
     pub dropped: u64,
 }
 
-/// Reason why nothing can be counted, with the remedy.
+/// Reason why kernels cannot be counted, with the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CounterError {
-    /// The driver's devices have no counters.
+    /// The driver's devices do not support hardware counters.
     #[error("the {driver} devices have no hardware counters; count on a CUDA device, `cuda:0`")]
     Unsupported {
         /// Name of the driver.
@@ -85,7 +87,7 @@ pub enum CounterError {
     /// A profiler is recording in this process.
     #[error("a profiler records in this process, which hardware counters exclude; stop it first")]
     Recording,
-    /// The context is already being counted or is not prepared, or a range was begun twice.
+    /// The context is already being counted or is not prepared, or a range was started twice.
     #[error("hardware counters: {0}")]
     Misuse(&'static str),
     /// The process was forked from one that uses the devices.
@@ -110,12 +112,12 @@ pub enum CounterError {
         library: &'static str,
         /// Paths and names that were tried.
         searched: String,
-        /// Reason why the last existing file could not be loaded; empty if there is none.
+        /// Reason why the last existing file could not be loaded; empty if no file exists.
         reason: String,
         /// PyPI package to install.
         package: String,
     },
-    /// The system does not allow this user to count.
+    /// The system does not permit this user to read counters.
     #[error(
         "{call} is not permitted: {text} ({permission}); {}. A container gets either from its host alone: `docker run --cap-add \
          SYS_ADMIN`",
@@ -126,7 +128,7 @@ pub enum CounterError {
         call: &'static str,
         /// CUPTI's explanation.
         text: String,
-        /// Permission as the system reports it.
+        /// Permission, as reported by the system.
         permission: CounterPermission,
     },
     /// Another tool is using the counters.
@@ -135,10 +137,10 @@ pub enum CounterError {
          compute-sanitizer, and pause what samples the GPU: `dcgmi profile --pause`"
     )]
     InUse {
-        /// The tool, as far as is known.
+        /// The tool, if known.
         by: String,
     },
-    /// The device, or how the system presents it, has no counters.
+    /// The device, or the way in which the system presents it, does not support counters.
     #[error("device {device} has no hardware counters: {obstacle}")]
     Device {
         /// Ordinal of the device.
@@ -161,7 +163,7 @@ pub enum CounterError {
     Driver(#[from] DriverError),
 }
 
-/// Reason why a device has no counters.
+/// Reason why a device does not support counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Obstacle {
@@ -173,9 +175,9 @@ pub enum Obstacle {
     NoCounters(String),
     /// MIG instance.
     Mig,
-    /// Virtual GPU that cannot count.
+    /// Virtual GPU that does not support counters.
     VirtualGpu,
-    /// Virtual GPU that is not allowed to count.
+    /// Virtual GPU that is not permitted to use counters.
     VirtualGpuDisabled,
     /// Confidential computing is enabled.
     ConfidentialComputing,
@@ -212,7 +214,7 @@ impl fmt::Display for Obstacle {
 }
 
 impl From<ActivityError> for CounterError {
-    /// Converts errors of loading CUPTI.
+    /// Converts an error from loading CUPTI.
     fn from(error: ActivityError) -> Self {
         match error {
             ActivityError::Driver(error) => Self::Driver(error),
@@ -227,26 +229,26 @@ fn because(reason: &str) -> String {
     if reason.is_empty() { String::new() } else { format!(" ({reason})") }
 }
 
-/// Hardware counters of a driver. An observer may call the methods; they wait for devices.
+/// Hardware counters of a driver. An observer may call the methods, which wait for devices.
 pub trait CounterDriver {
     /// Prepares a context. A second call requires [`Self::counters_close`] first.
     ///
     /// # Errors
-    /// [`CounterError`], which names the cause and the remedy.
+    /// Any [`CounterError`], which names the cause and the remedy.
     fn counters_open(&self, context: Context) -> CounterResult<CounterSetup>;
 
-    /// Starts counting the work enqueued on the prepared context. Only one range is counted at a time.
+    /// Starts counting the work that is enqueued on the prepared context. Only one range is counted at a time.
     ///
     /// # Errors
-    /// Any error of CUPTI; nothing is counted then.
+    /// Any error of CUPTI; counting has then not started.
     fn counters_begin(&self, context: Context) -> CounterResult<()>;
 
-    /// Ends the range that [`Self::counters_begin`] started. All its kernels have run.
+    /// Ends the range that [`Self::counters_begin`] started, after all its kernels have run.
     ///
     /// # Errors
-    /// Any error of CUPTI; the range has ended all the same.
+    /// Any error of CUPTI; the range ends even after an error.
     fn counters_end(&self, context: Context) -> CounterResult<Counted>;
 
-    /// Ends counting on a context, if it is prepared.
+    /// Ends counting on a context, if the context is prepared.
     fn counters_close(&self, context: Context);
 }

@@ -1,4 +1,4 @@
-//! [`CounterPermission`]: whether this process may read hardware counters, as far as the system reports it.
+//! [`CounterPermission`]: the permission of this process to read hardware counters, as far as the system reports it.
 
 use std::fmt;
 
@@ -6,27 +6,27 @@ use std::fmt;
 const SYS_ADMIN: u32 = 21;
 
 /// Permission of this process to read the hardware counters of NVIDIA devices, as far as the system reports it. CUPTI
-/// has the last word.
+/// makes the final decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CounterPermission {
-    /// True if the NVIDIA module restricts counters to administrators; `None` if it does not say.
+    /// True if the NVIDIA kernel module restricts counters to administrators; `None` if it does not report this.
     pub is_restricted: Option<bool>,
-    /// True if this process has `CAP_SYS_ADMIN`; `None` if the system does not say.
+    /// True if this process has `CAP_SYS_ADMIN`; `None` if the system does not report it.
     pub is_administrator: Option<bool>,
 }
 
 impl CounterPermission {
-    /// Remedy that permits all users to count; it requires a reboot.
+    /// Remedy that permits all users to read counters. It requires a reboot.
     pub const REMEDY: &str = "write `options nvidia NVreg_RestrictProfilingToAdminUsers=0` to /etc/modprobe.d/nvidia.conf and \
                               restart; or run as root, or with CAP_SYS_ADMIN";
 
-    /// Permission of this process.
+    /// Returns the permission of this process.
     pub fn of_process() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         Self::of(&read("/proc/driver/nvidia/params"), &read("/proc/self/status"))
     }
 
-    /// Derives the permission from the parameters of the NVIDIA module and the status of a process.
+    /// Derives the permission from the parameters of the NVIDIA kernel module and the status of a process.
     fn of(params: &str, status: &str) -> Self {
         let value = params.lines().find_map(|line| line.trim().strip_prefix("RmProfilingAdminOnly:"));
         let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
@@ -37,7 +37,7 @@ impl CounterPermission {
         }
     }
 
-    /// Returns true if the process may count; `None` if the system says too little.
+    /// Returns true if the process may read counters; `None` if the system does not report enough.
     pub fn is_granted(self) -> Option<bool> {
         match (self.is_restricted, self.is_administrator) {
             (Some(false), _) | (_, Some(true)) => Some(true),
@@ -47,7 +47,7 @@ impl CounterPermission {
     }
 }
 
-/// Describes the system's answer in words.
+/// Describes the permission.
 impl fmt::Display for CounterPermission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.is_restricted {

@@ -1,8 +1,8 @@
-//! Loading the driver library and converting its status codes to errors.
+//! Loads the driver library and converts its status codes to errors.
 //!
-//! `cudarc` panics when the library or a symbol is missing, so both are checked before the first call. Function groups
-//! that an older driver may lack are a [`Feature`], checked at first use. If a feature is missing, its calls are not
-//! supported; everything else works.
+//! `cudarc` panics when the library or a symbol is missing, so both are checked before the first call. Each function
+//! group that an older driver may lack is a [`Feature`], which is checked on first use. If a feature is missing, only
+//! its calls fail as not supported.
 
 use std::ffi::{CStr, c_char};
 use std::sync::OnceLock;
@@ -67,8 +67,8 @@ const SYMBOLS: &[&str] = &[
     "cuLaunchKernel",
 ];
 
-/// Functions of [`Feature::Graphs`], all available since CUDA 12.0. Versioned names took other parameters before CUDA
-/// 12.
+/// Functions of [`Feature::Graphs`], all available since CUDA 12.0. Before CUDA 12, functions with versioned names had
+/// other parameters.
 const GRAPH_SYMBOLS: &[&str] = &[
     "cuLaunchHostFunc",
     "cuStreamBeginCapture_v2",
@@ -105,7 +105,7 @@ const GRAPH_SYMBOLS: &[&str] = &[
     "cuGraphExecChildGraphNodeSetParams",
 ];
 
-/// Group of functions that were introduced together and are optional.
+/// Group of optional functions that were introduced together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Feature {
     VirtualMemory,
@@ -186,13 +186,13 @@ impl Feature {
         }
     }
 
-    /// Returns true if the driver has the feature. The library must be loaded.
+    /// Returns true if the driver supports the feature. The library must already be loaded.
     pub(super) fn is_there(self) -> bool {
         static FOUND: [OnceLock<bool>; Feature::COUNT] = [const { OnceLock::new() }; Feature::COUNT];
         *FOUND[self as usize].get_or_init(|| self.symbols().iter().all(|symbol| has_symbol(symbol)))
     }
 
-    /// Fails `call` if the driver lacks the feature.
+    /// Fails on behalf of `call` if the driver lacks the feature.
     pub(super) fn need(self, call: &'static str) -> Result<()> {
         if self.is_there() {
             return Ok(());
@@ -201,36 +201,36 @@ impl Feature {
     }
 }
 
-/// Returns true if the library has a function. The library must be loaded.
+/// Returns true if the library exports a function. The library must already be loaded.
 fn has_symbol(symbol: &str) -> bool {
     // SAFETY: the function is only looked up, not called.
     unsafe { sys::culib().get::<unsafe extern "C" fn()>(symbol.as_bytes()).is_ok() }
 }
 
-/// Looks up a function that the bindings do not know. The library must be loaded.
+/// Looks up a function that the bindings lack. The library must already be loaded.
 ///
 /// # Safety
-/// `F` is the type of a pointer to the library's function with that name.
+/// `F` must be the type of a pointer to the library's function with that name.
 pub(super) unsafe fn find_symbol<F: Copy>(symbol: &str) -> Option<F> {
-    // SAFETY: passed on from the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { sys::culib().get::<F>(symbol.as_bytes()).ok().map(|function| *function) }
 }
 
 /// Exempts this thread from the restrictions of a graph capture, its own or another thread's, until the value is
 /// dropped. The restricted calls allocate, free or map memory, query whether work has run, load images, or create
 /// streams and executables. Captures forbid them to protect captured work that would depend on them; captured work of
-/// this crate never does. A forbidden call is not only refused: it also invalidates the capture, so it cannot be tried
+/// this crate never does. A forbidden call not only fails but also invalidates the capture, so it cannot be tried
 /// first.
 ///
-/// Waiting is not exempted: a wait during a capture should fail. Calls that the driver forbids in every mode, such as
-/// querying captured work, are not exempted either. Work on streams, and events except queries, are never forbidden and
-/// need no exemption, which costs two calls.
+/// Waiting is not exempted, because a wait during a capture should fail. Calls that the driver forbids in every mode,
+/// such as querying captured work, are not exempted either. Work on streams and event calls other than queries are
+/// never forbidden and need no exemption, which would cost two calls.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct RelaxedCapture(Option<sys::CUstreamCaptureMode>);
 
 impl RelaxedCapture {
-    /// Enters the relaxed mode; does nothing where the driver does not support it.
+    /// Enters the relaxed mode; does nothing if the driver does not support it.
     pub(super) fn enter() -> Self {
         let relaxed = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         Self(Feature::CaptureMode.is_there().then(|| exchange_capture_mode(relaxed)).flatten())
@@ -245,7 +245,7 @@ impl Drop for RelaxedCapture {
     }
 }
 
-/// Sets this thread's capture mode and returns the previous one. The driver has the function.
+/// Sets this thread's capture mode and returns the previous one. The driver must support the function.
 fn exchange_capture_mode(mut mode: sys::CUstreamCaptureMode) -> Option<sys::CUstreamCaptureMode> {
     // SAFETY: the pointer is to a local variable.
     let result = unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut mode) };
@@ -254,11 +254,11 @@ fn exchange_capture_mode(mut mode: sys::CUstreamCaptureMode) -> Option<sys::CUst
 
 type ElapsedTime = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
 
-/// `cuEventElapsedTime` in its newer form, which drivers before CUDA 12.8 lack, or in the older one. The bindings know
-/// only the newer form.
+/// Returns `cuEventElapsedTime` in its newer form, which drivers before CUDA 12.8 lack, otherwise in the older form.
+/// The bindings contain only the newer form.
 fn elapsed_time() -> Result<ElapsedTime> {
     static FUNCTION: OnceLock<Option<ElapsedTime>> = OnceLock::new();
-    // SAFETY: the library's functions of these names have this signature.
+    // SAFETY: the library's functions with these names have this signature.
     let find = |symbol: &str| unsafe { find_symbol::<ElapsedTime>(symbol) };
     let found = FUNCTION.get_or_init(|| find("cuEventElapsedTime_v2").or_else(|| find("cuEventElapsedTime")));
     found.ok_or(DriverError::LacksFunction { symbol: "cuEventElapsedTime" })
@@ -269,13 +269,13 @@ const DRIVER: &str = if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" };
 
 /// Loads the driver library, unless it is already loaded.
 pub(super) fn load_library() -> Result<()> {
-    // cuda-gdb knows the driver by this name only. The bindings try `libcuda.so` first, which is then the same library.
-    // SAFETY: loading the library runs its initializers, as intended.
+    // cuda-gdb recognizes the driver only by this name. The bindings try `libcuda.so` first, which then refers to the
+    // same library. SAFETY: loading the library runs its initializers, as intended.
     if let Ok(library) = unsafe { libloading::Library::new(DRIVER) } {
         std::mem::forget(library);
     }
-    // SAFETY: loading the library runs its initializers, as intended. `culib` panics without a library, and is called
-    // only if there is one.
+    // SAFETY: loading the library runs its initializers, as intended. `culib` panics without a library, so it is called
+    // only if the library exists.
     if !unsafe { sys::is_culib_present() } {
         return Err(DriverError::NoLibrary);
     }
@@ -285,7 +285,7 @@ pub(super) fn load_library() -> Result<()> {
     }
 }
 
-/// Returns an error for a status other than success, with the driver's name and text for it.
+/// Returns an error for a status other than success, with the driver's name and text for the status.
 #[inline]
 pub(super) fn check(call: &'static str, result: sys::CUresult) -> Result<()> {
     if result == sys::CUresult::CUDA_SUCCESS { Ok(()) } else { Err(failure(call, result)) }
@@ -293,7 +293,7 @@ pub(super) fn check(call: &'static str, result: sys::CUresult) -> Result<()> {
 
 #[cold]
 fn failure(call: &'static str, result: sys::CUresult) -> DriverError {
-    // SAFETY: the functions have the expected type, and return a static string for codes that they know.
+    // SAFETY: the functions have the expected type and return a static string for known codes.
     let (name, text) =
         unsafe { (describe(sys::cuGetErrorName, result), describe(sys::cuGetErrorString, result)) };
     let code = result as u32;
@@ -305,7 +305,7 @@ fn failure(call: &'static str, result: sys::CUresult) -> DriverError {
 }
 
 /// # Safety
-/// `function` is one of the driver's two functions that describe a code.
+/// `function` must be one of the driver's two functions that describe a code.
 unsafe fn describe(
     function: unsafe fn(sys::CUresult, *mut *const c_char) -> sys::CUresult,
     result: sys::CUresult,
@@ -322,11 +322,11 @@ unsafe fn describe(
     }
 }
 
-/// Driver handle of a device.
+/// Returns the driver's handle of a device.
 pub(super) fn device(ordinal: u32) -> Result<sys::CUdevice> {
     let mut device = 0;
     let ordinal = integer("cuDeviceGet", ordinal)?;
-    // SAFETY: the pointer is to a local variable; an unknown ordinal is an error of the call.
+    // SAFETY: the pointer is to a local variable; an unknown ordinal causes an error.
     unsafe { check("cuDeviceGet", sys::cuDeviceGet(&mut device, ordinal)) }?;
     Ok(device)
 }
@@ -336,26 +336,26 @@ pub(super) fn integer(what: &'static str, number: u32) -> Result<i32> {
     i32::try_from(number).map_err(|_| invalid(what, format!("{number} is too large")))
 }
 
-/// Microseconds between two events.
+/// Returns the microseconds between two events.
 pub(super) fn elapsed_us(start: sys::CUevent, end: sys::CUevent) -> Result<f64> {
     let function = elapsed_time()?;
     let mut milliseconds = 0f32;
-    // SAFETY: both events are alive, by the trait's contract; the pointer is to a local variable.
+    // SAFETY: both events are alive by the trait's contract; the pointer is to a local variable.
     check("cuEventElapsedTime", unsafe { function(&mut milliseconds, start, end) })?;
     Ok(f64::from(milliseconds) * 1e3)
 }
 
-/// Builds an error for a fault that this crate detected, in the driver's form.
+/// Builds an error, in the driver's form, for a fault that this crate detected.
 pub(super) fn invalid(call: &'static str, text: String) -> DriverError {
     error(call, code::INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", text)
 }
 
-/// Builds an error for an operation that the driver or device does not support, in the driver's form.
+/// Builds an error, in the driver's form, for an operation that the driver or device does not support.
 pub(super) fn not_supported(call: &'static str, text: String) -> DriverError {
     error(call, code::NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", text)
 }
 
-/// Builds an error in the driver's form, with one of its codes and the code's name.
+/// Builds an error in the driver's form, from one of its codes and the code's name.
 pub(super) fn error(call: &'static str, code: u32, name: &str, text: String) -> DriverError {
     DriverError::Call { call, code, name: name.to_owned(), text }
 }

@@ -1,7 +1,7 @@
-//! Retained primary contexts, with the state this driver keeps for each: its mailbox, its pool, and peers with access.
+//! Retained primary contexts, with the state that this driver keeps for each: mailbox, pool, and peers with access.
 //!
-//! The last release of a context frees all of it. No host function reaches this table: the thread that holds the
-//! table's lock may be waiting for that function.
+//! The last release of a context frees all of its state. A host function must not access this table, because the thread
+//! that holds the table's lock may be waiting for that function.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,13 +20,13 @@ use crate::{Context, ContextLimit, DevicePtr, Fault};
 #[derive(Debug, Default)]
 pub(super) struct Contexts(Mutex<HashMap<u64, State>>);
 
-/// The state of a context.
+/// State of a context.
 #[derive(Debug)]
 struct State {
     ordinal: u32,
     retained: u32,
     mailbox: PinnedMailbox,
-    /// Memory pool, created at first use.
+    /// Memory pool, created on first use.
     pool: Option<Pool>,
     /// Ordinals of the devices whose contexts have access to this one.
     visitors: Vec<u32>,
@@ -67,14 +67,14 @@ pub(super) fn bind(context: Context) -> Result<()> {
     make_current(context)
 }
 
-/// Makes a context current on this thread. Also allowed on a thread that runs an observer, which must not be a CUDA
-/// host function.
+/// Makes a context current on this thread. This is also permitted on a thread that runs an observer, which must not be
+/// a CUDA host function.
 #[inline]
 pub(super) fn make_current(context: Context) -> Result<()> {
     let wanted = context.0 as sys::CUcontext;
     let mut current = std::ptr::null_mut();
-    // SAFETY: the context is retained, by the trait's contract; the pointer is to a local variable. Querying first is
-    // cheaper than setting, and correct whatever other code has made current on this thread.
+    // SAFETY: the context is retained by the trait's contract; the pointer is to a local variable. Querying first is
+    // cheaper than setting, and correct even if other code has made another context current on this thread.
     unsafe {
         check("cuCtxGetCurrent", sys::cuCtxGetCurrent(&mut current))?;
         if current != wanted {
@@ -84,7 +84,7 @@ pub(super) fn make_current(context: Context) -> Result<()> {
     Ok(())
 }
 
-/// CUDA's name of a limit.
+/// Returns CUDA's name of a limit.
 pub(super) fn limit_of(limit: ContextLimit) -> sys::CUlimit {
     match limit {
         ContextLimit::PrintBuffer => sys::CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE,
@@ -107,7 +107,7 @@ pub(super) fn limit(limit: sys::CUlimit) -> Result<usize> {
 /// Sets a limit of the current context.
 pub(super) fn set_limit(limit: sys::CUlimit, value: usize) -> Result<()> {
     let _relaxed = RelaxedCapture::enter();
-    // SAFETY: numbers only; a context is current.
+    // SAFETY: the arguments are numbers; a context is current.
     unsafe { check("cuCtxSetLimit", sys::cuCtxSetLimit(limit, value)) }
 }
 
@@ -135,15 +135,16 @@ impl Contexts {
                 Ok(context)
             }
             Err(error) => {
-                // SAFETY: retained above. The first error is the one to report.
+                // SAFETY: the context was retained above. Only the first error is reported.
                 let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(device) };
                 Err(error)
             }
         }
     }
 
-    /// Releases a context. The last release first calls `before_last`, with the table's lock held. It returns the host
-    /// functions that were never called, to be dropped without that lock: their captures may use this driver.
+    /// Releases a context. The last release first calls `before_last` while the table's lock is held. It returns the
+    /// host functions that were never called. The caller must drop them without that lock, because their captured
+    /// values may use this driver.
     pub(super) fn release(&self, ordinal: u32, before_last: impl FnOnce(Context)) -> Vec<HostCall> {
         let Ok(mut contexts) = self.lock() else { return Vec::new() };
         let Ok(device) = call::device(ordinal) else { return Vec::new() };
@@ -154,35 +155,35 @@ impl Contexts {
         let last = gone.is_some();
         if let Some(state) = gone {
             before_last(Context(handle));
-            // A lost context cannot free; the release below frees the memory with it.
+            // A lost context cannot free memory; the release below frees its memory.
             let _ = bind(Context(handle)).and_then(|()| state.free());
         }
         let _relaxed = RelaxedCapture::enter();
-        // SAFETY: the caller retained it. An error cannot be reported here.
+        // SAFETY: the caller has retained the context. An error cannot be reported here.
         let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(device) };
-        // The table's lock is held: the context can be retained again with the same handle.
+        // The table's lock is held, because the context could otherwise be retained again with the same handle.
         if last { host_functions::take_all(Context(handle)) } else { Vec::new() }
     }
 
-    /// Ordinal of a context's device.
+    /// Returns the ordinal of a context's device.
     pub(super) fn ordinal(&self, context: Context) -> Result<u32> {
         self.lock()?.get(&context.0).map(|state| state.ordinal).ok_or_else(not_retained)
     }
 
-    /// Ordinal of a context's device like [`Self::ordinal`], also on a thread that runs an observer: no driver call is
-    /// made with the table's lock held.
+    /// Returns the ordinal of a context's device like [`Self::ordinal`], but can also be called on a thread that runs
+    /// an observer, because no driver call is made while the table's lock is held.
     pub(super) fn ordinal_of(&self, context: Context) -> Result<u32> {
         let contexts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         contexts.get(&context.0).map(|state| state.ordinal).ok_or_else(not_retained)
     }
 
-    /// Retained contexts with their devices.
+    /// Returns the retained contexts with their devices.
     pub(super) fn all(&self) -> Vec<(Context, u32)> {
         let Ok(contexts) = self.lock() else { return Vec::new() };
         contexts.iter().map(|(handle, state)| (Context(*handle), state.ordinal)).collect()
     }
 
-    /// Pool of a context, which must be current. Creates it if there is none.
+    /// Returns the pool of a context, which must be current. The pool is created if it does not exist.
     pub(super) fn pool(&self, context: Context) -> Result<Pool> {
         let mut contexts = self.lock()?;
         let state = contexts.get_mut(&context.0).ok_or_else(not_retained)?;
@@ -194,7 +195,7 @@ impl Contexts {
         Ok(pool)
     }
 
-    /// Gives the device of one context access to the pool of another.
+    /// Grants the device of one context access to the pool of another.
     pub(super) fn let_in(&self, visitor: Context, host: Context) -> Result<()> {
         let visitor = self.ordinal(visitor)?;
         let mut contexts = self.lock()?;
@@ -206,12 +207,12 @@ impl Contexts {
         Ok(())
     }
 
-    /// Address of the panic mailbox for a context's kernels, if the context is retained.
+    /// Returns the address of the panic mailbox for a context's kernels, if the context is retained.
     pub(super) fn mailbox(&self, context: Context) -> Option<DevicePtr> {
         self.lock().ok()?.get(&context.0).map(|state| state.mailbox.device_address())
     }
 
-    /// Report of a kernel that stopped a context.
+    /// Takes the report of a kernel that stopped a context.
     pub(super) fn take_fault(&self, context: Context) -> Option<Fault> {
         self.lock().ok()?.get(&context.0)?.mailbox.take()
     }

@@ -1,6 +1,6 @@
-//! CUPTI: locating the library, and tables of its functions.
+//! CUPTI: search for the library, and tables of its functions.
 //!
-//! Status codes and kinds are plain numbers here, so that a value known only to a newer library is not invalid. The
+//! Status codes and kinds are plain numbers here, so that values that only newer libraries define are not invalid. The
 //! library is loaded when recording or counters are first requested, and stays loaded.
 
 use std::ffi::{CStr, c_char, c_void};
@@ -52,13 +52,13 @@ pub(super) struct SubscriberParams {
     pub old_name_size: usize,
 }
 
-/// Minimum `CUPTI_API_VERSION` whose records can be read: the version of CUDA 12.0.
+/// Minimum `CUPTI_API_VERSION` whose records can be read, that of CUDA 12.0.
 const MIN_VERSION: u32 = 18;
 /// Oldest CUDA major version whose CUPTI is searched for.
 const MIN_MAJOR: u32 = 12;
 
-/// Defines a table of library functions, and `of`, which looks them up. The library must stay loaded; the signatures
-/// must match CUPTI's functions of these names.
+/// Defines a table of library functions, and `of`, which looks them up. The library must stay loaded, and the
+/// signatures must match CUPTI's functions with these names.
 macro_rules! table {
     (
         $(#[$doc:meta])*
@@ -75,9 +75,9 @@ macro_rules! table {
         }
 
         impl $table {
-            /// Looks up the functions of a library; fails with the name of a missing one.
+            /// Looks up the functions of a library. Fails with the name of a missing function.
             pub(super) fn of(library: &libloading::Library) -> Result<Self, &'static str> {
-                // SAFETY: CUPTI's functions of these names have these signatures.
+                // SAFETY: CUPTI's functions with these names have these signatures.
                 unsafe {
                     Ok(Self {
                         $($field: $value,)*
@@ -92,11 +92,12 @@ macro_rules! table {
 pub(super) use table;
 
 table! {
-    /// CUPTI functions used by recording and needed by every part of CUPTI. Each has the library's contract.
+    /// CUPTI functions that are used for recording and required by every part of CUPTI. Each function has the contract
+    /// of the library.
     Cupti {
         /// `CUPTI_API_VERSION` of the library.
         version: u32 = 0;
-        /// Library, and the name or path by which it was found; `None` in tests.
+        /// The library, and the name or path under which it was found; `None` in tests.
         origin: Option<&'static (Library, PathBuf)> = None;
     }
     required {
@@ -132,7 +133,7 @@ table! {
 const DRIVER_DOMAIN: u32 = 1;
 
 impl Cupti {
-    /// Version of the library as users know it: `CUPTI 13.0`, or its own number before 13.
+    /// Returns the version of the library in its public form: `CUPTI 13.0`, or its own number before 13.
     pub(super) fn name(&self) -> String {
         match self.version {
             version @ 0..100_000 => format!("CUPTI 12 (API version {version})"),
@@ -140,7 +141,7 @@ impl Cupti {
         }
     }
 
-    /// Turns a status into an error that names the call and the remedy.
+    /// Converts a status to an error that names the call and the remedy.
     pub(super) fn check(&self, call: &'static str, status: Status, cuda: i32) -> ActivityResult<()> {
         let text = || self.text(status);
         Err(match status {
@@ -158,7 +159,7 @@ impl Cupti {
         })
     }
 
-    /// CUPTI's explanation of a status.
+    /// Returns CUPTI's explanation of a status.
     pub(super) fn text(&self, status: Status) -> String {
         let get = |function: unsafe extern "C" fn(Status, *mut *const c_char) -> Status| {
             let mut text = std::ptr::null();
@@ -171,7 +172,8 @@ impl Cupti {
         text.unwrap_or("unknown error").to_owned()
     }
 
-    /// Name of the other tool that uses CUPTI: from the library if it reports one, otherwise from the environment.
+    /// Returns the name of the other tool that uses CUPTI, from the library if it reports one, otherwise from the
+    /// environment.
     pub(super) fn other_subscriber(&self) -> String {
         let mut name = [0; 128];
         if let Some(subscribe) = self.subscribe_v2 {
@@ -182,14 +184,15 @@ impl Cupti {
                 old_name_size: name.len() - 1,
             };
             let mut subscriber = std::ptr::null_mut();
-            // SAFETY: the structure has the size that it names, and its pointers are to local variables and a C string.
+            // SAFETY: the structure has the size that it states, and its pointers are to local variables and a C
+            // string.
             let result = unsafe { subscribe(&mut subscriber, ignore, std::ptr::null_mut(), &mut params) };
             if result == status::SUCCESS {
-                // The other tool has detached meanwhile. SAFETY: just created.
+                // The other tool has detached meanwhile. SAFETY: the subscriber was just created.
                 unsafe { (self.unsubscribe)(subscriber) };
             }
         }
-        // SAFETY: the last byte is zero, whatever the library wrote before it.
+        // SAFETY: the last byte is zero, regardless of what the library wrote before it.
         let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().trim().to_owned();
         let known = if name.is_empty() { None } else { Some(format!("`{name}`")) };
         let by = [known, attached_tool(|name| std::env::var(name).ok())].into_iter().flatten();
@@ -197,7 +200,7 @@ impl Cupti {
         if by.is_empty() { "another profiler".to_owned() } else { by }
     }
 
-    /// Name of a driver function by its ID, if it has one.
+    /// Returns the name of the driver function with this ID, if it has one.
     pub(super) fn driver_function(&self, number: u32) -> Option<&'static str> {
         let mut name = std::ptr::null();
         // SAFETY: the pointer is to a local variable.
@@ -211,16 +214,16 @@ impl Cupti {
 pub(super) unsafe extern "C" fn ignore(_data: *mut c_void, _domain: u32, _id: u32, _info: *const c_void) {}
 
 /// # Safety
-/// The pointer is null or points to a C string that lives as long as the process.
+/// The pointer must be null or point to a C string that lives as long as the process.
 pub(super) unsafe fn c_text(text: *const c_char) -> Option<&'static str> {
     if text.is_null() {
         return None;
     }
-    // SAFETY: passed on from the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { CStr::from_ptr(text) }.to_str().ok().filter(|text| !text.is_empty())
 }
 
-/// Tool that the environment attaches to this process, according to NVIDIA's variables.
+/// Returns the tool that the environment attaches to this process, according to NVIDIA's variables.
 fn attached_tool(variable: impl Fn(&str) -> Option<String>) -> Option<String> {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
     if set("NSYS_PROFILING_SESSION_ID").is_some() {
@@ -231,12 +234,12 @@ fn attached_tool(variable: impl Fn(&str) -> Option<String>) -> Option<String> {
     injected.map(|(name, path)| format!("the tool that {name}={path} injects"))
 }
 
-/// Formats a CUDA version: 13000 is `13.0`.
+/// Formats a CUDA version, for example 13000 as `13.0`.
 pub(super) fn cuda_version(cuda: i32) -> String {
     format!("{}.{}", cuda / 1000, cuda % 1000 / 10)
 }
 
-/// PyPI package with the CUPTI that fits a driver for this CUDA version.
+/// Returns the PyPI package that contains the CUPTI for a driver with this CUDA version.
 pub(super) fn package(cuda: i32) -> String {
     match cuda / 1000 {
         ..=12 => format!("nvidia-cuda-cupti-cu12=={}.*", cuda_version(cuda.max(12_010))),
@@ -244,7 +247,7 @@ pub(super) fn package(cuda: i32) -> String {
     }
 }
 
-/// CUPTI of the process, loaded at first use. If it cannot be loaded, the next call tries again.
+/// Returns the CUPTI of the process, loading it on first use. If it cannot be loaded, the next call tries again.
 ///
 /// # Errors
 /// [`ActivityError::NoCupti`], [`ActivityError::CuptiTooOld`], [`ActivityError::CuptiTooNew`].
@@ -259,9 +262,9 @@ pub(super) fn cupti(cuda: i32) -> ActivityResult<&'static Cupti> {
     Ok(*loaded.insert(Box::leak(Box::new(cupti))))
 }
 
-/// Possible names of the library, starting with the driver's own CUDA version. An older library works on a newer
-/// driver; a newer library may not work on an older driver. On Windows the names contain the month of the release, so
-/// only folders can be searched.
+/// Returns the possible names of the library, starting with the driver's own CUDA version. An older library works on a
+/// newer driver; a newer library may not work on an older driver. On Windows, the names contain the month of the
+/// release, so only directories can be searched.
 fn names(cuda: i32) -> Vec<String> {
     if cfg!(windows) {
         return vec!["cupti64_*.dll".to_owned()];
@@ -273,7 +276,7 @@ fn names(cuda: i32) -> Vec<String> {
     names
 }
 
-/// Files in a folder that may be the library, in the order of [`names`], newest first.
+/// Returns the files in a directory that may be the library, in the order of [`names`], newest first.
 fn files(folder: &Path, names: &[String]) -> Vec<PathBuf> {
     if cfg!(windows) {
         let mut files = library_paths::inside(folder);
@@ -287,14 +290,14 @@ fn files(folder: &Path, names: &[String]) -> Vec<PathBuf> {
     names.iter().map(|name| folder.join(name)).filter(|file| file.exists()).collect()
 }
 
-/// Candidate paths of the library: the user's folders, then the system's own search, then the folders of installed
-/// libraries.
+/// Returns the candidate paths of the library: the user's directories, then the system's own search, then the
+/// directories of installed libraries.
 fn candidates(paths: &LibraryPaths, cuda: i32) -> Vec<PathBuf> {
     let names = names(cuda);
     paths.candidates_in(&names, |folder| files(folder, &names))
 }
 
-/// Loads the first usable library. If none is usable, the error is that of the first one found.
+/// Loads the first usable library. If none is usable, the error is that of the first library found.
 fn load(candidates: Vec<PathBuf>, paths: &LibraryPaths, cuda: i32) -> ActivityResult<Cupti> {
     let (mut unusable, mut reason) = (None, String::new());
     for file in candidates {
@@ -310,13 +313,13 @@ fn load(candidates: Vec<PathBuf>, paths: &LibraryPaths, cuda: i32) -> ActivityRe
         };
         match usable(&library, cuda) {
             Ok(cupti) => {
-                // It is never unloaded: the table points into it.
+                // The library is never unloaded, because the table contains pointers to it.
                 let origin = Box::leak(Box::new((library, file)));
                 return Ok(Cupti { origin: Some(origin), ..cupti });
             }
             Err(error) => unusable = unusable.or(Some(error)),
         }
-        // A refused library is not unloaded either: other code in the process may use it.
+        // An unusable library is not unloaded either, because other code in the process may use it.
         std::mem::forget(library);
     }
     Err(unusable.unwrap_or_else(|| ActivityError::NoCupti {
@@ -326,7 +329,7 @@ fn load(candidates: Vec<PathBuf>, paths: &LibraryPaths, cuda: i32) -> ActivityRe
     }))
 }
 
-/// Functions of a library, if it has all of them and is not newer than the driver.
+/// Returns the functions of a library if it has all of them and is not newer than the driver.
 fn usable(library: &Library, cuda: i32) -> ActivityResult<Cupti> {
     let lacks = |version: String, lacks: String| ActivityError::CuptiTooOld {
         version,
@@ -341,7 +344,7 @@ fn usable(library: &Library, cuda: i32) -> ActivityResult<Cupti> {
     fitting(cupti, cuda)
 }
 
-/// Refuses a version that is too old to be read, or that belongs to a later CUDA major version than the driver's.
+/// Rejects a version that is too old to be read, or that belongs to a later CUDA major version than the driver's.
 fn fitting(cupti: Cupti, cuda: i32) -> ActivityResult<Cupti> {
     if cupti.version < MIN_VERSION {
         let lacks = format!("the records of CUDA {MIN_MAJOR}");
@@ -354,7 +357,7 @@ fn fitting(cupti: Cupti, cuda: i32) -> ActivityResult<Cupti> {
     Ok(cupti)
 }
 
-/// Searched places, in words.
+/// Describes the searched locations.
 fn searched(paths: &LibraryPaths, cuda: i32) -> String {
     format!("{} in the system's search path and in {}", names(cuda).join(", "), paths.searched())
 }
@@ -409,7 +412,7 @@ mod tests {
     #[test]
     #[cfg(target_os = "linux")]
     fn a_library_without_the_functions_is_too_old() {
-        // SAFETY: the C library, which is loaded.
+        // SAFETY: this is the C library, which is already loaded.
         let library = unsafe { Library::new("libc.so.6") }.unwrap();
         let text = usable(&library, 13_000).unwrap_err().to_string();
         assert!(text.contains("too old") && text.contains("`cuptiGetVersion`"), "{text}");

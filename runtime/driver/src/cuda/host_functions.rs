@@ -1,14 +1,14 @@
 //! Host functions of streams and graphs.
 //!
-//! A stream's function waits in a process-wide table, and the driver receives only its ID. A function that a stopped
-//! context never calls can therefore be dropped with the context, and a late call of the driver finds nothing.
+//! A function of a stream is stored in a process-wide table, and the driver receives only its ID. A function that a
+//! stopped context never calls can therefore be dropped with the context, and a late call of the driver finds nothing.
 //!
-//! A graph's function also has an ID in a table, which does not keep it alive. The creator of the graph keeps it, and a
-//! call keeps it until it returns.
+//! A function of a graph also has an ID in a table, which does not keep the function alive. The creator of the graph
+//! keeps the function alive, and so does each call until it returns.
 //!
-//! The tables have their own locks, which are not held during calls, drops or driver calls. The driver's thread thus
-//! makes progress regardless of which other threads wait. The driver starts no call of either kind after an error has
-//! stopped the context, but a call already started continues.
+//! The tables have their own locks, which are not held during calls, drops or driver calls. The driver's thread
+//! therefore makes progress regardless of which other threads wait. The driver starts no call of either kind after an
+//! error has stopped the context, but a call already started continues.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -22,7 +22,7 @@ use crate::error::{Result, code};
 use crate::host_function::{self, HostCall};
 use crate::{CaptureStatus, Context, GraphFunction, HostFunction};
 
-/// Functions not called yet, by ID.
+/// Functions that have not been called yet, keyed by ID.
 #[derive(Default)]
 struct Table {
     next: usize,
@@ -34,7 +34,7 @@ fn table() -> MutexGuard<'static, Table> {
     TABLE.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Adds a function of a context to the table; returns its ID.
+/// Adds a function of a context to the table and returns its ID.
 fn keep(context: Context, function: HostFunction) -> usize {
     let mut table = table();
     let number = table.next;
@@ -54,19 +54,19 @@ unsafe extern "C" fn run(number: *mut c_void) {
     }
 }
 
-/// Functions of graphs, by ID. IDs are not reused.
+/// Functions of graphs, keyed by ID. IDs are not reused.
 #[derive(Default)]
 struct GraphTable {
     next: usize,
     functions: HashMap<usize, Weak<GraphFunction>>,
-    /// IDs by function address. An address is not reused while `functions` has the function.
+    /// IDs, keyed by function address. An address is not reused while `functions` contains the function.
     numbers: HashMap<usize, usize>,
-    /// Number of entries at which the table is searched for dropped functions.
+    /// Number of entries from which the table is searched for dropped functions.
     limit: usize,
 }
 
 impl GraphTable {
-    /// ID of a function: always the same.
+    /// Returns the ID of a function, which is the same on every call.
     fn number(&mut self, function: &Arc<GraphFunction>) -> usize {
         let address = Arc::as_ptr(function).addr();
         if let Some(number) = self.numbers.get(&address) {
@@ -91,7 +91,7 @@ fn graph_table() -> MutexGuard<'static, GraphTable> {
     TABLE.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Function of a graph, if it still exists.
+/// Returns the function of a graph, if it still exists.
 fn graph_function(number: usize) -> Option<Arc<GraphFunction>> {
     graph_table().functions.get(&number)?.upgrade()
 }
@@ -100,20 +100,20 @@ fn graph_function(number: usize) -> Option<Arc<GraphFunction>> {
 unsafe extern "C" fn run_of_graph(number: *mut c_void) {
     let Some(function) = graph_function(number.addr()) else { return };
     host_function::call_graph_function(&function);
-    // All other owners may have dropped it meanwhile, and its captures may call the driver.
+    // All other owners may have dropped the function meanwhile, and its captured values may call the driver.
     if let Some(last) = Arc::into_inner(function) {
         host_function::drop_elsewhere(Box::new(last));
     }
 }
 
-/// Node parameters of a graph's function. The caller must keep the function alive: it is not called after it is
-/// dropped.
+/// Returns the node parameters of a graph's function. The caller must keep the function alive, because it is not called
+/// after it is dropped.
 pub(super) fn of_graph(function: &Arc<GraphFunction>) -> sys::CUDA_HOST_NODE_PARAMS {
     let number = graph_table().number(function);
     sys::CUDA_HOST_NODE_PARAMS { fn_: Some(run_of_graph), userData: std::ptr::without_provenance_mut(number) }
 }
 
-/// Fails for a stream that is being captured: a graph can be launched more than once, or never.
+/// Fails for a stream that is being captured, because a graph can be launched more than once or never.
 fn not_captured(stream: sys::CUstream) -> Result<()> {
     if !Feature::Graphs.is_there() || capture::status(stream)? == CaptureStatus::None {
         return Ok(());
@@ -124,7 +124,7 @@ fn not_captured(stream: sys::CUstream) -> Result<()> {
     Err(error("cuLaunchHostFunc", code, name, text.to_owned()))
 }
 
-/// Enqueues a call of a function. The context is current.
+/// Enqueues a call of a function. The context must be current.
 pub(super) fn enqueue(context: Context, stream: sys::CUstream, function: HostFunction) -> Result<()> {
     Feature::HostFunctions.need("cuLaunchHostFunc")?;
     not_captured(stream)?;
@@ -192,7 +192,7 @@ mod tests {
         as_the_driver_does(keep(Context(0xC1), Box::new(|| panic!("in a host function"))));
         let calls = Arc::new(AtomicUsize::new(0));
         let inner = Arc::clone(&calls);
-        // The table is unlocked while a function runs.
+        // The table is not locked while a function runs.
         let number = keep(
             Context(0xC1),
             Box::new(move || {
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn graph_functions_outlive_their_calls() {
-        /// Reports the thread that drops it.
+        /// Reports the thread on which it is dropped.
         struct Tells(std::sync::mpsc::Sender<std::thread::ThreadId>);
         impl Drop for Tells {
             fn drop(&mut self) {
@@ -244,7 +244,7 @@ mod tests {
         let counted = Arc::clone(&calls);
         let function = GraphFunction::new(move || {
             drop(inner.lock().unwrap().take());
-            // Its captures are still alive.
+            // The captured values are still alive.
             assert!(tells.0.send(std::thread::current().id()).is_ok());
             counted.fetch_add(1, Ordering::Relaxed);
         });

@@ -1,4 +1,4 @@
-//! Launches with attributes, and cluster occupancy. A context is current in every function here.
+//! Launches with attributes, and cluster occupancy. Every function here requires a current context.
 
 use std::ffi::c_void;
 
@@ -12,7 +12,7 @@ use super::stream_of;
 use crate::error::Result;
 use crate::{FunctionHandle, LaunchConfig, StreamHandle};
 
-/// Launch attributes beyond the grid: at most one of each kind.
+/// Launch attributes beyond grid and block, at most one of each kind.
 pub(super) struct Attributes {
     list: [sys::CUlaunchAttribute; 3],
     count: usize,
@@ -25,7 +25,7 @@ impl Attributes {
         Self { list: [ignored; 3], count: 0 }
     }
 
-    /// Attributes of a launch on a stream.
+    /// Returns the attributes of a launch on a stream.
     pub(super) fn of_launch(config: &LaunchConfig) -> Self {
         let mut attributes = Self::of_node(config);
         if config.dependent {
@@ -36,8 +36,8 @@ impl Attributes {
         attributes
     }
 
-    /// Attributes of a graph node. In a graph, programmatic dependent launch is a property of the edges, not of the
-    /// node.
+    /// Returns the attributes of a graph node. In a graph, programmatic dependent launch is a property of the edges,
+    /// not of the node.
     pub(super) fn of_node(config: &LaunchConfig) -> Self {
         let mut attributes = Self::none();
         if config.cluster != [1; 3] {
@@ -51,7 +51,7 @@ impl Attributes {
         attributes
     }
 
-    /// Cluster attribute, also for a cluster of one block.
+    /// Returns the cluster attribute, even for a cluster of one block.
     fn of_cluster(dimensions: [u32; 3]) -> Self {
         let mut attributes = Self::none();
         attributes.push(Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, cluster(dimensions));
@@ -67,7 +67,7 @@ impl Attributes {
         &self.list[..self.count]
     }
 
-    /// Launch configuration in the driver's form. It points to these attributes.
+    /// Returns the launch configuration in the driver's form, which points to these attributes.
     fn with(&mut self, config: &LaunchConfig, stream: sys::CUstream) -> sys::CUlaunchConfig {
         let LaunchConfig { grid: [gx, gy, gz], block: [bx, by, bz], shared_bytes, .. } = *config;
         sys::CUlaunchConfig {
@@ -85,7 +85,7 @@ impl Attributes {
     }
 }
 
-/// Attribute value whose unused bytes are zero, as the driver requires.
+/// Returns an attribute value whose unused bytes are zero, as the driver requires.
 pub(super) fn zero() -> Value {
     Value { pad: [0; 64] }
 }
@@ -99,7 +99,7 @@ fn cluster([x, y, z]: [u32; 3]) -> Value {
 /// Enqueues a plain launch.
 ///
 /// # Safety
-/// As [`CodeDriver::launch`](crate::CodeDriver::launch).
+/// Same as [`CodeDriver::launch`](crate::CodeDriver::launch).
 #[inline]
 pub(super) unsafe fn launch_plain(
     function: FunctionHandle,
@@ -112,7 +112,7 @@ pub(super) unsafe fn launch_plain(
     let params = args.as_ptr() as *mut *mut c_void;
     let function = function.0 as sys::CUfunction;
     let stream = stream_of(stream);
-    // SAFETY: passed on from the caller.
+    // SAFETY: guaranteed by the caller.
     let result = unsafe {
         sys::cuLaunchKernel(
             function,
@@ -134,7 +134,7 @@ pub(super) unsafe fn launch_plain(
 /// Enqueues a launch with attributes.
 ///
 /// # Safety
-/// As [`CodeDriver::launch`](crate::CodeDriver::launch).
+/// Same as [`CodeDriver::launch`](crate::CodeDriver::launch).
 pub(super) unsafe fn launch(
     function: FunctionHandle,
     config: &LaunchConfig,
@@ -147,12 +147,12 @@ pub(super) unsafe fn launch(
     // The driver only reads the values; its signature takes mutable pointers.
     let params = args.as_ptr() as *mut *mut c_void;
     let function = function.0 as sys::CUfunction;
-    // SAFETY: passed on from the caller; the attributes are alive and their count matches.
+    // SAFETY: guaranteed by the caller; the attributes are alive and their count matches.
     let result = unsafe { sys::cuLaunchKernelEx(&config, function, params, std::ptr::null_mut()) };
     check("cuLaunchKernelEx", result)
 }
 
-/// Fails `call` if device `ordinal` does not support clusters.
+/// Fails on behalf of `call` if device `ordinal` does not support clusters.
 fn need_clusters(call: &'static str, ordinal: u32) -> Result<()> {
     Feature::Clusters.need(call)?;
     if properties::has_clusters(call::device(ordinal)?) {
@@ -162,7 +162,7 @@ fn need_clusters(call: &'static str, ordinal: u32) -> Result<()> {
     Err(not_supported(call, text.to_owned()))
 }
 
-/// Maximum cluster size in blocks for a configuration on device `ordinal`.
+/// Returns the maximum cluster size in blocks for a configuration on device `ordinal`.
 pub(super) fn max_cluster(ordinal: u32, function: FunctionHandle, config: &LaunchConfig) -> Result<u32> {
     const CALL: &str = "cuOccupancyMaxPotentialClusterSize";
     need_clusters(CALL, ordinal)?;
@@ -177,7 +177,7 @@ pub(super) fn max_cluster(ordinal: u32, function: FunctionHandle, config: &Launc
     Ok(blocks.max(0) as u32)
 }
 
-/// Number of clusters of a configuration that are resident on device `ordinal` at once.
+/// Returns the number of clusters of a configuration that can be resident on device `ordinal` concurrently.
 pub(super) fn resident_clusters(
     ordinal: u32,
     function: FunctionHandle,
@@ -195,7 +195,7 @@ pub(super) fn resident_clusters(
     Ok(clusters.max(0) as u32)
 }
 
-/// Allows non-portable cluster sizes for a kernel.
+/// Permits non-portable cluster sizes for a kernel.
 pub(super) fn allow_large_clusters(ordinal: u32, function: FunctionHandle) -> Result<()> {
     const CALL: &str = "cuFuncSetAttribute";
     need_clusters(CALL, ordinal)?;
@@ -238,7 +238,7 @@ mod tests {
             ]
         );
         let [cluster, cooperative, dependent] = attributes.as_slice() else { panic!("three") };
-        // SAFETY: every bit of these values was written, and the members that are read are the ones written.
+        // SAFETY: every bit of these values was written, and only the members that were written are read.
         let values = unsafe {
             let cluster = cluster.value.clusterDim;
             let flags =

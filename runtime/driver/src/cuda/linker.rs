@@ -1,5 +1,5 @@
-//! Linking of code: with a library at load time, for kernels that use NVIDIA's device runtime, and several files into
-//! one.
+//! Linking of code: with a library at load time, for kernels that use NVIDIA's device runtime, and of several files
+//! into one.
 
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::ModuleSource;
 use crate::error::{DriverError, Result};
 
 /// An active link, with the memory that the driver uses until the link is destroyed: options, option values, and the
-/// log that one of them points to.
+/// log to which one of these points.
 struct Link {
     state: sys::CUlinkState,
     log: Vec<u8>,
@@ -29,7 +29,7 @@ pub(super) fn with_linked<R>(
     with_linked_input(sys::CUjitInputType::CU_JIT_INPUT_PTX, code.to_bytes_with_nul(), library, load)
 }
 
-/// [`with_linked`] for relocatable machine code.
+/// Same as [`with_linked`], for relocatable machine code.
 pub(super) fn with_linked_cubin<R>(
     code: &[u8],
     library: &[u8],
@@ -96,9 +96,9 @@ impl Link {
     }
 
     fn add(&mut self, kind: sys::CUjitInputType, data: &[u8], name: &CStr) -> Result<()> {
-        // Machine code has fields that must be aligned; embedded bytes may be unaligned.
+        // Machine code contains fields that must be aligned, but embedded bytes may be unaligned.
         let mut aligned = vec![0u64; data.len().div_ceil(8)];
-        // SAFETY: the words have room for the bytes and do not overlap them.
+        // SAFETY: the words are large enough for the bytes and do not overlap them.
         unsafe { aligned.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(data.as_ptr(), data.len()) };
         // SAFETY: the state is alive. The driver copies what it needs of the data, which has this many bytes; the name
         // is a C string.
@@ -117,7 +117,7 @@ impl Link {
         check("cuLinkAddData", result).map_err(|error| self.rejected(error))
     }
 
-    /// Linked machine code, owned by the link, and its size in bytes.
+    /// Returns the linked machine code, owned by the link, and its size in bytes.
     fn complete(&mut self) -> Result<(*const c_void, usize)> {
         let (mut image, mut bytes) = (std::ptr::null_mut(), 0);
         // SAFETY: the state is alive; the pointers are to local variables.
@@ -135,7 +135,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // SAFETY: created in `new`, and not used again. An error cannot be reported here.
+        // SAFETY: the state was created in `new` and is not used again. An error cannot be reported here.
         let _ = unsafe { sys::cuLinkDestroy(self.state) };
     }
 }

@@ -1,10 +1,11 @@
-//! Devices of the machine, including hidden ones, from NVML, without initializing CUDA.
+//! Devices of the machine, including hidden ones, as reported by NVML without initializing CUDA.
 //!
-//! NVML is opened for each query and closed after it, so that a forked process inherits nothing.
+//! NVML is opened for each query and closed afterwards, so that a forked process inherits no NVML state.
 
 use super::management::Library;
 
-/// UUIDs of all GPUs by index, followed by the UUIDs of MIG instances. `None` if NVML is missing or does not work.
+/// Returns the UUIDs of all GPUs in index order, followed by those of MIG instances; `None` if NVML is missing or
+/// unusable.
 pub fn machine_devices() -> Option<Vec<String>> {
     let library = Library::open()?;
     let (mut gpus, mut parts) = (Vec::new(), Vec::new());
@@ -13,7 +14,7 @@ pub fn machine_devices() -> Option<Vec<String>> {
         let Some(device) = library.device_at(index) else { continue };
         gpus.extend(device.uuid());
         for part in 0..device.max_parts().unwrap_or(0) {
-            // The count is the number of slots, not all of which are occupied.
+            // The count is the number of slots, some of which may be empty.
             parts.extend(device.part(part).and_then(|part| part.uuid()));
         }
     }

@@ -1,4 +1,4 @@
-//! Panic mailbox of a context: pinned host memory that kernels write and the host reads.
+//! Panic mailbox of a context, in pinned host memory that kernels write and the host reads.
 
 use std::ffi::c_void;
 
@@ -9,7 +9,7 @@ use super::call::{RelaxedCapture, check};
 use crate::error::Result;
 use crate::{DevicePtr, Fault, FaultKind};
 
-/// Allocates page-locked memory that all contexts can use and that is mapped for the device. A context is current.
+/// Allocates page-locked memory that all contexts can use and that is mapped for the device. A context must be current.
 pub(super) fn allocate_mapped(bytes: usize) -> Result<*mut c_void> {
     let _relaxed = RelaxedCapture::enter();
     let mut pointer = std::ptr::null_mut();
@@ -46,15 +46,15 @@ impl PinnedMailbox {
         Ok(Self { host, device: DevicePtr(device) })
     }
 
-    /// Device address of the mailbox, for kernels.
+    /// Returns the device address of the mailbox, for kernels.
     pub(super) fn device_address(&self) -> DevicePtr {
         self.device
     }
 
-    /// Takes the message, if a kernel left one. The kernel must have stopped.
+    /// Takes the message, if a kernel wrote one. The kernel must have stopped.
     pub(super) fn take(&self) -> Option<Fault> {
-        // SAFETY: the memory is a mailbox as long as this value lives, and any bit pattern is valid; the context has
-        // stopped, so no kernel writes.
+        // SAFETY: the memory is a mailbox as long as this value lives, and any bit pattern is valid. The context has
+        // stopped, so no kernel writes to it.
         let mail = unsafe { self.host.read_volatile() };
         if mail.state == EMPTY {
             return None;
@@ -79,7 +79,8 @@ impl PinnedMailbox {
     /// Frees the memory. Its context must be current.
     pub(super) fn free(self) -> Result<()> {
         let _relaxed = RelaxedCapture::enter();
-        // SAFETY: allocated in `allocate`; modules that know the address are gone with the last user of the context.
+        // SAFETY: the memory was allocated in `allocate`, and modules that know its address are gone with the last user
+        // of the context.
         unsafe { check("cuMemFreeHost", sys::cuMemFreeHost(self.host.cast())) }
     }
 }

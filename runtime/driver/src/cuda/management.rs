@@ -1,7 +1,7 @@
-//! NVML, NVIDIA's management library, if the machine has it.
+//! Access to NVML, NVIDIA's management library, if the machine has it.
 //!
-//! NVML reports the devices of the machine, regardless of the subset and order visible to this process. A device is
-//! therefore found by its UUID. On any failure, nothing is reported.
+//! NVML reports the devices of the machine, regardless of the subset and order that are visible to this process. A
+//! device is therefore looked up by its UUID. After any failure, values are reported as unknown.
 
 use std::ffi::{CStr, CString, c_char, c_uint, c_ulonglong};
 use std::fmt::{self, Write};
@@ -17,10 +17,10 @@ const LIBRARY: &str = "nvml.dll";
 #[cfg(not(windows))]
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
-/// Buffer size for any text of the library.
+/// Buffer size that suffices for any text of the library.
 const TEXT_BYTES: usize = 96;
 
-/// Result of a library call with these arguments; `None` if the function is missing or the call fails.
+/// Returns the result of a library call with these arguments; `None` if the function is missing or the call fails.
 macro_rules! called {
     ($library:expr, $function:ident($($argument:expr),*)) => {{
         let function = $library.$function.as_ref().ok()?;
@@ -30,7 +30,7 @@ macro_rules! called {
     }};
 }
 
-/// Initialized NVML library, shut down on drop.
+/// Initialized NVML library, which is shut down on drop.
 pub(super) struct Library(nvml::NvmlLib);
 
 impl Library {
@@ -42,7 +42,7 @@ impl Library {
         Some(Self(library))
     }
 
-    /// Number of GPUs in the machine.
+    /// Returns the number of GPUs in the machine.
     pub(super) fn device_count(&self) -> Option<u32> {
         let mut count = 0;
         called!(self.0, nvmlDeviceGetCount_v2(&mut count))?;
@@ -70,13 +70,13 @@ impl Drop for Library {
     }
 }
 
-/// NVML, loaded at first use.
+/// Returns NVML, loading it on first use.
 fn library() -> Option<&'static Library> {
     static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
     LIBRARY.get_or_init(Library::open).as_ref()
 }
 
-/// Device `ordinal` of this process.
+/// Returns device `ordinal` of this process.
 pub(super) fn device(ordinal: u32) -> Option<Device<'static>> {
     let text = uuid_text(call::device(ordinal).and_then(properties::uuid).ok()?);
     let library = library()?;
@@ -84,7 +84,7 @@ pub(super) fn device(ordinal: u32) -> Option<Device<'static>> {
     ["GPU", "MIG"].iter().find_map(|kind| library.device_of(&CString::new(format!("{kind}-{text}")).ok()?))
 }
 
-/// Version of the driver package.
+/// Returns the version of the driver package.
 pub(super) fn driver_version() -> Option<String> {
     let library = &library()?.0;
     text(|buffer, bytes| called!(library, nvmlSystemGetDriverVersion(buffer, bytes)))
@@ -109,7 +109,7 @@ pub(super) struct Device<'a> {
     handle: nvml::nvmlDevice_t,
 }
 
-// SAFETY: NVML may be called from any thread, and a handle names a device, not thread state.
+// SAFETY: NVML may be called from any thread, and a handle identifies a device, not thread state.
 unsafe impl Send for Device<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Device<'_> {}
@@ -140,13 +140,13 @@ impl Device<'_> {
         text(|buffer, bytes| called!(self.library.0, nvmlDeviceGetUUID(self.handle, buffer, bytes)))
     }
 
-    /// MIG instance `index` of a partitioned GPU.
+    /// Returns MIG instance `index` of a partitioned GPU.
     pub(super) fn part(&self, index: u32) -> Option<Self> {
         let library = &self.library.0;
         self.other(|handle| called!(library, nvmlDeviceGetMigDeviceHandleByIndex(self.handle, index, handle)))
     }
 
-    /// GPU that contains this MIG instance.
+    /// Returns the GPU that contains this MIG instance.
     pub(super) fn whole(&self) -> Option<Self> {
         let library = &self.library.0;
         self.other(|handle| {
@@ -160,7 +160,7 @@ impl Device<'_> {
         Some(Self { library: self.library, handle })
     }
 
-    /// Memory in use in bytes.
+    /// Returns the memory in use, in bytes.
     pub(super) fn memory_used(&self) -> Option<u64> {
         // The structure's version is encoded in its size field.
         let version = (size_of::<nvml::nvmlMemory_v2_t>() | 2 << 24) as u32;
@@ -169,25 +169,25 @@ impl Device<'_> {
         Some(memory.used)
     }
 
-    /// Percent of time in which SMs and memory were in use.
+    /// Returns the percentage of time in which SMs and memory were in use.
     pub(super) fn utilization(&self) -> Option<[u32; 2]> {
         let mut rates = nvml::nvmlUtilization_t { gpu: 0, memory: 0 };
         called!(self.library.0, nvmlDeviceGetUtilizationRates(self.handle, &mut rates))?;
         Some([rates.gpu, rates.memory])
     }
 
-    /// Clock throttle reasons, as bits.
+    /// Returns the clock throttle reasons as bits.
     pub(super) fn throttle_reasons(&self) -> Option<u64> {
         let mut reasons: c_ulonglong = 0;
         called!(self.library.0, nvmlDeviceGetCurrentClocksThrottleReasons(self.handle, &mut reasons))?;
         Some(reasons)
     }
 
-    /// Process ID and bytes of every context. Processes with unreported use are omitted.
+    /// Returns the process ID and memory in bytes of every context. Processes whose memory is not reported are omitted.
     pub(super) fn processes(&self) -> Option<Vec<(u32, u64)>> {
         let library = &self.library.0;
         let mut count = 0;
-        // With a zero-sized buffer the call fails and returns the count; without processes it succeeds.
+        // With a zero-sized buffer, the call fails and returns the count; without processes, it succeeds.
         let empty = std::ptr::null_mut();
         if called!(library, nvmlDeviceGetComputeRunningProcesses_v3(self.handle, &mut count, empty)).is_some()
         {
@@ -206,12 +206,12 @@ impl Device<'_> {
         Some(known.map(|process| (process.pid, process.usedGpuMemory)).collect())
     }
 
-    /// PCIe address: domain, bus and device number.
+    /// Returns the PCIe address: domain, bus and device number.
     pub(super) fn place(&self) -> Option<[u32; 3]> {
         place(|info| called!(self.library.0, nvmlDeviceGetPciInfo_v3(self.handle, info)))
     }
 
-    /// PCIe address of the remote end of NVLink `link`.
+    /// Returns the PCIe address of the remote end of NVLink `link`.
     pub(super) fn end_of_link(&self, link: u32) -> Option<[u32; 3]> {
         place(|info| called!(self.library.0, nvmlDeviceGetNvLinkRemotePciInfo_v2(self.handle, link, info)))
     }
@@ -232,14 +232,14 @@ fn place(get: impl FnOnce(*mut nvml::nvmlPciInfo_t) -> Option<()>) -> Option<[u3
     Some([info.domain, info.bus, info.device])
 }
 
-/// UUID in NVML's notation.
+/// Returns a UUID in NVML's notation.
 fn uuid_text(uuid: [u8; 16]) -> String {
     let mut text = String::with_capacity(36);
     for (index, byte) in uuid.iter().enumerate() {
         if matches!(index, 4 | 6 | 8 | 10) {
             text.push('-');
         }
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{byte:02x}");
     }
     text

@@ -1,6 +1,6 @@
-//! Device memory, page-locked host memory, and device memory mapped into reserved addresses.
+//! Device memory, page-locked host memory, and device memory that is mapped to reserved addresses.
 //!
-//! None of these calls waits for work. All may run while another thread captures a graph.
+//! These calls do not wait for work. All of them may run while another thread captures a graph.
 
 use std::ffi::c_void;
 
@@ -19,25 +19,25 @@ use crate::{Context, DevicePtr, ExportedMemory, MemoryDriver, PhysicalHandle, St
 const FILE_DESCRIPTOR: sys::CUmemAllocationHandleType =
     sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
-/// Device as a memory location.
+/// Returns a device as a memory location.
 pub(super) fn location(ordinal: u32) -> Result<sys::CUmemLocation> {
     let device = call::device(ordinal)?;
     Ok(sys::CUmemLocation { type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device })
 }
 
-/// Read and write access for each of these devices.
+/// Returns read and write access for each of these devices.
 pub(super) fn access(ordinals: &[u32]) -> Result<Vec<sys::CUmemAccessDesc>> {
     let flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     let describe = |ordinal: &u32| Ok(sys::CUmemAccessDesc { location: location(*ordinal)?, flags });
     ordinals.iter().map(describe).collect()
 }
 
-/// Allocation properties of device memory that cannot be exported to other processes.
+/// Returns allocation properties of device memory that cannot be exported to other processes.
 fn allocation(ordinal: u32) -> Result<sys::CUmemAllocationProp> {
     allocation_for(ordinal, sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE)
 }
 
-/// Allocation properties of device memory that can be exported in this form.
+/// Returns allocation properties of device memory that can be exported in this form.
 fn allocation_for(
     ordinal: u32,
     requested: sys::CUmemAllocationHandleType,
@@ -56,16 +56,16 @@ fn allocation_for(
     })
 }
 
-/// Device address of page-locked memory.
+/// Returns the device address of page-locked memory.
 fn device_address(ptr: *mut c_void) -> Result<DevicePtr> {
     let mut device = 0;
-    // SAFETY: the driver writes to a local variable, and refuses an address that is not page-locked.
+    // SAFETY: the driver writes to a local variable and rejects an address that is not page-locked.
     let result = unsafe { sys::cuMemHostGetDevicePointer_v2(&mut device, ptr, 0) };
     check("cuMemHostGetDevicePointer", result)?;
     Ok(DevicePtr(device))
 }
 
-/// Attribute of an address, as a 32-bit value.
+/// Returns an attribute of an address, as a 32-bit value.
 fn pointer_attribute(attribute: PointerAttribute, ptr: DevicePtr) -> Result<i32> {
     let mut value = 0i32;
     // SAFETY: the requested attributes are written as 32 bits, to a local variable. The address is only looked up.
@@ -80,7 +80,7 @@ fn bind_virtual(context: Context, call: &'static str) -> Result<RelaxedCapture> 
     Ok(RelaxedCapture::enter())
 }
 
-// SAFETY: CUDA's driver keeps this contract; each call passes its arguments on to the driver, and returns its result.
+// SAFETY: CUDA's driver upholds this contract; each method forwards its arguments to the driver and returns its result.
 unsafe impl MemoryDriver for CudaDriver {
     fn memory_info(&self, context: Context) -> Result<(u64, u64)> {
         bind(context)?;
@@ -103,7 +103,7 @@ unsafe impl MemoryDriver for CudaDriver {
     unsafe fn memory_free(&self, context: Context, ptr: DevicePtr) -> Result<()> {
         bind(context)?;
         let _relaxed = RelaxedCapture::enter();
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { check("cuMemFree", sys::cuMemFree_v2(ptr.0)) }
     }
 
@@ -115,7 +115,7 @@ unsafe impl MemoryDriver for CudaDriver {
     unsafe fn pinned_free(&self, context: Context, ptr: *mut c_void) -> Result<()> {
         bind(context)?;
         let _relaxed = RelaxedCapture::enter();
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { check("cuMemFreeHost", sys::cuMemFreeHost(ptr)) }
     }
 
@@ -123,14 +123,14 @@ unsafe impl MemoryDriver for CudaDriver {
         bind(context)?;
         let _relaxed = RelaxedCapture::enter();
         let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { check("cuMemHostRegister", sys::cuMemHostRegister_v2(ptr, bytes, flags)) }
     }
 
     unsafe fn host_unregister(&self, context: Context, ptr: *mut c_void) -> Result<()> {
         bind(context)?;
         let _relaxed = RelaxedCapture::enter();
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { check("cuMemHostUnregister", sys::cuMemHostUnregister(ptr)) }
     }
 
@@ -176,7 +176,7 @@ unsafe impl MemoryDriver for CudaDriver {
 
     unsafe fn virtual_release(&self, context: Context, ptr: DevicePtr, bytes: usize) -> Result<()> {
         let _relaxed = bind_virtual(context, "cuMemAddressFree")?;
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { check("cuMemAddressFree", sys::cuMemAddressFree(ptr.0, bytes)) }
     }
 
@@ -234,7 +234,7 @@ unsafe impl MemoryDriver for CudaDriver {
         Feature::SharedMemory.need("cuMemImportFromShareableHandle")?;
         let mut handle = 0;
         let descriptor = std::ptr::without_provenance_mut(memory.0.as_raw_fd() as usize);
-        // SAFETY: the driver takes the file descriptor in place of a pointer, and leaves it open. The pointer is to a
+        // SAFETY: the driver accepts the file descriptor in place of a pointer and leaves it open. The pointer is to a
         // local variable.
         let result = unsafe { sys::cuMemImportFromShareableHandle(&mut handle, descriptor, FILE_DESCRIPTOR) };
         check("cuMemImportFromShareableHandle", result)?;
@@ -265,7 +265,7 @@ unsafe impl MemoryDriver for CudaDriver {
 
     unsafe fn physical_release(&self, context: Context, handle: PhysicalHandle) -> Result<()> {
         let _relaxed = bind_virtual(context, "cuMemRelease")?;
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { check("cuMemRelease", sys::cuMemRelease(handle.0)) }
     }
 
@@ -277,13 +277,13 @@ unsafe impl MemoryDriver for CudaDriver {
         handle: PhysicalHandle,
     ) -> Result<()> {
         let _relaxed = bind_virtual(context, "cuMemMap")?;
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { check("cuMemMap", sys::cuMemMap(ptr.0, bytes, 0, handle.0, 0)) }
     }
 
     unsafe fn virtual_unmap(&self, context: Context, ptr: DevicePtr, bytes: usize) -> Result<()> {
         let _relaxed = bind_virtual(context, "cuMemUnmap")?;
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { check("cuMemUnmap", sys::cuMemUnmap(ptr.0, bytes)) }
     }
 
@@ -299,7 +299,7 @@ unsafe impl MemoryDriver for CudaDriver {
         if access.is_empty() {
             return Ok(());
         }
-        // SAFETY: the description count matches; the range is passed on from the caller.
+        // SAFETY: the description count matches; the caller guarantees the range.
         let result = unsafe { sys::cuMemSetAccess(ptr.0, bytes, access.as_ptr(), access.len()) };
         check("cuMemSetAccess", result)
     }
@@ -312,7 +312,7 @@ unsafe impl MemoryDriver for CudaDriver {
     unsafe fn stream_free(&self, context: Context, ptr: DevicePtr, stream: StreamHandle) -> Result<()> {
         bind(context)?;
         Feature::Pools.need("cuMemFreeAsync")?;
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { check("cuMemFreeAsync", sys::cuMemFreeAsync(ptr.0, stream_of(stream))) }
     }
 

@@ -1,13 +1,13 @@
-//! CUDA driver through its driver API, loaded at first use.
+//! The CUDA driver, accessed through its driver API, which is loaded on first use.
 //!
-//! Primary contexts are used, so that CUDA libraries and other code in the process share them. Every call makes its
-//! context current on the thread if another one is; the context that other code had made current is not restored.
-//! Streams do not order themselves with the legacy default stream.
+//! This driver uses primary contexts, so that CUDA libraries and other code in the process share them. Every call makes
+//! its context current on the thread if another one is current; a context that other code had made current is not
+//! restored. Streams are not ordered with the legacy default stream.
 //!
-//! A panicking kernel leaves its text in a mailbox in pinned host memory, one per context, which outlives the kernel.
-//! Stream-ordered memory comes from this crate's own pool, one per context, created at first use. The device's default
-//! pool and its settings by other code are neither used nor changed. Calls from inside a host function are refused
-//! before they reach the driver, which must not be called there.
+//! A panicking kernel writes its text to a mailbox in pinned host memory, which outlives the kernel; each context has
+//! one mailbox. Stream-ordered memory comes from this crate's own pools, one per context, created on first use. The
+//! device's default pool, which other code may have configured, is neither used nor changed. Calls from inside a host
+//! function fail before they reach the driver, which must not be called there.
 
 mod activity;
 mod call;
@@ -50,12 +50,12 @@ use super::{
 use crate::counters::CounterDriver;
 use crate::error::{Result, code};
 
-/// Driver of CUDA devices. See the [module's documentation](self).
+/// Driver of CUDA devices, as described in the [module's documentation](self). See the [module's documentation](self).
 #[derive(Debug)]
 pub struct CudaDriver {
     /// CUDA version of the driver: `1000 * major + 10 * minor`.
     version: i32,
-    /// ID of the process that started the driver, which does not work in a forked process.
+    /// ID of the process that started the driver. The driver does not work in a forked process.
     process: u32,
     devices: u32,
     contexts: Contexts,
@@ -63,22 +63,22 @@ pub struct CudaDriver {
 }
 
 impl CudaDriver {
-    /// Driver of the process.
+    /// Returns the driver of the process.
     ///
     /// # Errors
     /// [`NoDriverLibrary`](crate::DriverError::NoLibrary), [`DriverLacksFunction`](crate::DriverError::LacksFunction),
-    /// or the error of `cuInit`. Having no device is not an error: the count is 0 then.
+    /// or the error of `cuInit`. The absence of devices is not an error; the device count is then 0.
     ///
     /// # Safety
-    /// The driver trusts its arguments. Handles passed to its methods came from it, for the context they are used with,
-    /// and are alive. Contexts are retained while they are used.
+    /// The driver does not validate its arguments. Handles passed to its methods must come from this driver, belong to
+    /// the context with which they are used, and be alive. Contexts must be retained while they are in use.
     pub unsafe fn get() -> Result<Arc<Self>> {
         static DRIVER: OnceLock<Result<Arc<CudaDriver>>> = OnceLock::new();
         DRIVER.get_or_init(|| Self::load().map(Arc::new)).clone()
     }
 
-    /// Returns true if the driver library exists and has every function that this crate needs. Does not start the
-    /// driver.
+    /// Returns true if the driver library exists and exports every function that this crate requires. The call does not
+    /// start the driver.
     pub fn is_installed() -> bool {
         call::load_library().is_ok()
     }
@@ -115,7 +115,7 @@ fn stream_of(stream: StreamHandle) -> sys::CUstream {
     stream.0 as sys::CUstream
 }
 
-// SAFETY: CUDA's driver keeps this contract; each call passes its arguments on to the driver, and returns its result.
+// SAFETY: CUDA's driver upholds this contract; each method forwards its arguments to the driver and returns its result.
 unsafe impl Driver for CudaDriver {
     fn name(&self) -> &'static str {
         "cuda"
@@ -210,7 +210,7 @@ unsafe impl Driver for CudaDriver {
         stream: StreamHandle,
     ) -> Result<()> {
         bind(context)?;
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { check("cuMemcpyHtoDAsync", sys::cuMemcpyHtoDAsync_v2(dst.0, src, bytes, stream_of(stream))) }
     }
 
@@ -223,7 +223,7 @@ unsafe impl Driver for CudaDriver {
         stream: StreamHandle,
     ) -> Result<()> {
         bind(context)?;
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { check("cuMemcpyDtoHAsync", sys::cuMemcpyDtoHAsync_v2(dst, src.0, bytes, stream_of(stream))) }
     }
 
@@ -236,7 +236,7 @@ unsafe impl Driver for CudaDriver {
         stream: StreamHandle,
     ) -> Result<()> {
         bind(context)?;
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             check("cuMemcpyDtoDAsync", sys::cuMemcpyDtoDAsync_v2(dst.0, src.0, bytes, stream_of(stream)))
         }
@@ -251,13 +251,13 @@ unsafe impl Driver for CudaDriver {
         stream: StreamHandle,
     ) -> Result<()> {
         bind(context)?;
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { peer::copy(dst, src, bytes, stream_of(stream)) }
     }
 
     unsafe fn copy_rows(&self, context: Context, rows: RowsCopy, stream: StreamHandle) -> Result<()> {
         bind(context)?;
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { rows::copy(&rows, stream_of(stream)) }
     }
 
@@ -270,7 +270,7 @@ unsafe impl Driver for CudaDriver {
         stream: StreamHandle,
     ) -> Result<()> {
         bind(context)?;
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { check("cuMemsetD8Async", sys::cuMemsetD8Async(dst.0, value, bytes, stream_of(stream))) }
     }
 }

@@ -19,7 +19,8 @@ use crate::{
 /// Size in bytes of the log of the driver's PTX compiler.
 pub(super) const LOG_BYTES: usize = 8 << 10;
 
-/// Newest PTX version that a driver of this version (`1000 * major + 10 * minor`) compiles, by NVIDIA's table.
+/// Returns the newest PTX version that a driver of this version (`1000 * major + 10 * minor`) compiles, by NVIDIA's
+/// table.
 fn max_ptx_version(driver: i32) -> u32 {
     let (major, minor) = ((driver / 1000).max(0) as u32, (driver % 1000 / 10).max(0) as u32);
     match (major, minor) {
@@ -27,20 +28,20 @@ fn max_ptx_version(driver: i32) -> u32 {
         (12, 6) => 85,
         (12, 7..) => 80 + minor - 1,
         (0..=10, _) => 65,
-        // CUDA 11.x is PTX 7.x; from CUDA 13.0 (PTX 9.0) on, the minor numbers match again.
+        // CUDA 11.x corresponds to PTX 7.x; from CUDA 13.0 (PTX 9.0) on, the minor numbers match again.
         _ => 10 * (major - 4) + minor,
     }
 }
 
-/// Loads an image and writes the mailbox's address into it.
+/// Loads an image and writes the mailbox's address to it.
 fn load(source: ModuleSource<'_>, mailbox: Option<DevicePtr>) -> Result<ModuleHandle> {
     let _relaxed = RelaxedCapture::enter();
     let module = match source {
         ModuleSource::Ptx(text) => load_data(terminated(text)?.as_ptr().cast()),
         ModuleSource::Cubin(code) => {
-            // Machine code is an ELF file, whose fields must be aligned; embedded bytes may be unaligned.
+            // Machine code is an ELF file, whose fields must be aligned, but embedded bytes may be unaligned.
             let mut aligned = vec![0u64; code.len().div_ceil(8)];
-            // SAFETY: the words have room for the bytes and do not overlap them.
+            // SAFETY: the words are large enough for the bytes and do not overlap them.
             unsafe { aligned.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(code.as_ptr(), code.len()) };
             load_data(aligned.as_ptr().cast())
         }
@@ -57,14 +58,14 @@ fn load(source: ModuleSource<'_>, mailbox: Option<DevicePtr>) -> Result<ModuleHa
     match mailbox.map_or(Ok(()), |mailbox| set_mailbox(module, mailbox)) {
         Ok(()) => Ok(ModuleHandle(module as u64)),
         Err(error) => {
-            // SAFETY: just loaded, and used nowhere. The first error is the one to report.
+            // SAFETY: the module was just loaded and is not in use. Only the first error is reported.
             let _ = unsafe { sys::cuModuleUnload(module) };
             Err(error)
         }
     }
 }
 
-/// PTX in the driver's form: with a terminating zero. The driver would ignore anything after a zero.
+/// Returns PTX in the driver's form, with a terminating zero. The driver would ignore any text after a zero.
 pub(super) fn terminated(text: &[u8]) -> Result<CString> {
     let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
     CString::new(text).map_err(|_| invalid("cuModuleLoadDataEx", "PTX with a zero byte".to_owned()))
@@ -77,8 +78,8 @@ fn load_data(image: *const c_void) -> Result<sys::CUmodule> {
     // The size is passed as the pointer value itself, and the driver writes back the size used.
     let mut values = [log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(LOG_BYTES)];
     let mut module = std::ptr::null_mut();
-    // SAFETY: `image` is PTX with a terminating zero or a whole cubin. The option count matches, and each option has a
-    // value of its type; the log has the given size.
+    // SAFETY: `image` is PTX with a terminating zero or a complete cubin. The option count matches, and each option has
+    // a value of its type; the log has the given size.
     let result = unsafe {
         sys::cuModuleLoadDataEx(
             &mut module,
@@ -96,7 +97,7 @@ fn load_data(image: *const c_void) -> Result<sys::CUmodule> {
     Ok(module)
 }
 
-/// Address and size of a global variable.
+/// Returns the address and size of a global variable.
 fn global(module: sys::CUmodule, name: &CStr) -> Result<(DevicePtr, usize)> {
     let (mut address, mut bytes) = (0, 0);
     // SAFETY: the module is loaded; the pointers are to local variables and a C string.
@@ -117,9 +118,9 @@ fn set_mailbox(module: sys::CUmodule, mailbox: DevicePtr) -> Result<()> {
     }
     let mut stream = std::ptr::null_mut();
     let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-    // The legacy default stream would wait for streams of other code, and invalidate their captures. SAFETY: the global
+    // The legacy default stream would wait for streams of other code and invalidate their captures. SAFETY: the global
     // has 8 bytes, as checked, and no kernel of the module runs yet. The copy has run, or failed, before `value` is
-    // dropped. The stream is alive until it is destroyed, and used nowhere else.
+    // dropped. The stream is alive until it is destroyed and is not used anywhere else.
     unsafe {
         check("cuStreamCreateWithPriority", sys::cuStreamCreateWithPriority(&mut stream, flags, 0))?;
         let source = std::ptr::from_ref(&value).cast();
@@ -134,7 +135,7 @@ fn c_string(symbol: &str) -> Result<CString> {
     CString::new(symbol).map_err(|_| invalid("looking up a symbol", format!("`{symbol:?}` has a zero byte")))
 }
 
-/// Symbol of a kernel, where the driver reports it.
+/// Returns the symbol of a kernel, if the driver reports it.
 pub(super) fn name(function: FunctionHandle) -> Result<String> {
     Feature::ModuleKernels.need("cuFuncGetName")?;
     let mut name = std::ptr::null();
@@ -152,7 +153,7 @@ pub(super) fn attribute(function: FunctionHandle, attribute: sys::CUfunction_att
     Ok(value.max(0) as u32)
 }
 
-// SAFETY: CUDA's driver keeps this contract; each call passes its arguments on to the driver, and returns its result.
+// SAFETY: CUDA's driver upholds this contract; each method forwards its arguments to the driver and returns its result.
 unsafe impl CodeDriver for CudaDriver {
     fn max_ptx_version(&self) -> Option<u32> {
         Some(max_ptx_version(self.version))
@@ -166,7 +167,7 @@ unsafe impl CodeDriver for CudaDriver {
     unsafe fn module_unload(&self, context: Context, module: ModuleHandle) {
         if bind(context).is_ok() {
             let _relaxed = RelaxedCapture::enter();
-            // SAFETY: passed on from the caller. An error cannot be reported here.
+            // SAFETY: guaranteed by the caller. An error cannot be reported here.
             let _ = unsafe { sys::cuModuleUnload(module.0 as sys::CUmodule) };
         }
     }
@@ -199,7 +200,7 @@ unsafe impl CodeDriver for CudaDriver {
         // SAFETY: the module is loaded, by the trait's contract; the pointer is to a local variable.
         unsafe { check("cuModuleGetFunctionCount", sys::cuModuleGetFunctionCount(&mut count, module)) }?;
         let mut functions = vec![std::ptr::null_mut(); count as usize];
-        // SAFETY: as above; the list has room for the number requested.
+        // SAFETY: as above; the list is large enough for the requested number.
         let result = unsafe { sys::cuModuleEnumerateFunctions(functions.as_mut_ptr(), count, module) };
         check("cuModuleEnumerateFunctions", result)?;
         let name = |function: sys::CUfunction| name(FunctionHandle(function as u64));
@@ -335,10 +336,10 @@ unsafe impl CodeDriver for CudaDriver {
     ) -> Result<()> {
         bind(context)?;
         if !config.is_plain() {
-            // SAFETY: passed on from the caller.
+            // SAFETY: guaranteed by the caller.
             return unsafe { launch::launch(function, config, args, stream) };
         }
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { launch::launch_plain(function, config, args, stream) }
     }
 }

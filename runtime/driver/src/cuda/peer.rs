@@ -6,7 +6,7 @@ use super::call::{self, Feature, RelaxedCapture, check};
 use crate::error::Result;
 use crate::{Context, DevicePtr};
 
-/// Returns true if device `ordinal` can access the memory of device `peer`. No context is needed.
+/// Returns true if device `ordinal` can access the memory of device `peer`. The call requires no context.
 pub(super) fn can_access(ordinal: u32, peer: u32) -> Result<bool> {
     if !Feature::Peers.is_there() {
         return Ok(false);
@@ -18,7 +18,7 @@ pub(super) fn can_access(ordinal: u32, peer: u32) -> Result<bool> {
     Ok(can != 0)
 }
 
-/// Gives the current context access to the memory of another, which is retained.
+/// Grants the current context access to the memory of another context, which must be retained.
 pub(super) fn enable(peer: Context) -> Result<()> {
     Feature::Peers.need("cuCtxEnablePeerAccess")?;
     let _relaxed = RelaxedCapture::enter();
@@ -29,10 +29,10 @@ pub(super) fn enable(peer: Context) -> Result<()> {
     }
 }
 
-/// Enqueues a copy between two contexts, or within one. Any kind of memory is allowed, including mapped memory.
+/// Enqueues a copy between two contexts, or within one. Any kind of memory is permitted, including mapped memory.
 ///
 /// # Safety
-/// Both contexts are retained; both ranges are valid for `bytes` until the copy has run, and do not overlap.
+/// Both contexts must be retained. Both ranges must be valid for `bytes` until the copy has run and must not overlap.
 pub(super) unsafe fn copy(
     dst: (Context, DevicePtr),
     src: (Context, DevicePtr),
@@ -41,12 +41,12 @@ pub(super) unsafe fn copy(
 ) -> Result<()> {
     let (to, from) = (dst.1.0, src.1.0);
     if dst.0 == src.0 {
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         return unsafe { check("cuMemcpyDtoDAsync", sys::cuMemcpyDtoDAsync_v2(to, from, bytes, stream)) };
     }
     Feature::Peers.need("cuMemcpyPeerAsync")?;
     let (to_context, from_context) = (dst.0.0 as sys::CUcontext, src.0.0 as sys::CUcontext);
-    // SAFETY: passed on from the caller.
+    // SAFETY: guaranteed by the caller.
     let result = unsafe { sys::cuMemcpyPeerAsync(to, to_context, from, from_context, bytes, stream) };
     check("cuMemcpyPeerAsync", result)
 }

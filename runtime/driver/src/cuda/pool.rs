@@ -1,4 +1,5 @@
-//! Stream-ordered memory: a pool of device memory that keeps freed memory. A context is current in every function here.
+//! Stream-ordered memory: a pool of device memory that caches freed memory. Every function here requires a current
+//! context.
 
 use cudarc::driver::sys;
 use sys::CUdevice_attribute as Attribute;
@@ -37,7 +38,7 @@ impl Pool {
         // SAFETY: the pointers are to local variables.
         unsafe { check("cuMemPoolCreate", sys::cuMemPoolCreate(&mut raw, &properties)) }?;
         let pool = Self(raw as u64);
-        // The first error is the one to report.
+        // Only the first error is reported.
         let ready = pool.keep_everything().and_then(|()| pool.let_in(visitors));
         ready.inspect_err(|_| drop(pool.destroy())).map(|()| pool)
     }
@@ -46,7 +47,7 @@ impl Pool {
         self.0 as sys::CUmemoryPool
     }
 
-    /// Keeps freed memory until it is trimmed; otherwise, each synchronization releases it.
+    /// Makes the pool keep freed memory until it is trimmed; otherwise, each synchronization would release it.
     fn keep_everything(self) -> Result<()> {
         let mut threshold = u64::MAX;
         let attribute = PoolAttribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
@@ -56,7 +57,7 @@ impl Pool {
         check("cuMemPoolSetAttribute", result)
     }
 
-    /// Gives devices access to the pool's memory.
+    /// Grants devices access to the pool's memory.
     pub(super) fn let_in(self, ordinals: &[u32]) -> Result<()> {
         let access = access(ordinals)?;
         if access.is_empty() {
@@ -85,7 +86,7 @@ impl Pool {
         Ok(value)
     }
 
-    /// Bytes reserved, and bytes of them in use.
+    /// Returns the reserved bytes, and the bytes of these that are in use.
     pub(super) fn info(self) -> Result<(u64, u64)> {
         let reserved = self.attribute(PoolAttribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?;
         let used = self.attribute(PoolAttribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?;
@@ -100,10 +101,10 @@ impl Pool {
         unsafe { check("cuMemPoolTrimTo", sys::cuMemPoolTrimTo(self.raw(), keep)) }
     }
 
-    /// Destroys the pool. Its allocations live until they are freed or the context is released.
+    /// Destroys the pool. The pool's allocations live until they are freed or the context is released.
     pub(super) fn destroy(self) -> Result<()> {
         let _relaxed = RelaxedCapture::enter();
-        // SAFETY: created in `create`, and the handle is no longer used.
+        // SAFETY: the pool was created in `create`, and the handle is not used again.
         unsafe { check("cuMemPoolDestroy", sys::cuMemPoolDestroy(self.raw())) }
     }
 }

@@ -1,4 +1,4 @@
-//! Properties of a CUDA device, from its attributes. No context is needed.
+//! Properties of a CUDA device, read from its attributes without a context.
 
 use std::ffi::{CStr, c_char};
 
@@ -12,11 +12,12 @@ use crate::error::Result;
 /// Maximum portable cluster size in blocks, on every device that supports clusters.
 const PORTABLE_CLUSTER: u32 = 8;
 
-/// Properties of device `ordinal`.
+/// Returns the properties of device `ordinal`.
 pub(super) fn read(ordinal: u32, driver_version: String) -> Result<DeviceProperties> {
     let device = call::device(ordinal)?;
     let get = |attribute| read_attribute(device, attribute);
-    // The clock is in kHz with two transfers per clock, the bus width in bits. Some devices do not report them.
+    // The clock is in kHz, with two transfers per clock, and the bus width is in bits. Some devices do not report these
+    // values.
     let clock_khz = u64::from(get(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE).unwrap_or(0));
     let bus_bits = u64::from(get(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH).unwrap_or(0));
     let major = get(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
@@ -47,8 +48,8 @@ pub(super) fn read(ordinal: u32, driver_version: String) -> Result<DevicePropert
         shared_memory_per_multiprocessor: get(
             Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR,
         )?,
-        // Older drivers know neither this attribute nor the next. Devices reserve shared memory from compute capability
-        // 8.0 on.
+        // Older drivers support neither this attribute nor the next. Devices of compute capability 8.0 and later
+        // reserve shared memory.
         reserved_shared_memory_per_block: get(
             Attribute::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK,
         )
@@ -67,10 +68,10 @@ pub(super) fn has_clusters(device: sys::CUdevice) -> bool {
     Feature::Clusters.is_there() && can().is_ok_and(|can| can != 0)
 }
 
-/// Attribute of a device; negative values become 0.
+/// Returns an attribute of a device; negative values become 0.
 pub(super) fn read_attribute(device: sys::CUdevice, attribute: Attribute) -> Result<u32> {
     let mut value = 0;
-    // SAFETY: the pointer is to a local variable; an unknown device is an error of the call.
+    // SAFETY: the pointer is to a local variable; an unknown device causes an error.
     unsafe { check("cuDeviceGetAttribute", sys::cuDeviceGetAttribute(&mut value, attribute, device)) }?;
     Ok(value.max(0) as u32)
 }
@@ -84,7 +85,7 @@ fn name(device: sys::CUdevice) -> Result<String> {
     }
 }
 
-/// UUID of a device.
+/// Returns the UUID of a device.
 pub(super) fn uuid(device: sys::CUdevice) -> Result<[u8; 16]> {
     let mut uuid = sys::CUuuid { bytes: [0; 16] };
     // SAFETY: the pointer is to a local variable.

@@ -1,8 +1,9 @@
-//! Pitched copies of rows. A context is current in every function here.
+//! Pitched copies of rows. Every function here requires a current context.
 //!
-//! The driver takes all rows as one copy, unless a pitch exceeds the limit of its copy engines or, within a device, is
-//! unsupported by them. It refuses such a copy before anything is enqueued. Each row is then copied separately, which
-//! is slower to enqueue and has the same result. Rows that overlap because their pitch is too small are refused.
+//! The driver performs all rows as one copy, unless a pitch exceeds the limit of its copy engines or, within a device,
+//! is unsupported by them. In that case, it fails before it enqueues any work. Each row is then copied separately,
+//! which takes longer to enqueue but has the same result. Rows that overlap because their pitch is too small are
+//! rejected.
 
 use std::ffi::c_void;
 
@@ -15,20 +16,20 @@ use crate::{DevicePtr, Place, RowsCopy};
 /// Enqueues a copy of rows.
 ///
 /// # Safety
-/// Every row of both sides is valid until the copy has run, and no row of the destination overlaps another row of
-/// either side.
+/// Every row of both sides must be valid until the copy has run, and no row of the destination may overlap another row
+/// of either side.
 pub(super) unsafe fn copy(rows: &RowsCopy, stream: sys::CUstream) -> Result<()> {
     if let Some(text) = rows.overlap() {
         return Err(invalid("cuMemcpy2DAsync", text));
     }
     let whole = whole(rows);
-    // SAFETY: passed on from the caller.
+    // SAFETY: guaranteed by the caller.
     let enqueued = unsafe { check("cuMemcpy2DAsync", sys::cuMemcpy2DAsync_v2(&whole, stream)) };
     match enqueued {
         Err(refused) if refused.code() == Some(code::INVALID_VALUE) => {
             (0..rows.rows).try_for_each(|row| {
                 let (dst, src) = row_at(rows, row).ok_or_else(|| refused.clone())?;
-                // SAFETY: passed on from the caller.
+                // SAFETY: guaranteed by the caller.
                 unsafe { copy_row(dst, src, rows.row_bytes, stream) }
             })
         }
@@ -36,7 +37,7 @@ pub(super) unsafe fn copy(rows: &RowsCopy, stream: sys::CUstream) -> Result<()> 
     }
 }
 
-/// Copy of all rows at once, in the driver's form.
+/// Returns a single copy of all rows, in the driver's form.
 fn whole(rows: &RowsCopy) -> sys::CUDA_MEMCPY2D {
     let (src_type, src_host, src_device) = parts(rows.src);
     let (dst_type, dst_host, dst_device) = parts(rows.dst);
@@ -60,7 +61,7 @@ fn whole(rows: &RowsCopy) -> sys::CUDA_MEMCPY2D {
     }
 }
 
-/// Memory type, host address and device address; the unused address is null.
+/// Returns memory type, host address and device address; the unused address is null.
 pub(super) fn parts(place: Place) -> (sys::CUmemorytype, *mut c_void, sys::CUdeviceptr) {
     match place {
         Place::Host(pointer) => (sys::CUmemorytype::CU_MEMORYTYPE_HOST, pointer, 0),
@@ -68,7 +69,7 @@ pub(super) fn parts(place: Place) -> (sys::CUmemorytype, *mut c_void, sys::CUdev
     }
 }
 
-/// Destination and source of a row; `None` on address overflow.
+/// Returns destination and source of a row; `None` on address overflow.
 fn row_at(rows: &RowsCopy, row: usize) -> Option<(Place, Place)> {
     Some((
         place_at(rows.dst, row.checked_mul(rows.dst_pitch)?)?,
@@ -87,14 +88,14 @@ fn place_at(place: Place, offset: usize) -> Option<Place> {
 }
 
 /// # Safety
-/// Both sides are valid for `bytes` until the copy has run, and do not overlap.
+/// Both sides must be valid for `bytes` until the copy has run and must not overlap.
 unsafe fn copy_row(dst: Place, src: Place, bytes: usize, stream: sys::CUstream) -> Result<()> {
-    // The driver distinguishes the two kinds of memory by the address.
+    // The driver determines the kind of memory from the address.
     let address = |place| match place {
         Place::Host(pointer) => pointer.expose_provenance() as sys::CUdeviceptr,
         Place::Device(ptr) => ptr.0,
     };
-    // SAFETY: passed on from the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { check("cuMemcpyAsync", sys::cuMemcpyAsync(address(dst), address(src), bytes, stream)) }
 }
 
@@ -130,7 +131,7 @@ mod tests {
         let (dst, src) = (Place::Device(DevicePtr(0x7000)), Place::Device(DevicePtr(0x9000)));
         for bad in [RowsCopy { src_pitch: 39, ..rows(dst, src) }, RowsCopy { dst_pitch: 0, ..rows(dst, src) }]
         {
-            // SAFETY: nothing is enqueued.
+            // SAFETY: no work is enqueued.
             let refused = unsafe { copy(&bad, std::ptr::null_mut()) }.unwrap_err();
             assert!(refused.to_string().contains("less than a row of 40 bytes"), "{refused}");
         }

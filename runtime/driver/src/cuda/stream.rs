@@ -20,7 +20,8 @@ fn ready(call: &'static str, result: sys::CUresult) -> Result<bool> {
     }
 }
 
-/// Context of a stream, where the driver reports it. For a stream of a part of a device, this is the primary context.
+/// Returns the context of a stream, if the driver reports it. For a stream of a part of a device, this is the primary
+/// context.
 fn context_of(stream: sys::CUstream) -> Result<Option<sys::CUcontext>> {
     let (mut context, mut part) = (std::ptr::null_mut(), std::ptr::null_mut());
     // SAFETY: the stream is alive, by the trait's contract; the pointers are to local variables.
@@ -36,7 +37,7 @@ fn context_of(stream: sys::CUstream) -> Result<Option<sys::CUcontext>> {
     check("cuStreamGetCtx", result).map(|()| Some(context))
 }
 
-// SAFETY: CUDA's driver keeps this contract; each call passes its arguments on to the driver, and returns its result.
+// SAFETY: CUDA's driver upholds this contract; each method forwards its arguments to the driver and returns its result.
 unsafe impl StreamDriver for CudaDriver {
     fn stream_priorities(&self, context: Context) -> Result<(i32, i32)> {
         bind(context)?;
@@ -93,7 +94,7 @@ unsafe impl StreamDriver for CudaDriver {
     unsafe fn stream_destroy(&self, context: Context, stream: StreamHandle) {
         if bind(context).is_ok() {
             let _relaxed = RelaxedCapture::enter();
-            // SAFETY: passed on from the caller. An error cannot be reported here.
+            // SAFETY: guaranteed by the caller. An error cannot be reported here.
             let _ = unsafe { sys::cuStreamDestroy_v2(stream_of(stream)) };
         }
     }
@@ -133,7 +134,7 @@ unsafe impl StreamDriver for CudaDriver {
     }
 
     unsafe fn event_destroy(&self, context: Context, event: EventHandle) {
-        // SAFETY: passed on from the caller. An error cannot be reported here.
+        // SAFETY: guaranteed by the caller. An error cannot be reported here.
         let _ = unsafe { bind(context).map(|()| sys::cuEventDestroy_v2(event_of(event))) };
     }
 
@@ -181,7 +182,7 @@ unsafe impl StreamDriver for CudaDriver {
         Feature::SharedEvents.need("cuIpcOpenEventHandle")?;
         let handle = sys::CUipcEventHandle { reserved: event.map(|byte| byte as std::ffi::c_char) };
         let mut opened = std::ptr::null_mut();
-        // SAFETY: the pointer is to a local variable; the driver refuses a handle that it does not know.
+        // SAFETY: the pointer is to a local variable; the driver rejects an unknown handle.
         unsafe { check("cuIpcOpenEventHandle", sys::cuIpcOpenEventHandle(&mut opened, handle)) }?;
         Ok(EventHandle(opened as u64))
     }

@@ -1,7 +1,7 @@
 //! Clocks, temperature and power, as far as NVML reports them.
 //!
-//! A device is looked up in NVML once; querying its clock then allocates nothing. A MIG instance has no clocks of its
-//! own and reports those of the whole GPU.
+//! A device is looked up in NVML once, so that querying its clock allocates no memory. A MIG instance has no clocks of
+//! its own and reports those of the entire GPU.
 
 use std::sync::OnceLock;
 
@@ -13,7 +13,7 @@ use crate::Telemetry;
 const SM: nvml::nvmlClockType_t = nvml::nvmlClockType_enum_NVML_CLOCK_SM;
 const MEMORY: nvml::nvmlClockType_t = nvml::nvmlClockType_enum_NVML_CLOCK_MEM;
 
-/// NVML devices of the process, each looked up at first use.
+/// NVML devices of the process, each looked up on first use.
 #[derive(Debug)]
 pub(super) struct Sensors(Box<[OnceLock<Option<Device<'static>>>]>);
 
@@ -54,7 +54,7 @@ impl Sensors {
     }
 }
 
-/// Throttle reasons by bit, as NVML names them.
+/// Throttle reasons, keyed by bit, under NVML's names.
 const REASONS: [(u32, &str); 9] = [
     (nvml::nvmlClocksThrottleReasonGpuIdle, "gpu_idle"),
     (nvml::nvmlClocksThrottleReasonApplicationsClocksSetting, "applications_clocks_setting"),

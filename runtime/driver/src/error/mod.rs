@@ -1,6 +1,6 @@
 //! [`DriverError`]: the error type of drivers.
 //!
-//! Errors are plain data and can be cloned.
+//! Errors contain only plain data and can be cloned.
 
 pub mod code;
 
@@ -30,7 +30,7 @@ pub enum DriverError {
         symbol: &'static str,
     },
 
-    /// The driver refused a module's code.
+    /// The driver rejected a module's code.
     #[error("the driver refused the GPU image: {source_error}{}", log_suffix(log))]
     ImageRejected {
         /// Error of the driver.
@@ -44,7 +44,7 @@ pub enum DriverError {
     Call {
         /// Driver function that failed.
         call: &'static str,
-        /// Error code, as in CUDA's `CUresult`: see [`code`].
+        /// Error code, as in CUDA's `CUresult`; [`code`] contains constants.
         code: u32,
         /// Name of the code.
         name: String,
@@ -53,7 +53,7 @@ pub enum DriverError {
     },
 }
 
-/// Prints the message itself, so that `main` and `unwrap` show it in readable form.
+/// Prints the `Display` message, so that `main` and `unwrap` show readable text.
 impl fmt::Debug for DriverError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -61,7 +61,7 @@ impl fmt::Debug for DriverError {
 }
 
 impl DriverError {
-    /// CUDA error code, if a driver call failed.
+    /// Returns the CUDA error code, if a driver call failed.
     pub fn code(&self) -> Option<u32> {
         match self {
             Self::Call { code, .. } => Some(*code),
@@ -80,7 +80,7 @@ fn log_suffix(log: &str) -> String {
     if log.is_empty() { String::new() } else { format!("; its compiler says:\n{log}") }
 }
 
-/// Remedy for a capture-related error code of the driver.
+/// Returns the remedy for a capture-related error code of the driver.
 pub fn capture_advice(code: u32) -> Option<&'static str> {
     Some(match code {
         code::STREAM_CAPTURE_UNSUPPORTED => {

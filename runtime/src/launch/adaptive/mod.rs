@@ -1,16 +1,17 @@
-//! The adaptive launcher: finds the fastest block and grid by measuring a program's own launches.
+//! The adaptive launcher finds the fastest block and grid by measuring a program's own launches.
 //!
-//! Off by default; [`Device::set_adaptive_launch`] or `WARPSMITH_ADAPTIVE_LAUNCH=1` turns it on for all launches on a
-//! device, including those of libraries: the fastest configuration depends on the device, not on the caller. It acts on
-//! launches that leave block and grid open ([`Launch::auto`], [`Launch::for_occupancy`], [`Launch::for_bandwidth`] and
-//! nothing more), for which every candidate gives the same result.
+//! It is off by default. [`Device::set_adaptive_launch`] or `WARPSMITH_ADAPTIVE_LAUNCH=1` enables it for all launches
+//! on a device, including launches of libraries, because the fastest configuration depends on the device, not on the
+//! caller. It applies to launches that leave block and grid open ([`Launch::auto`], [`Launch::for_occupancy`] and
+//! [`Launch::for_bandwidth`] without further settings), for which every candidate produces the same result.
 //!
-//! Trials are per kernel instance, kind of device and size class (two per power of two). The heuristic's choice and at
+//! Trials are per kernel instance, device class and size class (two per power of two). The heuristic's choice and at
 //! most five other candidates are interleaved in the program's launches, each between two timed events of the device's
-//! pool. Events are queried at later launches; nothing waits. After at most 36 measured launches the median decides:
-//! the heuristic's choice stays unless another candidate takes 3 % less time. The winner goes to the device's
-//! [`LaunchPolicy`], where later launches find it and are not measured. Launches of different sizes in a class share
-//! measurements, scaled by the ratio of their sizes. Captured launches are not measured.
+//! pool. Events are queried at later launches, without waiting. After at most 36 measured launches, the medians are
+//! compared. The heuristic's choice is kept unless another candidate takes at least 3 % less time. The winner is stored
+//! in the device's [`LaunchPolicy`], where later launches find it, so that they are no longer measured. Launches of
+//! different sizes in a class share measurements, scaled by the ratio of their sizes. Captured launches are not
+//! measured.
 
 mod trial;
 
@@ -32,7 +33,7 @@ use crate::driver::{Context, Driver};
 use crate::error::Result;
 use crate::stream::Stream;
 
-/// Maximum number of trials at the same time, one per kernel and size.
+/// Maximum number of concurrent trials, one per kernel and size.
 const MAX_TRIALS: usize = 256;
 /// Maximum number of unread measurements per trial.
 const MAX_PENDING: usize = 4;
@@ -43,7 +44,7 @@ const MAX_OTHERS: usize = 5;
 #[derive(Debug, Default)]
 pub(crate) struct Launches {
     is_adaptive: AtomicBool,
-    /// Counts changes after which a launch may resolve to a different configuration.
+    /// Number of changes so far after which a launch may resolve to a different configuration.
     generation: Arc<AtomicU64>,
     /// The launch policy; `None` until it is first needed.
     policy: RwLock<Option<Arc<dyn LaunchPolicy>>>,
@@ -84,7 +85,7 @@ impl Part for Launches {
 }
 
 impl Launches {
-    /// Creates the state that the environment selects.
+    /// Creates the state that the environment variables select.
     pub(crate) fn from_environment() -> Self {
         let is_on = std::env::var_os("WARPSMITH_ADAPTIVE_LAUNCH").is_some_and(|value| value == "1");
         Self { is_adaptive: AtomicBool::new(is_on), ..Self::default() }
@@ -115,16 +116,16 @@ impl Launches {
         let new = store::policy(device);
         new.watch(&self.generation);
         let mut policy = self.policy.write().unwrap_or_else(PoisonError::into_inner);
-        // If two threads race, the slower one drops its own policy, without the lock.
+        // If two threads race, the slower one drops its own policy without holding the lock.
         Arc::clone(policy.get_or_insert_with(|| Arc::clone(&new)))
     }
 
-    /// Result of the measurement of such a launch.
+    /// Returns the result of earlier measurements of such a launch.
     pub(super) fn winner(&self, function: &Function, launch: &Launch) -> Option<(Winner, Source)> {
         self.policy(function.device()).find(&open_launch(function, launch)?)
     }
 
-    /// Returns the events of measurements that are never read to the pool, because the device is closing.
+    /// Returns the events of unread measurements to the pool, because the device is closing.
     fn return_events(&self, events: &EventPool) {
         for pending in self.running().drain().flat_map(|(_, running)| running.pending) {
             [pending.start, pending.end].into_iter().for_each(|event| events.put(event, true));
@@ -132,7 +133,7 @@ impl Launches {
     }
 }
 
-/// Describes an open launch; `None` if block and grid are not free.
+/// Describes an open launch; `None` if the launch does not leave block and grid open.
 fn open_launch<'a>(function: &'a Function, launch: &Launch) -> Option<OpenLaunch<'a>> {
     let (n, is_loop) = match launch.shape {
         Shape::Linear { threads, block: None } | Shape::Occupancy { threads } => (threads, false),
@@ -158,7 +159,7 @@ fn may_measure(stream: &Stream) -> bool {
     !stream.is_capturing() && !stream.device().is_lost()
 }
 
-/// Returns the heuristic's choice and the alternatives to try, all of different configurations.
+/// Returns the heuristic's choice and the alternatives to try, all with different configurations.
 fn candidates(function: &Function, launch: &Launch, is_loop: bool, heuristic: Winner) -> Vec<Winner> {
     let limits = Limits::of(function);
     let grids: &[GridChoice] = if is_loop {
@@ -169,7 +170,7 @@ fn candidates(function: &Function, launch: &Launch, is_loop: bool, heuristic: Wi
     let config = |winner: &Winner| launch.configure(function, Some(*winner)).ok().flatten();
     let mut known: Vec<LaunchConfig> = config(&heuristic).into_iter().collect();
     let mut found = vec![heuristic];
-    // The other grids for the heuristic's block first, then the other blocks.
+    // The other grids of the heuristic's block come first, then the other blocks.
     let blocks = [heuristic.block, 128, 512, 256, 64, 1024];
     for winner in blocks.into_iter().flat_map(|block| grids.iter().map(move |&grid| Winner { block, grid })) {
         if found.len() > MAX_OTHERS {
@@ -186,7 +187,7 @@ fn candidates(function: &Function, launch: &Launch, is_loop: bool, heuristic: Wi
     found
 }
 
-/// Returns another configuration for a launch, and its measurement, if there is something to measure.
+/// Returns the configuration to measure for a launch, and its measurement, if there is one.
 #[cold]
 pub(super) fn choose(
     function: &Function,
@@ -202,7 +203,7 @@ pub(super) fn choose(
     };
     let policy = launches.policy(function.device());
     let (key, n) = (open.key(), open.n);
-    // Called without the lock, because the policy is the program's code.
+    // The lock is not held here, because the policy is code of the program.
     let is_full = policy.is_full();
     let mut running = launches.running();
     if !running.contains_key(&key) {
@@ -239,7 +240,7 @@ pub(super) fn choose(
     }
 }
 
-/// Returns the rule that gives the heuristic's grid.
+/// Returns the rule that produces the heuristic's grid.
 fn grid_of(launch: &Launch, config: &LaunchConfig) -> GridChoice {
     match launch.shape {
         Shape::Bandwidth { items, .. } => {
@@ -251,7 +252,7 @@ fn grid_of(launch: &Launch, config: &LaunchConfig) -> GridChoice {
 }
 
 impl Running {
-    /// Reads the measurements whose events were reached, without waiting.
+    /// Reads, without waiting, the measurements whose events have been reached.
     fn read(&mut self, stream: &Stream) {
         let _quiet = Quiet::begin();
         while let Some(Pending { candidate, n, start, end }) = self.pending.first() {
@@ -271,7 +272,7 @@ impl Running {
 }
 
 impl Measurement {
-    /// Launches between two events. A failure to measure is not an error.
+    /// Launches between two timed events. A failure to measure is not an error.
     pub(super) fn around(self, stream: &Stream, launch: impl FnOnce() -> Result<()>) -> Result<()> {
         let device = stream.device();
         let record = |event| {
@@ -315,7 +316,7 @@ impl Measurement {
 }
 
 impl Device {
-    /// Turns the adaptive launcher on or off: see [`adaptive`](crate::launch::adaptive). Off unless
+    /// Enables or disables the [adaptive launcher](crate::launch::adaptive). It is disabled unless
     /// `WARPSMITH_ADAPTIVE_LAUNCH=1` was set when the device was opened.
     ///
     /// ```
@@ -330,12 +331,12 @@ impl Device {
         self.part::<Launches>().is_adaptive.store(is_on, Ordering::Relaxed);
     }
 
-    /// Returns true if the adaptive launcher is on.
+    /// Returns true if the adaptive launcher is enabled.
     pub fn is_adaptive_launch(&self) -> bool {
         self.part::<Launches>().is_adaptive()
     }
 
-    /// The policy in which the device looks up the fastest launches and stores its measurements.
+    /// Returns the policy in which the device looks up the fastest launches and stores its measurements.
     pub fn launch_policy(&self) -> Arc<dyn LaunchPolicy> {
         self.part::<Launches>().policy(self)
     }
@@ -345,7 +346,7 @@ impl Device {
         let launches = self.part::<Launches>();
         policy.watch(&launches.generation);
         let before = launches.policy.write().unwrap_or_else(PoisonError::into_inner).replace(policy);
-        // Dropped without the lock.
+        // The lock is not held here, because dropping the policy runs code of the program.
         drop(before);
         launches.changed();
     }

@@ -2,9 +2,9 @@
 
 use crate::launch::policy::Winner;
 
-/// Measurements per candidate. The first is not counted: it may have loaded code, or woken the device.
+/// Measurements per candidate. The first one is not counted, because it may have loaded code or woken the device.
 const MEASUREMENTS: usize = 6;
-/// Number of counted measurements per candidate after which those much slower than the fastest are dropped.
+/// Number of counted measurements per candidate after which candidates much slower than the fastest are dropped.
 const ENOUGH: usize = 3;
 const MUCH_SLOWER: f64 = 1.5;
 /// Maximum time of a configuration that replaces the heuristic's choice, as a fraction of the choice's time.
@@ -43,7 +43,7 @@ impl Trial {
         Self { candidates: candidates.into_iter().map(new).collect() }
     }
 
-    /// Returns the next candidate to measure; `None` if enough measurements were started.
+    /// Returns the next candidate to measure; `None` if enough measurements have been started.
     pub fn next(&mut self) -> Option<(usize, Winner)> {
         let open = |(_, one): &(usize, &mut Candidate)| !one.is_out && one.begun < MEASUREMENTS;
         let all = self.candidates.iter_mut().enumerate();
@@ -92,7 +92,7 @@ mod tests {
         Trial::new(blocks.iter().map(|&block| Winner { block, grid: GridChoice::All }))
     }
 
-    /// Runs a trial with the given time per block; returns the result and the number of measurements of each candidate.
+    /// Runs a trial with the given time per block. Returns the result and the number of measurements of each candidate.
     fn run(blocks: &[u32], us: impl Fn(u32, usize) -> Option<f64>) -> (u32, Option<f64>, Vec<usize>) {
         let mut trial = trial(blocks);
         let mut measured = vec![0; blocks.len()];
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn the_fastest_median_wins_and_each_is_measured_as_often() {
         let times = |block, round| {
-            // The first round is slow for all candidates, and one later round for the fastest.
+            // The first round is slow for all candidates, and one later round is slow for the fastest.
             let noise = if round == 0 || (block == 128 && round == 2) { 1000.0 } else { round as f64 * 0.01 };
             Some(if block == 128 { 8.0 } else { 10.0 } + noise)
         };

@@ -1,8 +1,9 @@
-//! Files of lines that several processes append to.
+//! Line-based files to which several processes append.
 //!
-//! Lines of several processes never mix: each is one write at the end of the file, under a lock if the file system has
-//! locks. A line that was cut off, because a process was killed or the disk was full, damages no later line: the next
-//! writer starts a new line. Reading takes a bounded amount of memory, whatever the file holds.
+//! Lines of several processes are never interleaved. Each line is a single write at the end of the file, under a lock
+//! if the file system supports locks. If a line was truncated, because a process was killed or the disk was full, later
+//! lines are unaffected because the next writer starts a new line. Reading uses a bounded amount of memory, regardless
+//! of the file's contents.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -15,7 +16,7 @@ use std::time::Duration;
 pub const LONGEST: usize = 64 << 10;
 /// Maximum number of damaged lines that are described.
 const MAX_DESCRIBED: usize = 16;
-/// Number of attempts to take a lock held by another process, a millisecond apart.
+/// Number of attempts to acquire a lock held by another process, one millisecond apart.
 const TRIES: usize = 100;
 
 /// Lines that cannot be used.
@@ -32,7 +33,7 @@ pub struct DamagedLines {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DamagedLine {
-    /// Line number, starting at 1. If only the end of a file is read, it counts from the start of that part.
+    /// Line number, starting at 1. If only the end of a file is read, numbers count from the start of that part.
     pub line: usize,
     /// Reason why the line is damaged.
     pub what: String,
@@ -45,7 +46,7 @@ impl fmt::Display for DamagedLine {
 }
 
 impl DamagedLines {
-    /// Counts one more damaged line, and describes it if it is among the first.
+    /// Counts another damaged line, and describes it if it is among the first.
     pub fn add(&mut self, line: usize, what: String) {
         self.number += 1;
         if self.first.len() < MAX_DESCRIBED {
@@ -58,7 +59,7 @@ impl DamagedLines {
 /// long is passed as an error. Empty lines are skipped; a missing file has no lines.
 ///
 /// # Errors
-/// Errors of the system. The lines before the error were passed to `each`.
+/// Any I/O error. The lines before the error have been passed to `each`.
 pub fn read(path: &Path, most: u64, each: impl FnMut(usize, Result<&[u8], String>)) -> io::Result<()> {
     match File::open(path) {
         Ok(file) => {
@@ -70,13 +71,13 @@ pub fn read(path: &Path, most: u64, each: impl FnMut(usize, Result<&[u8], String
     }
 }
 
-/// Returns a reader of the last `most` bytes of a file, from the first line that starts there.
+/// Returns a reader of the last `most` bytes of a file, starting at the first line that begins there.
 fn end_of(mut file: File, most: u64) -> io::Result<impl BufRead> {
     let len = file.metadata()?.len();
     if len <= most {
         return Ok(BufReader::new(file.take(most)));
     }
-    // Starts one byte earlier, so that a line that starts exactly there is not lost.
+    // Reading starts one byte earlier, so that a line that starts exactly there is not lost.
     file.seek(SeekFrom::Start(len - most - 1))?;
     let mut file = BufReader::new(file.take(most + 1));
     file.skip_until(b'\n')?;
@@ -105,10 +106,10 @@ fn lines(mut file: impl BufRead, mut each: impl FnMut(usize, Result<&[u8], Strin
     Ok(())
 }
 
-/// Appends a line, which includes its newline, with one write. Creates the folders above the file.
+/// Appends a line, which must include its newline, with one write. Creates the parent directories of the file.
 ///
 /// # Errors
-/// Errors of the system, and a line that was only partly written.
+/// Any I/O error, including an incomplete write of the line.
 pub fn append(path: &Path, line: &[u8]) -> io::Result<()> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;
@@ -141,18 +142,18 @@ fn is_cut_off(file: &mut File) -> io::Result<bool> {
     }
     file.seek(SeekFrom::Start(len - 1))?;
     let mut last = [0];
-    // Nothing is read if the file was truncated meanwhile; an extra newline does no harm.
+    // If the file was truncated meanwhile, nothing is read; an extra newline is harmless.
     let read = file.read(&mut last)?;
     Ok(read == 0 || last != [b'\n'])
 }
 
-/// Retries a lock until it is taken, for at most a tenth of a second. A line is written atomically even without the
+/// Retries a lock until it is acquired, for at most a tenth of a second. A line is written atomically even without the
 /// lock, except on network file systems. Closing the file releases the lock.
 fn locked(ask: impl Fn() -> Result<(), TryLockError>) {
     for _ in 0..TRIES {
         match ask() {
             Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(1)),
-            // The file system may have no locks.
+            // The file system may not support locks.
             Ok(()) | Err(TryLockError::Error(_)) => return,
         }
     }

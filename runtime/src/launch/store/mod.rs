@@ -1,17 +1,17 @@
 //! The user's file of tuned launches.
 //!
 //! A program opens the file when it first launches on a CUDA device, and its [`LaunchStore`] stores measurements there.
-//! The file is `launches.jsonl` in the directory `WARPSMITH_CACHE_DIR`, or otherwise in `warpsmith` in the user's cache
-//! directory (`XDG_CACHE_HOME` or `~/.cache`, `~/Library/Caches`, `%LOCALAPPDATA%`).
+//! The file is `launches.jsonl` in the directory `WARPSMITH_CACHE_DIR`. If the variable is not set, the directory is
+//! `warpsmith` in the user's cache directory (`XDG_CACHE_HOME` or `~/.cache`, `~/Library/Caches`, `%LOCALAPPDATA%`).
 //!
-//! The file holds JSON lines and only grows. It is read once, when the store is opened. Records that another process
-//! appends later are seen by the next process that opens the file. An unusable line is skipped and reported by
+//! The file contains JSON lines and is append-only. It is read once, when the store is opened. Records that another
+//! process appends later are read by the next process that opens the file. An invalid line is skipped and reported by
 //! [`Opened::damaged`]; lines of other versions are ignored. If the file cannot be read or written, the program
 //! continues with its own measurements, and [`LaunchStore::problem`] returns the reason.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `lines` | files of lines that several processes append to |
+//! | `lines` | line-based files to which several processes append |
 //! | `table`, `tuned`, `subject` | [`LaunchStore`]; the tuned configurations in it, and their keys |
 //! | `record` | a record and its line |
 
@@ -40,7 +40,7 @@ pub use self::table::LaunchStore;
 pub use self::tuned::TunedConfiguration;
 
 const FILE: &str = "launches.jsonl";
-/// Maximum number of bytes that are read, at the end of the file.
+/// Maximum number of bytes that are read from the end of the file.
 const MAX_BYTES: u64 = 64 << 20;
 
 /// A store that was opened, and the state of its file.
@@ -49,10 +49,10 @@ const MAX_BYTES: u64 = 64 << 20;
 pub struct Opened {
     /// The store.
     pub store: LaunchStore,
-    /// The lines of this version that could not be used when the file was read. One is usual after a process was killed
-    /// while it wrote.
+    /// The lines of this version that were invalid when the file was read. One such line is normal after a process was
+    /// killed during a write.
     pub damaged: DamagedLines,
-    /// Number of lines of another version, and of lines for which there was no room.
+    /// Number of lines of other versions, plus the lines that exceeded the store's capacity.
     pub passed_over: usize,
 }
 
@@ -77,7 +77,7 @@ pub fn open(directory: impl AsRef<Path>) -> Opened {
     Opened { store, damaged, passed_over }
 }
 
-/// The user's store; if there is no directory for it, one in memory, with a problem.
+/// Returns the user's store. Without a directory for it, this is an in-memory store that reports a problem.
 pub fn shared() -> &'static Opened {
     static SHARED: OnceLock<Opened> = OnceLock::new();
     SHARED.get_or_init(|| match user_directory() {
@@ -90,14 +90,15 @@ pub fn shared() -> &'static Opened {
     })
 }
 
-/// Returns the directory of the user's store: see the [module's documentation](self). `None` if the program has rights
-/// that the user who started it does not have (set-user-id): the environment must not choose which files it writes.
+/// Returns the directory of the user's store, as described in the [module's documentation](self). Returns `None` if the
+/// program has rights that the user who started it does not have (set-user-id), because the environment must not
+/// determine which files it writes.
 pub fn user_directory() -> Option<PathBuf> {
     directory(|name| if is_privileged() { None } else { env::var_os(name) })
 }
 
-/// Returns the policy of a device. CUDA devices use the user's store. An emulated device uses one in memory, because
-/// its times are CPU times.
+/// Returns the policy of a device. CUDA devices use the user's store. An emulated device uses an in-memory store,
+/// because its times are CPU times.
 pub(super) fn policy(device: &Device) -> Arc<dyn LaunchPolicy> {
     if device.is_emulated() { LaunchStore::in_memory().policy() } else { shared().store.policy() }
 }

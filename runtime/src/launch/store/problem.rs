@@ -1,15 +1,15 @@
-//! [`StoreProblem`]: the reason why a tuned configuration is not known or not stored.
+//! [`StoreProblem`]: the reason why a tuned configuration is unknown or not stored.
 
 use crate::Error;
 
-/// Reason why something is not known, or not stored for later processes.
+/// Reason why a configuration is unknown, or not stored for later processes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreProblem {
     /// The file cannot be read or written.
     #[error("{what}")]
     File {
-        /// The operation that failed, the file, the cause, and the remedy.
+        /// The failed operation, the file, the cause and the remedy.
         what: String,
     },
     /// The configuration cannot be stored.

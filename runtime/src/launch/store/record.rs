@@ -1,4 +1,5 @@
-//! A record of the store and its line in the file: JSON of this version's format, or the reason why it is damaged.
+//! A record of the store and its line in the file. Parsing a line yields a record of this version's format, or the
+//! reason why the line is damaged.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -13,7 +14,7 @@ use super::{cannot, lines};
 
 /// Version of the line format. Lines of other versions are ignored.
 const VERSION: u32 = 2;
-/// Maximum number of characters of an error that describes a damaged line.
+/// Maximum length, in characters, of an error that describes a damaged line.
 const MAX_SAID: usize = 160;
 
 /// A record of a store.
@@ -40,7 +41,7 @@ pub enum Record<'a> {
 }
 
 impl Record<'_> {
-    /// Fails if no launch and no tuner can produce such a record.
+    /// Fails if neither a launch nor a tuner can produce such a record.
     fn check(&self) -> Result<(), StoreProblem> {
         let wrong = |what: &str| Err(StoreProblem::Configuration { what: what.to_owned() });
         match self {
@@ -77,7 +78,7 @@ pub enum Unusable {
     Damaged(String),
 }
 
-/// Returns the line of a record, with its newline.
+/// Returns the line of a record, including its newline.
 fn to_line(record: &Record<'_>) -> serde_json::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(&Line { version: VERSION, record })?;
     line.push(b'\n');
@@ -87,7 +88,7 @@ fn to_line(record: &Record<'_>) -> serde_json::Result<Vec<u8>> {
 /// Appends a record to a file.
 ///
 /// # Errors
-/// A text with the operation that failed, the file, the cause, and the remedy.
+/// A text that states the failed operation, the file, the cause and the remedy.
 pub fn append(file: &Path, record: &Record<'_>) -> Result<(), String> {
     let line = to_line(record).map_err(std::io::Error::from);
     line.and_then(|line| lines::append(file, &line)).map_err(|error| cannot("write", file, &error))

@@ -1,6 +1,6 @@
-//! The subject of a record, and its lookup key.
+//! The subject of a record and its lookup key.
 //!
-//! Equal subjects have equal keys, whether they come from a program or from the file.
+//! Equal subjects have equal keys, whether they originate from a program or from the file.
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, Hash};
@@ -10,31 +10,31 @@ use crate::launch::policy::{OpenLaunch, size_class};
 use foldhash::quality::FixedState;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Maximum alignment in bytes that makes a difference: that of the largest access.
+/// Maximum alignment in bytes that is distinguished: the size of the largest access.
 const MAX_ALIGNMENT: u32 = 16;
 /// The highest [`size_class`].
 const MAX_BUCKET: u32 = 127;
 
 /// The subject of a tuned configuration.
 ///
-/// A configuration is found by an equal key. Devices are equal if name, capability, number of multiprocessors, L2 cache
-/// and driver major version are equal. Sizes are compared as [`TuningKey::n`] describes.
+/// A configuration is found if its key is equal. Devices are equal if name, compute capability, number of SMs, L2 cache
+/// size and driver major version are equal. Sizes are compared as [`TuningKey::n`] describes.
 #[derive(Debug, Clone, Copy)]
 pub struct TuningKey<'a> {
-    /// Device on which the configuration was measured, or is to run.
+    /// Device on which the configuration was measured, or on which it will run.
     pub device: &'a DeviceProperties,
     /// The kernel's package, as in `KernelInfo::package`.
     pub package: &'a str,
-    /// The kernel's name in its source, which all its instances share.
+    /// The kernel's name in its source, shared by all its instances.
     pub kernel: &'a str,
     /// The type arguments of its instances, joined by commas, such as `f32` or `f32,f64`.
     pub types: &'a str,
-    /// Hash of the code, from [`Module::image_hash`](warpsmith_runtime::Module::image_hash): 0 on an emulated device,
-    /// where this crate's version identifies the code instead.
+    /// Hash of the code, from [`Module::image_hash`](warpsmith_runtime::Module::image_hash). It is 0 on an emulated
+    /// device, where this crate's version identifies the code instead.
     pub image: u64,
-    /// The number of elements. Sizes share a configuration within half a power of two: 1024 to 1535, 1536 to 2047.
+    /// The number of elements. Sizes within half a power of two share a configuration: 1024 to 1535, 1536 to 2047.
     pub n: u64,
-    /// Smallest alignment of the arrays in bytes: a power of two. Values above 16 count as 16.
+    /// Smallest alignment of the arrays in bytes, a power of two. Values above 16 count as 16.
     pub alignment: u32,
 }
 
@@ -85,8 +85,8 @@ pub struct TunedSubject<'a> {
     pub alignment: u32,
 }
 
-/// Hash of a subject, the same in every process. It is faster than the standard library's, because each launch of an
-/// operation waits for the lookup.
+/// Returns the hash of a subject, which is the same in every process. It must be faster than the standard library's
+/// hash, because each launch of an operation waits for the lookup.
 fn key(subject: &impl Hash) -> u64 {
     FixedState::default().hash_one(subject)
 }
@@ -146,7 +146,7 @@ impl<'a> TunedSubject<'a> {
         key(self)
     }
 
-    /// The subject of the block and grid of an open launch of the instance `symbol`, for the same sizes.
+    /// Returns the subject of the block and grid of an open launch of the instance `symbol`, for the same sizes.
     pub fn launches(&self, symbol: &'a str, is_loop: bool) -> LaunchSubject<'a> {
         let Self { device, code, bucket, .. } = self.clone();
         LaunchSubject { device, code, symbol: symbol.into(), is_loop, bucket }
@@ -172,13 +172,13 @@ pub mod tests {
 
     use super::*;
 
-    /// A device like an H200, if the capability is 9.0.
+    /// Returns a device like an H200, if the capability is 9.0.
     pub fn gpu(capability: (u32, u32)) -> DeviceProperties {
         let emulated = crate::Device::emulated(0).unwrap();
         DeviceProperties { capability, driver_version: "13.0".to_owned(), ..emulated.properties().clone() }
     }
 
-    /// A device, and others that differ from it in one property each.
+    /// Returns a device, and variants that differ from it in one property each.
     fn different(device: &DeviceProperties) -> [DeviceProperties; 6] {
         let device = || device.clone();
         [

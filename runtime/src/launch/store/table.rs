@@ -1,10 +1,11 @@
 //! [`LaunchStore`]: the fastest launches and configurations, by kernel, kind of device and size.
 //!
-//! It holds the block and grid of open launches, found by the adaptive launcher. It also holds whole configurations
-//! with the instance that they name, found by a tuner ([`LaunchStore::store_tuned`]). Block and grid of such a
-//! configuration also apply to open launches of its instance.
+//! The store contains the block and grid of open launches, which the adaptive launcher determines. It also contains
+//! complete configurations with the instance that they name, which a tuner determines ([`LaunchStore::store_tuned`]).
+//! Block and grid of such a configuration also apply to open launches of its instance.
 //!
-//! A store is a table in memory: a lookup is a hash and a read. New records are appended to its file, if it has one.
+//! A store is an in-memory table, so a lookup only hashes the key and reads an entry. New records are appended to the
+//! store's file, if it has one.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -60,7 +61,7 @@ pub struct LaunchStore(Arc<Inner>);
 struct Inner {
     file: Option<PathBuf>,
     known: RwLock<Known>,
-    /// True if there is a tuned configuration. Most programs have none and skip the lookup.
+    /// True if there is a tuned configuration. Most programs have none, so they skip the lookup.
     has_tuned: AtomicBool,
     problem: Mutex<Option<String>>,
     /// Counters of devices that use the store, incremented when launches may resolve differently.
@@ -75,7 +76,7 @@ struct Known {
 }
 
 impl Known {
-    /// Adds a record; returns false if there is no room. A later record for the same key replaces an earlier one.
+    /// Adds a record; returns false if the store is full. A later record for the same key replaces an earlier one.
     fn add(&mut self, record: &Record<'_>, source: Source) -> bool {
         match record {
             Record::Launch { subject, block, grid, .. } => {
@@ -89,7 +90,7 @@ impl Known {
                 if let (Some(symbol), Some(winner)) = (&configuration.symbol, configuration.winner()) {
                     let winner = (winner, Source::Tuned);
                     insert(&mut self.launches, subject.launches(symbol, true).key(), winner);
-                    // One thread per element: the grid must cover all elements, otherwise some are left out.
+                    // For a kernel with one thread per element, the grid must cover all elements.
                     if winner.0.grid == GridChoice::All {
                         insert(&mut self.launches, subject.launches(symbol, false).key(), winner);
                     }
@@ -100,7 +101,7 @@ impl Known {
     }
 }
 
-/// Inserts an entry; returns false if there is no room.
+/// Inserts an entry; returns false if the table is full.
 fn insert<T>(known: &mut HashMap<u64, T, FixedState>, key: u64, value: T) -> bool {
     let has_room = known.len() < MAX || known.contains_key(&key);
     if has_room {
@@ -110,7 +111,7 @@ fn insert<T>(known: &mut HashMap<u64, T, FixedState>, key: u64, value: T) -> boo
 }
 
 impl LaunchStore {
-    /// Creates a store without a file: results are known until the program ends.
+    /// Creates a store without a file. Results are lost when the program ends.
     pub fn in_memory() -> Self {
         Self::new(None, None)
     }
@@ -132,9 +133,9 @@ impl LaunchStore {
         }))
     }
 
-    /// The store of a device. It is the user's file for a CUDA device, and one in memory for an emulated device, whose
-    /// times are CPU times; or the one that was [installed](Self::install). If the device has the launch policy of
-    /// another crate, it is an empty store.
+    /// Returns the store of a device. A store that was [installed](Self::install) takes precedence. Otherwise, a CUDA
+    /// device uses the user's file, and an emulated device uses an in-memory store, because its times are CPU times. If
+    /// the device has the launch policy of another crate, the result is an empty store.
     pub fn of(device: &Device) -> Self {
         let policy: Arc<dyn Any + Send + Sync> = device.launch_policy();
         policy.downcast().map_or_else(|_| Self::in_memory(), Self)
@@ -149,28 +150,28 @@ impl LaunchStore {
         self.0.clone()
     }
 
-    /// Adds a record of the file; returns false if there is no room. A later record for the same key replaces an
+    /// Adds a record of the file; returns false if the store is full. A later record for the same key replaces an
     /// earlier one.
     pub(crate) fn add(&self, record: &Record<'_>) -> bool {
         self.0.remember(record, Source::Tuned)
     }
 
-    /// The file in which records are stored.
+    /// Returns the file in which records are stored.
     pub fn path(&self) -> Option<&Path> {
         self.0.file.as_deref()
     }
 
-    /// The number of launches whose block and grid are known.
+    /// Returns the number of launches whose block and grid are known.
     pub fn len(&self) -> usize {
         self.0.known().launches.len()
     }
 
-    /// The number of tuned configurations.
+    /// Returns the number of tuned configurations.
     pub fn tuned_len(&self) -> usize {
         self.0.known().tuned.len()
     }
 
-    /// Returns true if there is a tuned configuration. Costs one memory read.
+    /// Returns true if there is a tuned configuration. The call reads one word of memory.
     pub fn has_tuned(&self) -> bool {
         self.0.has_tuned.load(Ordering::Acquire)
     }
@@ -181,12 +182,12 @@ impl LaunchStore {
         known.launches.is_empty() && known.tuned.is_empty()
     }
 
-    /// The error that disabled the store's file, if any. The program continues without the file.
+    /// Returns the error that disabled the store's file, if any. The program continues without the file.
     pub fn problem(&self) -> Option<String> {
         self.0.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the fastest known configuration for a key. Takes less than a microsecond, and reads no file.
+    /// Returns the fastest known configuration for a key. The lookup takes less than a microsecond and reads no file.
     pub fn tuned(&self, subject: &TuningKey<'_>) -> Option<Arc<TunedConfiguration>> {
         if !self.has_tuned() {
             return None;
@@ -197,15 +198,15 @@ impl LaunchStore {
 
     /// Stores the fastest configuration for a key and replaces the previous one.
     ///
-    /// The configuration also applies to open launches of its instance for such sizes. For that it must name the
-    /// instance, have a value for `block`, and have neither dynamic shared memory nor clusters. `Launch::for_bandwidth`
-    /// then always uses its block and grid; `Launch::auto` and `Launch::for_occupancy` do if the grid is `auto` or not
-    /// named. This takes effect at once, also for launches that were made earlier. Open launches ignore the alignment:
-    /// the configuration stored last is used.
+    /// The configuration also applies to open launches of its instance for such sizes. For that, it must name the
+    /// instance, specify `block`, and use neither dynamic shared memory nor clusters. `Launch::for_bandwidth` then
+    /// always uses its block and grid; `Launch::auto` and `Launch::for_occupancy` use them if the grid is `auto` or
+    /// unspecified. This takes effect immediately, even for kernels that were launched earlier. Open launches ignore
+    /// the alignment and use the configuration that was stored last.
     ///
     /// # Errors
-    /// [`StoreProblem::File`] if the file cannot be written; the configuration is still known in this process.
-    /// [`StoreProblem::Configuration`] and [`StoreProblem::Full`]: the configuration is not stored.
+    /// [`StoreProblem::File`] if the file cannot be written; the configuration is nevertheless known in this process.
+    /// [`StoreProblem::Configuration`] and [`StoreProblem::Full`] mean that the configuration is not stored.
     pub fn store_tuned(
         &self,
         subject: &TuningKey<'_>,
@@ -227,7 +228,7 @@ impl LaunchPolicy for Inner {
 
     fn learn(&self, launch: &OpenLaunch<'_>, Winner { block, grid }: Winner, us: Option<f64>) {
         let (subject, median_us) = (LaunchSubject::of(launch), us.unwrap_or(0.0));
-        // `problem` returns errors of the file.
+        // Errors of the file are available from `problem`.
         let _ =
             self.take(&Record::Launch { subject, block, grid, median_us }, Source::Measured, us.is_some());
     }
@@ -260,7 +261,7 @@ impl Inner {
         self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a record and notifies the watchers; returns false if there is no room.
+    /// Adds a record and notifies the watchers; returns false if the store is full.
     fn remember(&self, record: &Record<'_>, source: Source) -> bool {
         if !self.known.write().unwrap_or_else(PoisonError::into_inner).add(record, source) {
             return false;
@@ -272,8 +273,8 @@ impl Inner {
         true
     }
 
-    /// Adds a record, and appends it to the file if `is_kept`. One thread at a time does this, so that memory and file
-    /// agree on which of two records is the later.
+    /// Adds a record and appends it to the file if `is_kept`. Only one thread at a time does this, so that memory and
+    /// file agree on which of two records is newer.
     fn take(&self, record: &Record<'_>, source: Source, is_kept: bool) -> Result<(), StoreProblem> {
         let mut problem = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.remember(record, source) {

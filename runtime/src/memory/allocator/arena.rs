@@ -1,9 +1,9 @@
 //! [`ArenaState`]: the blocks of one stream in one pool, and their allocation policy.
 //!
-//! This module does not call the driver (it only reports buffers to a watching one) and does not handle threads. The
-//! caller supplies segments and takes them back. Blocks are found by best fit on (size, address) unless the pool
-//! specifies otherwise. They are split when the remainder is worth keeping, and merged with free neighbors when freed.
-//! The rules are PyTorch's.
+//! This module does not call the driver, except to report buffers to a driver that watches memory, and it is not
+//! thread-safe. The caller supplies segments and takes them back. Blocks are selected by best fit on (size, address)
+//! unless the pool specifies otherwise. A block is split if the remainder is worth keeping, and merged with free
+//! neighbors when it is freed. The rules are the same as PyTorch's.
 
 use std::sync::Arc;
 
@@ -19,35 +19,35 @@ use super::size::{Kind, MIN_BLOCK, SMALL_SIZE};
 use crate::driver::{DevicePtr, Driver, EventHandle};
 use crate::snapshot::TraceAction;
 
-/// Driver memory that blocks are cut from.
+/// Driver memory from which blocks are cut.
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub address: u64,
-    /// Size of the address range; in an expandable segment not all of it is mapped.
+    /// Size of the address range, which is only partly mapped in an expandable segment.
     pub size: u64,
     pub kind: Kind,
     /// The block with the lowest address.
     pub first: BlockId,
     pub source: Source,
-    /// Event recorded on the arena's stream when the segment last became entirely free; only in pools that lend to
-    /// other streams.
+    /// Event recorded on the arena's stream when the segment last became entirely free. Used only in pools that lend
+    /// segments to other streams.
     pub idle: Option<EventHandle>,
-    /// The source location of the request that it was allocated for.
+    /// Source location of the request for which the segment was allocated.
     pub site: Site,
 }
 
-/// The driver API that a segment was allocated with, which determines how it is freed.
+/// The driver API by which a segment was allocated, which determines how it is freed.
 #[derive(Debug)]
 pub(crate) enum Source {
-    /// `memory_allocate`.
+    /// Allocated by `memory_allocate`.
     Driver,
-    /// `stream_allocate`.
+    /// Allocated by `stream_allocate`.
     StreamOrdered,
-    /// Reserved addresses, partly mapped.
+    /// Reserved addresses to which memory is partly mapped.
     Expandable(Expandable),
 }
 
-/// The state of an arena. See the [module's documentation](self).
+/// The state of an arena, as described in the [module's documentation](self). See the [module's documentation](self).
 #[derive(Debug)]
 pub(crate) struct ArenaState {
     pub policy: Policy,
@@ -58,10 +58,10 @@ pub(crate) struct ArenaState {
     pub counters: Counters,
     pub pending: Pending,
     pub history: Option<Box<History>>,
-    /// Driver to notify of every buffer, if it watches memory.
+    /// Driver that is notified of every buffer, if it watches memory.
     pub watcher: Option<Arc<dyn Driver>>,
     pub(super) deferred: DeferredFree,
-    /// True if frees may be deferred: not if every event is recorded, or advances a clock.
+    /// True if frees may be deferred. False if every event is recorded or advances a clock.
     pub may_defer: bool,
     /// Ordinals of the devices that may use the memory.
     pub devices: Vec<u32>,
@@ -86,13 +86,14 @@ impl ArenaState {
         state
     }
 
-    /// Returns true if frees may be deferred under the policy: not if each one must be observed.
+    /// Returns true if frees may be deferred under the current policy, which requires that no one observes each of
+    /// them.
     fn may_defer_frees(&self) -> bool {
         self.history.is_none() && self.watcher.is_none() && self.policy.may_defer_frees()
     }
 
-    /// Reports buffers to the driver from now on. Blocks of graph pools are not reported: every launch of a graph uses
-    /// them again.
+    /// Reports buffers to the driver from now on. Blocks of graph pools are not reported, because every launch of a
+    /// graph uses them again.
     pub fn watch(&mut self, driver: &Arc<dyn Driver>) {
         self.watcher = (!self.policy.graph && driver.watches_buffers()).then(|| Arc::clone(driver));
         self.may_defer = self.may_defer_frees();
@@ -124,7 +125,7 @@ impl ArenaState {
         self.may_defer = self.may_defer_frees();
     }
 
-    /// Allocates a free block of at least `size` (a rounded size), if there is one that the policy allows.
+    /// Allocates a free block of at least `size` (a rounded size), if the policy permits one.
     #[inline]
     pub fn take(&mut self, size: u64, requested: u64, site: Site) -> Option<BlockId> {
         let kind = Kind::of(size);
@@ -145,7 +146,7 @@ impl ArenaState {
         (!self.policy.wastes(blocks[found].size, size)).then_some(found)
     }
 
-    /// Returns, among blocks of expandable segments, the one that could grow least, to preserve the larger runs.
+    /// Returns the block of an expandable segment that can grow least, to preserve the longer runs.
     fn min_growth(&self, kind: Kind, mut found: BlockId) -> BlockId {
         let grown = |id: BlockId| {
             let block = &self.blocks[id];
@@ -211,7 +212,7 @@ impl ArenaState {
         }
     }
 
-    /// Splits a block in two; it keeps the front. The remainder is free, but not yet in an index.
+    /// Splits a block in two. The block keeps the front. The remainder is free but not yet in an index.
     #[inline]
     pub fn split(&mut self, id: BlockId, size: u64) -> BlockId {
         let front = &mut self.blocks[id];
@@ -232,8 +233,8 @@ impl ArenaState {
         rest
     }
 
-    /// Takes a block back from its user. The block becomes free, unless `pending` says that other streams may still use
-    /// it; [`Self::release`] then frees it later. Returns the resulting merged block.
+    /// Frees a block that its user no longer needs. The block becomes free, unless `pending` states that other streams
+    /// may still use it. In that case, [`Self::release`] frees it later. Returns the resulting merged block.
     #[inline]
     pub fn free(&mut self, id: BlockId, pending: bool) -> BlockId {
         use Counted::*;
@@ -277,7 +278,7 @@ impl ArenaState {
         }
     }
 
-    /// Frees a block that nothing uses any more, merging it with free neighbors. Returns the merged block.
+    /// Frees a block that is no longer in use and merges it with free neighbors. Returns the merged block.
     #[inline]
     pub fn release(&mut self, id: BlockId) -> BlockId {
         use Counted::*;
@@ -300,7 +301,7 @@ impl ArenaState {
         id
     }
 
-    /// Puts a block into the free index.
+    /// Inserts a block into the free index.
     #[inline]
     pub fn put_back(&mut self, id: BlockId) {
         let kind = self.blocks[id].kind as usize;
@@ -319,8 +320,8 @@ impl ArenaState {
         self.segments.iter().all(Option::is_none)
     }
 
-    /// Merges a block with its free neighbors, which leave the index. Returns the merged block, and the number and
-    /// total bytes of the neighbors.
+    /// Merges a block with its free neighbors, which are removed from the index. Returns the merged block, and the
+    /// number and total bytes of the neighbors.
     #[inline]
     pub fn merge_neighbours(&mut self, id: BlockId) -> (BlockId, u64, u64) {
         let kind = self.blocks[id].kind as usize;
@@ -344,7 +345,7 @@ impl ArenaState {
         (whole, merged, bytes)
     }
 
-    /// Joins two neighbors into one block, which keeps the slot of the first. Neither is in an index.
+    /// Joins two neighbors into one block, which keeps the slot of the first. Neither may be in an index.
     #[inline]
     pub fn join(&mut self, first: BlockId, second: BlockId) {
         let (size, next) = (self.blocks[second].size, self.blocks[second].next);
@@ -356,7 +357,7 @@ impl ArenaState {
         self.blocks.remove(second);
     }
 
-    /// Adds a segment. Its single block is not in an index.
+    /// Adds a segment, whose single block is not in an index.
     pub fn add_segment(&mut self, segment: Segment, uncached: bool) -> BlockId {
         let number = match self.segments.iter().position(Option::is_none) {
             Some(number) => number,
@@ -390,7 +391,7 @@ impl ArenaState {
         block
     }
 
-    /// Removes a segment whose single block is not in an index, and hands it to the caller.
+    /// Removes a segment whose single block is not in an index, and returns it.
     pub fn remove_segment(&mut self, id: BlockId) -> Option<Segment> {
         debug_assert!(!self.blocks[id].is_split());
         let number = self.blocks[id].segment as usize;
@@ -419,7 +420,7 @@ impl ArenaState {
         self.segments.get_mut(number)?.as_mut()
     }
 
-    /// Returns the free blocks that span an entire segment, except in expandable segments.
+    /// Returns the free blocks that span an entire segment, excluding expandable segments.
     pub fn whole_segments(&self) -> Vec<BlockId> {
         let whole = |id: &BlockId| !self.blocks[*id].is_split() && !self.blocks[*id].expandable;
         self.free.iter().flat_map(|index| index.ids(&self.blocks)).filter(whole).collect()
@@ -433,13 +434,13 @@ impl ArenaState {
         }
     }
 
-    /// Total bytes of free blocks.
+    /// Returns the total bytes of free blocks.
     pub fn cached(&self) -> u64 {
         let ids = self.free.iter().flat_map(|index| index.ids(&self.blocks));
         ids.map(|id| self.blocks[id].size).sum()
     }
 
-    /// Size of the largest free block, in bytes.
+    /// Returns the size of the largest free block, in bytes.
     pub fn largest_free(&self) -> u64 {
         let largest = |index: &FreeIndex| index.largest(&self.blocks).map(|id| self.blocks[id].size);
         self.free.iter().filter_map(largest).max().unwrap_or(0)

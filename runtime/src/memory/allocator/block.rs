@@ -1,7 +1,7 @@
-//! Blocks: ranges of addresses in a segment, kept in a slab so that handing one out allocates nothing.
+//! Blocks: address ranges in a segment, stored in a slab so that creating one needs no heap allocation.
 //!
-//! The blocks of a segment form a list by address without gaps. Two free neighbors are always merged; so are two
-//! unmapped ones.
+//! The blocks of a segment form a list without gaps, ordered by address. Adjacent free blocks are always merged, and so
+//! are adjacent unmapped blocks.
 
 use std::ops::{Index, IndexMut};
 use std::panic::Location;
@@ -19,7 +19,7 @@ pub(crate) const NONE: BlockId = BlockId::MAX;
 pub(crate) enum State {
     /// A vacant slot of the slab, not a block.
     Vacant,
-    /// In the free index.
+    /// Free, in the free index.
     Free,
     /// Allocated.
     Allocated,
@@ -37,9 +37,9 @@ pub(crate) struct Block {
     pub size: u64,
     /// Requested bytes.
     pub requested: u64,
-    /// The source location of the request; none before the first use.
+    /// Source location of the request; `None` before the first use.
     pub site: Option<&'static Location<'static>>,
-    /// The time at which it became free, on the clock of garbage collection.
+    /// Time at which the block became free, on the clock of garbage collection.
     pub freed_at: u64,
     /// The neighbors in the segment.
     pub prev: BlockId,
@@ -56,7 +56,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Returns true if the block is only a part of its segment.
+    /// Returns true if the block does not span its entire segment.
     pub fn is_split(&self) -> bool {
         self.prev != NONE || self.next != NONE
     }
@@ -107,7 +107,7 @@ impl Blocks {
         self.blocks.get(id as usize).filter(|block| block.state != State::Vacant)
     }
 
-    /// Iterates over the blocks from `first` on, by address.
+    /// Iterates over the blocks from `first` on, in address order.
     pub fn list(&self, first: BlockId) -> impl Iterator<Item = (BlockId, &Block)> {
         let mut id = first;
         std::iter::from_fn(move || {

@@ -73,7 +73,7 @@ pub(super) fn add_counters(counters: &Counters, sum: &mut MemoryStatistics) {
     counters.oversize_allocations.add_to(&mut sum.oversize_allocations);
 }
 
-/// Caps the peaks: memory in use never exceeds reserved memory.
+/// Caps the peaks, because memory in use never exceeds reserved memory.
 fn bound_peaks(bytes: &mut ByPool, reserved: &ByPool) {
     for (bytes, reserved) in [
         (&mut bytes.all, &reserved.all),
@@ -120,7 +120,7 @@ pub(super) fn snapshot(allocator: &CachingAllocator, device: &Device) -> Snapsho
         }
     }
     segments.sort_by_key(|segment| segment.address);
-    // The sort is stable, so that events of one stream with the same time stay in order.
+    // The sort is stable, so events of one stream with equal times stay in order.
     trace.sort_by_key(|entry: &TraceEntry| entry.time_us);
     if let Some(limit) = history {
         trace.drain(..trace.len().saturating_sub(limit));
@@ -130,7 +130,7 @@ pub(super) fn snapshot(allocator: &CachingAllocator, device: &Device) -> Snapsho
     Snapshot { segments, device_traces, allocator_settings: settings(&options) }
 }
 
-/// Adds a segment; an expandable one becomes one entry per mapped range.
+/// Adds a segment. An expandable segment becomes one entry per mapped range.
 fn add_segments(
     segments: &mut Vec<snapshot::Segment>,
     device: u32,

@@ -1,8 +1,8 @@
 //! Counters behind the statistics.
 //!
-//! Each arena counts its own blocks under its own lock, so that streams share nothing while they allocate. Summed over
-//! arenas, the current, allocated and freed counts are exact. The sum of the arenas' peaks is reported as the peak; it
-//! is an upper bound. Memory reserved from the driver changes rarely and is also counted once per device, where its
+//! Each arena counts its own blocks under its own lock, so that streams share no data while they allocate. Summed over
+//! arenas, the current, allocated and freed counts are exact. The reported peak is the sum of the arenas' peaks, which
+//! is an upper bound. Memory reserved from the driver changes rarely and is also counted once per device, so that its
 //! peak is exact.
 
 use super::size::Kind;
@@ -27,7 +27,7 @@ const COUNTED: usize = Counted::ReservedBytes as usize + 1;
 pub(crate) struct Track {
     current: u64,
     peak: u64,
-    /// Amount since the last reset, at which it was `base`.
+    /// Amount since the last reset, which set it to `base`.
     allocated: u64,
     base: u64,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Track {
 impl Track {
     #[inline]
     pub fn up(&mut self, amount: u64) {
-        // Over years, or with large short-lived blocks, the sum overflows; differences remain correct.
+        // Over years, or with large short-lived blocks, the sum overflows, but differences remain correct.
         self.allocated = self.allocated.wrapping_add(amount);
         self.current += amount;
         self.peak = self.peak.max(self.current);
@@ -43,11 +43,11 @@ impl Track {
 
     #[inline]
     pub fn down(&mut self, amount: u64) {
-        // The sizes that count as oversize can change while such a block exists.
+        // The threshold for oversize blocks can change while such a block exists.
         self.current = self.current.saturating_sub(amount);
     }
 
-    /// Replaces the contribution `before` with `now`, after the counting rule changed.
+    /// Replaces the contribution `before` with `now` after the counting rule has changed.
     pub fn correct(&mut self, before: u64, now: u64) {
         self.up(now.saturating_sub(before));
         self.down(before.saturating_sub(now));
@@ -93,14 +93,14 @@ impl Track {
     }
 }
 
-/// Blocks, or their bytes, that were freed and wait for events. The active count is this plus the allocated count.
-/// Since usually nothing waits, the active count has no counter of its own.
+/// Blocks that were freed and wait for events, or their bytes. The active count is the sum of this and the allocated
+/// count. Because blocks rarely wait, the active count has no counter of its own.
 #[derive(Debug, Clone, Copy, Default)]
 struct Waiting {
     current: [u64; 2],
     /// The value of `current` at the last reset of the accumulated counts.
     base: [u64; 2],
-    /// Peak of the active amount while anything waited, per kind and in total.
+    /// Peak of the active amount while any block waited, per kind and in total.
     peak: [u64; 3],
 }
 
@@ -140,7 +140,7 @@ impl Counters {
         }
     }
 
-    /// Counts one item of `amount` bytes, in a counter of items and in a counter of their bytes.
+    /// Counts one item of `amount` bytes in a counter of items and in a counter of their bytes.
     #[inline]
     pub fn up_both(&mut self, kind: Kind, things: Counted, bytes: Counted, amount: u64) {
         self.up(kind, things, 1);
@@ -191,12 +191,12 @@ impl Counters {
         self.by_kind.iter().map(|tracks| tracks[counted as usize].current).sum()
     }
 
-    /// Bytes of the blocks that wait for events.
+    /// Returns the bytes of the blocks that wait for events.
     pub fn waiting_bytes(&self) -> u64 {
         self.waiting[1].current.iter().sum()
     }
 
-    /// Peak of the active bytes.
+    /// Returns the peak of the active bytes.
     pub fn active_peak(&self) -> u64 {
         self.waiting[1].peak[2].max(self.peaks[Counted::AllocatedBytes as usize])
     }
@@ -215,7 +215,7 @@ impl Counters {
         self.waiting.iter_mut().for_each(|waiting| waiting.base = waiting.current);
     }
 
-    /// Adds the counters of an arena that is about to be removed and in which nothing waits.
+    /// Adds the counters of an arena that is about to be removed and in which no block waits.
     pub fn absorb(&mut self, others: &Counters) {
         let mut others = others.clone();
         for ((waiting, other), counted) in
@@ -237,7 +237,7 @@ impl Counters {
         by_kind.iter_mut().flatten().chain([oversize_allocations, oversize_segments])
     }
 
-    /// Counts the allocations since `before` a further `times` times.
+    /// Counts the allocations since `before` another `times` times.
     pub fn repeat(&mut self, before: &Counters, times: u64) {
         let mut before = before.clone();
         for (track, before) in self.tracks().zip(before.tracks()) {
@@ -268,7 +268,7 @@ impl Counters {
                 }
             });
             let [small, large] = &active;
-            // While nothing waits, the active blocks are the allocated ones.
+            // While no block waits, the active blocks are the same as the allocated blocks.
             small.add_with_peak(small.peak.max(waiting.peak[0]), &mut sum.small_pool);
             large.add_with_peak(large.peak.max(waiting.peak[1]), &mut sum.large_pool);
             let peak = self.peaks[counted as usize].max(waiting.peak[2]);

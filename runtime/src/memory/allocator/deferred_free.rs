@@ -1,11 +1,12 @@
-//! [`DeferredFree`]: a fast path for temporaries, memory that is freed right after it was allocated and requested again.
+//! [`DeferredFree`]: a fast path for temporaries, that is, memory that is freed immediately after its allocation and
+//! then requested again.
 //!
-//! A loop that allocates a buffer and drops it in every iteration would coalesce the block with its neighbors and split
-//! it again each time. If the operation that follows an allocation frees that block, the free is deferred: the block
-//! stays split and stays counted as allocated. If the next operation requests the same number of bytes, it gets the
-//! block. Best fit would have chosen the same one, because nothing has changed in between. Every other operation first
-//! performs the deferred frees ([`ArenaState::settle`]), so that blocks and statistics are the same as without this
-//! path.
+//! In a loop that allocates and drops a buffer in every iteration, the block would be coalesced with its neighbors and
+//! split again each time. If the operation after an allocation frees that block, the free is deferred, so the block
+//! stays split and counts as allocated. If the next operation requests the same number of bytes, it receives this
+//! block. Best fit would select the same block, because the arena has not changed in between. Every other operation
+//! first performs the deferred frees ([`ArenaState::settle`]), so that blocks and statistics are the same as without
+//! this path.
 
 use super::arena::ArenaState;
 use super::block::{BlockId, NONE};
@@ -18,7 +19,7 @@ pub(super) struct DeferredFree {
     latest: BlockId,
     /// The block whose free is deferred.
     block: BlockId,
-    /// The number of times that `latest` or `block` was freed and reused without being counted.
+    /// Number of times that `latest` or `block` was freed and reused without being counted.
     rounds: u64,
 }
 
@@ -35,7 +36,8 @@ impl ArenaState {
         self.deferred.latest = block;
     }
 
-    /// Defers the free of a block that the last operation allocated. If it returns false, the block must be freed.
+    /// Defers the free of a block that the last operation allocated. If this returns false, the caller must free the
+    /// block.
     #[inline]
     pub fn defer_free(&mut self, block: BlockId) -> bool {
         if block != self.deferred.latest || !self.may_defer || !self.pending.is_empty() {
@@ -58,7 +60,7 @@ impl ArenaState {
         Some(block)
     }
 
-    /// Performs the deferred operations. Every operation calls it first, except those that defer.
+    /// Performs the deferred operations. Every operation must call this first, except those that defer.
     #[inline]
     pub fn settle(&mut self) {
         if self.deferred.block != NONE || self.deferred.rounds != 0 {
@@ -72,7 +74,7 @@ impl ArenaState {
         let DeferredFree { latest, block: deferred, rounds } = std::mem::take(&mut self.deferred);
         let block = if deferred == NONE { latest } else { deferred };
         if rounds > 0 {
-            // All rounds count alike: one is performed, and counted as many times as there were.
+            // All rounds are equal, so one round is performed and counted as many times as rounds occurred.
             let (size, requested) =
                 (self.policy.round(self.blocks[block].requested), self.blocks[block].requested);
             let before = self.counters.clone();
@@ -101,7 +103,7 @@ mod tests {
     use crate::memory::options::AllocatorOptions;
     use crate::memory::statistics::MemoryStatistics;
 
-    /// Makes an arena with free segments that defers frees or does not.
+    /// Creates an arena with free segments that defers frees if `may_defer`.
     fn arena(may_defer: bool) -> ArenaState {
         let mut state =
             ArenaState::new(Policy::new(&AllocatorOptions::default(), &Arc::default()), Vec::new());

@@ -1,15 +1,16 @@
-//! Expandable segments: addresses are reserved once, and memory is mapped into them page by page as needed.
+//! Expandable segments: addresses are reserved once, and memory is mapped to them page by page on demand.
 //!
-//! An arena has one for each kind of block, or more when a reservation is used up. Unmapped parts are
-//! [`State::Unmapped`] blocks. A request that no free block fits takes the lowest sufficiently long run of free and
-//! unmapped blocks, and maps the missing pages. Neighboring free blocks of different requests can therefore merge,
-//! which separate driver segments never do.
+//! An arena has one expandable segment per kind of block, or more if a reservation is exhausted. Unmapped parts are
+//! [`State::Unmapped`] blocks. A request that no free block can serve takes the lowest sufficiently long run of free
+//! and unmapped blocks, and maps the missing pages. Free neighbors that served different requests can therefore merge,
+//! unlike separate driver segments.
 //!
-//! A page comes from the driver while the reserved memory stays within [`SLACK`] of the peak in use. Beyond that, if
-//! the arena's stream is idle, entirely free pages elsewhere in the arena are moved: unmapped there and mapped here.
-//! Moving costs as much as new pages. Next, free pages of the other kind return to the driver. A busy stream may still
-//! use free pages, so in that case the driver is called all the same: this module never waits. PyTorch leaves holes
-//! mapped until memory runs out; `docs/benchmarks/allocator.md` shows the effect of this rule on several traces.
+//! While the reserved memory stays within [`SLACK`] of the peak in use, new pages are allocated from the driver. Beyond
+//! that, if the arena's stream is idle, entirely free pages of the arena are remapped to the new location, which costs
+//! as much as new pages. If these do not suffice, free pages of the other kind are released to the driver. A busy
+//! stream may still use free pages, so pages are then allocated from the driver regardless, because this module never
+//! waits. PyTorch leaves holes mapped until memory runs out; `docs/benchmarks/allocator.md` shows the effect of this
+//! rule on several traces.
 
 use super::arena::{ArenaState, Segment, Source};
 use super::block::{BlockId, NONE, State};
@@ -24,18 +25,18 @@ use crate::error::Result;
 use crate::memory::options::Reserve;
 use crate::snapshot::TraceAction;
 
-/// Slack, in percent. New memory is preferred to moving pages while the reserved memory exceeds the peak in use by at
-/// most this much.
+/// Slack, in percent. New memory is preferred to remapping pages while the reserved memory exceeds the peak in use by
+/// at most this percentage.
 const SLACK: u64 = 8;
-/// The page size for large blocks, unless their segments are configured smaller. Mapping costs the same per page at any
-/// size; larger pages leave holes that cannot be moved.
+/// Page size for large blocks, unless a smaller one is configured for their segments. The cost of mapping a page does
+/// not depend on its size, but larger pages leave holes that cannot be remapped.
 const LARGE_PAGE: u64 = 4 << 20;
 
 /// The memory of an expandable segment.
 #[derive(Debug)]
 pub(crate) struct Expandable {
     page: u64,
-    /// The memory mapped at each page of the reservation.
+    /// Memory mapped at each page of the reservation.
     pages: Vec<Option<PhysicalHandle>>,
 }
 
@@ -46,21 +47,21 @@ impl Expandable {
         first..(end / self.page).max(first)
     }
 
-    /// Releases everything, ignoring errors.
+    /// Releases all memory and addresses, ignoring errors.
     ///
     /// # Safety
-    /// Nothing uses the memory or the addresses any more.
+    /// The memory and the addresses must no longer be in use.
     pub unsafe fn shut_down(self, driver: &dyn Driver, context: Context, address: u64, size: u64) {
         for (index, handle) in self.pages.into_iter().enumerate() {
             let Some(handle) = handle else { continue };
             let ptr = DevicePtr(address + index as u64 * self.page);
-            // SAFETY: passed on from the caller; the page is mapped. Errors cannot be reported.
+            // SAFETY: guaranteed by the caller; the page is mapped. Errors cannot be reported.
             unsafe {
                 let _ = driver.virtual_unmap(context, ptr, self.page as usize);
                 let _ = driver.physical_release(context, handle);
             }
         }
-        // SAFETY: passed on from the caller; nothing is mapped any more.
+        // SAFETY: guaranteed by the caller. All memory in the range has been unmapped.
         let _ = unsafe { driver.virtual_release(context, DevicePtr(address), size as usize) };
     }
 }
@@ -71,8 +72,8 @@ struct Run {
     first: BlockId,
 }
 
-/// Maps memory until there is a free block of the request's size. Returns `None` if the driver or the limit has no more
-/// memory; pages mapped until then stay as free blocks.
+/// Maps memory until a free block of the request's size exists. Returns `None` if the driver has no more memory or the
+/// limit is reached. Pages mapped until then remain as free blocks.
 pub(super) fn grow(
     memory: &CachingAllocator,
     device: &Device,
@@ -81,7 +82,7 @@ pub(super) fn grow(
 ) -> Result<Option<BlockId>> {
     let kind = Kind::of(request.size);
     if request.size > device.properties().total_memory {
-        // Mapping page by page until the device has no more memory would take too long.
+        // Mapping page by page until the device runs out of memory would take too long.
         return Ok(None);
     }
     let run = match find_run(state, kind, request.size) {
@@ -91,16 +92,16 @@ pub(super) fn grow(
             None => return Ok(None),
         },
     };
-    // The run becomes one free block, starting at its first block, that grows until it is large enough. It is in no
-    // index meanwhile, so that its own pages are not moved to serve it.
+    // The run becomes one free block, which starts at the run's first block and grows until it is large enough.
+    // Meanwhile, the block is in no index, so that its own pages are not remapped to serve it.
     let mut block = run.first;
     if state.blocks[block].state == State::Free {
         state.take_out(block);
     }
     loop {
         if state.blocks[block].state == State::Free {
-            // Merge even if it is already large enough: its remainder would otherwise stay separate from a free
-            // neighbor.
+            // Merge even if the block is already large enough, because its remainder would otherwise stay separate from
+            // a free neighbor.
             let next = state.blocks[block].next;
             if next != NONE && state.blocks[next].state == State::Free {
                 state.take_out(next);
@@ -111,7 +112,7 @@ pub(super) fn grow(
                 return Ok(Some(block));
             }
         }
-        // Here the run continues with unmapped addresses: the next block, or the first block of the run.
+        // Here, the run continues with unmapped addresses: the next block, or the first block of the run.
         let has_front = state.blocks[block].state == State::Free;
         let unmapped = if has_front { state.blocks[block].next } else { block };
         let missing = request.size - if has_front { state.blocks[block].size } else { 0 };
@@ -132,7 +133,7 @@ pub(super) fn grow(
     }
 }
 
-/// Finds the lowest run of free and unmapped blocks of at least `size` that has addresses to map.
+/// Finds the lowest run of free and unmapped blocks of at least `size` that contains unmapped addresses.
 fn find_run(state: &ArenaState, kind: Kind, size: u64) -> Option<Run> {
     let mut segments: Vec<_> = state
         .segments
@@ -160,7 +161,7 @@ fn find_run(state: &ArenaState, kind: Kind, size: u64) -> Option<Run> {
     None
 }
 
-/// Reserves addresses for a new expandable segment. Returns `None` if there are none.
+/// Reserves addresses for a new expandable segment. Returns `None` if no addresses are available.
 fn reserve_addresses(
     device: &Device,
     state: &mut ArenaGuard<'_>,
@@ -201,8 +202,8 @@ fn reserve_addresses(
     Ok(Some(Run { first: state.add_segment(segment, false) }))
 }
 
-/// Maps the front of an unmapped block (`missing` bytes rounded up to pages, or the whole block) and makes that front a
-/// free block outside any index. Returns false if there is no memory.
+/// Maps the front of an unmapped block (`missing` bytes rounded up to pages, or the entire block). The front becomes a
+/// free block outside of any index. Returns false if no memory is available.
 fn map_front(
     memory: &CachingAllocator,
     device: &Device,
@@ -249,7 +250,7 @@ fn map_front(
             *slot = Some(handle);
         }
     }
-    // The block may have grown meanwhile: its next neighbor may have given up pages.
+    // The block may have grown meanwhile, because its next neighbor may have given up pages.
     if bytes < state.blocks[unmapped].size {
         let rest = state.split(unmapped, bytes);
         state.blocks[rest].state = State::Unmapped;
@@ -268,7 +269,8 @@ fn layout(state: &mut ArenaState, block: BlockId) -> Option<(u64, u64)> {
     }
 }
 
-/// Maps pages consecutively from `address` on and lets devices use them. On an error nothing stays mapped.
+/// Maps pages consecutively from `address` on and grants access to the devices. After an error, none of the pages
+/// remains mapped.
 fn map_pages(
     device: &Device,
     address: u64,
@@ -282,20 +284,20 @@ fn map_pages(
         let result = handles
             .iter()
             .try_for_each(|handle| {
-                // SAFETY: nothing is mapped at these addresses of our reservation, and the handle is mapped nowhere
-                // else.
+                // SAFETY: nothing is mapped at these addresses of our reservation, and the handle is not mapped
+                // anywhere else.
                 unsafe { driver.virtual_map(context, at(mapped), page as usize, *handle) }?;
                 mapped += 1;
                 Ok(())
             })
             .and_then(|()| {
                 let bytes = handles.len() * page as usize;
-                // SAFETY: the whole range was just mapped.
+                // SAFETY: the entire range was just mapped.
                 unsafe { driver.virtual_set_access(context, at(0), bytes, ordinals) }
             });
         if result.is_err() {
             for index in 0..mapped {
-                // SAFETY: mapped above, and the address was not published yet.
+                // SAFETY: the page was mapped above, and its address has not been published yet.
                 let _ = unsafe { driver.virtual_unmap(context, at(index), page as usize) };
             }
         }
@@ -303,8 +305,8 @@ fn map_pages(
     })
 }
 
-/// Unmaps entirely free pages into `handles`: as many of the `wanted` pages as would exceed the slack if newly
-/// allocated.
+/// Unmaps entirely free pages and adds them to `handles`: as many of the `wanted` pages as would exceed the slack if
+/// newly allocated.
 fn spare_pages(
     memory: &CachingAllocator,
     device: &Device,
@@ -326,7 +328,7 @@ fn spare_pages(
     if !device.call(|driver, context| driver.stream_query(context, stream))? {
         return Ok(());
     }
-    // The smallest blocks first, which are least likely to serve a request.
+    // The smallest blocks come first, because they are least likely to serve a request.
     for block in expandable_blocks(state, kind) {
         let missing = (beyond(state).div_ceil(page) as usize).min(wanted - handles.len());
         if missing == 0 {
@@ -372,8 +374,8 @@ fn release_pages(
     unmapped.map(|()| bytes)
 }
 
-/// Unmaps up to `most` of the last whole pages of a free block; `page` is their size. The work on the arena's stream is
-/// done. The edges of the block stay free blocks.
+/// Unmaps up to `most` of the last whole pages of a free block; `page` is the page size. The work on the arena's stream
+/// must have finished. The edges of the block remain free blocks.
 fn unmap(
     device: &Device,
     state: &mut ArenaState,
@@ -400,7 +402,7 @@ fn unmap(
         let index = done - 1;
         let ptr = DevicePtr(base + index * page);
         let Some(handle) = pages.pages[index as usize] else { break };
-        // SAFETY: the page is ours and mapped; it is free, and the work on its stream is done.
+        // SAFETY: the page belongs to this segment, is mapped and free, and the work on its stream has finished.
         result = device.call(|driver, context| unsafe { driver.virtual_unmap(context, ptr, page as usize) });
         if result.is_err() {
             break;
@@ -460,7 +462,7 @@ pub(super) fn release(memory: &CachingAllocator, device: &Device, state: &mut Ar
             continue;
         };
         if state.blocks[first].state == State::Unmapped && !state.blocks[first].is_split() {
-            // SAFETY: nothing is mapped in the reservation, and no address of it is in use.
+            // SAFETY: nothing is mapped in the reservation, and none of its addresses is in use.
             device.call(|driver, context| unsafe {
                 driver.virtual_release(context, DevicePtr(address), size as usize)
             })?;
@@ -470,7 +472,7 @@ pub(super) fn release(memory: &CachingAllocator, device: &Device, state: &mut Ar
     Ok(released)
 }
 
-/// Lets a device use an arena's expandable segments, both current pages and later ones.
+/// Grants a device access to an arena's expandable segments, for current and later pages.
 pub(super) fn allow(device: &Device, state: &mut ArenaState, peer: u32) -> Result<()> {
     if !state.devices.contains(&peer) {
         state.devices.push(peer);

@@ -1,29 +1,31 @@
 //! [`FreeIndex`]: the free blocks of one kind, ordered by (size, address).
 //!
-//! Sizes fall into bins: one per multiple of 512 bytes up to 32 KiB, then 32 bins per doubling. A bitmap records which
-//! bins have blocks; within a bin they form a treap by (size, address). Finding, inserting and removing a block take a
-//! few steps regardless of the number of blocks. They allocate nothing: the trees live in the blocks.
+//! Sizes are divided into bins: one per multiple of 512 bytes up to 32 KiB, then 32 bins per doubling. A bitmap records
+//! which bins contain blocks. The blocks of a bin form a treap ordered by (size, address). Finding, inserting and
+//! removing a block take few steps, regardless of the number of blocks. They allocate no memory, because the tree links
+//! are stored in the blocks.
 
 use super::block::{BlockId, Blocks, NONE, State};
 use super::size::MIN_BLOCK;
 
-/// Sizes below this many 512-byte units have a bin each.
+/// Sizes below this number of 512-byte units have a bin each.
 const EXACT: u64 = 64;
 /// Bins per doubling above that.
 const PER_DOUBLING: usize = 32;
-/// Sizes are below 2^62 bytes, that is 2^53 units.
+/// Number of bins; sizes are below 2^62 bytes, that is, 2^53 units.
 const BINS: usize = EXACT as usize + (53 - 6) * PER_DOUBLING;
 const WORDS: usize = BINS.div_ceil(64);
 
 /// Sort key of a block: (size, address).
 type Key = (u64, u64);
 
-/// Index of the free blocks of one kind. See the [module's documentation](self).
+/// Index of the free blocks of one kind, as described in the [module's documentation](self). See the [module's
+/// documentation](self).
 #[derive(Debug)]
 pub(crate) struct FreeIndex {
     /// Bitmap of the non-zero words of `words`.
     summary: u64,
-    /// Bitmap of the bins that have blocks.
+    /// Bitmap of the bins that contain blocks.
     words: [u64; WORDS],
     /// The root of each bin's tree.
     roots: Box<[BlockId; BINS]>,
@@ -43,7 +45,7 @@ impl Default for FreeIndex {
     }
 }
 
-/// Returns the bin of a size; larger sizes never have a lower bin.
+/// Returns the bin of a size. A larger size never has a lower bin.
 #[inline]
 fn bin(size: u64) -> usize {
     let units = size / MIN_BLOCK;
@@ -60,7 +62,7 @@ fn key(blocks: &Blocks, id: BlockId) -> Key {
     (blocks[id].size, blocks[id].address)
 }
 
-/// Treap priority of a node: pseudorandom, and the same in every run.
+/// Returns the treap priority of a node, which is pseudorandom but the same in every run.
 #[inline]
 fn priority(id: BlockId) -> u32 {
     (id.wrapping_add(1)).wrapping_mul(0x9E37_79B1).rotate_left(13).wrapping_mul(0x85EB_CA6B)
@@ -81,7 +83,7 @@ impl FreeIndex {
         }
     }
 
-    /// Returns the first bin from `from` on that has blocks.
+    /// Returns the first bin from `from` on that contains blocks.
     #[inline]
     fn next_bin(&self, from: usize) -> Option<usize> {
         let word = from / 64;
@@ -137,7 +139,7 @@ impl FreeIndex {
         self.set(blocks, link, id);
     }
 
-    /// Removes a block from the index. The caller sets its new state.
+    /// Removes a block from the index. The caller must set its new state.
     #[inline]
     pub fn remove(&mut self, blocks: &mut Blocks, id: BlockId) {
         let key_of_id = key(blocks, id);
@@ -183,7 +185,7 @@ impl FreeIndex {
         Some(node)
     }
 
-    /// Returns the largest block; among equals the one with the lowest address.
+    /// Returns the largest block, or of equally large blocks the one with the lowest address.
     pub fn largest(&self, blocks: &Blocks) -> Option<BlockId> {
         let mut node = self.roots[self.last_bin()?];
         while blocks[node].right != NONE {
@@ -237,10 +239,10 @@ fn split(blocks: &mut Blocks, mut node: BlockId, at: Key) -> (BlockId, BlockId) 
     (left, right)
 }
 
-/// Merges two non-empty trees; all keys of one are before all keys of the other.
+/// Merges two non-empty trees; all keys of `left` must precede all keys of `right`.
 fn merge(blocks: &mut Blocks, mut left: BlockId, mut right: BlockId) -> BlockId {
     let root = if priority(left) >= priority(right) { left } else { right };
-    // The node whose child link is open, and whether it is the right child.
+    // The node whose child link is open, and whether that link is to the right child.
     let mut open = (NONE, false);
     while left != NONE && right != NONE {
         let (node, side) = if priority(left) >= priority(right) { (left, true) } else { (right, false) };

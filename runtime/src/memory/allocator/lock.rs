@@ -1,8 +1,8 @@
-//! [`Lock`]: a spin lock for state that is nearly always used by one thread.
+//! [`Lock`]: a spin lock for state that one thread uses almost exclusively.
 //!
-//! Without contention, acquiring it is one atomic exchange and releasing it a plain store. That is half the cost of a
-//! lock that wakes its waiters; a pair of allocate and free takes it twice. Waiting threads poll at increasing
-//! intervals up to [`LONGEST`], since the holder may be waiting for the device.
+//! Without contention, acquiring the lock takes one atomic exchange, and releasing it a plain store. This costs half as
+//! much as a lock that wakes its waiters, and an allocation with its free acquires the lock twice. Waiting threads poll
+//! at increasing intervals of up to [`LONGEST`], because the holder may be waiting for the device.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// The longest interval between two polls of a held lock.
 const LONGEST: Duration = Duration::from_micros(200);
 
-/// A spin lock. See the [module's documentation](self).
+/// A spin lock, as described in the [module's documentation](self). See the [module's documentation](self).
 #[derive(Debug, Default)]
 pub(super) struct Lock<T> {
     held: AtomicBool,
@@ -20,7 +20,7 @@ pub(super) struct Lock<T> {
 }
 
 // SAFETY: the value is only accessed through a guard, and only one guard exists at a time. As for `std::sync::Mutex`,
-// this only requires `T: Send`.
+// this requires only `T: Send`.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
@@ -51,7 +51,7 @@ impl<T> Lock<T> {
                 _ => std::thread::sleep(LONGEST.min(Duration::from_micros(u64::from(looks - 119) * 10))),
             }
             looks = looks.saturating_add(1);
-            // Reading first leaves the cache line with the holder.
+            // Reading first leaves the cache line in the holder's cache.
             if !self.held.load(Ordering::Relaxed) && self.try_hold() {
                 return;
             }
@@ -59,10 +59,10 @@ impl<T> Lock<T> {
     }
 }
 
-/// A guard that grants access to the value of a [`Lock`]; dropping it releases the lock.
+/// Guard that grants access to the value of a [`Lock`] and releases the lock when it is dropped.
 pub(super) struct Guard<'a, T>(&'a Lock<T>);
 
-// SAFETY: to other threads a guard is just a `&mut T`.
+// SAFETY: to other threads, a guard is equivalent to a `&mut T`.
 unsafe impl<T: Sync> Sync for Guard<'_, T> {}
 
 impl<T> Deref for Guard<'_, T> {
@@ -70,7 +70,7 @@ impl<T> Deref for Guard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this guard holds the lock, so every reference is obtained through it.
+        // SAFETY: this guard holds the lock, so every reference to the value is obtained through it.
         unsafe { &*self.0.value.get() }
     }
 }

@@ -1,32 +1,34 @@
 //! The caching allocator of device memory.
 //!
-//! Guarantees. A block is allocated for work on one stream, its home, and returns to that stream's free blocks. Earlier
-//! work on the same stream runs before later work, so freeing a block does not wait. A block that other streams used
-//! waits for events, which are recorded on them when it is freed. No block moves to another stream without an event in
-//! between. If a request fails, only the contents of the cache have changed.
+//! **Guarantees.** A block is allocated for work on one stream, its home stream, and returns to that stream's free
+//! blocks. Freeing a block does not wait, because earlier work on a stream runs before later work. If other streams
+//! used a block, events are recorded on them when the block is freed, and the block is not reused before these events.
+//! A block never moves to another stream without an event in between. A failed request changes only the contents of the
+//! cache.
 //!
-//! Threads. Every stream has its own arena with its own lock. A request that a free block can serve takes only that
-//! lock. State shared by all streams (the registry and the totals) is accessed rarely: when memory comes from the
-//! driver or returns to it, when a stream is first or last used, and for reports. Locks are taken in the order
-//! registry, arena, totals; never two arenas at once; none while user code runs. Calls that a capture of another thread
-//! must not see, above all waits for a stream, hold a lock that excludes captures.
+//! **Threads.** Every stream has its own arena with its own lock. A request that a free block can serve acquires only
+//! that lock. State shared by all streams (the registry and the totals) is accessed only when memory comes from the
+//! driver or returns to it, when a stream is first or last used, and for reports. Locks are acquired in the order
+//! registry, arena, totals. Two arenas are never locked at the same time, and no lock is held while user code runs.
+//! Calls that must not occur during a capture of another thread, above all waits for a stream, hold a lock that
+//! excludes captures.
 //!
 //! `docs/memory.md` describes the steps of a request.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `arena` | the blocks of one stream: find, split, merge; no driver calls, not thread-safe |
-//! | `block`, `free_index` | blocks in a slab, and the free ones in order |
-//! | `size`, `policy` | rounding, and the options that an arena needs |
-//! | `lock` | the arenas' lock |
-//! | `deferred_free` | a fast path for blocks that are freed immediately |
+//! | `arena` | the blocks of one stream: search, split, merge; no driver calls, not thread-safe |
+//! | `block`, `free_index` | slab of blocks, and ordered index of free blocks |
+//! | `size`, `policy` | size rounding, and the options of an arena |
+//! | `lock` | lock of an arena |
+//! | `deferred_free` | fast path for blocks that are freed immediately |
 //! | `pending` | blocks that wait for events of other streams |
-//! | `streams` | the arena of each stream, and its hand-over when the stream is destroyed |
-//! | `slow_path` | the fallback steps when no free block fits |
-//! | `expandable` | segments that grow: addresses reserved once, memory mapped in pages |
-//! | `release` | releasing memory to the driver: on request, under pressure, by age |
-//! | `pool` | private pools, and the routing of requests to them |
-//! | `raw` | the interface for raw addresses |
+//! | `streams` | the arena of each stream, and its reuse after the stream is destroyed |
+//! | `slow_path` | fallback steps if no free block fits |
+//! | `expandable` | expandable segments: addresses reserved once, memory mapped in pages |
+//! | `release` | release of memory to the driver: on request, under pressure, by age |
+//! | `pool` | private pools, and routing of requests to them |
+//! | `raw` | interface for raw addresses |
 //! | `counters`, `history`, `report` | data for statistics, snapshots and the out-of-memory error |
 
 mod arena;
@@ -71,7 +73,7 @@ use crate::error::{Error, Result};
 use crate::memory::OutOfMemory;
 use crate::stream::Stream;
 
-/// Allocated memory. Its holder frees it with [`free`], once, passing the stream it was allocated on.
+/// Allocated memory. The owner must free it once with [`free`], on the stream on which it was allocated.
 #[derive(Debug)]
 pub(crate) struct Allocation {
     /// The arena; `None` for the stream's arena in the default pool.
@@ -81,10 +83,10 @@ pub(crate) struct Allocation {
 }
 
 impl Allocation {
-    /// An allocation of zero bytes: no block, the null address.
+    /// An allocation of zero bytes, which has no block and the null address.
     pub(crate) const EMPTY: Allocation = Allocation { arena: None, block: NONE, ptr: DevicePtr::NULL };
 
-    /// Creates an allocation of foreign memory: no block, a foreign address.
+    /// Creates an allocation of foreign memory, which has no block and a foreign address.
     pub(crate) fn foreign(ptr: DevicePtr) -> Self {
         Self { ptr, ..Self::EMPTY }
     }
@@ -93,7 +95,7 @@ impl Allocation {
         self.ptr
     }
 
-    /// Private pool that the memory came from.
+    /// Returns the private pool from which the memory came.
     pub fn pool(&self) -> Option<PoolId> {
         self.arena.as_ref().map(|arena| arena.pool)
     }
@@ -134,19 +136,19 @@ impl<T> std::ops::DerefMut for SharedGuard<'_, T> {
 type FreeCallback = Arc<dyn Fn() -> bool + Send + Sync>;
 type Observer = Arc<dyn Fn(&OutOfMemory) + Send + Sync>;
 
-/// The registry: arenas, pools, options, callbacks.
+/// Arenas, pools, options and callbacks of the device.
 #[derive(Default)]
 struct Registry {
     options: AllocatorOptions,
-    /// True if memory has been requested from the driver; from then on the backend is fixed.
+    /// True if memory has been requested from the driver. From then on, the backend cannot change.
     started: bool,
     arenas: Vec<Arc<Arena>>,
     pools: Vec<Weak<PoolShared>>,
-    /// IDs of streams whose work is being captured, and the pools that serve their requests.
+    /// IDs of streams whose work is being captured, with the pools that serve their requests.
     captures: Vec<(u64, Arc<PoolShared>)>,
     free_callbacks: Vec<FreeCallback>,
     observers: Vec<Observer>,
-    /// The number of events that each arena's history keeps.
+    /// Number of events that each arena's history keeps.
     history: Option<usize>,
     /// Ordinals of the devices that may use this device's memory.
     peers: Vec<u32>,
@@ -157,11 +159,11 @@ struct Registry {
 struct Totals {
     /// Counters for segments and reserved bytes; the other counters are unused.
     counters: Counters,
-    /// The counts of dropped arenas.
+    /// Counts of dropped arenas.
     forgotten: Counters,
-    /// Bytes being requested from the driver.
+    /// Bytes that are being requested from the driver.
     claimed: u64,
-    /// Maximum of reserved bytes.
+    /// Maximum number of reserved bytes.
     limit: Option<u64>,
     alloc_retries: u64,
     ooms: u64,
@@ -171,17 +173,19 @@ struct Totals {
     device_frees: u64,
 }
 
-/// The caching allocator of a device. See the [module's documentation](self).
+/// The caching allocator of a device, as described in the [module's documentation](self). See the [module's
+/// documentation](self).
 pub(crate) struct CachingAllocator {
     registry: Shared<Registry>,
     totals: Shared<Totals>,
-    /// Number of guards and captures that route requests to a private pool. While it is 0, no lookup is made.
+    /// Number of guards and captures that route requests to a private pool. While it is 0, requests skip the lookup.
     routes: AtomicUsize,
-    /// Number of active captures. While one is active, no events are recorded or queried, and nothing waits.
+    /// Number of active captures. While a capture is active, the allocator records and queries no events and does not
+    /// wait.
     captures: AtomicUsize,
-    /// Held during operations that a capture must not see; a capture begins only when it is not held.
+    /// Held during operations that must not occur during a capture; a capture starts only when it is not held.
     outside_captures: RwLock<()>,
-    /// Number of searches for large blocks; advances only with garbage collection.
+    /// Number of searches for large blocks; counted only with garbage collection.
     clock: Arc<AtomicU64>,
     raw: RawTable,
 }
@@ -205,13 +209,13 @@ impl CachingAllocator {
         self.captures.load(Ordering::Acquire) > 0
     }
 
-    /// Prevents captures from beginning until the guard is dropped; `None` if one is active.
+    /// Prevents captures from starting until the guard is dropped; `None` if a capture is active.
     fn outside_captures(&self) -> Option<RwLockReadGuard<'_, ()>> {
         let guard = self.outside_captures.read().unwrap_or_else(PoisonError::into_inner);
         (!self.capturing()).then_some(guard)
     }
 
-    /// Counts a capture, after all operations that it must not see have finished. The caller holds no lock of the
+    /// Counts a capture, after all operations that it excludes have finished. The caller must hold no lock of the
     /// allocator.
     fn begin_capture(&self) {
         let _excluded = self.outside_captures.write().unwrap_or_else(PoisonError::into_inner);
@@ -223,7 +227,8 @@ impl CachingAllocator {
         self.registry.lock().options.backend == Backend::StreamOrdered
     }
 
-    /// Returns all arenas. The caller uses them without the registry's lock, which is safe because arenas stay alive.
+    /// Returns all arenas. The caller can use them without the registry's lock, because arenas are never freed while in
+    /// use.
     fn arenas(&self) -> Vec<Arc<Arena>> {
         self.registry.lock().arenas.clone()
     }
@@ -239,7 +244,8 @@ struct Request {
     site: &'static Location<'static>,
 }
 
-/// Allocates `bytes` of device memory for work on `stream`. Zero bytes need no block and have the null address.
+/// Allocates `bytes` of device memory for work on `stream`. An allocation of zero bytes has no block and the null
+/// address.
 #[inline]
 #[track_caller]
 pub(crate) fn allocate(stream: &Stream, bytes: usize) -> Result<Allocation> {
@@ -268,10 +274,10 @@ pub(crate) fn allocate_default(stream: &Stream, bytes: usize) -> Result<Allocati
     }
 }
 
-/// Frees memory of a stream that is being dropped; `arena` is the stream's own.
+/// Frees memory of a stream that is being dropped; `arena` is that stream's own arena.
 ///
 /// # Safety
-/// As [`free`]; the memory was used on no other stream.
+/// Same as [`free`]; in addition, the memory must not have been used on another stream.
 pub(crate) unsafe fn free_at_end(
     device: &Device,
     arena: &Arena,
@@ -282,9 +288,9 @@ pub(crate) unsafe fn free_at_end(
     match allocation.block {
         NONE => Ok(()),
         block if state.blocks[block].uncached => {
-            // When this returns, nothing runs on the stream, whatever the result.
+            // When this returns, even with an error, no work of the stream is running.
             let waited = state.wait_until_idle(device);
-            // SAFETY: passed on from the caller, and the stream was waited for.
+            // SAFETY: guaranteed by the caller, and the stream was waited for.
             waited.and(unsafe {
                 device.part::<CachingAllocator>().give_uncached_back(device, &mut state, block, stream)
             })
@@ -321,7 +327,7 @@ fn allocate_from(
     take_or_miss(arena, owner, stream, bytes as u64, site).map(|(allocation, _)| allocation)
 }
 
-/// As [`allocate_from`], with registered observers. They are called without the arena's lock.
+/// Same as [`allocate_from`], with registered observers, which are called without the arena's lock.
 #[cold]
 #[inline(never)]
 fn allocate_observed(
@@ -348,7 +354,7 @@ fn allocate_observed(
     Ok(allocation)
 }
 
-/// Allocates a block. Returns it, and whether a free one was available.
+/// Allocates a block. Returns the block, and true if a free one was available.
 #[inline(always)]
 fn take_or_miss(
     arena: &Arc<Arena>,
@@ -384,12 +390,12 @@ fn take_or_miss(
 /// Frees memory that work already enqueued on its home `stream` and on `users` may still use.
 ///
 /// # Errors
-/// Returns an error if the driver fails to record an event or to wait. If no event was recorded, the memory is not
-/// reused, unless the device is lost and runs nothing any more.
+/// Any driver error from recording an event or waiting. If no event was recorded, the memory is not reused, unless the
+/// device is lost and runs no more work.
 ///
 /// # Safety
-/// The allocation came from [`allocate`] on this stream, and no more work is enqueued with it. Work already enqueued is
-/// on the home stream or on `users`, or is ordered before later work on one of them.
+/// The allocation must come from [`allocate`] on this stream, and no more work that uses it may be enqueued. Work that
+/// is already enqueued must be on the home stream or on `users`, or be ordered before later work on one of them.
 #[inline]
 pub(crate) unsafe fn free(stream: &Stream, allocation: Allocation, users: &[Stream]) -> Result<()> {
     if allocation.block == NONE {
@@ -408,16 +414,16 @@ pub(crate) unsafe fn free(stream: &Stream, allocation: Allocation, users: &[Stre
             address: allocation.ptr.0,
         },
         || {
-            // SAFETY: passed on from the caller.
+            // SAFETY: guaranteed by the caller.
             unsafe { free_block(stream, device, arena, block, users) }
         },
     )
 }
 
-/// As [`free`], for a block of this arena.
+/// Same as [`free`], for a block of this arena.
 ///
 /// # Safety
-/// As [`free`].
+/// Same as [`free`].
 #[inline(always)]
 unsafe fn free_block(
     stream: &Stream,
@@ -433,7 +439,7 @@ unsafe fn free_block(
     state.settle();
     if state.blocks[block].uncached {
         drop(state);
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         return unsafe { device.part::<CachingAllocator>().free_uncached(stream, arena, block, users) };
     }
     if users.is_empty() || device.is_lost() {
@@ -459,7 +465,7 @@ fn wait_for_users(device: &Device, state: &mut ArenaState, block: BlockId, users
     for user in users {
         let event = state.record_event(device, user.handle());
         if device.part::<CachingAllocator>().capturing() {
-            // A capture began meanwhile, and the record may have become part of it.
+            // A capture has started meanwhile, and the record may have become part of it.
             recorded.extend(event.map(|event| (user.id(), event)));
             recorded.into_iter().for_each(|(_, event)| state.pending.keep_event(event));
             state.pending.defer(block, users.to_vec());
@@ -479,7 +485,7 @@ fn wait_for_users(device: &Device, state: &mut ArenaState, block: BlockId, users
     match (events, failed.is_ok() || device.is_lost()) {
         (0, true) => drop(state.release(block)),
         (_, true) => {}
-        // Work may still use it, and no event marks its end.
+        // Work may still use the block, and no event marks the end of that work.
         (_, false) => state.pending.keep_for_good(block),
     }
     if device.is_lost() { Ok(()) } else { failed }
@@ -496,7 +502,7 @@ impl CachingAllocator {
         {
             Ok(reached) => Ok(reached),
             Err(error) if error.is_device_lost() => Err(error),
-            // Unknown so far: queried again at the next request.
+            // The state is unknown, so the event is queried again at the next request.
             Err(_) => Ok(false),
         };
         loop {
@@ -517,8 +523,8 @@ impl CachingAllocator {
         lost
     }
 
-    /// Returns the private pool that a request goes to: the pool of a capture of its stream, otherwise that of the
-    /// thread's innermost guard. `None` for the default pool.
+    /// Returns the private pool that serves a request: the pool of a capture of its stream, otherwise the pool of the
+    /// thread's innermost guard. Returns `None` for the default pool.
     fn route(&self, stream: &Stream) -> Option<Arc<PoolShared>> {
         if self.capturing() {
             let registry = self.registry.lock();

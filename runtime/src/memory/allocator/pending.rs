@@ -1,8 +1,8 @@
 //! [`Pending`]: blocks that were freed while work on other streams may still use them.
 //!
-//! Each such block waits for one event per stream, recorded when the block was freed. Events of one stream complete in
-//! order, so only the oldest of each stream is queried. A slow stream does not hold up blocks that wait for other
-//! streams.
+//! Each such block waits for one event per stream, which was recorded when the block was freed. Events of one stream
+//! complete in order, so only the oldest event of each stream is queried. A slow stream does not delay blocks that wait
+//! for other streams.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -11,14 +11,15 @@ use crate::driver::EventHandle;
 use crate::error::Result;
 use crate::stream::Stream;
 
-/// The blocks that wait for events. See the [module's documentation](self).
+/// Blocks that wait for events, as described in the [module's documentation](self). See the [module's
+/// documentation](self).
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    /// Queue of each stream, by stream ID, oldest entry first. No queue is empty.
+    /// Queue of each stream, keyed by stream ID, oldest entry first. No queue is empty.
     queues: Vec<(u64, VecDeque<(EventHandle, BlockId)>)>,
     /// Number of events that each block still waits for.
     events_of: HashMap<BlockId, usize>,
-    /// Blocks freed during a capture, when events must not be recorded, and the streams that may use them.
+    /// Blocks freed during a capture, when events must not be recorded, with the streams that may use them.
     deferred: Vec<(BlockId, Vec<Stream>)>,
     /// Spare events for reuse.
     spare: Vec<EventHandle>,
@@ -95,17 +96,17 @@ impl Pending {
         std::mem::take(&mut self.deferred)
     }
 
-    /// Takes a spare event.
+    /// Returns a spare event, if there is one.
     pub fn spare_event(&mut self) -> Option<EventHandle> {
         self.spare.pop()
     }
 
-    /// Keeps an event that nothing waits for, for reuse.
+    /// Keeps an event for which nothing waits, for reuse.
     pub fn keep_event(&mut self, event: EventHandle) {
         self.spare.push(event);
     }
 
-    /// Takes all events. The blocks that wait for them are forgotten.
+    /// Removes all events and forgets the blocks that wait for them.
     pub fn take_events(&mut self) -> Vec<EventHandle> {
         self.events_of.clear();
         self.deferred.clear();

@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::size;
 use crate::memory::options::{AllocatorOptions, Backend, Reserve};
 
-/// Allocation policy. Every arena has a copy, so that an allocation reads no shared state.
+/// Allocation policy. Every arena stores a copy, so that an allocation reads no shared state.
 #[derive(Debug, Clone)]
 pub(crate) struct Policy {
-    /// Blocks of at least this size are oversize: they are not split, and are reserved for oversize requests.
+    /// Blocks of at least this size are oversize. They are not split and are reserved for oversize requests.
     pub max_split: u64,
     pub max_non_split_rounding: u64,
     pub large_segment: u64,
     pub divisions: [u32; 16],
     pub no_split: bool,
-    /// True if entirely free segments may go to other streams of the pool.
+    /// True if entirely free segments may be lent to other streams of the pool.
     pub lends: bool,
     pub expandable: bool,
     /// True if freed blocks are cached.
@@ -25,7 +25,7 @@ pub(crate) struct Policy {
     pub backend: Backend,
     /// Size of the address range that an expandable segment reserves.
     pub expandable_reserve: Option<Reserve>,
-    /// Number of searches for large blocks on the whole device; `None` without garbage collection.
+    /// Number of searches for large blocks on the entire device; `None` without garbage collection.
     clock: Option<Arc<AtomicU64>>,
 }
 
@@ -47,14 +47,14 @@ impl Policy {
         }
     }
 
-    /// Returns the policy of a private pool under new options; the pool keeps its own settings.
+    /// Returns the policy of a private pool after a change of options; the pool keeps its own settings.
     pub fn updated(&self, new: Policy) -> Self {
         let Policy { no_split, lends, expandable, graph, .. } = *self;
         let updated = Policy { no_split, lends, expandable, ..new };
         if graph { updated.for_graph() } else { updated }
     }
 
-    /// Returns the policy of a graph's pool: memory that a graph uses must not return to the driver when its buffer is
+    /// Returns the policy of a graph's pool, whose memory must not return to the driver when a buffer of the graph is
     /// dropped.
     pub fn for_graph(self) -> Self {
         Policy { graph: true, caching: self.backend == Backend::Native, ..self }

@@ -1,10 +1,10 @@
-//! Private pools: memory separate from the default pool, for one part of a program or for a captured graph.
+//! Private pools: memory that is separate from the default pool, for one part of a program or for a captured graph.
 //!
-//! While a [`PoolGuard`] lives, requests of its thread go to the pool. While a [`CaptureGuard`] lives, requests for its
-//! stream do, from any thread. Blocks return to the pool they came from, wherever they are freed. Memory cached in a
-//! pool never serves other requests, unless the pool is set to lend when memory runs out. When the pool is released,
-//! its cached memory returns to the driver. Memory in use follows after it is freed, when the cache is emptied or
-//! memory runs out.
+//! While a [`PoolGuard`] exists, requests of its thread are served from the pool. While a [`CaptureGuard`] exists,
+//! requests for its stream are served from the pool, from any thread. A block returns to the pool from which it came,
+//! wherever it is freed. Memory cached in a pool never serves other requests, unless the pool is configured to lend
+//! when memory runs out. When the pool is released, its cached memory returns to the driver. Memory in use is released
+//! after it is freed, when the cache is emptied or memory runs out.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -44,16 +44,18 @@ thread_local! {
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PoolOptions {
-    /// True if blocks are never split: one block per segment, so that freeing a block can release its segment.
+    /// True if blocks are never split. Each segment then contains one block, so that freeing a block can release its
+    /// segment.
     pub no_split: bool,
-    /// True if requests of the default pool may take free blocks of this pool when memory has run out.
+    /// True if requests of the default pool may use free blocks of this pool when memory has run out.
     pub use_on_oom: bool,
-    /// True if an entirely free segment may go to another stream of the pool, which then waits for the last work on it.
-    /// `None` uses the device's option.
+    /// True if an entirely free segment may be lent to another stream of the pool, which then waits for the last work
+    /// on it. `None` selects the device's option.
     pub cross_stream_reuse: Option<bool>,
 }
 
-/// A private pool of device memory. Clones are handles to the same pool, which is released when the last is dropped.
+/// A private pool of device memory. Clones are handles of the same pool, which is released when the last handle is
+/// dropped.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer, MemoryPool};
@@ -79,7 +81,7 @@ pub(crate) struct PoolShared {
     id: PoolId,
     options: PoolOptions,
     released: AtomicBool,
-    /// Arenas by stream ID.
+    /// Arenas, keyed by stream ID.
     arenas: Mutex<HashMap<u64, Arc<Arena>>>,
 }
 
@@ -106,13 +108,13 @@ impl PoolShared {
         let mut policy = Policy::new(&registry.options, &self.device.part::<CachingAllocator>().clock);
         policy.no_split = self.options.no_split;
         policy.lends = self.options.cross_stream_reuse.unwrap_or(policy.lends);
-        // A block with a segment of its own cannot grow in place.
+        // A block that has its own segment cannot grow in place.
         policy.expandable &= !self.options.no_split;
         if self.id.0 != 0 {
             policy = policy.for_graph();
         }
         let mut arenas = self.arenas();
-        // Checked again under the lock: a release takes all arenas, and must not miss this one.
+        // The check is repeated under the lock, because a release removes all arenas and must not miss this one.
         self.check()?;
         if let Some(arena) = arenas.get(&stream.id()) {
             return Ok(Arc::clone(arena));
@@ -132,7 +134,7 @@ impl PoolShared {
         self.options.use_on_oom && !self.released.load(Ordering::Acquire)
     }
 
-    /// Releases all cached memory; memory in use follows when it is freed.
+    /// Releases all cached memory. Memory in use is released after it is freed.
     fn release(&self) -> Result<()> {
         self.device.check_process()?;
         if self.released.swap(true, Ordering::AcqRel) {
@@ -178,7 +180,7 @@ impl MemoryPool {
         Self::make(device, options, false)
     }
 
-    /// Creates a pool for a captured graph. It has a graph's ID, and caches even if caching is turned off.
+    /// Creates a pool for a captured graph. The pool has a graph's ID and caches memory even if caching is disabled.
     ///
     /// # Errors
     /// [`Error::DeviceLost`].
@@ -199,23 +201,23 @@ impl MemoryPool {
         Ok(Self(shared))
     }
 
-    /// ID of the pool: `(0, n)`, or `(n, 0)` for a graph's pool.
+    /// Returns the ID of the pool: `(0, n)`, or `(n, 0)` for a graph's pool.
     pub fn id(&self) -> PoolId {
         self.0.id
     }
 
-    /// Device whose memory the pool manages.
+    /// Returns the device whose memory the pool manages.
     pub fn device(&self) -> &Device {
         &self.0.device
     }
 
-    /// The pool's options.
+    /// Returns the pool's options.
     pub fn options(&self) -> PoolOptions {
         self.0.options
     }
 
-    /// Routes this thread's requests on the pool's device to the pool until the guard is dropped. If there are several
-    /// guards, the innermost one applies.
+    /// Routes this thread's requests on the pool's device to the pool until the guard is dropped. If several guards
+    /// exist, the innermost one applies.
     ///
     /// # Errors
     /// [`Error::PoolReleased`].
@@ -226,9 +228,9 @@ impl MemoryPool {
         Ok(PoolGuard { pool: Arc::clone(&self.0), thread: PhantomData })
     }
 
-    /// Routes all requests for a stream to the pool while its work is captured. Meanwhile the allocator records and
-    /// queries no events and does not wait: blocks that other streams used stay unavailable until the capture ends. An
-    /// exception is dropping the last handle of a stream, which does wait or record.
+    /// Routes all requests for a stream to the pool while its work is captured. Meanwhile, the allocator records and
+    /// queries no events and does not wait, so blocks that other streams used remain unavailable until the capture
+    /// ends. The exception is dropping the last handle of a stream, which waits or records an event.
     ///
     /// # Errors
     /// [`Error::PoolReleased`], [`Error::DifferentDevices`], [`GraphError::CaptureUnderway`] if the stream is already
@@ -237,7 +239,7 @@ impl MemoryPool {
         self.0.check()?;
         let what = || ("capturing".to_owned(), "the pool".to_owned());
         stream.check_home(&self.0.device, what, "make a pool of that device")?;
-        // Before the capture counts: the arena may wait for the work of a destroyed stream.
+        // This precedes the start of the capture, because the arena may wait for the work of a destroyed stream.
         self.0.arena_of(stream)?;
         let memory = &self.0.device.part::<CachingAllocator>();
         let mut registry = memory.registry.lock();
@@ -267,21 +269,21 @@ impl MemoryPool {
         memory.release_cached(&self.0.device, Some(self.0.id))
     }
 
-    /// Releases the pool, as dropping the last handle does. Other handles become unusable; memory allocated in the pool
-    /// stays valid.
+    /// Releases the pool, like dropping its last handle. Other handles become unusable, but memory allocated in the
+    /// pool stays valid.
     ///
     /// # Errors
-    /// Any [driver error](crate::Error::Driver) of taking the memory back.
+    /// Any [driver error](crate::Error::Driver) from releasing the memory.
     pub fn release(&self) -> Result<()> {
         self.0.release()
     }
 
-    /// Bytes of the pool's blocks in use.
+    /// Returns the bytes of the pool's blocks in use.
     pub fn allocated(&self) -> u64 {
         self.sum(super::counters::Counted::AllocatedBytes)
     }
 
-    /// Bytes that the pool has reserved from the driver.
+    /// Returns the bytes that the pool has reserved from the driver.
     pub fn reserved(&self) -> u64 {
         self.sum(super::counters::Counted::ReservedBytes)
     }
@@ -298,11 +300,11 @@ impl fmt::Debug for MemoryPool {
     }
 }
 
-/// A guard that routes the thread's requests to a pool until it is dropped. Made by [`MemoryPool::enter`].
+/// Guard that routes the thread's requests to a pool until it is dropped. Created by [`MemoryPool::enter`].
 #[must_use = "requests go to the pool only while the guard lives"]
 pub struct PoolGuard {
     pool: Arc<PoolShared>,
-    /// Makes the type `!Send`: it belongs to its thread.
+    /// Makes the type `!Send`, because it belongs to its thread.
     thread: PhantomData<*const ()>,
 }
 
@@ -314,7 +316,7 @@ impl fmt::Debug for PoolGuard {
 
 impl Drop for PoolGuard {
     fn drop(&mut self) {
-        // While a thread exits, its locals may already be destroyed; then nothing is routed any more.
+        // While a thread exits, its thread-locals may already be destroyed; in that case, no requests are routed.
         let removed = ROUTES.try_with(|routes| {
             let mut routes = routes.try_borrow_mut().ok()?;
             let last = routes.iter().rposition(|pool| Arc::ptr_eq(pool, &self.pool))?;
@@ -334,7 +336,7 @@ pub(super) fn innermost(device: &Device) -> Option<Arc<PoolShared>> {
     ROUTES.try_with(find).ok().flatten()
 }
 
-/// A guard that routes a stream's requests to a pool until it is dropped. Made by [`MemoryPool::capture`].
+/// Guard that routes a stream's requests to a pool until it is dropped. Created by [`MemoryPool::capture`].
 #[must_use = "the capture lasts while the guard lives"]
 pub struct CaptureGuard {
     pool: Arc<PoolShared>,
@@ -371,17 +373,19 @@ impl CachingAllocator {
     fn finish_deferred(&self, device: &Device) -> Result<()> {
         let mut result = Ok(());
         for arena in self.arenas() {
-            // Dropped after the lock is released: dropping the last handle of a stream takes it again.
+            // These are dropped after the lock is released, because dropping the last handle of a stream acquires it
+            // again.
             let deferred = arena.lock().pending.take_deferred();
             let mut state = arena.lock();
             for (block, users) in &deferred {
                 if self.capturing() {
-                    // Another capture has begun; its end calls this again.
+                    // Another capture has started; its end calls this function again.
                     state.pending.defer(*block, users.clone());
                 } else if state.blocks[*block].uncached {
                     // `users` includes the home stream.
                     users.iter().for_each(Stream::wait_idle);
-                    // SAFETY: all its users were waited for, and it has been unused since it was deferred.
+                    // SAFETY: all users of the block were waited for, and the block has been unused since it was
+                    // deferred.
                     let freed = unsafe { self.remove_uncached(device, &mut state, *block, None) };
                     result = result.and(freed);
                 } else {

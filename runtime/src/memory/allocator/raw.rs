@@ -1,7 +1,7 @@
-//! The interface for raw addresses: allocate, free, record the streams that use them.
+//! Interface for raw addresses: allocate, free, and record the streams that use them.
 //!
-//! Code that works with raw addresses declares other streams that use them with [`Memory::record_stream`]; buffers do
-//! that automatically. An address that did not come from this interface, or that was freed, is rejected.
+//! Code that works with raw addresses must declare other streams that use them with [`Memory::record_stream`]; buffers
+//! do so automatically. An address that was not allocated through this interface, or that was freed, is rejected.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -24,7 +24,8 @@ struct Raw {
     users: Vec<Stream>,
 }
 
-/// Hasher for addresses, which are multiples of 512 that no adversary chooses: mixing their bits is enough.
+/// Hasher for addresses. Mixing their bits is sufficient, because they are multiples of 512 and not chosen by an
+/// adversary.
 #[derive(Debug, Default)]
 struct AddressHasher(u64);
 
@@ -45,7 +46,7 @@ impl Hasher for AddressHasher {
 
 type Addresses = HashMap<u64, Raw, BuildHasherDefault<AddressHasher>>;
 
-/// The live addresses, sharded with one lock per shard.
+/// Live addresses, sharded with one lock per shard.
 #[derive(Debug)]
 pub(super) struct RawTable([Mutex<Addresses>; SHARDS]);
 
@@ -63,8 +64,8 @@ impl RawTable {
 }
 
 impl Memory<'_> {
-    /// Allocates `bytes` of uninitialized memory for work on `stream`, aligned to 512 bytes. Zero bytes have the null
-    /// address. The memory keeps its stream and its device alive until [`Self::free_raw`].
+    /// Allocates `bytes` of uninitialized memory for work on `stream`, aligned to 512 bytes. An allocation of zero
+    /// bytes has the null address. The memory keeps its stream and its device alive until [`Self::free_raw`].
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], [`Error::AllocationTooLarge`], [`Error::DifferentDevices`]; any [driver
@@ -82,16 +83,16 @@ impl Memory<'_> {
         Ok(ptr)
     }
 
-    /// Frees memory of [`Self::allocate_raw`]. Work that uses it may still be running on the stream it was allocated
-    /// on, or on a recorded one. The null address is accepted.
+    /// Frees memory that was allocated by [`Self::allocate_raw`]. Work that uses the memory may still be running on the
+    /// stream on which it was allocated, or on a recorded stream. The null address is accepted.
     ///
     /// # Errors
-    /// [`Error::NotAllocated`] for an unknown address or one that was freed; any [driver error](crate::Error::Driver).
+    /// [`Error::NotAllocated`] for an unknown or freed address; any [driver error](crate::Error::Driver).
     ///
     /// # Safety
-    /// No more work is enqueued with the memory. Every other stream on which work uses it was passed to
-    /// [`Self::record_stream`] after that work was enqueued. Alternatively, that work is ordered before later work on
-    /// such a stream.
+    /// No more work that uses the memory may be enqueued. Every other stream on which work uses the memory must have
+    /// been passed to [`Self::record_stream`] after that work was enqueued. Alternatively, that work must be ordered
+    /// before later work on such a stream.
     #[track_caller]
     pub unsafe fn free_raw(&self, ptr: DevicePtr) -> Result<()> {
         let _site = site();
@@ -106,15 +107,15 @@ impl Memory<'_> {
             .shard(ptr)
             .remove(&ptr.0)
             .ok_or_else(|| self.not_allocated(ptr))?;
-        // SAFETY: the entry is gone, so this is the only free; the other conditions are passed on from the caller.
+        // SAFETY: the entry was removed, so this is the only free; the caller guarantees the other conditions.
         unsafe { free(&raw.stream, raw.allocation, &raw.users) }
     }
 
-    /// Records that work enqueued on `stream` so far uses memory of [`Self::allocate_raw`], so that the memory is not
-    /// reused before that work is done.
+    /// Records that work enqueued on `stream` so far uses memory of [`Self::allocate_raw`]. The memory is not reused
+    /// before that work is done.
     ///
     /// # Errors
-    /// [`Error::NotAllocated`] for an address that was not allocated or was freed, [`Error::DifferentDevices`].
+    /// [`Error::NotAllocated`] for an unknown or freed address, [`Error::DifferentDevices`].
     pub fn record_stream(&self, ptr: DevicePtr, stream: &Stream) -> Result<()> {
         if ptr == DevicePtr::NULL {
             return Ok(());

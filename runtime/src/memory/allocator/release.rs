@@ -1,7 +1,7 @@
-//! Returning memory to the driver: on request, under pressure, by age, and when the device is dropped.
+//! Release of memory to the driver: on request, under pressure, by age, and when the device is dropped.
 //!
-//! Only entirely free memory is returned: a segment of one free block, or whole pages of an expandable segment. First,
-//! the host waits for the work of the arena's stream, which may still use it.
+//! Only entirely free memory is released: a segment that consists of one free block, or whole pages of an expandable
+//! segment. Before that, the host waits for the work of the arena's stream, which may still use the memory.
 
 use std::sync::Arc;
 
@@ -26,8 +26,8 @@ impl Part for CachingAllocator {
 }
 
 impl CachingAllocator {
-    /// Releases an arena's entirely free segments, after waiting for its stream. Returns the number of bytes released:
-    /// none while a capture is active, which the wait would invalidate.
+    /// Releases an arena's entirely free segments after waiting for its stream. Returns the number of bytes released,
+    /// which is 0 while a capture is active, because the wait would invalidate it.
     fn release_blocks(&self, device: &Device, state: &mut ArenaGuard<'_>, blocks: &[BlockId]) -> Result<u64> {
         if blocks.is_empty() {
             return Ok(0);
@@ -41,10 +41,10 @@ impl CachingAllocator {
         Ok(bytes)
     }
 
-    /// Releases one entirely free segment that nothing uses. If the driver refuses, the segment stays as it was.
+    /// Releases one entirely free segment that is not in use. If the driver fails, the segment is unchanged.
     fn release_idle(&self, device: &Device, state: &mut ArenaState, block: BlockId) -> Result<u64> {
         let (address, kind) = (state.blocks[block].address, state.blocks[block].kind);
-        // SAFETY: the block is a whole segment allocated from the driver. It is free, and the stream that used it was
+        // SAFETY: the block is an entire segment allocated from the driver. It is free, and the stream that used it was
         // waited for.
         device.call(|driver, context| unsafe { driver.memory_free(context, DevicePtr(address)) })?;
         state.take_out(block);
@@ -74,7 +74,7 @@ impl CachingAllocator {
         Ok(())
     }
 
-    /// Releases all entirely free memory of `pool`, or else of the default pool and of released pools.
+    /// Releases all entirely free memory of `pool`; for `None`, of the default pool and of released pools.
     pub(super) fn release_cached(&self, device: &Device, pool: Option<PoolId>) -> Result<u64> {
         let mut bytes = 0;
         for arena in self.arenas() {
@@ -112,7 +112,7 @@ impl CachingAllocator {
     }
 
     /// Releases oversize blocks of an arena until they add up to `size`: the smallest block that is at least as large,
-    /// otherwise the largest blocks. Returns whether they add up to it.
+    /// otherwise the largest blocks. Returns true if they add up to `size`.
     pub(super) fn release_oversize(&self, device: &Device, arena: &Arena, size: u64) -> Result<bool> {
         let mut state = arena.lock();
         let max_split = state.policy.max_split;
@@ -141,8 +141,8 @@ impl CachingAllocator {
         Ok(released >= wanted)
     }
 
-    /// Returns old large segments of the default pool to the driver if more is reserved than the threshold. Repeatedly
-    /// releases the segments that are at least as old as the average, until enough is free.
+    /// Returns old large segments of the default pool to the driver if more memory is reserved than the threshold.
+    /// Segments that are at least as old as the average are released repeatedly, until enough memory is free.
     pub(super) fn collect_garbage(&self, device: &Device) -> Result<()> {
         let threshold = self.registry.lock().options.garbage_collection_threshold;
         if threshold <= 0.0 || self.capturing() {
@@ -183,7 +183,7 @@ impl CachingAllocator {
     }
 
     /// Records the last use of a block's segment if the segment is now entirely free. A segment without such a record
-    /// is not lent.
+    /// is not lent to other streams.
     pub(super) fn mark_idle(&self, device: &Device, state: &mut ArenaGuard<'_>, block: BlockId) {
         let found = &state.blocks[block];
         if found.is_split() || found.expandable || device.is_lost() {
@@ -197,10 +197,10 @@ impl CachingAllocator {
         }
     }
 
-    /// Releases an uncacheable block to the driver at once.
+    /// Releases an uncacheable block to the driver immediately.
     ///
     /// # Safety
-    /// As [`free`](super::free).
+    /// Same as [`free`](super::free).
     pub(super) unsafe fn free_uncached(
         &self,
         stream: &Stream,
@@ -212,7 +212,7 @@ impl CachingAllocator {
         let device = stream.device();
         let mut state = arena.lock();
         if self.capturing() {
-            // The driver is not called, and nothing is waited for, before the capture ends.
+            // Before the capture ends, the driver must not be called and no work can be waited for.
             state.free(block, true);
             let users = users.iter().chain(std::iter::once(stream)).cloned().collect();
             state.pending.defer(block, users);
@@ -227,21 +227,22 @@ impl CachingAllocator {
             std::iter::once(stream).chain(users).map(wait).fold(Ok(()), Result::and)
         };
         if stream_ordered && waited.is_err() && !device.is_lost() {
-            // Not ordered after all its uses, so it must stay, although unused.
+            // The free would not be ordered after all uses, so the block must stay allocated although it is unused.
             state.free(block, true);
             return waited;
         }
-        // SAFETY: the caller hands the memory over. All its uses were waited for, are on the stream, or are on streams
-        // that the stream now waits for.
+        // SAFETY: the caller passes ownership of the memory. All uses of the memory were waited for, are on the stream,
+        // or are on streams for which the stream now waits.
         let freed = unsafe { self.give_uncached_back(device, &mut state, block, stream.handle()) };
         if device.is_lost() { Ok(()) } else { waited.and(freed) }
     }
 
-    /// Releases an allocated, uncacheable block to the driver. If the driver refuses, the memory is unusable all the
-    /// same, and leaked until the context is destroyed.
+    /// Releases an allocated, uncacheable block to the driver. If the driver fails, the memory is nevertheless
+    /// unusable, and leaked until the context is destroyed.
     ///
     /// # Safety
-    /// Nothing uses the block any more. With the driver's own pool, work already enqueued on `stream` may still use it.
+    /// The block must no longer be in use. With the driver's own pool, work already enqueued on `stream` may still use
+    /// it.
     pub(super) unsafe fn give_uncached_back(
         &self,
         device: &Device,
@@ -250,14 +251,15 @@ impl CachingAllocator {
         stream: StreamHandle,
     ) -> Result<()> {
         state.free(block, true);
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.remove_uncached(device, state, block, Some(stream)) }
     }
 
-    /// As [`Self::give_uncached_back`], for a block that is already out of use.
+    /// Same as [`Self::give_uncached_back`], for a block that is already out of use.
     ///
     /// # Safety
-    /// Nothing uses the block any more. With the driver's own pool, work already enqueued on `stream` may still use it.
+    /// The block must no longer be in use. With the driver's own pool, work already enqueued on `stream` may still use
+    /// it.
     pub(super) unsafe fn remove_uncached(
         &self,
         device: &Device,
@@ -269,7 +271,7 @@ impl CachingAllocator {
         state.end_use(block);
         let Some(segment) = state.remove_segment(block) else { return Ok(()) };
         self.unreserve(kind, segment.size, true, segment.size >= state.policy.max_split);
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         device.call_lost(|driver, context| unsafe {
             match (segment.source, stream) {
                 (Source::StreamOrdered, Some(stream)) => driver.stream_free(context, ptr, stream),
@@ -278,7 +280,7 @@ impl CachingAllocator {
         })
     }
 
-    /// Releases everything when the device is dropped. Work of the context has finished; errors cannot be reported.
+    /// Releases all memory when the device is dropped. The work of the context has finished; errors cannot be reported.
     fn shut_down(&self, driver: &dyn Driver, context: Context) {
         for arena in self.arenas() {
             let mut state = arena.lock();
@@ -288,7 +290,7 @@ impl CachingAllocator {
                     // SAFETY: nothing waits for the event, and its handle is discarded here.
                     unsafe { driver.event_destroy(context, event) };
                 }
-                // SAFETY: allocations hold the device, so none is left, and all work has finished.
+                // SAFETY: allocations keep the device open, so none is left, and all work has finished.
                 unsafe {
                     match segment.source {
                         Source::Driver | Source::StreamOrdered => {

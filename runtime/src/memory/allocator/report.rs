@@ -1,4 +1,4 @@
-//! Counting and reporting a request that cannot be served.
+//! Counting and reporting of requests that cannot be served.
 
 use std::sync::Arc;
 

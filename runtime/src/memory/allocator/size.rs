@@ -1,22 +1,22 @@
-//! Sizes: the rounding of a request, the pool that serves it, the size of a new segment.
+//! Sizes: the rounding of a request, the pool that serves it, and the size of a new segment.
 //!
-//! The constants and rules are those of PyTorch's `c10/cuda/CUDACachingAllocator`, so that numbers and experience carry
-//! over. All sizes are in bytes.
+//! The constants and rules are the same as in PyTorch's `c10/cuda/CUDACachingAllocator`, so that figures and experience
+//! carry over. All sizes are in bytes.
 
-/// Minimum block size and alignment; every block is a multiple of it.
+/// Minimum block size and alignment. Every block size is a multiple of it.
 pub(crate) const MIN_BLOCK: u64 = 512;
 /// Largest block of the small pool, after rounding.
 pub(crate) const SMALL_SIZE: u64 = 1 << 20;
 /// Segment size of the small pool.
 pub(crate) const SMALL_SEGMENT: u64 = 2 << 20;
-/// Smaller requests share segments of `large_segment_size`; from this size on, a request gets a segment of its own.
+/// Minimum size of a request that has its own segment; smaller requests share segments of `large_segment_size`.
 pub(crate) const LARGE_ALONE: u64 = 10 << 20;
 /// Segments for a single request are multiples of this.
 pub(crate) const LARGE_ROUNDING: u64 = 2 << 20;
-/// The largest request.
+/// Maximum size of a request.
 pub(crate) const MAX_REQUEST: u64 = 1 << 60;
 
-/// The kind of free blocks that a block belongs to.
+/// The kind of a block, which determines the free index in which it is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     /// Blocks of up to 1 MiB.
@@ -34,8 +34,8 @@ impl Kind {
 
 /// Rounds a request of 1 to [`MAX_REQUEST`] bytes to the size of its block.
 ///
-/// `divisions` are the numbers of steps between a size and its double to which sizes are rounded, for 1 MiB, 2 MiB, …
-/// 32 GiB and beyond. 0 and 1 mean none.
+/// `divisions` contains the number of steps per doubling to which sizes are rounded, for 1 MiB, 2 MiB, … 32 GiB and
+/// beyond. 0 and 1 disable it.
 pub(crate) fn round(bytes: u64, divisions: &[u32; 16]) -> u64 {
     if bytes < MIN_BLOCK {
         return MIN_BLOCK;
@@ -92,8 +92,8 @@ mod tests {
     #[test]
     fn divisions_split_each_doubling() {
         let four = [4; 16];
-        // The example from PyTorch's documentation: 1200 with four divisions becomes 1280. The unit is MiB here, where
-        // the rule applies to all sizes.
+        // In the example of PyTorch's documentation, 1200 with four divisions becomes 1280. The unit is MiB here, for
+        // which the rule applies to all sizes.
         assert_eq!(round(1200 << 20, &four), 1280 << 20);
         assert_eq!(round(1024 << 20, &four), 1024 << 20);
         assert_eq!(round(1025 << 20, &four), 1280 << 20);

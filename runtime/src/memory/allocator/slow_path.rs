@@ -1,17 +1,17 @@
-//! The slow path of an allocation: the steps, in order, when no free block of the arena fits.
+//! The slow path of an allocation: the steps, in order, if no free block of the arena fits.
 //!
 //! 1. Callbacks that may free memory, then the free blocks again.
 //! 2. Garbage collection, if enabled.
 //! 3. An entirely free segment of another stream of the pool, if the pool lends.
 //! 4. The driver.
-//! 5. The driver again, after freeing oversize blocks of this arena, if `max_split_size` is set.
-//! 6. The free blocks again, after waiting for all events (PyTorch omits that, issue #189504). Then the driver again,
-//!    after returning everything cached to it. Then once more for no more than the block itself (PyTorch omits that
-//!    too: there a request of 2 MiB fails unless 20 MiB are free).
+//! 5. The driver again, after releasing oversize blocks of this arena, if `max_split_size` is set.
+//! 6. The free blocks again, after waiting for all events (PyTorch omits this, issue #189504). Then the driver again,
+//!    after all cached memory is released to it. Then the driver once more, with a request of only the block's size.
+//!    PyTorch omits this too, so there a request of 2 MiB fails unless 20 MiB are free.
 //! 7. Private pools that lend under pressure.
 //! 8. The error, after its observers were called.
 //!
-//! While a capture is active nothing waits and nothing is released, so steps 2, 3, 5 and 6 are skipped.
+//! While a capture is active, the allocator does not wait and releases no memory, so steps 2, 3, 5 and 6 are skipped.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use crate::stream::Stream;
 enum Extent {
     /// A segment, which may serve other requests too.
     Segment,
-    /// No more than the request's block.
+    /// Only the request's block.
     Block,
 }
 
@@ -40,7 +40,7 @@ enum Extent {
 struct Place<'a> {
     stream: &'a Stream,
     arena: &'a Arc<Arena>,
-    /// The arena that the allocation keeps; `None` if it is the stream's own.
+    /// The arena that the allocation must keep; `None` if it is the stream's own.
     owner: Option<&'a Arc<Arena>>,
 }
 
@@ -49,7 +49,7 @@ impl Place<'_> {
         self.stream.device()
     }
 
-    /// Takes a free block, if one fits.
+    /// Allocates a free block, if one fits.
     fn take(&self, request: Request) -> Option<Allocation> {
         let mut state = self.arena.lock();
         let block = state.take(request.size, request.bytes, request.site)?;
@@ -116,12 +116,12 @@ impl CachingAllocator {
     fn run_free_callbacks(&self) -> bool {
         let Some(_guard) = Callbacks::enter() else { return false };
         let callbacks = self.registry.lock().free_callbacks.clone();
-        // All are called, even if an earlier one freed memory.
+        // All callbacks are called, even if an earlier one freed memory.
         callbacks.iter().filter(|callback| callback()).count() > 0
     }
 
-    /// Reserves part of the limit for memory about to be requested from the driver. Returns false if it would exceed
-    /// the limit.
+    /// Claims a part of the limit for memory that is about to be requested from the driver. Returns false if the claim
+    /// would exceed the limit.
     pub(super) fn claim(&self, bytes: u64) -> bool {
         let mut totals = self.totals.lock();
         let claimed = totals.claimed.saturating_add(bytes);
@@ -161,7 +161,8 @@ impl CachingAllocator {
         totals.device_frees += 1;
     }
 
-    /// Allocates memory from the driver for a request. `None` if the driver or the limit has no more.
+    /// Allocates memory from the driver for a request. Returns `None` if the driver has no more memory or the limit is
+    /// reached.
     fn grow(&self, place: &Place<'_>, request: Request, extent: Extent) -> Result<Option<Allocation>> {
         let (device, mut state) = (place.device(), place.arena.lock());
 
@@ -176,7 +177,7 @@ impl CachingAllocator {
         Ok(Some(Allocation { arena: place.owner.cloned(), block, ptr }))
     }
 
-    /// Adds a new segment from the driver. Its block is not in an index.
+    /// Adds a new segment from the driver. The segment's block is not in an index.
     fn add_segment(
         &self,
         place: &Place<'_>,
@@ -222,8 +223,8 @@ impl CachingAllocator {
         Ok(Some(state.add_segment(segment, uncached)))
     }
 
-    /// Takes an entirely free segment from another stream of the pool, after making this stream wait for the last work
-    /// on it. Returns true if there was one.
+    /// Borrows an entirely free segment from another stream of the pool, after making this stream wait for the last
+    /// work on it. Returns true if such a segment exists.
     fn borrow_segment(&self, place: &Place<'_>, request: Request) -> Result<bool> {
         let (lends, kind, pool) = {
             let state = place.arena.lock();
@@ -240,7 +241,7 @@ impl CachingAllocator {
             let waited = place
                 .device()
                 .call(|driver, context| driver.stream_wait_event(context, place.stream.handle(), idle));
-            // Return it to its owner if the wait failed, otherwise move it here.
+            // The segment returns to its owner if the wait failed, otherwise it moves to this arena.
             let target = if waited.is_ok() { place.arena } else { &other };
             let mut state = target.lock();
             let segment = if waited.is_ok() {
@@ -256,7 +257,7 @@ impl CachingAllocator {
         Ok(false)
     }
 
-    /// Takes a free block of a private pool that lends under pressure.
+    /// Allocates a free block of a private pool that lends under pressure.
     fn take_from_lending_pools(&self, stream: &Stream, request: Request) -> Option<Allocation> {
         let pools = self.registry.lock().pools.clone();
         pools.iter().filter_map(std::sync::Weak::upgrade).filter(|pool| pool.lends_on_oom()).find_map(
@@ -272,12 +273,12 @@ thread_local! {
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Marks this thread as calling the user's callbacks, for any device, while it lives.
+/// Marks this thread as calling the user's callbacks, for any device, while the value lives.
 pub(super) struct Callbacks(());
 
 impl Callbacks {
-    /// Returns `None` inside a callback, which may use devices: if its own requests called callbacks, the recursion
-    /// would not end.
+    /// Returns `None` inside a callback. A callback may use devices, so if its own requests called callbacks, the
+    /// recursion would not end.
     pub(super) fn enter() -> Option<Self> {
         (!IN_CALLBACK.replace(true)).then(|| Self(()))
     }
@@ -289,7 +290,7 @@ impl Drop for Callbacks {
     }
 }
 
-/// Removes the best-fitting entirely free segment from an arena. Returns it with the event of its last use.
+/// Removes the best-fitting entirely free segment from an arena. Returns the segment with the event of its last use.
 fn lend(state: &mut ArenaState, kind: Kind, size: u64) -> Option<(Segment, crate::driver::EventHandle)> {
     let fits = |id: &super::BlockId| {
         let block = &state.blocks[*id];

@@ -1,9 +1,9 @@
-//! The arena of each stream, and its hand-over when the stream is destroyed.
+//! The arena of each stream, and its reuse after the stream is destroyed.
 //!
-//! A stream gets its arena when it first allocates. Allocations hold their stream, so when its last handle is dropped,
-//! no allocation is left. An event is then recorded after its work, and the arena with its cache passes to the next
-//! stream, which first waits for that event. A program that makes and drops streams therefore keeps its cache, and no
-//! block is reused on another stream without ordering.
+//! The arena of a stream is created when the stream first allocates. Allocations keep their stream alive, so none is
+//! left when the last handle of the stream is dropped. An event is then recorded after the stream's work. The arena
+//! with its cache passes to the next stream, which first waits for that event. A program that creates and drops streams
+//! therefore keeps its cache, and no block is reused on another stream without ordering.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -37,11 +37,11 @@ pub(crate) struct Inner {
     home: Home,
 }
 
-/// Allocator state of a stream that has allocated.
+/// Allocator state of a stream that has allocated memory.
 pub(crate) struct StreamMemory {
     /// The arena of the stream in the default pool.
     pub arena: Arc<Arena>,
-    /// The stream's scratch memory by purpose: see [`Stream::with_scratch`].
+    /// The stream's scratch memory, keyed by purpose ([`Stream::with_scratch`]).
     pub scratch: Mutex<Vec<Scratch>>,
 }
 
@@ -56,23 +56,23 @@ pub(crate) struct Scratch {
 /// The stream whose order protects an arena's free blocks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Home {
-    /// ID of the stream; it may be a destroyed stream, until another takes over the arena.
+    /// ID of the stream. The stream may be destroyed, until another one takes over the arena.
     pub id: u64,
     pub order: Order,
 }
 
-/// The way to wait for work that may still use an arena's free blocks.
+/// How to wait for work that may still use an arena's free blocks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Order {
     /// Wait for the stream.
     Stream(StreamHandle),
-    /// The stream is destroyed: wait for the event recorded at its end.
+    /// The stream is destroyed; wait for the event recorded at its end.
     Event(EventHandle),
     /// The stream is destroyed, and the host has waited for it.
     Done,
 }
 
-/// A guard of an arena's lock.
+/// Guard of an arena's lock.
 pub(crate) struct ArenaGuard<'a>(Guard<'a, Inner>);
 
 impl std::ops::Deref for ArenaGuard<'_> {
@@ -96,7 +96,7 @@ impl ArenaGuard<'_> {
         self.0.home
     }
 
-    /// Destroys the events of an arena that is being removed, except those of segments that it still has.
+    /// Destroys the events of an arena that is being removed, except the events of segments that it still contains.
     pub fn destroy_events(&mut self, driver: &dyn Driver, context: Context) {
         let last = match std::mem::replace(&mut self.0.home.order, Order::Done) {
             Order::Event(event) => Some(event),
@@ -141,7 +141,7 @@ impl Arena {
         guard
     }
 
-    /// Locks the arena without settling, for the two operations that can defer a free; they settle if they do not
+    /// Locks the arena without settling, for the two operations that can defer a free. They must settle if they do not
     /// defer.
     #[inline]
     pub fn lock_unsettled(&self) -> ArenaGuard<'_> {
@@ -159,7 +159,7 @@ pub(super) fn arena_of(stream: &Stream) -> Result<&Arc<Arena>> {
     memory_of(stream).map(|memory| &memory.arena)
 }
 
-/// Returns the allocator state of a stream, created at its first use.
+/// Returns the allocator state of a stream, creating it on first use.
 #[inline]
 pub(crate) fn memory_of(stream: &Stream) -> Result<&StreamMemory> {
     match stream.core().memory() {
@@ -183,7 +183,7 @@ fn attach_default(stream: &Stream) -> Result<&StreamMemory> {
     }
 }
 
-/// Returns an arena for a stream in a pool: one inherited from a destroyed stream, otherwise a new one.
+/// Returns an arena for a stream in a pool, either inherited from a destroyed stream or new.
 pub(super) fn attach(
     registry: &mut Registry,
     stream: &Stream,
@@ -232,7 +232,7 @@ impl CachingAllocator {
             guard.0.home.order = match guard.record_event(device, stream) {
                 Ok(event) => Order::Event(event),
                 Err(_) => {
-                    // When this returns, nothing runs on the stream, whatever the result.
+                    // When this returns, even with an error, no work of the stream is running.
                     let _ = guard.wait_until_idle(device);
                     Order::Done
                 }

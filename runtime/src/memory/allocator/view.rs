@@ -1,4 +1,4 @@
-//! [`Memory`]: the interface of a device's caching allocator: statistics, limits, emptying the cache.
+//! [`Memory`]: interface of a device's caching allocator, with statistics, limits and release of cached memory.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl Device {
     }
 }
 
-/// Returns the bytes that a fraction of a device's memory allows; `None` if there is no limit.
+/// Returns the limit in bytes for a fraction of a device's memory; `None` if there is no limit.
 pub(super) fn limit(fraction: f64, total: u64) -> Option<u64> {
     (fraction < 1.0).then_some((fraction * total as f64) as u64)
 }
@@ -52,9 +52,9 @@ impl<'a> Memory<'a> {
 
     /// Returns all statistics, under the names of PyTorch's `torch.cuda.memory_stats`.
     ///
-    /// The current, allocated and freed counts are exact. So are the peaks of reserved memory, and all peaks while only
-    /// one stream allocates. With several streams, a peak is the sum of the streams' peaks, which need not have
-    /// occurred at the same time. It is capped at the peak of reserved memory.
+    /// The current, allocated and freed counts are exact. The peaks of reserved memory are exact, and so are all peaks
+    /// while only one stream allocates. With several streams, a peak is the sum of the streams' peaks, which may have
+    /// occurred at different times. It is capped at the peak of reserved memory.
     pub fn statistics(&self) -> MemoryStatistics {
         collect::statistics(self.allocator())
     }
@@ -77,29 +77,29 @@ impl<'a> Memory<'a> {
         allocator.arenas().iter().for_each(|arena| arena.lock().counters.reset_accumulated());
     }
 
-    /// Bytes of blocks in use.
+    /// Returns the bytes of blocks in use.
     pub fn allocated(&self) -> u64 {
         let Statistic { current, .. } = self.statistics().allocated_bytes.all;
         current
     }
 
-    /// Peak of [`Self::allocated`]; see [`Self::statistics`].
+    /// Returns the peak of [`Self::allocated`]; [`Self::statistics`] describes its accuracy.
     pub fn max_allocated(&self) -> u64 {
         self.statistics().allocated_bytes.all.peak
     }
 
-    /// Bytes that the allocator has reserved from the driver.
+    /// Returns the bytes that the allocator has reserved from the driver.
     pub fn reserved(&self) -> u64 {
         self.statistics().reserved_bytes.all.current
     }
 
-    /// Peak of [`Self::reserved`].
+    /// Returns the peak of [`Self::reserved`].
     pub fn max_reserved(&self) -> u64 {
         self.statistics().reserved_bytes.all.peak
     }
 
-    /// Bytes that buffers could still get, possibly in pieces: the device's free memory plus cached memory. A memory
-    /// fraction may allow less.
+    /// Returns the bytes that buffers could still allocate, possibly in pieces: the device's free memory plus cached
+    /// memory. A memory fraction may reduce this.
     ///
     /// # Errors
     /// Any [driver error](crate::Error::Driver).
@@ -116,20 +116,21 @@ impl<'a> Memory<'a> {
         memory_summary(self.device.id(), &self.statistics(), abbreviated)
     }
 
-    /// Returns all segments and blocks, and the history if one is kept. The part of each stream is consistent in time.
+    /// Returns all segments and blocks, and the history if one is kept. The data of each stream are consistent with
+    /// each other.
     pub fn snapshot(&self) -> Snapshot {
         collect::snapshot(self.allocator(), self.device)
     }
 
-    /// Keeps the last `events` events for [`Self::snapshot`] from now on; `None` turns the history off. The earlier
-    /// history is dropped.
+    /// From now on, keeps the last `events` events for [`Self::snapshot`]; `None` disables the history. Any earlier
+    /// history is discarded.
     pub fn record_history(&self, events: Option<usize>) {
         collect::record_history(self.allocator(), events);
     }
 
-    /// Releases cached memory to the driver: entirely free segments, after waiting for their streams and for the events
-    /// of blocks that other streams used. Private pools keep their memory, unless they are released. Returns the number
-    /// of bytes released.
+    /// Releases cached memory to the driver, that is, all entirely free segments. It first waits for their streams and
+    /// for the events of blocks that other streams used. Private pools keep their memory unless they have been
+    /// released. Returns the number of bytes released.
     ///
     /// # Errors
     /// [`GraphError::CaptureUnderway`]; any [driver error](crate::Error::Driver).
@@ -146,7 +147,7 @@ impl<'a> Memory<'a> {
     /// Limits the program to this fraction of the device's memory; 1 for no limit. Memory already reserved is kept.
     ///
     /// # Errors
-    /// [`Error::AllocatorOption`] unless it is from 0 to 1.
+    /// [`Error::AllocatorOption`] unless `fraction` is from 0 to 1.
     pub fn set_fraction(&self, fraction: f64) -> Result<()> {
         self.device.check_process()?;
         let allocator = self.allocator();
@@ -158,12 +159,12 @@ impl<'a> Memory<'a> {
         Ok(())
     }
 
-    /// Fraction of the device's memory that the program may reserve.
+    /// Returns the fraction of the device's memory that the program may reserve.
     pub fn fraction(&self) -> f64 {
         self.options().per_process_memory_fraction
     }
 
-    /// The options in force.
+    /// Returns the current options.
     pub fn options(&self) -> AllocatorOptions {
         self.allocator().registry.lock().options.clone()
     }
@@ -172,8 +173,8 @@ impl<'a> Memory<'a> {
     /// [`Self::set_fraction`] unchanged, as PyTorch's settings do.
     ///
     /// # Errors
-    /// [`Error::AllocatorOption`] for an invalid value, and if the backend or caching is changed after the first
-    /// allocation. Nothing is changed then.
+    /// [`Error::AllocatorOption`] for an invalid value, or if the backend or caching is changed after the first
+    /// allocation. The options are then unchanged.
     pub fn set_options(&self, mut options: AllocatorOptions) -> Result<()> {
         self.device.check_process()?;
         options.check()?;
@@ -207,20 +208,22 @@ impl<'a> Memory<'a> {
         Ok(())
     }
 
-    /// Registers an observer that is called for every request that cannot be served, before its error is returned. No
-    /// lock is held, so it may use the device. Its own requests call neither observers nor free callbacks.
+    /// Registers an observer that is called for every request that cannot be served, before the error is returned. No
+    /// lock is held, so the observer may use the device. Requests of the observer itself call neither observers nor
+    /// free callbacks.
     pub fn on_out_of_memory(&self, observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) {
         let observer: Observer = Arc::new(observer);
         self.allocator().registry.lock().observers.push(observer);
     }
 
-    /// Registers a callback that is called when a request finds no free block, before the driver is called. It may free
-    /// memory, and returns whether it did. No lock is held. Its own requests call neither free callbacks nor observers.
+    /// Registers a callback that is called when no free block can serve a request, before the driver is called. It may
+    /// free memory, and must return true if it did. No lock is held. Requests of the callback itself call neither free
+    /// callbacks nor observers.
     pub fn add_free_callback(&self, callback: impl Fn() -> bool + Send + Sync + 'static) {
         self.allocator().registry.lock().free_callbacks.push(Arc::new(callback));
     }
 
-    /// Lets another device read and write this device's memory.
+    /// Grants another device access to this device's memory.
     ///
     /// # Errors
     /// [`Error::NoPeerAccess`] if the devices have no peer access; any [driver error](crate::Error::Driver).
@@ -247,8 +250,8 @@ impl<'a> Memory<'a> {
         arenas.iter().try_for_each(|arena| expandable::allow(self.device, &mut arena.lock(), other.ordinal()))
     }
 
-    /// Number of acquisitions of locks that all streams of the device share. It does not change while requests are
-    /// served from the cache.
+    /// Returns the number of acquisitions of locks that all streams of the device share. The number does not change
+    /// while requests are served from the cache.
     pub fn shared_lock_acquisitions(&self) -> u64 {
         let allocator = self.allocator();
         allocator.registry.times_taken() + allocator.totals.times_taken()

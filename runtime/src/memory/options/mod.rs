@@ -1,8 +1,8 @@
 //! Options for allocating device memory and page-locked host memory.
 //!
-//! [`AllocatorOptions`] are read from text in PyTorch's format, for example
-//! `expandable_segments:True,max_split_size_mb:128`, or from the environment. Options from this module have passed
-//! [`AllocatorOptions::check`]. Such options, written as text, read back unchanged.
+//! [`AllocatorOptions`] are parsed from text in PyTorch's format, for example
+//! `expandable_segments:True,max_split_size_mb:128`, or read from the environment. Options that this module returns
+//! have passed [`AllocatorOptions::check`]. When they are formatted as text and parsed again, they are unchanged.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -18,52 +18,52 @@ use crate::error::{Error, Result};
 const MIB: u64 = 1 << 20;
 /// Minimum of `max_non_split_rounding_mb`, in bytes.
 const MIN_ROUNDING: u64 = 20 * MIB;
-/// Maximum fraction of a device's memory for which one expandable segment reserves addresses.
+/// Maximum fraction of a device's memory for which an expandable segment reserves addresses.
 const MAX_RESERVE: f64 = 1.125;
 
-/// The environment variables that hold options; only the first that is set is read.
+/// Environment variables that contain options; only the first that is set is read.
 const OPTION_VARIABLES: [&str; 3] = ["WARPSMITH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
-/// The environment variables that disable caching if set.
+/// Environment variables that disable caching if they are set.
 const NO_CACHING_VARIABLES: [&str; 2] = ["WARPSMITH_NO_MEMORY_CACHING", "PYTORCH_NO_CUDA_MEMORY_CACHING"];
 
 /// Options for allocating device memory.
 ///
-/// In text, an option has the name of its field unless the field documents another. Sizes are in bytes here, and in MiB
+/// In text, an option has the name of its field unless the field documents another. Sizes are in bytes here, but in MiB
 /// in options whose names end in `_mb`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AllocatorOptions {
     /// The allocator backend (`backend:native` or `backend:cudaMallocAsync`).
     pub backend: Backend,
-    /// True if freed memory is kept for later requests; otherwise every request goes to the driver. Default: true.
-    /// PyTorch has only an environment variable for this, not an option.
+    /// True if freed memory is cached for later requests; otherwise, every request calls the driver. Default: true.
+    /// PyTorch provides only an environment variable for this, not an option.
     pub caching: bool,
     /// Blocks of this size or larger are never split (`max_split_size_mb`). Default: no limit.
     pub max_split_size: Option<u64>,
     /// Maximum excess of an unsplit block over the request (`max_non_split_rounding_mb`). Default: 20 MiB.
     pub max_non_split_rounding: u64,
-    /// The segment size for requests over 1 MiB and under 10 MiB, and the page size of expandable segments for large
-    /// requests (`large_segment_size_mb`). Default: 20 MiB.
+    /// Segment size for requests over 1 MiB and under 10 MiB, and page size of expandable segments for large requests
+    /// (`large_segment_size_mb`). Default: 20 MiB.
     pub large_segment_size: u64,
-    /// Number of steps that each doubling of the size is divided into when a request is rounded up; 0 and 1 round to
-    /// multiples of 512 bytes. Entry `i` is for sizes from 2^i MiB to below 2^(i+1) MiB. The first entry also covers
-    /// smaller sizes, the last also larger ones. Default: 0 in each.
+    /// Number of steps into which each doubling of the size is divided when a request is rounded up; 0 and 1 round to
+    /// multiples of 512 bytes. Entry `i` applies to sizes from 2^i MiB to below 2^(i+1) MiB. The first entry also
+    /// applies to smaller sizes, and the last one to larger sizes. Default: 0 for all entries.
     ///
-    /// The text is one number for all entries, or a list such as `[256:1,512:2,1024:4,>:8]`. Each item gives the size
-    /// in MiB at which an entry starts, in rising order; `>` stands for all entries after the last one named. The first
-    /// number also applies to all entries before it; unnamed entries in between are 0.
+    /// The text is one number for all entries, or a list such as `[256:1,512:2,1024:4,>:8]`. Each item contains the
+    /// size in MiB at which an entry starts, in ascending order, and its number; `>` stands for all entries after the
+    /// last one named. The first number also applies to all entries before it; other unnamed entries are 0.
     pub roundup_power2_divisions: [u32; 16],
-    /// Fraction of the allowed memory above which cached segments that were unused for long are freed; 0 for never,
-    /// which is the default. In text, it must be above 0 and below 1.
+    /// Fraction of the allowed memory above which cached segments that have not been used recently are released; 0, the
+    /// default, disables this. In text, the value must be above 0 and below 1.
     pub garbage_collection_threshold: f64,
-    /// True if segments grow in place, by mapping memory into reserved addresses. Default: false.
+    /// True if segments grow in place, by mapping memory to reserved addresses. Default: false.
     pub expandable_segments: bool,
     /// Size of the address range that an expandable segment reserves. Default: 9/8 of the device's memory.
     pub expandable_segments_reserve: Option<Reserve>,
-    /// Fraction of the device's memory that the process may use; 1, the default, for no limit.
+    /// Fraction of the device's memory that the process may use; 1, the default, means no limit.
     pub per_process_memory_fraction: f64,
-    /// True if a request that most likely does not fit is refused before calling the driver. Default: false.
+    /// True if a request that most likely does not fit fails without a driver call. Default: false.
     pub throw_on_cudamalloc_oom: bool,
-    /// True if a free block of another stream may be reused, ordered by an event, before calling the driver. Default:
+    /// True if, before calling the driver, a free block of another stream may be reused, ordered by an event. Default:
     /// false. PyTorch has no such option.
     pub cross_stream_reuse: bool,
     /// Options for page-locked host memory.
@@ -73,15 +73,15 @@ pub struct AllocatorOptions {
 /// Options for allocating page-locked host memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PinnedOptions {
-    /// True if a background thread checks which freed blocks the device has finished using
+    /// True if a background thread checks which freed blocks the device no longer uses
     /// (`pinned_use_background_threads`). Default: false.
     pub use_background_threads: bool,
-    /// Bytes allocated from the driver at first use, to serve requests from; 0, the default, for none
-    /// (`pinned_reserve_segment_size_mb`).
+    /// Bytes that are allocated from the driver on first use, to serve later requests
+    /// (`pinned_reserve_segment_size_mb`). Default: 0, which disables it.
     pub reserve_segment_size: u64,
-    /// Requests above this size are not rounded to a size class (`pinned_max_round_threshold_mb`). Default: no limit.
+    /// Size above which requests are not rounded to a size class (`pinned_max_round_threshold_mb`). Default: no limit.
     pub max_round_threshold: Option<u64>,
-    /// Freed blocks above this size return to the driver (`pinned_max_cached_size_mb`). Default: no limit.
+    /// Size above which freed blocks return to the driver (`pinned_max_cached_size_mb`). Default: no limit.
     pub max_cached_size: Option<u64>,
 }
 
@@ -96,7 +96,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// Name of the backend in the option.
+    /// Returns the name of the backend in the option.
     pub fn name(self) -> &'static str {
         match self {
             Backend::Native => "native",
@@ -105,12 +105,12 @@ impl Backend {
     }
 }
 
-/// Size of the address range that an expandable segment reserves. At most 9/8 of the device's memory are used of it.
+/// Size of the address range that an expandable segment reserves. At most 9/8 of the device's memory is used.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Reserve {
     /// A fraction of the device's memory, for example 0.5: above 0, up to 1.125.
     Fraction(f64),
-    /// A number of bytes. Text such as `40G` has the units `B`, `K`, `M`, `G` and `T`, in powers of 1024.
+    /// A number of bytes. In text, as in `40G`, the units are `B`, `K`, `M`, `G` and `T`, in powers of 1024.
     Bytes(u64),
 }
 
@@ -135,22 +135,22 @@ impl Default for AllocatorOptions {
 }
 
 impl AllocatorOptions {
-    /// Reads the options that the environment selects.
+    /// Reads the options from environment variables.
     ///
-    /// The first of `WARPSMITH_ALLOC_CONF`, `PYTORCH_CUDA_ALLOC_CONF` and `PYTORCH_ALLOC_CONF` that is set is read; the
-    /// others are not. Caching is off if `WARPSMITH_NO_MEMORY_CACHING` or `PYTORCH_NO_CUDA_MEMORY_CACHING` is set to
-    /// any value.
+    /// Of `WARPSMITH_ALLOC_CONF`, `PYTORCH_CUDA_ALLOC_CONF` and `PYTORCH_ALLOC_CONF`, only the first one that is set is
+    /// read. Caching is disabled if `WARPSMITH_NO_MEMORY_CACHING` or `PYTORCH_NO_CUDA_MEMORY_CACHING` is set to any
+    /// value.
     ///
     /// # Errors
-    /// As [`AllocatorOptions::with`]; the error names the variable.
+    /// Same as [`AllocatorOptions::with`]; the error names the variable.
     pub fn from_environment() -> Result<Self> {
         Self::from_variables(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
 
-    /// As [`AllocatorOptions::from_environment`], with the variables from `get`.
+    /// Same as [`AllocatorOptions::from_environment`], with the variables from `get`.
     ///
     /// # Errors
-    /// As [`AllocatorOptions::from_environment`].
+    /// Same as [`AllocatorOptions::from_environment`].
     pub fn from_variables(get: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let mut options = Self::default();
         let set = OPTION_VARIABLES.into_iter().find_map(|name| get(name).map(|value| (name, value)));
@@ -163,13 +163,13 @@ impl AllocatorOptions {
         Ok(options)
     }
 
-    /// Returns these options with the changes in `text`: comma-separated `name:value` pairs. White space around names
-    /// and values is ignored. If a name occurs twice, the last one counts. PyTorch options that have no effect here are
-    /// ignored, with one warning each.
+    /// Returns these options with the changes in `text`, which consists of comma-separated `name:value` pairs. White
+    /// space around names and values is ignored. If a name occurs twice, the last value applies. PyTorch options that
+    /// have no effect here are ignored, with one warning each.
     ///
     /// # Errors
-    /// [`Error::UnknownAllocatorOption`] for an unknown name; [`Error::AllocatorOption`] for text that is not a pair,
-    /// for a value that the option does not accept, and as [`AllocatorOptions::check`].
+    /// [`Error::UnknownAllocatorOption`] for an unknown name; [`Error::AllocatorOption`] for text that is not a pair or
+    /// for a value that the option does not accept; the errors of [`AllocatorOptions::check`].
     pub fn with(&self, text: &str) -> Result<Self> {
         let mut options = self.clone();
         text::apply(&mut options, text)?;
@@ -239,7 +239,7 @@ impl AllocatorOptions {
     }
 }
 
-/// Adds the name of the variable that the text came from to the error.
+/// Adds the name of the variable that contained the text to the error.
 fn name_variable(error: Error, variable: &str) -> Error {
     match error {
         Error::AllocatorOption { option, value, reason } => {

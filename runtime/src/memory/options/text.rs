@@ -1,7 +1,7 @@
-//! Allocator options as text: their names, reading them, writing them.
+//! Text form of allocator options: names, parsing and formatting.
 //!
-//! One table defines for each option how it is read and how it is written, so that the two agree. The range of a value
-//! is not checked here but by [`AllocatorOptions::check`].
+//! One table defines how each option is parsed and formatted, so that the two agree. The range of a value is checked by
+//! [`AllocatorOptions::check`].
 
 use std::fmt::{self, Display};
 use std::str::FromStr;
@@ -15,7 +15,8 @@ use super::value::{
 };
 use crate::error::{Error, Result};
 
-/// PyTorch options that have no effect here. Programs have them in their environment, so they are not errors.
+/// PyTorch options that have no effect here. They are not errors, because they occur in the environments of existing
+/// programs.
 const WITHOUT_EFFECT: [&str; 9] = [
     "expandable_segments_handle_type",
     "expandable_segments_reserve_by_class",
@@ -28,15 +29,15 @@ const WITHOUT_EFFECT: [&str; 9] = [
     "release_lock_on_hipmalloc",
 ];
 
-/// One option: its name, how its value is read, and how it is written.
+/// An option: its name, the parser of its value, and the formatter.
 struct Entry {
     name: &'static str,
     read: fn(&mut AllocatorOptions, &str) -> Parsed<()>,
-    /// Writes the value; empty for a value that has no text, which only a default may be.
+    /// Formats the value. The text is empty for a value that has no text form, which only a default may be.
     write: fn(&AllocatorOptions) -> String,
 }
 
-/// Makes an entry for a field that is read by one function and written by another.
+/// Creates an entry for a field from its parser and its formatter.
 macro_rules! entry {
     ($name:literal, $($field:ident).+, $read:path, $write:path) => {
         Entry {
@@ -50,7 +51,7 @@ macro_rules! entry {
     };
 }
 
-/// All options, in the order in which they are written.
+/// All options, in output order.
 const ENTRIES: &[Entry] = &[
     entry!("backend", backend, read_backend, write_backend),
     entry!("caching", caching, read_bool, write_bool),
@@ -70,7 +71,7 @@ const ENTRIES: &[Entry] = &[
     entry!("pinned_max_cached_size_mb", pinned.max_cached_size, read_some_mib, write_some_mib),
 ];
 
-/// Parses options on top of the defaults, as [`AllocatorOptions::with`] does.
+/// Parses options as changes to the defaults, like [`AllocatorOptions::with`].
 impl FromStr for AllocatorOptions {
     type Err = Error;
 
@@ -79,7 +80,7 @@ impl FromStr for AllocatorOptions {
     }
 }
 
-/// Writes the options that differ from the defaults, by PyTorch's names, always in the same order.
+/// Formats the options that differ from the defaults, under PyTorch's names and in a fixed order.
 impl Display for AllocatorOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let default = Self::default();
@@ -100,12 +101,12 @@ pub(super) fn value_of(options: &AllocatorOptions, name: &str) -> String {
     ENTRIES.iter().find(|entry| entry.name == name).map(|entry| (entry.write)(options)).unwrap_or_default()
 }
 
-/// Makes the error for an invalid value.
+/// Creates the error for an invalid value.
 pub(super) fn bad(option: &str, value: impl Into<String>, reason: impl Into<String>) -> Error {
     Error::AllocatorOption { option: option.to_owned(), value: value.into(), reason: reason.into() }
 }
 
-/// Applies the text to the options, and checks them.
+/// Applies the text to the options and checks them.
 pub(super) fn apply(options: &mut AllocatorOptions, text: &str) -> Result<()> {
     let pairs = pairs(text)?;
     for (name, value) in &pairs {
@@ -119,7 +120,7 @@ pub(super) fn apply(options: &mut AllocatorOptions, text: &str) -> Result<()> {
     options.check().map_err(|error| as_written(error, &pairs))
 }
 
-/// Replaces the name and value in the error with those in the text, if they come from it.
+/// Replaces the name and value in the error with their spelling in the text, if they occur there.
 fn as_written(error: Error, pairs: &[(&str, &str)]) -> Error {
     match error {
         Error::AllocatorOption { option, value, reason } => {
@@ -187,7 +188,7 @@ fn warn(option: usize) {
     }
 }
 
-/// Makes the error for an unknown name: a similar name if there is one, and all valid names.
+/// Creates the error for an unknown name, which lists a similar name, if there is one, and all valid names.
 fn unknown(name: &str) -> Error {
     let distance = |entry: &&Entry| strsim::osa_distance(name, entry.name);
     let nearest = ENTRIES.iter().min_by_key(distance).filter(|entry| distance(entry) <= entry.name.len() / 3);
@@ -211,7 +212,7 @@ mod tests {
         text.parse::<AllocatorOptions>().map(|_| text).unwrap_err().to_string()
     }
 
-    /// Asserts that each text is rejected, for the option and the value and with the reason given.
+    /// Asserts that each text is rejected for the given option, value and reason.
     fn assert_refused(option: &str, cases: &[(&str, &str)]) {
         for (value, reason) in cases {
             let expected = format!("allocator option `{option}`: bad value `{value}`: {reason}");

@@ -1,8 +1,7 @@
-//! The values of allocator options as text: reading one from a word or a list, and writing it.
+//! Text form of allocator option values: parsing a value from a word or a list, and formatting it.
 //!
-//! A read function reports why a text is not a value at all; the range is checked by
-//! [`AllocatorOptions::check`](super::AllocatorOptions::check). Each read function accepts what its write function
-//! produces.
+//! A parser reports why a text is not a value; [`AllocatorOptions::check`](super::AllocatorOptions::check) checks the
+//! range. Each parser accepts the output of its formatter.
 
 use std::str::FromStr;
 
@@ -17,10 +16,10 @@ const AFTER_LIST: &str = "nothing may follow the `]` of the list";
 /// Units of [`Reserve::Bytes`], smallest first.
 const UNITS: [(char, u64); 5] = [('B', 1), ('K', 1 << 10), ('M', 1 << 20), ('G', 1 << 30), ('T', 1 << 40)];
 
-/// A value read from text, or the reason why the text is invalid.
+/// A parsed value, or the reason why the text is invalid.
 pub(super) type Parsed<T> = std::result::Result<T, String>;
 
-/// Splits at the first colon; without one the value is empty.
+/// Splits at the first colon; without one, the value is empty.
 pub(super) fn name_and_value(item: &str) -> (&str, &str) {
     let (name, value) = item.split_once(':').unwrap_or((item, ""));
     (name.trim(), value.trim())
@@ -83,8 +82,8 @@ pub(super) fn write_backend(backend: &Backend) -> String {
     .to_owned()
 }
 
-/// Reads a threshold. Like PyTorch, rejects 0 in text, although it is the default: an explicit option should have an
-/// effect.
+/// Parses a threshold. Like PyTorch, it rejects 0 in text although that is the default, because an explicit option
+/// should have an effect.
 pub(super) fn read_threshold(text: &str) -> Parsed<f64> {
     match read_number(text)? {
         0.0 => Err(THRESHOLD_RANGE.to_owned()),
@@ -92,7 +91,7 @@ pub(super) fn read_threshold(text: &str) -> Parsed<f64> {
     }
 }
 
-/// Writes a threshold. Both zeros mean off, and only one of them is the default's text.
+/// Formats a threshold. Both zeros (0 and -0) mean off, but only one of them is the text of the default.
 pub(super) fn write_threshold(threshold: &f64) -> String {
     if *threshold == 0.0 { "0".to_owned() } else { threshold.to_string() }
 }
@@ -144,7 +143,7 @@ pub(super) fn read_divisions(text: &str) -> Parsed<[u32; 16]> {
         return Err("the list is empty".to_owned());
     }
     let mut divisions = [0; 16];
-    // The first entry that no item has set yet.
+    // Index of the first entry that no item has set yet.
     let mut next = 0;
     let mut last_size = None;
     let mut items = list.split(',').map(name_and_value).peekable();

@@ -1,8 +1,8 @@
-//! [`PinnedAllocator`]: allocates the memory of pinned buffers, and takes it back when they are dropped.
+//! [`PinnedAllocator`]: allocates the memory of pinned buffers and reclaims it when they are dropped.
 //!
-//! A request is served from the cache, otherwise from the reserve, otherwise by the driver. If the driver has no more
-//! memory or the limit is reached, the allocator waits for pending blocks and empties the cache before the request
-//! fails.
+//! A request is served from the cache, otherwise from the reserve segment, otherwise by the driver. If the driver has
+//! no more memory or the limit is reached, the allocator waits for pending blocks and empties the cache before the
+//! request fails.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,19 +16,19 @@ use crate::error::{Error, Result};
 use crate::memory::options::PinnedOptions;
 use crate::stream::Stream;
 
-/// The page-locked memory of one device.
+/// Page-locked memory of one device.
 #[derive(Debug)]
 pub(crate) struct PinnedAllocator {
     pub(super) store: Arc<Store>,
     background: Background,
-    /// Uses that ended while the stream's device, this one, had an active capture.
+    /// Uses that ended while this device, which owns the stream, had an active capture.
     deferred: Mutex<Vec<Deferred>>,
 }
 
-/// A use that ended during a capture. It holds its devices until the capture ends.
+/// A use that ended during a capture. The use keeps its devices open until the capture ends.
 #[derive(Debug)]
 struct Deferred {
-    /// The device that the block belongs to.
+    /// Device to which the block belongs.
     device: Device,
     block: Arc<Block>,
     stream: Stream,
@@ -58,8 +58,8 @@ impl PinnedAllocator {
         Self { store, background: Background::default(), deferred: Mutex::default() }
     }
 
-    /// Allocates uninitialized memory of `bytes`, which must be non-zero and at most [`isize::MAX`]. Also returns
-    /// whether the block was cached. `device` is the allocator's.
+    /// Allocates uninitialized memory of `bytes`, which must be non-zero and at most [`isize::MAX`]. Also returns true
+    /// if the block was cached. `device` must be the allocator's device.
     pub(super) fn allocate(&self, device: &Device, bytes: usize) -> Result<(Block, bool)> {
         let store = &self.store;
         let options = store.options();
@@ -75,7 +75,7 @@ impl PinnedAllocator {
         Ok((block, cached))
     }
 
-    /// Finds a block that is not in the cache.
+    /// Returns a block that does not come from the cache.
     fn find(&self, device: &Device, options: &PinnedOptions, size: usize) -> Result<Block> {
         let store = &self.store;
         let reserve = options.reserve_segment_size.min(isize::MAX as u64) as usize;
@@ -101,7 +101,7 @@ impl PinnedAllocator {
             if let Some(block) = device.call(|_, _| self.store.grow(size))? {
                 return Ok(block);
             }
-            // Other threads may fill the cache meanwhile, so it is emptied as long as that releases anything.
+            // Other threads may fill the cache meanwhile, so it is emptied as long as that releases memory.
             if device.call(|_, _| self.store.empty_cache())? == 0 {
                 let statistics = self.store.counters.statistics();
                 let (held, used) = (statistics.allocated_bytes.current, statistics.active_bytes.current);
@@ -120,8 +120,8 @@ impl PinnedAllocator {
         }
     }
 
-    /// Takes back a block that buffers of this device used, once `streams` have passed their last use of it. Does not
-    /// wait for them, unless no event can be created.
+    /// Reclaims a block that buffers of this device used, once `streams` have passed their last use of it. The call
+    /// does not wait for the streams, unless no event can be created.
     pub(super) fn release(&self, device: &Device, block: Block, streams: Vec<Stream>) {
         if streams.is_empty() {
             return self.retire(device, block);
@@ -133,7 +133,7 @@ impl PinnedAllocator {
         self.drop_user(device, block);
     }
 
-    /// Keeps the block until the stream has run all work that is enqueued on it now.
+    /// Keeps the block until the stream has finished all work that is enqueued on it now.
     fn end_use(&self, device: &Device, block: Arc<Block>, stream: Stream) {
         let user = stream.device();
         let theirs = &user.part::<PinnedAllocator>();
@@ -152,7 +152,8 @@ impl PinnedAllocator {
                 }
             }
             Err(_) => {
-                // Without an event, the host waits. Whatever the result, nothing runs on the stream afterwards.
+                // Without an event, the host waits. Even if the wait fails, no work of the stream is running
+                // afterwards.
                 let waited = stream.wait();
                 if !user.is_lost() {
                     user.0.health.record_drop(waited);
@@ -162,7 +163,7 @@ impl PinnedAllocator {
         }
     }
 
-    /// Drops one reference to a block; dropping the last one frees the block.
+    /// Drops one reference to a block; the last one frees the block.
     fn drop_user(&self, device: &Device, block: Arc<Block>) {
         if let Some(block) = Arc::into_inner(block) {
             self.retire(device, block);
@@ -183,12 +184,13 @@ impl PinnedAllocator {
     }
 
     /// Called when a stream of the device is about to be captured. From its return until [`Self::capture_ends`], no
-    /// event is recorded on the device's streams or queried by its allocator.
+    /// event is recorded on the device's streams, and the device's allocator queries no event.
     pub(crate) fn capture_begins(&self) {
         *self.store.captures.write().unwrap_or_else(PoisonError::into_inner) += 1;
     }
 
-    /// Called when a capture has ended. After the last active one, blocks dropped meanwhile wait for their streams.
+    /// Called when a capture has ended. After the last active capture, blocks that were dropped meanwhile start to wait
+    /// for their streams.
     pub(crate) fn capture_ends(&self) {
         let deferred = {
             let mut captures = self.store.captures.write().unwrap_or_else(PoisonError::into_inner);
@@ -203,7 +205,7 @@ impl PinnedAllocator {
         }
     }
 
-    /// Frees everything when the device is dropped: its work has finished, and no buffer is left.
+    /// Frees all memory when the device is dropped. Its work has finished, and no buffer is left.
     fn shut_down(&self) {
         self.background.stop();
         self.store.close();

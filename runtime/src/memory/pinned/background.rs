@@ -1,7 +1,7 @@
-//! The background thread that checks for blocks whose work is done, so that requests need not.
+//! Background thread that checks for blocks whose work is done, so that requests do not have to.
 //!
-//! It starts when a block first has to wait. It polls every 100 µs while a block waits, sleeps otherwise, and ends with
-//! the device. It holds the device's blocks but not the device, so it keeps no device alive.
+//! The thread starts when a block first has to wait. It polls every 100 µs while a block waits, otherwise sleeps, and
+//! ends with the device. It refers to the device's blocks but not to the device, so it does not keep the device open.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -45,8 +45,8 @@ impl Background {
         self.signal.running.load(Ordering::Acquire)
     }
 
-    /// Signals that a block waits. Starts the thread if there is none; if the system cannot create one, requests check
-    /// for done blocks themselves.
+    /// Signals that a block waits. Starts the thread if it is not running. If the system cannot create a thread,
+    /// requests check for done blocks themselves.
     pub(super) fn wake(&self, store: &Arc<Store>) {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.is_running() {
@@ -71,7 +71,7 @@ impl Background {
         self.signal.changed.notify_all();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            // The thread does not panic; if it did, there would be nothing to clean up.
+            // The thread does not panic, and a panic would require no cleanup.
             let _ = thread.join();
         }
     }
@@ -87,7 +87,8 @@ fn work(store: &Store, signal: &Signal) {
             break;
         }
         drop(state);
-        // Other errors leave blocks waiting, so the next poll sees them again; a fault is seen by every call.
+        // After other errors, blocks remain waiting and the next poll checks them again; a fault is reported by every
+        // call.
         if store.poll().is_err_and(|error| error.stops_context()) {
             break;
         }

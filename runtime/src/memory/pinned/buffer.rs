@@ -15,14 +15,14 @@ use crate::error::{Error, PoolId, Result};
 use crate::memory::DeviceCopy;
 use crate::stream::Stream;
 
-/// The alignment of the driver's blocks, in bytes.
+/// Alignment of the driver's blocks, in bytes.
 const ALIGN: usize = 256;
 
-/// `len` elements of page-locked (pinned) host memory. Copies to and from the device run at full speed and do not block
-/// the host, with [`Stream::copy_from_host_async`] and [`Stream::copy_to_host_async`].
+/// `len` elements of page-locked (pinned) host memory. With [`Stream::copy_from_host_async`] and
+/// [`Stream::copy_to_host_async`], copies to and from the device run at full speed and do not block the host.
 ///
-/// It dereferences to a slice. Elements may be of any type up to an alignment of 256 bytes. Dropping it does not wait:
-/// see [`Self::record_use`].
+/// The buffer dereferences to a slice. The element type may have an alignment of up to 256 bytes. Dropping the buffer
+/// does not wait; [`Self::record_use`] describes when its memory is reused.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, PinnedBuffer};
@@ -45,9 +45,9 @@ pub struct PinnedBuffer<T: DeviceCopy> {
     streams: Mutex<Vec<Stream>>,
 }
 
-// SAFETY: the buffer owns its memory as a vector does, and elements are `Send` and `Sync`.
+// SAFETY: the buffer owns its memory like a vector, and elements are `Send` and `Sync`.
 unsafe impl<T: DeviceCopy> Send for PinnedBuffer<T> {}
-// SAFETY: as above; a shared buffer only gives shared access to elements, and the streams are behind a lock.
+// SAFETY: as above; a shared buffer provides only shared access to elements, and the streams are behind a lock.
 unsafe impl<T: DeviceCopy> Sync for PinnedBuffer<T> {}
 
 /// Allocates a block for `bytes`, which must be non-zero.
@@ -67,15 +67,15 @@ fn allocate(device: &Device, bytes: usize) -> Result<Block> {
 }
 
 impl<T: DeviceCopy> PinnedBuffer<T> {
-    /// Allocates `len` elements, set to zero bytes.
+    /// Allocates `len` elements, filled with zero bytes.
     ///
     /// # Errors
-    /// [`Error::PinnedOutOfMemory`], [`Error::TooManyElements`]; a fault of a kernel that was running.
+    /// [`Error::PinnedOutOfMemory`], [`Error::TooManyElements`]; the fault, if a kernel that was running caused one.
     #[track_caller]
     pub fn zeroed(device: &Device, len: usize) -> Result<Self> {
         let _site = site();
         let buffer = Self::uninit(device, len)?;
-        // SAFETY: the memory is the buffer's own and holds `len` elements.
+        // SAFETY: the memory belongs to the buffer and contains `len` elements.
         unsafe { buffer.elements.write_bytes(0, len) };
         Ok(buffer)
     }
@@ -83,18 +83,18 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
     /// Copies a slice to a new buffer.
     ///
     /// # Errors
-    /// As [`Self::zeroed`].
+    /// Same as [`Self::zeroed`].
     #[track_caller]
     pub fn from_slice(device: &Device, elements: &[T]) -> Result<Self> {
         let _site = site();
         let buffer = Self::uninit(device, elements.len())?;
-        // SAFETY: the memory is the buffer's own, so it does not overlap the slice, and holds the same number of
+        // SAFETY: the memory belongs to the buffer, so it does not overlap the slice, and contains the same number of
         // elements.
         unsafe { buffer.elements.as_ptr().copy_from_nonoverlapping(elements.as_ptr(), elements.len()) };
         Ok(buffer)
     }
 
-    /// Allocates uninitialized memory, which the caller overwrites before it is read as elements.
+    /// Allocates uninitialized memory, which the caller must overwrite before it is read as elements.
     pub(crate) fn uninit(device: &Device, len: usize) -> Result<Self> {
         let () = T::CHECKED;
         const { assert!(align_of::<T>() <= ALIGN, "elements of pinned buffers are aligned to at most 256 bytes") };
@@ -107,7 +107,7 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
         Ok(Self { elements, len, device: device.clone(), block, streams: Mutex::default() })
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -117,34 +117,35 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
         self.len == 0
     }
 
-    /// Device whose allocator owns the memory. Streams of every device may use it.
+    /// Returns the device whose allocator owns the memory. Streams of every device may use the memory.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Address of the first element. It does not change when the buffer is moved.
+    /// Returns the address of the first element, which does not change when the buffer is moved.
     pub(crate) fn address(&self) -> *mut T {
         self.elements.as_ptr()
     }
 
-    /// Address of the first element, for work enqueued with raw addresses: see [`Self::record_use`].
+    /// Returns the address of the first element, for work enqueued with raw addresses; such work must be recorded with
+    /// [`Self::record_use`].
     pub fn as_ptr(&self) -> *const T {
         self.elements.as_ptr()
     }
 
-    /// As [`Self::as_ptr`], for work that writes.
+    /// Same as [`Self::as_ptr`], for work that writes.
     pub fn as_mut_ptr(&mut self) -> *mut T {
         self.elements.as_ptr()
     }
 
-    /// Keeps the memory from being reused, even after the drop, until all work enqueued on the stream before the drop
-    /// is done. It is for work enqueued with [`Self::as_ptr`]. Call it before or after enqueueing, once for any number
-    /// of copies. The stream may be another device's.
+    /// Prevents reuse of the memory, even after the drop, until all work enqueued on the stream before the drop is
+    /// done. Use it for work enqueued with [`Self::as_ptr`]. Call it before or after enqueueing, once for any number of
+    /// copies. The stream may belong to another device.
     ///
-    /// It does not prevent the program from writing to the buffer while that work reads it.
+    /// This does not prevent the program from writing to the buffer while that work reads it.
     ///
     /// # Errors
-    /// [`Error::DeviceLost`] if the stream's device is lost; the use is recorded all the same. [`Error::Forked`].
+    /// [`Error::DeviceLost`] if the stream's device is lost; the use is recorded nevertheless. [`Error::Forked`].
     pub fn record_use(&self, stream: &Stream) -> Result<()> {
         stream.device().check_process()?;
         if self.block.is_some() {
@@ -161,8 +162,8 @@ impl<T: DeviceCopy> Deref for PinnedBuffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: the memory is the buffer's own, aligned for elements and `len` elements long. All bytes were written
-        // when it was made, and every bit pattern is a valid element.
+        // SAFETY: the memory belongs to the buffer, is aligned for elements and contains `len` elements. All bytes were
+        // written when the buffer was created, and every bit pattern is a valid element.
         unsafe { std::slice::from_raw_parts(self.elements.as_ptr(), self.len) }
     }
 }
@@ -196,7 +197,7 @@ impl<T: DeviceCopy> Drop for PinnedBuffer<T> {
                 (None, Operation::Free { memory: MemoryKind::Pinned, bytes, address })
             });
             self.device.part::<PinnedAllocator>().release(&self.device, block, streams);
-            // Work that could not be done here is kept for later.
+            // Work that could not be done here is deferred.
             let _ = watch.done(Ok::<_, Error>(()));
         }
     }

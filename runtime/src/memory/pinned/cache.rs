@@ -7,14 +7,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::classes;
 
-/// A block of page-locked memory. It is in one place at a time: a buffer, the pending queues, or a free list.
+/// A block of page-locked memory. At any time, it is in exactly one place: a buffer, the pending queues, or a free
+/// list.
 #[derive(Debug)]
 pub(crate) struct Block {
     pub(super) ptr: NonNull<u8>,
     pub(super) bytes: usize,
-    /// Bytes of the request that it serves or last served.
+    /// Bytes of the request that the block serves or last served.
     pub(super) asked: usize,
-    /// True if it is part of the reserve segment, which stays as long as the device.
+    /// True if the block is part of the reserve segment, which is kept as long as the device.
     pub(super) reserve: bool,
 }
 
@@ -32,7 +33,7 @@ fn largest_for(size: usize) -> usize {
 struct List {
     /// Number of blocks, readable without the lock.
     count: AtomicUsize,
-    /// Blocks by size: blocks cut in whole pages have sizes between those of classes.
+    /// Blocks by size. Blocks that are cut in whole pages can have sizes between those of classes.
     blocks: Mutex<BTreeMap<usize, Vec<Block>>>,
 }
 
@@ -60,12 +61,12 @@ impl Cache {
         list.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes the smallest block of at least `size` bytes that is not too large for it. Among equal ones it takes the
-    /// newest, whose memory may still be in the CPU caches.
+    /// Removes the smallest block of at least `size` bytes that is not too large for the request. Among equally large
+    /// blocks, the newest is selected, because its memory may still be in the CPU caches.
     pub(super) fn take(&self, size: usize) -> Option<Block> {
         let largest = largest_for(size);
         let lists = &self.lists[classes::index(size)..=classes::index(largest)];
-        // A count that another thread is changing may be missed; then a block is allocated unnecessarily.
+        // A count that another thread is changing may be missed, in which case a block is allocated unnecessarily.
         let filled = lists.iter().filter(|list| list.count.load(Ordering::Relaxed) > 0);
         filled.into_iter().find_map(|list| {
             let mut blocks = list.lock();
@@ -79,7 +80,7 @@ impl Cache {
         })
     }
 
-    /// Takes out all blocks.
+    /// Removes and returns all blocks.
     pub(super) fn take_all(&self) -> Vec<Block> {
         let mut all = Vec::new();
         for list in &self.lists {

@@ -1,6 +1,6 @@
 //! Size classes: eight per doubling, so that rounding up adds less than an eighth.
 //!
-//! The smallest class is 512 bytes, below which that bound does not hold. All classes are multiples of 64 bytes.
+//! The smallest class is 512 bytes; that bound does not apply to smaller sizes. All classes are multiples of 64 bytes.
 
 /// Size of the smallest class, in bytes.
 pub(super) const SMALLEST: usize = 512;
@@ -12,7 +12,7 @@ pub(super) const COUNT: usize = ((usize::BITS - SMALLEST.ilog2()) << DIVISIONS_L
 /// Each doubling has `1 << DIVISIONS_LOG2` classes.
 const DIVISIONS_LOG2: u32 = 3;
 
-/// Returns the size of the smallest class that holds `bytes`, which are at most [`isize::MAX`].
+/// Returns the size of the smallest class of at least `bytes`, which must be at most [`isize::MAX`].
 pub(super) fn round_up(bytes: usize) -> usize {
     if bytes <= SMALLEST {
         return SMALLEST;
@@ -21,12 +21,12 @@ pub(super) fn round_up(bytes: usize) -> usize {
     bytes.div_ceil(step) * step
 }
 
-/// Rounds `bytes`, which are at most half of the address space, up to whole pages.
+/// Rounds `bytes`, which must be at most half of the address space, up to whole pages.
 pub(super) fn round_to_pages(bytes: usize) -> usize {
     bytes.div_ceil(PAGE) * PAGE
 }
 
-/// Returns the index of the largest class whose size is at most `bytes`; that of the smallest class for less.
+/// Returns the index of the largest class whose size is at most `bytes`, or of the smallest class if there is none.
 pub(super) fn index(bytes: usize) -> usize {
     let bytes = bytes.max(SMALLEST);
     let doubling = bytes.ilog2();

@@ -1,4 +1,5 @@
-//! Counters of reserved memory and memory in use, and the limit. One short lock keeps the numbers consistent.
+//! Counters of reserved memory and memory in use, and the limit. A lock that is held only briefly keeps the numbers
+//! consistent.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,9 +25,9 @@ impl Counters {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Announces an allocation from the driver. Returns false if it would exceed the limit.
+    /// Announces an allocation from the driver. Returns false if the allocation would exceed the limit.
     ///
-    /// [`Self::grown`] or [`Self::growth_failed`] follows.
+    /// The caller must then call [`Self::grown`] or [`Self::growth_failed`].
     pub(super) fn begin_growth(&self, bytes: usize) -> bool {
         let mut state = self.state();
         let after = (state.statistics.allocated_bytes.current + state.growing).saturating_add(bytes as u64);

@@ -1,7 +1,7 @@
-//! The events of one device that mark the end of work that uses host memory.
+//! Events of one device that mark the end of work that uses host memory.
 //!
-//! A [`Ticket`] may wait in the allocator of another device, which may outlive this one. When this device is dropped,
-//! its work has finished, so its tickets are done and their events are destroyed here.
+//! A [`Ticket`] may wait in the allocator of another device, which may outlive this device. When this device is
+//! dropped, its work has finished, so its tickets are done and their events are destroyed here.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -20,7 +20,7 @@ struct Events {
 pub(super) struct EventPool {
     driver: Arc<dyn Driver>,
     context: Context,
-    /// Held while an event of a ticket is queried or waited for, so that it is not destroyed meanwhile.
+    /// Held while an event of a ticket is queried or waited for, so that the event is not destroyed meanwhile.
     open: RwLock<bool>,
     events: Mutex<Events>,
 }
@@ -30,7 +30,7 @@ impl EventPool {
         Arc::new(Self { driver, context, open: RwLock::new(true), events: Mutex::default() })
     }
 
-    /// Creates a ticket for everything enqueued on a stream of this device so far.
+    /// Creates a ticket for all work enqueued on a stream of this device so far.
     pub(super) fn mark(self: &Arc<Self>, stream: StreamHandle) -> Result<Ticket> {
         let free = self.events.lock().unwrap_or_else(PoisonError::into_inner).free.pop();
         let event = match free {
@@ -51,13 +51,13 @@ impl EventPool {
         *self.open.write().unwrap_or_else(PoisonError::into_inner) = false;
         let events = std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner));
         for event in events.all {
-            // SAFETY: tickets that still refer to the event see that the pool is closed and do not use it.
+            // SAFETY: tickets that still refer to the event detect that the pool is closed and do not use the event.
             unsafe { self.driver.event_destroy(self.context, event) };
         }
     }
 }
 
-/// A mark in a stream. Its event is reused for another mark when this is dropped.
+/// A mark in a stream. When the ticket is dropped, its event is reused for another mark.
 #[derive(Debug)]
 pub(super) struct Ticket {
     pool: Arc<EventPool>,
@@ -69,8 +69,8 @@ impl Ticket {
         Arc::ptr_eq(&self.pool, pool)
     }
 
-    /// Returns true if the stream has reached the mark. If another device queries (`other`), a lost device's work
-    /// counts as done once it has stopped; that device's own calls report the fault.
+    /// Returns true if the stream has reached the mark. If another device queries (`other`), the work of a lost device
+    /// counts as done once it has stopped; the lost device's own calls report the fault.
     pub(super) fn is_done(&self, other: bool) -> Result<bool> {
         let open = self.pool.open.read().unwrap_or_else(PoisonError::into_inner);
         if !*open {
@@ -79,7 +79,7 @@ impl Ticket {
         let (driver, context) = (&self.pool.driver, self.pool.context);
         match driver.event_query(context, self.event) {
             Err(error) if other && error.stops_context() => {
-                // It returns the same fault again; what matters is that nothing runs afterwards.
+                // This call returns the same fault again, but guarantees that no work is running afterwards.
                 let _ = driver.event_synchronize(context, self.event);
                 Ok(true)
             }

@@ -1,7 +1,7 @@
 //! Dropped blocks that wait for their streams, in one queue per stream.
 //!
-//! Queues are scanned from the front and only up to the point that their stream has reached. One slow stream does not
-//! hold up blocks of others. A block with several users is in several queues and is freed with the last.
+//! Each queue is scanned from the front, only up to the point that its stream has reached. A slow stream does not delay
+//! blocks of other streams. A block with several users is in several queues and is freed with its last entry.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +25,7 @@ struct Queues {
     streams: BTreeMap<u64, VecDeque<Entry>>,
 }
 
-/// The waiting blocks of one device.
+/// Waiting blocks of one device.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     queues: Mutex<Queues>,
@@ -54,16 +54,16 @@ impl Pending {
         self.queues().next
     }
 
-    /// Returns the ticket of an entry with a number below `end` that is first in its queue.
+    /// Returns the ticket of an entry whose number is below `end` and that is first in its queue.
     pub(super) fn first_before(&self, end: u64) -> Option<Arc<Ticket>> {
         let queues = self.queues();
         let mut fronts = queues.streams.values().filter_map(VecDeque::front);
         fronts.find(|entry| entry.number < end).map(|entry| Arc::clone(&entry.ticket))
     }
 
-    /// Takes out the blocks whose last stream has reached their tickets; `own` are the events of this device.
+    /// Removes and returns the blocks whose last stream has reached their tickets; `own` is this device's event pool.
     ///
-    /// On an error, the queue that it came from is unchanged and the other queues are still scanned.
+    /// If a query fails, its queue is unchanged, and the other queues are still scanned.
     pub(super) fn take_done(&self, own: &Arc<EventPool>) -> (Vec<Block>, Result<()>) {
         let mut done = Vec::new();
         let mut result = Ok(());
@@ -85,14 +85,14 @@ impl Pending {
         (done, result)
     }
 
-    /// Takes out all blocks, after waiting for the streams of other devices. This device's streams have already been
-    /// waited for.
+    /// Removes and returns all blocks, after waiting for the streams of other devices. This device's streams have
+    /// already been waited for.
     pub(super) fn take_all(&self, own: &Arc<EventPool>) -> Vec<Block> {
         let queues = std::mem::take(&mut *self.queues());
         let mut blocks = Vec::new();
         for entry in queues.streams.into_values().flatten() {
             if !entry.ticket.is_of(own) {
-                // A lost device's work has stopped too; that device's own calls report the fault.
+                // The work of a lost device has stopped too; that device's own calls report the fault.
                 let _ = entry.ticket.wait();
             }
             blocks.extend(Arc::into_inner(entry.block));

@@ -7,7 +7,8 @@ use super::PinnedBuffer;
 use crate::memory::DeviceCopy;
 use crate::memory::slice::resolve_or_panic;
 
-/// A [`PinnedBuffer`] with a selected range for a copy. It owns the buffer and dereferences to a slice of the range.
+/// A [`PinnedBuffer`] with a selected range for a copy. The value owns the buffer and dereferences to a slice of the
+/// range.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer, PinnedBuffer};
@@ -33,7 +34,7 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
     /// Selects a range of the buffer for a copy. [`PinnedRange::into_buffer`] returns the buffer.
     ///
     /// # Panics
-    /// If the range is out of bounds, as for slices.
+    /// Panics if the range is out of bounds, as for slices.
     #[track_caller]
     pub fn into_range(self, bounds: impl RangeBounds<usize>) -> PinnedRange<T> {
         let range = resolve_or_panic(&bounds, self.len());
@@ -56,7 +57,7 @@ impl<T: DeviceCopy> PinnedRange<T> {
         &self.buffer
     }
 
-    /// The address of the first element of the range.
+    /// Returns the address of the first element of the range.
     pub(crate) fn address(&self) -> *mut T {
         // SAFETY: the range is within the buffer.
         unsafe { self.buffer.address().add(self.range.start) }

@@ -1,7 +1,7 @@
-//! The reserve: one segment locked at first use, from which blocks are cut in whole pages, front to back.
+//! The reserve: a segment that is locked on first use, from which blocks are cut in whole pages, front to back.
 //!
-//! A block cut from it stays a block: when it is free it waits in the cache like others, but it does not return to the
-//! driver. The segment itself is freed with the device.
+//! A block that was cut from the segment remains a block. When it is free, it waits in the cache like others, but it
+//! does not return to the driver. The segment itself is freed with the device.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -12,19 +12,19 @@ use crate::error::Result;
 #[derive(Debug, Default)]
 struct State {
     segment: Option<Block>,
-    /// Bytes cut off so far.
+    /// Bytes that were cut off so far.
     used: usize,
 }
 
-/// The reserve of one device.
+/// Reserve of one device.
 #[derive(Debug, Default)]
 pub(super) struct Reserve {
     state: Mutex<State>,
 }
 
 impl Reserve {
-    /// Cuts off a block of at least `size` bytes, if there is room. `make` allocates the segment of `bytes` bytes if
-    /// there is none yet.
+    /// Cuts off a block of at least `size` bytes, if enough bytes are left. `make` allocates the segment of `bytes`
+    /// bytes if it does not exist yet.
     pub(super) fn take(
         &self,
         size: usize,
@@ -46,7 +46,7 @@ impl Reserve {
         Ok(Some(Block { ptr, bytes: size, asked: size, reserve: true }))
     }
 
-    /// Takes out the segment, none of whose blocks is in use any more.
+    /// Removes the segment, none of whose blocks may still be in use.
     pub(super) fn take_segment(&self) -> Option<Block> {
         let state = std::mem::take(&mut *self.state.lock().unwrap_or_else(PoisonError::into_inner));
         state.segment

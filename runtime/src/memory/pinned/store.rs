@@ -1,7 +1,7 @@
-//! The page-locked memory of one device, without the device: free blocks, pending blocks, counters.
+//! Page-locked memory of one device, without a reference to the device: free blocks, pending blocks, counters.
 //!
-//! A block is allocated from the driver once and returned once. If the driver refuses to take one back, it stays in the
-//! cache, unless the context was stopped: then it is freed with the context.
+//! A block is allocated from the driver once and returned once. If the driver fails to free a block, the block stays in
+//! the cache, unless the context was stopped. In that case, it is freed with the context.
 
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -16,21 +16,21 @@ use crate::driver::{Context, Driver};
 use crate::error::{Result, code};
 use crate::memory::options::PinnedOptions;
 
-/// The page-locked memory of one device. See the [module's documentation](self).
+/// Page-locked memory of one device, as described in the [module's documentation](self).
 #[derive(Debug)]
 pub(super) struct Store {
     driver: Arc<dyn Driver>,
     context: Context,
     options: RwLock<PinnedOptions>,
-    /// The number of active captures of the device's streams. Locked while events are recorded or queried, so that this
-    /// does not overlap the start of a capture.
+    /// Number of active captures of the device's streams. Locked while events are recorded or queried, so that these
+    /// calls do not overlap the start of a capture.
     pub(super) captures: RwLock<u32>,
     pub(super) events: Arc<EventPool>,
     pub(super) pending: Pending,
     pub(super) cache: Cache,
     pub(super) reserve: Reserve,
     pub(super) counters: Counters,
-    /// Held while the cache is emptied: once a waiter acquires it, the memory has been freed.
+    /// Held while the cache is emptied. Once a waiter acquires it, the memory has been freed.
     emptying: Mutex<()>,
 }
 
@@ -58,14 +58,14 @@ impl Store {
         *self.options.write().unwrap_or_else(PoisonError::into_inner) = options;
     }
 
-    /// Frees the waiting blocks whose streams have reached them. Does nothing during a capture.
+    /// Frees the waiting blocks whose streams have reached their tickets. Does nothing during a capture.
     pub(super) fn poll(&self) -> Result<()> {
         let captures = self.captures.read().unwrap_or_else(PoisonError::into_inner);
         if *captures > 0 { Ok(()) } else { self.free_done() }
     }
 
-    /// Waits for the currently pending blocks, until one that can serve a request of `size` is free. Does not wait
-    /// during a capture.
+    /// Waits for the currently pending blocks until a block that can serve a request of `size` is free. The call does
+    /// not wait during a capture.
     pub(super) fn wait_for(&self, size: usize) -> Result<Option<Block>> {
         let captures = self.captures.read().unwrap_or_else(PoisonError::into_inner);
         if *captures > 0 {
@@ -85,7 +85,7 @@ impl Store {
         }
     }
 
-    /// Frees the done blocks. The caller holds `captures`, and there are no active captures.
+    /// Frees the done blocks. The caller must hold `captures`, and no capture may be active.
     fn free_done(&self) -> Result<()> {
         let (done, result) = self.pending.take_done(&self.events);
         done.into_iter().fold(result, |result, block| {
@@ -106,7 +106,7 @@ impl Store {
         }
     }
 
-    /// Allocates a new block from the driver; `None` if it has no more memory, or the limit is reached.
+    /// Allocates a new block from the driver; `None` if the driver has no more memory or the limit is reached.
     pub(super) fn grow(&self, bytes: usize) -> Result<Option<Block>> {
         if !self.counters.begin_growth(bytes) {
             return Ok(None);
@@ -143,11 +143,12 @@ impl Store {
         Ok(freed)
     }
 
-    /// Releases a block that nothing uses to the driver. Returns its size in bytes.
+    /// Releases a block that is not in use to the driver. Returns the block's size in bytes.
     fn release_block(&self, block: Block) -> Result<usize> {
         let start = Instant::now();
-        // SAFETY: the driver allocated the block, which is consumed here: only a block that the driver kept is used
-        // again. No work uses it: released blocks had no user, or their streams were seen to have passed the last use.
+        // SAFETY: the driver allocated the block, which is consumed here; it is used again only if the driver failed to
+        // free it. No work uses the block, because released blocks had no user or their streams have passed the last
+        // use.
         let freed = unsafe { self.driver.pinned_free(self.context, block.ptr.as_ptr().cast()) };
         match freed {
             Err(error) if !error.stops_context() => {
@@ -162,15 +163,15 @@ impl Store {
         }
     }
 
-    /// Frees everything. The device's work has finished, and no buffer is left.
+    /// Frees all memory. The device's work has finished, and no buffer is left.
     pub(super) fn close(&self) {
         let mut blocks = self.pending.take_all(&self.events);
         blocks.extend(self.cache.take_all());
         blocks.retain(|block| !block.reserve);
         blocks.extend(self.reserve.take_segment());
         for block in blocks {
-            // SAFETY: the driver allocated the block, and nothing uses it. An error cannot be reported here: memory
-            // that the driver keeps is freed with the context.
+            // SAFETY: the driver allocated the block, which is not in use. An error cannot be reported here; memory
+            // that the driver fails to free is freed with the context.
             let _ = unsafe { self.driver.pinned_free(self.context, block.ptr.as_ptr().cast()) };
         }
         self.events.close();

@@ -1,4 +1,4 @@
-//! [`PinnedMemory`]: the interface of a device's page-locked memory.
+//! [`PinnedMemory`]: interface of a device's page-locked memory.
 
 use super::allocator::PinnedAllocator;
 use crate::device::Device;
@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::memory::options::PinnedOptions;
 use crate::memory::statistics::HostMemoryStatistics;
 
-/// A device's page-locked host memory: statistics, caching options, releasing it.
+/// A device's page-locked host memory: statistics, caching options, and release of cached memory.
 #[derive(Debug, Clone, Copy)]
 pub struct PinnedMemory<'a> {
     device: &'a Device,
@@ -24,11 +24,11 @@ impl<'a> PinnedMemory<'a> {
         self.device.part::<PinnedAllocator>()
     }
 
-    /// Statistics of reserved memory and memory in use.
+    /// Returns statistics of reserved memory and memory in use.
     ///
-    /// `allocations` and `allocated_bytes` count blocks allocated from the driver and not yet returned; the reserve
-    /// segment counts as one. `active_requests` and `active_bytes` count blocks that belong to buffers, or that still
-    /// wait for their streams after the drop, at their rounded-up size.
+    /// `allocations` and `allocated_bytes` count blocks that were allocated from the driver and not yet returned; the
+    /// reserve segment counts as one block. `active_requests` and `active_bytes` count blocks, at their rounded-up
+    /// size, that belong to buffers or still wait for their streams after the drop.
     pub fn statistics(&self) -> HostMemoryStatistics {
         self.allocator().store.counters.statistics()
     }
@@ -43,11 +43,12 @@ impl<'a> PinnedMemory<'a> {
         self.allocator().store.counters.reset_accumulated();
     }
 
-    /// Releases memory that no buffer owns and no stream uses to the system, except the reserve segment. Returns the
-    /// number of bytes released.
+    /// Releases memory that no buffer owns and no stream uses to the system, except for the reserve segment. Returns
+    /// the number of bytes released.
     ///
     /// # Errors
-    /// Any [driver error](crate::Error::Driver); memory that was not released stays cached. A fault of a kernel.
+    /// Any [driver error](crate::Error::Driver); memory that was not released stays cached. The fault, if a kernel
+    /// caused one.
     pub fn empty_cache(&self) -> Result<u64> {
         self.allocator().empty_cache(self.device)
     }
@@ -57,17 +58,17 @@ impl<'a> PinnedMemory<'a> {
         self.allocator().store.options()
     }
 
-    /// Sets the caching options, from the next request or drop on. An existing reserve segment stays.
+    /// Sets the caching options, which apply from the next request or drop on. An existing reserve segment is kept.
     pub fn configure(&self, options: PinnedOptions) {
         self.allocator().store.set_options(options);
     }
 
-    /// Maximum bytes that may be held; `None` for no limit.
+    /// Returns the maximum number of bytes that may be allocated; `None` for no limit.
     pub fn limit(&self) -> Option<u64> {
         self.allocator().store.counters.limit()
     }
 
-    /// Sets the maximum bytes that may be held, including cached blocks and the reserve segment.
+    /// Sets the maximum number of bytes that may be allocated, including cached blocks and the reserve segment.
     pub fn set_limit(&self, bytes: Option<u64>) {
         self.allocator().store.counters.set_limit(bytes);
     }

@@ -1,14 +1,14 @@
 //! Binary interface (ABI) of NVTX 3 between a program and a tool, from NVIDIA's `nvtxTypes.h` and `nvToolsExt.h`.
 //!
-//! A tool receives tables of the program's slots, one slot per function of the interface, and writes its functions into
-//! them. Slots that it leaves empty do nothing.
+//! A tool receives tables of the program's slots (one slot per function of the interface) and writes its functions to
+//! them. Calls through empty slots have no effect.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The version of the interface.
+/// Version of the interface.
 pub const VERSION: u16 = 3;
-/// Symbol that a tool exports.
+/// Symbol that a tool must export.
 pub const INITIALIZE: &[u8] = b"InitializeInjectionNvtx2\0";
 
 /// A tool's `InitializeInjectionNvtx2`. It returns 0 on failure.
@@ -58,17 +58,16 @@ impl<const N: usize> Slots<N> {
     /// Returns the function in a slot; `None` if it is empty.
     ///
     /// # Safety
-    /// `F` is the function pointer type of that slot.
+    /// `F` must be the function pointer type of that slot.
     pub unsafe fn function<F: Copy>(&self, number: usize) -> Option<F> {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
         let function = self.0[number - 1].load(Ordering::Acquire);
-        // SAFETY: a tool writes functions of the slot's type, which is `F`, into slots; they have the size of a
-        // pointer.
+        // SAFETY: a tool writes functions of the slot's type, which is `F`, to slots; they have the size of a pointer.
         (!function.is_null()).then(|| unsafe { std::mem::transmute_copy::<*mut c_void, F>(&function) })
     }
 }
 
-/// A module's table for a tool: pointers to its slots by their numbers, null before and after them.
+/// A module's table for a tool: pointers to its slots, indexed by number, with null before and after them.
 struct Table<const N: usize>([*const AtomicPtr<c_void>; N]);
 
 // SAFETY: the pointers refer to statics, whose slots are atomic.
@@ -94,7 +93,7 @@ macro_rules! modules {
             static $table: Table<{ $count + 2 }> = Table::of(&$slots);
         )*
 
-        /// Returns the table of a module, and the number of its entries without the last.
+        /// Returns the table of a module, and the number of its entries without the last one.
         fn module(number: c_uint) -> Option<(*const *const AtomicPtr<c_void>, c_uint)> {
             match number {
                 $($number => Some(($table.0.as_ptr(), $count + 1)),)*
@@ -138,7 +137,7 @@ unsafe extern "C" fn get_module(
     places: *mut c_uint,
 ) -> c_int {
     let Some((found, count)) = module(number) else { return 0 };
-    // SAFETY: the tool passes null or pointers that can be written.
+    // SAFETY: the tool passes null or writable pointers.
     unsafe {
         if !places.is_null() {
             places.write(count);
@@ -150,10 +149,11 @@ unsafe extern "C" fn get_module(
     1
 }
 
-/// Receives the version that the tool reports. All versions have the functions used here.
+/// Receives the version that the tool reports. The version is ignored, because all versions have the functions used
+/// here.
 unsafe extern "C" fn set_tool_version(_: u32) {}
 
-/// Returns the program's tables by their numbers.
+/// Returns the program's table with this number.
 pub unsafe extern "C" fn get_export_table(number: u32) -> *const c_void {
     match number {
         1 => std::ptr::from_ref(&CALLBACKS).cast(),

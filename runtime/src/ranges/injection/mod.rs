@@ -1,9 +1,9 @@
 //! NVTX: ranges and marks for a tool that is attached to the process.
 //!
-//! A port of the injection protocol of NVIDIA's NVTX headers. With the first range, the library that
-//! `NVTX_INJECTION64_PATH` names is loaded and its initialiser is called, once per process. A library that cannot be
-//! used causes a warning, and the program continues. The path must be absolute. A program with rights that the user who
-//! started it does not have loads no library. Libraries that are already loaded are not searched: libcupti exports the
+//! This is a port of the injection protocol of NVIDIA's NVTX headers. With the first range, the library that
+//! `NVTX_INJECTION64_PATH` names is loaded and its initializer is called, once per process. An unusable library causes
+//! a warning, and the program continues. The path must be absolute. A program that has rights that the user who started
+//! it does not have loads no library. Libraries that are already loaded are not searched, because libcupti exports the
 //! same symbol.
 
 mod abi;
@@ -31,16 +31,16 @@ struct Tool {
     names: Mutex<Names>,
 }
 
-/// Handles and IDs that the tool knows.
+/// Handles and IDs that were registered with the tool.
 #[derive(Default)]
 struct Names {
-    /// Registered strings by address and length.
+    /// Registered strings, keyed by address and length.
     strings: HashMap<(usize, usize), usize>,
     categories: HashMap<&'static str, u32>,
 }
 
 static ATTACHED: PerProcess<OnceLock<Tool>> = PerProcess::new();
-/// Held while a tool is being looked for.
+/// Held during the search for a tool.
 static ATTACHING: PerProcess<Mutex<()>> = PerProcess::new();
 static CUPTI_ALLOWED: AtomicBool = AtomicBool::new(true);
 
@@ -67,7 +67,7 @@ enum Failure {
     Cupti,
 }
 
-/// Returns true if something listens. Looks for a tool if that was not done yet.
+/// Returns true if a listener or a tool receives ranges. Searches for a tool if that has not been done yet.
 pub(crate) fn is_heard() -> bool {
     if state::has(UNKNOWN) {
         attach();
@@ -86,7 +86,7 @@ fn attach() {
     let loaded = path.as_ref().map(load);
     let failed = match loaded {
         Some(Ok(tool)) => {
-            // The cell is empty: this is done once.
+            // The cell is empty, because this runs only once.
             let _ = ATTACHED.get().set(tool);
             state::set(TOOL);
             None
@@ -95,7 +95,7 @@ fn attach() {
         None => None,
     };
     state::clear(UNKNOWN);
-    // The warning may become a mark, which gets here again.
+    // The warning may become a mark, which calls this function again.
     drop(attaching);
     if let (Some(path), Some(failure)) = (path, failed) {
         tracing::warn!(
@@ -117,17 +117,17 @@ fn load(path: &OsString) -> Result<Tool, Failure> {
         return Err(Failure::Cupti);
     }
     state::seek();
-    // SAFETY: the user names this library to run its code in the process.
+    // SAFETY: the user names this library in order to run its code in the process.
     let library =
         unsafe { libloading::Library::new(path) }.map_err(|error| Failure::Load(error.to_string()))?;
-    // SAFETY: the protocol gives the symbol this type.
+    // SAFETY: the protocol defines this type for the symbol.
     let initialize = unsafe { library.get::<Initialize>(abi::INITIALIZE) };
     let initialize = *initialize.map_err(|error| Failure::Symbol(error.to_string()))?;
-    // SAFETY: the function is from the loaded library, and receives the argument that the protocol requires.
+    // SAFETY: the function belongs to the loaded library and receives the argument that the protocol requires.
     if unsafe { initialize(abi::get_export_table) } == 0 {
         return Err(Failure::Initialise);
     }
-    // The slots hold its functions from now on.
+    // From now on, the slots contain functions of the library, so it must stay loaded.
     std::mem::forget(library);
     // SAFETY: the slot has this type.
     let create = unsafe { CORE2.function::<DomainCreate>(12) };
@@ -136,16 +136,16 @@ fn load(path: &OsString) -> Result<Tool, Failure> {
     Ok(Tool { path: path.to_owned(), domain, names: Mutex::default() })
 }
 
-/// Returns true if the program has rights that the user who started it does not have, as a set-user-id file does.
+/// Returns true if the program has rights that the user who started it does not have, as with a set-user-id file.
 #[cfg(target_os = "linux")]
 fn is_privileged() -> bool {
-    // SAFETY: the call reads a number that the kernel gave the process.
+    // SAFETY: the call reads a number that the operating system passed to the process.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
 #[cfg(all(unix, not(target_os = "linux")))]
 fn is_privileged() -> bool {
-    // SAFETY: these calls only read the process's IDs, and cannot fail.
+    // SAFETY: these calls only read the process's IDs and cannot fail.
     unsafe { libc::getuid() != libc::geteuid() || libc::getgid() != libc::getegid() }
 }
 
@@ -154,18 +154,18 @@ fn is_privileged() -> bool {
     false
 }
 
-/// Returns true if a library is libcupti, by its name or by the name of its link target.
+/// Returns true if a library is libcupti, according to its name or the name of its link target.
 fn is_cupti(path: &Path) -> bool {
     let named =
         |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().contains("libcupti"));
     named(path) || path.canonicalize().is_ok_and(|path| named(&path))
 }
 
-/// Sets whether libcupti may be attached as a tool, which is allowed by default. A profiler that uses CUPTI itself
-/// refuses it while it records, since a process has one CUPTI subscriber. If `NVTX_INJECTION64_PATH` names libcupti and
-/// it was refused, it is tried again when it is allowed.
+/// Sets whether libcupti may be attached as a tool, which is permitted by default. A profiler that uses CUPTI itself
+/// must forbid this while it records, because a process supports only one CUPTI subscriber. If `NVTX_INJECTION64_PATH`
+/// names libcupti and attaching it was forbidden, it is attempted again once it is permitted.
 ///
-/// Returns whether libcupti is already attached; that cannot be undone.
+/// Returns true if libcupti is already attached, which cannot be undone.
 pub fn allow_cupti(allow: bool) -> bool {
     let _attaching = ATTACHING.get().lock().unwrap_or_else(PoisonError::into_inner);
     let refused = !CUPTI_ALLOWED.swap(allow, Ordering::AcqRel);
@@ -179,7 +179,7 @@ pub fn allow_cupti(allow: bool) -> bool {
     false
 }
 
-/// The injection library of the tool that receives ranges; `None` without a tool.
+/// Returns the injection library of the tool that receives ranges; `None` without a tool.
 pub fn tool() -> Option<PathBuf> {
     attached().map(|tool| tool.path.clone())
 }
@@ -188,7 +188,7 @@ fn attached() -> Option<&'static Tool> {
     if state::has(TOOL) { ATTACHED.get().get() } else { None }
 }
 
-/// Returns a NUL-terminated text, cut off at the first NUL.
+/// Returns a NUL-terminated text, truncated at the first NUL.
 fn c_string(text: &str) -> CString {
     let end = text.find('\0').unwrap_or(text.len());
     CString::new(&text[..end]).unwrap_or_default()
@@ -199,7 +199,7 @@ impl Tool {
         std::ptr::with_exposed_provenance_mut(self.domain)
     }
 
-    /// ID of a category; 0 for none.
+    /// Returns the ID of a category; 0 for none.
     fn category(&self, category: &'static str) -> u32 {
         if category.is_empty() {
             return 0;
@@ -209,14 +209,14 @@ impl Tool {
         *names.categories.entry(category).or_insert_with(|| {
             // SAFETY: the slot has this type.
             if let Some(name) = unsafe { CORE2.function::<NameCategory>(8) } {
-                // SAFETY: the domain is the tool's, and the text is NUL-terminated.
+                // SAFETY: the domain comes from the tool, and the text is NUL-terminated.
                 unsafe { name(self.handle(), next, c_string(category).as_ptr()) };
             }
             next
         })
     }
 
-    /// The tool's handle of a static text; `None` if the tool does not register texts.
+    /// Returns the tool's handle of a static text; `None` if the tool does not register texts.
     fn registered(&self, text: &'static str) -> Option<Handle> {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (text.as_ptr().addr(), text.len());
@@ -224,7 +224,7 @@ impl Tool {
             // SAFETY: the slot has this type.
             let register = unsafe { CORE2.function::<RegisterString>(10) };
             let text = c_string(text);
-            // SAFETY: the domain is the tool's, and the text is NUL-terminated.
+            // SAFETY: the domain comes from the tool, and the text is NUL-terminated.
             register
                 .map_or(0, |register| unsafe { register(self.handle(), text.as_ptr()) }.expose_provenance())
         });
@@ -264,13 +264,13 @@ impl Tool {
     }
 }
 
-/// Starts a range of the thread's stack. Returns whether a tool received it.
+/// Starts a range on the thread's stack. Returns true if a tool received it.
 pub(crate) fn push(label: &Label) -> bool {
     let Some(tool) = attached() else { return false };
     // SAFETY: the slot has this type.
     let push = unsafe { CORE2.function::<RangePushEx>(4) };
     push.inspect(|push| {
-        // SAFETY: the domain is the tool's, and the attributes are valid for the call.
+        // SAFETY: the domain comes from the tool, and the attributes are valid for the call.
         tool.with(label, |domain, attributes| unsafe { push(domain, attributes) });
     })
     .is_some()
@@ -280,17 +280,17 @@ pub(crate) fn push(label: &Label) -> bool {
 pub(crate) fn pop() {
     // SAFETY: the slot has this type.
     if let (Some(tool), Some(pop)) = (attached(), unsafe { CORE2.function::<RangePop>(5) }) {
-        // SAFETY: the domain is the tool's.
+        // SAFETY: the domain comes from the tool.
         unsafe { pop(tool.handle()) };
     }
 }
 
-/// Starts a range. Returns the tool's ID of it.
+/// Starts a range. Returns the tool's ID of the range.
 pub(crate) fn start(label: &Label) -> Option<u64> {
     let tool = attached()?;
     // SAFETY: the slot has this type.
     let start = unsafe { CORE2.function::<RangeStartEx>(2) }?;
-    // SAFETY: the domain is the tool's, and the attributes are valid for the call.
+    // SAFETY: the domain comes from the tool, and the attributes are valid for the call.
     Some(tool.with(label, |domain, attributes| unsafe { start(domain, attributes) }))
 }
 
@@ -298,7 +298,7 @@ pub(crate) fn start(label: &Label) -> Option<u64> {
 pub(crate) fn end(id: u64) {
     // SAFETY: the slot has this type.
     if let (Some(tool), Some(end)) = (attached(), unsafe { CORE2.function::<RangeEnd>(3) }) {
-        // SAFETY: the domain is the tool's, and so is the ID.
+        // SAFETY: both the domain and the ID come from the tool.
         unsafe { end(tool.handle(), id) };
     }
 }
@@ -307,7 +307,7 @@ pub(crate) fn end(id: u64) {
 pub(crate) fn mark(label: &Label) {
     // SAFETY: the slot has this type.
     if let (Some(tool), Some(mark)) = (attached(), unsafe { CORE2.function::<MarkEx>(1) }) {
-        // SAFETY: the domain is the tool's, and the attributes are valid for the call.
+        // SAFETY: the domain comes from the tool, and the attributes are valid for the call.
         tool.with(label, |domain, attributes| unsafe { mark(domain, attributes) });
     }
 }
@@ -324,7 +324,7 @@ fn name_this_thread() {
     }
 }
 
-/// Names the calling thread in the tool. Threads with a [`std::thread`] name have that name by default.
+/// Names the calling thread in the tool. By default, a thread has its [`std::thread`] name.
 pub fn name_thread(name: &str) {
     if !is_heard() || attached().is_none() {
         return;
@@ -339,7 +339,7 @@ pub fn name_thread(name: &str) {
 /// Names a CUDA stream in the tool.
 ///
 /// # Safety
-/// `stream` is a `CUstream` that has not been destroyed.
+/// `stream` must be a `CUstream` that has not been destroyed.
 pub unsafe fn name_cuda_stream(stream: *mut c_void, name: &str) {
     if !is_heard() || attached().is_none() {
         return;

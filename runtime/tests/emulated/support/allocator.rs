@@ -1,4 +1,4 @@
-//! Devices with given options and without memory at their addresses, and short helpers to inspect memory.
+//! Devices with given options whose addresses have no memory, and short helpers to inspect the allocator.
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub fn set_options(device: &Device, options: &str) {
     device.memory().set_options(options.parse().unwrap()).unwrap();
 }
 
-/// Device of `memory` bytes that allocates according to `options`. Its addresses have no memory.
+/// Returns a device of `memory` bytes that allocates according to `options`. The addresses have no memory.
 pub fn device_with(memory: usize, options: &str) -> (Arc<EmulatedDriver>, Device) {
     let driver = EmulatedDriver::builder().memory(memory as u64).unbacked().build();
     let device = Device::with_driver(driver.clone(), 0).unwrap();
@@ -24,14 +24,14 @@ pub fn device_with(memory: usize, options: &str) -> (Arc<EmulatedDriver>, Device
     (driver, device)
 }
 
-/// Such a device with its default stream.
+/// Same as [`device_with`], with the device's default stream.
 pub fn stream_with(memory: usize, options: &str) -> (Arc<EmulatedDriver>, Device, Stream) {
     let (driver, device) = device_with(memory, options);
     let stream = device.default_stream();
     (driver, device, stream)
 }
 
-/// Such a device with separate streams.
+/// Same as [`device_with`], with separate streams.
 pub fn streams_with<const N: usize>(
     memory: usize,
     options: &str,
@@ -41,7 +41,7 @@ pub fn streams_with<const N: usize>(
     (driver, device, streams)
 }
 
-/// Like [`device_with`], but with memory at its addresses, for tests that run work.
+/// Same as [`device_with`], but with memory at its addresses, for tests that run work.
 pub fn backed_device_with(memory: usize, options: &str) -> (Arc<EmulatedDriver>, Device) {
     let driver = EmulatedDriver::builder().memory(memory as u64).build();
     let device = Device::with_driver(driver.clone(), 0).unwrap();
@@ -54,7 +54,7 @@ pub fn allocate(stream: &Stream, bytes: usize) -> DeviceBuffer<u8> {
     DeviceBuffer::uninit(stream, bytes).unwrap()
 }
 
-/// Allocates and frees at once, which leaves the memory in the cache. Returns its address.
+/// Allocates and immediately frees memory, which remains in the cache. Returns its address.
 #[track_caller]
 pub fn allocate_and_free(stream: &Stream, bytes: usize) -> u64 {
     address(&allocate(stream, bytes))
@@ -64,7 +64,7 @@ pub fn address(buffer: &DeviceBuffer<u8>) -> u64 {
     buffer.as_device_ptr().0
 }
 
-/// Report of a request that must fail for lack of memory.
+/// Returns the report of a request that must fail for lack of memory.
 #[track_caller]
 pub fn fails(stream: &Stream, bytes: usize) -> OutOfMemory {
     match DeviceBuffer::<u8>::uninit(stream, bytes) {
@@ -78,12 +78,12 @@ pub fn statistics(device: &Device) -> MemoryStatistics {
     device.memory().statistics()
 }
 
-/// Number of segments that a device has from the driver.
+/// Returns the number of segments that the driver has allocated for a device.
 pub fn segments(device: &Device) -> u64 {
     statistics(device).segment.all.current
 }
 
-/// Segment and block that contain a buffer.
+/// Returns the segment and the block that contain a buffer.
 #[track_caller]
 pub fn find(snapshot: &Snapshot, address: u64) -> (&Segment, &Block) {
     let found = snapshot.segments.iter().find_map(|segment| {
@@ -93,7 +93,7 @@ pub fn find(snapshot: &Snapshot, address: u64) -> (&Segment, &Block) {
     found.unwrap_or_else(|| panic!("no block at {address:#x}"))
 }
 
-/// Size of a buffer's block.
+/// Returns the size of a buffer's block.
 #[track_caller]
 pub fn block_size(buffer: &DeviceBuffer<u8>) -> usize {
     let snapshot = buffer.device().memory().snapshot();

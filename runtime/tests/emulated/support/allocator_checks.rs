@@ -1,10 +1,10 @@
-//! Invariants of an allocator after every operation, whatever the operation was and whether it failed.
+//! Invariants of an allocator, checked after every operation, even if the operation failed.
 //!
 //! - Snapshot: the blocks of a segment fill it, segments do not overlap, and addresses are multiples of 512. No two
-//!   free blocks are adjacent, and the blocks in use are those that the program holds.
-//! - Statistics: current values equal the sums of the snapshot; allocated and freed counts match the program's
-//!   operations. Peaks are at least those seen by the model, and exactly those where one stream allocates.
-//! - Driver: it has given out exactly the reserved bytes.
+//!   free blocks are adjacent, and the blocks in use are those that the program has allocated.
+//! - Statistics: current values equal the sums of the snapshot, and the numbers of allocations and frees match the
+//!   program's operations. Peaks are at least those that the model observes, and exactly those if one stream allocates.
+//! - Driver: it has allocated exactly the reserved bytes.
 
 use std::collections::BTreeMap;
 
@@ -66,7 +66,7 @@ impl Recount {
         sum
     }
 
-    /// The same sums from the statistics.
+    /// Returns the same sums from the statistics.
     fn stated(statistics: &MemoryStatistics) -> Self {
         let of = |by: &ByPool| {
             assert_eq!(by.all.current, by.small_pool.current + by.large_pool.current);
@@ -87,7 +87,7 @@ impl Recount {
         }
     }
 
-    /// Totals whose peaks occur between operations.
+    /// Returns the totals whose peaks occur between operations.
     fn all(&self) -> [u64; 6] {
         let of = [
             self.allocation,
@@ -105,10 +105,10 @@ impl Recount {
 #[derive(Debug)]
 pub struct Model {
     one_stream: bool,
-    /// True if failed frees may have left their blocks unusable for good.
+    /// True if failed frees may have left their blocks permanently unusable.
     kept: bool,
     pub ooms: u64,
-    /// Block size in bytes of each live address, once seen.
+    /// Block size in bytes of each live address, recorded when the block is first seen.
     sizes: BTreeMap<u64, u64>,
     fresh: Option<u64>,
     peaks: [u64; 6],
@@ -157,7 +157,8 @@ impl Model {
         (self.allocated, self.freed, self.ooms) = ((0, 0), (0, 0), 0);
     }
 
-    /// Checks all invariants; see the [module's documentation](self). `live` holds the program's addresses and bytes.
+    /// Checks all invariants; see the [module's documentation](self). `live` contains the program's addresses and
+    /// bytes.
     pub fn check(&mut self, device: &Device, live: &BTreeMap<u64, u64>, fired: &[Call]) {
         let (memory, snapshot) = (device.memory(), device.memory().snapshot());
         let (statistics, options) = (memory.statistics(), memory.options());
@@ -187,7 +188,7 @@ impl Model {
 
         let used = device.memory_info().map(|info| info.total - info.free).unwrap();
         let reserved = statistics.reserved_bytes.all.current;
-        // Memory that the driver refused to take back is lost until the context is released.
+        // Memory that the driver failed to free is lost until the context is released.
         let lost = [Call::MemoryFree, Call::PhysicalRelease, Call::StreamFree];
         // Memory freed in stream order belongs to the driver when the stream reaches the free.
         let later = options.backend == Backend::StreamOrdered;
@@ -210,13 +211,13 @@ impl Model {
             &statistics.requested_bytes,
             &statistics.reserved_bytes,
         ];
-        // A pool has its own blocks, like a stream.
+        // A pool allocates its own blocks, like a stream.
         self.one_stream &= statistics.reserved_bytes_by_private_pools.is_empty();
         for (index, (stated, now)) in stated.into_iter().zip(now).enumerate() {
             self.peaks[index] = self.peaks[index].max(now);
             let (peak, seen) = (stated.all.peak, self.peaks[index]);
             assert!(peak >= seen, "figure {index}: the peak is {peak}, and was at least {seen}");
-            // Within an operation, more may be reserved for a moment than after it.
+            // Within an operation, more may briefly be reserved than afterwards.
             if self.one_stream && index < 5 {
                 assert_eq!(peak, seen, "figure {index}: the peak of one stream");
             }
@@ -233,7 +234,7 @@ impl Model {
         }
     }
 
-    /// Checks that nothing is left after everything was freed and the cache was emptied.
+    /// Checks that no memory is left after everything was freed and the cache was emptied.
     pub fn check_nothing_left(&self, device: &Device, driver: &EmulatedDriver) {
         let reserved = device.memory().reserved();
         if self.kept {

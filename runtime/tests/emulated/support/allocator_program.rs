@@ -1,8 +1,8 @@
 //! Programs for the caching allocator, drawn from random numbers or from the bytes of a fuzzer.
 //!
 //! [`run`] creates a device with random options, performs random operations on it, and compares the allocator's reports
-//! with the expected state after each one: see [`checks`](self::checks). At the end everything is freed, and nothing
-//! may be left. It panics on an error.
+//! with the expected state after each one; see [`checks`](self::checks). At the end, everything must be freed without
+//! leaving memory behind. The function panics if a check fails.
 
 #[path = "allocator_checks.rs"]
 mod checks;
@@ -23,7 +23,7 @@ use warpsmith_runtime::{
 use self::checks::Model;
 
 const MIB: u64 = 1 << 20;
-/// Maximum number of blocks held, so that checking all of them after each step stays fast.
+/// Maximum number of live blocks, limited so that checking all of them after each step stays fast.
 const MAX_LIVE: usize = 60;
 const MAX_STREAMS: usize = 6;
 /// Calls that the allocator makes, each of which can fail.
@@ -53,7 +53,7 @@ const CALLS: [Call; 21] = [
 
 /// Source of a program's decisions.
 pub trait Choices {
-    /// Number below `bound`, which is not zero.
+    /// Returns a number below `bound`, which must not be zero.
     fn below(&mut self, bound: u64) -> u64;
 
     /// Returns true if there are decisions left.
@@ -88,7 +88,7 @@ impl Choices for Bytes<'_> {
     }
 }
 
-/// A program's hold on memory.
+/// Memory that the program owns, as an address or as a buffer.
 #[derive(Debug)]
 enum Held {
     Raw(DevicePtr),
@@ -116,7 +116,7 @@ impl Live {
 struct World {
     driver: Arc<EmulatedDriver>,
     device: Device,
-    /// Streams; the first is the device's own.
+    /// Streams, of which the first is the device's own.
     streams: Vec<Stream>,
     guards: Vec<PoolGuard>,
     captures: Vec<CaptureGuard>,
@@ -252,7 +252,7 @@ impl World {
         let options = self.device.memory().options();
         let divisions = options.roundup_power2_divisions[0].max(1);
         let rounded = bytes + 511 + if divisions > 1 { bytes / u64::from(divisions) } else { 0 };
-        // Pages are mapped for the missing part of a request, at most one more than its size.
+        // Pages are mapped for the missing part of a request, with at most one page more than that size.
         let rounded = if options.expandable_segments { rounded + 8 * MIB } else { rounded };
         let (free, reserved) = (self.device.memory_info().unwrap().free, self.device.memory().reserved());
         let allowed = report.limit.map_or(u64::MAX, |limit| limit.saturating_sub(reserved));
@@ -285,7 +285,8 @@ impl World {
         match live.held {
             Held::Buffer(buffer) => drop(buffer),
             Held::Raw(ptr) => {
-                // SAFETY: every stream that uses the memory was recorded, and the address has no memory.
+                // SAFETY: every stream that uses the memory was recorded, and the address has no memory that could be
+                // in use.
                 if let Err(error) = unsafe { self.device.memory().free_raw(ptr) } {
                     assert!(self.driver.failed_calls().len() > fired, "{error}");
                     self.model.may_keep_blocks();
@@ -326,7 +327,7 @@ impl World {
         }
         let call = *choices_of(choices, &CALLS);
         if matches!(call, Call::VirtualMap | Call::VirtualUnmap | Call::VirtualSetAccess) {
-            // If unmapping a page fails as well, after a failure to map it, the page is lost together with its address.
+            // If unmapping a page fails after mapping it has failed, the page is lost together with its address.
             self.driver.cancel_failures();
         }
         self.driver.fail_call(call, choices.below(6));
@@ -430,12 +431,12 @@ impl World {
         }
     }
 
-    /// Checks that any address that is not live is refused.
+    /// Checks that a free of any address that is not live fails.
     fn misuse(&mut self) {
         let memory = self.device.memory();
         let inside = self.live.iter().map(Live::ptr).find(|ptr| *ptr != DevicePtr::NULL);
         for ptr in [DevicePtr(512), inside.map_or(DevicePtr(u64::MAX), |ptr| ptr.offset(1))] {
-            // SAFETY: the address is not one of an allocation, so it is refused.
+            // SAFETY: the call fails because the address is not that of an allocation.
             let freed = unsafe { memory.free_raw(ptr) };
             assert!(matches!(freed, Err(Error::NotAllocated { .. })));
         }
@@ -461,7 +462,7 @@ impl World {
         }
     }
 
-    /// Frees everything; nothing may be left.
+    /// Frees everything, after which no memory may be left.
     fn end(mut self, choices: &mut dyn Choices) {
         self.driver.cancel_failures();
         if choices.one_in(2) {

@@ -1,4 +1,4 @@
-//! Shared code of several tests of one part.
+//! Shared code for several tests of one part.
 
 pub mod allocator;
 pub mod allocator_program;

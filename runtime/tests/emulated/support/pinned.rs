@@ -1,4 +1,4 @@
-//! Shared code of the tests of page-locked memory.
+//! Shared code for the tests of page-locked memory.
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use std::ffi::c_void;
@@ -16,13 +16,13 @@ pub fn statistics(device: &Device) -> HostMemoryStatistics {
     device.pinned_memory().statistics()
 }
 
-/// Enqueues a copy to the device and records the use.
+/// Enqueues a copy to the device and records the use of the page-locked memory.
 pub fn send(stream: &Stream, from: &PinnedBuffer<u8>, to: &DeviceBuffer<u8>) {
     assert!(from.len() <= to.len());
     // SAFETY: its methods receive only live handles and memory of this device.
     let (driver, context) = unsafe { stream.device().driver() };
-    // SAFETY: the pinned memory is kept by `record_use`, and the tests keep the device buffer until the stream has been
-    // waited for.
+    // SAFETY: `record_use` keeps the pinned memory alive, and the tests keep the device buffer until the stream has
+    // been waited for.
     unsafe {
         let source: *const c_void = from.as_ptr().cast();
         driver.copy_to_device(context, to.as_device_ptr(), source, from.len(), stream.handle()).unwrap();

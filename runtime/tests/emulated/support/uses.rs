@@ -1,5 +1,5 @@
-//! Work that uses memory on a driver that runs nothing. Addresses have no memory, launches read and write nothing,
-//! streams are blocked until the host waits for them, and the race check knows the order of work.
+//! Work that uses memory on a driver that runs nothing. Addresses have no memory, launches read and write nothing, and
+//! streams are blocked until the host waits for them. The race check tracks the order of work.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ static USE: KernelSpec = KernelSpec::new(
 
 unsafe fn nothing(_: *const *const c_void) {}
 
-/// Driver of one device with `capacity` bytes.
+/// Returns a driver of one device with `capacity` bytes.
 pub fn driver(capacity: u64) -> Arc<EmulatedDriver> {
     let builder = EmulatedDriver::builder().memory(capacity).unbacked().idle();
     builder.stepped(Schedule::Oldest).check_races().build()
@@ -41,7 +41,7 @@ pub fn read(stream: &Stream, home: &Stream, ptr: DevicePtr, bytes: u64) -> Resul
     Ok(())
 }
 
-/// Enqueues work that uses no memory.
+/// Enqueues work that accesses no memory.
 pub fn busy(stream: &Stream) {
     launch(stream, (DevicePtr::NULL, 0), (DevicePtr::NULL, 0));
 }

@@ -1,4 +1,4 @@
-//! A kernel of a given duration, activity records, and expectations about them.
+//! A kernel with a given duration, activity records, and the expected contents of the records.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -121,7 +121,7 @@ impl ActivitySink for Records {
 }
 
 impl Kept {
-    /// Start, end and place of work on the device.
+    /// Returns the start, the end and the place of work on the device.
     pub fn on_device(&self) -> Option<(u64, u64, ActivityPlace)> {
         match *self {
             Self::Kernel { start, end, place, .. } | Self::Transfer { start, end, place, .. } => {
@@ -147,7 +147,7 @@ impl Bench {
             fixture.driver().module_load(fixture.context(), ModuleSource::Ptx(PTX.as_bytes())).unwrap();
         let spin = fixture.driver().module_function(fixture.context(), module, &SPIN).unwrap();
         let bench = Self { fixture, module, spin };
-        // Loads lazily loaded code.
+        // This launch loads code that the driver loads lazily.
         bench.spin(bench.fixture.stream, LaunchConfig::new([1; 3], [32, 1, 1], 0), 0);
         bench.fixture.wait();
         bench
@@ -155,7 +155,7 @@ impl Bench {
 
     pub fn spin(&self, stream: StreamHandle, config: LaunchConfig, nanoseconds: u64) {
         let arguments = [(&raw const nanoseconds).cast::<c_void>()];
-        // SAFETY: the kernel takes one number; its module and the stream belong to the bench.
+        // SAFETY: the kernel takes one number, and its module and the stream belong to the bench.
         unsafe {
             self.fixture.driver().launch(self.fixture.context(), self.spin, &config, &arguments, stream)
         }
@@ -190,7 +190,7 @@ impl Bench {
 impl Drop for Bench {
     fn drop(&mut self) {
         let _ = self.fixture.driver().activity_stop();
-        // SAFETY: nothing launches its kernel again.
+        // SAFETY: the module's kernel is not launched again.
         unsafe { self.fixture.driver().module_unload(self.fixture.context(), self.module) };
     }
 }
@@ -208,7 +208,7 @@ pub fn this_thread() -> u64 {
     path.file_name().unwrap().to_str().unwrap().parse().unwrap()
 }
 
-/// Calls by correlation ID.
+/// Returns the calls by correlation ID.
 pub fn calls(kept: &[Kept]) -> HashMap<u64, (u64, u64, u64, String)> {
     kept.iter()
         .filter_map(|record| match record {
@@ -220,6 +220,10 @@ pub fn calls(kept: &[Kept]) -> HashMap<u64, (u64, u64, u64, String)> {
         .collect()
 }
 
+/// Allowed error of CUPTI's conversion from the GPU's clock to the host's, in nanoseconds. In one run on an H200, a call
+/// began 0.2 µs after the end of its kernel.
+const CLOCK_ERROR: u64 = 20_000;
+
 /// Checks that all work has a call of this thread, and did not start before it. Returns the minimum delay in
 /// nanoseconds between a call and its work.
 pub fn begins_after_its_call(kept: &[Kept]) -> u64 {
@@ -227,14 +231,15 @@ pub fn begins_after_its_call(kept: &[Kept]) -> u64 {
     let on_device = kept.iter().filter_map(Kept::on_device);
     let delays = on_device.map(|(start, end, place)| {
         let (began, _, thread, function) = &calls[&place.correlation];
-        assert!(began <= &start && start <= end, "{function} at {began} of work from {start} to {end}");
+        let is_after = *began <= start + CLOCK_ERROR && start <= end;
+        assert!(is_after, "{function} at {began} of work from {start} to {end}");
         assert_eq!(*thread, this_thread(), "{function}");
-        start - began
+        start.saturating_sub(*began)
     });
     delays.min().expect("something ran")
 }
 
-/// Enqueues work of every kind on a stream; returns the expected records.
+/// Enqueues work of every kind on a stream. Returns the expected records.
 pub fn work(bench: &Bench) -> [(ActivityTransfer, u64); 4] {
     let fixture = &bench.fixture;
     let (driver, context, stream) = (fixture.driver(), fixture.context(), fixture.stream);
@@ -268,7 +273,7 @@ pub fn has_all_work(kept: &[Kept], stream: u32, wanted: &[(ActivityTransfer, u64
     }
 }
 
-/// Sorted kernel durations, in nanoseconds.
+/// Returns the sorted kernel durations in nanoseconds.
 pub fn durations(kept: &[Kept]) -> Vec<u64> {
     let mut durations: Vec<u64> = kept
         .iter()

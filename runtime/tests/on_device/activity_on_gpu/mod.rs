@@ -1,7 +1,7 @@
 //! Tests of a GPU's activity records through CUPTI, which must be installed.
 //!
-//! Safety, everywhere in this file: kernels get arguments of their parameters' types, and memory in use is kept until
-//! the stream has been waited for.
+//! Safety, everywhere in this file: the arguments match the kernels' parameters, and memory in use is kept until the
+//! stream has been waited for.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the argument is the same everywhere, see above")]
 
 mod bench;
@@ -151,7 +151,7 @@ fn executables_keep_the_lower_half_of_node_numbers() {
     let block = fixture.block(&[0; 4096]);
     let number = |node: NodeHandle| driver.activity_node(context, node).unwrap();
     let (records, _) = bench.start(cupti());
-    // A child of two memsets between kernels, one after the other.
+    // The graph contains a child of two memsets between kernels, one after the other.
     fixture.begin(CaptureMode::ThreadLocal);
     (0..2).for_each(|value| fixture.set(fixture.stream, block, value, 4096).unwrap());
     let child = fixture.end().unwrap();
@@ -172,7 +172,7 @@ fn executables_keep_the_lower_half_of_node_numbers() {
     let execs = [fixture.instantiate(graph), fixture.instantiate(graph)];
     let numbers = execs.map(|exec| driver.activity_exec(context, exec).unwrap());
     let low = |number: &u64| *number as u32;
-    // Nodes of the child follow those of the graph.
+    // The nodes of the child are numbered after those of the graph.
     let after = own.iter().map(low).max().unwrap() + 1;
     let wanted = [low(&own[0]), after, after + 1, low(&own[3]), low(&own[4])];
     assert!(of_child[0] < of_child[1]);
@@ -308,7 +308,7 @@ fn calls_have_the_number_of_their_thread() {
     assert_eq!(loss, ActivityLoss::default());
 }
 
-/// Overhead limits that the project promises; see the profiler's goals.
+/// The project promises these overhead limits; see the profiler's goals.
 #[test]
 #[ignore = "needs a GPU"]
 fn launches_cost_little_more_while_recorded() {
@@ -345,7 +345,7 @@ fn launches_cost_little_more_while_recorded() {
 fn a_forked_child_cannot_record() {
     let bench = Bench::new();
     let (records, _) = bench.start(cupti());
-    // SAFETY: the child calls only functions that take no lock which another thread may hold, and ends.
+    // SAFETY: the child calls only functions that acquire no lock of another thread, and then exits.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let driver = bench.fixture.driver();
@@ -357,7 +357,7 @@ fn a_forked_child_cannot_record() {
             driver.activity_stop().map(|_| ()),
         ];
         let right = refused.iter().all(|result| matches!(result, Err(ActivityError::Forked)));
-        // SAFETY: it ends the child without its destructors.
+        // SAFETY: the call exits the child without running destructors.
         unsafe { libc::_exit(if right { 7 } else { 8 }) };
     }
     let mut status = 0;

@@ -1,4 +1,5 @@
-//! Gradients of k and v: each block has a tile of their rows and loops over the rows of q of all heads that read them.
+//! Gradients of k and v. Each block has a tile of rows of k and v, and loops over the rows of q of all heads that
+//! attend to them.
 
 use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;
@@ -67,7 +68,7 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
         unsafe {
             once.init(1);
             partial.init(1);
-            // One arrival for the TMA copies, one for the writes by the threads of the warp.
+            // One arrival comes from the TMA copies, and one from the writes by the threads of the warp.
             full.init(2);
             // Each warp releases the stage separately.
             empty.init(4 * CONSUMERS);
@@ -88,7 +89,7 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
             let leads = unsafe { warpgroup::elect() };
             if leads {
                 let row = place.q.0 + place.row;
-                // SAFETY: nothing has used the tiles yet yet yet.
+                // SAFETY: nothing has used the tiles yet.
                 unsafe {
                     once.arrive_expecting(2 * ROWS as u32 * ROW_BYTES);
                     let at = |map| {
@@ -118,8 +119,8 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
                             load_boxes(maps.q, q_tile, 1, at(0), loaded);
                             load_boxes(maps.dout, dout_tile, 1, at(3), loaded);
                         }
-                        // Half of the lanes load the sums, half `delta`. Each loads a chunk with the values that one
-                        // thread of a quad reads together.
+                        // Half of the lanes load the sums, the other half `delta`. Each lane loads a chunk whose values
+                        // one thread of a quad reads together.
                         let (which, chunk) = (lane / 16, lane % 16);
                         let columns = chunk % 4 * 16 + chunk / 4 * 2;
                         let value = |column: u32| {
@@ -175,8 +176,8 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
     let mut of_k = Accumulator::<D>::new();
     let mut of_v = Accumulator::<D>::new();
     let mut is_first = true;
-    // SAFETY: all threads of the warpgroup execute the same code. Stages are read when they are full, and released when
-    // the `wgmma` that read them are complete.
+    // SAFETY: all threads of the warpgroup execute the same code. A stage is read only while it is full, and released
+    // after the `wgmma` operations that read it are complete.
     unsafe {
         once.wait(0);
         let mut head = 0;
@@ -185,10 +186,11 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
             while step < end_step {
                 let (q_tile, dout_tile, of_rows) = (q_tiles.at(slot), dout_tiles.at(slot), of_rows.at(slot));
                 full.at(slot).wait(slot.parity());
-                // Keeps the descriptors of all parts from being hoisted out of the loop: there are not enough registers
-                // for them.
+                // Without this, the descriptors of all parts would be hoisted out of the loop, and there are not enough
+                // registers for them.
                 let group = opaque(group);
-                // A new accumulator: reusing the one of the preceding step would keep its registers live until here.
+                // A new accumulator is needed because reusing the one of the preceding step would keep its registers
+                // live until here.
                 let mut batch = Accumulator::<64>::new().pending().begin();
                 let mut part = 0;
                 while part < parts {
@@ -233,8 +235,8 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
                     }
                     i += 1;
                 }
-                // Fragments are made only here: there are not enough registers to keep both along with the
-                // accumulators.
+                // The fragments are built only here because there are not enough registers for both of them along with
+                // the accumulators.
                 let mut batch = of_v.pending().begin_with(Fragments::<T, 64>::new(scores.registers()));
                 batch.mma_fragments::<MnMajor>(0, dout_tile, !is_first);
                 let of_values = batch.commit();
@@ -280,12 +282,12 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
     }
 }
 
-/// Rows of q that attend to a row of k: from a certain row of the sequence on.
+/// Range of the rows of q that attend to a row of k. It extends to the end of the sequence.
 #[derive(Clone, Copy)]
 struct Queries {
     count: u32,
     is_causal: bool,
-    /// Number of rows by which k is longer than q.
+    /// Number of rows of k minus the number of rows of q.
     ahead: i32,
 }
 
@@ -307,8 +309,9 @@ impl Queries {
     }
 }
 
-/// Masks the scores of rows of q that do not attend to the thread's two rows of k, in a block whose first row is
-/// `first`. These are the rows before `froms` and from `end` on, each relative to the thread's first column.
+/// Masks the scores of the rows of q that do not attend to the thread's two rows of k, in a block whose first row is
+/// `first`. For each of the two rows, this masks the rows of q before its element of `froms` and the rows from `end`
+/// on. Both are relative to the thread's first column.
 #[inline(always)]
 fn mask_columns(scores: &mut [f32], froms: [i32; 2], end: i32, first: u32) {
     let (froms, end) = (froms.map(|from| from - first as i32), end - first as i32);
@@ -322,8 +325,8 @@ fn mask_columns(scores: &mut [f32], froms: [i32; 2], end: i32, first: u32) {
     }
 }
 
-/// Four per-row values of q that a thread needs: columns 16 * `index` and up of its quad's thread, in two pairs. Kind 0
-/// are the sums, kind 1 is `delta`.
+/// Four values per row of q that a thread needs: columns 16 * `index` and up for its position in the quad, in two
+/// pairs. Kind 0 is the log-sum-exp, kind 1 is `delta`.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! Gradient of q: each block has a tile of its rows and loops over the rows of k and v.
+//! Gradient of q. Each block has a tile of rows of q and loops over the rows of k and v.
 
 use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;
@@ -78,7 +78,7 @@ pub(super) unsafe fn queries<T: Half, const D: usize, const ROWS: usize>(
             let leads = unsafe { warpgroup::elect() };
             if leads {
                 let row = place.q.0 + place.row;
-                // SAFETY: nothing has used the tiles yet yet yet.
+                // SAFETY: nothing has used the tiles yet.
                 unsafe {
                     once.arrive_expecting(2 * ROWS as u32 * ROW_BYTES);
                     let at = |map| {
@@ -91,7 +91,7 @@ pub(super) unsafe fn queries<T: Half, const D: usize, const ROWS: usize>(
             let mut step = 0;
             while step < steps {
                 let first = step * STEP;
-                // The rows after a sequence belong to another one, and may be NaN.
+                // The rows after a sequence belong to the next one, and may contain NaN.
                 let is_partial = is_packed && first + STEP > place.k.1;
                 let loaded = if is_partial { partial } else { full.at(slot) };
                 let (k_tile, v_tile) = (k_tiles.at(slot), v_tiles.at(slot));
@@ -150,8 +150,8 @@ pub(super) unsafe fn queries<T: Half, const D: usize, const ROWS: usize>(
     let mut gradient = Accumulator::<D>::new();
     let mut scores = Accumulator::<64>::new();
     let mut products = Accumulator::<64>::new();
-    // SAFETY: all threads of the warpgroup execute the same code. Stages are read when they are full, and released when
-    // the `wgmma` that read them are complete.
+    // SAFETY: all threads of the warpgroup execute the same code. A stage is read only while it is full, and released
+    // after the `wgmma` operations that read it are complete.
     unsafe {
         once.wait(0);
         if steps > 0 {

@@ -10,34 +10,34 @@ use gpu_std::vectorized::{load, load_or};
 use super::{CHUNK_K, GROUP_K, THREADS};
 use crate::number4::Number4;
 
-/// Columns of B, as warps load them.
+/// Columns of B, in the form that warps load.
 pub(super) trait Columns<T>: Copy {
     /// Chunks per step.
     const CHUNKS: usize;
     /// Number of 16-byte loads per lane, column and step.
     const LOADS: usize;
-    /// True if k must be a multiple of the elements of a step.
+    /// True if k must be a multiple of the step size.
     const IS_WHOLE: bool;
     /// Additional data of a column in a step, such as scale and zero point.
     type Beside: Copy;
     /// Data of a column that is loaded for a step, or its address.
     type Loaded: Copy;
 
-    /// Column of `A`, relative to the step, of the first of the 8 elements that a lane has for `chunk`.
+    /// Returns the column of `A`, relative to the step, of the first of the lane's 8 elements in `chunk`.
     fn at(chunk: usize, quarter: u32) -> u32;
 
-    /// Starts to copy the elements from `at` on to `to` and every [`THREADS`]-th slot after it. Elements beyond k
-    /// become zero; if steps are whole, they are not copied. `is_inside` means that the step ends at k or before.
+    /// Starts to copy the elements from `at` on to `to` and every [`THREADS`]-th slot after it. `is_inside` means that
+    /// the step ends at k or before. Elements beyond k become zero; if [`Self::IS_WHOLE`], they are not copied at all.
     ///
     /// # Safety
     ///
-    /// The column is one of B, `is_inside` is true only for such a step, the slots are in shared memory, and nothing
-    /// else uses them until the copy is complete.
+    /// The column is in B, and `is_inside` is true only for a step that ends at k or before. The slots are in shared
+    /// memory, and nothing else uses them until the copy is complete.
     unsafe fn copy(self, column: u32, at: u32, quarter: u32, is_inside: bool, to: *mut [u32; 4]);
 
     /// # Safety
     ///
-    /// The column is one of B.
+    /// The column is in B.
     unsafe fn beside(self, column: u32, at: u32) -> Self::Beside;
 
     /// # Safety
@@ -133,8 +133,8 @@ pub(super) struct Codes<'a, T> {
     pub k: u32,
 }
 
-/// Scale (as bits) and zero point of the 32 codes that a lane has of a column. They are stored in words, so that
-/// nothing waits for them to be packed.
+/// Scale (as bits) and zero point of the lane's 32 codes of a column. Both are stored in 32-bit words, so that nothing
+/// waits until they are packed.
 #[derive(Clone, Copy)]
 pub(super) struct Group {
     scale: u32,
@@ -156,8 +156,8 @@ impl<T: Number4> Columns<T> for Codes<'_, T> {
     #[inline(always)]
     unsafe fn copy(self, column: u32, at: u32, quarter: u32, is_inside: bool, to: *mut [u32; 4]) {
         let first = u64::from(column) * u64::from(self.k / 2) + u64::from((at + CHUNK_K * quarter) / 2);
-        // SAFETY: a step covers exactly one group, so all of its columns exist or none. Codes start at multiples of 16
-        // bytes.
+        // SAFETY: a step covers exactly one group, so either all of its elements exist or none. Codes start at
+        // multiples of 16 bytes.
         unsafe {
             if is_inside {
                 copy_async(self.codes.as_ptr().wrapping_add(first as usize).cast(), to);
@@ -191,7 +191,7 @@ impl<T: Number4> Columns<T> for Codes<'_, T> {
     unsafe fn numbers(codes: &[u32; 4], group: &Group, chunk: usize) -> [u32; 4] {
         // The mantissa of `bf16` has seven bits.
         let zero = (T::UNIT | (group.zero & 0x7f)) * 0x1_0001;
-        // Codes i and i + 4.
+        // Each word has codes i and i + 4.
         from_fn(|i| T::subtract(of_unit::<T>(codes[chunk] >> (4 * i)), zero))
     }
 
@@ -206,7 +206,7 @@ impl<T: Number4> Columns<T> for Codes<'_, T> {
     }
 }
 
-/// Converts the codes in the low bits of both halves to numbers with these mantissas.
+/// Puts the codes in the low bits of both halves into the mantissas of [`Number4::UNIT`].
 #[inline(always)]
 fn of_unit<T: Number4>(codes: u32) -> u32 {
     const CODES: u32 = 0xf_000f;
@@ -214,7 +214,7 @@ fn of_unit<T: Number4>(codes: u32) -> u32 {
     #[cfg(target_arch = "nvptx64")]
     {
         let both: u32;
-        // SAFETY: it only computes a number. Without the inline assembly, ptxas makes two instructions of it.
+        // SAFETY: it only computes a number. Without the inline assembly, ptxas emits two instructions instead of one.
         unsafe {
             core::arch::asm!(
                 "lop3.b32 {both}, {codes}, {mask}, {unit}, 0xea;",
@@ -253,7 +253,7 @@ fn halves<const UPPER: u32>(x: u32, y: u32) -> u32 {
     }
 }
 
-/// Loads 8 elements of a row from `at` on, with zeros beyond k.
+/// Loads 8 elements of a row from `at` on. Elements beyond k are zero.
 ///
 /// # Safety
 ///

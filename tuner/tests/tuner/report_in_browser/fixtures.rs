@@ -53,7 +53,7 @@ pub fn document(results: Vec<Record>) -> Document {
     }
 }
 
-/// A record with the times of a kernel that is launch-bound when it is small and memory-bound when it is large.
+/// Returns a record with the times of a kernel that is launch-bound for small sizes and memory-bound for large ones.
 pub fn record(kernel: &str, arrays: u64, n: u64, block: u32, items: u32, grid: &str) -> Record {
     let bytes = arrays * 4 * n;
     let narrow = 1.0 + 0.5 / f64::from(items) * (block as f64 / 256.0).log2().abs().mul_add(0.12, 0.05);
@@ -89,7 +89,7 @@ pub fn record(kernel: &str, arrays: u64, n: u64, block: u32, items: u32, grid: &
     }
 }
 
-/// Turns a record into one that went wrong.
+/// Turns a record into one with a failure.
 pub fn bad(mut record: Record, outcome: Outcome, problem: &str) -> Record {
     record.outcome = outcome;
     record.problem = problem.into();
@@ -99,8 +99,8 @@ pub fn bad(mut record: Record, outcome: Outcome, problem: &str) -> Record {
     record
 }
 
-/// Two kernels over sizes and configurations. For axpy, blocks of 512 with 8 items fail, and blocks of 64 with 8 items
-/// are wrong with `waves:1`.
+/// Returns a document with two kernels over several sizes and configurations. For axpy, blocks of 512 with 8 items
+/// fail, and blocks of 64 with 8 items are incorrect with `waves:1`.
 pub fn usual() -> Document {
     let mut results = Vec::new();
     for (kernel, arrays) in [("copy", 2), ("axpy", 3)] {
@@ -128,10 +128,10 @@ pub fn usual() -> Document {
     document(results)
 }
 
-/// Number of wrong records in [`usual`].
+/// Number of records in [`usual`] that are not correct.
 pub const NOT_CORRECT: usize = SIZES.len() * 3;
 
-/// Ten thousand records of ten kernels.
+/// Returns a document with ten thousand records of ten kernels.
 pub fn many() -> Document {
     let mut results = Vec::new();
     for kernel in 0..10 {

@@ -1,5 +1,5 @@
-//! The report in headless Chromium: what is drawn, what its controls do, and that it does nothing else. The checks are
-//! in `checks.js`.
+//! The report in headless Chromium. The tests check what it draws, what its controls do, and that it does nothing else.
+//! The checks are in `checks.js`.
 
 mod fixtures;
 

@@ -1,4 +1,4 @@
-//! The page of a trace in headless Chromium. The checks are in `checks.js`.
+//! Tests the page of a trace in headless Chromium. The checks are in `checks.js`.
 
 use serde_json::{Value, json};
 use warpsmith_trace::*;

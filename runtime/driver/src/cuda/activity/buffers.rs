@@ -1,9 +1,9 @@
 //! Buffers that CUPTI fills with records.
 //!
-//! CUPTI requests an empty buffer on a thread of the program, and returns a full one on any thread. It passes no user
-//! pointer, so the buffers are one static ([`HUB`]). Its callbacks take only the lock of this file, under which nothing
-//! is called. When the memory for records is used up, requests are refused and counted; CUPTI counts the records that
-//! it drops.
+//! CUPTI requests an empty buffer on a thread of the program, and returns a full one on any thread. CUPTI passes no
+//! user pointer, so the buffers are one static ([`HUB`]). Its callbacks acquire only the lock of this file, under which
+//! no function is called. When the memory for records is exhausted, requests are refused and counted; CUPTI counts the
+//! records that it drops.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::VecDeque;
@@ -15,15 +15,16 @@ use cudarc::driver::sys::CUcontext;
 
 use crate::activity::{ActivityError, ActivityResult};
 
-/// Bytes per buffer, if there is memory for several: about 20 000 records.
+/// Bytes per buffer (about 20 000 records), if the memory suffices for several.
 const BYTES: usize = 4 << 20;
-/// Minimum buffer size in bytes. The minimum memory for records holds [`BUFFERS`] of them.
+/// Minimum buffer size in bytes. The minimum memory for records provides [`BUFFERS`] buffers of this size.
 const MIN_BYTES: usize = 16 << 10;
 /// Number of buffers into which a small amount of memory is divided.
 const BUFFERS: usize = 4;
 /// Alignment of buffers; CUPTI requires 8.
 const ALIGNMENT: usize = 4096;
-/// Buffers allocated before the first request, so that it causes no page faults on the program's thread.
+/// Number of buffers that are allocated before the first request, so that the request causes no page faults on the
+/// program's thread.
 const READY: usize = 2;
 
 /// Memory of a buffer.
@@ -33,11 +34,11 @@ pub(super) struct Buffer {
     bytes: usize,
 }
 
-// SAFETY: it owns its memory.
+// SAFETY: the buffer owns its memory.
 unsafe impl Send for Buffer {}
 
 impl Buffer {
-    /// Allocates zeroed memory; `None` when the process has no memory.
+    /// Allocates zeroed memory; `None` if the process is out of memory.
     fn new(bytes: usize) -> Option<Self> {
         // SAFETY: the size is not zero.
         let memory = unsafe { alloc_zeroed(Self::layout(bytes)?) };
@@ -52,9 +53,9 @@ impl Buffer {
         self.memory.addr().get()
     }
 
-    /// Zeroes the whole buffer.
+    /// Zeroes the entire buffer.
     fn clear(&mut self) {
-        // SAFETY: it owns this many bytes.
+        // SAFETY: the buffer owns this many bytes.
         unsafe { self.memory.as_ptr().write_bytes(0, self.bytes) };
     }
 
@@ -65,7 +66,7 @@ impl Buffer {
     }
 
     /// # Safety
-    /// Both arguments came from one call of [`Self::into_raw`], and are used once.
+    /// Both arguments must come from one call of [`Self::into_raw`] and be used only once.
     unsafe fn from_raw(memory: *mut u8, bytes: usize) -> Option<Self> {
         NonNull::new(memory).map(|memory| Self { memory, bytes })
     }
@@ -74,7 +75,7 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let Some(layout) = Self::layout(self.bytes) {
-            // SAFETY: allocated with this layout.
+            // SAFETY: the memory was allocated with this layout.
             unsafe { dealloc(self.memory.as_ptr(), layout) };
         }
     }
@@ -89,14 +90,14 @@ pub(super) struct Filled {
 }
 
 impl Filled {
-    /// Address of the buffer, for CUPTI's iteration.
+    /// Returns the address of the buffer, for CUPTI's iteration.
     pub(super) fn address(&mut self) -> *mut u8 {
         self.buffer.memory.as_ptr()
     }
 
-    /// Bytes of the records.
+    /// Returns the bytes of the records.
     pub(super) fn bytes(&self) -> &[u8] {
-        // SAFETY: it owns the memory, which was zeroed before CUPTI wrote to it; `valid` is within.
+        // SAFETY: the buffer owns the memory, which was zeroed before CUPTI wrote to it; `valid` is within the buffer.
         unsafe { std::slice::from_raw_parts(self.buffer.memory.as_ptr(), self.valid) }
     }
 
@@ -111,7 +112,7 @@ impl Filled {
 
 #[derive(Debug)]
 struct State {
-    /// Bytes per buffer of this recording; 0 when nothing is recorded.
+    /// Bytes per buffer of this recording; 0 while no recording is active.
     bytes: usize,
     /// Maximum number of buffers.
     most: usize,
@@ -134,7 +135,7 @@ pub(super) struct Hub {
     changed: Condvar,
 }
 
-/// The process-wide [`Hub`]. CUPTI's threads may still use it while the process ends, so it is never destroyed.
+/// The process-wide [`Hub`]. CUPTI's threads may still use it while the process exits, so it is never destroyed.
 pub(super) static HUB: Hub = Hub {
     state: Mutex::new(State {
         bytes: 0,
@@ -150,7 +151,7 @@ pub(super) static HUB: Hub = Hub {
     changed: Condvar::new(),
 };
 
-/// Buffer size in bytes and number of buffers for an amount of memory.
+/// Returns the buffer size in bytes and the number of buffers for an amount of memory.
 ///
 /// # Errors
 /// [`ActivityError::TooLittleMemory`].
@@ -175,7 +176,7 @@ impl Hub {
     pub(super) fn open(&self, memory: usize) -> ActivityResult<()> {
         let (bytes, most) = shape(memory)?;
         let mut ready: Vec<Buffer> = (0..READY).map_while(|_| Buffer::new(bytes)).collect();
-        // Zero pages of the system are mapped at the first write.
+        // The system maps zero pages only on the first write.
         ready.iter_mut().for_each(Buffer::clear);
         let mut state = self.lock();
         let made = ready.len();
@@ -193,7 +194,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Stops lending, and lets the reader finish after the full buffers. Returns the number of refused requests.
+    /// Stops lending and lets the reader finish after the full buffers. Returns the number of refused requests.
     pub(super) fn close(&self) -> u64 {
         let mut state = self.lock();
         state.bytes = 0;
@@ -205,8 +206,8 @@ impl Hub {
         refused
     }
 
-    /// Returns the next full buffer, waiting for one if necessary. `None` when recording has ended and all buffers were
-    /// taken. The buffer must be [recycled](Self::recycle).
+    /// Returns the next full buffer, waiting for one if necessary. Returns `None` when recording has ended and all
+    /// buffers were taken. The buffer must be [recycled](Self::recycle).
     pub(super) fn take(&self) -> Option<Filled> {
         let mut state = self.lock();
         loop {
@@ -221,7 +222,7 @@ impl Hub {
         }
     }
 
-    /// Makes a buffer that was read available again.
+    /// Makes a buffer that has been read available again.
     pub(super) fn recycle(&self, filled: Filled) {
         let mut buffer = filled.buffer;
         buffer.clear();
@@ -233,7 +234,8 @@ impl Hub {
         drop(rest);
     }
 
-    /// Waits until the returned buffers are read and CUPTI either returns no more for `quiet` or has none left.
+    /// Waits until the returned buffers have been read and CUPTI either returns no more buffers for `quiet` or has none
+    /// left.
     pub(super) fn wait_until_read(&self, quiet: Duration) {
         let mut state = self.lock();
         loop {
@@ -295,7 +297,8 @@ impl Hub {
 }
 
 impl State {
-    /// Keeps a buffer for the next request. A buffer of another recording is returned, to be freed without the lock.
+    /// Keeps a buffer for the next request. A buffer of another recording is returned, so that the caller can free it
+    /// without holding the lock.
     fn keep(&mut self, buffer: Buffer) -> Option<Buffer> {
         if buffer.bytes == self.bytes {
             self.free.push(buffer);
@@ -309,7 +312,7 @@ impl State {
 /// CUPTI callback that requests an empty buffer.
 pub(super) unsafe extern "C" fn requested(buffer: *mut *mut u8, bytes: *mut usize, max_records: *mut usize) {
     let lent = HUB.request().map_or((std::ptr::null_mut(), 0), Buffer::into_raw);
-    // SAFETY: CUPTI passes pointers to its own variables. The buffer may hold as many records as fit.
+    // SAFETY: CUPTI passes pointers to its own variables. The buffer may contain as many records as fit.
     unsafe {
         *buffer = lent.0;
         *bytes = lent.1;
@@ -325,7 +328,7 @@ pub(super) unsafe extern "C" fn completed(
     bytes: usize,
     valid: usize,
 ) {
-    // SAFETY: CUPTI returns each buffer once, with the size that it was lent with.
+    // SAFETY: CUPTI returns each buffer once, with the size with which it was lent.
     if let Some(buffer) = unsafe { Buffer::from_raw(buffer, bytes) } {
         HUB.complete(buffer, valid);
     }

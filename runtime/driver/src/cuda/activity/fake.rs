@@ -32,7 +32,7 @@ pub struct Fake {
     callbacks: Option<(BufferRequested, BufferCompleted)>,
 }
 
-/// State of a fake library. There is one per process, so tests take turns.
+/// State of a fake library. It exists once per process, so tests must run one after another.
 pub struct OfProcess<T> {
     turn: Mutex<()>,
     state: Mutex<Option<T>>,
@@ -43,7 +43,7 @@ impl<T: Default> OfProcess<T> {
         Self { turn: Mutex::new(()), state: Mutex::new(None) }
     }
 
-    /// Locks the library for a test, and resets its state.
+    /// Locks the library for a test and resets its state.
     pub fn turn(&self) -> MutexGuard<'_, ()> {
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = Some(T::default());
@@ -120,7 +120,7 @@ unsafe extern "C" fn get_version(version: *mut u32) -> Status {
 
 unsafe extern "C" fn get_result_string(code: Status, text: *mut *const c_char) -> Status {
     let message = CString::new(format!("fake text of {code}")).unwrap();
-    // SAFETY: see above. The text is kept for the process.
+    // SAFETY: see above. The text is leaked.
     unsafe { *text = message.into_raw() };
     status::SUCCESS
 }
@@ -146,7 +146,7 @@ unsafe extern "C" fn subscribe_v2(
 ) -> Status {
     call("subscribe_v2", "");
     let name = b"CUPTI for other\0";
-    // SAFETY: see above; the name has room.
+    // SAFETY: see above; the buffer of the name is large enough.
     unsafe {
         assert_eq!(((*params).size, (*params).old_name_size >= 64), (32, true));
         (*params).old_name.cast::<u8>().copy_from_nonoverlapping(name.as_ptr(), name.len());
@@ -227,13 +227,13 @@ unsafe extern "C" fn flush_all(flag: u32) -> Status {
             unsafe { buffer.add(valid).copy_from_nonoverlapping(record.as_ptr(), record.len()) };
             valid += record.len();
         }
-        // SAFETY: the buffer was requested above. CUPTI also calls from its own threads.
+        // SAFETY: the buffer was requested above. CUPTI also makes such calls from its own threads.
         unsafe { completed(std::ptr::null_mut(), 0, buffer, bytes, valid) };
     }
     result
 }
 
-/// Size in bytes of a record. The fake library is newer than the version that the reader knows.
+/// Returns the size of a record in bytes. The fake library is newer than the version that the reader supports.
 fn size(kind: u32) -> Option<usize> {
     Some(match kind {
         kind::CONCURRENT_KERNEL => 248,
@@ -254,7 +254,7 @@ pub const UNKNOWN_KIND: u32 = 99;
 
 unsafe extern "C" fn get_next_record(buffer: *mut u8, valid: usize, record: *mut *mut u8) -> Status {
     const INVALID_KIND: u32 = 21;
-    // SAFETY: `record` is null or of a record in the buffer, which has `valid` bytes; buffers are aligned.
+    // SAFETY: `record` is null or points to a record in the buffer, which has `valid` bytes; buffers are aligned.
     unsafe {
         let offset = match (*record).addr() {
             0 => 0,
@@ -326,9 +326,9 @@ unsafe extern "C" fn pop_external_id(kind: u32, id: *mut u64) -> Status {
     call("pop_external_id", kind)
 }
 
-/// Builds a record of a kind in its full size, with 32-bit and 64-bit numbers at given offsets.
+/// Builds a record of a kind in its full size, with 32-bit and 64-bit numbers at the given offsets.
 pub fn record(kind: u32, small: &[(usize, u32)], large: &[(usize, u64)]) -> Vec<u8> {
-    // The bytes in between must not matter.
+    // The other bytes must not matter.
     let mut bytes = vec![0xEE; size(kind).unwrap_or(32)];
     bytes[..4].copy_from_slice(&kind.to_ne_bytes());
     small.iter().for_each(|(offset, value)| bytes[*offset..offset + 4].copy_from_slice(&value.to_ne_bytes()));

@@ -1,7 +1,7 @@
 //! Activity recording of CUDA devices: [`ActivityDriver`] for [`CudaDriver`].
 //!
-//! Records come from CUPTI. A process has at most one recording. Starting, flushing and stopping wait for each other;
-//! calls that enqueue work wait for none of them.
+//! Records come from CUPTI. A process has at most one recording. Starting, flushing and stopping wait for each other,
+//! but calls that enqueue work do not wait for them.
 
 mod buffers;
 mod records;
@@ -32,11 +32,11 @@ use crate::{Context, GraphExecHandle, NodeHandle, StreamHandle};
 
 /// Recording of the process.
 static RECORDING: Mutex<Option<Session>> = Mutex::new(None);
-/// CUPTI library of the recording, for calls that must not wait for [`RECORDING`]; null while CUPTI records nothing.
+/// CUPTI library of the recording, for calls that must not wait for [`RECORDING`]; null while CUPTI does not record.
 static CURRENT: AtomicPtr<Cupti> = AtomicPtr::new(std::ptr::null_mut());
 
 thread_local! {
-    /// Library that received each range push of this thread, if one was recording.
+    /// Library that received each range push of this thread, if a recording was active.
     static PUSHED: RefCell<Vec<Option<&'static Cupti>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -52,12 +52,12 @@ fn recording() -> MutexGuard<'static, Option<Session>> {
 
 /// Returns the library while it records.
 fn current() -> Option<&'static Cupti> {
-    // SAFETY: it is null or points to a table that is never freed.
+    // SAFETY: the pointer is null or points to a table that is never freed.
     unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
 }
 
-/// Disables recording in forked children, where the threads and devices of a recording do not exist. It takes no lock,
-/// because a thread that was not copied may hold it.
+/// Disables recording in forked children, where the threads and devices of a recording do not exist. It acquires no
+/// lock, because a thread that was not copied may hold it.
 fn stop_in_children() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -66,14 +66,14 @@ fn stop_in_children() {
             extern "C" fn in_child() {
                 CURRENT.store(std::ptr::null_mut(), Ordering::Release);
             }
-            // SAFETY: the function is safe to call in a forked child: it writes one word.
+            // SAFETY: the function is safe to call in a forked child, because it writes only one word.
             unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         }
     });
 }
 
 impl CudaDriver {
-    /// Fails in a host function, and in a process forked from the one that started the driver.
+    /// Fails in a host function and in a process that was forked from the one that started the driver.
     fn can_record(&self) -> ActivityResult<()> {
         permitted()?;
         if self.process == std::process::id() { Ok(()) } else { Err(ActivityError::Forked) }
@@ -173,29 +173,29 @@ impl ActivityDriver for CudaDriver {
     }
 }
 
-/// CUPTI ID of a graph node.
+/// Returns the CUPTI ID of a graph node.
 ///
 /// # Safety
-/// The node is alive.
+/// The node must be alive.
 unsafe fn node_number(node: NodeHandle, cuda: i32) -> ActivityResult<u64> {
     let known = current().and_then(|cupti| Some((cupti, cupti.get_graph_node_id?)));
     let (cupti, get) = known.ok_or(ActivityError::Unsupported)?;
     let mut id = 0;
-    // SAFETY: passed on from the caller; the pointer is to a local variable.
+    // SAFETY: guaranteed by the caller; the pointer is to a local variable.
     let result = unsafe { get(node.0 as CUgraphNode, &mut id) };
     cupti.check("cuptiGetGraphNodeId", result, cuda)?;
     Ok(id)
 }
 
-/// CUPTI ID of an executable graph.
+/// Returns the CUPTI ID of an executable graph.
 ///
 /// # Safety
-/// The executable is alive.
+/// The executable must be alive.
 unsafe fn exec_number(exec: GraphExecHandle, cuda: i32) -> ActivityResult<u32> {
     let known = current().and_then(|cupti| Some((cupti, cupti.get_graph_exec_id?)));
     let (cupti, get) = known.ok_or(ActivityError::Unsupported)?;
     let mut id = 0;
-    // SAFETY: passed on from the caller; the pointer is to a local variable.
+    // SAFETY: guaranteed by the caller; the pointer is to a local variable.
     let result = unsafe { get(exec.0 as CUgraphExec, &mut id) };
     cupti.check("cuptiGetGraphExecId", result, cuda)?;
     Ok(id)
@@ -205,15 +205,15 @@ unsafe fn exec_number(exec: GraphExecHandle, cuda: i32) -> ActivityResult<u32> {
 fn push(id: u64) {
     let cupti = current();
     if let Some(cupti) = cupti {
-        // SAFETY: numbers only. It fails only for kinds that CUPTI does not know.
+        // SAFETY: the arguments are numbers. The call fails only for kinds that CUPTI does not support.
         unsafe { (cupti.push_external_id)(EXTERNAL_KIND, id) };
     }
-    // The list is gone on a thread that is ending.
+    // On a thread that is exiting, the list may already be destroyed.
     let _ = PUSHED.try_with(|pushed| pushed.borrow_mut().push(cupti));
 }
 
-/// Closes the range that [`push`] opened last on this thread. A range pushed while nothing was recording is not popped
-/// from CUPTI.
+/// Closes the range that [`push`] opened last on this thread. A range that was pushed while no recording was active is
+/// not popped from CUPTI.
 fn pop() {
     if let Ok(Some(Some(cupti))) = PUSHED.try_with(|pushed| pushed.borrow_mut().pop()) {
         let mut last = 0;

@@ -1,9 +1,9 @@
-//! Reading CUPTI's records.
+//! Reader of CUPTI's records.
 //!
-//! A newer library appends fields to records. The reader therefore reads only the known prefix, by offset, and CUPTI
+//! Newer libraries append fields to records. The reader therefore reads only the known prefix, by offset, and CUPTI
 //! itself steps from one record to the next. Kinds are read as numbers, and unknown kinds are skipped. Results of the
-//! library are checked against the buffer. A record that lies outside it or is cut short ends the buffer and is counted
-//! as dropped.
+//! library are checked against the buffer. A record that is outside of the buffer or truncated ends the buffer and is
+//! counted as dropped.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
@@ -53,7 +53,7 @@ pub(super) fn is_recorded(function: &str) -> bool {
     RECORDED.iter().any(|prefix| function.starts_with(prefix))
 }
 
-/// Number of bytes read from a record of this kind; 0 for a kind that is not read.
+/// Returns the number of bytes read from a record of this kind; 0 for a kind that is not read.
 fn prefix(kind: u32) -> usize {
     match kind {
         kind::CONCURRENT_KERNEL => 160,
@@ -68,7 +68,7 @@ fn prefix(kind: u32) -> usize {
     }
 }
 
-/// Device of each context, by CUPTI's context ID. Records of waits name no device.
+/// Device of each context, keyed by CUPTI's context ID. It is needed because records of waits contain no device.
 pub(super) type ContextDevices = Arc<Mutex<HashMap<u32, u32>>>;
 
 /// Records lost while reading.
@@ -80,7 +80,7 @@ pub(super) struct ReadLoss {
     pub zero_time: u64,
 }
 
-/// Reads buffers and hands their records to a sink.
+/// Reads buffers and delivers their records to a sink.
 pub(super) struct Reader {
     cupti: &'static Cupti,
     sink: Arc<dyn ActivitySink>,
@@ -89,7 +89,7 @@ pub(super) struct Reader {
     devices: ContextDevices,
     /// Context and device last seen together.
     last: Option<(u32, u32)>,
-    /// Driver functions by ID, as far as queried: the name, and whether its calls are delivered.
+    /// Driver functions that were queried so far, by ID: the name, and whether calls are delivered.
     functions: Vec<Option<(&'static str, bool)>>,
     /// True if calls that neither enqueue work nor wait for it are delivered.
     all_calls: bool,
@@ -103,7 +103,7 @@ pub(super) struct Reader {
 struct Record<'a>(&'a [u8]);
 
 impl Record<'_> {
-    /// Number at an offset; 0 beyond the end.
+    /// Returns the number at an offset; 0 beyond the end.
     #[inline]
     fn u32(self, offset: usize) -> u32 {
         self.array(offset).map_or(0, u32::from_ne_bytes)
@@ -144,7 +144,7 @@ impl Reader {
         self.loss
     }
 
-    /// Hands over the records of a buffer.
+    /// Delivers the records of a buffer.
     pub(super) fn read(&mut self, filled: &mut Filled) {
         let address = filled.address();
         let (begin, valid) = (address.addr(), filled.bytes().len());
@@ -270,7 +270,7 @@ impl Reader {
         self.deliver(&Activity::Overhead { start, end, what: overhead(record.u32(4)) });
     }
 
-    /// Start and end on the driver's clock. `None` if CUPTI does not know them; such records are counted.
+    /// Returns start and end on the driver's clock; `None` if CUPTI does not report them. Such records are counted.
     fn times(&mut self, record: Record<'_>, start: usize, end: usize) -> Option<(u64, u64)> {
         let (start, end) = (record.u64(start), record.u64(end));
         if start == 0 || end == 0 {
@@ -288,7 +288,7 @@ impl Reader {
         }
     }
 
-    /// Device of a context; 0 if the context has done nothing yet.
+    /// Returns the device of a context; 0 if the context has been idle so far.
     fn device_of(&self, context: u32) -> u32 {
         match self.last {
             Some((last, device)) if last == context => device,
@@ -302,7 +302,7 @@ impl Reader {
         }
     }
 
-    /// Name of a driver function, and whether its calls are delivered.
+    /// Returns the name of a driver function, and whether its calls are delivered.
     fn function(&mut self, number: u32) -> (&'static str, bool) {
         const UNKNOWN: (&str, bool) = ("unknown driver function", true);
         /// Upper bound above the number of the driver's functions.
@@ -341,7 +341,7 @@ fn copy_kind(record: Record<'_>) -> ActivityTransfer {
     }
 }
 
-/// Kind of a copy between devices: the other device is the peer.
+/// Returns the kind of a copy between devices, of which the other device is the peer.
 fn peer_kind(record: Record<'_>) -> ActivityTransfer {
     let (device, from, to) = (record.u32(32), record.u32(44), record.u32(52));
     ActivityTransfer::PeerToPeer { peer: if from == device { to } else { from } }

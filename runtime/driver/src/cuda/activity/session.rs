@@ -1,8 +1,8 @@
 //! A recording through CUPTI.
 //!
-//! The activity API needs no subscriber. One is created all the same: it makes this recording the only one in the
-//! process, and fails if another tool is attached. No callbacks are enabled. A recording ends without `cuptiFinalize`,
-//! after which CUPTI does not start again.
+//! The activity API needs no subscriber. A subscriber is created nevertheless, because it makes this recording the only
+//! one in the process and fails if another tool is attached. No callbacks are enabled. A recording ends without
+//! `cuptiFinalize`, because CUPTI could not start again after it.
 
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
@@ -16,7 +16,7 @@ use super::records::{ContextDevices, ReadLoss, Reader, is_recorded, kind};
 use crate::Context;
 use crate::activity::{ActivityError, ActivityLoss, ActivityOptions, ActivityResult, ActivitySink};
 
-/// Recorded activity kinds, those with the most preparation first.
+/// Recorded activity kinds, in descending order of their setup cost.
 const KINDS: [u32; 7] = [
     kind::CONCURRENT_KERNEL,
     kind::MEMCPY,
@@ -26,18 +26,18 @@ const KINDS: [u32; 7] = [
     kind::OVERHEAD,
     kind::EXTERNAL_CORRELATION,
 ];
-/// `CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER`: buffers are already zeroed, so that CUPTI does not clear them on a
-/// thread of the program.
+/// `CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER`: states that buffers are already zeroed, so that CUPTI does not
+/// clear them on a thread of the program.
 const BUFFERS_ARE_ZEROED: u32 = 5;
 /// `CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM`.
 const SYSTEM_THREAD_IDS: u32 = 1;
 /// `CUPTI_ACTIVITY_FLAG_FLUSH_FORCED`.
 const FORCED: u32 = 1;
-/// Wait for further buffers after a flush; CUPTI may return from the flush before its last callback.
+/// Time to wait for further buffers after a flush, because CUPTI may return from the flush before its last callback.
 const QUIET: Duration = Duration::from_millis(5);
-/// Wait for further buffers at the end, when all buffers should arrive.
+/// Time to wait for further buffers at the end, when all buffers should arrive.
 const QUIET_AT_END: Duration = Duration::from_millis(50);
-/// Clock difference in nanoseconds that counts as none.
+/// Clock difference in nanoseconds up to which clocks count as equal.
 const SAME_CLOCK: i64 = 1000;
 
 /// A recording.
@@ -64,7 +64,7 @@ impl Session {
     /// Starts a recording, the only one in the process.
     ///
     /// # Errors
-    /// [`ActivityError`]; nothing is recorded then.
+    /// Any [`ActivityError`]; no recording is then active.
     pub(super) fn start(
         cupti: &'static Cupti,
         cuda: i32,
@@ -93,7 +93,7 @@ impl Session {
         match session.begin(options, sink) {
             Ok(()) => Ok(session),
             Err(error) => {
-                // The first error is the one to report.
+                // Only the first error is reported.
                 let _ = session.end();
                 Err(error)
             }
@@ -102,13 +102,13 @@ impl Session {
 
     fn begin(&mut self, options: &ActivityOptions, sink: Arc<dyn ActivitySink>) -> ActivityResult<()> {
         let cupti = self.cupti;
-        // SAFETY: numbers only.
+        // SAFETY: the argument is a number.
         self.check("cuptiSetThreadIdType", unsafe { (cupti.set_thread_id_type)(SYSTEM_THREAD_IDS) })?;
         let (mut yes, mut bytes) = (1u8, size_of::<u8>());
         // SAFETY: the value is of the attribute's type, with its size.
         let set = unsafe { (cupti.set_attribute)(BUFFERS_ARE_ZEROED, &mut bytes, (&raw mut yes).cast()) };
         self.check("cuptiActivitySetAttribute", set)?;
-        // SAFETY: the functions keep CUPTI's contract, and exist as long as the process.
+        // SAFETY: the functions fulfill CUPTI's contract and exist as long as the process.
         let registered = unsafe { (cupti.register_callbacks)(buffers::requested, buffers::completed) };
         self.check("cuptiActivityRegisterCallbacks", registered)?;
         // Records dropped earlier do not belong to this recording.
@@ -117,7 +117,7 @@ impl Session {
         for kind in KINDS {
             self.enable(kind)?;
         }
-        // External correlation IDs, which map work to ranges, are recorded only with calls.
+        // External correlation IDs, which map work to ranges, are recorded only together with calls.
         self.enable(kind::DRIVER)?;
         if !options.all_calls {
             self.leave_out_functions();
@@ -139,18 +139,18 @@ impl Session {
     }
 
     fn enable(&mut self, kind: u32) -> ActivityResult<()> {
-        // SAFETY: numbers only.
+        // SAFETY: the argument is a number.
         self.check("cuptiActivityEnable", unsafe { (self.cupti.enable)(kind) })?;
         self.kinds.push(kind);
         Ok(())
     }
 
     /// Makes CUPTI omit the unrecorded calls as far as it can; the reader filters out the rest. Enabling only the
-    /// recorded functions without the kind gives no records (seen with CUPTI 13.0).
+    /// recorded functions without the kind yields no records (observed with CUPTI 13.0).
     fn leave_out_functions(&mut self) {
         let Some(enable) = self.cupti.enable_driver_api else { return };
         for number in other_functions(self.cupti) {
-            // SAFETY: numbers only.
+            // SAFETY: the arguments are numbers.
             if unsafe { enable(number, 0) } == status::SUCCESS {
                 self.left_out.push(number);
             }
@@ -160,23 +160,24 @@ impl Session {
     fn leave_out_nothing(&mut self) {
         if let Some(enable) = self.cupti.enable_driver_api {
             for number in self.left_out.drain(..) {
-                // SAFETY: numbers only. A function that stays disabled is missing from all calls of later recordings;
-                // there is no remedy.
+                // SAFETY: the arguments are numbers. If enabling fails, the function's calls are missing from later
+                // recordings; there is no remedy.
                 unsafe { enable(number, 1) };
             }
         }
     }
 
-    /// Nanoseconds by which CUPTI's clock is ahead of the driver's; records are corrected by it.
+    /// Returns the nanoseconds by which CUPTI's clock is ahead of the driver's; records are corrected by this
+    /// difference.
     pub(super) fn ahead(&self) -> i64 {
         self.ahead
     }
 
-    /// Maps contexts to devices, for records that name only the context.
+    /// Maps contexts to devices, for records that contain only the context.
     pub(super) fn learn(&self, contexts: &[(Context, u32)]) {
         for (context, device) in contexts {
             let mut id = 0;
-            // SAFETY: the context is retained, by the caller; the pointer is to a local variable.
+            // SAFETY: the caller has retained the context; the pointer is to a local variable.
             let result = unsafe { (self.cupti.get_context_id)(context.0 as CUcontext, &mut id) };
             if result == status::SUCCESS {
                 self.devices.lock().unwrap_or_else(PoisonError::into_inner).insert(id, *device);
@@ -184,7 +185,7 @@ impl Session {
         }
     }
 
-    /// Hands over the records of all work that has run.
+    /// Delivers the records of all work that has run.
     pub(super) fn flush(&mut self) -> ActivityResult<()> {
         let flushed = self.flush_all(0);
         HUB.wait_until_read(QUIET);
@@ -192,48 +193,48 @@ impl Session {
     }
 
     fn flush_all(&self, flag: u32) -> ActivityResult<()> {
-        // SAFETY: a number only; this thread holds no lock that CUPTI's callbacks take.
+        // SAFETY: the argument is a number; this thread holds no lock that CUPTI's callbacks acquire.
         self.check("cuptiActivityFlushAll", unsafe { (self.cupti.flush_all)(flag) })
     }
 
     /// Adds the records that CUPTI has dropped since the last query.
     fn count_dropped(&mut self) -> ActivityResult<()> {
         let mut dropped = 0;
-        // SAFETY: no context means all; the pointer is to a local variable.
+        // SAFETY: a null context stands for all contexts; the pointer is to a local variable.
         let result = unsafe { (self.cupti.get_num_dropped)(std::ptr::null_mut(), 0, &mut dropped) };
         self.check("cuptiActivityGetNumDroppedRecords", result)?;
         self.dropped += dropped as u64;
         Ok(())
     }
 
-    /// Ends the recording; returns the loss and the first error.
+    /// Ends the recording and returns the loss and the first error.
     pub(super) fn stop(mut self) -> (ActivityLoss, ActivityResult<()>) {
         let flushed = self.flush();
         let (loss, ended) = self.end();
         (loss, flushed.and(ended))
     }
 
-    /// Disables all enabled kinds, takes the last records and unsubscribes.
+    /// Disables all enabled kinds, collects the last records and unsubscribes.
     fn end(&mut self) -> (ActivityLoss, ActivityResult<()>) {
         let mut result = Ok(());
-        // This precedes disabling the kind of calls: functions enabled afterwards keep adding overhead to each of their
-        // calls.
+        // This precedes disabling the kind of calls, because functions that are enabled afterwards keep adding overhead
+        // to each of their calls.
         self.leave_out_nothing();
         for kind in std::mem::take(&mut self.kinds) {
-            // SAFETY: numbers only.
+            // SAFETY: the argument is a number.
             let disabled = self.check("cuptiActivityDisable", unsafe { (self.cupti.disable)(kind) });
             result = result.and(disabled);
         }
-        // Records of unfinished work come without times, and are counted.
+        // Records of unfinished work contain no times and are counted.
         result = result.and(self.flush_all(FORCED));
         if self.reader.is_some() {
             HUB.wait_until_read(QUIET_AT_END);
         }
         result = result.and(self.count_dropped());
         let refused_buffers = HUB.close();
-        // The thread does not panic: it catches panics of the sink.
+        // The thread does not panic, because it catches panics of the sink.
         let read = self.reader.take().and_then(|reader| reader.join().ok()).unwrap_or_default();
-        // SAFETY: the subscriber belongs to this recording, which ends.
+        // SAFETY: the subscriber belongs to this recording, which is ending.
         let unsubscribed =
             self.check("cuptiUnsubscribe", unsafe { (self.cupti.unsubscribe)(self.subscriber) });
         let dropped = self.dropped + read.dropped;
@@ -250,9 +251,9 @@ fn run(mut reader: Reader) -> ReadLoss {
     reader.loss()
 }
 
-/// IDs of the driver functions that neither enqueue work nor wait for it.
+/// Returns the IDs of the driver functions that neither enqueue work nor wait for it.
 fn other_functions(cupti: &Cupti) -> Vec<u32> {
-    /// Upper bound above the number of the driver's functions, and above the longest gap between their IDs.
+    /// Upper bound on the number of the driver's functions and on the longest gap between their IDs.
     const MAX: u32 = 1 << 14;
     const GAP: u32 = 64;
     let (mut found, mut last) = (Vec::new(), 0);
@@ -271,7 +272,8 @@ fn other_functions(cupti: &Cupti) -> Vec<u32> {
     found
 }
 
-/// Nanoseconds by which CUPTI's clock is ahead of the driver's; 0 if the difference is at most [`SAME_CLOCK`].
+/// Returns the nanoseconds by which CUPTI's clock is ahead of the driver's; 0 if the difference is at most
+/// [`SAME_CLOCK`].
 fn clock_difference(cupti: &Cupti) -> i64 {
     let read = || {
         let (before, mut time) = (super::now(), 0);

@@ -29,7 +29,7 @@ fn refused(table: Cupti, options: &ActivityOptions) -> ActivityError {
     }
 }
 
-/// Reads a buffer; returns the delivered records and the loss.
+/// Reads a buffer and returns the delivered records and the loss.
 fn read(records: &[Vec<u8>]) -> (Vec<String>, ReadLoss) {
     read_bytes(&records.concat())
 }
@@ -183,7 +183,7 @@ fn damaged_buffers_neither_crash_nor_pass_unnoticed() {
         bytes.extend(fake::driver_call(60, 2, 1, 2));
         let place = random.usize(0..bytes.len());
         bytes[place] ^= 1 << random.u32(0..8);
-        // A name is a pointer, which no check can tell from a damaged one; kernels are therefore left out.
+        // A name is a pointer, and no check can distinguish a valid pointer from a damaged one, so kernels are skipped.
         if u32::from_ne_bytes(bytes[..4].try_into().unwrap()) != kind::CONCURRENT_KERNEL {
             read_bytes(&bytes);
         }
@@ -223,7 +223,7 @@ fn a_recording_enables_and_disables_in_order() {
         "get_num_dropped()",
     ];
     assert_eq!(calls, [&before.map(String::from)[..], &kinds[..]].concat());
-    // Among the fake's functions, only 20 neither enqueues nor waits.
+    // Of the fake's functions, only 20 neither enqueues work nor waits.
     assert_eq!(fake::with(|fake| fake.left_out.iter().copied().collect::<Vec<_>>()), [20]);
 
     fake::with(|fake| fake.records.extend([fake::kernel(1, 10, 20), fake::driver_call(60, 1, 5, 9)]));
@@ -359,7 +359,7 @@ fn a_slow_sink_makes_cupti_drop_and_count() {
     let minimum = ActivityOptions { memory: 64 << 10, ..options() };
     let cupti = fake::leaked(fake::table());
     let session = Session::start(cupti, CUDA, &minimum, Arc::clone(&sink) as Arc<dyn ActivitySink>).unwrap();
-    // 66 kernels fit into a buffer of 16 KiB, and there are four.
+    // 66 kernels fit into a buffer of 16 KiB, and the recording has four buffers.
     fake::with(|fake| fake.records.extend((0..1000).map(|n| fake::kernel(n, 1, 2))));
     // SAFETY: the function belongs to the fake library.
     unsafe { (cupti.flush_all)(0) };
@@ -494,7 +494,7 @@ fn a_core_reads_a_million_records_a_second() {
     println!("{:.1} million records a second", rate / 1e6);
     assert_eq!(reader.loss(), ReadLoss::default());
     assert_eq!(counts.0.load(Ordering::Relaxed), 5 * pairs as u64 * (20 + 5 + 9 + 14));
-    // Without optimization it is about 20 times slower.
+    // Without optimization, the reader is about 20 times slower.
     let minimum = if cfg!(debug_assertions) { 2e4 } else { 1e6 };
     assert!(rate > minimum, "{rate} records a second");
 }

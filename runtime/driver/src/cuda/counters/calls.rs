@@ -14,7 +14,7 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Turns a status into an error.
+    /// Converts a status to an error.
     pub fn check(&self, call: &'static str, result: Status) -> CounterResult<()> {
         let device = |obstacle| CounterError::Device { device: self.device, obstacle };
         let in_use = |by: &str| CounterError::InUse { by: by.to_owned() };

@@ -1,8 +1,8 @@
-//! Functions of CUPTI's range profiler, and its metrics library.
+//! Functions of CUPTI's range profiler, and CUPTI's metrics library.
 //!
-//! CUPTI opens `libnvperf_host.so` by name only. That fails if both lie in a folder that the system does not search,
-//! such as a Python environment. This module therefore loads it first, from CUPTI's folder; the system then finds it by
-//! name.
+//! CUPTI opens `libnvperf_host.so` by name only. This fails if both libraries are in a directory that the system does
+//! not search, such as a Python environment. This module therefore loads it first, from CUPTI's directory, so that the
+//! system then finds it by name.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -15,7 +15,7 @@ use crate::cuda::cupti::{self, Cupti, table};
 use crate::library_paths::LibraryPaths;
 
 table! {
-    /// Functions of the range profiler, available since CUDA 12.8. Each has the library's contract.
+    /// Functions of the range profiler, available since CUDA 12.8. Each function has the contract of the library.
     RangeProfiler {}
     required {
         initialize = "cuptiProfilerInitialize"(*mut Initialize);
@@ -46,11 +46,11 @@ table! {
     optional {}
 }
 
-/// Name of the metrics library. Its version is CUPTI's.
+/// Name of the metrics library, whose version is that of CUPTI.
 const METRICS: &str = if cfg!(windows) { "nvperf_host.dll" } else { "libnvperf_host.so" };
 
-/// CUPTI with its range profiler and its metrics library, loaded at first use. If loading fails, the next call tries
-/// again.
+/// Returns CUPTI with its range profiler and its metrics library, loading them on first use. If loading fails, the next
+/// call tries again.
 ///
 /// # Errors
 /// [`CounterError::NoCupti`], [`CounterError::NoMetricsLibrary`].
@@ -80,8 +80,8 @@ fn too_old(cupti: &Cupti, lacks: &str, cuda: i32) -> CounterError {
     }
 }
 
-/// Candidate paths of the metrics library: beside CUPTI, in the system's search path, then in the folders of installed
-/// libraries.
+/// Returns the candidate paths of the metrics library: next to CUPTI, in the system's search path, then in the
+/// directories of installed libraries.
 fn candidates(cupti: &Path, paths: &LibraryPaths) -> Vec<PathBuf> {
     let beside = if cupti.is_absolute() { cupti.parent() } else { None };
     let beside = beside.map(|folder| folder.join(METRICS));
@@ -89,14 +89,14 @@ fn candidates(cupti: &Path, paths: &LibraryPaths) -> Vec<PathBuf> {
     beside.into_iter().chain([PathBuf::from(METRICS)]).chain(installed).collect()
 }
 
-/// Loads the first candidate that can be loaded, for the lifetime of the process.
+/// Loads the first loadable candidate, for the lifetime of the process.
 fn load_metrics(candidates: &[PathBuf], cuda: i32) -> CounterResult<()> {
     let mut reason = String::new();
     for file in candidates {
-        // SAFETY: the library belongs to CUPTI, which is loaded; its initializers may run at any time.
+        // SAFETY: the library belongs to CUPTI, which is loaded, and its initializers may run at any time.
         match unsafe { Library::new(file) } {
             Ok(library) => {
-                // CUPTI finds it by name as long as it is loaded.
+                // CUPTI finds the library by name as long as it is loaded.
                 std::mem::forget(library);
                 return Ok(());
             }
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     #[cfg(target_os = "linux")]
     fn a_cupti_without_the_range_profiler_is_too_old() {
-        // SAFETY: the C library, which is loaded.
+        // SAFETY: this is the C library, which is already loaded.
         let library = unsafe { Library::new("libc.so.6") }.unwrap();
         let symbol = RangeProfiler::of(&library).unwrap_err();
         let old = Cupti { version: 22, ..fake::table() };

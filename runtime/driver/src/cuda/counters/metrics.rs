@@ -1,6 +1,6 @@
-//! Metrics of a chip: the available ones, their hardware configuration, and their values.
+//! Metrics of a chip: available metrics, their hardware configuration, and their values.
 //!
-//! CUPTI computes this on the host only, for any chip that it knows.
+//! CUPTI computes these on the host, for any chip that it supports.
 
 use std::ffi::{CStr, CString, c_char};
 
@@ -9,7 +9,7 @@ use super::params::*;
 use crate::counters::{Counter, CounterError, CounterKind, CounterResult, Obstacle};
 use crate::cuda::cupti::{c_text, status};
 
-/// Metric names per kind. A chip has at most one per kind; Nsight Compute uses the same names.
+/// Metric names per kind. A chip supports at most one name per kind; Nsight Compute uses the same names.
 const METRICS: [(CounterKind, &[&str]); 6] = [
     (CounterKind::Duration, &["gpu__time_duration.sum"]),
     (CounterKind::MemoryRead, &["dram__bytes_read.sum", "dram__bytes_op_read.sum"]),
@@ -28,17 +28,17 @@ pub struct Metrics {
     host: Host,
     pub counters: Vec<Counter>,
     names: Vec<CString>,
-    /// Configuration image: how the hardware counts.
+    /// Configuration image of the hardware counters.
     pub config: Vec<u8>,
     pub passes: usize,
 }
 
-// SAFETY: one thread at a time uses the host object; it need not be the same thread.
+// SAFETY: only one thread at a time uses the host object, but it may be any thread.
 unsafe impl Send for Metrics {}
 
 impl Metrics {
-    /// Selects the metrics of a chip. `availability` is the device's counter availability image; if empty, everything
-    /// the chip has is assumed.
+    /// Selects the metrics of a chip. `availability` is the device's counter availability image; if it is empty, all
+    /// metrics of the chip are assumed to be available.
     pub fn of(calls: Calls, chip: &CStr, availability: &[u8]) -> CounterResult<Self> {
         let mut params = HostInitialize::new();
         params.kind = RANGE_PROFILER;
@@ -69,7 +69,7 @@ impl Metrics {
         Ok(metrics)
     }
 
-    /// Counters that the chip has.
+    /// Returns the counters that the chip supports.
     fn choose(&self) -> CounterResult<Vec<Counter>> {
         let has = |name: &&&str| CString::new(**name).is_ok_and(|name| self.has(&name));
         let found = METRICS.iter().filter_map(|(kind, names)| {
@@ -93,7 +93,7 @@ impl Metrics {
         Ok(counters)
     }
 
-    /// Returns true if the chip has a metric.
+    /// Returns true if the chip supports a metric.
     fn has(&self, name: &CStr) -> bool {
         let mut params = MetricProperties::new();
         params.host = self.host;
@@ -102,7 +102,7 @@ impl Metrics {
         unsafe { (self.calls.functions.metric_properties)(&mut params) == status::SUCCESS }
     }
 
-    /// Names of the chip's ratios, without suffixes.
+    /// Returns the names of the chip's ratios, without suffixes.
     fn ratios(&self) -> CounterResult<Vec<String>> {
         let mut params = BaseMetrics::new();
         params.host = self.host;
@@ -115,11 +115,11 @@ impl Metrics {
         }
         // SAFETY: CUPTI's list has this many C strings, which live as long as the host object.
         let names = unsafe { std::slice::from_raw_parts(params.names, params.count) };
-        // SAFETY: as above; each is copied here.
+        // SAFETY: as above; each string is copied here.
         Ok(names.iter().filter_map(|name| unsafe { c_text(*name) }).map(str::to_owned).collect())
     }
 
-    /// Has CUPTI build the configuration image.
+    /// Builds the configuration image through CUPTI.
     fn configure(&mut self) -> CounterResult<()> {
         let Self { calls: Calls { functions, .. }, host, .. } = *self;
         let names = self.pointers();
@@ -151,12 +151,12 @@ impl Metrics {
         Ok(())
     }
 
-    /// Metric names as CUPTI takes them, valid as long as `self`.
+    /// Returns the metric names in the form that CUPTI requires, valid as long as `self`.
     pub fn pointers(&self) -> Vec<*const c_char> {
         self.names.iter().map(|name| name.as_ptr()).collect()
     }
 
-    /// Values of a range.
+    /// Returns the values of a range.
     pub fn evaluate(&self, image: &[u8], range: usize) -> CounterResult<Vec<Option<f64>>> {
         let names = self.pointers();
         let mut values = vec![f64::NAN; names.len()];

@@ -1,6 +1,6 @@
 //! Hardware counters of CUDA devices: [`CounterDriver`] for [`CudaDriver`].
 //!
-//! They come only from CUPTI's range profiler. Each context has one session.
+//! The values come only from CUPTI's range profiler. Each context has one session.
 
 mod calls;
 mod library;
@@ -28,7 +28,7 @@ use super::{CudaDriver, activity};
 use crate::Context;
 use crate::counters::{Counted, CounterDriver, CounterError, CounterResult, CounterSetup};
 
-/// Makes a context current, and runs `work` with its session.
+/// Makes a context current and runs `work` with its session.
 fn with<R>(context: Context, work: impl FnOnce(&mut Session) -> CounterResult<R>) -> CounterResult<R> {
     let Some(session) = sessions::of(context) else {
         return Err(CounterError::Misuse("the device is not prepared"));
@@ -39,8 +39,8 @@ fn with<R>(context: Context, work: impl FnOnce(&mut Session) -> CounterResult<R>
 }
 
 impl CudaDriver {
-    /// Fails in a process forked from the one that started the driver. The thread is not checked: observers may count,
-    /// although other calls are refused on their threads.
+    /// Fails in a process forked from the one that started the driver. The thread is not checked, because observers may
+    /// use counters although other calls fail on their threads.
     fn can_count(&self) -> CounterResult<()> {
         if self.process == std::process::id() { Ok(()) } else { Err(CounterError::Forked) }
     }
@@ -61,7 +61,7 @@ impl CudaDriver {
 impl CounterDriver for CudaDriver {
     fn counters_open(&self, context: Context) -> CounterResult<CounterSetup> {
         self.can_count()?;
-        // Two calls that open the same context must not both find it closed.
+        // The lock prevents two concurrent calls from both finding the same context closed.
         static OPENING: Mutex<()> = Mutex::new(());
         let _opening = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
         if sessions::of(context).is_some() {

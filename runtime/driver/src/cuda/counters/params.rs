@@ -1,7 +1,7 @@
 //! Structures of CUPTI's range profiler and profiler host, as in the headers of CUDA 12.8 and later.
 //!
-//! Each structure begins with its size, from which the library knows the fields present: the end of the last field,
-//! without trailing padding. A later library appends fields.
+//! Each structure starts with its size, from which the library determines which fields exist. The size is the end of
+//! the last field, without trailing padding. Later libraries append fields.
 
 use std::ffi::{c_char, c_void};
 
@@ -52,7 +52,7 @@ macro_rules! params {
 
                 /// Returns a structure that is all zero except the size.
                 pub fn new() -> Self {
-                    // SAFETY: all fields are numbers and pointers, for which zero is a value.
+                    // SAFETY: all fields are numbers and pointers, for which zero is a valid value.
                     let zero: Self = unsafe { std::mem::zeroed() };
                     Self { size: Self::SIZE, ..zero }
                 }

@@ -1,10 +1,10 @@
-//! Counting on a context through CUPTI's range profiler.
+//! Counting session of a context through CUPTI's range profiler.
 //!
 //! Each kernel is its own range. CUPTI replays it for each pass and restores the memory that it wrote
-//! (`CUPTI_AutoRange` with `CUPTI_KernelReplay`). The alternatives require more: user replay must know which memory a
-//! kernel writes, and application replay needs a deterministic program. The names of auto ranges are numbers. Each
-//! counted part of the program therefore starts with an empty counter data image, and its kernels are the ranges in
-//! that image.
+//! (`CUPTI_AutoRange` with `CUPTI_KernelReplay`). The alternatives have more requirements: user replay must know which
+//! memory a kernel writes, and application replay needs a deterministic program. The names of auto ranges are numbers.
+//! Each counted part of the program therefore starts with an empty counter data image, and its kernels are the ranges
+//! in that image.
 
 use std::ffi::CStr;
 
@@ -16,7 +16,7 @@ use super::params::*;
 use crate::counters::{Counted, CounterError, CounterResult, CounterSetup, Obstacle};
 use crate::cuda::cupti::status;
 
-/// Maximum number of kernels counted in one part of the program (a graph or a library call). CUPTI refuses several
+/// Maximum number of kernels counted in one part of the program (a graph or a library call). CUPTI rejects several
 /// thousand.
 const MAX_KERNELS: usize = 512;
 
@@ -28,16 +28,16 @@ pub struct Session {
     ranges: Ranges,
     metrics: Metrics,
     setup: CounterSetup,
-    /// Counter data image of `image_bytes` bytes. CUPTI writes the hardware's data into it.
+    /// Counter data image of `image_bytes` bytes. CUPTI writes the hardware's data to it.
     image: Vec<u64>,
     image_bytes: usize,
-    /// True if a range is pushed around the kernels; some CUPTI releases require it and others refuse it.
+    /// True if a range is pushed around the kernels. Some CUPTI releases require this, and others reject it.
     pushes: bool,
     /// `Some` while counting; true if a range was pushed.
     counting: Option<bool>,
 }
 
-// SAFETY: the pointers are handles that any thread may use, one at a time.
+// SAFETY: the pointers are handles that any thread may use, one thread at a time.
 unsafe impl Send for Session {}
 
 impl Session {
@@ -76,11 +76,11 @@ impl Session {
         &self.setup
     }
 
-    /// Reserves the hardware counters, and allocates space for their values.
+    /// Reserves the hardware counters and allocates space for their values.
     fn enable(&mut self) -> CounterResult<()> {
         let mut params = Enable::new();
         params.context = self.context;
-        // SAFETY: see `open`; the context is retained, by the caller.
+        // SAFETY: see `open`; the caller has retained the context.
         let result = unsafe { (self.calls.functions.enable)(&mut params) };
         self.calls.check("cuptiRangeProfilerEnable", result)?;
         self.ranges = params.ranges;
@@ -108,12 +108,12 @@ impl Session {
         }
     }
 
-    /// Clears the image, and configures counting of the next kernels into it.
+    /// Clears the image and configures counting of the next kernels to it.
     fn configure(&mut self) -> CounterResult<()> {
         let image = self.image.as_mut_ptr().cast::<u8>();
         let mut params = DataInitialize::new();
         (params.ranges, params.bytes, params.image) = (self.ranges, self.image_bytes, image);
-        // SAFETY: see `open`; the image has the size that CUPTI requested, and does not move until it is replaced.
+        // SAFETY: see `open`; the image has the size that CUPTI requested and does not move until it is replaced.
         let result = unsafe { (self.calls.functions.data_initialize)(&mut params) };
         self.calls.check("cuptiRangeProfilerCounterDataImageInitialize", result)?;
 
@@ -149,7 +149,7 @@ impl Session {
         Ok(())
     }
 
-    /// Pushes a range, unless CUPTI refuses it.
+    /// Pushes a range, unless CUPTI rejects it.
     fn push(&mut self) -> bool {
         if self.pushes {
             let mut params = PushRange::new();
@@ -165,7 +165,7 @@ impl Session {
         let is_complete = self.stop()?;
         let mut params = Decode::new();
         params.ranges = self.ranges;
-        // SAFETY: see `open`; CUPTI writes the image, to which nothing else refers.
+        // SAFETY: see `open`; CUPTI writes the image, to which no other reference exists.
         let result = unsafe { (self.calls.functions.decode)(&mut params) };
         self.calls.check("cuptiRangeProfilerDecodeData", result)?;
         let dropped = params.dropped as u64;
@@ -187,7 +187,7 @@ impl Session {
         Ok(Counted { kernels, dropped })
     }
 
-    /// Stops counting; returns whether all passes were made.
+    /// Stops counting; returns true if all passes were performed.
     fn stop(&mut self) -> CounterResult<bool> {
         let Some(pushed) = self.counting.take() else {
             return Err(CounterError::Misuse("no part of the program is counted on this device"));
@@ -244,7 +244,7 @@ fn supported(calls: Calls, handle: i32) -> CounterResult<()> {
     Err(CounterError::Device { device: calls.device, obstacle })
 }
 
-/// Chip name of the device.
+/// Returns the chip name of the device.
 fn chip(calls: Calls) -> CounterResult<&'static CStr> {
     let mut params = ChipName::new();
     params.device = calls.device as usize;
@@ -254,11 +254,11 @@ fn chip(calls: Calls) -> CounterResult<&'static CStr> {
     if params.name.is_null() {
         return Err(CounterError::Device { device: calls.device, obstacle: Obstacle::Unknown });
     }
-    // SAFETY: a C string of the library, which is never unloaded.
+    // SAFETY: this is a C string of the library, which is never unloaded.
     Ok(unsafe { CStr::from_ptr(params.name) })
 }
 
-/// Counter availability image of the device; empty if the device does not provide one.
+/// Returns the counter availability image of the device; empty if the device does not provide one.
 fn availability(calls: Calls, context: CUcontext) -> CounterResult<Vec<u8>> {
     let mut params = Availability::new();
     params.context = context;

@@ -1,4 +1,4 @@
-//! Counting sessions of the process, by context.
+//! Counting sessions of the process, keyed by context.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ pub(in crate::cuda) fn is_open() -> bool {
     sessions().as_ref().is_some_and(|sessions| !sessions.is_empty())
 }
 
-/// Session of a context.
+/// Returns the session of a context.
 pub(super) fn of(context: Context) -> Option<Arc<Mutex<Session>>> {
     sessions().as_ref()?.get(&context.0).cloned()
 }

@@ -18,7 +18,7 @@ fn count(session: &mut Session, kernels: &[u64]) -> CounterResult<crate::counter
     session.end()
 }
 
-/// First value of each kernel.
+/// Returns the first value of each kernel.
 fn firsts(counted: &crate::counters::Counted) -> Vec<Option<f64>> {
     counted.kernels.iter().map(|values| values[0]).collect()
 }
@@ -195,7 +195,7 @@ fn refusals_of_cupti_name_the_remedy() {
 #[test]
 fn availability_that_is_not_known_is_done_without() {
     let _turn = fake::turn();
-    // Any chip is accepted then; the fake requires the image.
+    // Without the image, any chip is accepted; the fake library otherwise requires it.
     fake::with(|fake| fake.failures.insert("availability", (999, 1)));
     fake::with(|fake| fake.failures.insert("host_initialize", (46, 1)));
     assert!(matches!(open(), Err(CounterError::Device { obstacle: Obstacle::Chip(_), .. })));

@@ -1,4 +1,4 @@
-//! Captures: work on a stream becomes part of a graph. A context is current in every function here.
+//! Captures: work on a stream becomes part of a graph. Every function here requires a current context.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,7 +11,7 @@ use super::super::host_functions;
 use crate::error::{DriverError, Result, capture_advice, code};
 use crate::{CaptureMode, CaptureStatus, GraphFunction, GraphHandle, NodeHandle};
 
-/// Begins a capture.
+/// Starts a capture.
 pub(in super::super) fn begin(stream: sys::CUstream, mode: CaptureMode) -> Result<()> {
     let mode = match mode {
         CaptureMode::Global => Mode::CU_STREAM_CAPTURE_MODE_GLOBAL,
@@ -22,17 +22,17 @@ pub(in super::super) fn begin(stream: sys::CUstream, mode: CaptureMode) -> Resul
     unsafe { check("cuStreamBeginCapture", sys::cuStreamBeginCapture_v2(stream, mode)) }
 }
 
-/// Ends the capture that began on a stream, even if it leaves no graph; on the wrong thread, it does not end.
+/// Ends the capture that was started on a stream, even if this fails, except on the wrong thread.
 pub(in super::super) fn end(stream: sys::CUstream) -> Result<GraphHandle> {
     match try_end(stream) {
         Ok(graph) => graph.ok_or_else(invalidated),
         Err(error) if error.code() == Some(code::STREAM_CAPTURE_WRONG_THREAD) => Err(error),
         Err(error) => {
-            // The driver reports that the capture has ended. If it was only invalidated, it must still be ended.
+            // The capture may have ended already, or it may only be invalidated and must then still be ended.
             if !matches!(status(stream), Ok(CaptureStatus::None))
                 && let Ok(Some(graph)) = try_end(stream)
             {
-                // SAFETY: just created, and used nowhere else.
+                // SAFETY: the graph was just created and is not used anywhere else.
                 unsafe { sys::cuGraphDestroy(graph.0 as sys::CUgraph) };
             }
             Err(error)
@@ -47,7 +47,7 @@ fn try_end(stream: sys::CUstream) -> Result<Option<GraphHandle>> {
     Ok((!graph.is_null()).then_some(GraphHandle(graph as u64)))
 }
 
-/// Error of a capture that ended without failure but left no graph.
+/// Returns the error of a capture that ended without failure but produced no graph.
 fn invalidated() -> DriverError {
     let (code, name) = (code::STREAM_CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED");
     let text = format!("the driver gave no graph; {}", capture_advice(code).unwrap_or_default());
@@ -63,11 +63,11 @@ type CaptureInfo = unsafe extern "C" fn(
     *mut usize,
 ) -> sys::CUresult;
 
-/// Older capture query, for drivers before CUDA 12.3. The bindings know only the newer one.
+/// Returns the older capture query, for drivers before CUDA 12.3. The bindings contain only the newer one.
 fn older_info() -> Result<CaptureInfo> {
     const SYMBOL: &str = "cuStreamGetCaptureInfo_v2";
     static FUNCTION: OnceLock<Option<CaptureInfo>> = OnceLock::new();
-    // SAFETY: the library's function of this name has this signature.
+    // SAFETY: the library's function with this name has this signature.
     let found = FUNCTION.get_or_init(|| unsafe { find_symbol(SYMBOL) });
     found.ok_or(DriverError::LacksFunction { symbol: SYMBOL })
 }
@@ -77,24 +77,24 @@ pub(in super::super) fn status(stream: sys::CUstream) -> Result<CaptureStatus> {
     info(stream).map(|info| status_of(info.status, info.id))
 }
 
-/// Nodes that the next work on a stream depends on; empty if it is not being captured.
+/// Returns the nodes on which the next work of a stream depends; empty if the stream is not being captured.
 pub(super) fn tips(stream: sys::CUstream) -> Result<Vec<NodeHandle>> {
     let info = info(stream)?;
     if !matches!(status_of(info.status, info.id), CaptureStatus::Active(_)) || info.tips.is_null() {
         return Ok(Vec::new());
     }
-    // SAFETY: the driver's array has this number of nodes, and is valid until the next call on the stream. By the
-    // trait's contract, no other thread makes one meanwhile.
+    // SAFETY: the driver's array contains this number of nodes and is valid until the next call on the stream. By the
+    // trait's contract, no other thread makes such a call meanwhile.
     let tips = unsafe { std::slice::from_raw_parts(info.tips, info.count) };
     Ok(tips.iter().map(|node| NodeHandle(*node as u64)).collect())
 }
 
 /// Capture information of a stream, as the driver reports it.
 struct Info {
-    /// Status as a plain number, so that a value known only to a newer driver is not invalid.
+    /// Status as a plain number, so that a value that only newer drivers define is not invalid.
     status: u32,
     id: sys::cuuint64_t,
-    /// Array owned by the driver; null while nothing is captured.
+    /// Array owned by the driver; null while the stream is not being captured.
     tips: *const sys::CUgraphNode,
     count: usize,
 }
@@ -108,8 +108,8 @@ fn info(stream: sys::CUstream) -> Result<Info> {
     let Info { status, id, tips, count } = &mut info;
     let place = std::ptr::from_mut(status).cast::<Status>();
     // SAFETY: the stream is alive, by the trait's contract. The pointers are to local variables, or null where the
-    // driver then reports nothing; the status is a 32-bit number. Without a place for edge data, the query would fail
-    // if an edge had some.
+    // driver then reports nothing; the status is a 32-bit number. Without a pointer for edge data, the query would fail
+    // if an edge had such data.
     let result = unsafe {
         if Feature::GraphEdgeData.is_there() {
             sys::cuStreamGetCaptureInfo_v3(stream, place, id, null_mut(), tips, &mut edges, count)
@@ -134,7 +134,7 @@ fn status_of(status: u32, id: u64) -> CaptureStatus {
 /// Adds a host function call to the capture of a stream.
 ///
 /// # Safety
-/// The function is kept until no executable made of the graph, or of a copy of it, can run any more.
+/// The function must be kept until no executable of the graph, or of a copy of the graph, can still run.
 pub(in super::super) unsafe fn host_function(
     stream: sys::CUstream,
     function: &Arc<GraphFunction>,
@@ -145,7 +145,7 @@ pub(in super::super) unsafe fn host_function(
         return Err(error(CALL, code::ILLEGAL_STATE, "CUDA_ERROR_ILLEGAL_STATE", text.to_owned()));
     }
     let host = host_functions::of_graph(function);
-    // SAFETY: the stream is alive, by the trait's contract; the function is passed on from the caller.
+    // SAFETY: the stream is alive, by the trait's contract; the caller keeps the function alive.
     unsafe { check(CALL, sys::cuLaunchHostFunc(stream, host.fn_, host.userData)) }
 }
 

@@ -1,6 +1,6 @@
-//! Conditional handles and conditional nodes. A context is current in every function here.
+//! Conditional handles and conditional nodes. Every function here requires a current context.
 //!
-//! Available since CUDA 12.3; more than one body since 12.8.
+//! They are available since CUDA 12.3, with more than one body since 12.8.
 
 use cudarc::driver::sys;
 use sys::CUgraphConditionalNodeType as Type;
@@ -31,7 +31,7 @@ pub(super) fn condition(
     Ok(ConditionHandle(handle))
 }
 
-/// Node type and number of bodies in the driver's form. `version` is the driver's version.
+/// Returns node type and number of bodies in the driver's form. `version` is the driver's version.
 fn kind_of(kind: ConditionalKind, version: i32) -> Result<(Type, u32)> {
     const CALL: &str = "cuGraphAddNode";
     let bodies = kind.bodies();
@@ -73,8 +73,8 @@ pub(super) fn add(
         ctx: context.0 as sys::CUcontext,
     });
     let mut node = std::ptr::null_mut();
-    // SAFETY: graph, nodes and context are alive, by the trait's contract, and the node count matches; without edge
-    // data all edges are plain; the other pointers are to local variables.
+    // SAFETY: graph, nodes and context are alive, by the trait's contract, and the node count matches. Without edge
+    // data, all edges are plain. The other pointers are to local variables.
     let result = unsafe {
         sys::cuGraphAddNode_v2(
             &mut node,
@@ -86,20 +86,20 @@ pub(super) fn add(
         )
     };
     check(CALL, result)?;
-    // SAFETY: the union holds the member that was written, in which the driver has set this pointer.
+    // SAFETY: the union contains the member that was written, in which the driver has set this pointer.
     let bodies = unsafe { params.__bindgen_anon_1.conditional.phGraph_out };
     if bodies.is_null() {
-        // SAFETY: just created, and used nowhere else.
+        // SAFETY: the node was just created and is not used anywhere else.
         unsafe { sys::cuGraphDestroyNode(node) };
         let text = "the driver gave a conditional node no body".to_owned();
         return Err(super::super::call::error(CALL, code::UNKNOWN, "CUDA_ERROR_UNKNOWN", text));
     }
-    // SAFETY: the driver's array has one graph for each body, and lives as long as the node.
+    // SAFETY: the driver's array contains one graph per body and lives as long as the node.
     let bodies = unsafe { std::slice::from_raw_parts(bodies, size as usize) };
     Ok((NodeHandle(node as u64), bodies.iter().map(|body| GraphHandle(*body as u64)).collect()))
 }
 
-/// Node parameters that are zero except for the conditional part.
+/// Returns node parameters that are zero except for the conditional part.
 fn parameters(conditional: sys::CUDA_CONDITIONAL_NODE_PARAMS) -> sys::CUgraphNodeParams {
     let mut params = sys::CUgraphNodeParams {
         type_: sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL,

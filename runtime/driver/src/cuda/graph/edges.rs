@@ -1,8 +1,8 @@
-//! Nodes of a graph and their order. A context is current in every function here.
+//! Nodes of a graph and their order. Every function here requires a current context.
 //!
-//! Since CUDA 12.3 an edge has data, which the older query refuses to drop: it fails for a graph with a programmatic
-//! dependent launch. Drivers before 12.3 have only the older query, and no such edges. The bindings know only the newer
-//! query.
+//! Since CUDA 12.3, edges can have data. The older query does not drop the data but fails, for example for a graph with
+//! a programmatic dependent launch. Drivers before 12.3 support only the older query and no such edges. The bindings
+//! contain only the newer query.
 
 use std::ptr::null_mut;
 use std::sync::OnceLock;
@@ -18,14 +18,14 @@ use crate::{Edge, GraphHandle, NodeHandle};
 const PLAIN: sys::CUgraphEdgeData =
     sys::CUgraphEdgeData { from_port: 0, to_port: 0, type_: 0, reserved: [0; 5] };
 
-/// Nodes of a graph.
+/// Returns the nodes of a graph.
 pub(super) fn nodes(graph: GraphHandle) -> Result<Vec<NodeHandle>> {
     const CALL: &str = "cuGraphGetNodes";
     let mut count = 0;
-    // SAFETY: the graph is alive, by the trait's contract; without an array the driver only counts.
+    // SAFETY: the graph is alive, by the trait's contract; without an array, the driver only counts.
     unsafe { check(CALL, sys::cuGraphGetNodes(graph_of(graph), null_mut(), &mut count)) }?;
     if count == 0 {
-        // Given an array of length zero, the driver reports an error.
+        // For an array of length zero, the driver would report an error.
         return Ok(Vec::new());
     }
     let mut nodes = vec![null_mut(); count];
@@ -45,7 +45,7 @@ type GetEdges = unsafe extern "C" fn(
 fn older_get_edges() -> Result<GetEdges> {
     const SYMBOL: &str = "cuGraphGetEdges";
     static FUNCTION: OnceLock<Option<GetEdges>> = OnceLock::new();
-    // SAFETY: the library's function of this name has this signature.
+    // SAFETY: the library's function with this name has this signature.
     let found = FUNCTION.get_or_init(|| unsafe { find_symbol(SYMBOL) });
     found.ok_or(DriverError::LacksFunction { symbol: SYMBOL })
 }
@@ -53,7 +53,7 @@ fn older_get_edges() -> Result<GetEdges> {
 /// Queries the edges, or their number if the arrays are null.
 ///
 /// # Safety
-/// The graph is alive; each array is null or as long as `count` says.
+/// The graph must be alive, and each array must be null or have the length in `count`.
 unsafe fn get(
     graph: GraphHandle,
     from: *mut sys::CUgraphNode,
@@ -61,7 +61,7 @@ unsafe fn get(
     data: *mut sys::CUgraphEdgeData,
     count: &mut usize,
 ) -> Result<()> {
-    // SAFETY: passed on from the caller.
+    // SAFETY: guaranteed by the caller.
     let result = unsafe {
         if Feature::GraphEdgeData.is_there() {
             sys::cuGraphGetEdges_v2(graph_of(graph), from, to, data, count)
@@ -72,7 +72,7 @@ unsafe fn get(
     check("cuGraphGetEdges", result)
 }
 
-/// Edges of a graph.
+/// Returns the edges of a graph.
 pub(super) fn edges(graph: GraphHandle) -> Result<Vec<Edge>> {
     let mut count = 0;
     // SAFETY: the graph is alive, by the trait's contract.
@@ -91,22 +91,22 @@ fn edge(from: sys::CUgraphNode, to: sys::CUgraphNode, data: sys::CUgraphEdgeData
     Edge { from: NodeHandle(from as u64), to: NodeHandle(to as u64), early: is_early(data) }
 }
 
-/// Returns true for a programmatic edge. An edge starts at the end of the earlier node or at a port that opens before;
-/// a programmatic edge always does the latter.
+/// Returns true for a programmatic edge. An edge starts at the end of the earlier node or at a port that opens before
+/// the end; a programmatic edge always starts at such a port.
 fn is_early(data: sys::CUgraphEdgeData) -> bool {
     const PROGRAMMATIC: u32 = sys::CUgraphDependencyType::CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC as u32;
     u32::from(data.from_port) != sys::CU_GRAPH_KERNEL_NODE_PORT_DEFAULT
         || u32::from(data.type_) == PROGRAMMATIC
 }
 
-/// Returns true if a node may start when a predecessor allows it. The node is alive.
+/// Returns true if a node may start when a predecessor permits it. The node must be alive.
 pub(super) fn may_start_early(node: sys::CUgraphNode) -> Result<bool> {
     const CALL: &str = "cuGraphNodeGetDependencies";
     if !Feature::GraphEdgeData.is_there() {
         return Ok(false);
     }
     let mut count = 0;
-    // SAFETY: the node is alive; without arrays the driver only counts.
+    // SAFETY: the node is alive; without arrays, the driver only counts.
     unsafe { check(CALL, sys::cuGraphNodeGetDependencies_v2(node, null_mut(), null_mut(), &mut count)) }?;
     if count == 0 {
         return Ok(false);

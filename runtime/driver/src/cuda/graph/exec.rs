@@ -1,4 +1,4 @@
-//! Executable graphs: instantiating, updating, launching. A context is current in every function here.
+//! Executable graphs: instantiation, update and launch. Every function here requires a current context.
 
 use std::mem::MaybeUninit;
 
@@ -13,8 +13,8 @@ use crate::{
     Context, ExecUpdate, GraphExecHandle, GraphHandle, LaunchConfig, NodeHandle, NodeWork, StreamHandle,
 };
 
-/// Instantiation flags. Nodes run with the priority of the streams they were captured on. Memory that a graph allocates
-/// and does not free is freed by its next launch, which would fail otherwise.
+/// Instantiation flags. Nodes run with the priority of the streams on which they were captured. Memory that a graph
+/// allocates and does not free is freed by the next launch, which would otherwise fail.
 const FLAGS: u32 = Flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0
     | Flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.0;
 
@@ -31,8 +31,8 @@ pub(super) fn instantiate(graph: GraphHandle) -> Result<GraphExecHandle> {
     let mut exec = std::ptr::null_mut();
     // SAFETY: the graph is alive, by the trait's contract; the pointers are to local variables.
     let result = unsafe { sys::cuGraphInstantiateWithParams(&mut exec, graph_of(graph), place) };
-    // SAFETY: the field is initialized. It is read as a plain number, because it may be a value that only a newer
-    // driver knows.
+    // SAFETY: the field is initialized. It is read as a plain number, because it may be a value that only newer drivers
+    // define.
     let reason = unsafe { (&raw const (*place).result_out).cast::<u32>().read() };
     match check("cuGraphInstantiate", result) {
         Ok(()) => Ok(GraphExecHandle(exec as u64)),
@@ -50,7 +50,7 @@ fn with_reason(error: DriverError, reason: Option<&str>) -> DriverError {
     }
 }
 
-/// Reason why a graph cannot be instantiated, in words.
+/// Describes the reason why a graph cannot be instantiated.
 fn instantiate_reason(reason: u32) -> Option<&'static str> {
     use sys::CUgraphInstantiateResult as Reason;
     const STRUCTURE: u32 = Reason::CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE as u32;
@@ -78,17 +78,17 @@ pub(super) fn upload(exec: GraphExecHandle, stream: StreamHandle) -> Result<()> 
 /// Updates an executable with the parameters of a graph.
 ///
 /// # Safety
-/// As [`GraphDriver::graph_exec_update`](crate::GraphDriver::graph_exec_update).
+/// Same as [`GraphDriver::graph_exec_update`](crate::GraphDriver::graph_exec_update).
 pub(super) unsafe fn update(exec: GraphExecHandle, graph: GraphHandle) -> Result<ExecUpdate> {
     let mut info = MaybeUninit::<sys::CUgraphExecUpdateResultInfo>::zeroed();
     let place = info.as_mut_ptr();
-    // SAFETY: passed on from the caller; the pointer is to a local variable.
+    // SAFETY: guaranteed by the caller; the pointer is to a local variable.
     let result = unsafe { sys::cuGraphExecUpdate_v2(exec_of(exec), graph_of(graph), place) };
     match check("cuGraphExecUpdate", result) {
         Ok(()) => Ok(ExecUpdate::Done),
         Err(error) if error.code() == Some(code::GRAPH_EXEC_UPDATE_FAILURE) => {
             // SAFETY: the fields are initialized. One is a pointer; the other is read as a plain number, because it may
-            // be a value that only a newer driver knows.
+            // be a value that only newer drivers define.
             let (node, reason) =
                 unsafe { ((*place).errorNode, (&raw const (*place).result).cast::<u32>().read()) };
             let node = (!node.is_null()).then_some(NodeHandle(node as u64));
@@ -98,7 +98,7 @@ pub(super) unsafe fn update(exec: GraphExecHandle, graph: GraphHandle) -> Result
     }
 }
 
-/// Reason why an executable cannot be updated, in words.
+/// Describes the reason why an executable cannot be updated.
 fn update_reason(reason: u32) -> String {
     use sys::CUgraphExecUpdateResult as Reason;
     const ERROR: u32 = Reason::CU_GRAPH_EXEC_UPDATE_ERROR as u32;
@@ -126,7 +126,7 @@ fn update_reason(reason: u32) -> String {
 /// Sets the parameters of one node of an executable.
 ///
 /// # Safety
-/// As [`GraphDriver::graph_exec_set`](crate::GraphDriver::graph_exec_set).
+/// Same as [`GraphDriver::graph_exec_set`](crate::GraphDriver::graph_exec_set).
 pub(super) unsafe fn set(
     context: Context,
     exec: GraphExecHandle,
@@ -135,7 +135,7 @@ pub(super) unsafe fn set(
 ) -> Result<()> {
     let (exec, node, context) = (exec_of(exec), node_of(node), context.0 as sys::CUcontext);
     // SAFETY: executable, node and context are alive, by the trait's contract, and the node has the kind of the work.
-    // Memory, functions and arguments are passed on from the caller; the pointers are to local variables.
+    // The caller guarantees memory, functions and arguments; the pointers are to local variables.
     unsafe {
         match work {
             NodeWork::Empty => {
@@ -143,7 +143,8 @@ pub(super) unsafe fn set(
                 Err(invalid("cuGraphExecKernelNodeSetParams", text))
             }
             NodeWork::Kernel { function, config, args } => {
-                // Querying costs as much as setting. Most nodes were, and stay, plain launches.
+                // A query costs as much as setting the parameters. Most nodes were plain launches and remain so, in
+                // which case it is skipped.
                 if !config.is_plain() {
                     same_special(&config, nodes::special(node)?)?;
                 }
@@ -174,7 +175,7 @@ pub(super) unsafe fn set(
     }
 }
 
-/// Fails if a launch changes the node's cluster, or is cooperative where the node is not.
+/// Fails if a launch changes the node's cluster, or is cooperative although the node is not.
 fn same_special(config: &LaunchConfig, node: ([u32; 3], bool)) -> Result<()> {
     if (config.cluster, config.cooperative) == node {
         return Ok(());

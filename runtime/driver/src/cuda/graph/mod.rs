@@ -1,6 +1,6 @@
 //! Graphs: [`GraphDriver`] for [`CudaDriver`].
 //!
-//! Graph functions that a driver before CUDA 12 lacks are not supported there; everything else works.
+//! Graph functions that a driver before CUDA 12 lacks are not supported there; all other functions work.
 
 pub(super) mod capture;
 mod conditional;
@@ -34,13 +34,13 @@ fn exec_of(exec: GraphExecHandle) -> sys::CUgraphExec {
     exec.0 as sys::CUgraphExec
 }
 
-/// Makes a context current for graph calls. Fails `call` if the driver has no graphs.
+/// Makes a context current for graph calls. Fails on behalf of `call` if the driver does not support graphs.
 fn enter(context: Context, call: &'static str) -> Result<()> {
     bind(context)?;
     Feature::Graphs.need(call)
 }
 
-// SAFETY: CUDA's driver keeps this contract; each call passes its arguments on to the driver, and returns its result.
+// SAFETY: CUDA's driver upholds this contract; each method forwards its arguments to the driver and returns its result.
 unsafe impl GraphDriver for CudaDriver {
     fn capture_begin(&self, context: Context, stream: StreamHandle, mode: CaptureMode) -> Result<()> {
         enter(context, "cuStreamBeginCapture")?;
@@ -69,7 +69,7 @@ unsafe impl GraphDriver for CudaDriver {
         function: &Arc<GraphFunction>,
     ) -> Result<()> {
         enter(context, "cuLaunchHostFunc")?;
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { capture::host_function(stream_of(stream), function) }
     }
 
@@ -84,7 +84,7 @@ unsafe impl GraphDriver for CudaDriver {
     unsafe fn graph_destroy(&self, context: Context, graph: GraphHandle) {
         if enter(context, "cuGraphDestroy").is_ok() {
             let _relaxed = RelaxedCapture::enter();
-            // SAFETY: passed on from the caller. An error cannot be reported here.
+            // SAFETY: guaranteed by the caller. An error cannot be reported here.
             let _ = unsafe { sys::cuGraphDestroy(graph_of(graph)) };
         }
     }
@@ -135,7 +135,7 @@ unsafe impl GraphDriver for CudaDriver {
         work: NodeWork<'_>,
     ) -> Result<NodeHandle> {
         enter(context, "adding a node to a graph")?;
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { nodes::add(context, graph, after, work) }
     }
 
@@ -169,7 +169,7 @@ unsafe impl GraphDriver for CudaDriver {
     unsafe fn graph_exec_destroy(&self, context: Context, exec: GraphExecHandle) {
         if enter(context, "cuGraphExecDestroy").is_ok() {
             let _relaxed = RelaxedCapture::enter();
-            // SAFETY: passed on from the caller. An error cannot be reported here.
+            // SAFETY: guaranteed by the caller. An error cannot be reported here.
             let _ = unsafe { sys::cuGraphExecDestroy(exec_of(exec)) };
         }
     }
@@ -186,7 +186,7 @@ unsafe impl GraphDriver for CudaDriver {
         stream: StreamHandle,
     ) -> Result<()> {
         bind(context)?;
-        // SAFETY: passed on from the caller; an executable exists only with a driver that has this function.
+        // SAFETY: guaranteed by the caller; an executable exists only with a driver that has this function.
         unsafe { check("cuGraphLaunch", sys::cuGraphLaunch(exec_of(exec), stream_of(stream))) }
     }
 
@@ -197,7 +197,7 @@ unsafe impl GraphDriver for CudaDriver {
         graph: GraphHandle,
     ) -> Result<ExecUpdate> {
         enter(context, "cuGraphExecUpdate")?;
-        // SAFETY: passed on from the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { exec::update(exec, graph) }
     }
 
@@ -209,7 +209,7 @@ unsafe impl GraphDriver for CudaDriver {
         work: NodeWork<'_>,
     ) -> Result<()> {
         bind(context)?;
-        // SAFETY: passed on from the caller; an executable exists only with a driver that has these functions.
+        // SAFETY: guaranteed by the caller; an executable exists only with a driver that has these functions.
         unsafe { exec::set(context, exec, node, work) }
     }
 }

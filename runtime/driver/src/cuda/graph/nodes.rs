@@ -1,4 +1,4 @@
-//! Graph nodes: adding and querying them. A context is current in every function here.
+//! Graph nodes: addition and queries. Every function here requires a current context.
 
 use std::mem::MaybeUninit;
 
@@ -16,7 +16,7 @@ use crate::{Context, GraphHandle, LaunchConfig, NodeHandle, NodeInfo, NodeWork};
 /// Adds a node.
 ///
 /// # Safety
-/// As [`GraphDriver::graph_add`](crate::GraphDriver::graph_add).
+/// Same as [`GraphDriver::graph_add`](crate::GraphDriver::graph_add).
 pub(super) unsafe fn add(
     context: Context,
     graph: GraphHandle,
@@ -27,8 +27,8 @@ pub(super) unsafe fn add(
     let (graph, first, count) = (graph_of(graph), after.as_ptr(), after.len());
     let context = context.0 as sys::CUcontext;
     let mut node = std::ptr::null_mut();
-    // SAFETY: graph, nodes and context are alive, by the trait's contract, and the node count matches. Memory,
-    // functions and arguments are passed on from the caller; the other pointers are to local variables.
+    // SAFETY: graph, nodes and context are alive, by the trait's contract, and the node count matches. The caller
+    // guarantees memory, functions and arguments; the other pointers are to local variables.
     unsafe {
         match work {
             NodeWork::Empty => {
@@ -70,16 +70,16 @@ pub(super) unsafe fn add(
 /// Sets the attributes of a new kernel node that is more than a plain launch.
 ///
 /// # Safety
-/// The node is a kernel node.
+/// The node must be a kernel node.
 unsafe fn set_attributes(node: sys::CUgraphNode, config: &LaunchConfig) -> Result<()> {
     Attributes::of_node(config).as_slice().iter().try_for_each(|attribute| {
-        // SAFETY: passed on from the caller; the value has the attribute's type.
+        // SAFETY: guaranteed by the caller; the value has the attribute's type.
         let result = unsafe { sys::cuGraphKernelNodeSetAttribute(node, attribute.id, &attribute.value) };
         check("cuGraphKernelNodeSetAttribute", result)
     })
 }
 
-/// Operation of a node.
+/// Returns the operation of a node.
 pub(super) fn info(node: NodeHandle) -> Result<NodeInfo> {
     const KERNEL: u32 = Type::CU_GRAPH_NODE_TYPE_KERNEL as u32;
     const MEMCPY: u32 = Type::CU_GRAPH_NODE_TYPE_MEMCPY as u32;
@@ -92,7 +92,7 @@ pub(super) fn info(node: NodeHandle) -> Result<NodeInfo> {
     const CONDITIONAL: u32 = Type::CU_GRAPH_NODE_TYPE_CONDITIONAL as u32;
 
     let raw = node_of(node);
-    // A plain number, so that a value known only to a newer driver is not invalid.
+    // The kind is a plain number, so that a value that only newer drivers define is not invalid.
     let mut kind = u32::MAX;
     // SAFETY: the node is alive, by the trait's contract; the pointer is to a local variable of the type's size.
     let result = unsafe { sys::cuGraphNodeGetType(raw, (&raw mut kind).cast::<Type>()) };
@@ -115,29 +115,29 @@ pub(super) fn info(node: NodeHandle) -> Result<NodeInfo> {
 }
 
 /// # Safety
-/// The node is a live kernel node.
+/// The node must be a live kernel node.
 unsafe fn kernel(node: sys::CUgraphNode) -> Result<NodeInfo> {
     let mut params = MaybeUninit::<sys::CUDA_KERNEL_NODE_PARAMS>::zeroed();
-    // SAFETY: passed on from the caller; the pointer is to a local variable. Zeros, and all that the driver writes, are
-    // valid numbers and pointers.
+    // SAFETY: guaranteed by the caller; the pointer is to a local variable. Zeros and the values that the driver writes
+    // are valid numbers and pointers.
     let params = unsafe {
         let result = sys::cuGraphKernelNodeGetParams_v2(node, params.as_mut_ptr());
         check("cuGraphKernelNodeGetParams", result)?;
         params.assume_init()
     };
     let (function, config) = parameters::read_kernel(&params);
-    // SAFETY: passed on from the caller.
+    // SAFETY: guaranteed by the caller.
     let (cluster, cooperative) = unsafe { special(node) }?;
     let dependent = edges::may_start_early(node)?;
     Ok(NodeInfo::Kernel { function, config: LaunchConfig { cluster, cooperative, dependent, ..config } })
 }
 
-/// Cluster of a kernel node, and whether it is cooperative.
+/// Returns the cluster of a kernel node, and true if the node is cooperative.
 ///
 /// # Safety
-/// The node is a live kernel node.
+/// The node must be a live kernel node.
 pub(super) unsafe fn special(node: sys::CUgraphNode) -> Result<([u32; 3], bool)> {
-    // SAFETY: passed on from the caller. Each member consists of numbers: zeros, or the driver's value of the requested
+    // SAFETY: guaranteed by the caller. Each member consists of numbers: zeros, or the driver's value of the requested
     // attribute.
     unsafe {
         let cluster = attribute(node, Attribute::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)?.clusterDim;
@@ -146,13 +146,13 @@ pub(super) unsafe fn special(node: sys::CUgraphNode) -> Result<([u32; 3], bool)>
     }
 }
 
-/// Attribute of a kernel node; zero where the device does not support this kind.
+/// Returns an attribute of a kernel node; zero if the device does not support this kind.
 ///
 /// # Safety
-/// The node is a live kernel node.
+/// The node must be a live kernel node.
 unsafe fn attribute(node: sys::CUgraphNode, which: Attribute) -> Result<sys::CUlaunchAttributeValue> {
     let mut value = launch::zero();
-    // SAFETY: passed on from the caller; the pointer is to a local variable with room for any attribute.
+    // SAFETY: guaranteed by the caller; the pointer is to a local variable with room for any attribute.
     let result = unsafe { sys::cuGraphKernelNodeGetAttribute(node, which, &mut value) };
     match check("cuGraphKernelNodeGetAttribute", result) {
         Ok(()) => Ok(value),
@@ -162,12 +162,12 @@ unsafe fn attribute(node: sys::CUgraphNode, which: Attribute) -> Result<sys::CUl
 }
 
 /// # Safety
-/// The node is a live memcpy node.
+/// The node must be a live memcpy node.
 unsafe fn copied_bytes(node: sys::CUgraphNode) -> Result<usize> {
     let mut params = MaybeUninit::<sys::CUDA_MEMCPY3D>::zeroed();
     let place = params.as_mut_ptr();
-    // SAFETY: passed on from the caller; the pointer is to a local variable. Only numbers are read from it: memory
-    // kinds may be values that only a newer driver knows.
+    // SAFETY: guaranteed by the caller; the pointer is to a local variable. Only numbers are read from it, because
+    // memory kinds may be values that only newer drivers define.
     unsafe {
         check("cuGraphMemcpyNodeGetParams", sys::cuGraphMemcpyNodeGetParams(node, place))?;
         Ok(parameters::box_bytes((*place).WidthInBytes, (*place).Height, (*place).Depth))
@@ -175,11 +175,11 @@ unsafe fn copied_bytes(node: sys::CUgraphNode) -> Result<usize> {
 }
 
 /// # Safety
-/// The node is a live memset node.
+/// The node must be a live memset node.
 unsafe fn memset(node: sys::CUgraphNode) -> Result<usize> {
     let mut params = MaybeUninit::<sys::CUDA_MEMSET_NODE_PARAMS>::zeroed();
-    // SAFETY: passed on from the caller; the pointer is to a local variable. Zeros, and all that the driver writes, are
-    // numbers.
+    // SAFETY: guaranteed by the caller; the pointer is to a local variable. Zeros and the values that the driver writes
+    // are numbers.
     let params = unsafe {
         let result = sys::cuGraphMemsetNodeGetParams(node, params.as_mut_ptr());
         check("cuGraphMemsetNodeGetParams", result)?;
@@ -189,10 +189,10 @@ unsafe fn memset(node: sys::CUgraphNode) -> Result<usize> {
 }
 
 /// # Safety
-/// The node is a live child graph node.
+/// The node must be a live child graph node.
 unsafe fn child(node: sys::CUgraphNode) -> Result<GraphHandle> {
     let mut graph = std::ptr::null_mut();
-    // SAFETY: passed on from the caller; the pointer is to a local variable.
+    // SAFETY: guaranteed by the caller; the pointer is to a local variable.
     let result = unsafe { sys::cuGraphChildGraphNodeGetGraph(node, &mut graph) };
     check("cuGraphChildGraphNodeGetGraph", result)?;
     Ok(GraphHandle(graph as u64))

@@ -7,7 +7,7 @@ use cudarc::driver::sys;
 use super::super::rows;
 use crate::{DevicePtr, FunctionHandle, LaunchConfig, Place};
 
-/// Parameters of a launch. The call that receives them reads the arguments.
+/// Returns the parameters of a launch. The call that receives the parameters reads the arguments.
 pub(super) fn kernel(
     function: FunctionHandle,
     config: &LaunchConfig,
@@ -27,13 +27,13 @@ pub(super) fn kernel(
         kernelParams: args.as_ptr() as *mut *mut c_void,
         extra: std::ptr::null_mut(),
         kern: std::ptr::null_mut(),
-        // A null context means the function's context.
+        // A null context selects the function's context.
         ctx: std::ptr::null_mut(),
     }
 }
 
-/// Kernel and plain part of its configuration. A library kernel (`CUkernel`), which other code may have captured, has
-/// another kind of handle; every call accepts it as a function.
+/// Returns a kernel and the plain part of its configuration. A library kernel (`CUkernel`), which other code may have
+/// captured, has another kind of handle, but every call accepts it as a function.
 pub(super) fn read_kernel(params: &sys::CUDA_KERNEL_NODE_PARAMS) -> (FunctionHandle, LaunchConfig) {
     let function = if params.func.is_null() { params.kern as u64 } else { params.func as u64 };
     let grid = [params.gridDimX, params.gridDimY, params.gridDimZ];
@@ -41,8 +41,8 @@ pub(super) fn read_kernel(params: &sys::CUDA_KERNEL_NODE_PARAMS) -> (FunctionHan
     (FunctionHandle(function), LaunchConfig::new(grid, block, params.sharedMemBytes))
 }
 
-/// Parameters of a copy of one row. The pitch is zero, which means none: a pitch has a limit that a single row does not
-/// have.
+/// Returns the parameters of a copy of one row. The pitch is zero, which means none, because a pitch has a limit that a
+/// single row does not have.
 pub(super) fn copy(dst: Place, src: Place, bytes: usize) -> sys::CUDA_MEMCPY3D {
     let (src_type, src_host, src_device) = rows::parts(src);
     let (dst_type, dst_host, dst_device) = rows::parts(dst);
@@ -75,7 +75,7 @@ pub(super) fn copy(dst: Place, src: Place, bytes: usize) -> sys::CUDA_MEMCPY3D {
     }
 }
 
-/// Parameters of a memset of one row, whose pitch does not matter.
+/// Returns the parameters of a memset of one row, whose pitch is irrelevant.
 pub(super) fn set(dst: DevicePtr, value: u8, bytes: usize) -> sys::CUDA_MEMSET_NODE_PARAMS {
     sys::CUDA_MEMSET_NODE_PARAMS {
         dst: dst.0,
@@ -87,7 +87,7 @@ pub(super) fn set(dst: DevicePtr, value: u8, bytes: usize) -> sys::CUDA_MEMSET_N
     }
 }
 
-/// Number of bytes in a box of `width` bytes, `height` rows and `depth` layers; the last two may be 0.
+/// Returns the number of bytes in a box of `width` bytes, `height` rows and `depth` layers; the last two may be 0.
 pub(super) fn box_bytes(width: usize, height: usize, depth: usize) -> usize {
     width.saturating_mul(height.max(1)).saturating_mul(depth.max(1))
 }
