@@ -32,8 +32,8 @@ pub enum Command {
     Devices(JsonArg),
     /// Check driver, devices, GPU image and toolchain, and show how to install what is missing
     #[command(after_help = "Exit code 1 when something that should work does not.")]
-    Doctor(JsonArg),
-    /// List the embedded kernels: registers, shared memory, spills, occupancy
+    Doctor(DoctorArgs),
+    /// List kernels, your package's with `-p .`: registers, shared memory, spills, panics, occupancy
     Kernels(KernelsArgs),
     /// Measuring commands.
     #[command(flatten)]
@@ -150,11 +150,30 @@ pub struct JsonArg {
     pub json: bool,
 }
 
+/// `warpsmith doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Show the GPU images of the package in FOLDER too
+    #[arg(short, long, value_name = "FOLDER")]
+    pub package: Option<PathBuf>,
+    /// Print one JSON document instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `warpsmith kernels`.
 #[derive(Debug, Args)]
-#[command(after_help = "Occupancy is the share of an SM's threads that registers, shared memory and \
-                        block size let run at once.")]
+#[command(
+    after_help = "Without --package, the kernels are those of `warpsmith::ops` in this command. With it, the last \
+                        `cargo build` in that folder is shown.\n\n\
+                        Occupancy is the share of an SM's threads that registers, shared memory and block size let run at \
+                        once; the block is the nearest one that the kernel allows.\n\n\
+                        Examples: warpsmith kernels -p .; warpsmith kernels -p . saxpy --arch sm_80 --block 128"
+)]
 pub struct KernelsArgs {
+    /// Show the kernels of the package in FOLDER, as they were built last
+    #[arg(short, long, value_name = "FOLDER")]
+    pub package: Option<PathBuf>,
     /// Show only these kernels
     #[arg(value_name = "KERNEL")]
     pub names: Vec<String>,

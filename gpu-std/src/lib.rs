@@ -289,8 +289,8 @@ pub use shape::Shape;
 ///   earlier launches use. It can first do independent work (load constants, clear shared memory). On other devices the
 ///   option has no effect.
 /// - `no_panic`: a panic left in the GPU code is a build error with file and line. Such panics are bounds checks and
-///   assertions that the compiler cannot rule out. `warpsmith kernels` shows how many are left in any kernel, and
-///   where. The option has no effect on the emulated device.
+///   assertions that the compiler cannot rule out. `warpsmith kernels -p .` shows how many are left in any kernel,
+///   and where. The option has no effect on the emulated device.
 /// - `same_len(x, y)`: a launch whose slices or views of these names differ in length is an error that states the names
 ///   and lengths. The host checks it before the launch, also in prepared launches and in graphs. 2-D and 3-D views must
 ///   agree in all sides, and a view and a slice in the number of elements; a planes view counts the length of one

@@ -38,7 +38,7 @@ pub enum Error {
     /// A kernel that was not included when this program was built.
     #[error(
         "{name} is left out of this program: build it with the feature `{feature}` of warpsmith; for the command, \
-         `cargo install warpsmith-cli --features full`, or the same from git"
+         `cargo install --path cli --features full` in the clone of Warpsmith"
     )]
     LeftOut {
         /// Name as given.

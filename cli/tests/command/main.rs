@@ -6,6 +6,7 @@ mod commands;
 #[cfg(unix)]
 mod launch;
 mod new;
+mod package;
 mod profile;
 #[cfg(unix)]
 mod sanitize;
