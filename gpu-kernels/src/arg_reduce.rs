@@ -177,7 +177,7 @@ macro_rules! kernels {
             workspace: *mut u64,
             result: *mut u64,
         ) {
-            // SAFETY: by this function's contract.
+            // SAFETY: guaranteed by this function's contract.
             unsafe { reduce_into::<Search<T, $order>, ITEMS, VECTOR>(input, workspace, result) }
         }
     )* };

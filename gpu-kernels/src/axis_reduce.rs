@@ -436,7 +436,7 @@ unsafe fn columns<T: Scalar, R: Fold<T>, O, const N: usize>(
         |partial: R::Partial, values: &[T; N], lane: usize, row: usize| R::fold(partial, values[lane], row);
     // SAFETY: `out` has one element per column, and each column has one writer.
     let write = |column: usize, total: R::Partial| unsafe { out.add(column).write(finish(total, sides[1])) };
-    // SAFETY: by this function's contract.
+    // SAFETY: guaranteed by this function's contract.
     unsafe { columns_with::<_, _, N>(sides, workspace, shape, R::identity(), fetch, fold, R::combine, write) }
 }
 
@@ -475,7 +475,7 @@ macro_rules! reductions {
             parts: u32,
         ) {
             let finish = |$total: <$reduction as Fold<T>>::Partial, $count: usize| $finish;
-            // SAFETY: by this function's contract.
+            // SAFETY: guaranteed by this function's contract.
             with_lanes!(lanes::<T>(16), N => unsafe {
                 reduce_rows::<T, $reduction, $out, N>(x, sides, offsets, out, workspace, (group_size, parts), finish)
             })
@@ -505,7 +505,7 @@ macro_rules! reductions {
             parts: u32,
         ) {
             let finish = |$total: <$reduction as Fold<T>>::Partial, $count: usize| $finish;
-            // SAFETY: by this function's contract.
+            // SAFETY: guaranteed by this function's contract.
             with_lanes!(crate::thread_group::lanes::<T>(VECTOR), N => unsafe {
                 columns::<T, $reduction, $out, N>(x, out, workspace, (lanes, parts), finish)
             })

@@ -74,7 +74,7 @@ impl<T: Float> Row<T> {
     /// The row must contain the element, and must be valid.
     #[inline(always)]
     unsafe fn at(&self, i: usize) -> f64 {
-        // SAFETY: by this function's contract.
+        // SAFETY: guaranteed by this function's contract.
         unsafe { self.x.add(i).read() }.cast()
     }
 
@@ -183,7 +183,7 @@ pub(crate) unsafe fn forward<T: Float>(
     [weight, bias]: [Option<&[T]>; 2],
     group: &mut ThreadGroup,
 ) {
-    // SAFETY: by this function's contract.
+    // SAFETY: guaranteed by this function's contract.
     let statistics = unsafe { row.find(FORWARD, |_| [0.0; 2], group) }.statistics();
     let mut i = group.rank;
     while i < row.width {
@@ -218,7 +218,7 @@ pub(crate) unsafe fn backward<T: Float>(
         // SAFETY: all indices that are passed are below the width.
         [unsafe { dy.add(i).read() }.cast::<f64>(), weight]
     };
-    // SAFETY: by this function's contract.
+    // SAFETY: guaranteed by this function's contract.
     let found = unsafe { row.find(BACKWARD, gradient, group) };
     let own = found.statistics();
     let [mean, rest, inverse, scale] = own;

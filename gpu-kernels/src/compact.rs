@@ -87,7 +87,7 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
     let head = x.addr() % (N * size_of::<T>()) / size_of::<T>();
     let tiling = Tiling { len, head, tile_len };
     let tiles = tiling.tiles();
-    // SAFETY: by this function's contract.
+    // SAFETY: guaranteed by this function's contract.
     let mut queue = unsafe { queue(workspace, tiles) };
     // SAFETY: as above.
     let look_back = unsafe { LookBack::<u64>::new(&queue) };
@@ -410,7 +410,7 @@ pub unsafe fn compact_flagged<T: Scalar, const ITEMS: usize, const VECTOR: usize
         let head = x.as_ptr().addr() % (N * size_of::<T>()) / size_of::<T>();
         let fits = aligned::<u8, N>(flags.as_ptr().wrapping_sub(head));
         let select = Flagged { flags: flags.as_ptr(), fits };
-        // SAFETY: by this function's contract.
+        // SAFETY: guaranteed by this function's contract.
         unsafe { compact::<T, ITEMS, N>((x.as_ptr(), x.len()), select, workspace, targets) }
     })
 }
@@ -448,7 +448,7 @@ pub unsafe fn compact_compared<T: Bits, const ITEMS: usize, const VECTOR: usize>
     let select =
         Between { transform: KeyTransform { negative, always, nans: T::ZERO }, first, last, is_inverted };
     with_lanes!(lanes::<T>(VECTOR), N => {
-        // SAFETY: by this function's contract.
+        // SAFETY: guaranteed by this function's contract.
         unsafe { compact::<T, ITEMS, N>((x.as_ptr(), x.len()), select, workspace, targets) }
     })
 }
@@ -483,7 +483,7 @@ pub unsafe fn compact_runs<T: Bits, const ITEMS: usize, const VECTOR: usize>(
     let targets = Targets { selected, indices, rejected: core::ptr::null_mut(), count };
     let select = First { x: x.as_ptr(), equality: Equality { magnitude, most } };
     with_lanes!(lanes::<T>(VECTOR), N => {
-        // SAFETY: by this function's contract.
+        // SAFETY: guaranteed by this function's contract.
         unsafe { compact::<T, ITEMS, N>((x.as_ptr(), x.len()), select, workspace, targets) }
     })
 }

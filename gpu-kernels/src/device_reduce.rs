@@ -117,7 +117,7 @@ pub unsafe fn dot<T: Number>(
     let fold = |sum: T::SumAccumulator, [x, y]: [T; 2]| {
         add(sum, x.cast::<T::SumAccumulator>().wrapping_mul(y.cast()))
     };
-    // SAFETY: by this function's contract.
+    // SAFETY: guaranteed by this function's contract.
     with_lanes!(lanes::<T>(16), N => unsafe {
         if let Some(total) = device_reduce::<T, _, 2, N>(arrays, len, launch, T::SumAccumulator::ZERO, one_by_one(fold), add) {
             out.write(total);
@@ -152,7 +152,7 @@ pub unsafe fn count_if<T: Scalar>(
         _ => x != x,
     };
     let fold = |count: u64, [x]: [T; 1]| count + counts(x) as u64;
-    // SAFETY: by this function's contract.
+    // SAFETY: guaranteed by this function's contract.
     with_lanes!(lanes::<T>(16), N => unsafe {
         if let Some(total) = device_reduce::<T, _, 1, N>([x.as_ptr()], x.len(), launch, 0, one_by_one(fold), |a, b| a + b) {
             out.write(total);
@@ -188,7 +188,7 @@ pub unsafe fn vector_norm<T: Float>(
         }
     };
     let add = |a: [T::Accumulator; 3], b: [T::Accumulator; 3]| [a[0] + b[0], a[1] + b[1], a[2] + b[2]];
-    // SAFETY: by this function's contract.
+    // SAFETY: guaranteed by this function's contract.
     with_lanes!(lanes::<T>(16), N => unsafe {
         let none = [T::Accumulator::ZERO; 3];
         let total = device_reduce::<T, _, 1, N>([x.as_ptr()], x.len(), launch, none, one_by_one(fold), add);
@@ -223,7 +223,7 @@ pub unsafe fn variance<T: Float>(
 ) {
     let launch = Launch { workspace, parts, has_vectors: true };
     let fold = |moments: Scaled<T::Accumulator>, [x]: [T; 1]| moments::with_values(moments, [x.to_acc()]);
-    // SAFETY: by this function's contract.
+    // SAFETY: guaranteed by this function's contract.
     with_lanes!(lanes::<T>(16), N => unsafe {
         let fold_vectors = |moments: Scaled<T::Accumulator>, [vector]: [[T; N]; 1]| {
             moments::with_values::<_, N>(moments, lanewise(|lane| vector[lane].to_acc()))

@@ -53,7 +53,7 @@ fn count<T: Scalar, const ITEMS: usize, const N: usize>(
         let split = Split::new::<T, N>(x.as_ptr(), x.len());
         for_each::<[T; N], ITEMS>(
             split.vectors,
-            // SAFETY: vector i covers elements head + i * N .. + N, all below `tail`, and is aligned by `Split`.
+            // SAFETY: vector i covers elements head + i * N .. + N, which are all below `tail`, and `Split` aligns it.
             |i| unsafe { load(x.as_ptr().add(split.head + i * N)) },
             |i, vector| {
                 let mut start = channel_of(split.head + i * N) * bins;

@@ -68,7 +68,7 @@ pub unsafe fn move_rows<T: KernelType, I: Index, const ITEMS: usize, const VECTO
     }
     with_lanes!(lanes::<T>(VECTOR), N => {
         let in_vectors = rows.width | rows.pitches[0] | rows.pitches[1];
-        // SAFETY: by this function's contract.
+        // SAFETY: guaranteed by this function's contract.
         unsafe {
             if N > 1 && in_vectors.is_multiple_of(N as u64) && aligned::<T, N>(from) && aligned::<T, N>(to) {
                 move_units::<T, I, ITEMS, N>(rows, indices, from, to);

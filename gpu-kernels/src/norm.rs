@@ -138,7 +138,7 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
     group: &mut ThreadGroup,
     norm: &Norm,
 ) -> bool {
-    // SAFETY: by this function's contract.
+    // SAFETY: guaranteed by this function's contract.
     let load = |part: &Part<N>| unsafe { part.load::<T, V>(source(), T::ZERO) };
     let mut part = start.again();
     let mut moments = Moments::none();
@@ -166,7 +166,7 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
         part = part.again();
         let target = target();
         each::<V>(|i| {
-            // SAFETY: by this function's contract.
+            // SAFETY: guaranteed by this function's contract.
             unsafe {
                 let (weight, bias) = (part.parameter(weight, i, T::ONE), part.parameter(bias, i, T::ZERO));
                 let vector = converted(values[i]);
@@ -260,7 +260,7 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
     let add = |a: Acc<T>, b: Acc<T>| a + b;
     // Loads the input, and the weighted gradient of the output.
     let load = |part: &Part<N>| {
-        // SAFETY: by this function's contract.
+        // SAFETY: guaranteed by this function's contract.
         unsafe {
             let values = part.load::<T, V>(x(), T::ZERO);
             let part = part.again();
@@ -329,7 +329,7 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
                 let centred = values[i][lane] - mean;
                 T::from_acc((gradients[i][lane] - of_gradient - centred * of_product) * inverse)
             });
-            // SAFETY: by this function's contract.
+            // SAFETY: guaranteed by this function's contract.
             unsafe { part.store(target, i, results) };
         });
         if !is_read_again | part.is_last::<V>() {
@@ -441,7 +441,7 @@ pub unsafe fn norm_backward_parameters<T: Float, const VECTOR: usize>(
             }
         };
         let none = [T::Accumulator::ZERO; 2];
-        // SAFETY: by this function's contract.
+        // SAFETY: guaranteed by this function's contract.
         unsafe {
             columns_with::<_, _, N>([x.columns(), x.rows()], workspace, (lanes, parts), none, fetch, fold, add, write)
         }

@@ -113,7 +113,7 @@ impl<T: Scalar> Operand<T> {
                 } else {
                     each::<N>(|lane| {
                         if lane < count {
-                            // SAFETY: by this function's contract.
+                            // SAFETY: guaranteed by this function's contract.
                             values[lane] = unsafe { ptr.add(lane).read() };
                         }
                     });

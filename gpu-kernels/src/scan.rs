@@ -128,7 +128,7 @@ macro_rules! kernels {
             out: DisjointMut<T, Unclaimed>,
         ) {
             let workspace = (workspace, workspace_len);
-            // SAFETY: by this function's contract.
+            // SAFETY: guaranteed by this function's contract.
             unsafe { scan_slice::<All<T, $combine>, ITEMS, VECTOR>(exclusive, initial.to_acc(), x, workspace, out) }
         }
     )* };

@@ -190,7 +190,7 @@ pub unsafe fn scan_sum_by_key<T: Zero, K: Scalar, const ITEMS: usize, const VECT
         let keys_fit = aligned::<K, N>(keys.wrapping_sub(head));
         let out_fits = aligned::<T, N>(out.wrapping_sub(head));
         let arrays = Pairs { keys, x, out, len, head, exclusive, keys_fit, out_fits };
-        // SAFETY: by this function's contract.
+        // SAFETY: guaranteed by this function's contract.
         let mut queue = unsafe { queue(workspace, tiles(len, head, tile_len(block::threads() as usize, ITEMS, N))) };
         let initial = Runs::<T>::identity();
         // SAFETY: as above.

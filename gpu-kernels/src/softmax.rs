@@ -59,7 +59,7 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
     let [mut most, mut sum] = [nothing, zero];
     let mut values: [[T; N]; V];
     loop {
-        // SAFETY: by this function's contract.
+        // SAFETY: guaranteed by this function's contract.
         values = unsafe { part.load::<T, V>(source(), T::MAX_IDENTITY) };
         let before = most;
         let mut largest = [nothing; N];
@@ -104,7 +104,7 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
     part = start.again();
     loop {
         if is_read_again {
-            // SAFETY: by this function's contract.
+            // SAFETY: guaranteed by this function's contract.
             values = unsafe { part.load::<T, V>(source(), T::MAX_IDENTITY) };
         }
         part = part.again();
@@ -114,7 +114,7 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
                 let value = if is_log | are_powers { value } else { exponential::<T>(value - of_row) };
                 T::from_acc((value - shift).mul_add(scale, offset))
             });
-            // SAFETY: by this function's contract.
+            // SAFETY: guaranteed by this function's contract.
             unsafe { part.store(target, i, results) };
         });
         if !is_read_again | part.is_last::<V>() {
@@ -170,7 +170,7 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
 ) {
     type Acc<T> = <T as Scalar>::Accumulator;
     let load = |part: &Part<N>, row: *const T| -> [[Acc<T>; N]; V] {
-        // SAFETY: by this function's contract.
+        // SAFETY: guaranteed by this function's contract.
         widened(unsafe { part.load::<T, V>(row, T::ZERO) })
     };
     let is_read_again = streams & !start.is_last::<V>();
@@ -219,7 +219,7 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
                 };
                 T::from_acc(result * inverse)
             });
-            // SAFETY: by this function's contract.
+            // SAFETY: guaranteed by this function's contract.
             unsafe { part.store(target, i, results) };
         });
         if !is_read_again | part.is_last::<V>() {

@@ -213,7 +213,7 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
     let changes = (transform.negative | transform.always) != K::ZERO;
     let is_first = changes & (shift == 0);
     let is_last = changes & (shift + DIGIT_BITS == 8 * size_of::<K>() as u32);
-    // SAFETY: by this function's contract.
+    // SAFETY: guaranteed by this function's contract.
     let mut queue = unsafe { queue(workspace, len.div_ceil(tile_len)) };
     while let Some(tile) = queue.next() {
         // Without `opaque`, the compiler would compute the positions of all items once, and keep them in registers.
@@ -357,7 +357,7 @@ unsafe fn look_back(queue: &TileQueue<'_>, tile: u32, digit: usize) -> u32 {
         let mut of_tiles = [0; LOOKED_AT];
         each::<LOOKED_AT>(|i| {
             let tile = counted.saturating_sub(1 + i as u32) as usize;
-            // SAFETY: by this function's contract.
+            // SAFETY: guaranteed by this function's contract.
             of_tiles[i] = unsafe { words.get_unchecked(tile * DIGITS + digit) }.load(Ordering::Relaxed);
         });
         let (mut goes_on, mut is_done) = (true, false);
@@ -411,7 +411,7 @@ pub unsafe fn radix_pass<K: Bits>(
     let pairs = Pairs { keys: keys.as_ptr(), values, keys_out, values_out, len: keys.len() };
     let workspace = (workspace.cast_const(), workspace_len);
     by_items!(K, 0, ITEMS => {
-        // SAFETY: by this function's contract.
+        // SAFETY: guaranteed by this function's contract.
         unsafe { pass::<K, u32, ITEMS>((KeyTransform { negative, always, nans }, shift), pairs, starts, workspace, &mut counters) }
     })
 }
@@ -444,7 +444,7 @@ pub unsafe fn radix_pass_pairs<K: Bits, V: Scalar>(
     let pairs = Pairs { keys: keys.as_ptr(), values: values.as_ptr(), keys_out, values_out, len: keys.len() };
     let workspace = (workspace.cast_const(), workspace_len);
     by_size!(size_of::<V>(), VALUE => by_items!(K, VALUE, ITEMS => {
-        // SAFETY: by this function's contract.
+        // SAFETY: guaranteed by this function's contract.
         unsafe { pass::<K, V, ITEMS>((KeyTransform { negative, always, nans }, shift), pairs, starts, workspace, &mut counters) }
     }))
 }

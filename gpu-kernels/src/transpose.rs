@@ -56,7 +56,7 @@ fn shared_tile<T>() -> *mut T {
     const fn accesses(size: usize) -> usize {
         ((side(size) + sector(size)) * pitch(size) * size).div_ceil(16)
     }
-    // A static cannot depend on `T`. The kernel contains only the array that it uses.
+    // A static cannot depend on `T`, so there is one static per size. The kernel contains only the static that it uses.
     match const { size_of::<T>() } {
         1 => shared_array![u128; accesses(1)].cast(),
         2 => shared_array![u128; accesses(2)].cast(),

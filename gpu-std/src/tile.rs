@@ -210,7 +210,7 @@ impl<const N: u32> Tile<N> {
     }
 
     /// Combines the values of the threads up to and including the caller, in the order of their ranks. `combine` must
-    /// be associative (or nearly).
+    /// be associative, at least approximately.
     #[inline(always)]
     #[track_caller]
     pub fn inclusive_scan<T: KernelType>(&self, value: T, combine: impl Fn(T, T) -> T) -> T {
@@ -228,7 +228,7 @@ impl<const N: u32> Tile<N> {
     }
 
     /// Combines `identity` and the values of the threads below the caller, in the order of their ranks. `combine` must
-    /// be associative (or nearly).
+    /// be associative, at least approximately.
     #[inline(always)]
     #[track_caller]
     pub fn exclusive_scan<T: KernelType>(&self, value: T, identity: T, combine: impl Fn(T, T) -> T) -> T {

@@ -211,7 +211,7 @@ pub unsafe fn load_or<T: Copy, const N: usize, const KEPT: bool>(
         }
     }
     if is_there {
-        // SAFETY: by this function's contract.
+        // SAFETY: guaranteed by this function's contract.
         unsafe { load(ptr) }
     } else {
         otherwise
@@ -356,7 +356,7 @@ pub unsafe fn store_run<T: Copy, const N: usize>(ptr: *mut T, first: usize, coun
     }
     each::<N>(|lane| {
         if lane < count {
-            // SAFETY: by this function's contract.
+            // SAFETY: guaranteed by this function's contract.
             unsafe { ptr.add(lane).write(values[lane]) };
         }
     });

@@ -292,9 +292,9 @@ fn reduce_named<T: KernelType>(
     }
 }
 
-/// Combines the values of lanes 0 to `count` − 1, in the order of the lanes. `combine` must be associative (or nearly).
-/// Every lane receives the same result, bit for bit. All 32 lanes must call it with the same `count`, from 1 to 32; the
-/// values of the other lanes are ignored.
+/// Combines the values of lanes 0 to `count` − 1, in the order of the lanes. `combine` must be associative, at least
+/// approximately. Every lane receives the same result, bit for bit. All 32 lanes must call it with the same `count`,
+/// from 1 to 32; the values of the other lanes are ignored.
 ///
 /// It takes five steps, in a tree of neighbors whose levels combine values 1, 2, 4, 8 and 16 lanes apart. Unlike
 /// [`reduce`], the operation need not be commutative.
@@ -351,7 +351,7 @@ pub fn match_bits<const BITS: u32>(mask: u32, value: u32) -> u32 {
 }
 
 /// Combines the values of the lanes of the mask up to and including the caller, starting with the lowest. `combine`
-/// must be associative (or nearly).
+/// must be associative, at least approximately.
 ///
 /// It takes five steps if the mask consists of all lanes below some number, and one step per lane if the mask has gaps.
 #[inline(always)]
@@ -384,7 +384,7 @@ pub fn inclusive_scan<T: KernelType>(mask: u32, value: T, combine: impl Fn(T, T)
 }
 
 /// Combines `identity` and the values of the lanes of the mask below the caller, starting with the lowest. `combine`
-/// must be associative (or nearly).
+/// must be associative, at least approximately.
 #[inline(always)]
 #[track_caller]
 pub fn exclusive_scan<T: KernelType>(mask: u32, value: T, identity: T, combine: impl Fn(T, T) -> T) -> T {

@@ -7,28 +7,29 @@ use super::shared::SharedAddress;
 use crate::host::copies;
 
 /// A barrier in shared memory (`mbarrier`). A phase completes when all arrivals that [`Barrier::init`] specified have
-/// occurred and all expected bytes have been copied. Then the next phase starts.
+/// occurred and all expected bytes have been copied. The next phase then starts.
 ///
-/// A wait names a phase by its parity: 0 for the first phase, 1 for the second, 0 for the third. A wait for parity 1
-/// before the first phase is complete returns at once. Therefore a producer can wait for a stage that is still empty.
+/// A wait names a phase by its parity: 0 for the first phase, 1 for the second, 0 for the third, and so on. A wait for
+/// parity 1 returns immediately if the first phase is not yet complete. Therefore, a producer does not block on a stage
+/// that is still empty.
 #[derive(Debug, Clone, Copy)]
 pub struct Barrier(pub(super) SharedAddress);
 
-/// `COUNT` barriers of a multistage pipeline (circular buffer).
+/// The `COUNT` barriers of a multistage pipeline (circular buffer).
 #[derive(Debug, Clone, Copy)]
 pub struct Barriers<const COUNT: usize> {
     pub(super) first: Barrier,
 }
 
 impl<const COUNT: usize> Barriers<COUNT> {
-    /// Returns the barrier of a slot.
+    /// Returns the barrier of a pipeline slot.
     #[inline(always)]
     pub fn at(&self, slot: PipelineState<COUNT>) -> Barrier {
         Barrier(self.first.0.add(8 * slot.index()))
     }
 
-    /// Initializes all barriers, each for `arrivals` arrivals per phase. One thread must call it; [`publish`] must
-    /// follow.
+    /// Initializes all barriers, each with `arrivals` arrivals per phase. One thread must call it, followed by a call
+    /// of [`publish`].
     ///
     /// # Safety
     ///
@@ -44,7 +45,7 @@ impl<const COUNT: usize> Barriers<COUNT> {
     }
 }
 
-/// Pipeline state: the position in a circular buffer of `COUNT` stages, and the parity of its barriers' phase.
+/// Position in a circular buffer of `COUNT` stages, and the phase parity of the barriers at that position.
 #[derive(Debug, Clone, Copy)]
 pub struct PipelineState<const COUNT: usize> {
     index: u32,
@@ -60,13 +61,13 @@ impl<const COUNT: usize> PipelineState<COUNT> {
         Self { index: 0, parity: 0 }
     }
 
-    /// Returns the stage, below `COUNT`.
+    /// Returns the index of the stage, which is below `COUNT`.
     #[inline(always)]
     pub const fn index(self) -> u32 {
         self.index
     }
 
-    /// Returns the parity that a consumer waits for; a producer waits for the other parity.
+    /// Returns the parity for which a consumer waits. A producer waits for the other parity.
     #[inline(always)]
     pub const fn parity(self) -> u32 {
         self.parity
@@ -83,15 +84,16 @@ impl<const COUNT: usize> PipelineState<COUNT> {
     }
 }
 
-/// Makes the barriers that the calling thread has initialized visible to copies and to the other blocks of the cluster.
-/// All threads must then synchronize, by `thread::sync_threads` or `cluster::sync`, before any of them uses a barrier.
+/// Makes the barriers that the calling thread has initialized visible to TMA copies and to the other blocks of the
+/// cluster. All threads must then synchronize with `thread::sync_threads` or `cluster::sync` before any of them uses a
+/// barrier.
 #[inline(always)]
 pub fn publish() {
     gpu_asm!(["fence.mbarrier_init.release.cluster; fence.proxy.async;", options(nostack)], ())
 }
 
 impl Barrier {
-    /// Initializes the barrier for `arrivals` arrivals per phase.
+    /// Initializes the barrier with `arrivals` arrivals per phase.
     ///
     /// # Safety
     ///

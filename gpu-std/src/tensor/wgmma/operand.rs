@@ -163,7 +163,7 @@ macro_rules! halves {
                 #[cfg(target_arch = "nvptx64")]
                 {
                     let packed: u32;
-                    // SAFETY: the instruction computes only on registers.
+                    // SAFETY: the instruction accesses only registers.
                     unsafe {
                         core::arch::asm!(
                             concat!($cvt, " {r}, {h}, {l};"),
