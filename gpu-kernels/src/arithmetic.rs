@@ -1,10 +1,10 @@
-//! Elementwise unary and binary operations, comparisons and selection. One kernel serves many operations, selected by
-//! an operation code.
+//! Elementwise unary and binary operations, comparisons and selection. One kernel implements many operations, which are
+//! selected by an operation code.
 //!
 //! The code is the same for all threads, so its branch costs almost nothing in a memory-bound kernel. Each type
 //! therefore needs only one kernel instance instead of one per operation. To keep an instance small, the operation is
 //! expanded only once per lane of a vector. Edges and unaligned arrays use the same code, with single-element loads and
-//! stores. `f16` and `bf16` are computed in `f32` and rounded once.
+//! stores. For `f16` and `bf16`, the function is computed in `f32` and the result is rounded once.
 //!
 //! The inputs of binary kernels are arrays of the output's length, or are broadcast ([`Form`]).
 
@@ -418,7 +418,7 @@ pub fn select<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     }))
 }
 
-/// `min(max(x, low), high)`; NaN stays NaN. A NaN bound is ignored.
+/// `min(max(x, low), high)`; NaN stays NaN. A bound that is NaN is ignored.
 #[elementwise(
     types(T = f32, f64, f16, bf16, i8, u8, i16, u16, i32, u32, i64, u64),
     consts(ITEMS = 1; VECTOR = 16),

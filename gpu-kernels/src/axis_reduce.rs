@@ -33,7 +33,7 @@ pub const fn workspace_bytes(partials: usize) -> usize {
     4 * COUNTERS + 16 * partials
 }
 
-/// Vectors that a thread loads at once in column reductions.
+/// Number of vectors that a thread loads at once in column reductions.
 const ITEMS: usize = 4;
 /// Vectors that a thread loads at once in row reductions.
 pub const SLOTS: usize = 4;

@@ -1,9 +1,9 @@
 //! Elementwise arithmetic and activation functions.
 //!
-//! `f16` and `bf16` are computed in `f32` and rounded once. If arrays have different lengths, the length of the
-//! shortest applies. One access in flight per thread is sufficient, because the resident blocks together keep enough of
-//! them in flight. `axpy` has more instances, with which this is measured. Wrapping integer operations use one instance
-//! for signed and unsigned integers.
+//! For `f16` and `bf16`, the function is computed in `f32` and the result is rounded once. If arrays have different
+//! lengths, the length of the shortest applies. One access in flight per thread is sufficient, because the resident
+//! blocks together keep enough of them in flight. `axpy` has more instances, with which this is measured. Wrapping
+//! integer operations use one instance for signed and unsigned integers.
 
 use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;

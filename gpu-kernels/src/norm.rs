@@ -1,10 +1,10 @@
 //! Layer norm and RMS norm of each row, and their backward passes.
 //!
-//! `f16` and `bf16` are computed in `f32` and rounded once. Each warp computes the mean of its elements, and the sum of
-//! squared differences from the mean. The moments of the warps are combined (Chan, Golub and LeVeque, "Updating
-//! formulae and a pairwise algorithm for computing sample variances", 1979), so that the thread group synchronizes once
-//! per row. A row that is too long for registers is read twice. A row whose moments are out of range for the
-//! accumulator type is computed again by the module `careful`.
+//! For `f16` and `bf16`, the function is computed in `f32` and the result is rounded once. Each warp computes the mean
+//! of its elements, and the sum of squared differences from the mean. The moments of the warps are combined (Chan,
+//! Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979), so that the
+//! thread group synchronizes once per row. A row that is too long for registers is read twice. A row whose moments are
+//! out of range for the accumulator type is computed again by the module `careful`.
 
 use gpu_std::math::Math;
 use gpu_std::prelude::*;

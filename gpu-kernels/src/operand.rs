@@ -108,7 +108,7 @@ impl<T: Scalar> Operand<T> {
             Form::EACH => {
                 let ptr = self.ptr.wrapping_add(first);
                 if count == N && aligned::<T, N>(ptr) {
-                    // SAFETY: by this function's contract, and aligned.
+                    // SAFETY: guaranteed by this function's contract, and the address is aligned.
                     values = unsafe { load(ptr) };
                 } else {
                     each::<N>(|lane| {

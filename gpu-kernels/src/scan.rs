@@ -137,8 +137,8 @@ macro_rules! kernels {
 kernels! {
     /// Running sum. Integers wrap, so signed integers use the instance for unsigned integers.
     scan_sum = Sum, Zero, [f32, f64, f16, bf16, u32, u64];
-    /// Running minimum; NaN from the first NaN on.
+    /// Running minimum. Results are NaN from the first NaN element on.
     scan_min = Min, Scalar, [f32, f64, f16, bf16, i32, u32, i64, u64];
-    /// Running maximum; NaN from the first NaN on.
+    /// Running maximum. Results are NaN from the first NaN element on.
     scan_max = Max, Scalar, [f32, f64, f16, bf16, i32, u32, i64, u64];
 }

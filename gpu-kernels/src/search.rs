@@ -42,8 +42,8 @@ pub fn search_sorted<T: Scalar>(upper: bool, sorted: &[T], keys: &[T], mut out: 
     }
 }
 
-/// Returns the number of elements of `a` among the first `diagonal` elements of the merged arrays. Of equal keys, those
-/// of `a` come first. The result is at least `diagonal` minus the length of `b`, and at most the length of `a`.
+/// Returns the number of elements of `a` among the first `diagonal` elements of the merged arrays. Among equal keys,
+/// those of `a` come first. The result is at least `diagonal` minus the length of `b`, and at most the length of `a`.
 #[inline(always)]
 fn merge_path<K: Copy>(
     diagonal: usize,
@@ -66,8 +66,8 @@ fn merge_path<K: Copy>(
 }
 
 /// Merges `a` and `b`, which must be sorted in the order of the [`KeyTransform`], to `out`, whose length must be the
-/// sum of their lengths. Of equal keys, those of `a` come first. If an input is not sorted, `out` contains the keys in
-/// some order, and may repeat or omit some of them.
+/// sum of their lengths. Among equal keys, those of `a` come first. If an input is not sorted, `out` contains the keys
+/// in some order, and may repeat or omit some of them.
 ///
 /// The algorithm follows "GPU Merge Path" (Green, McColl, Bader 2012). A block finds its part of both arrays by binary
 /// search, and each thread finds its own part in shared memory. The block must have 256 threads.

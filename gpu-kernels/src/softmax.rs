@@ -1,10 +1,11 @@
 //! Softmax and log-softmax of each row, and their backward passes.
 //!
-//! `f16` and `bf16` are computed in `f32` and rounded once. Each warp finds the maximum of its elements and the sum of
-//! their exponentials. Both are combined (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018),
-//! so that the thread group synchronizes once per row. For `f32` and `f64`, each exponential is computed once. For
-//! `f16` and `bf16` it is computed twice, because the register-resident elements stay packed, two per register. A row
-//! that is too long for registers is read twice. A row without a number above -∞, or with +∞ or NaN, becomes NaN.
+//! For `f16` and `bf16`, the function is computed in `f32` and the result is rounded once. Each warp finds the maximum
+//! of its elements and the sum of their exponentials. Both are combined (Milakov and Gimelshein, "Online normalizer
+//! calculation for softmax", 2018), so that the thread group synchronizes once per row. For `f32` and `f64`, each
+//! exponential is computed once. For `f16` and `bf16` it is computed twice, because the register-resident elements stay
+//! packed, two per register. A row that is too long for registers is read twice. A row without a number above -∞, or
+//! with +∞ or NaN, becomes NaN.
 
 use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;

@@ -542,7 +542,7 @@ unsafe fn sort_segment<K: Bits, const ITEMS: usize>(
     }
     let mut place = 0;
     while place < places {
-        // The number of passes is even, so the last one writes to `out`.
+        // The number of passes is even, so the last pass writes to `out`.
         let from = match place {
             0 => keys,
             _ if place % 2 == 0 => out.cast_const(),

@@ -97,7 +97,8 @@ impl Barrier {
     ///
     /// # Safety
     ///
-    /// No thread or copy may use the barrier before [`publish`] and a barrier of the block or cluster.
+    /// No thread or TMA copy may use the barrier before a call of [`publish`] followed by a barrier of the block or
+    /// cluster.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn init(self, arrivals: u32) {
@@ -108,11 +109,12 @@ impl Barrier {
         )
     }
 
-    /// Arrives at the barrier. The thread's earlier reads and writes are complete for threads that wait for the phase.
+    /// Arrives at the barrier. The thread's earlier reads and writes are complete before any thread that waits for the
+    /// phase continues.
     ///
     /// # Safety
     ///
-    /// The barrier must be initialized, and a phase must not receive more arrivals than [`Barrier::init`] specified.
+    /// The barrier must be initialized, and no phase may receive more arrivals than [`Barrier::init`] specified.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn arrive(self) {
@@ -125,13 +127,13 @@ impl Barrier {
 
     /// Arrives at the corresponding barrier in block `rank` of the cluster.
     ///
-    /// The arrival orders reads of `wgmma` operations that have been waited for. It does not order the thread's own
-    /// memory accesses, which would require a cluster-scope fence.
+    /// The arrival orders the reads of those `wgmma` operations for which the thread has waited. It does not order the
+    /// thread's own memory accesses, which would require a cluster-scope fence.
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::arrive`] apply, `rank` must be below `cluster::blocks()`, and that block must not have
-    /// ended.
+    /// The conditions of [`Self::arrive`] apply, `rank` must be below `cluster::blocks()`, and block `rank` must not
+    /// have ended.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn arrive_at(self, rank: u32) {
@@ -145,12 +147,12 @@ impl Barrier {
         )
     }
 
-    /// Arrives, and adds `bytes` to the transaction count that the phase waits for. These are the bytes of copies to
-    /// this barrier. A box that is partly outside its tensor counts in full.
+    /// Arrives, and adds `bytes` to the transaction count of the phase. `bytes` is the number of bytes of the copies
+    /// that signal this barrier. A box that is partly outside its tensor counts in full.
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::arrive`] apply, and fewer than 2^20 bytes may be expected at a time.
+    /// The conditions of [`Self::arrive`] apply, and the barrier must expect fewer than 2^20 bytes at any time.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn arrive_expecting(self, bytes: u32) {
@@ -164,11 +166,11 @@ impl Barrier {
         )
     }
 
-    /// Waits until the phase of this parity is complete. The phase's copies and writes are then visible.
+    /// Waits until the phase with this parity is complete. After the wait, the phase's copies and writes are visible.
     ///
     /// # Safety
     ///
-    /// The barrier must be initialized, and the phase must be the current or the preceding one.
+    /// The barrier must be initialized, and the phase must be the current or the preceding phase.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn wait(self, parity: u32) {
