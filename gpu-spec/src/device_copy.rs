@@ -10,7 +10,7 @@ use bytemuck::{AnyBitPattern, NoUninit};
 /// implements it.
 ///
 /// Padding is excluded because its bytes contain whatever was in memory before, such as data of freed host memory. A
-/// copy to the device would transfer them, and kernels, files and other hosts could then read them.
+/// copy to the device would transfer these bytes, and kernels, files and other hosts could then read them.
 ///
 /// # Safety
 ///
@@ -23,11 +23,11 @@ use bytemuck::{AnyBitPattern, NoUninit};
     note = "bytes of padding would carry what lay there before: write a field for them"
 )]
 pub unsafe trait DeviceCopy: AnyBitPattern + Send + Sync {
-    /// Does not compile for a generic struct that has padding with these type arguments.
+    /// Does not compile for a generic struct if it has padding with these type arguments.
     #[doc(hidden)]
     const CHECKED: () = ();
 }
 
-// SAFETY: such a type has no padding.
+// SAFETY: a type that implements both traits has no padding.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: AnyBitPattern + NoUninit + Send + Sync> DeviceCopy for T {}

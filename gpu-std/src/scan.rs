@@ -36,7 +36,7 @@ pub trait Operation {
 
     /// Returns an item whose [`value`](Self::value) is [`identity`](Self::identity), for positions outside the array.
     fn absent() -> Self::Item;
-    /// Returns the identity. Returns the identity. Combining it with any value must return that value, bit for bit.
+    /// Returns the identity. Combining it with any value must return that value, bit for bit.
     fn identity() -> Self::Value;
     /// Returns the value of an element.
     fn value(item: Self::Item) -> Self::Value;

@@ -41,7 +41,7 @@ pub trait LibraryType: DeviceCopy {
     const TYPE: DataType;
     /// Converts exactly to `f64`.
     fn to_f64(self) -> f64;
-    /// Rounds to the nearest value.
+    /// Rounds `value` to the nearest value of this type.
     fn from_f64(value: f64) -> Self;
 }
 

@@ -150,7 +150,7 @@ impl LibraryError {
     }
 }
 
-/// Returns an error unless all operands are on the stream's device.
+/// Returns an error if any operand is not on the stream's device.
 pub(crate) fn check_devices<const N: usize>(
     stream: &Stream,
     operation: &'static str,

@@ -5,7 +5,7 @@ use warpsmith_runtime::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, R
 
 use gpu_std::scalar::{Float, Number};
 
-/// Defines the trait. Defines methods, each of which calls the function of the same name.
+/// Defines the trait. Each method calls the function of the same name.
 macro_rules! methods {
     ($(#[$doc:meta])* $trait:ident: $($name:ident: $bound:ident => $value:ty;)*) => {
         $(#[$doc])*

@@ -1,9 +1,8 @@
-//! Full reductions. Full reductions. Each of them takes one launch. The same configuration, data and alignment give
-//! bit-identical results.
+//! Full reductions. Each of them takes one launch. The same configuration, data and alignment give bit-identical
+//! results.
 //!
 //! The functions that return a value wait for it. The `_into` functions are asynchronous. They leave the value on the
-//! device, in the type that the function without `_into` returns. For the sums and products of `f16` and `bf16`, this
-//! is `f32`.
+//! device in the accumulator type, which is `f32` for `f16` and `bf16`.
 
 use gpu_kernels::reduce::mean_of;
 use gpu_spec::param::{PointerMut, Slice};

@@ -1,5 +1,5 @@
-//! Prefix scans. Scans. Each of them is one launch that reads and writes every element once. The same configuration,
-//! data and alignment give bit-identical results.
+//! Prefix scans. Each of them is one launch that reads and writes every element once. The same configuration, data and
+//! alignment give bit-identical results.
 
 use gpu_kernels::scan::{max_tiles, workspace_len};
 use gpu_spec::param::{PointerMut, Slice, SliceMut, Value};

@@ -23,9 +23,9 @@ use warpsmith_runtime::Result;
 
 /// Sort order.
 ///
-/// Sort order, which is total. For floats, the ascending order is −∞, …, −0, +0, …, +∞, NaN. NaNs count as greater than
-/// all numbers, whatever their sign and payload, and keep their bits. NaNs whose sign bit is set come after NaNs whose
-/// sign bit is clear.
+/// The order is total. For floats, the ascending order is −∞, …, −0, +0, …, +∞, NaN. NaNs count as greater than all
+/// numbers, whatever their sign and payload, and keep their bits. NaNs whose sign bit is set come after NaNs whose sign
+/// bit is clear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Order {
     /// Smallest first.

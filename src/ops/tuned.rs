@@ -1,8 +1,8 @@
 //! [`tuned_config`]: the configuration that a tuner found for an operation, if it can be launched.
 //!
-//! Tuned configurations of operations. A record in the store was written by another program, and may be damaged or
-//! belong to an older build. If a record names no existing instance, or a configuration that an operation cannot
-//! launch, it is skipped. Such a record never causes an error.
+//! A record in the store was written by another program, and may be damaged or belong to an older build. If a record
+//! names no existing instance, or a configuration that an operation cannot launch, it is skipped. Such a record never
+//! causes an error.
 
 use gpu_spec::KernelSpec;
 use warpsmith_runtime::store::{LaunchStore, TunedConfiguration, TuningKey};

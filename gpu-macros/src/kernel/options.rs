@@ -19,7 +19,7 @@ pub(crate) struct List<V> {
 pub(crate) struct Const {
     /// Expression as written.
     pub expr: Expr,
-    /// Value; booleans are 0 and 1.
+    /// The value, which is 0 or 1 for a boolean.
     pub value: i64,
 }
 

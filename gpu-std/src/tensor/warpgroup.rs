@@ -17,7 +17,7 @@ pub fn warp_index() -> u32 {
     warp::shuffle(!0, thread::linear_in_block() / 32, 0)
 }
 
-/// Releases registers (`setmaxnreg.dec`). Reduces the registers of each thread in the calling warpgroup to `COUNT`, a
+/// Releases registers (`setmaxnreg.dec`). Afterwards, each thread of the calling warpgroup has `COUNT` registers, a
 /// multiple of 8 from 24 to 256. All threads of the warpgroup must call it.
 ///
 /// # Safety

@@ -316,8 +316,8 @@ impl Call {
                         unsafe { plan.run::<T>(direction, ends, factor) };
                     }
                 };
-                // SAFETY: `parts` are the operands, checked not to overlap where one is written; by their shapes, the
-                // work stays inside them.
+                // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; by
+                // their shapes, the work stays inside them.
                 return unsafe { stream.enqueue_host_named(operation, &parts, host) };
             };
             // SAFETY: `parts` are the operands, checked not to overlap where one is written. They have the lengths of

@@ -31,7 +31,7 @@ functions! {
 /// current.
 pub(super) fn create() -> Result<Handle> {
     let mut handle = 0;
-    // SAFETY: the pointer is to a local variable.
+    // SAFETY: the pointer refers to a local variable.
     check("cufftCreate", unsafe { cufftCreate(&mut handle) })?;
     Ok(handle)
 }

@@ -76,7 +76,7 @@ impl Raw {
         set: impl FnOnce(curandGenerator_t) -> Result<()>,
     ) -> Result<Self> {
         let mut handle = std::ptr::null_mut();
-        // SAFETY: the library is loaded; the pointer is to a local variable.
+        // SAFETY: the library is loaded, and the pointer refers to a local variable.
         check("curandCreateGenerator", unsafe { sys::curandCreateGenerator(&mut handle, kind) })?;
         let mut made = Self(handle);
         set(handle)?;

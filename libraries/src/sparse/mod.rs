@@ -78,7 +78,7 @@ const ALIGNMENT: u64 = 16;
 pub struct Product {
     /// Factor of the product. The default is 1. The factor is rounded to single precision, except for `f64` values.
     pub alpha: f64,
-    /// Factor of the old output. 0 by default, in which case the old output is not read.
+    /// Factor of the old output. The default is 0, with which the old output is not read.
     pub beta: f64,
     /// True if the sparse matrix is transposed.
     pub transpose: bool,

@@ -34,7 +34,7 @@ unsafe impl Send for Handle {}
 impl LibraryHandle for Handle {
     fn create() -> Result<Self> {
         let mut handle = std::ptr::null_mut();
-        // SAFETY: the library is loaded; the pointer is to a local variable.
+        // SAFETY: the library is loaded, and the pointer refers to a local variable.
         check("cusparseCreate", unsafe { sys::cusparseCreate(&mut handle) }, String::new)?;
         Ok(Self(handle))
     }

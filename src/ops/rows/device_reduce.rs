@@ -1,8 +1,7 @@
 //! Full reductions with more than one operator or input: dot product, norms, variance, and counts by a predicate.
 //!
 //! The functions that return a value wait for it. The `_into` functions are asynchronous. They leave the value on the
-//! device, in the type that the function without `_into` returns. For the sums and products of `f16` and `bf16`, this
-//! is `f32`.
+//! device in the accumulator type, which is `f32` for `f16` and `bf16`.
 
 use gpu_kernels::axis_reduce::MAX_BLOCK;
 use gpu_spec::param::{PointerMut, Slice, Value};
@@ -140,7 +139,7 @@ pub enum Predicate<T> {
     Equal(T),
     /// Elements that are not 0, including NaN. For `bool`, elements that are true.
     NonZero,
-    /// NaN elements. Elements that are NaN. Integers never are.
+    /// NaN elements. Integers are never NaN.
     Nan,
 }
 

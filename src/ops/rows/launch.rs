@@ -122,8 +122,8 @@ impl Shape {
     }
 }
 
-/// Maximum number of threads per block in a kernel with register-resident rows. `MAX_CLUSTER` is the maximum number of
-/// blocks per cluster.
+/// Maximum number of threads per block, and maximum number of blocks per cluster, in a kernel with register-resident
+/// rows.
 const MAX_GROUP_SIZE: u32 = 512;
 const MAX_CLUSTER: u32 = 8;
 

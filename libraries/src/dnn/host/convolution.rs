@@ -1,4 +1,4 @@
-//! Convolutions, in which each output is accumulated in [`FloatType::Real`] and rounded once.
+//! Convolutions on the host. Each output is accumulated in [`FloatType::Real`] and rounded once.
 
 use std::ops::{AddAssign, Mul};
 
@@ -12,8 +12,8 @@ use crate::element::LibraryType;
 /// Computes one of the three tensors from the other two.
 ///
 /// # Safety
-/// The places must contain x, w and y with the geometry's shapes, and nothing else may use the computed tensor
-/// meanwhile.
+/// The places must contain x, w and y with the geometry's shapes, and nothing else may access the computed tensor in
+/// the meantime.
 pub unsafe fn run<T: FloatType>(operation: Operation, geometry: &Geometry, places: [Place; 3]) {
     let [x, w, y] = places;
     let target = match operation {
@@ -21,8 +21,8 @@ pub unsafe fn run<T: FloatType>(operation: Operation, geometry: &Geometry, place
         Operation::BackwardWeights => w,
         Operation::Forward => y,
     };
-    // SAFETY: guaranteed by the caller. The target is not read below, because each operation reads the other two
-    // tensors.
+    // SAFETY: guaranteed by the caller. The target is not read below this line, because each operation reads only the
+    // other two tensors.
     let sums = unsafe { sums::<T>(operation, geometry, places) };
     // SAFETY: guaranteed by the caller; the borrows of the inputs have ended.
     let target = unsafe { target.write::<T>() };
