@@ -1,11 +1,11 @@
 //! Stream compaction: copies the selected elements in order, and counts them.
 //!
-//! Each kernel is one launch that reads every element once and writes the selected ones, with decoupled look-back
-//! ([`gpu_std::look_back`]). Blocks must have a multiple of 32 threads, at most 256. A block compacts the selected
-//! elements of a tile in shared memory, and writes them contiguously once the prefix of the tile is known. Meanwhile it
-//! loads and compacts its next tile.
+//! Each kernel takes one launch. It reads every element once and writes the selected elements, using decoupled
+//! look-back ([`gpu_std::look_back`]). The block size must be a multiple of 32 threads, and at most 256. A block
+//! compacts the selected elements of a tile in shared memory, and writes them contiguously once it knows the prefix of
+//! the tile. In the meantime, it loads and compacts its next tile.
 //!
-//! All kernels take a workspace of [`workspace_len`] words, as [`gpu_std::look_back`] describes. The result does not
+//! All kernels take a workspace of [`workspace_len`] words, as described in [`gpu_std::look_back`]. The result does not
 //! depend on the grid.
 
 use gpu_std::look_back::LookBack;
@@ -20,26 +20,26 @@ use crate::tile::{aligned, lanes, load, with_lanes};
 
 pub use gpu_std::look_back::workspace_len;
 
-/// Bytes of shared memory per tile: 256 threads with four accesses of 16 bytes.
+/// Bytes of shared memory per tile, for 256 threads with four accesses of 16 bytes each.
 const STAGE_BYTES: usize = 256 * 4 * 16;
 
-/// Elements that a thread writes at once.
+/// Number of elements that a thread writes at once.
 const AHEAD: usize = 4;
 
 /// Selection predicate.
 ///
 /// # Safety
 ///
-/// The methods must read only within the given elements.
+/// The methods must read only elements at the given indices.
 unsafe trait Select<T: Copy, const N: usize> {
-    /// Returns whether element `i`, which is `item`, is selected.
+    /// Returns whether element `i`, whose value is `item`, is selected.
     ///
     /// # Safety
     ///
     /// `i` must be below the length.
     unsafe fn element(&self, i: usize, item: T) -> bool;
 
-    /// Returns the selection mask of elements `i` to `i + N`, the first in the lowest bit.
+    /// Returns the selection mask of elements `i..i + N`, with the first element in the lowest bit.
     ///
     /// # Safety
     ///
@@ -55,8 +55,8 @@ unsafe trait Select<T: Copy, const N: usize> {
     }
 }
 
-/// Outputs: the selected elements, their indices (or null), the other elements (or null), and the number of selected
-/// elements. All arrays except the last must have the length of the input.
+/// The outputs: the selected elements, their indices (or null), the other elements (or null), and the number of
+/// selected elements. All arrays except the last must have the length of the input.
 #[derive(Clone, Copy)]
 struct Targets<T> {
     selected: *mut T,
@@ -65,13 +65,14 @@ struct Targets<T> {
     count: *mut u64,
 }
 
-/// Common body of the kernels below, over the first `len` elements of `x`.
+/// Common body of this module's kernels, for the first `len` elements of `x`.
 ///
 /// # Safety
 ///
 /// `x` and `targets` must be valid for `len` elements, and `len` must be at most 2³² if `indices` is not null.
-/// `workspace` must be as [`TileQueue::new`](gpu_std::look_back::TileQueue::new) requires, and nothing else may use any
-/// of these until the launch ends. Blocks must have a multiple of 32 threads, at most 256.
+/// `workspace` must meet the requirements of [`TileQueue::new`](gpu_std::look_back::TileQueue::new), and nothing else
+/// may access any of these arrays until the launch ends. The block size must be a multiple of 32 threads, and at
+/// most 256.
 #[inline(always)]
 #[track_caller]
 unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
@@ -95,21 +96,22 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
     let of_thread = (own / 32 * ITEMS as u32 * 32 + lane) * N as u32;
     let row_len = 32 * N;
     let keeps_others = !targets.rejected.is_null();
-    // A tile that is staged, but not written yet.
+    // The tile that is staged but not written yet.
     let mut waiting: Option<Staged<ITEMS>> = None;
     let mut next_stage = 0;
     loop {
-        // No array has 2^32 tiles, because they do not fit in memory.
+        // No array has 2^32 tiles, because so many do not fit in memory.
         let next = queue.next().map(|tile| tile as u32);
         let (low, high) = tiling.bounds(next.unwrap_or(0));
         let is_whole = tiling.is_whole((low, high));
-        // This is the thread's first element of the tile; in the first tile it may be before the array.
+        // The thread's first element of the tile. In the first tile, it may lie before the array.
         let start = tiling.first(next.unwrap_or(0)).wrapping_add(of_thread as usize);
         // SAFETY: the array has at least one element.
         let mut rows = [[unsafe { x.read() }; N]; ITEMS];
         if next.is_some() && is_whole {
             each::<ITEMS>(|row| {
-                // SAFETY: the whole tile lies within the array, which is aligned `head` elements before its first.
+                // SAFETY: the whole tile lies within the array, which is aligned `head` elements before its first
+                // element.
                 rows[row] = unsafe { load(x.add(start + row * row_len)) };
             });
         }
@@ -146,13 +148,14 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
             if own < 32 {
                 look_back.publish(tile as usize, u64::from(count));
             }
-            // The stage contains the selected elements first, then the others, if they are requested. The tile before
-            // last has been written, because a barrier in `ranks` has passed since.
+            // The stage contains first the selected elements and then, if they are requested, the others. The tile
+            // before the previous one has been written, because a barrier in `ranks` has passed since then.
             let stage = stages.wrapping_byte_add(next_stage);
-            // Narrow elements of both kinds are staged in one loop, so that their vectors stay packed in registers.
+            // Narrow selected and rejected elements are staged in the same loop, so that their vectors stay packed in
+            // registers.
             let together = const { size_of::<T>() < 4 };
             each::<ITEMS>(|row| {
-                // Index among the tile's elements, which wraps for elements outside the tile.
+                // Index among the tile's elements. It wraps for elements outside the tile.
                 let place = (of_thread + (row * row_len) as u32).wrapping_sub(low);
                 let mut rank = befores[row];
                 each::<N>(|i| {
@@ -160,8 +163,9 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
                     let in_tile = place.wrapping_add(i as u32);
                     if is_chosen || (together && keeps_others && in_tile < high - low) {
                         let slot = if is_chosen { rank } else { count + in_tile - rank };
-                        // SAFETY: selected elements have the ranks below `count`, the others those above. Together they
-                        // are no more than the tile's elements, and each belongs to one thread.
+                        // SAFETY: selected elements have the ranks below `count`, and the others have the ranks from
+                        // `count` on. Together, they are at most the tile's elements, and each slot belongs to one
+                        // thread.
                         unsafe { stage.add(slot as usize).write(rows[row][i]) };
                     }
                     rank += u32::from(is_chosen);
@@ -170,7 +174,7 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
             if keeps_others && !together {
                 each::<ITEMS>(|row| {
                     let place = (of_thread + (row * row_len) as u32).wrapping_sub(low);
-                    // Without `opaque`, the compiler would keep the state of each element from the loop above.
+                    // Without `opaque`, the compiler would keep the state of each element from the previous loop.
                     let (mut rank, chosen) = (befores[row], opaque(chosen[row]));
                     each::<N>(|i| {
                         let is_chosen = chosen >> i & 1 == 1;
@@ -193,7 +197,7 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
             let (low, high) = tiling.bounds(tile);
             let first = tiling.first(tile).wrapping_add(low as usize);
             let stage = stages.wrapping_byte_add(stage);
-            // Because of barriers since the staging, all threads can read the elements.
+            // All threads can read the elements because of the barriers since the staging.
             let prefix = look_back.published_prefix_of_block(tile as usize, u64::from(count), |a, b| a + b);
             let before = prefix.unwrap_or(0) as usize;
             if next.is_some() {
@@ -202,13 +206,13 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
             let staged = if keeps_others { high - low } else { count };
             let mut own_slot = own;
             while own_slot < staged {
-                // Several elements are read at a time, so that their shared memory latencies overlap.
-                // SAFETY: the array has at least one element.
+                // The loop reads several elements at a time so that their shared memory latencies overlap. SAFETY: the
+                // array has at least one element.
                 let mut items = [unsafe { x.read() }; AHEAD];
                 each::<AHEAD>(|i| {
                     let slot = own_slot + i as u32 * threads;
                     if slot < staged {
-                        // SAFETY: the slot was written.
+                        // SAFETY: the slot has been written.
                         items[i] = unsafe { stage.add(slot as usize).read() };
                     }
                 });
@@ -387,8 +391,8 @@ unsafe impl<T: Bits, const N: usize> Select<T, N> for First<T> {
 ///
 /// `flags`, `selected` and `rejected` must be valid for as many elements as `x` has, at least one. `workspace` must
 /// point to `workspace_len` words that are as [`TileQueue::new`](gpu_std::look_back::TileQueue::new) requires, enough
-/// for the tiles. Nothing else may use the outputs until the launch ends. Blocks must have a multiple of 32 threads, at
-/// most 256.
+/// for the tiles. Nothing else may use the outputs until the launch ends. The block size must be a multiple of 32
+/// threads, and at most 256.
 #[kernel(
     types(T = u8, u16, u32, u64),
     consts(ITEMS = 4; VECTOR = 16),

@@ -1,5 +1,4 @@
-//! Full reductions of two arrays, with a predicate, or in several steps. Each reduction is one launch and
-//! deterministic.
+//! Full reductions of two arrays, with a predicate, or in several steps. Each reduction is one deterministic launch.
 //!
 //! The array is processed as one row in parts (see [`axis_reduce`](crate::axis_reduce)), with the same workspace.
 
@@ -59,7 +58,7 @@ unsafe fn device_reduce<T: KernelType, P: KernelType, const K: usize, const N: u
         // SAFETY: the workspace has a counter, and one slot per part.
         let (finished, partials) = unsafe { shared_result::<P>(workspace, 0) };
         if group.rank == 0 {
-            // SAFETY: this is the block's own slot.
+            // SAFETY: this slot belongs to this block.
             unsafe { partials.add(part).write(total) };
         }
         if !is_last(finished, parts) {
@@ -97,7 +96,7 @@ fn one_by_one<T: Copy, P: Copy, const K: usize, const N: usize>(
 /// The launch must be one-dimensional, with `parts` blocks of 32, 64, 128 or 256 threads, without clusters. With more
 /// than one block, `workspace` must be as the module [`axis_reduce`](crate::axis_reduce) requires, for as many partial
 /// results of 48 bytes. With `has_vectors` = 1, the addresses of the arrays must be the same modulo 16 bytes. `out`
-/// must be valid for one value. Nothing else may use `out` and the workspace until the launch ends.
+/// must be valid for one value. Nothing else may access `out` and the workspace until the launch ends.
 #[kernel(
     types(T = f32, f64, f16, bf16, i32, u32, u64),
     launch_bounds(256, 2),

@@ -20,13 +20,13 @@ pub fn axpy<T: Float>(a: T, x: T, y: T) -> T {
     a.fused_mul_add(x, y)
 }
 
-/// `x + y`; integers wrap.
+/// `x + y`, where integers wrap around on overflow.
 #[elementwise(types(T = f32, f64, f16, bf16, u32, u64), consts(ITEMS = 1; VECTOR = 16))]
 pub fn add<T: Scalar>(x: T, y: T) -> T {
     T::from_acc(x.to_acc().wrapping_add(y.to_acc()))
 }
 
-/// `x * y`; integers wrap.
+/// `x * y`, where integers wrap around on overflow.
 #[elementwise(types(T = f32, f64, f16, bf16, u32, u64), consts(ITEMS = 1; VECTOR = 16))]
 pub fn mul<T: Scalar>(x: T, y: T) -> T {
     T::from_acc(x.to_acc().wrapping_mul(y.to_acc()))

@@ -128,7 +128,7 @@ fn join<A: Math + Scalar<Accumulator = A>>(lanes: Lanes, [count, mean, squares]:
 /// # Safety
 ///
 /// The rows and the parameters that are present must be valid for the part's length, and aligned if accessed in
-/// vectors. Nothing else may use `target`.
+/// vectors. Nothing else may access `target`.
 #[inline(always)]
 unsafe fn forward<T: Float, const V: usize, const N: usize>(
     source: impl Fn() -> *const T,
@@ -311,7 +311,7 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
         return false;
     }
     if group.rank == 0 {
-        // SAFETY: this is the row's own slot, which one thread writes.
+        // SAFETY: this slot belongs to the row, and only one thread writes it.
         unsafe { statistics().write([mean, Acc::<T>::ZERO, inverse, Acc::<T>::ONE]) };
     }
     // RMS norm does not subtract the mean, so the mean of the gradients has no effect.

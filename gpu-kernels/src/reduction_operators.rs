@@ -79,9 +79,9 @@ impl<T: Float> Fold<T> for Mean {
 
 /// Order of an argmin or argmax.
 pub(crate) trait Order<A> {
-    /// Initial value of the search. No element wins by being equal to it.
+    /// Initial value of the search. An element that is equal to this value does not beat it.
     const WORST: A;
-    /// Returns whether number `a` beats number `b`; false if either is NaN.
+    /// Returns whether number `a` beats number `b`. The result is false if either is NaN.
     fn beats(a: A, b: A) -> bool;
 }
 
@@ -129,7 +129,7 @@ impl<A> Candidate<A> {
     /// Returns the index of the winning element.
     #[inline(always)]
     pub fn index(&self) -> u64 {
-        // If no element beat the worst value, all elements are equal to it, and the first one wins.
+        // If no element beat the initial value, all elements are equal to it, so the first one wins.
         if self.number() == u64::MAX { 0 } else { self.number() }
     }
 }

@@ -4,7 +4,7 @@
 //! must have a multiple of 32 threads. `f16` and `bf16` are combined in `f32` and rounded once; integers wrap. The
 //! result is bit-identical for the same configuration, data and alignment, and does not depend on the grid.
 //!
-//! All kernels take a workspace of [`workspace_len`] words, as [`gpu_std::look_back`] describes.
+//! All kernels take a workspace of [`workspace_len`] words, as described in [`gpu_std::look_back`].
 
 use core::marker::PhantomData;
 

@@ -148,7 +148,7 @@ pub fn merge_sorted<K: Bits>(
         each::<MERGE_ITEMS>(|item| {
             let place = own * MERGE_ITEMS + item;
             if place < count {
-                // SAFETY: these are the thread's own slots.
+                // SAFETY: these slots belong to this thread.
                 unsafe { stage.add(place).write(merged[item]) };
             }
         });

@@ -102,7 +102,7 @@ fn select(len: usize, bits: u32, want: u64, item: impl Fn(usize) -> (u64, u64)) 
             }
         }
         thread::sync_threads();
-        // SAFETY: written before the barrier.
+        // SAFETY: the slot was written before the barrier.
         let [digit, above, weight] = unsafe { found.cast::<[u64; 3]>().read() };
         prefix |= digit << shift;
         mask |= (BLOCK as u64 - 1) << shift;

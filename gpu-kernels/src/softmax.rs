@@ -45,7 +45,7 @@ fn scaled<T: Float>(sum: T::Accumulator, from: T::Accumulator, to: T::Accumulato
 ///
 /// # Safety
 ///
-/// The rows must be valid for the part's length, and aligned if accessed in vectors. Nothing else may use `target`.
+/// The rows must be valid for the part's length, and aligned if accessed in vectors. Nothing else may access `target`.
 #[inline(always)]
 unsafe fn forward<T: Float, const V: usize, const N: usize>(
     source: impl Fn() -> *const T,

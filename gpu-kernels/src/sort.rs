@@ -301,7 +301,7 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
         each::<ITEMS>(|item| {
             let rank = (own + item * THREADS) as u32;
             let digit = sorted[item].digit(shift);
-            // SAFETY: written before the barrier.
+            // SAFETY: the slot was written before the barrier.
             places[item] = unsafe { stage.offsets.add(digit as usize).read() }.wrapping_add(rank);
         });
         if is_last {

@@ -23,9 +23,9 @@ impl<T: Float> RowMap<T, 2> for SwiGlu {
 ///
 /// # Safety
 ///
-/// The launch must be as the `thread_group` module defines, with blocks of at most 256 threads, without clusters. If
-/// `parts` is more than one, the thread group must be a block. All views must have the same shape. With `has_vectors` =
-/// 1, the addresses of corresponding rows must be the same modulo 16 bytes.
+/// The launch must be as the `thread_group` module requires, with blocks of at most 256 threads and without clusters.
+/// If `parts` is greater than one, the thread group must be a block. All views must have the same shape. With
+/// `has_vectors` = 1, the addresses of corresponding rows must be the same modulo 16 bytes.
 #[kernel(
     types(T = f32, f64, f16, bf16),
     launch_bounds(256, 1),
@@ -61,10 +61,10 @@ pub unsafe fn swiglu<T: Float>(
 ///
 /// # Safety
 ///
-/// The launch must be as the `thread_group` module defines, with blocks of at most 256 threads, without clusters. If
-/// `parts` is more than one, the thread group must be a block. `x` and `out` must have the same shape, and their width
-/// must be a multiple of the head width. `cos` and `sin` must have the same shape, and there must be one position per
-/// row.
+/// The launch must be as the `thread_group` module requires, with blocks of at most 256 threads and without clusters.
+/// If `parts` is greater than one, the thread group must be a block. `x` and `out` must have the same shape, and their
+/// width must be a multiple of the head width. `cos` and `sin` must have the same shape, and there must be one position
+/// per row.
 #[kernel(
     types(T = f32, f64, f16, bf16; I = u32, u64),
     launch_bounds(256, 1),

@@ -165,7 +165,7 @@ unsafe fn read_squares<T: KernelType, const N: usize>(source: *const T, pitch: u
     });
 }
 
-/// Elements that a thread writes at once.
+/// Number of elements that a thread writes at once.
 const AHEAD: usize = 8;
 
 /// Bounds of a partial or unaligned tile.
@@ -238,7 +238,7 @@ unsafe fn move_elements<T: KernelType>(
             each::<AHEAD>(|i| {
                 let (row, end) = range(to);
                 if column + i * step < part.width && row < end {
-                    // SAFETY: written before the barrier.
+                    // SAFETY: the slot was written before the barrier.
                     values[i] = unsafe { tile.add(row * pitch + column + i * step).read() };
                 }
                 to = to.wrapping_add(step * pitches.1);

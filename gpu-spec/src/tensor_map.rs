@@ -1,7 +1,7 @@
 //! [`TensorMapSpec`]: a tensor in device memory for TMA copies, and its 128-byte tensor map in a kernel's parameters.
 //!
-//! Tensor maps for TMA copies. For a GPU, the driver encodes a map in an opaque format. For the emulated device,
-//! [`TensorMapSpec::encode`] defines the format.
+//! For a GPU, the driver encodes a tensor map in an opaque format. For the emulated device, [`TensorMapSpec::encode`]
+//! defines the format.
 
 /// Maximum number of dimensions of a tensor map.
 pub const MAX_RANK: usize = 5;

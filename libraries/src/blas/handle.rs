@@ -110,7 +110,7 @@ impl Handle {
     }
 }
 
-/// A cuBLASLt handle. A cuBLASLt handle, which is not bound to a stream.
+/// A cuBLASLt handle. It is not bound to a stream.
 #[derive(Debug)]
 pub(crate) struct LtHandle(cublaslt::sys::cublasLtHandle_t);
 

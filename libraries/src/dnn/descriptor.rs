@@ -1,7 +1,6 @@
 //! [`Descriptor`]: descriptors of cuDNN's graph API and of the legacy API, destroyed on drop.
 //!
-//! Handles and descriptors of cuDNN. The library is loaded whenever a handle exists, and everything in this module
-//! requires a handle.
+//! The library is loaded whenever a handle exists, and everything in this module requires a handle.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::marker::PhantomData;

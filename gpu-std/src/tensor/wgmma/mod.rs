@@ -1,7 +1,7 @@
 //! [`Accumulator`]: `wgmma`, tensor-core products of tiles in shared memory for compute capability 9.0.
 //!
-//! Matrix products (`wgmma`) that the 128 threads of a warpgroup compute together and asynchronously. An accumulator
-//! passes through three types so that no code can access its registers while a product is in flight:
+//! The 128 threads of a warpgroup compute a product together and asynchronously. An accumulator passes through three
+//! types so that no code can access its registers while a product is in flight:
 //!
 //! ```text
 //! Accumulator --begin--> Batch --mma, mma, …, commit--> Pending --wait--> Accumulator

@@ -115,7 +115,7 @@ pub struct Matmul<'a, S, C: DeviceCopy> {
     /// Maximum workspace of an algorithm in bytes, or `None` to use
     /// [`Workspaces::cublas_lt`](super::Workspaces::cublas_lt).
     pub workspace_limit: Option<usize>,
-    /// Algorithm selection. Search strategy. The default is [`Search::Heuristic`].
+    /// Algorithm selection. The default is [`Search::Heuristic`].
     pub search: Search,
 }
 
@@ -141,13 +141,12 @@ const OPERATION: &str = "matmul";
 /// rules of [`gemm`](super::gemm) apply.
 ///
 /// The algorithm that the heuristics choose for a shape is cached ([`plan_cache`]). For 8-bit integers, this function
-/// calls [`gemm`](super::gemm), and supports neither bias nor activation. For 8-bit floating point, the following must
-/// hold:
+/// calls [`gemm`](super::gemm), and supports neither bias nor activation. 8-bit floating point requires:
 ///
 /// - compute capability 8.9;
-/// - `b` is a transposed view, and the other matrices are not transposed;
-/// - the inner dimension and the number of columns are multiples of 16;
-/// - strides and addresses are multiples of 16 bytes.
+/// - `b` as a transposed view, and all other matrices untransposed;
+/// - an inner dimension and a number of columns that are multiples of 16;
+/// - strides and addresses that are multiples of 16 bytes.
 ///
 /// ```
 /// use warpsmith_libraries::blas::{self, Activation, Matmul, Matrix};
