@@ -218,8 +218,8 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
                 });
                 each::<AHEAD>(|i| {
                     let slot = own_slot + i as u32 * threads;
-                    // SAFETY: the prefix counts of selected and of other elements give this tile's ranges in the
-                    // outputs, each of which belongs to one block.
+                    // SAFETY: the prefix counts of selected and of other elements determine this tile's ranges in the
+                    // outputs, and each range belongs to one block.
                     unsafe {
                         if slot < count {
                             targets.selected.add(before + slot as usize).write(items[i]);
@@ -244,7 +244,7 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
                 });
             }
             if tile as usize + 1 == tiles && own == 0 {
-                // SAFETY: exactly one thread of one block gets here, and `count` is valid.
+                // SAFETY: exactly one thread of one block reaches this line, and `count` is valid.
                 unsafe { targets.count.write(before as u64 + u64::from(count)) };
             }
         }
@@ -255,20 +255,20 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
     }
 }
 
-/// A tile whose elements are staged, as seen by one thread.
+/// A tile whose elements are staged, from the view of one thread.
 #[derive(Clone, Copy)]
 struct Staged<const ITEMS: usize> {
     tile: u32,
-    /// Number of selected elements.
+    /// Number of selected elements in the tile.
     count: u32,
-    /// For each row of the thread, the number of selected elements before it, in the upper 16 bits, and the selection
-    /// mask, in the lower 16 bits. A tile has fewer than 2^16 elements, and a vector has at most 16.
+    /// For each row of the thread, the number of preceding selected elements (upper 16 bits) and the selection mask
+    /// (lower 16 bits). A tile has fewer than 2^16 elements, and a vector has at most 16.
     rows: [u32; ITEMS],
     /// Offset of the stage, in bytes.
     stage: usize,
 }
 
-/// Returns the number of selected elements of the tile before each row of the thread, and the total.
+/// Returns the number of selected elements in the tile before each row of the thread, and the total number.
 #[inline(always)]
 #[track_caller]
 fn ranks<const ITEMS: usize>(chosen: &[u32; ITEMS], lane: u32) -> ([u32; ITEMS], u32) {
@@ -293,14 +293,14 @@ fn ranks<const ITEMS: usize>(chosen: &[u32; ITEMS], lane: u32) -> ([u32; ITEMS],
     (befores, count)
 }
 
-/// Selects by flags. Every byte except 0 selects an element.
+/// Selects by flags. Selects elements by flags. Every nonzero byte selects its element.
 struct Flagged {
     flags: *const u8,
-    /// True if the flags of a vector are aligned for a single load.
+    /// True if the flags of a vector are aligned so that they can be loaded at once.
     fits: bool,
 }
 
-// SAFETY: there are as many flags as elements.
+// SAFETY: there are as many flags as there are elements.
 unsafe impl<T: Copy, const N: usize> Select<T, N> for Flagged {
     #[inline(always)]
     unsafe fn element(&self, i: usize, _: T) -> bool {
@@ -323,7 +323,7 @@ unsafe impl<T: Copy, const N: usize> Select<T, N> for Flagged {
     }
 }
 
-/// Selects the elements whose key is in a range, or outside of it.
+/// Selects the elements whose keys are inside a range, or outside it.
 struct Between<T> {
     transform: KeyTransform<T>,
     first: T,
@@ -331,7 +331,7 @@ struct Between<T> {
     is_inverted: bool,
 }
 
-// SAFETY: it reads nothing.
+// SAFETY: the implementation reads nothing.
 unsafe impl<T: Bits, const N: usize> Select<T, N> for Between<T> {
     #[inline(always)]
     unsafe fn element(&self, _: usize, item: T) -> bool {
@@ -340,12 +340,12 @@ unsafe impl<T: Bits, const N: usize> Select<T, N> for Between<T> {
     }
 }
 
-/// Definition of equality of two elements.
+/// Defines when two elements are equal.
 #[derive(Debug, Clone, Copy)]
 struct Equality<T> {
-    /// Bits of the magnitude: all except a float's sign.
+    /// Bits of the magnitude, which are all bits except a float's sign.
     magnitude: T,
-    /// Largest magnitude of a number; larger values are NaN.
+    /// Largest magnitude of a number. Larger values are NaN.
     most: T,
 }
 
@@ -364,7 +364,7 @@ struct First<T> {
     equality: Equality<T>,
 }
 
-// SAFETY: the element before any but the first is also below the length.
+// SAFETY: if an element is not the first, the element before it is also below the length.
 unsafe impl<T: Bits, const N: usize> Select<T, N> for First<T> {
     #[inline(always)]
     unsafe fn element(&self, i: usize, item: T) -> bool {
@@ -384,15 +384,15 @@ unsafe impl<T: Bits, const N: usize> Select<T, N> for First<T> {
     }
 }
 
-/// Writes the elements of `x` whose flag is not 0 to `selected`, and their number to `count`. The other elements are
-/// written to `rejected`, unless it is null.
+/// Writes the elements of `x` whose flag is not 0 to `selected`, and writes their number to `count`. If `rejected` is
+/// not null, the other elements are written to it.
 ///
 /// # Safety
 ///
-/// `flags`, `selected` and `rejected` must be valid for as many elements as `x` has, at least one. `workspace` must
-/// point to `workspace_len` words that are as [`TileQueue::new`](gpu_std::look_back::TileQueue::new) requires, enough
-/// for the tiles. Nothing else may use the outputs until the launch ends. The block size must be a multiple of 32
-/// threads, and at most 256.
+/// `flags`, `selected` and `rejected` must be valid for as many elements as `x` has, which must be at least one.
+/// `workspace` must point to `workspace_len` words that meet the requirements of
+/// [`TileQueue::new`](gpu_std::look_back::TileQueue::new) and suffice for the tiles. Nothing else may access the
+/// outputs until the launch ends. The block size must be a multiple of 32 threads, and at most 256.
 #[kernel(
     types(T = u8, u16, u32, u64),
     consts(ITEMS = 4; VECTOR = 16),
@@ -419,10 +419,10 @@ pub unsafe fn compact_flagged<T: Scalar, const ITEMS: usize, const VECTOR: usize
     })
 }
 
-/// Writes the elements of `x` whose transformed key is in the range from `first` to `last`, both inclusive, to
-/// `selected`, and their number to `count`. The other elements are written to `rejected`, unless it is null. With
-/// `is_inverted`, elements outside the range are selected. Any comparison with a number can be expressed as such a
-/// range, for any type of the size of `T`.
+/// Writes the elements of `x` whose transformed keys are in the range from `first` to `last` (both inclusive) to
+/// `selected`, and writes their number to `count`. If `rejected` is not null, the other elements are written to it. If
+/// `is_inverted`, the elements outside the range are selected instead. For any type of the size of `T`, any comparison
+/// with a number can be expressed as such a range.
 ///
 /// # Safety
 ///
@@ -457,14 +457,14 @@ pub unsafe fn compact_compared<T: Bits, const ITEMS: usize, const VECTOR: usize>
     })
 }
 
-/// Writes the first element of each run of equal elements of `x` to `selected`, their number to `count`, and their
-/// indices to `indices`, unless it is null. The bits `magnitude` of an element are its magnitude. Two elements with a
-/// magnitude of 0 are equal, and an element with a magnitude above `most` equals nothing. For integers, both parameters
-/// have all bits set.
+/// Writes the first element of each run of equal elements of `x` to `selected`, and writes the number of runs to
+/// `count`. If `indices` is not null, writes the indices of these elements to it. The bits in `magnitude` form the
+/// magnitude of an element. Two elements whose magnitude is 0 are equal, and an element whose magnitude is above `most`
+/// does not equal any element. For integers, both parameters must have all bits set.
 ///
 /// # Safety
 ///
-/// The conditions of [`compact_flagged()`] apply, also for `indices`. If `indices` is not null, `x` must have at most
+/// The conditions of [`compact_flagged()`] apply, also to `indices`. If `indices` is not null, `x` must have at most
 /// 2³² elements.
 #[kernel(
     types(T = u16, u32, u64),
@@ -492,7 +492,7 @@ pub unsafe fn compact_runs<T: Bits, const ITEMS: usize, const VECTOR: usize>(
     })
 }
 
-/// `lengths[i] = starts[i + 1] - starts[i]` for each i below `count[0]`, where `len` follows the last start.
+/// Computes `lengths[i] = starts[i + 1] - starts[i]` for each i below `count[0]`. The last start is followed by `len`.
 #[kernel]
 pub fn run_lengths(len: u32, count: &[u64], starts: &[u32], mut lengths: DisjointMut<u64>) {
     let runs = count.first().map_or(0, |count| *count as usize);

@@ -1,6 +1,7 @@
 //! Full reductions of two arrays, with a predicate, or in several steps. Each reduction is one deterministic launch.
 //!
-//! The array is processed as one row in parts (see [`axis_reduce`](crate::axis_reduce)), with the same workspace.
+//! The array is processed as one row that is divided into parts (see [`axis_reduce`](crate::axis_reduce)), with the
+//! same kind of workspace.
 
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
@@ -15,14 +16,15 @@ use crate::thread_group::{Cut, ThreadGroup, each, lanes, lanewise, load_or_any, 
 #[derive(Clone, Copy)]
 struct Launch {
     workspace: *mut u64,
-    /// Number of blocks of the launch.
+    /// Number of blocks in the launch.
     parts: u32,
-    /// True if the arrays have the same alignment modulo 16 bytes.
+    /// True if all arrays have the same alignment modulo 16 bytes.
     has_vectors: bool,
 }
 
-/// Reduces `K` arrays of `len` elements. Returns `Some` with the result in one thread of the launch. `fold` adds the
-/// elements at one position to an accumulator, and `fold_vectors` adds the elements at `N` positions.
+/// Reduces `K` arrays of `len` elements. Returns `Some` with the result in one thread of the launch, and `None` in all
+/// others. `fold` adds the elements at one position to an accumulator, and `fold_vectors` adds the elements at `N`
+/// positions.
 ///
 /// # Safety
 ///
@@ -46,7 +48,7 @@ unsafe fn device_reduce<T: KernelType, P: KernelType, const K: usize, const N: u
         &cut,
         of_thread,
         &mut partial,
-        // SAFETY: `stream` passes positions of whole vectors that exist, and of single elements within the arrays.
+        // SAFETY: `stream` passes only positions within the arrays, of whole vectors that exist and of single elements.
         |place, is_there| lanewise(|k| unsafe { load_or_any(arrays[k].wrapping_add(place), is_there) }),
         |partial, _, vectors| *partial = fold_vectors(*partial, vectors),
         // SAFETY: as above.
@@ -55,7 +57,7 @@ unsafe fn device_reduce<T: KernelType, P: KernelType, const K: usize, const N: u
     );
     let mut total = group.combine(partial, &combine);
     if parts > 1 {
-        // SAFETY: the workspace has a counter, and one slot per part.
+        // SAFETY: the workspace contains a counter, and one slot per part.
         let (finished, partials) = unsafe { shared_result::<P>(workspace, 0) };
         if group.rank == 0 {
             // SAFETY: this slot belongs to this block.
@@ -76,7 +78,7 @@ unsafe fn device_reduce<T: KernelType, P: KernelType, const K: usize, const N: u
     (group.rank == 0).then_some(total)
 }
 
-/// Creates both arguments of [`device_reduce`] from a function of the elements at one position.
+/// Creates both function arguments of [`device_reduce`] from a function of the elements at one position.
 #[inline(always)]
 #[allow(clippy::type_complexity, reason = "two closures have no shorter type")]
 fn one_by_one<T: Copy, P: Copy, const K: usize, const N: usize>(
@@ -93,10 +95,10 @@ fn one_by_one<T: Copy, P: Copy, const K: usize, const N: usize>(
 ///
 /// # Safety
 ///
-/// The launch must be one-dimensional, with `parts` blocks of 32, 64, 128 or 256 threads, without clusters. With more
-/// than one block, `workspace` must be as the module [`axis_reduce`](crate::axis_reduce) requires, for as many partial
-/// results of 48 bytes. With `has_vectors` = 1, the addresses of the arrays must be the same modulo 16 bytes. `out`
-/// must be valid for one value. Nothing else may access `out` and the workspace until the launch ends.
+/// The launch must be one-dimensional, with `parts` blocks of 32, 64, 128 or 256 threads and without clusters. If there
+/// is more than one block, `workspace` must meet the requirements of the module [`axis_reduce`](crate::axis_reduce),
+/// for as many partial results of 48 bytes. If `has_vectors` is 1, the addresses of the arrays must be equal modulo 16
+/// bytes. `out` must be valid for one value. Nothing else may access `out` and the workspace until the launch ends.
 #[kernel(
     types(T = f32, f64, f16, bf16, i32, u32, u64),
     launch_bounds(256, 2),
@@ -124,8 +126,8 @@ pub unsafe fn dot<T: Number>(
     })
 }
 
-/// Writes to `out` the number of elements of `x` that are equal to `value` (`predicate` = 0), not 0 (1), or NaN (2).
-/// Signed integers use the instance for unsigned integers of the same size.
+/// Counts the elements of `x` that are equal to `value` (if `predicate` is 0), nonzero (1) or NaN (2), and writes the
+/// count to `out`. For signed integers, use the instance for unsigned integers of the same size.
 ///
 /// # Safety
 ///
@@ -159,10 +161,10 @@ pub unsafe fn count_if<T: Scalar>(
     })
 }
 
-/// Writes the sum of absolute values of `x` to `out`. With `is_root` = 1, writes the square root of the sum of squares
-/// instead. The root is in range even if the squares are not. Squares are summed three times: those of the unscaled
-/// numbers, and those of the numbers scaled by two powers of two. This follows Blue, "A Portable Fortran Program to
-/// Find the Euclidean Norm of a Vector", 1978, but without branches.
+/// Writes the sum of the absolute values of `x` to `out`. If `is_root` is 1, writes the square root of the sum of
+/// squares instead. If the root is in range, it does not overflow, even if the squares do. Three sums of squares are
+/// computed: one of the unscaled numbers, and one for each of two scalings by powers of two. The method follows Blue,
+/// "A Portable Fortran Program to Find the Euclidean Norm of a Vector", 1978, but without branches.
 ///
 /// # Safety
 ///
@@ -206,8 +208,7 @@ pub unsafe fn vector_norm<T: Float>(
 }
 
 /// Writes the variance of `x` to `out`: the sum of squared differences from the mean, divided by the number of elements
-/// minus `correction`. The result is NaN if the divisor is not positive. The module `moments` describes the
-/// computation.
+/// minus `correction`. The result is NaN if the divisor is not positive. The module `moments` explains the computation.
 ///
 /// # Safety
 ///
