@@ -1,4 +1,4 @@
-//! [`OpError`]: the error of [`ops`](crate::ops) and [`random`](crate::random), carried inside [`Error`](crate::Error).
+//! [`OpError`]: an error from [`ops`](crate::ops) or [`random`](crate::random), carried in an [`Error`](crate::Error).
 
 use std::fmt;
 

@@ -293,7 +293,7 @@ fn ranks<const ITEMS: usize>(chosen: &[u32; ITEMS], lane: u32) -> ([u32; ITEMS],
     (befores, count)
 }
 
-/// Selects by flags. Selects elements by flags. Every nonzero byte selects its element.
+/// Selects by flags. Every nonzero byte selects its element.
 struct Flagged {
     flags: *const u8,
     /// True if the flags of a vector are aligned so that they can be loaded at once.

@@ -1,4 +1,4 @@
-//! [`Operand`]: input of an elementwise kernel, an array of the output's length or a broadcast input.
+//! [`Operand`]: an input of an elementwise kernel, which is an array of the output's length or is broadcast.
 
 use gpu_std::prelude::*;
 

@@ -1,4 +1,4 @@
-//! [`ImageSpec`]: the GPU image of a kernel crate, written by the builder and read by the runtime.
+//! [`ImageSpec`]: the GPU image of a kernel crate, which the builder writes and the runtime reads.
 //!
 //! An image contains the kernels of a kernel crate and its dependencies, divided into parts. To the driver, a part is
 //! one module (of the fat binary), in one or more code forms. The runtime unpacks and loads a part when the first of

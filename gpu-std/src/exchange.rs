@@ -1,9 +1,8 @@
 //! Blocked and striped arrangements of a tile's items, and exchanges between the two.
 //!
 //! In a block of n threads, a tile contains `ITEMS` items per thread. In *blocked* order, thread t owns the consecutive
-//! items `t
-//! * ITEMS` to `(t + 1) * ITEMS - 1`, as required by scans and comparisons with the next item. In *striped* order, it
-//! owns items t, t + n, t + 2n, …, so that accesses of a warp are coalesced.
+//! items from `t * ITEMS` to `(t + 1) * ITEMS - 1`, as scans and comparisons with the next item require. In *striped*
+//! order, thread t owns items t, t + n, t + 2n, …, so that accesses of a warp are coalesced.
 //!
 //! | | blocked | striped |
 //! | --- | --- | --- |

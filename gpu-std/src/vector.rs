@@ -1,4 +1,4 @@
-//! [`Vector`]: several elements in one memory access.
+//! [`Vector`]: several elements that one memory access loads or stores.
 
 use core::ops::{Index, IndexMut};
 

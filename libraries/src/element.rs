@@ -1,4 +1,4 @@
-//! [`LibraryType`]: the element types common to all libraries.
+//! [`LibraryType`]: the element types that all libraries have in common.
 
 #[cfg(any(feature = "dnn", feature = "sparse"))]
 use std::ops::{Add, AddAssign, Mul};

@@ -1,4 +1,4 @@
-//! [`LibraryError`]: errors of NVIDIA's libraries, and [`VendorVersion`], which they report.
+//! [`LibraryError`]: errors of NVIDIA's libraries. [`VendorVersion`]: the version of a library.
 
 use std::fmt;
 

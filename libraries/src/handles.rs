@@ -1,4 +1,4 @@
-//! [`HandlePool`]: handles of a library on one device, each used by one thread at a time.
+//! [`HandlePool`]: handles of a library on one device, each of which is used by one thread at a time.
 //!
 //! A handle is created if none is free, and returns to the pool when its guard is dropped. The pool prefers a handle
 //! that was last used on the same stream, because that handle needs no setup. The number of handles never exceeds the

@@ -1,4 +1,4 @@
-//! [`OnDevice`]: library plans and generators, which need the device's context when they are dropped.
+//! [`OnDevice`]: library plans and generators that need the device's context when they are dropped.
 
 use std::ops::{Deref, DerefMut};
 

@@ -1,4 +1,4 @@
-//! [`with_memory`]: frees device memory for allocations made by a library itself.
+//! [`with_memory`]: frees device memory for allocations that a library makes itself.
 
 use crate::error::LibraryError;
 use warpsmith_runtime::device::Device;

@@ -1,4 +1,4 @@
-//! [`tuned_config`]: the configuration that a tuner found for an operation, if it can be launched.
+//! [`tuned_config`]: the configuration that a tuner found for an operation, provided that it can be launched.
 //!
 //! A record in the store was written by another program, and may be damaged or belong to an older build. If a record
 //! names no existing instance, or a configuration that an operation cannot launch, it is skipped. Such a record never

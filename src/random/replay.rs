@@ -1,5 +1,5 @@
-//! [`Replay`]: location from which the kernels of a graph read the start of their random numbers, which differs per
-//! launch.
+//! [`Replay`]: memory from which the kernels of a graph read the start position of their random numbers. The position
+//! differs between launches.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

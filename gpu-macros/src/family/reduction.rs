@@ -153,7 +153,7 @@ fn statements(body: &Expr) -> TokenStream {
 fn of_host(name: &Ident, groups: &[OfTypes]) -> TokenStream {
     let impls = groups.iter().map(|OfTypes { types, variants, .. }| {
         quote! {
-            // SAFETY: the instances reduce with the operator.
+            // SAFETY: the instances reduce with this operator.
             #[cfg(not(target_arch = "nvptx64"))]
             unsafe impl ::gpu_std::reduction::Reduce for #name<#(#types,)* 0, 0> {
                 type Operator = __Operator<#(#types),*>;

@@ -1,4 +1,4 @@
-//! [`Planes`]: a structure-of-arrays mapping that gives a thread one element of each of several planes.
+//! [`Planes`]: a structure-of-arrays mapping that assigns a thread one element in each of several planes.
 //!
 //! # Why this is sound
 //!

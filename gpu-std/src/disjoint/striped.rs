@@ -1,4 +1,4 @@
-//! [`Striped`]: a mapping that gives each thread of a block every n-th element of the block's tile.
+//! [`Striped`]: a mapping that assigns each thread of a block every n-th element of the block's tile.
 //!
 //! # Why this is sound
 //!

@@ -1,4 +1,4 @@
-//! [`DoubleBuffer`]: two arrays in shared memory, one read while the other is written.
+//! [`DoubleBuffer`]: two arrays in shared memory, one of which is read while the other is written.
 
 use core::marker::PhantomData;
 

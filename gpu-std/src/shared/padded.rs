@@ -1,4 +1,4 @@
-//! [`Padded`]: rows with padding after each.
+//! [`Padded`]: an array with padding after each row.
 
 use core::mem::MaybeUninit;
 use core::ops::Index;

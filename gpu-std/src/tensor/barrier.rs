@@ -1,4 +1,4 @@
-//! [`Barrier`]: waits for thread arrivals and copied bytes, phase by phase (`mbarrier`).
+//! [`Barrier`]: a barrier (`mbarrier`) that waits for thread arrivals and copied bytes in each phase.
 
 use super::gpu_asm;
 use super::shared::SharedAddress;

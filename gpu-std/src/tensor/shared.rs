@@ -1,4 +1,4 @@
-//! [`SharedTile`]: a tensor box in shared memory, the destination of copies and operand of `wgmma`.
+//! [`SharedTile`]: a tensor box in shared memory, which is the destination of copies and an operand of `wgmma`.
 
 use core::marker::PhantomData;
 

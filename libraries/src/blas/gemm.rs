@@ -1,4 +1,4 @@
-//! [`gemm`]: GEMM, and batched GEMM of one shape.
+//! [`gemm`]: GEMM, and batched GEMM of matrices of the same shape.
 
 use std::ffi::c_void;
 

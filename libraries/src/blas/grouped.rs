@@ -1,4 +1,4 @@
-//! [`gemm_grouped`]: grouped GEMM, with one shape per group, in one call.
+//! [`gemm_grouped`]: grouped GEMM, which computes products of different shapes in one call.
 
 use cudarc::cublas::sys::{self, cublasOperation_t};
 

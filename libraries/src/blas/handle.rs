@@ -1,4 +1,4 @@
-//! [`Handle`]: a cuBLAS handle that caches its settings; and [`enqueue`], through which all calls go.
+//! [`Handle`]: a cuBLAS handle that caches its settings. [`enqueue`]: the function that makes all cuBLAS calls.
 
 use std::ffi::c_void;
 

@@ -1,4 +1,4 @@
-//! [`Math`]: precision settings, and [`Workspaces`]: workspace sizes of cuBLAS.
+//! [`Math`]: precision settings. [`Workspaces`]: workspace sizes of cuBLAS.
 
 use std::sync::PoisonError;
 

@@ -1,4 +1,4 @@
-//! [`GemmType`]: element types of matrices, and [`Multiply`]: supported products.
+//! [`GemmType`]: element types of matrices. [`Multiply`]: products that are supported.
 
 use half::{bf16, f16};
 

@@ -1,4 +1,4 @@
-//! [`Descriptor`]: descriptors of cuDNN's graph API and of the legacy API, destroyed on drop.
+//! [`Descriptor`]: descriptors of cuDNN's graph API and legacy API, which are destroyed on drop.
 //!
 //! The library is loaded whenever a handle exists, and everything in this module requires a handle.
 

@@ -1,4 +1,4 @@
-//! [`Geometry`]: all checked parameters of a convolution that determine its plan, and [`Key`], the same as plain words.
+//! [`Geometry`]: the checked parameters of a convolution that determine its plan. [`Key`]: the same as plain words.
 
 use super::convolution::Convolution;
 use super::options::Options;

@@ -1,4 +1,4 @@
-//! [`Options`]: computation options of convolutions, and the per-device state: handles, plans and cached choices.
+//! [`Options`]: computation options for convolutions, and the per-device state (handles, plans and cached choices).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! [`Plan`]: a finalized engine configuration for a geometry, and [`Request::run`], which finds one and enqueues it.
+//! [`Plan`]: a finalized engine configuration for a geometry. [`Request::run`] finds a plan and enqueues it.
 
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;

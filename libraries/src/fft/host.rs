@@ -1,5 +1,5 @@
-//! [`HostPlan`]: transforms on the emulated device, with `rustfft`. Half precision is computed in single precision and
-//! rounded. The scaling follows, and its result is rounded too, as on a GPU.
+//! [`HostPlan`]: transforms on the emulated device, which use `rustfft`. Half precision is computed in single precision
+//! and rounded. The result is then scaled and rounded again, as on a GPU.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! [`Shape`]: sizes, batch and normalization of a transform, and checks of the data against it.
+//! [`Shape`]: the sizes, batch count and normalization of a transform. The data is checked against them.
 
 use super::{Call, Direction, FftScalar, Kind};
 use crate::element::DataType;

@@ -1,4 +1,4 @@
-//! [`Csr`]: a CSR sparse matrix with checked indices.
+//! [`Csr`]: a sparse matrix in CSR format, whose indices have been checked.
 
 use super::plan::Plans;
 use super::{FloatType, Index, Product};

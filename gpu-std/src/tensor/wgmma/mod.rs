@@ -1,4 +1,4 @@
-//! [`Accumulator`]: `wgmma`, tensor-core products of tiles in shared memory for compute capability 9.0.
+//! [`Accumulator`]: tensor-core products of tiles in shared memory (`wgmma`), for compute capability 9.0.
 //!
 //! The 128 threads of a warpgroup compute a product together and asynchronously. An accumulator passes through three
 //! types so that no code can access its registers while a product is in flight:

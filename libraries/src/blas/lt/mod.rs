@@ -1,4 +1,4 @@
-//! [`matmul`]: GEMM with bias and activation epilogue, through cuBLASLt.
+//! [`matmul`]: GEMM with an epilogue of bias and activation, computed by cuBLASLt.
 //!
 //! | module | contents |
 //! | --- | --- |
