@@ -1,5 +1,5 @@
-//! [`KeyTransform`]: an order-preserving transform of keys to unsigned integers (CUB: Twiddle), for kernels that compare
-//! only bits.
+//! [`KeyTransform`]: an order-preserving transform of keys to unsigned integers (CUB: Twiddle), for kernels that
+//! compare only bits.
 
 use core::ops::{BitAnd, BitOr};
 
