@@ -460,10 +460,10 @@ macro_rules! reductions {
         ///
         /// The launch must be as the `thread_group` module requires, with blocks of at most [`MAX_BLOCK`] threads and
         /// without clusters. `x` must be valid for the rows, and `out` for one value per row. If there are offsets,
-        /// there must be one more offset than there are rows. `parts` is the number of blocks per row. If it is greater
-        /// than one, there must be no offsets, the thread group must be a block, and there must be at most [`COUNTERS`]
-        /// rows. The workspace must then have space for rows times parts partial results. Nothing else may access `out`
-        /// and the workspace until the launch ends.
+        /// there must be one more offset than there are rows. `parts` is the number of blocks per row. If `parts` is
+        /// greater than one, there must be no offsets, the thread group must be a block, and there must be at most
+        /// [`COUNTERS`] rows. The workspace must then have space for rows times parts partial results. Nothing else may
+        /// access `out` and the workspace until the launch ends.
         #[kernel(
             types(T = $($t),*),
             launch_bounds(256, $blocks),
@@ -492,9 +492,9 @@ macro_rules! reductions {
         /// The launch must be one-dimensional, with blocks of 32, 64, 128 or 256 threads. `lanes` must be a power of
         /// two from 1 to 32. If `VECTOR` is 16, rows must start at multiples of 16 bytes, and their size must be a
         /// multiple of 16 bytes. `out` must have one element per column. `parts` is the number of blocks per column. If
-        /// it is greater than one, a row must have at most [`COUNTERS`] tiles of `lanes` vectors, and the workspace
-        /// must have space for columns times parts partial results. Nothing else may access `out` and the workspace
-        /// until the launch ends.
+        /// `parts` is greater than one, a row must have at most [`COUNTERS`] tiles of `lanes` vectors, and the
+        /// workspace must have space for columns times parts partial results. Nothing else may access `out` and the
+        /// workspace until the launch ends.
         #[kernel(
             types(T = $($t),*),
             consts(VECTOR = $($vector),*),

@@ -38,7 +38,7 @@ fn join<A: Math>(a: Moments<A>, b: Moments<A>) -> Moments<A> {
 /// are in range.
 pub(crate) type Scaled<A> = [A; 5];
 
-/// Returns the identity, which is the moments of an empty set.
+/// Returns the identity: the moments of an empty set.
 #[inline(always)]
 pub(crate) fn nothing<A: Math>() -> Scaled<A> {
     let zero = A::ZERO;

@@ -22,7 +22,7 @@ use crate::thread_group::{Lanes, ThreadGroup, each, lanes, lanewise, load, with_
 struct Moments;
 
 impl Moments {
-    /// Returns the identity, which is the moments of zero elements.
+    /// Returns the identity: the moments of zero elements.
     #[inline(always)]
     fn none<A: Math>() -> [A; 3] {
         [A::ZERO; 3]

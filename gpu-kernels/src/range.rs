@@ -10,13 +10,14 @@ const fn of<A>(narrow: i32, wide: i32) -> f64 {
     two_to(if size_of::<A>() == 4 { narrow } else { wide })
 }
 
-/// Returns the factor for small numbers. With it, the square of the smallest number is a normal number.
+/// Returns the factor for small numbers. Scaled by this factor, the square of the smallest number is a normal number.
 #[inline(always)]
 pub(crate) fn up<A: Scalar>() -> A {
     of::<A>(100, 600).cast()
 }
 
-/// Returns the factor for large numbers. With it, the sum of 2⁴⁰ squares of the largest number is in range.
+/// Returns the factor for large numbers. Scaled by this factor, the sum of 2⁴⁰ squares of the largest number is in
+/// range.
 #[inline(always)]
 pub(crate) fn down<A: Scalar>() -> A {
     of::<A>(-88, -600).cast()

@@ -451,8 +451,8 @@ pub unsafe fn radix_pass_pairs<K: Bits, V: Scalar>(
 }
 
 /// Sorts each segment of the keys, which extends from `offsets[i]` (inclusive) to `offsets[i + 1]` (exclusive). Ends
-/// beyond the keys are clamped. A segment whose start is after its end is empty. Each segment is sorted by one block.
-/// If it fits in a tile, the block sorts it in shared memory, and otherwise by passes between `spare` and `keys_out`.
+/// beyond the keys are clamped. A segment whose start is after its end is empty. Each segment is sorted by one block. A
+/// segment that fits in a tile is sorted in shared memory, and a longer one by passes between `spare` and `keys_out`.
 ///
 /// # Safety
 ///

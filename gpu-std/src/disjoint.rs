@@ -20,7 +20,7 @@
 //!    of different indices do not overlap.
 //! 4. *The borrow checker applies within a thread.* A view is neither `Clone` nor `Copy`. `get_mut` borrows it mutably
 //!    for as long as the reference lives, so a thread cannot hold two references to an element.
-//! 5. *The shape of a launch makes claims unique.* The linear index t of point 1 is different for all threads of any
+//! 5. *The shape of a launch makes claims unique.* The linear index t of point 1 is unique to each thread in any
 //!    launch. A claim from [`unique_2d`] or [`unique_3d`] belongs to the thread whose index along each axis is the
 //!    coordinate modulo the launch's threads along that axis. These claims are unique only if the launch has no more
 //!    dimensions than the claim, and at most 2^32 threads along each axis. Each view declares the launch shapes in

@@ -62,7 +62,7 @@ pub unsafe trait Arrays<O: Operation, const N: usize> {
         self.len() == 0
     }
 
-    /// Returns the number of elements from the last aligned address to the first element; less than `N`.
+    /// Returns the number of elements between the last aligned address and the first element, which is less than `N`.
     fn head(&self) -> usize;
 
     /// Loads elements `i..i + N`.

@@ -33,7 +33,7 @@ impl PlanCache<'_> {
         self.0.sizes().1
     }
 
-    /// Sets the maximum number of cached plans. If it is 0, each call creates its own plan.
+    /// Sets the maximum number of cached plans. If the maximum is 0, each call creates its own plan.
     pub fn set_max_size(&self, max: usize) {
         self.0.set_max_size(max);
     }

@@ -359,9 +359,9 @@ macro_rules! binary {
         $(#[$doc])*
         ///
         /// # Errors
-        /// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch),
-        /// [`OpError::Shape`](crate::OpError::Shape) for a broadcast input, and the [enqueue
-        /// errors](crate::Error#enqueue-errors).
+        /// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) and the [enqueue
+        /// errors](crate::Error#enqueue-errors), and for a broadcast input also
+        /// [`OpError::Shape`](crate::OpError::Shape).
         #[doc = binary_example!($name, $x, $y, $result)]
         #[track_caller]
         pub fn $name<'x, 'y, 'o, T: $bound>(
@@ -427,9 +427,9 @@ macro_rules! own_kernels {
         $(#[$doc])*
         ///
         /// # Errors
-        /// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch),
-        /// [`OpError::Shape`](crate::OpError::Shape) for a broadcast input, and the [enqueue
-        /// errors](crate::Error#enqueue-errors).
+        /// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) and the [enqueue
+        /// errors](crate::Error#enqueue-errors), and for a broadcast input also
+        /// [`OpError::Shape`](crate::OpError::Shape).
         #[doc = binary_example!($name, $x, $y, $result)]
         #[track_caller]
         pub fn $name<'x, 'y, 'o, T: Scalar>(

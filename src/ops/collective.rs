@@ -20,8 +20,8 @@ use warpsmith_runtime::Result;
 ///
 /// # Errors
 /// Returns [`EmptyList`](warpsmith_runtime::Error::EmptyList) if there are no sources, [`OpError::LengthMismatch`] if
-/// their lengths differ, [`NoPeerAccess`](warpsmith_runtime::Error::NoPeerAccess) if the devices belong to two drivers,
-/// and the [enqueue errors](crate::Error#enqueue-errors).
+/// their lengths differ, and [`NoPeerAccess`](warpsmith_runtime::Error::NoPeerAccess) if the devices belong to two
+/// drivers. Also returns the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*, emulated::EmulatedDriver};
@@ -73,10 +73,10 @@ pub fn reduce_add<'s, T: Number, S: Into<DeviceSlice<'s, T>>>(
 /// to those of [`reduce_add`]. Call this function once per element type.
 ///
 /// # Errors
-/// Returns [`EmptyList`](warpsmith_runtime::Error::EmptyList) if there are no lists,
+/// Returns [`EmptyList`](warpsmith_runtime::Error::EmptyList) if there are no lists, and
 /// [`LengthMismatch`](warpsmith_runtime::Error::LengthMismatch) if the lists differ in the number or the lengths of
-/// their buffers, [`DifferentDevices`](warpsmith_runtime::Error::DifferentDevices) if the buffers of one list are on
-/// several devices, and the errors of [`reduce_add`].
+/// their buffers. Returns [`DifferentDevices`](warpsmith_runtime::Error::DifferentDevices) if the buffers of one list
+/// are on several devices. Also returns the errors of [`reduce_add`].
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*, emulated::EmulatedDriver, transfer::collective::COALESCE_BYTES};

@@ -517,7 +517,7 @@ pub fn unique_with<'x, 's, 'c, T: Number>(
 /// The operation takes two launches, and temporary memory for one array of the size of `lengths`.
 ///
 /// # Errors
-/// Returns [`OpError::LengthMismatch`], [`OpError::Unsupported`] for 2³² elements or more, and the [enqueue
+/// Returns [`OpError::Unsupported`] for 2³² elements or more. Also returns [`OpError::LengthMismatch`] and the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```

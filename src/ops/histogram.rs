@@ -244,8 +244,8 @@ pub fn histogram_even_with<'x, 'c, T: Element<Scalar = T> + Binned>(
 /// The edges must be in ascending order; otherwise, the counts are unspecified.
 ///
 /// # Errors
-/// Returns [`OpError::LengthMismatch`], [`OpError::Unsupported`] if there are fewer than two edges, and the [enqueue
-/// errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::Unsupported`] if there are fewer than two edges. Also returns [`OpError::LengthMismatch`] and the
+/// [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};

@@ -193,9 +193,9 @@ unsafe fn by_indices<T: DeviceCopy, I: Index>(
 /// `to[i] = from[indices[i]]`.
 ///
 /// # Errors
-/// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) unless `to` has one element per index,
-/// [`OpError::Shape`](crate::OpError::Shape) if the indices were checked for a limit above the length of `from`, and
-/// the [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) unless `to` has one element per index, and
+/// [`OpError::Shape`](crate::OpError::Shape) if the indices were checked for a limit above the length of `from`. Also
+/// returns the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};

@@ -262,7 +262,7 @@ macro_rules! along {
         #[doc = concat!("Views one ", $doc, " the other, in `to`.")]
         ///
         /// # Errors
-        /// Returns [`OpError::Shape`] if the parts do not add up to the whole, and the [enqueue
+        /// Returns [`OpError::Shape`] if the parts do not add up to the whole. Also returns the [enqueue
         /// errors](crate::Error#enqueue-errors).
         $(#[$concat_example])*
         #[track_caller]
@@ -284,7 +284,7 @@ macro_rules! along {
         #[doc = concat!("The reverse of [`", stringify!($concat), "()`]: parts of `from`, one ", $doc, " the other.")]
         ///
         /// # Errors
-        /// Returns [`OpError::Shape`] if the parts do not add up to the whole, and the [enqueue
+        /// Returns [`OpError::Shape`] if the parts do not add up to the whole. Also returns the [enqueue
         /// errors](crate::Error#enqueue-errors).
         $(#[$split_example])*
         #[track_caller]

@@ -20,7 +20,7 @@ use super::reduce::{element, value};
 ///
 /// # Errors
 /// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) if an array and the output have different
-/// lengths, and the [enqueue errors](crate::Error#enqueue-errors).
+/// lengths. Also returns the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// use warpsmith::gpu_std::prelude::*;
@@ -179,8 +179,8 @@ where
 /// Like [`reduce()`], but leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) unless `out` has one element, and the [enqueue
-/// errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) unless `out` has one element. Also returns the
+/// [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// use warpsmith::gpu_std::prelude::*;

@@ -259,7 +259,7 @@ macro_rules! into {
         #[doc = concat!("[`", stringify!($name), "()`], left on the device in `out`, a single element. ", $nothing_doc)]
         ///
         /// # Errors
-        /// Returns [`OpError::LengthMismatch`] unless `out` has one element, and the [enqueue
+        /// Returns [`OpError::LengthMismatch`] unless `out` has one element. Also returns the [enqueue
         /// errors](crate::Error#enqueue-errors).
         #[doc = into_example!($into, $x, [$value])]
         #[track_caller]

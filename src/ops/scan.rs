@@ -257,7 +257,7 @@ fn by_any_key<T: Number, K: Element>(
 /// of 4 or 8 bytes, and are equal if their bits are equal.
 ///
 /// # Errors
-/// Returns [`OpError::LengthMismatch`], [`OpError::Unsupported`] for keys of 1 or 2 bytes, and the [enqueue
+/// Returns [`OpError::Unsupported`] for keys of 1 or 2 bytes. Also returns [`OpError::LengthMismatch`] and the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```

@@ -289,7 +289,7 @@ fn sort_bits<K: KeyBits, V: Payload>(
 /// Sorts `x` into `out`, which must have the same length.
 ///
 /// # Errors
-/// Returns [`OpError::LengthMismatch`], [`OpError::Unsupported`] for 2³² elements or more, and the [enqueue
+/// Returns [`OpError::Unsupported`] for 2³² elements or more. Also returns [`OpError::LengthMismatch`] and the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -322,8 +322,8 @@ pub fn sort<'x, 'o, T: SortKey>(
 /// All arrays must have the same length. Values can be of any [`Element`] type of 4 or 8 bytes.
 ///
 /// # Errors
-/// Returns [`OpError::LengthMismatch`], [`OpError::Unsupported`] for values of 1 or 2 bytes and for 2³² elements or
-/// more, and the [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::Unsupported`] for values of 1 or 2 bytes, and for 2³² elements or more. Also returns
+/// [`OpError::LengthMismatch`] and the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops::{self, Order}, prelude::*};
@@ -504,7 +504,7 @@ fn search<T: Number>(
 /// to NaN, as in [`sort()`]. `sorted` must be in ascending order; otherwise, the positions are unspecified.
 ///
 /// # Errors
-/// Returns [`OpError::LengthMismatch`] unless `out` has the same length as `keys`, and the [enqueue
+/// Returns [`OpError::LengthMismatch`] unless `out` has the same length as `keys`. Also returns the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```

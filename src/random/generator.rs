@@ -113,7 +113,7 @@ impl Generator {
     /// a graph launch wraps to 0.
     ///
     /// # Errors
-    /// Returns [`OpError::Random`] if the offset is not a multiple of 4 or not below 2⁶³, and the errors of
+    /// Returns [`OpError::Random`] if the offset is not a multiple of 4 or not below 2⁶³. Also returns the errors of
     /// [`Self::manual_seed`].
     pub fn set_offset(&self, offset: u64) -> Result<()> {
         let call = "Generator::set_offset";
@@ -133,8 +133,8 @@ impl Generator {
     /// format of old versions of PyTorch).
     ///
     /// # Errors
-    /// Returns [`OpError::Random`] for any other number of bytes or an offset that [`Self::set_offset`] rejects, and
-    /// the errors of [`Self::manual_seed`].
+    /// Returns [`OpError::Random`] for any other number of bytes or an offset that [`Self::set_offset`] rejects. Also
+    /// returns the errors of [`Self::manual_seed`].
     pub fn set_state(&self, state: &[u8]) -> Result<()> {
         let call = "Generator::set_state";
         let parts = seed_and_offset(call, state)?;
@@ -399,8 +399,8 @@ fn seed_everywhere(call: &'static str, seed: u64) -> Result<()> {
 /// ```
 ///
 /// # Errors
-/// Returns [`OpError::Random`] while a capture that uses one of these generators is active, and if a device is listed
-/// twice.
+/// Returns [`OpError::Random`] if a device is listed twice, or while a capture that uses one of these generators is
+/// active.
 pub fn states(devices: &[Device]) -> Result<Vec<[u8; 16]>> {
     let mut states = vec![[0; 16]; devices.len()];
     of_devices("random::states", devices, |index, state| states[index] = state.bytes())?;

@@ -103,7 +103,7 @@ pub fn uniform_with<'o, T: Float>(
 /// the type's numbers at that length. `f16` and `bf16` results are computed in `f32` and rounded.
 ///
 /// # Errors
-/// Returns [`OpError::Random`] if the range is empty or its ends or length are not finite, and the [enqueue
+/// Returns [`OpError::Random`] if the range is empty or its ends or length are not finite. Also returns the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -254,7 +254,7 @@ pub fn exponential<'o, T: Float>(
 /// is a power of two, all integers are equally likely.
 ///
 /// # Errors
-/// Returns [`OpError::Random`] if the range is empty, and the [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::Random`] if the range is empty. Also returns the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{prelude::*, random::{self, Generator}};
@@ -287,7 +287,8 @@ pub fn integers<'o, T: Integer + Number>(
 /// is always 1, whereas PyTorch returns 0 about once in 2²⁵ numbers.
 ///
 /// # Errors
-/// Returns [`OpError::Random`] if `p` is below 0 or above 1, and the [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::Random`] if `p` is below 0 or above 1. Also returns the [enqueue
+/// errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{prelude::*, random::{self, Generator}};
@@ -318,7 +319,7 @@ pub fn bernoulli<'o, T: Bernoulli>(
 /// The choice of dropped elements does not depend on the [layout](super::Layout).
 ///
 /// # Errors
-/// Returns [`OpError::Random`] if `p` is below 0 or above 1, [`OpError::LengthMismatch`], and the [enqueue
+/// Returns [`OpError::Random`] if `p` is below 0 or above 1. Also returns [`OpError::LengthMismatch`] and the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -375,7 +376,7 @@ pub fn dropout<'x, 'y, 'm, T: Float>(
 /// PyTorch's `randperm`. It does not depend on the [layout](super::Layout).
 ///
 /// # Errors
-/// Returns [`OpError::Random`] if n − 1 does not fit in the type, and the [enqueue
+/// Returns [`OpError::Random`] if n − 1 does not fit in the type. Also returns the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```

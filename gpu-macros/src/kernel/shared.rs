@@ -42,8 +42,8 @@ impl Array {
         }
     }
 
-    /// Emits the type whose values the length passed to the launch counts: elements of a slice, or element pairs of a
-    /// double buffer.
+    /// Emits the type that the length passed to the launch counts: elements of a slice, or element pairs of a double
+    /// buffer.
     pub fn counted(self, element: &TokenStream) -> TokenStream {
         if self.is_double { quote!([#element; 2]) } else { element.clone() }
     }

@@ -81,7 +81,7 @@ impl Solve for f64 {}
 /// ```
 ///
 /// # Errors
-/// Returns [`LibraryError::Shape`] if `a` is not square or does not match `b`, [`LibraryError::Missing`],
+/// Returns [`LibraryError::Shape`] if `a` is not square or does not match `b`. Also returns [`LibraryError::Missing`],
 /// [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices), any [error of the
 /// library](crate::LibraryError::Call), and the [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]

@@ -125,7 +125,7 @@ impl<T: VectorType> VectorMut<'_, T> {
 /// ```
 ///
 /// # Errors
-/// Returns [`LibraryError::Shape`] if lengths do not match or `a` is a batch, and the other errors of
+/// Returns [`LibraryError::Shape`] if lengths do not match or `a` is a batch. Also returns the other errors of
 /// [`gemm`](super::gemm).
 #[track_caller]
 pub fn gemv<'a, 'x, 'y, T: VectorType>(
@@ -203,7 +203,7 @@ pub fn gemv<'a, 'x, 'y, T: VectorType>(
 /// ```
 ///
 /// # Errors
-/// Returns [`LibraryError::Shape`] if the vectors have different lengths, [`LibraryError::Missing`],
+/// Returns [`LibraryError::Shape`] if the vectors have different lengths. Also returns [`LibraryError::Missing`],
 /// [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices), any [error of the
 /// library](crate::LibraryError::Call), and the [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]

@@ -117,8 +117,8 @@ fn descriptors(
 /// this batch. The mean and variance are stored in `saved` and update the running statistics.
 ///
 /// # Errors
-/// Returns [`LibraryError::Shape`] if shapes do not match or a batch has fewer than two elements per channel,
-/// [`LibraryError::Missing`], [`warpsmith_runtime::Error::DifferentDevices`], any [error of the
+/// Returns [`LibraryError::Shape`] if shapes do not match or a batch has fewer than two elements per channel. Also
+/// returns [`LibraryError::Missing`], [`warpsmith_runtime::Error::DifferentDevices`], any [error of the
 /// library](crate::LibraryError::Call), and the [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]
 pub fn batch_norm_training<T: FloatType>(

@@ -172,8 +172,8 @@ impl<'a, 'p> Request<'a, 'p> {
     }
 
     /// Finds a plan that needs at most `limit` bytes of workspace, and enqueues it. `lost` is the error that makes the
-    /// cached plan unusable, if any. If it is set, the new plan is not cached, and `lost` is returned if there is no
-    /// other plan.
+    /// cached plan unusable, if any. If `lost` is set, the new plan is not cached, and `lost` is returned if there is
+    /// no other plan.
     fn search(&self, state: &State, handle: &RawHandle, limit: u64, lost: Option<Error>) -> Result<Found> {
         let keep = lost.is_none();
         let chosen = if keep { state.choices().get(&self.key).copied() } else { None };

@@ -52,7 +52,7 @@ impl Softmax {
 /// ```
 ///
 /// # Errors
-/// Returns [`LibraryError::Shape`](crate::LibraryError::Shape) unless both tensors have the same shape,
+/// Returns [`LibraryError::Shape`](crate::LibraryError::Shape) unless both tensors have the same shape. Also returns
 /// [`LibraryError::Missing`](crate::LibraryError::Missing), [`warpsmith_runtime::Error::DifferentDevices`], any [error
 /// of the library](crate::LibraryError::Call), and the [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]

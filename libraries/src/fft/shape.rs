@@ -40,7 +40,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Sets the number of contiguous transforms in the batch. If it is 0, nothing is enqueued.
+    /// Sets the number of contiguous transforms in the batch. If the batch is 0, nothing is enqueued.
     pub fn batch(self, batch: usize) -> Self {
         Self { batch, ..self }
     }

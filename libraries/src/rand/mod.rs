@@ -71,7 +71,8 @@ impl Generator {
     /// The output is dimension-major: of `n` numbers, the first `n / dimensions` belong to the first dimension.
     ///
     /// # Errors
-    /// Returns [`LibraryError::Shape`] unless there are 1 to 20000 dimensions, and the errors of [`Self::pseudo`].
+    /// Returns [`LibraryError::Shape`] unless there are 1 to 20000 dimensions. Also returns the errors of
+    /// [`Self::pseudo`].
     pub fn quasi(device: &Device, kind: Quasi, dimensions: u32, offset: u64) -> Result<Self> {
         let operation = "rand::Generator::quasi";
         if !(1..=20_000).contains(&dimensions) {
@@ -124,8 +125,8 @@ impl Generator {
     /// Enqueues normal numbers with this mean and standard deviation.
     ///
     /// # Errors
-    /// Returns [`LibraryError::Shape`] if a parameter is not finite or the deviation is negative, and the errors of
-    /// [`Self::uniform`].
+    /// Returns [`LibraryError::Shape`] if a parameter is not finite or the deviation is negative. Also returns the
+    /// errors of [`Self::uniform`].
     #[track_caller]
     pub fn normal<'o, T: RandomFloat>(
         &mut self,
@@ -161,7 +162,8 @@ impl Generator {
     /// Enqueues Poisson numbers with this mean.
     ///
     /// # Errors
-    /// Returns [`LibraryError::Shape`] unless the mean is positive and finite, and the errors of [`Self::uniform`].
+    /// Returns [`LibraryError::Shape`] unless the mean is positive and finite. Also returns the errors of
+    /// [`Self::uniform`].
     #[track_caller]
     pub fn poisson<'o>(
         &mut self,

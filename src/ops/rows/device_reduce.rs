@@ -170,7 +170,7 @@ pub fn count_if<'x, T: Element>(
 /// Like [`count_if()`], but leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element, and the [enqueue
+/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element. Also returns the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -238,7 +238,7 @@ pub fn any<'x, T: Element>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) ->
 /// Like [`any()`], but leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element, and the [enqueue
+/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element. Also returns the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -287,7 +287,7 @@ pub fn all<'x, T: Element>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) ->
 /// Like [`all()`], but leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element, and the [enqueue
+/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element. Also returns the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -316,7 +316,7 @@ pub fn all_into<'x, 'o, T: Element>(
 /// Like [`mean()`](crate::ops::mean()), but leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element, and the [enqueue
+/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element. Also returns the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -365,7 +365,7 @@ pub fn l1_norm<'x, T: Float>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) 
 /// Like [`l1_norm()`], but leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element, and the [enqueue
+/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element. Also returns the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -410,7 +410,7 @@ pub fn l2_norm<'x, T: Float>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) 
 /// Like [`l2_norm()`], but leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element, and the [enqueue
+/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element. Also returns the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -481,7 +481,7 @@ pub fn variance<'x, T: Float>(
 /// Like [`variance()`], but leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element, and the [enqueue
+/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element. Also returns the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```

@@ -128,8 +128,8 @@ impl Default for Sampling {
 /// row is the index that [`argmax_rows()`] returns.
 ///
 /// # Errors
-/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element per row, and if rows have zero or
-/// more than 2²² logits. Returns it also for a temperature that is negative or not finite, a `top_k` of 0, or a `top_p`
+/// Returns [`OpError::Shape`](crate::OpError::Shape) in the following cases: `out` does not have one element per row,
+/// rows have zero or more than 2²² logits, the temperature is negative or not finite, `top_k` is 0, or `top_p` is
 /// outside (0, 1]. Also returns the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```

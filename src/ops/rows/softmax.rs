@@ -19,7 +19,7 @@ use super::launch::{ResidentShape, RowKernel, same_sides};
 /// not start and end at multiples of 16 bytes, the limit is 32 768 elements for all types. Longer rows are read twice.
 ///
 /// # Errors
-/// Returns [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ, and the [enqueue
+/// Returns [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ. Also returns the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```

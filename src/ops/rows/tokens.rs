@@ -127,7 +127,7 @@ pub fn append_to_cache<'l, T: Element, I: Index>(
 /// in `f32` and rounded once. `gate` and `up` are often parts of one view.
 ///
 /// # Errors
-/// Returns [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ, and the [enqueue
+/// Returns [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ. Also returns the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
