@@ -1,4 +1,5 @@
-//! Powers of two with which squares of accumulator values are in range if the squares of the unscaled values are not.
+//! Scale factors (powers of two) that bring the squares of accumulator values into range if the unscaled squares are
+//! not.
 
 use gpu_std::prelude::*;
 

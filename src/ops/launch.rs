@@ -90,7 +90,7 @@ impl<'a> Operation<'a> {
     }
 
     /// Creates the operation of a user's function or operator, whose code is in `image`. `element_bytes` is the size of
-    /// its largest elements.
+    /// the operation's largest elements.
     pub fn of_family(
         stream: &'a Stream,
         image: &'static GpuImage,

@@ -27,8 +27,8 @@ const MAX_BLOCKS: u32 = 1 << 16;
 ///
 /// Every operation uses this configuration if none is specified. If there is none, the operation falls back to
 /// [`default_config`](super::default_config). The search in the device's [`LaunchStore`] uses the instance's own type
-/// arguments. For `copy` and `fill`, these are the unsigned integer of the type's size. For a reduction, `alignment` is
-/// the alignment of the input.
+/// arguments. For `copy` and `fill`, the type argument is the unsigned integer of the type's size. For a reduction,
+/// `alignment` is the alignment of the input.
 ///
 /// ```
 /// use warpsmith::Device;

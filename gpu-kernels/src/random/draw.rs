@@ -7,10 +7,10 @@
 //!
 //! Each thread of the launch computes the lanes of four adjacent virtual threads, and stores their numbers in accesses
 //! of up to 16 bytes. If the array is not aligned for these accesses, each thread computes one virtual thread at a
-//! time. Each row of blocks in the launch processes steps, and the threads of a row process virtual threads. Both rows
-//! and threads loop if the launch is smaller than the work. The result is the same for any grid size. The lanes of a
-//! block of words are written to locations that are far apart. On an H200, streaming stores write to these locations as
-//! fast as to a single one, whereas normal stores reach three quarters of that speed.
+//! time. Each row of blocks in the launch processes steps, and the threads of a row process virtual threads. Blocks and
+//! threads loop if the launch is smaller than the work. The result is the same for any grid size. The lanes of a block
+//! of words are written to locations that are far apart. On an H200, streaming stores write to these locations as fast
+//! as to a single one, whereas normal stores reach three quarters of that speed.
 
 use core::num::{NonZeroU32, NonZeroU64};
 

@@ -23,9 +23,9 @@
 //! # On the emulated device
 //!
 //! On the emulated device, children run sequentially after the grid that launched them. They run in the order of the
-//! launching blocks and threads, or in an order given by the seed of a seeded launch. On the emulated device, the
-//! limits [`MAX_PENDING`] and [`MAX_DEPTH`] are exact. A fault in a child is reported as a fault of the host's launch,
-//! and the report names the child.
+//! launching blocks and threads, or in an order that the seed of a seeded launch determines. On the emulated device,
+//! the limits [`MAX_PENDING`] and [`MAX_DEPTH`] are exact. A fault in a child is reported as a fault of the host's
+//! launch, and the report names the child.
 //!
 //! ```
 //! use gpu_std::dynamic;
@@ -271,8 +271,8 @@ unsafe fn enqueue<K: Kernel, A: Arguments<K::Params>>(
     unsafe { backend::enqueue::<K, A>(grid, block, shared_bytes, arguments, when) }
 }
 
-/// Returns whether the number of the child's threads is small enough for unique indices. With 2^63 threads or more,
-/// indices would wrap, so an index would belong to several threads.
+/// Returns whether the child has few enough threads for unique indices. With 2^63 threads or more, indices would wrap,
+/// so an index would belong to several threads.
 #[inline(always)]
 fn is_countable(grid: Dim, block: Dim) -> bool {
     let rest = [grid.z, block.x, block.y, block.z];

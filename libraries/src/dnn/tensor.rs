@@ -76,7 +76,7 @@ impl Shape {
         if self.spatial == 3 { 5 } else { 4 }
     }
 
-    /// Returns the values for the dimensions in the library's order, of which only the first [`Self::rank`] are used.
+    /// Returns one value per dimension in the library's order. Only the first [`Self::rank`] values are used.
     pub fn of_library(&self, values: [usize; 5]) -> [i64; 5] {
         let [n, c, d, h, w] = values.map(|value| i64::try_from(value).unwrap_or(i64::MAX));
         if self.spatial == 3 { [n, c, d, h, w] } else { [n, c, h, w, 0] }

@@ -213,7 +213,8 @@ pub(super) fn same_sides(
     Err(shape_error(operation, format!("{problem}; pass views of the same sides")))
 }
 
-/// Returns whether all rows of a view start at multiples of [`VECTOR`] bytes and have a length that is also a multiple.
+/// Returns whether all rows of a view start at multiples of [`VECTOR`] bytes and have a length that is a multiple of
+/// [`VECTOR`] bytes.
 pub(super) fn has_whole_vectors<T: DeviceCopy>(x: &DeviceSlice2<'_, T>) -> bool {
     let in_vectors = |elements: usize| (elements * size_of::<T>()).is_multiple_of(VECTOR);
     address(x.as_device_ptr()).is_multiple_of(VECTOR) && in_vectors(x.row_stride()) && in_vectors(x.columns())
