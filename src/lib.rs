@@ -69,10 +69,11 @@
 //!
 //! # Errors
 //!
-//! Every fallible function returns [`Error`]. The exceptions are a few functions that also return memory to the caller,
-//! such as in [`CopyFailed`]. An [`Error`] contains the error of a subsystem as plain data. [`Error::downcast_ref`]
-//! returns an [`OpError`], `tensor::TensorError`, `library::LibraryError`, `collective::CollectiveError`,
-//! `collective::CommunicatorError`, `profiler::ProfilerError` or `profiler::trace::TraceError`.
+//! Every fallible function returns [`Error`]. The exceptions are a few functions whose errors also return memory to the
+//! caller, such as [`CopyFailed`]. An [`Error`] contains the error of a subsystem as plain data.
+//! [`Error::downcast_ref`] returns an [`OpError`], `tensor::TensorError`, `library::LibraryError`,
+//! `collective::CollectiveError`, `collective::CommunicatorError`, `profiler::ProfilerError` or
+//! `profiler::trace::TraceError`.
 //!
 //! ```
 //! use warpsmith::prelude::*;

@@ -432,7 +432,7 @@ pub fn clamp<T: Scalar>(low: T, high: T, x: T) -> T {
 }
 
 /// `x + weight * (y - x)`, computed in the accumulator type. The result is exactly x for a weight of 0 and exactly y
-/// for a weight of 1. If the result is in range, it does not overflow.
+/// for a weight of 1. The result is correct whenever it is in range.
 #[elementwise(types(T = f32, f64, f16, bf16), consts(ITEMS = 1; VECTOR = 16), scalars(weight))]
 pub fn lerp<T: Float>(weight: T, x: T, y: T) -> T {
     let one = T::Accumulator::ONE;

@@ -34,7 +34,7 @@ pub struct Bins<T> {
 /// The first number of each bin in a launch.
 #[derive(Debug, Clone, Copy)]
 pub enum Edges<'a, T> {
-    /// Edges in the type of the numbers, which is possible for fewer than 2¹⁵ bins.
+    /// Edges in the type of the numbers. They are used for fewer than 2¹⁵ bins.
     Table(&'a [T]),
     /// Exact edges, which [edge()] returns.
     Exact(&'a [f64]),

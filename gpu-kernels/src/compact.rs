@@ -164,8 +164,8 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
                     if is_chosen || (together && keeps_others && in_tile < high - low) {
                         let slot = if is_chosen { rank } else { count + in_tile - rank };
                         // SAFETY: selected elements have the ranks below `count`, and the others have the ranks from
-                        // `count` on. Together, they are at most the tile's elements, and each slot belongs to one
-                        // thread.
+                        // `count` on. Together, they are at most as many as the tile's elements, and each slot belongs
+                        // to one thread.
                         unsafe { stage.add(slot as usize).write(rows[row][i]) };
                     }
                     rank += u32::from(is_chosen);

@@ -162,7 +162,7 @@ pub unsafe fn count_if<T: Scalar>(
 }
 
 /// Writes the sum of the absolute values of `x` to `out`. If `is_root` is 1, writes the square root of the sum of
-/// squares instead. If the root is in range, it does not overflow, even if the squares do. Three sums of squares are
+/// squares instead. The root is correct whenever it is in range, even if the squares are not. Three sums of squares are
 /// computed: one of the unscaled numbers, and one for each of two scalings by powers of two. The method follows Blue,
 /// "A Portable Fortran Program to Find the Euclidean Norm of a Vector", 1978, but without branches.
 ///

@@ -54,8 +54,8 @@ macro_rules! bits {
             #[inline(always)]
             fn inverse_transform(self, transform: KeyTransform<Self>) -> Self {
                 let key = <$t>::wrapping_add(self, transform.nans) ^ transform.always;
-                // The transform does not flip the highest bit of a key based on itself, so that bit already has its
-                // original value here.
+                // The highest bit selects whether the bits of `negative` are flipped but is not one of them, so it
+                // already has its original value here.
                 key ^ ((key as $signed >> (<$t>::BITS - 1)) as $t & transform.negative)
             }
             #[inline(always)]

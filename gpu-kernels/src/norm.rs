@@ -184,8 +184,8 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
     }
 }
 
-/// Writes the layer norm of each row of `x` (or the RMS norm, if `is_rms` is 1), multiplied by `weight`, plus `bias`,
-/// to `out`.
+/// Writes the layer norm of each row of `x` to `out`, after multiplying it by `weight` and adding `bias`. If `is_rms`
+/// is 1, the RMS norm is used instead.
 ///
 /// # Safety
 ///

@@ -57,8 +57,8 @@ impl<const N: usize> Part<N> {
         Self { first: group.rank as u32, step: group.size as u32, vectors: len as u32 / N as u32 }
     }
 
-    /// Returns the same part, hidden from the optimizer. The compiler then recomputes indices and conditions, rather
-    /// than keep them in registers between rows, or between loads and stores.
+    /// Returns the same part, hidden from the optimizer. The compiler then recomputes indices and conditions, instead
+    /// of keeping them in registers between rows, or between loads and stores.
     #[inline(always)]
     pub fn again(self) -> Self {
         Self { first: opaque(self.first), step: opaque(self.step), vectors: self.vectors }

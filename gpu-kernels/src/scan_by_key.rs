@@ -1,6 +1,6 @@
 //! Scan by key: running sums that restart wherever the key changes.
 //!
-//! The implementation is that of [`scan`](mod@crate::scan), over pairs that consist of a sum and a flag. The flag
+//! Like [`scan`](mod@crate::scan), the implementation is a scan, over pairs that consist of a sum and a flag. The flag
 //! records whether a run started within the sum. The operator on these pairs is associative but not commutative.
 
 use core::marker::PhantomData;

@@ -393,8 +393,8 @@ macro_rules! by_items {
 ///
 /// `keys_out` must be valid for as many elements as `keys` has, which must be fewer than 2³². Nothing else may access
 /// it. `starts` must be the result of [`radix_starts()`] for the counts of that digit. `workspace` must point to
-/// `workspace_len` words, at least as many as [`workspace_len`] returns, that meet the requirements of
-/// [`TileQueue::new`]. The block must have 384 threads.
+/// `workspace_len` words that meet the requirements of [`TileQueue::new`]. There must be at least as many words as
+/// [`workspace_len`] returns. The block must have 384 threads.
 #[kernel(types(K = u32, u64), block(384), launch_bounds(384, 2), bytes = 2 * keys.bytes())]
 pub unsafe fn radix_pass<K: Bits>(
     negative: K,

@@ -7,7 +7,7 @@ use core::fmt::{self, Write};
 /// The kind of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FindingKind {
-    /// Two threads access the same memory without an order between the accesses, and at least one of them writes.
+    /// Two threads access the same memory, at least one of them writes, and nothing orders the accesses.
     Race,
     /// Atomic operations race because their scope is only one block.
     NarrowScope,

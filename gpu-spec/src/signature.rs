@@ -10,7 +10,7 @@ pub const fn signature(name: &str, parts: &[u32]) -> u32 {
         hash = add(hash, name[i]);
         i += 1;
     }
-    // UTF-8 text never contains this byte, so a name cannot be continued by the parts.
+    // UTF-8 text never contains this byte, so the parts cannot be mistaken for a continuation of the name.
     hash = add(hash, 0xff);
     i = 0;
     while i < 4 * parts.len() {

@@ -166,7 +166,7 @@ pub fn unique_index() -> UniqueIndex {
     note = "there are `DisjointMut` of `Elements`, `Chunks<N>`, `Striped<N>`, `Planes<K>`, `PerTile<N>`, `PerBlock` and `Unclaimed`, `DisjointMut2` of `Elements`, `Rows`, `Tiles<ROWS, COLUMNS>` and `TransposedTiles<ROWS, COLUMNS>`, and `DisjointMut3` of `Elements`"
 )]
 pub trait MutableView: sealed::View {
-    /// Launch shapes in which no two threads can obtain the same claim to the view.
+    /// Launch shapes in which no two threads can obtain the same claim.
     const CLAIMS: Claims;
 
     /// Error text if the constants of the mapping are invalid. In this case, neither `#[kernel]` nor the view compiles.

@@ -66,8 +66,9 @@ use half::{bf16, f16};
 ///
 /// Implemented for numbers, `bool`, `char`, `f16`, `bf16` and arrays. With the feature `glam`, it is also implemented
 /// for glam's types. Structs can derive it. They must be `#[repr(C)]` or `#[repr(transparent)]`, `Clone` and `Copy`,
-/// and all their fields must implement it. Fieldless enums can derive it. They must have an integer `repr`, such as
-/// `#[repr(u8)]`. Every [`KernelType`] also implements it, because the derive of `KernelType` implements both traits.
+/// and all their fields must implement the trait. Fieldless enums can derive it. They must have an integer `repr`, such
+/// as `#[repr(u8)]`. Every [`KernelType`] also implements it, because the derive of `KernelType` implements both
+/// traits.
 ///
 /// A value must not be zero-sized, and its alignment must be at most 16 bytes. `#[kernel]` checks both.
 ///
@@ -93,9 +94,9 @@ pub unsafe trait KernelValue: Copy + Send + Sync + 'static {
 ///
 /// Implemented for numbers, `f16`, `bf16`, arrays and [`Checked`](crate::Checked). With the feature `glam`, it is also
 /// implemented for glam's types. Structs can derive it. They must be `#[repr(C)]` or `#[repr(transparent)]`, `Clone`
-/// and `Copy`, and all their fields must implement it. Padding between or after the fields is a compile-time error that
-/// names the field to insert. The derive also implements `bytemuck::Pod`, which the host side requires. For a generic
-/// struct, it implements `bytemuck::AnyBitPattern` and `DeviceCopy` instead. A struct that already derives
+/// and `Copy`, and all their fields must implement the trait. Padding between or after the fields is a compile-time
+/// error that names the field to insert. The derive also implements `bytemuck::Pod`, which the host side requires. For
+/// a generic struct, it implements `bytemuck::AnyBitPattern` and `DeviceCopy` instead. A struct that already derives
 /// `bytemuck::Pod` must implement this trait and [`KernelValue`] by hand.
 ///
 /// An element's alignment must be at most 256 bytes. `#[kernel]` checks this.

@@ -190,7 +190,7 @@ pub unsafe fn view<'a, T, M>(data: *mut T, len: usize) -> DisjointMut<'a, T, M> 
     unsafe { DisjointMut::from_raw_parts(data, len) }
 }
 
-/// Makes the block size a compile-time constant, and tells LLVM that the thread's indices are below it.
+/// Makes the block size a compile-time constant, and tells LLVM that the thread's indices are below the block size.
 ///
 /// # Safety
 ///

@@ -50,8 +50,8 @@
 //! | [`per_block`], [`per_tile`] | mutable views that assign each block or tile its own elements |
 //! | `registry` | all kernels of the program (host only) |
 //!
-//! A panic in a kernel (a failed `assert!`, an index out of range) stops the launch. The host receives an error that
-//! contains the text, file and line, kernel, block and thread.
+//! A panic in a kernel, such as a failed `assert!` or an index out of range, stops the launch. The host receives an
+//! error that contains the text, file and line, kernel, block and thread.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(
     target_arch = "nvptx64",
@@ -301,8 +301,8 @@ pub use shape::Shape;
 /// - `bytes = x.bytes() + 2 * y.bytes()`: the number of bytes that a launch reads and writes in device memory. Count
 ///   bytes as often as they must be transferred. Traces and their tables then show the kernel's bandwidth and its
 ///   fraction of the device's peak. The host computes this integer expression from the launch arguments while a
-///   profiler records. In the expression, a slice or view is a `Shape`, with `len()`, `bytes()`, `width()`, `height()`
-///   and `depth()`. Values and pointers have their own types, and generic parameters have their values in the instance:
+///   profiler records. In the expression, a slice or view is a `Shape`, with `len()`, `bytes()`, `planes()`, `rows()`
+///   and `columns()`. Values and pointers are used as they are, and generic parameters have the values of the instance:
 ///   `bytes = n as usize * size_of::<T>()`. If the expression panics, the bytes of that launch are unknown.
 ///
 /// - `crate = path::to::gpu_std`: the path of gpu-std, for use in a crate that re-exports it. The macros emit `unsafe`

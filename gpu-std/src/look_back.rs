@@ -17,7 +17,7 @@
 //! The prefix of a tile is: section prefix + (preceding groups of the section + preceding tiles of the group). Each sum
 //! is a tree reduction that combines neighbors ([`warp::reduce_first`]). One warp reads all these values at the same
 //! time, one value per lane and level. Sections wait for each other sequentially, but this takes only one step per 1024
-//! tiles. Each element of a sum of n elements is rounded as often as in pairwise summation, plus once per section.
+//! tiles. A sum is rounded as often as in pairwise summation, plus once per section.
 //!
 //! # The workspace
 //!

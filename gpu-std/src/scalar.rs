@@ -455,8 +455,8 @@ macro_rules! narrow_floats {
         impl From64 for $t {
             #[inline(always)]
             fn from_i64(value: i64) -> Self {
-                // This code does not use the absolute value, because ptxas 13.0 computes a negative one for the
-                // smallest `i32`.
+                // This code avoids the absolute value, which ptxas 13.0 computes incorrectly (as a negative number) for
+                // the smallest `i32`.
                 let exact = if value >> 53 == value >> 63 { value } else { spared(value as u64) as i64 };
                 $t::from_f32(round_to_odd(exact as f64))
             }
@@ -479,8 +479,8 @@ macro_rules! narrow_floats {
 narrow_floats! { f16; bf16; }
 
 /// Clears the lowest 12 bits of a number that has more than 53 bits, so that `f64` represents it exactly. If any of
-/// these bits was set, bit 12 is set as a sticky bit. The result, also if read as a two's complement number, rounds to
-/// the same 16-bit float.
+/// these bits was set, bit 12 is set as a sticky bit. The result rounds to the same 16-bit float, even if it is read as
+/// a two's complement number.
 #[inline(always)]
 fn spared(value: u64) -> u64 {
     const SPARE: u64 = (1 << 12) - 1;

@@ -1,13 +1,13 @@
-//! Single-pass scans of whole arrays, also for scans by key and for your own kernels.
+//! Single-pass scans of whole arrays, which also support scans by key and your own kernels.
 //!
 //! [`#[scan]`](macro@crate::scan) generates such a kernel from an associative operator. The generated kernels call
 //! [`scan_slice`]. Use [`scan()`] for kernels that do more, such as scans of several arrays.
 //!
 //! A scan reads each element once and writes each result once. A tile consists of `ITEMS` rows of vectors of `N`
-//! elements per thread, and its warps follow one another. A row of a warp consists of 32 adjacent vectors, so that all
-//! accesses cover whole cache lines. Each thread combines the elements of its vectors. The lanes of a warp scan their
-//! rows with shuffles, and the warps of a block scan their totals in shared memory. The blocks scan their totals by
-//! [decoupled look-back](crate::look_back).
+//! elements per thread. The warps' parts of a tile follow one another. A row of a warp consists of 32 adjacent vectors,
+//! so that all accesses cover whole cache lines. Each thread combines the elements of its vectors. The lanes of a warp
+//! scan their rows with shuffles, and the warps of a block scan their totals in shared memory. The blocks scan their
+//! totals by [decoupled look-back](crate::look_back).
 //!
 //! The combination order of the elements, and therefore the bits of the result, depend only on a few parameters. These
 //! parameters are the length, the alignment of the first element, the number of threads per block, `ITEMS` and `N`. The
@@ -278,7 +278,8 @@ pub unsafe fn scan_slice<O: Operation, const ITEMS: usize, const VECTOR: usize>(
 ///
 /// # Panics
 ///
-/// Panics on the emulated device if the block size is not a multiple of 32 up to 256, or if the workspace is too small.
+/// Panics on the emulated device if the block size is not a multiple of 32 or exceeds 256, or if the workspace is too
+/// small.
 #[inline(always)]
 #[track_caller]
 pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(

@@ -58,7 +58,7 @@ pub unsafe fn read_argument<T>(args: *const *const c_void, index: usize) -> T {
 /// Reads the shape of a slice or view of `T` whose kernel parameters start at `index`.
 ///
 /// # Safety
-/// The conditions of [`read_argument`] must hold for each kernel parameter that a parameter of this kind consists of.
+/// The conditions of [`read_argument`] must hold for all kernel parameters of this kind of parameter.
 pub unsafe fn read_shape<T>(args: *const *const c_void, index: usize, kind: ParamKind) -> Shape {
     let element = size_of::<T>();
     // SAFETY: guaranteed by the caller.

@@ -113,9 +113,9 @@ pub fn launch_size() -> usize {
 /// Waits until every thread of the block has arrived (CUDA `__syncthreads`). Writes to shared or global memory that
 /// precede the barrier are visible to all threads of the block after it.
 ///
-/// Every thread of the block that has not returned must reach a barrier, although not necessarily at the same source
-/// location. If a thread never does, the emulated device reports a deadlock and a GPU hangs. The threads of a warp may
-/// diverge. The barrier is PTX's `barrier.sync` without `.aligned`, which is also defined in divergent code.
+/// Every thread of the block that has not returned must reach a barrier. If a thread never reaches one, the emulated
+/// device reports a deadlock and a GPU hangs. The threads of a warp may diverge. The barrier is PTX's `barrier.sync`
+/// without `.aligned`, which is also defined in divergent code.
 #[inline(always)]
 #[track_caller]
 pub fn sync_threads() {

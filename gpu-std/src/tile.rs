@@ -161,7 +161,7 @@ impl<const N: u32> Tile<N> {
     /// Combines the values of all threads of the tile. `combine` must be commutative and associative. Approximate
     /// associativity, as of float addition, is sufficient. Every thread receives the same result, bit for bit.
     ///
-    /// The values are combined in a tree: its levels combine threads whose ranks differ by `N / 2`, …, 2, 1.
+    /// The values are combined in a tree whose levels combine threads with ranks that differ by `N / 2`, …, 2, 1.
     #[inline(always)]
     #[track_caller]
     pub fn reduce<T: KernelType>(&self, value: T, combine: impl Fn(T, T) -> T) -> T {

@@ -1,8 +1,8 @@
 //! [`functions`]: library functions that are looked up by name on the first call.
 //!
-//! The bindings declare return codes as an enumeration of the codes of one version. Later versions add codes, and an
-//! enumeration value that is not declared would be undefined behavior. The functions of this module therefore return
-//! plain numbers.
+//! The bindings declare return codes as an enumeration of the codes of one version. Later versions add codes, and
+//! reading an enumeration value that is not declared is undefined behavior. The functions of this module therefore
+//! return plain numbers.
 
 /// Declares functions of a loaded library, which `$library` returns. If the library's version does not have a function,
 /// that function returns `$missing`.

@@ -4,8 +4,8 @@ use crate::error::LibraryError;
 use warpsmith_runtime::device::Device;
 use warpsmith_runtime::error::{Error, Result};
 
-/// Calls `make`. If a library ran out of device memory and the caching allocator can release unused memory, calls it
-/// once more.
+/// Calls `make`. If a library ran out of device memory and the caching allocator can release unused memory, calls
+/// `make` once more.
 pub(super) fn with_memory<R>(device: &Device, make: impl Fn() -> Result<R>) -> Result<R> {
     let made = make();
     match made.as_ref().err().and_then(Error::downcast_ref) {

@@ -127,7 +127,7 @@ impl<I: Scalar, O: Scalar> Own<I, O> {
         self.variants.iter().map(|variant| (variant.spec)()).collect()
     }
 
-    /// Returns the number of bytes per element that are read and that are written, summed over the arrays.
+    /// Returns two sums over the arrays: the bytes read per element, and the bytes written per element.
     fn bytes(&self) -> [u64; 2] {
         let params = self.specs().first().map_or(&[][..], |spec| spec.params);
         let of = |kind: ParamKind| {

@@ -123,8 +123,8 @@ impl Product {
         T: Scalar + tensor::GemmElement<Sum = f32, Output = T>,
     {
         let [m, side] = self.sides(setup.n as u64).map(|side| side as usize);
-        // Each row is a multiple of one row by a power of two, so the host can compute the expected result without a
-        // GEMM.
+        // Each row is the same row scaled by plus or minus a power of two, so the host can compute the expected result
+        // without a GEMM.
         let factor = |row: usize| f64::from([1.0f32, -1.0, 0.5, 2.0, -0.5, -2.0, 0.25][row % 7]);
         let of = |seed: u64, rows: usize| -> (Vec<f64>, Vec<T>) {
             let row: Vec<T> = generate(Values::Spread, seed, side);

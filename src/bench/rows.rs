@@ -140,8 +140,8 @@ impl RowOperation {
                     let dot: f64 = of[0].iter().zip(&of[1]).map(|(y, dy)| y * dy).sum();
                     of[0].iter().zip(&of[1]).map(|(y, dy)| y * (dy - dot)).collect()
                 });
-                // The sum adds as many terms as there are columns. Terms are up to 16, and are added in a tree over
-                // chains of 32.
+                // The sum adds as many terms as there are columns. Each term is at most 16, and the terms are added in
+                // a tree over chains of 32.
                 let tolerance = Tolerance { relative: 4.0, absolute: 4.0 * 16.0 * columns as f64 };
                 case::<T, T>(setup, inputs, expected, tolerance, move |s, i, o| {
                     let (y, dy) = (i[0].as_2d(rows, columns)?, i[1].as_2d(rows, columns)?);

@@ -231,7 +231,7 @@ pub(crate) fn clamp_with<T: Scalar>(
 
 /// `out[i] = x[i] + weight * (y[i] - x[i])`. `f16` and `bf16` results are computed in `f32` and rounded once. The
 /// result is exactly `x[i]` for a weight of 0 and exactly `y[i]` for a weight of 1, even if the other input is infinite
-/// or NaN. If the result is in range, it does not overflow, even if `y[i] - x[i]` does.
+/// or NaN. The result is correct whenever it is in range, even if `y[i] - x[i]` is not.
 ///
 /// # Errors
 /// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) and the [enqueue

@@ -1,8 +1,8 @@
 //! Launch configurations of operations: [`Config`], the available instances, and the default configuration.
 //!
-//! All configurations of an operation give the same result, except that a reduction may add in a different order. Each
-//! block processes tiles of `block × items` accesses of `vector` bytes. If the grid has fewer blocks than there are
-//! tiles, each block loops over several tiles.
+//! All configurations of an operation give the same result, except that reductions may add elements in a different
+//! order. Each block processes tiles of `block × items` accesses of `vector` bytes. If the grid has fewer blocks than
+//! there are tiles, each block loops over several tiles.
 
 use std::collections::BTreeMap;
 use std::fmt;

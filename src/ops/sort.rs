@@ -71,7 +71,8 @@ mod sealed {
         ) -> Result<()>;
 
         /// # Safety
-        /// The conditions of `radix_pass` must hold, except the lengths of the arrays, which this function checks.
+        /// The conditions of `radix_pass` must hold, except those on the lengths of the arrays, which this function
+        /// checks.
         unsafe fn pass<V: Payload>(
             of: &Launcher<'_>,
             transform: (KeyTransform<Self>, u32),

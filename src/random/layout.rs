@@ -7,7 +7,7 @@ use warpsmith_runtime::Result;
 
 /// Number of threads per block in PyTorch's launches.
 const BLOCK: u64 = 256;
-/// Distance in bytes between the first and the last element from which on an array is halved.
+/// Arrays are halved if the distance between their first and last elements, in bytes, is at least this value.
 const FARTHEST: u64 = (1 << 31) - 1;
 
 /// The number of SMs and the threads per SM, which determine how numbers are divided among virtual threads. PyTorch

@@ -217,7 +217,7 @@ unsafe fn columns<T: Scalar, const N: usize>(
                 }
             });
             if let Some([rare, other]) = instead {
-                // The maximum takes one instruction per element, and a comparison of each element would take two.
+                // The maximum takes one instruction per element, whereas a comparison of each element would take two.
                 let mut most = values[0][0];
                 each::<N>(|n| each::<4>(|lane| most = most.max_propagate(values[n][lane])));
                 if most >= rare {

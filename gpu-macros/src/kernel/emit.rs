@@ -2,8 +2,8 @@
 //!
 //! - For the GPU, `#[kernel]` emits one `extern "ptx-kernel"` entry per instance, a record of the entry's parameters as
 //!   the device compiler lays them out, and a record of its launch limits. The name of the entry's section encodes its
-//!   requirements: `.warpsmith,0,0,MIN_ARCH` (for a single architecture, such as `90a`), followed by `,STACK` if a
-//!   stack size is requested. The builder reads these records and section names.
+//!   requirements: `.warpsmith,0,0,MIN_ARCH`, followed by `,STACK` if a stack size is requested. `MIN_ARCH` is `90a`
+//!   for a kernel that runs only on that architecture. The builder reads these records and section names.
 //! - For the host, `#[kernel]` emits a type with the kernel's name. The type is a `Kernel` for the arguments of each
 //!   `Instance`. It also emits an entry for the emulated device, and registers a `KernelSpec`.
 

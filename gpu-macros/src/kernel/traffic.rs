@@ -1,7 +1,7 @@
 //! `bytes = …`: the number of bytes that a launch transfers, which the host computes from the launch arguments.
 //!
-//! In the expression, values and pointers have their own types. A slice or view is represented by a `gpu_std::Shape`,
-//! because the host cannot read its elements. Generic parameters have their values in the instance.
+//! In the expression, values and pointers are used as they are. A slice or view is represented by a `gpu_std::Shape`,
+//! because the host cannot read its elements. Generic parameters have the values of the instance.
 //!
 //! The expression is emitted in a separate, safe function. Like all expressions in the attribute, it can name the items
 //! that the macro emits. Therefore, each of these items must be `unsafe` or harmless.

@@ -2,10 +2,11 @@
 //!
 //! The instructions are written as inline assembly because LLVM drops the ordering of `core::sync::atomic` operations
 //! and does not support scopes. LLVM would emit relaxed operations of device scope instead. Where relaxed operations
-//! are sufficient, this module uses LLVM's atomics. For them, LLVM infers the address space (`atom.shared`,
-//! `atom.global`), which is faster than generic addressing. The LLVM atomics are called through rustc's intrinsics,
-//! which take the ordering as a const parameter. All LLVM atomics from this module are therefore `monotonic`, even
-//! before optimization. An LLVM atomic with any other ordering must therefore come from a use of `core::sync::atomic`.
+//! are sufficient, this module uses LLVM's atomics. For relaxed operations, LLVM infers the address space
+//! (`atom.shared`, `atom.global`), which is faster than generic addressing. The LLVM atomics are called through rustc's
+//! intrinsics, which take the ordering as a const parameter. All LLVM atomics from this module are therefore
+//! `monotonic`, even before optimization. An LLVM atomic with any other ordering must therefore come from a use of
+//! `core::sync::atomic`.
 
 use core::arch::asm;
 use core::intrinsics::{self, AtomicOrdering};

@@ -136,7 +136,8 @@ pub struct SlicePlanes<'a, T, const K: usize> {
 }
 
 impl<'a, T, const K: usize> SlicePlanes<'a, T, K> {
-    /// Divides a slice into planes. If its length is not a multiple of `K`, the remaining elements belong to no plane.
+    /// Divides a slice into planes. If its length is not a multiple of `K`, the remaining elements do not belong to any
+    /// plane.
     #[inline(always)]
     pub fn new(elements: &'a [T]) -> Self {
         const { assert!(K > 0, "a view has at least one plane") };

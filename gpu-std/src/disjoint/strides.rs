@@ -2,7 +2,7 @@
 //! [`grid_stride_2d`] and [`grid_stride_3d`] divide coordinates.
 //!
 //! Each iterator starts at an index that belongs to the caller and advances by the launch size. By point 1 of the
-//! parent module's documentation, all its items therefore belong to the caller.
+//! parent module's documentation, all items of the iterator therefore belong to the caller.
 
 use core::iter::FusedIterator;
 use core::marker::PhantomData;
@@ -76,8 +76,8 @@ impl<C: Claim> Iterator for GridStride<C> {
 impl<C: Claim> FusedIterator for GridStride<C> {}
 
 /// Divides `rows` x `columns` coordinates among all threads of a launch of at most two dimensions and any size. A
-/// thread receives its own coordinates, and all coordinates at multiples of the launch size from them along x and y.
-/// Coordinates are visited in row-major order.
+/// thread receives its own coordinates, and all coordinates that are a multiple of the launch size away from them along
+/// x and y. Coordinates are visited in row-major order.
 ///
 /// Sides above 2^32 - 1 are clamped to this maximum.
 ///

@@ -31,7 +31,7 @@ pub enum Striped<const N: usize> {}
 /// Returns `None` beyond the address space.
 #[inline(always)]
 fn place(index: usize, item: usize, threads: usize, items: usize) -> Option<usize> {
-    // A tile has at most 1024 threads of 65536 elements, so only its start and the sum can overflow.
+    // A tile has at most 1024 threads of 65536 elements, so only the tile's start and the final sum can overflow.
     let tile = (index / threads).checked_mul(threads * items)?;
     tile.checked_add(item * threads + index % threads)
 }

@@ -209,7 +209,7 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
     }
 
     /// Sets all elements to zero. Use it, for example, for an array of [`Atomic`](crate::atomic::Atomic)s in which the
-    /// threads count or sum together.
+    /// threads accumulate counts or sums.
     ///
     /// Synchronizes the block as [`fill`](Self::fill) does. To read the totals, use [`update`](Self::update), which
     /// waits for all threads.

@@ -1,8 +1,8 @@
 //! Asynchronous copies from global to shared memory (`cp.async`), which need no registers for the data.
 
 /// Starts a copy from `from` in global memory to `to` in shared memory. A thread's copies are complete when
-/// [`wait_copies`] returns, or [`wait_copies_leaving`] for the groups that it waits for. Other threads can read the
-/// copied data after a subsequent barrier.
+/// [`wait_copies`] returns. [`wait_copies_leaving`] waits only for the older groups. Other threads can read the copied
+/// data after a subsequent barrier.
 ///
 /// For types of 4, 8 and 16 bytes, the copy is asynchronous: the thread continues, and can have any number of copies in
 /// flight. Other types, and all types on the emulated device, are copied before the function returns. A copy also

@@ -20,8 +20,8 @@
 //! Whatever the control flow of each thread, no thread writes an element while another thread may read or write it.
 //!
 //! 1. *One value per thread and array.* The kernel entry that `#[kernel]` generates reserves the memory and passes one
-//!    value that represents it to the function. The memory is a static that no other code can name. Arrays with a
-//!    launch-time length are adjacent in dynamic shared memory. The runtime requests as much of it as their lengths
+//!    value that represents the memory to the function. The memory is a static that no other code can name. Arrays with
+//!    a launch-time length are adjacent in dynamic shared memory. The runtime requests as much of it as their lengths
 //!    require. All threads receive the same lengths, because they are arguments of the launch. The value is neither
 //!    `Clone` nor `Copy`, cannot be created in safe code, and does not outlive the kernel. Because operations take
 //!    `&mut`, a thread uses the value for one operation at a time. The value is neither `Send` nor `Sync`. A macro in

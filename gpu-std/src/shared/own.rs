@@ -23,8 +23,8 @@ pub(super) fn sync(number: u32, operation: &'static str) {
 ///
 /// # Safety
 ///
-/// `array` must be valid, and the threads of the block must be between two barriers between which each thread may
-/// access only its own elements.
+/// `array` must be valid, and the threads of the block must be in a phase, between two barriers, in which each accesses
+/// only its own elements.
 #[inline(always)]
 pub(super) unsafe fn for_each_own<A, const D: usize>(
     array: *mut A,

@@ -215,7 +215,7 @@ impl<'a, 'p> Request<'a, 'p> {
         }
     }
 
-    /// Caches that no plan exists, but only if the library does not support the geometry.
+    /// Records in the cache that no plan exists, but only if the library does not support the geometry.
     fn none(&self, state: &State, error: Option<Error>) -> Result<Found> {
         match error {
             Some(error) if !is_unsupported(&error) => Err(error),

@@ -387,8 +387,8 @@ pub fn l1_norm_into<'x, 'o, T: Float>(
     vector_norm(stream, "l1_norm", false, x.into(), out.into())
 }
 
-/// Returns the square root of the sum of squares, which is 0 for zero elements. If the result is in range, it does not
-/// overflow, even if the squares do.
+/// Returns the square root of the sum of squares, which is 0 for zero elements. The result is correct whenever it is in
+/// range, even if the squares are not.
 ///
 /// # Errors
 /// Returns the [enqueue errors](crate::Error#enqueue-errors).
@@ -455,8 +455,8 @@ fn vector_norm<T: Float>(
 /// variance. The result is NaN unless the number of elements exceeds `correction`.
 ///
 /// The variance is computed from differences from means, so it does not suffer from the cancellation in a difference of
-/// two sums. For equal elements, it is 0. If the variance is in range, it does not overflow, even if squares and sums
-/// do.
+/// two sums. For equal elements, it is 0. The variance is correct whenever it is in range, even if squares and sums are
+/// not.
 ///
 /// # Errors
 /// Returns the [enqueue errors](crate::Error#enqueue-errors).

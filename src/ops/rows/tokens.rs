@@ -66,7 +66,7 @@ fn types<I: DeviceCopy>(element: &str) -> String {
 /// # Errors
 /// Returns [`OpError::Index`](crate::OpError::Index) if a length leaves no room for the new rows. Returns
 /// [`OpError::Shape`](crate::OpError::Shape) if the columns or planes of the views differ, if `new` has more rows than
-/// `cache`, or unless there is one length per sequence. In these cases, nothing is written. Also returns the [enqueue
+/// `cache`, or if there is not one length per sequence. In these cases, nothing is written. Also returns the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -115,7 +115,7 @@ pub fn append_to_cache<'l, T: Element, I: Index>(
     let kernel = RowKernel::new(stream, "append_rows", &types::<I>(bits::<T>()), 0)?;
     let arguments = (new, lengths, cache, shape.group_size, parts, u32::from(has_vectors));
     // SAFETY: these arguments match the kernel's parameters, and elements and indices have the same sizes. The check
-    // found no length without room for the rows; sizes, shape and alignment meet the kernel's conditions.
+    // has found room for the new rows at every length; sizes, shape and alignment meet the kernel's conditions.
     unsafe {
         kernel.launch::<(Slice3<T>, Slice<I>, SliceMut3<T>, Value<u32>, Value<u32>, Value<u32>), _>(
             &shape, arguments,
@@ -192,7 +192,7 @@ pub enum RotaryPairs {
 /// # Errors
 /// Returns [`OpError::Index`](crate::OpError::Index) if the tables contain no row for a position. Returns
 /// [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ, if the head width does not divide the
-/// number of columns of `x`, or unless there is one position per row. In these cases, nothing is written. Also returns
+/// number of columns of `x`, or if there is not one position per row. In these cases, nothing is written. Also returns
 /// the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```

@@ -103,8 +103,8 @@ depth!(
 
 /// Data that a batch owns in addition to its sums: either nothing, or [`Fragments`]. The trait is sealed.
 pub trait Held: sealed::Sealed {
-    /// Pins the values in registers at this point. The compiler must have written them before it, and must not reuse
-    /// the registers before it.
+    /// Pins the values in registers at this point. Before this point, the compiler must have written the values and
+    /// must not reuse the registers.
     #[doc(hidden)]
     #[cfg(target_arch = "nvptx64")]
     fn keep(&self);

@@ -25,8 +25,8 @@ const MAX: usize = 64;
 
 /// In-flight products, ordered from oldest to newest.
 ///
-/// They are stored inline because `warpsmith check` treats heap memory that one thread frees and the next allocates as
-/// shared.
+/// They are stored inline: `warpsmith check` would treat heap memory as shared if one thread frees it and the next
+/// allocates it.
 pub(super) struct Groups<S> {
     products: [Option<(Multiply<S>, Operands)>; MAX],
     count: usize,
@@ -102,8 +102,8 @@ impl<S: Sum> Groups<S> {
         self.products.copy_within(count..self.count, 0);
         self.count -= count;
         self.earlier = 0;
-        // A product may be complete for one thread only when it is complete for all, because the first thread to
-        // continue may reuse the tiles.
+        // A product may count as complete for one thread only when it is complete for all threads, because the first
+        // thread to continue may reuse the tiles.
         collective::group_barrier();
     }
 }
@@ -121,8 +121,8 @@ impl Groups<f32> {
     }
 }
 
-/// The values of one operand row of 128 bytes. They are stored on the stack because `warpsmith check` treats heap
-/// memory that one thread frees and the next allocates as shared.
+/// The values of one operand row of 128 bytes. They are stored on the stack: `warpsmith check` would treat heap memory
+/// as shared if one thread frees it and the next allocates it.
 type Row<S> = [S; 128];
 
 fn row_of<T: Operand>(element: impl Fn(u32) -> *const T) -> Row<T::Sum> {

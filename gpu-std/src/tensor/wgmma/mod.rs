@@ -110,8 +110,8 @@ impl<const N: usize, S: Sum> Pending<N, S>
 where
     Columns<N>: Width,
 {
-    /// Starts a batch of products that add to the same sums as the products in flight, after these. All threads of the
-    /// warpgroup must call it.
+    /// Starts a batch of products, which add to the same sums as the products in flight and follow them. All threads of
+    /// the warpgroup must call it.
     ///
     /// # Safety
     ///

@@ -8,7 +8,8 @@ use crate::element::LibraryType;
 
 /// # Safety
 /// The places must contain the scale, the bias, the batch's mean and inverse deviation, the running mean and variance
-/// (or nothing), x and y. In the meantime, nothing else may access the third to sixth places or the last one.
+/// (or nothing), x and y. Until the function returns, nothing else may access the third to sixth places or the last
+/// one.
 pub unsafe fn training<T: FloatType>(norm: &BatchNorm, shape: &Shape, places: [Place; 8]) {
     let [scale, bias, mean, deviation, running_mean, running_variance, x, y] = places;
     // SAFETY: guaranteed by the caller.
@@ -56,8 +57,8 @@ pub unsafe fn inference<T: FloatType>(norm: &BatchNorm, shape: &Shape, places: [
 }
 
 /// # Safety
-/// The places must contain the scale, the batch's mean and inverse deviation, dscale, dbias, x, dy and dx. In the
-/// meantime, nothing else may access dscale, dbias and dx.
+/// The places must contain the scale, the batch's mean and inverse deviation, dscale, dbias, x, dy and dx. Until the
+/// function returns, nothing else may access dscale, dbias and dx.
 pub unsafe fn backward<T: FloatType>(shape: &Shape, places: [Place; 8]) {
     let [scale, mean, deviation, dscale, dbias, x, dy, dx] = places;
     // SAFETY: guaranteed by the caller.
