@@ -4,8 +4,8 @@
 //! so the first NaN wins if there is one. +0 and -0 are equal.
 //!
 //! For each vector, a thread compares the vector's best element with the best element so far. Only if the vector's best
-//! element is better does the thread search for its position within the vector. This is rare, which saves most of the
-//! instructions.
+//! element is better does the thread search for its position within the vector. A better element is rare, so the test
+//! saves most of the instructions.
 
 use core::marker::PhantomData;
 

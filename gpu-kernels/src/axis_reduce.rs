@@ -55,7 +55,7 @@ pub(crate) unsafe fn shared_result<P>(
 }
 
 /// Records that the block has finished its part of a result. Returns true if the block is the last of the `parts`
-/// blocks, in which case all partial results can be read. Every thread of the block must call it.
+/// blocks, in which case all partial results can be read. Every thread of the block must call this function.
 #[inline(always)]
 pub(crate) fn is_last(finished: &Atomic<u32, Device>, parts: u32) -> bool {
     // The block's partial results are written before this barrier.

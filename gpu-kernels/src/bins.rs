@@ -228,7 +228,7 @@ macro_rules! float_bins {
                         if (place as u32).wrapping_add(bins.slack) & mask >= 2 * bins.slack {
                             return Some(bin);
                         }
-                        // The estimate is near an edge. For up to 2²⁰ bins, it is off by at most one bin.
+                        // The estimate is near an edge. For up to 2²⁰ bins, the estimate is off by at most one bin.
                         let x: f64 = self.cast();
                         let is_below = edges.get(bin as usize).is_some_and(|edge| x < *edge);
                         let is_above = edges.get(bin as usize + 1).is_some_and(|edge| x >= *edge) && bin + 1 < bins.count;

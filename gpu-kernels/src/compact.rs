@@ -1,9 +1,9 @@
 //! Stream compaction: copies the selected elements in order, and counts them.
 //!
-//! Each kernel takes one launch. It reads every element once and writes the selected elements, using decoupled
+//! Each kernel takes one launch. The kernel reads every element once and writes the selected elements, using decoupled
 //! look-back ([`gpu_std::look_back`]). The block size must be a multiple of 32 threads, and at most 256. A block
 //! compacts the selected elements of a tile in shared memory, and writes them contiguously once it knows the prefix of
-//! the tile. In the meantime, it loads and compacts its next tile.
+//! the tile. In the meantime, the block loads and compacts its next tile.
 //!
 //! All kernels take a workspace of [`workspace_len`] words, as described in [`gpu_std::look_back`]. The result does not
 //! depend on the grid.
@@ -104,7 +104,7 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
         let next = queue.next().map(|tile| tile as u32);
         let (low, high) = tiling.bounds(next.unwrap_or(0));
         let is_whole = tiling.is_whole((low, high));
-        // The thread's first element of the tile. In the first tile, it may lie before the array.
+        // The thread's first element of the tile. In the first tile, this element may lie before the array.
         let start = tiling.first(next.unwrap_or(0)).wrapping_add(of_thread as usize);
         // SAFETY: the array has at least one element.
         let mut rows = [[unsafe { x.read() }; N]; ITEMS];
@@ -155,7 +155,7 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
             // registers.
             let together = const { size_of::<T>() < 4 };
             each::<ITEMS>(|row| {
-                // Index among the tile's elements. It wraps for elements outside the tile.
+                // Index among the tile's elements. The index wraps for elements outside the tile.
                 let place = (of_thread + (row * row_len) as u32).wrapping_sub(low);
                 let mut rank = befores[row];
                 each::<N>(|i| {

@@ -2,8 +2,8 @@
 //!
 //! For `f16` and `bf16`, the function is computed in `f32` and the result is rounded once. If arrays have different
 //! lengths, the length of the shortest array applies. One access in flight per thread is sufficient, because all
-//! resident blocks together keep enough accesses in flight. `axpy` has additional instances, with which this was
-//! measured. Wrapping integer operations have one instance for signed and unsigned integers.
+//! resident blocks together keep enough accesses in flight. `axpy` has additional instances, which were used to measure
+//! this. Wrapping integer operations have one instance for signed and unsigned integers.
 
 use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;
@@ -45,8 +45,8 @@ pub fn relu<T: Float>(x: T) -> T {
 }
 
 /// `x / 2 * (1 + erf(x / √2))`, the exact version, computed with `erfc` so that the result is accurate for negative
-/// inputs. For `f16` and `bf16`, [`fast::gelu`] is used. Its relative error of 2⁻¹⁶ is negligible compared to their
-/// rounding.
+/// inputs. For `f16` and `bf16`, [`fast::gelu`] is used. The relative error of 2⁻¹⁶ is negligible compared to the
+/// rounding of these types.
 #[elementwise(types(T = f32, f64, f16, bf16), consts(ITEMS = 1; VECTOR = 16))]
 pub fn gelu<T: Float>(x: T) -> T {
     if const { size_of::<T>() == 2 } {

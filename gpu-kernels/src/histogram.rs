@@ -3,8 +3,8 @@
 //! Channels are interleaved: element i belongs to channel `i % channels`. `counts` contains the bins of channel 0,
 //! followed by the bins of channel 1, and so on. A launch adds to the existing counts. If the counters fit in shared
 //! memory, each block counts there. Each block uses several copies of the counters to reduce atomic contention if many
-//! elements fall into the same bin. At the end, it adds its counts to the result. Counts are exact, so the result does
-//! not depend on the launch.
+//! elements fall into the same bin. At the end, each block adds its counts to the result. Counts are exact, so the
+//! result does not depend on the launch.
 
 use core::num::{NonZeroU32, NonZeroU64};
 
@@ -159,7 +159,7 @@ pub fn histogram_edges<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     let edges = if has_room { table } else { edges };
     let bin = |item: T| {
         let item = item.to_acc();
-        // Counts the edges that are not above the element. For NaN, there are none.
+        // Counts the edges that are not above the element. For NaN, there are no such edges.
         let (mut first, mut count) = (0, edges.len());
         while count > 0 {
             let half = count / 2;

@@ -29,7 +29,7 @@ pub trait Bits: Scalar + BitAnd<Output = Self> + BitOr<Output = Self> {
 /// Order-preserving key transform, which maps the bits of a type to unsigned integers with the same order.
 #[derive(Debug, Clone, Copy)]
 pub struct KeyTransform<K> {
-    /// Bits to flip in a key whose highest bit is set. They do not include that bit.
+    /// Bits to flip in a key whose highest bit is set. The mask does not include the highest bit.
     pub negative: K,
     /// Bits to flip in every key.
     pub always: K,

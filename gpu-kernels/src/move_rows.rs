@@ -35,7 +35,7 @@ pub struct Rows {
     pub count: u64,
     /// Elements per row.
     pub width: u64,
-    /// Number of rows from which the indices select. Rows whose indices are not below it are skipped.
+    /// Number of rows from which the indices select. Rows whose indices are not below the limit are skipped.
     pub limit: u64,
     /// Row pitches of the source and the destination, in elements.
     pub pitches: [u64; 2],

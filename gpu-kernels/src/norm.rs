@@ -127,8 +127,8 @@ fn join<A: Math + Scalar<Accumulator = A>>(lanes: Lanes, [count, mean, squares]:
 ///
 /// # Safety
 ///
-/// The rows, and the parameters that are present, must be valid for the part's length. If they are accessed in vectors,
-/// they must be aligned. Nothing else may access `target`.
+/// The rows, and the parameters that are present, must be valid for the part's length. Rows and parameters that are
+/// accessed in vectors must be aligned. Nothing else may access `target`.
 #[inline(always)]
 unsafe fn forward<T: Float, const V: usize, const N: usize>(
     source: impl Fn() -> *const T,

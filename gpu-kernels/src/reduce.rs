@@ -40,7 +40,7 @@ pub type MeanSums<A> = [A; 2];
 /// Inverse of the scale (2⁶⁴) of a mean's second sum.
 const MEAN_SCALE: f64 = (1_u128 << 64) as f64;
 
-/// Adds one element to the sums from which a mean is computed. The first sum adds the elements. The second adds the
+/// Adds one element to the sums from which a mean is computed. The first sum adds the elements. The second sum adds the
 /// elements times 2⁻⁶⁴, so that it cannot overflow. For f16, whose sum cannot overflow f32, the second sum is always 0.
 #[inline(always)]
 pub fn with_element<T: Float>([sum, small]: MeanSums<T::Accumulator>, x: T) -> MeanSums<T::Accumulator> {

@@ -1,4 +1,5 @@
-//! Operators of axis reductions. They fold elements one after another and combine the results of disjoint sets.
+//! Operators of axis reductions. These operators fold elements one after another and combine the results of disjoint
+//! sets.
 
 use core::marker::PhantomData;
 
@@ -134,7 +135,7 @@ impl<A> Candidate<A> {
     }
 }
 
-/// Selects the first element that no other element beats. It is the first NaN if there is one.
+/// Selects the first element that no other element beats. The selected element is the first NaN if there is one.
 pub(crate) struct First<O>(PhantomData<O>);
 
 #[inline(always)]

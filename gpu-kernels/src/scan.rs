@@ -3,7 +3,7 @@
 //! Each scan takes one launch, which reads and writes every element once, and uses
 //! [`gpu_std::scan`](mod@gpu_std::scan). The block size must be a multiple of 32 threads. `f16` and `bf16` values are
 //! combined in `f32` and rounded once. Integers wrap around on overflow. For the same configuration, data and
-//! alignment, the result is bit-identical. It does not depend on the grid.
+//! alignment, the result is bit-identical. The result does not depend on the grid.
 //!
 //! All kernels take a workspace of [`workspace_len`] words, as described in [`gpu_std::look_back`].
 

@@ -167,7 +167,7 @@ unsafe impl<T: Zero, K: Scalar, const N: usize> Arrays<Runs<T>, N> for Pairs<T, 
 /// # Safety
 ///
 /// `keys` must have the same length as `x`. `workspace` must point to `workspace_len` words that meet the requirements
-/// of [`TileQueue::new`](gpu_std::look_back::TileQueue::new). They must suffice for the tiles, with values of two
+/// of [`TileQueue::new`](gpu_std::look_back::TileQueue::new). The words must suffice for the tiles, with values of two
 /// accumulators.
 #[kernel(
     types(T = f32, f64, f16, bf16, u32, u64; K = u32, u64),

@@ -30,7 +30,7 @@ pub fn search_sorted<T: Scalar>(upper: bool, sorted: &[T], keys: &[T], mut out: 
             let half = count / 2;
             let is_before = sorted.get(first + half).is_some_and(|element| {
                 let element = element.to_acc();
-                // All numbers precede a NaN key. For the upper bound, other NaNs precede it too.
+                // All numbers precede a NaN key. For the upper bound, other NaNs also precede a NaN key.
                 let counts = is_nan && (upper || element == element);
                 counts || if upper { element <= key } else { element < key }
             });

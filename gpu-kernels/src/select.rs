@@ -1,8 +1,8 @@
 //! Row-wise top-k, and top-k/top-p sampling.
 //!
-//! One block processes each row. It finds the smallest selected key by radix selection. Each pass builds a histogram of
-//! one digit of the keys, starting with the highest digit. The histogram has integer weights, so the result does not
-//! depend on the order of the additions.
+//! One block processes each row. The block finds the smallest selected key by radix selection. Each pass builds a
+//! histogram of one digit of the keys, starting with the highest digit. The histogram has integer weights, so the
+//! result does not depend on the order of the additions.
 
 use gpu_std::atomic::{Atomic, Ordering, scope::Block};
 use gpu_std::prelude::*;
@@ -55,15 +55,15 @@ ordered! { f32, u32; f64, u64; f16, u16; bf16, u16; }
 struct Selected {
     /// Smallest selected key.
     threshold: u64,
-    /// Weight that is still needed from keys equal to the threshold. It is at least 1.
+    /// Weight that is still needed from keys equal to the threshold. This weight is at least 1.
     rest: u64,
     /// Total weight of the keys that are equal to the threshold.
     equal: u64,
 }
 
 /// Finds the largest threshold for which the keys at or above it have a total weight of at least `want`. Every thread
-/// of the block must call it. `item(i)` returns the key and the weight of element i. The total weight of all elements
-/// must be at least `want`, which must be at least 1.
+/// of the block must call this function. `item(i)` returns the key and the weight of element i. The total weight of all
+/// elements must be at least `want`, which must be at least 1.
 #[inline(always)]
 fn select(len: usize, bits: u32, want: u64, item: impl Fn(usize) -> (u64, u64)) -> Selected {
     let histogram = shared_array![u64; BLOCK as usize];
@@ -254,7 +254,7 @@ unsafe fn sort(keys: *mut u64, places: *mut u32, slots: usize) {
     }
 }
 
-/// Computes the exponential function. It uses `f32` even for `f64`, because weights do not have more bits.
+/// Computes the exponential function. The computation uses `f32` even for `f64`, because weights do not have more bits.
 #[inline(always)]
 fn exponential(x: f32) -> f32 {
     x.exp()

@@ -4,7 +4,8 @@
 //! keys, and [`radix_starts()`] converts the counts to offsets. One pass per digit then reads and writes every pair
 //! once, as in "Onesweep: A Faster Least Significant Digit Radix Sort for GPUs" (Adinets, Merrill 2022). A block ranks
 //! the digits of its tile, reorders the tile in shared memory, and writes it in runs of equal digits. The destination
-//! of each run depends on the preceding tiles. The block determines it by decoupled look-back for each digit.
+//! of each run depends on the preceding tiles. The block determines the destination by decoupled look-back for each
+//! digit.
 //!
 //! Keys are unsigned integers, which are sorted in the order that [`KeyTransform`] defines and are not changed. There
 //! can be at most 2³² − 1 keys.
@@ -392,8 +393,8 @@ macro_rules! by_items {
 /// # Safety
 ///
 /// `keys_out` must be valid for as many elements as `keys` has, which must be fewer than 2³². Nothing else may access
-/// it. `starts` must be the result of [`radix_starts()`] for the counts of that digit. `workspace` must point to
-/// `workspace_len` words that meet the requirements of [`TileQueue::new`]. There must be at least as many words as
+/// `keys_out`. `starts` must be the result of [`radix_starts()`] for the counts of that digit. `workspace` must point
+/// to `workspace_len` words that meet the requirements of [`TileQueue::new`]. There must be at least as many words as
 /// [`workspace_len`] returns. The block must have 384 threads.
 #[kernel(types(K = u32, u64), block(384), launch_bounds(384, 2), bytes = 2 * keys.bytes())]
 pub unsafe fn radix_pass<K: Bits>(
@@ -457,7 +458,7 @@ pub unsafe fn radix_pass_pairs<K: Bits, V: Scalar>(
 /// # Safety
 ///
 /// `keys_out` and `spare` must be valid for as many elements as `keys` has, which must be fewer than 2³². Nothing else
-/// may access them. The segments must not overlap. The block must have 384 threads.
+/// may access `keys_out` and `spare`. The segments must not overlap. The block must have 384 threads.
 #[kernel(types(K = u32, u64), block(384), launch_bounds(384, 1), bytes = 2 * keys.bytes())]
 pub unsafe fn sort_segments<K: Bits>(
     negative: K,

@@ -3,12 +3,12 @@
 //!
 //! A row belongs to a `ThreadGroup`, which consists of 1 to 32 adjacent lanes, a block, or the blocks of a cluster. Its
 //! threads take whole vectors of `N` elements in round-robin order, starting at the first aligned address of the row.
-//! They take single elements before and after these vectors. The assignment of elements and the combination order
-//! depend only on the row's length, its address modulo 16 and the launch, so results are deterministic.
+//! The threads take single elements before and after these vectors. The assignment of elements and the combination
+//! order depend only on the row's length, its address modulo 16 and the launch, so results are deterministic.
 //!
 //! A launch must be one-dimensional, with blocks of 32, 64, 128, … threads. The `group_size` passed to the kernel is
-//! the group size per block. It must be a power of two up to 32, or the block size. Clusters can have 1, 2, 4 or 8
-//! blocks. They can have more than one block only if the group is a whole block.
+//! the group size per block. The group size must be a power of two up to 32, or the block size. Clusters can have 1, 2,
+//! 4 or 8 blocks. They can have more than one block only if the group is a whole block.
 
 use core::mem::MaybeUninit;
 use core::num::NonZeroU32;
@@ -44,7 +44,7 @@ pub(crate) fn lanewise<U: Copy, const N: usize>(f: impl Fn(usize) -> U) -> [U; N
     out
 }
 
-/// Size of a shared memory slot, in bytes. It holds the value of a warp or a block.
+/// Size of a shared memory slot, in bytes. A slot holds the value of a warp or a block.
 const SLOT: usize = 48;
 /// Number of slots for the warps of a block and for the blocks of a cluster.
 const SLOTS: usize = 32 + 8;
@@ -60,13 +60,13 @@ pub(crate) struct ThreadGroup {
     pub rank: usize,
     /// Number of lanes of a warp that are in the group.
     lanes: u32,
-    /// Number of blocks in the group. It is also 1 for a group of lanes.
+    /// Number of blocks in the group. The number is also 1 for a group of lanes.
     blocks: u32,
     /// The thread's index in its block. `block` is the block size.
     thread: u32,
     block: u32,
-    /// Index of the set of slots (one of two) that the next combination uses. It is [`BEGIN`] until all blocks of the
-    /// cluster are known to have started.
+    /// Index of the set of slots (one of two) that the next combination uses. The phase is [`BEGIN`] until all blocks
+    /// of the cluster are known to have started.
     phase: u32,
 }
 

@@ -1,5 +1,5 @@
-//! Transformer operations that run between GEMMs: SwiGLU and rotary position embedding. For `f16` and `bf16`, they
-//! compute in `f32`.
+//! Transformer operations that run between GEMMs: SwiGLU and rotary position embedding. For `f16` and `bf16`, these
+//! operations compute in `f32`.
 
 use gpu_std::prelude::*;
 

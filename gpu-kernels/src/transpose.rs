@@ -6,8 +6,8 @@
 //!
 //! If a tile is at an edge or its rows are not aligned to 16 bytes, it is moved element by element, and adjacent
 //! threads access adjacent elements. The output rows of a tile start at multiples of 32 bytes, which is the size of a
-//! sector. Partial sectors, which two blocks would have to write, would take twice the memory time. To avoid them, each
-//! tile reads a few more rows than its own.
+//! sector. Partial sectors, which two blocks would have to write, would take twice the memory time. To avoid partial
+//! sectors, each tile reads a few more rows than its own.
 
 use core::mem::MaybeUninit;
 use core::num::NonZeroUsize;
@@ -140,7 +140,7 @@ pub unsafe fn transpose<T: KernelType>(shape: Matrices, from: *const T, to: *mut
 }
 
 /// Returns the swizzled index, in a transposed tile, of element `row` of column `column`. Accesses of `N` elements of
-/// one column are consecutive. They start at a different position for each group of `N` columns.
+/// one column are consecutive. These accesses start at a different position for each group of `N` columns.
 #[inline(always)]
 fn place<const N: usize>(size: usize, column: usize, row: usize) -> usize {
     let chunk = (row / N) ^ ((column / N) % 8);
@@ -176,7 +176,7 @@ struct Part {
     rows: usize,
     /// Number of elements per row of the tile.
     width: usize,
-    /// True for the first tile of its rows, before which there are no rows.
+    /// True for the first tile of its rows, which no other tile precedes.
     is_first: bool,
     /// True if the output rows start at the first sector boundary of the tile and end within the first sector after the
     /// tile.
@@ -222,8 +222,8 @@ unsafe fn move_elements<T: KernelType>(
     wait_copies();
     thread::sync_threads();
 
-    // In each row, the loop writes the elements from the first sector boundary on. In the first tile, it also writes
-    // the elements before that boundary.
+    // In each row, the loop writes the elements from the first sector boundary on. In the first tile, the loop also
+    // writes the elements before that boundary.
     let most = if part.is_first { side + beyond } else { side };
     let mut first = x;
     while first < most {

@@ -153,8 +153,8 @@ fn representation(input: &DeriveInput) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Emits an expression that does not compile if there is padding between or after the fields. Its value is true if
-/// there is padding inside the fields.
+/// Emits an expression that does not compile if there is padding between or after the fields. The value of the
+/// expression is true if there is padding inside the fields.
 fn padding(input: &DeriveInput, fields: &Fields, layout: Layout) -> TokenStream {
     let name = &input.ident;
     let (_, type_generics, _) = input.generics.split_for_impl();

@@ -58,7 +58,7 @@ fn name_of(manifest: &str, package: &str, root: &dyn Fn() -> Option<String>) -> 
             }
         };
         if is_it {
-            // Unless it is renamed, a dependency has the name of its library.
+            // A dependency that is not renamed has the name of its library.
             let name = if dependency.name == PACKAGE { "gpu_std" } else { &dependency.name };
             found = Some(name.replace('-', "_"));
         }

@@ -6,8 +6,8 @@ use bytemuck::{AnyBitPattern, NoUninit};
 ///
 /// Implemented automatically for types that are both `AnyBitPattern` and `NoUninit` in `bytemuck`, and therefore for
 /// all `Pod` types. These types include numbers, `f16` and `bf16` from `half`, vectors from `glam`, arrays of them, and
-/// structs that derive gpu-std's `KernelType`. `bool` and enums can be stored through gpu-std's `Checked`, which
-/// implements it.
+/// structs that derive gpu-std's `KernelType`. `bool` and enums can be stored as gpu-std's `Checked`, which implements
+/// this trait.
 ///
 /// Padding is excluded because its bytes contain whatever was in memory before, such as data of freed host memory. A
 /// copy to the device would transfer these bytes, and kernels, files and other hosts could then read them.

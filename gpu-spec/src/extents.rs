@@ -77,7 +77,7 @@ pub struct Extents3 {
     planes: u32,
     rows: u32,
     columns: u32,
-    /// The plane stride measured in rows. It allows the offset of a row to be computed in 32 bits.
+    /// The plane stride measured in rows. With this unit, the offset of a row can be computed in 32 bits.
     plane_rows: u32,
     row_stride: u32,
 }

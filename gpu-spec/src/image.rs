@@ -8,9 +8,9 @@
 pub use crate::kernel::AbiParam;
 use crate::kernel::KernelInfo;
 
-/// Separator in the symbols that `#[kernel]` emits. It precedes a suffix that is unique in the program. The builder
-/// removes the separator and the suffix. If several kernels have the same symbol, the builder appends their module
-/// paths (see [`qualified`]).
+/// Separator in the symbols that `#[kernel]` emits. The separator precedes a suffix that is unique in the program. The
+/// builder removes the separator and the suffix. If several kernels have the same symbol, the builder appends their
+/// module paths (see [`qualified`]).
 pub const ENTRY_MARK: &str = ".entry.";
 
 /// Encodes a Rust name as part of a symbol. The result contains only ASCII letters, digits, `_` and `$`: `größe`
@@ -56,7 +56,7 @@ pub struct ImageSpec {
     pub missing: Option<&'static str>,
     /// Toolchains with which the image was built.
     pub compilers: Compilers,
-    /// The code of the image. It is empty if there is none.
+    /// The code of the image. The list is empty if there is no code.
     pub parts: &'static [ImagePart],
     /// The kernels, sorted by symbol.
     pub kernels: &'static [KernelRecord],
@@ -68,7 +68,7 @@ pub struct ImageSpec {
 /// A package's name and version, as in its manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Package {
-    /// Package name. It contains `-`, as in the manifest.
+    /// Package name. The name contains `-`, as in the manifest.
     pub name: &'static str,
     /// Package version.
     pub version: &'static str,
@@ -97,7 +97,7 @@ pub struct Compilers {
 /// One module of an image.
 #[derive(Debug, Clone, Copy)]
 pub struct ImagePart {
-    /// Rust module of the part's kernels, such as `elementwise`. For kernels in the crate root, it is the name of the
+    /// Rust module of the part's kernels, such as `elementwise`. For kernels in the crate root, the name is that of the
     /// kernel crate.
     pub name: &'static str,
     /// True if the code is relocatable and must be linked with the device runtime when it is loaded. This is the case
@@ -162,8 +162,8 @@ pub struct KernelRecord {
     pub block: Option<[u32; 3]>,
     /// Cluster size that every launch must have, from `#[kernel(cluster(2))]`.
     pub cluster: Option<[u32; 3]>,
-    /// Resource use, with one entry per architecture for which the kernel was assembled. It is empty if `ptxas` was not
-    /// available.
+    /// Resource use, with one entry per architecture for which the kernel was assembled. The list is empty if `ptxas`
+    /// was not available.
     pub resources: &'static [KernelResources],
     /// Panics that the compiler could not rule out, on any of the architectures.
     pub panics: &'static [PanicPlace],
@@ -210,8 +210,8 @@ pub struct KernelAbi {
 /// Stack that each thread of a kernel needs, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StackUse {
-    /// At most this many bytes on every architecture, including callees. It is 0 if `ptxas` was not available to
-    /// measure it.
+    /// At most this many bytes on every architecture, including callees. The number is 0 if `ptxas` was not available
+    /// to measure it.
     Known(u32),
     /// Not known before execution, because the kernel recurses or calls through a pointer.
     Unknown,

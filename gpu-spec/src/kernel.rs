@@ -33,7 +33,8 @@ pub struct KernelInfo {
     pub package: &'static str,
     /// Version of that package.
     pub version: &'static str,
-    /// Path of the Rust module that defines the kernel, starting with the crate. It is empty for a handwritten kernel.
+    /// Path of the Rust module that defines the kernel, starting with the crate. The path is empty for a handwritten
+    /// kernel.
     pub module: &'static str,
     /// Hash of the path of that package's folder, as in [`Source`](crate::image::Source), or 0 if unknown.
     pub folder: u64,
@@ -66,8 +67,8 @@ pub struct KernelInfo {
     pub is_safe: bool,
     /// True if blocks of the kernel wait for each other, so that all of them must be resident at the same time.
     pub cooperative: bool,
-    /// True if the kernel can start before the preceding kernel on the stream has ended (PDL). It must wait for that
-    /// kernel explicitly.
+    /// True if the kernel can start before the preceding kernel on the stream has ended (PDL). The kernel must wait for
+    /// the preceding kernel explicitly.
     pub dependent: bool,
 }
 
@@ -232,7 +233,7 @@ pub struct AbiParam {
 }
 
 impl AbiParam {
-    /// Symbol prefix of the record. The kernel's symbol follows it.
+    /// Symbol prefix of the record. The kernel's symbol follows the prefix.
     pub const PREFIX: &str = "__warpsmith_abi.";
 
     /// Creates the record of a parameter. Sizes of 4 GiB or more become `u32::MAX`.

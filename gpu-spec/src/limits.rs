@@ -25,7 +25,7 @@ pub struct LaunchLimits {
 }
 
 impl LaunchLimits {
-    /// Symbol prefix of the record. The kernel's symbol follows it.
+    /// Symbol prefix of the record. The kernel's symbol follows the prefix.
     pub const PREFIX: &str = "__warpsmith_launch.";
 
     /// Creates limits from these numbers. `bounded` is true if launch bounds are declared.
@@ -76,8 +76,8 @@ impl LaunchLimits {
         }
     }
 
-    /// Returns the launch bounds, if they are declared. If the block size is fixed, they are limited to its number of
-    /// threads.
+    /// Returns the launch bounds, if they are declared. If the block size is fixed, the bounds are limited to its
+    /// number of threads.
     pub const fn launch_bounds(self) -> Option<LaunchBounds> {
         match self {
             Self { max_threads: 0, .. } => None,
@@ -98,8 +98,8 @@ impl LaunchLimits {
     /// Compares the required block size with the requirements of the kernel's views.
     ///
     /// # Panics
-    /// Panics if no launch of the kernel could satisfy both. `#[kernel]` calls it in constants, where a panic is a
-    /// compile-time error.
+    /// Panics if no launch of the kernel could satisfy both requirements. `#[kernel]` calls it in constants, where a
+    /// panic is a compile-time error.
     pub const fn check(self, claims: Claims) {
         if let Some(block) = self.block() {
             let is_line = block[1] == 1 && block[2] == 1;

@@ -54,7 +54,7 @@ impl Swizzle {
         }
     }
 
-    /// Returns the period of the pattern in bytes. A box in shared memory must be aligned to it.
+    /// Returns the period of the pattern in bytes. A box in shared memory must be aligned to this period.
     pub const fn align(self) -> usize {
         match self {
             Self::None => 128,

@@ -93,8 +93,8 @@ pub fn inclusive_scan<T: KernelType>(value: T, combine: impl Fn(T, T) -> T) -> T
 
 /// Combines one value per warp, in the order of the warps. `combine` must be associative, at least approximately.
 /// Returns the exclusive prefix of the caller's warp (`None` in the first warp) and the total of all warps. Lane 0 of
-/// each warp supplies the value; values passed by other lanes are ignored. Use it when the warps have already combined
-/// the values of their threads.
+/// each warp supplies the value; values passed by other lanes are ignored. Use this function when the warps have
+/// already combined the values of their threads.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -171,7 +171,7 @@ pub fn exclusive_scan<T: KernelType>(value: T, identity: T, combine: impl Fn(T, 
 struct Warp {
     index: u32,
     lane: u32,
-    /// Number of lanes in the warp. It is below 32 only in the block's last warp.
+    /// Number of lanes in the warp. The number is below 32 only in the block's last warp.
     lanes: u32,
 }
 

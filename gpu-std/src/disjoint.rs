@@ -55,7 +55,7 @@ use crate::per_block::PerBlock;
 use crate::per_tile::PerTile;
 use crate::thread;
 
-/// An index that no other thread of the launch can obtain. It is the thread's claim to its elements of a
+/// An index that no other thread of the launch can obtain. The index is the thread's claim to its elements of a
 /// [`DisjointMut`].
 ///
 /// ```
@@ -147,7 +147,7 @@ pub(crate) fn linear_in_launch() -> usize {
     crate::block::linear_index() * crate::block::threads() as usize + thread::linear_in_block() as usize
 }
 
-/// Returns the calling thread's linear index in the launch. It is less than
+/// Returns the calling thread's linear index in the launch. The index is less than
 /// [`launch_size`](crate::thread::launch_size). In a one-dimensional launch it equals
 /// [`index_1d`](crate::thread::index_1d).
 ///
@@ -189,8 +189,8 @@ mod sealed {
     pub trait ViewIndex {}
 }
 
-/// Takes `[constants] view, mapping => claims` and the constraints on the constants. They are checked where a kernel
-/// names the mapping.
+/// Takes `[constants] view, mapping => claims` and the constraints on the constants. The constraints are checked where
+/// a kernel names the mapping.
 macro_rules! views {
     ($([$($constant:ident: $ty:ty),*] $view:ident, $mapping:ty => $claims:ident
         $(, if $holds:expr, $text:literal)? $(, planes $planes:expr)?;)*
@@ -259,7 +259,7 @@ pub enum Rows {}
 pub enum Chunks<const N: usize> {}
 
 /// Mapping of a [`DisjointMut`] in which no index owns an element. Use it in kernels that divide the work themselves
-/// with [`as_mut_ptr`](DisjointMut::as_mut_ptr). It allows launches of any shape.
+/// with [`as_mut_ptr`](DisjointMut::as_mut_ptr). The mapping allows launches of any shape.
 pub enum Unclaimed {}
 
 /// A mutable slice that assigns every thread of the launch its own elements.

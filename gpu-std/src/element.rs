@@ -9,8 +9,8 @@
 //! | [`KernelType`] | a fixed layout, and every bit pattern is valid | also an element of a buffer, or a value that threads exchange |
 //!
 //! A kernel reads arbitrary bytes that the host or another kernel left in a buffer, so every bit pattern must be a
-//! valid element. This requirement excludes `bool` and enums. They can be passed by value, and stored in buffers as
-//! [`Checked`](crate::Checked).
+//! valid element. This requirement excludes `bool` and enums. These types can be passed by value, and stored in buffers
+//! as [`Checked`](crate::Checked).
 //!
 //! Derive the traits for your own types:
 //!
@@ -64,19 +64,19 @@ use half::{bf16, f16};
 
 /// A type that can be passed to a kernel by value.
 ///
-/// Implemented for numbers, `bool`, `char`, `f16`, `bf16` and arrays. With the feature `glam`, it is also implemented
-/// for glam's types. Structs can derive it. They must be `#[repr(C)]` or `#[repr(transparent)]`, `Clone` and `Copy`,
-/// and all their fields must implement the trait. Fieldless enums can derive it. They must have an integer `repr`, such
-/// as `#[repr(u8)]`. Every [`KernelType`] also implements it, because the derive of `KernelType` implements both
-/// traits.
+/// Implemented for numbers, `bool`, `char`, `f16`, `bf16` and arrays. With the feature `glam`, the trait is also
+/// implemented for glam's types. Structs can derive it. They must be `#[repr(C)]` or `#[repr(transparent)]`, `Clone`
+/// and `Copy`, and all their fields must implement the trait. Fieldless enums can derive the trait. The enums must have
+/// an integer `repr`, such as `#[repr(u8)]`. Every [`KernelType`] also implements this trait, because the derive of
+/// `KernelType` implements both traits.
 ///
 /// A value must not be zero-sized, and its alignment must be at most 16 bytes. `#[kernel]` checks both.
 ///
 /// # Safety
 ///
 /// Size, alignment and field offsets must not depend on the compiler. The type must be a primitive type, or its layout
-/// must follow from its `repr` and from the layouts of all its parts. It must not contain a reference, or a pointer
-/// that is dereferenced.
+/// must follow from its `repr` and from the layouts of all its parts. The type must not contain a reference, or a
+/// pointer that is dereferenced.
 #[diagnostic::on_unimplemented(
     message = "kernels cannot take `{Self}`",
     label = "not a `KernelValue`",
@@ -92,12 +92,12 @@ pub unsafe trait KernelValue: Copy + Send + Sync + 'static {
 /// A type that can be passed to a kernel by value. A type that can also be an element of a slice or of a
 /// [`DisjointMut`](crate::DisjointMut) view, and that threads of a warp or block can exchange.
 ///
-/// Implemented for numbers, `f16`, `bf16`, arrays and [`Checked`](crate::Checked). With the feature `glam`, it is also
-/// implemented for glam's types. Structs can derive it. They must be `#[repr(C)]` or `#[repr(transparent)]`, `Clone`
-/// and `Copy`, and all their fields must implement the trait. Padding between or after the fields is a compile-time
-/// error that names the field to insert. The derive also implements `bytemuck::Pod`, which the host side requires. For
-/// a generic struct, it implements `bytemuck::AnyBitPattern` and `DeviceCopy` instead. A struct that already derives
-/// `bytemuck::Pod` must implement this trait and [`KernelValue`] by hand.
+/// Implemented for numbers, `f16`, `bf16`, arrays and [`Checked`](crate::Checked). With the feature `glam`, the trait
+/// is also implemented for glam's types. Structs can derive it. They must be `#[repr(C)]` or `#[repr(transparent)]`,
+/// `Clone` and `Copy`, and all their fields must implement the trait. Padding between or after the fields is a
+/// compile-time error that names the field to insert. The derive also implements `bytemuck::Pod`, which the host side
+/// requires. For a generic struct, the derive implements `bytemuck::AnyBitPattern` and `DeviceCopy` instead. A struct
+/// that already derives `bytemuck::Pod` must implement this trait and [`KernelValue`] by hand.
 ///
 /// An element's alignment must be at most 256 bytes. `#[kernel]` checks this.
 ///
@@ -203,9 +203,9 @@ unsafe impl<T: Send + Sync + 'static> KernelType for PhantomData<T> {
     const HAS_PADDING: bool = false;
 }
 
-/// A type that can be an element of a slice parameter `&[T]`, `Slice2<T>` or `Slice3<T>`. It is implemented for every
-/// [`KernelType`]. It is also implemented for [`Atomic`](crate::atomic::Atomic) of device or system scope, for which a
-/// launch borrows the buffer mutably.
+/// A type that can be an element of a slice parameter `&[T]`, `Slice2<T>` or `Slice3<T>`. The trait is implemented for
+/// every [`KernelType`]. It is also implemented for [`Atomic`](crate::atomic::Atomic) of device or system scope, for
+/// which a launch borrows the buffer mutably.
 ///
 /// # Safety
 ///

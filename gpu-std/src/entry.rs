@@ -24,7 +24,7 @@ pub use gpu_spec::{
 /// Alignment of every host buffer in bytes, which is also the maximum alignment of an element.
 const BUFFER_ALIGN: usize = 256;
 
-/// Compiles only for types that can be passed by value; returns their signature.
+/// Compiles only for types that can be passed by value, and returns their signature.
 pub const fn check_value<T: KernelValue>() -> u32 {
     assert!(
         size_of::<T>() > 0,
@@ -34,14 +34,14 @@ pub const fn check_value<T: KernelValue>() -> u32 {
     T::SIGNATURE
 }
 
-/// Compiles only for types that can be elements of a slice; returns their signature.
+/// Compiles only for types that can be elements of a slice, and returns their signature.
 pub const fn check_element<T: SliceElement>() -> u32 {
     let () = T::CHECKED;
     check_alignment::<T>();
     T::SIGNATURE
 }
 
-/// Compiles only for types that can be elements of a view; returns their signature.
+/// Compiles only for types that can be elements of a view, and returns their signature.
 pub const fn check_view<T: KernelType>() -> u32 {
     let _ = T::HAS_PADDING;
     check_alignment::<T>();
@@ -131,8 +131,8 @@ where
     0
 }
 
-/// Returns the total size in bytes of a kernel's shared arrays, whose sizes are `bytes`. Compiles only if they fit in a
-/// block's static shared memory.
+/// Returns the total size in bytes of a kernel's shared arrays, whose sizes are `bytes`. Compiles only if the arrays
+/// fit in a block's static shared memory.
 pub const fn shared_memory(bytes: &[usize]) -> u32 {
     let mut total = 0;
     let mut i = 0;

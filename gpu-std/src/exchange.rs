@@ -52,9 +52,9 @@ pub fn load_striped<T: KernelType, const ITEMS: usize>(data: &[T], first: usize,
 /// Loads the calling thread's items of the tile that starts at `first`, in blocked order. Items past the end are
 /// replaced by `default`.
 ///
-/// If the thread's first item is aligned, the function uses accesses of up to 16 bytes. Otherwise, it loads each item
-/// separately. The accesses of a warp are not coalesced. If each thread's items take 16 bytes or more, [`load_striped`]
-/// followed by [`striped_to_blocked`] is faster.
+/// If the thread's first item is aligned, the function uses accesses of up to 16 bytes. Otherwise, the function loads
+/// each item separately. The accesses of a warp are not coalesced. If each thread's items take 16 bytes or more,
+/// [`load_striped`] followed by [`striped_to_blocked`] is faster.
 #[inline(always)]
 pub fn load_blocked<T: KernelType, const ITEMS: usize>(data: &[T], first: usize, default: T) -> [T; ITEMS] {
     let start = first + thread::linear_in_block() as usize * ITEMS;

@@ -1,8 +1,8 @@
 //! Conditions of conditional graph nodes, which kernels set.
 //!
 //! A *condition* is a number that determines whether, or how often, a conditional node runs its body. Kernels that
-//! precede the node or run in its body set the condition with [`set_condition`]. They receive the host's handle of the
-//! condition as a `u64` argument.
+//! precede the node or run in its body set the condition with [`set_condition`]. Kernels receive the host's handle of
+//! the condition as a `u64` argument.
 //!
 //! On the GPU, `set_condition` calls NVIDIA's device runtime (see [`dynamic`](crate::dynamic)). On the emulated device
 //! the handle is the address of an atomic number owned by the graph.
@@ -24,8 +24,8 @@
 //! }
 //! ```
 
-/// Sets the value of a condition of the running graph. The next conditional node that reads the condition uses this
-/// value.
+/// Sets the value of a condition of the running graph. The next conditional node that reads the condition uses the
+/// value that was set.
 ///
 /// # Panics
 ///
@@ -34,7 +34,7 @@
 /// # Safety
 ///
 /// `condition` must be the handle of a condition of the graph in which the calling kernel runs. No two threads may set
-/// it at the same time.
+/// the condition at the same time.
 #[inline(always)]
 pub unsafe fn set_condition(condition: u64, value: u32) {
     #[cfg(target_arch = "nvptx64")]

@@ -1,7 +1,7 @@
 //! Grid-wide barrier and programmatic dependent launch.
 //!
 //! [`sync`] waits for the whole grid. All blocks must therefore be resident at the same time, which only a cooperative
-//! launch guarantees. A kernel that calls it needs `#[kernel(cooperative)]`.
+//! launch guarantees. A kernel that calls `sync` must be declared with `#[kernel(cooperative)]`.
 //!
 //! [`launch_dependents`] and [`dependency_wait`] let the start of the next kernel overlap the end of this one (see the
 //! `dependent` option of [`kernel`](crate::kernel)).
@@ -102,7 +102,7 @@ fn workspace() -> u64 {
     u64::from(nvvm::envreg1()) << 32 | u64::from(nvvm::envreg2())
 }
 
-/// Waits until one thread of each block has arrived.
+/// Waits until one thread of every block has arrived.
 ///
 /// The second word of the workspace counts arrivals. The arrivals of one barrier add up to 2³¹, so the last of them
 /// flips the highest bit. The other bits are then zero again, as the next barrier requires.

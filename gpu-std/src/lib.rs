@@ -176,8 +176,8 @@ pub use glam;
 pub use gpu_macros::KernelType;
 /// Derives [`KernelValue`](trait@KernelValue) for a struct or a fieldless enum, so that a kernel can take it by value.
 ///
-/// A struct must be `#[repr(C)]` or `#[repr(transparent)]`; padding is allowed. An enum must have an integer `repr`. It
-/// can be stored in buffers as [`Checked`].
+/// A struct must be `#[repr(C)]` or `#[repr(transparent)]`; padding is allowed. An enum must have an integer `repr`.
+/// The enum can be stored in buffers as [`Checked`].
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -277,17 +277,18 @@ pub use shape::Shape;
 /// - `arch = 90`: the kernel requires compute capability 9.0 and is left out of images for lower compute capabilities.
 ///   `arch = "90a"`: the kernel uses instructions that only GPUs of compute capability 9.0 support ([`tensor`]), and is
 ///   compiled only for `sm_90a`.
-/// - `stack = 16384`: each thread needs this many bytes of stack. Specify it only for kernels whose stack use the
-///   compiler cannot compute. These kernels recurse, call through pointers or `dyn`, or format with `core::fmt`.
+/// - `stack = 16384`: each thread needs this many bytes of stack. Specify the stack size only for kernels whose stack
+///   use the compiler cannot compute. These kernels recurse, call through pointers or `dyn`, or format with
+///   `core::fmt`.
 /// - `cooperative`: the blocks of the kernel wait for each other with [`grid::sync`]. Every launch is then cooperative,
 ///   so all blocks are resident at the same time. If the grid is too large to be resident, the launch fails with an
 ///   error that states the maximum size.
 /// - `dependent`: programmatic dependent launch (PDL), on compute capability 9.0 and later. The launch may start before
-///   the preceding launch on the stream has ended, once the preceding launch calls [`grid::launch_dependents`]. This
-///   hides most of the launch overhead. A safe kernel calls [`grid::dependency_wait`] automatically at its start, so it
-///   waits until the preceding launch has ended. An `unsafe fn` must make this call itself, in every thread, before it
-///   accesses memory that earlier launches use. Before the call, it can do independent work, such as loading constants
-///   or clearing shared memory. On other devices the option has no effect.
+///   the preceding launch on the stream has ended, once the preceding launch calls [`grid::launch_dependents`]. The
+///   overlap hides most of the launch overhead. A safe kernel calls [`grid::dependency_wait`] automatically at its
+///   start, so it waits until the preceding launch has ended. An `unsafe fn` must make this call itself, in every
+///   thread, before it accesses memory that earlier launches use. Before the call, it can do independent work, such as
+///   loading constants or clearing shared memory. On other devices the option has no effect.
 /// - `no_panic`: a panic that remains in the GPU code is a build error with file and line. Such panics are bounds
 ///   checks and assertions that the compiler cannot prove unreachable. `warpsmith kernels` shows how many panics remain
 ///   in each kernel, and where. The option has no effect on the emulated device.
@@ -439,9 +440,9 @@ pub use gpu_macros::elementwise;
 /// # Options
 ///
 /// - `identity = value` (required): the identity element of the operator, which is also the result for an empty array.
-/// - `fold = |value, x: X| …` or `|value, x: X, index| …`: accumulates an element `x` of type `X` into a value. It is
-///   required if elements and values have different types. `index` is a `u64` that increases with each call for the
-///   same value.
+/// - `fold = |value, x: X| …` or `|value, x: X, index| …`: accumulates an element `x` of type `X` into a value. The
+///   closure is required if elements and values have different types. `index` is a `u64` that increases with each call
+///   for the same value.
 /// - `finish = |value| -> R { … }`: converts the final value to the result.
 /// - `types(T = f32, bf16)`, `consts(ITEMS = 4; VECTOR = 16)`, `launch_bounds(512, 1)`, `arch = 90`, `no_panic`: as for
 ///   [`#[elementwise]`](macro@elementwise). The values shown are the defaults.

@@ -99,12 +99,12 @@ pub struct TileQueue<'a> {
 }
 
 impl<'a> TileQueue<'a> {
-    /// Creates a queue of this launch's `tiles` tiles. The number must be less than 2³¹.
+    /// Creates a queue of the `tiles` tiles of this launch. The number must be less than 2³¹.
     ///
     /// # Safety
     ///
     /// The workspace must have at least [`workspace_len`] words. It must have been zeroed once. Since then, only queues
-    /// of launches that have ended may have written its header. All threads of all blocks of this launch must create
+    /// of launches that have ended may have written the header. All threads of all blocks of this launch must create
     /// one queue with the same workspace and number of tiles. They must call [`next`](Self::next) until it returns
     /// `None`. Each tile then belongs to exactly one block, and unsafe code may rely on this.
     ///
@@ -144,7 +144,7 @@ impl<'a> TileQueue<'a> {
         unsafe { self.workspace.get_unchecked(HEADER..) }
     }
 
-    /// Takes the block's next tile before the call of [`next`](Self::next), without waiting for it. Do not call it
+    /// Takes the block's next tile ahead of [`next`](Self::next), without waiting for the tile number. Do not call it
     /// after `next` has returned `None`. Call it only when the block's current tile no longer waits for other tiles,
     /// because other tiles may then wait for the prefetched tile.
     #[inline(always)]

@@ -14,7 +14,7 @@ use crate::atomic::scope::System;
 use crate::atomic::{Atomic, Ordering};
 use crate::{nvvm, thread};
 
-/// Pointer to the host's mailbox. It is null until the runtime sets it. The symbol is
+/// Pointer to the host's mailbox. The pointer is null until the runtime sets it. The symbol is
 /// `gpu_spec::mailbox::MAILBOX_SYMBOL`.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]

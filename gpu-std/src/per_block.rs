@@ -70,8 +70,8 @@ fn blocks() -> usize {
     x as usize * y as usize * z as usize
 }
 
-/// Returns the block's linear index in a grid of any number of dimensions. It is the block's claim to its elements of a
-/// view.
+/// Returns the block's linear index in a grid of any number of dimensions. The index is the block's claim to its
+/// elements of a view.
 #[inline(always)]
 pub fn unique_index() -> BlockIndex {
     BlockIndex::at(block::linear_index())

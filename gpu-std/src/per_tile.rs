@@ -81,8 +81,8 @@ fn number<const N: u32>() -> usize {
 pub type TileStride<const N: u32> = GridStride<TileIndex<N>>;
 
 impl<const N: u32> Tile<N> {
-    /// Returns the tile's number in a launch of any number of dimensions. It is the tile's claim to its elements of a
-    /// view.
+    /// Returns the tile's number in a launch of any number of dimensions. The number is the tile's claim to its
+    /// elements of a view.
     #[inline(always)]
     pub fn unique_index(&self) -> TileIndex<N> {
         TileIndex::at(number::<N>())

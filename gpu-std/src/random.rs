@@ -2,9 +2,9 @@
 //! normal numbers.
 //!
 //! Each number is a function of a seed, a subsequence and an offset. Threads therefore store no state, and each thread
-//! uses its own subsequence. Words and uniform numbers are bit-identical on a GPU and on the host. They equal the
-//! results of cuRAND's Philox device functions for the same three parameters. Normal numbers agree to a few units in
-//! the last place (see [`normal2`]).
+//! uses its own subsequence. Words and uniform numbers are bit-identical on a GPU and on the host. The words and
+//! uniform numbers equal the results of cuRAND's Philox device functions for the same three parameters. Normal numbers
+//! agree to a few units in the last place (see [`normal2`]).
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -196,8 +196,8 @@ pub fn normal2_f64([a, b, c, d]: [u32; 4]) -> [f64; 2] {
     [radius * sine, radius * cosine]
 }
 
-/// Returns the sine and cosine of πx for x from 0 to 2, with an error of at most 3·10⁻¹⁶. It needs no lookup table in
-/// memory, unlike a general sine.
+/// Returns the sine and cosine of πx for x from 0 to 2, with an error of at most 3·10⁻¹⁶. Unlike a general sine, the
+/// function needs no lookup table in memory.
 #[inline(always)]
 fn sin_cos_pi(x: f64) -> (f64, f64) {
     // The nearest quarter turn. The remaining angle is exact.

@@ -58,7 +58,7 @@ pub trait Scalar: Sealed + KernelType + Pod + PartialEq + PartialOrd + Debug + S
 
     /// Converts to the accumulator type, exactly.
     fn to_acc(self) -> Self::Accumulator;
-    /// Converts `value` to the nearest number of this type.
+    /// Returns the number of this type that is nearest to `value`.
     fn from_acc(value: Self::Accumulator) -> Self;
 
     /// Returns the sum. Integers wrap around on overflow.

@@ -221,7 +221,7 @@ unsafe impl<O: Operation, const N: usize> Arrays<O, N> for Slices<O> {
 }
 
 /// Scans `x` to `out`, up to the length of the shorter array. The results equal those of [`scan()`]. Exclusive results
-/// include `initial`. `workspace` consists of a pointer to the workspace and its number of words.
+/// include `initial`. `workspace` contains a pointer to the workspace and the number of its words.
 ///
 /// All threads of all blocks must call the function once per launch. The block size must be a multiple of 32 threads.
 ///
@@ -423,7 +423,7 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
 const MAX_THREADS: usize = 256;
 const MAX_ROWS: usize = 4;
 
-/// Returns true if rows are kept in shared memory. Otherwise, they are loaded again.
+/// Returns true if rows are kept in shared memory. Rows that are not kept are loaded again.
 const fn is_kept<O: Operation, const ITEMS: usize, const N: usize>() -> bool {
     size_of::<[O::Item; N]>() <= 16 && ITEMS <= MAX_ROWS
 }

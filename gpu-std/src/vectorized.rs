@@ -109,8 +109,8 @@ pub fn opaque<T: Copy>(value: T) -> T {
     value
 }
 
-/// Returns true if the y and z indices of both this thread and its block are 0. Threads for which it returns false have
-/// no work.
+/// Returns true if the y and z indices of both this thread and its block are 0. Threads for which the function returns
+/// false have no work.
 #[inline(always)]
 pub fn in_first_row() -> bool {
     thread::thread_idx_y() | thread::thread_idx_z() | thread::block_idx_y() | thread::block_idx_z() == 0
@@ -365,7 +365,7 @@ pub unsafe fn store_run<T: Copy, const N: usize>(ptr: *mut T, first: usize, coun
 }
 
 /// Extracts the 16 bytes that start at byte `shift` (below 16) of two consecutive 16-byte accesses. Use it for data at
-/// an unaligned address. It takes 15 instructions if `shift` is the same in all threads.
+/// an unaligned address. The function takes 15 instructions if `shift` is the same in all threads.
 #[inline(always)]
 pub fn realign(low: [u32; 4], high: [u32; 4], shift: usize) -> [u32; 4] {
     let mut words = [low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]];

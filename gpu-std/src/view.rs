@@ -136,7 +136,8 @@ impl<'a, T> Slice2<'a, T> {
         self.extents.columns() as usize
     }
 
-    /// Returns the distance between the starts of adjacent rows, in elements. It is at least the number of columns.
+    /// Returns the distance between the starts of adjacent rows, in elements. The distance is at least the number of
+    /// columns.
     #[inline(always)]
     pub fn row_stride(self) -> usize {
         self.extents.row_stride() as usize
@@ -316,7 +317,8 @@ impl<'a, T> Slice3<'a, T> {
         self.extents.plane_stride() as usize
     }
 
-    /// Returns the distance between the starts of adjacent rows, in elements. It is at least the number of columns.
+    /// Returns the distance between the starts of adjacent rows, in elements. The distance is at least the number of
+    /// columns.
     #[inline(always)]
     pub fn row_stride(self) -> usize {
         self.extents.row_stride() as usize

@@ -12,7 +12,8 @@
 //! caller is outside its mask. On existing GPUs, the effect is limited to the calling warp, as described above. A check
 //! in each call would cost as much as the call itself.
 //!
-//! Lanes can exchange any [`KernelType`] without padding, including structs. Each 32 bits take one instruction.
+//! Lanes can exchange any [`KernelType`] without padding, including structs. An exchange takes one instruction per 32
+//! bits.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -316,8 +317,8 @@ pub fn reduce_first<T: KernelType>(count: u32, value: T, combine: impl Fn(T, T) 
     shuffle(FULL_MASK, total, 0)
 }
 
-/// Returns the lanes of the mask whose `value` has the same lowest `BITS` bits as the caller's value. It is a variant
-/// of [`match_any`] for a few bits. It takes one vote per bit, which is faster on a GPU.
+/// Returns the lanes of the mask whose `value` has the same lowest `BITS` bits as the caller's value. The function is a
+/// variant of [`match_any`] for a few bits. Each bit takes one vote, which is faster on a GPU.
 #[inline(always)]
 #[track_caller]
 pub fn match_bits<const BITS: u32>(mask: u32, value: u32) -> u32 {
@@ -355,8 +356,8 @@ pub fn match_bits<const BITS: u32>(mask: u32, value: u32) -> u32 {
 /// Combines the values of the lanes of the mask up to and including the caller, in the order of the lanes. `combine`
 /// must be associative, at least approximately.
 ///
-/// If the mask consists of all lanes below some number, the scan takes five steps. Otherwise, it takes one step per
-/// lane.
+/// If the mask consists of all lanes below some number, the scan takes five steps. If the mask has gaps, the scan takes
+/// one step per lane.
 #[inline(always)]
 #[track_caller]
 pub fn inclusive_scan<T: KernelType>(mask: u32, value: T, combine: impl Fn(T, T) -> T) -> T {

@@ -206,8 +206,8 @@ impl<K: Eq + Hash + Clone, V> Lru<K, V> {
     }
 }
 
-/// Hash function for the keys, which takes one rotation and one multiplication per word. It is several times as fast as
-/// the hash function of the standard library. Its quality is sufficient because the keys are not chosen by an
+/// Hash function for the keys, which takes one rotation and one multiplication per word. The hash function is several
+/// times as fast as that of the standard library. Its quality is sufficient because the keys are not chosen by an
 /// adversary.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Words(u64);

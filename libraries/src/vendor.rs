@@ -1,4 +1,4 @@
-//! [`Vendor`]: NVIDIA's libraries, and whether and in which version they are installed.
+//! [`Vendor`]: NVIDIA's libraries, and the versions in which they are installed.
 //!
 //! Each library is searched for once per process. No function of this module panics. The bindings' own loader panics if
 //! a library is missing, so it is called only for a library that has already been loaded.
@@ -106,7 +106,8 @@ impl Vendor {
     /// ```
     ///
     /// # Errors
-    /// Returns [`LibraryError::Missing`] if it is not installed or cannot be loaded, or [`LibraryError::TooOld`].
+    /// Returns [`LibraryError::Missing`] if the library is not installed or cannot be loaded, or
+    /// [`LibraryError::TooOld`].
     pub fn version(self) -> Result<VendorVersion> {
         static KNOWN: [OnceLock<std::result::Result<VendorVersion, LibraryError>>; 6] =
             [const { OnceLock::new() }; 6];

@@ -124,7 +124,7 @@ impl Benchmark for Operation {
     fn space(&self, dtype: &str, device: &Device) -> Space {
         let instances = ops::instances_of(self.kernel, dtype);
         if device.is_emulated() {
-            // A launch takes milliseconds on the emulated device, so there is only one configuration.
+            // A launch takes milliseconds on the emulated device, so the tuning space is small.
             return Space::new()
                 .axis("block", [64, 256])
                 .axis("grid", ["auto"])

@@ -137,7 +137,7 @@ fn flagged_by_size<T: Element>(
     }
 }
 
-/// A range of keys, as integers of the element size. It forms the arguments of
+/// A range of keys, as integers of the element size. The range forms the arguments of
 /// `gpu_kernels::compact::compact_compared`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Keys {
@@ -173,7 +173,7 @@ impl Keys {
     }
 }
 
-/// Selects the elements whose keys are in the range. It operates on integers of the element size.
+/// Selects the elements whose keys are in the range. The selection operates on integers of the element size.
 fn between<T: Scalar>(
     operation: &'static str,
     stream: &Stream,

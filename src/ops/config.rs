@@ -265,13 +265,13 @@ fn same_size(dtype: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns the default configuration of `kernel` over `n` elements of `element_bytes` bytes on `device`. It is used if
-/// no configuration is specified and none was [tuned](super::tuned_config).
+/// Returns the default configuration of `kernel` over `n` elements of `element_bytes` bytes on `device`. This
+/// configuration is used if none is specified and none was [tuned](super::tuned_config).
 ///
 /// On a GPU, each block has one eighth of the threads that fit on an SM ([`usual_block`]).
 ///
-/// - Elementwise kernels: one access per thread and one tile per block. This keeps enough bytes in flight, and the
-///   hardware's block scheduler balances the load.
+/// - Elementwise kernels: one access per thread and one tile per block. This configuration keeps enough bytes in
+///   flight, and the hardware's block scheduler balances the load.
 /// - GELU, the elementwise kernel with the most computation: several waves of blocks, each of which loops over several
 ///   tiles.
 /// - Inputs with too few 16-byte accesses to give every SM a block: the smallest available accesses and, if these are
@@ -386,7 +386,8 @@ impl<'a> Instances<'a> {
         Self::Own(kernel, of_kernel(kernel).map_or(&[], |of_kernel| &of_kernel.variants))
     }
 
-    /// Returns the name of a kernel of this crate. It is empty for a user's kernel, whose amount of work is not known.
+    /// Returns the name of a kernel of this crate. The name is empty for a user's kernel, whose amount of work is not
+    /// known.
     fn own_name(self) -> &'a str {
         match self {
             Instances::Own(kernel, _) => kernel,

@@ -80,7 +80,7 @@ by_library!(bf16, f16, i8);
 ///
 /// Skinny GEMM: if `a` has up to 16 rows of 16-bit elements and `b` is transposed, Rust kernels run from compute
 /// capability 8.0 on. Unsupported layouts, alignments and devices fall back to cuBLAS (feature `blas`), except for
-/// [`F8E4M3`]. Without that feature, they are errors.
+/// [`F8E4M3`]. Without that feature, such calls return an error.
 ///
 /// # Errors
 /// Returns [`TensorError::Shape`], the [enqueue errors](crate::Error#enqueue-errors) and cuBLAS errors. Without cuBLAS,

@@ -7,9 +7,9 @@
 //! minimum or maximum of zero elements is an error.
 //!
 //! An operation uses the configuration that was tuned for the type, size, alignment and device ([`tuned_config`]). If
-//! there is none, it uses the default ([`default_config`]). [`variants`] lists the available instances. The results of
-//! a floating-point reduction may differ in the last bits between configurations. To make results independent of
-//! tuning, install an empty store: `LaunchStore::in_memory().install(&device)`.
+//! no tuned configuration exists, the operation uses the default ([`default_config`]). [`variants`] lists the available
+//! instances. The results of a floating-point reduction may differ in the last bits between configurations. To make
+//! results independent of tuning, install an empty store: `LaunchStore::in_memory().install(&device)`.
 //!
 //! All operations take their arguments in the same order: the stream, options, inputs (first arrays, then numbers), and
 //! outputs. A full reduction such as `sum` waits for its value. Its counterpart with the suffix `_into` is asynchronous

@@ -16,7 +16,7 @@ use super::reduce::{element, value};
 
 /// Computes `out[i] = f(x[i], y[i], …)` with a function `F` that [`#[elementwise]`](macro@gpu_std::elementwise) turned
 /// into a kernel. Its code is in `image`. The arguments are those of the function: a buffer or slice for each array,
-/// and a value for each scalar. The output follows them, unless the function updates its last array.
+/// and a value for each scalar. The output follows the inputs, unless the function updates its last array.
 ///
 /// # Errors
 /// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) if an array and the output have different

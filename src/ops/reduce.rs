@@ -114,7 +114,7 @@ fn not_empty<T: Number>(operation: &'static str, x: &DeviceSlice<'_, T>) -> Resu
 /// bits with wraparound. The sum of zero elements is 0.
 ///
 /// A floating-point sum is infinite or NaN if an intermediate sum overflows, even if the total is in range, as for
-/// `[3e38, 3e38, -3e38]`. A [`mean()`] does not overflow in this case.
+/// `[3e38, 3e38, -3e38]`. The accumulation of a [`mean()`] does not overflow in this case.
 ///
 /// # Errors
 /// Returns the [enqueue errors](crate::Error#enqueue-errors).

@@ -11,8 +11,8 @@ use warpsmith_runtime::{Device, DevicePtr, Module};
 use super::config::{self, Config, GridRule};
 use crate::IMAGE;
 
-/// Maximum number of waves in a stored configuration of a reduction. It is limited because each block needs its own
-/// memory.
+/// Maximum number of waves in a stored configuration of a reduction. The number is limited because each block needs its
+/// own memory.
 const MAX_WAVES: u32 = 64;
 /// Maximum number of blocks in a stored configuration, whatever the number of elements. Only elementwise kernels can
 /// have more blocks, up to one per element. Without this limit, a corrupt number could keep the device busy without

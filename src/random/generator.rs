@@ -16,7 +16,7 @@ use warpsmith_runtime::Result;
 /// The seed of a new generator, which is the same as in PyTorch.
 pub const DEFAULT_SEED: u64 = 67_280_421_310_721;
 
-/// The largest offset. It is limited because states store the offset as a signed number.
+/// The largest offset. The offset is limited because states store it as a signed number.
 const MAX_OFFSET: u64 = i64::MAX as u64;
 
 /// A random number generator, which consists of a seed and an offset. Each operation advances the offset. Clones share
@@ -50,7 +50,7 @@ pub(super) struct Shared {
 
 pub(super) struct State {
     pub seed: u64,
-    /// Offset within each subsequence, in words. It is a multiple of 4.
+    /// Offset within each subsequence, in words. The offset is a multiple of 4.
     pub offset: u64,
     layout: Layout,
     /// Captures that take numbers from the generator, and the graphs that were instantiated from them.

@@ -213,8 +213,8 @@ pub(super) fn normal_launch<T: Float>(
 /// minimum.
 ///
 /// The numbers are positive and finite, unless the rate moves them out of the type's range. The minimum is 2⁻²⁴ / rate
-/// (for f64, 2⁻⁵³ / rate). For f16, it rounds to 0 at rates of 2 and above. At rates below about 4 · 10⁻⁴, the largest
-/// `f16` numbers become infinite. `f32` and `bf16` leave the range only at rates above 10³⁷ or below 10⁻³⁷.
+/// (for f64, 2⁻⁵³ / rate). For f16, the minimum rounds to 0 at rates of 2 and above. At rates below about 4 · 10⁻⁴, the
+/// largest `f16` numbers become infinite. `f32` and `bf16` leave the range only at rates above 10³⁷ or below 10⁻³⁷.
 ///
 /// # Errors
 /// Returns [`OpError::Random`] if the rate is not positive and finite, or if its mean is not representable in `f32`
@@ -250,8 +250,8 @@ pub fn exponential<'o, T: Float>(
 
 /// Fills `out` with integers in `range`, like `torch.randint`. An integer is a random word modulo the size of the
 /// range. The words have 32 bits for sizes below 2²⁸, and 64 bits for larger sizes. For sizes up to 2⁶⁰, an integer
-/// occurs at most a sixteenth more often than any other. For larger sizes, it occurs up to twice as often. If the size
-/// is a power of two, all integers are equally likely.
+/// occurs at most a sixteenth more often than any other. For larger sizes, some integers occur up to twice as often as
+/// others. If the size is a power of two, all integers are equally likely.
 ///
 /// # Errors
 /// Returns [`OpError::Random`] if the range is empty. Also returns the [enqueue errors](crate::Error#enqueue-errors).
@@ -373,7 +373,7 @@ pub fn dropout<'x, 'y, 'm, T: Float>(
 ///
 /// The order is computed rather than sorted, so the operation takes one launch and no temporary memory. There are at
 /// most 2¹²⁸ different orders, so for more than 34 elements, not every order can occur. The order differs from that of
-/// PyTorch's `randperm`. It does not depend on the [layout](super::Layout).
+/// PyTorch's `randperm`. The order does not depend on the [layout](super::Layout).
 ///
 /// # Errors
 /// Returns [`OpError::Random`] if n − 1 does not fit in the type. Also returns the [enqueue

@@ -52,8 +52,8 @@ impl Replay {
     pub fn begin(&self, stream: &Stream, state: &mut State) -> warpsmith_runtime::Result<()> {
         let kernel = stream.device().load(&IMAGE)?.kernel::<random_base>()?;
         kernel.launch(stream, Launch::grid_block(1, 32), (state.seed, state.offset, &mut *self.base()))?;
-        // The increment is a multiple of 4, and no program can reach the largest offset. At that offset, it wraps to 0,
-        // as in PyTorch.
+        // The increment is a multiple of 4, and no program can reach the largest offset. At the largest offset, the
+        // generator wraps to 0, as in PyTorch.
         state.offset = state.offset.wrapping_add(self.increment()) & (i64::MAX as u64 - 3);
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! `#[elementwise]`, `#[reduction]` and `#[scan]` generate kernels of a fixed form around a user-written function.
 //!
-//! Each attribute emits a kernel function, which is processed like every `#[kernel]`. Its generic parameters end with
-//! two additional constants: `ITEMS` and `VECTOR`. The user's function keeps its name, and the kernel's type has the
-//! same name.
+//! Each attribute emits a kernel function, which is processed like every `#[kernel]`. The kernel's generic parameters
+//! end with two additional constants: `ITEMS` and `VECTOR`. The user's function keeps its name, and the kernel's type
+//! has the same name.
 
 pub(crate) mod elementwise;
 pub(crate) mod reduction;
@@ -67,7 +67,7 @@ impl OfTypes {
     }
 }
 
-/// Options that all families support. They have the same meaning as in `#[kernel]`.
+/// Options that all families support. The options have the same meaning as in `#[kernel]`.
 const SHARED: [&str; 6] = ["types", "consts", "launch_bounds", "arch", "no_panic", "crate"];
 
 /// Reads a family's options. `own` reads the options that are specific to the family, and returns whether it recognized

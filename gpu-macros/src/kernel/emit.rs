@@ -5,7 +5,7 @@
 //!   requirements: `.warpsmith,0,0,MIN_ARCH`, followed by `,STACK` if a stack size is requested. `MIN_ARCH` is `90a`
 //!   for a kernel that runs only on that architecture. The builder reads these records and section names.
 //! - For the host, `#[kernel]` emits a type with the kernel's name. The type is a `Kernel` for the arguments of each
-//!   `Instance`. It also emits an entry for the emulated device, and registers a `KernelSpec`.
+//!   `Instance`. For the host, `#[kernel]` also emits an entry for the emulated device, and registers a `KernelSpec`.
 
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -102,10 +102,10 @@ pub(crate) fn planes_of(instance: &Instance, param: &Param, index: usize) -> Tok
 
 /// Representation of one parameter in one instance.
 pub(crate) struct Form {
-    /// Type of the value, of an element of a slice or view, or of the array in shared memory. For a shared slice, it is
-    /// the type whose elements the length counts.
+    /// Type of the value, of an element of a slice or view, or of the array in shared memory. For a shared slice, the
+    /// type is the one that the length counts.
     pub element: TokenStream,
-    /// Variant of `gpu_spec::ParamKind`. It is not used for an array in static shared memory.
+    /// Variant of `gpu_spec::ParamKind`. The kind is not used for an array in static shared memory.
     pub kind: Ident,
     /// Type of the parameter, with any lifetime.
     pub ty: TokenStream,
@@ -114,10 +114,10 @@ pub(crate) struct Form {
     /// Kernel parameters (PTX `.param`) of the GPU entry, and the argument that is built from them.
     pub ptx_params: TokenStream,
     pub on_gpu: TokenStream,
-    /// Function that reads the argument from the host's kernel parameters. It reads `slots` of them. For an array in
-    /// shared memory, this is the argument itself. In static shared memory, the argument does not use a kernel
-    /// parameter. In dynamic shared memory, the argument uses the array's length, under the name that it has in the GPU
-    /// entry.
+    /// Function that reads the argument from the host's kernel parameters. The function reads `slots` of these
+    /// parameters. For an array in shared memory, this is the argument itself, rather than a function. In static shared
+    /// memory, the argument does not use a kernel parameter. In dynamic shared memory, the argument uses the array's
+    /// length, under the name that it has in the GPU entry.
     pub on_host: TokenStream,
     pub slots: usize,
 }

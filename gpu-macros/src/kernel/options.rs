@@ -36,7 +36,7 @@ pub(crate) struct Options {
     pub block: Option<Vec<Expr>>,
     /// `cluster(2, 1)`: one to three sides.
     pub cluster: Option<Vec<Expr>>,
-    /// `arch = 90`. It is 0 if not specified.
+    /// `arch = 90`. The value is 0 if the option is not specified.
     pub arch: u32,
     /// `arch = "90a"`: only this architecture can run the kernel.
     pub is_arch_specific: bool,

@@ -59,8 +59,8 @@ impl Array {
         if self.is_slice { quote!(check_shared_elements) } else { quote!(check_shared) }
     }
 
-    /// Emits the argument of an entry, for the GPU and for the host. It follows the arrays in `ahead`. `len` is the
-    /// length that the launch passed, if any.
+    /// Emits the argument of an entry, for the GPU and for the host. The argument follows the arrays in `ahead`. `len`
+    /// is the length that the launch passed, if any.
     pub fn arguments(self, element: &TokenStream, len: &Ident, ahead: &mut Ahead) -> [TokenStream; 2] {
         ahead.count += 1;
         if self.is_slice {

@@ -7,8 +7,9 @@
 //! default is [`scope::Device`]. On the emulated device every scope covers the whole process.
 //!
 //! A safe kernel can take a `&[Atomic<T>]`, for which the launch passes a mutably borrowed buffer of `T`. An atomic of
-//! [`scope::Block`] cannot be a kernel parameter, because all blocks share the buffer. Use it in shared memory. If the
-//! result of an operation is unused, the compiler emits a reduction (`red`), which does not wait for the result.
+//! [`scope::Block`] cannot be a kernel parameter, because all blocks share the buffer. Use such an atomic in shared
+//! memory. If the result of an operation is unused, the compiler emits a reduction (`red`), which does not wait for the
+//! result.
 //!
 //! ```
 //! use gpu_std::atomic::{Atomic, Ordering};
@@ -44,7 +45,7 @@ pub use core::sync::atomic::Ordering;
 
 /// A number that threads of scope `S` can access atomically.
 ///
-/// It has the size and alignment of `T`.
+/// An `Atomic` has the size and alignment of `T`.
 ///
 /// ```
 /// use gpu_std::atomic::{Atomic, Ordering};

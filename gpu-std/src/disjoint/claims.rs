@@ -67,8 +67,8 @@ macro_rules! claim {
 }
 
 claim! {
-    /// Coordinates that are unique to one thread in a launch of at most two dimensions. They are the thread's claim to
-    /// its element of a [`DisjointMut2`](crate::DisjointMut2).
+    /// Coordinates that are unique to one thread in a launch of at most two dimensions. These coordinates are the
+    /// thread's claim to its element of a [`DisjointMut2`](crate::DisjointMut2).
     Unique2d: 2, Plane, [
         /// The element's row, which is the thread's index along y.
         row: 1,
@@ -78,8 +78,8 @@ claim! {
 }
 
 claim! {
-    /// Coordinates that are unique to one thread in a launch. They are the thread's claim to its element of a
-    /// [`DisjointMut3`](crate::DisjointMut3).
+    /// Coordinates that are unique to one thread in a launch. These coordinates are the thread's claim to its element
+    /// of a [`DisjointMut3`](crate::DisjointMut3).
     Unique3d: 3, Volume, [
         /// The element's plane, which is the thread's index along z.
         plane: 2,

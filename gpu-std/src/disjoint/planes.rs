@@ -13,7 +13,8 @@ use core::ops::{Index, IndexMut};
 use super::{DisjointMut, MutableView, OwnIndex};
 
 /// Mapping of a [`DisjointMut`] of `K` consecutive planes of equal length, in which index i owns element i of each
-/// plane. It passes a structure of `K` arrays as one parameter. Adjacent threads own adjacent elements in every plane.
+/// plane. The mapping passes a structure of `K` arrays as one parameter. Adjacent threads own adjacent elements in
+/// every plane.
 ///
 /// A launch refuses a buffer whose length is not a multiple of `K`. The read-only counterpart is [`SlicePlanes`].
 ///

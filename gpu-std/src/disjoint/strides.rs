@@ -67,7 +67,7 @@ impl<C: Claim> Iterator for GridStride<C> {
             return None;
         }
         let index = self.next;
-        // Near the end of the address space the sum may overflow. It then saturates, which ends the iteration.
+        // Near the end of the address space the sum may overflow. The sum then saturates, which ends the iteration.
         self.next = index.saturating_add(self.step);
         Some(C::at(index))
     }

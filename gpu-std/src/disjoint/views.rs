@@ -103,7 +103,7 @@ view! {
         rows,
         /// Number of elements per row.
         columns,
-        /// Distance between the starts of adjacent rows, in elements. It is at least the number of columns.
+        /// Distance between the starts of adjacent rows, in elements. The distance is at least the number of columns.
         row_stride
     ]
 }
@@ -123,7 +123,7 @@ view! {
         columns,
         /// Distance between the starts of adjacent planes, in elements.
         plane_stride,
-        /// Distance between the starts of adjacent rows, in elements. It is at least the number of columns.
+        /// Distance between the starts of adjacent rows, in elements. The distance is at least the number of columns.
         row_stride
     ]
 }

@@ -1,8 +1,8 @@
 //! Dynamic parallelism: kernels that launch kernels.
 //!
-//! The launching thread continues immediately. The launched kernel, its *child*, runs when resources are available. For
-//! the host, the launching kernel is complete only when all of its children and their descendants are complete. A
-//! kernel cannot wait for its child. A child starts at one of two times, which depend on the function:
+//! The launching thread continues immediately. The launched kernel, which is called the *child*, runs when resources
+//! are available. For the host, the launching kernel is complete only when all of its children and their descendants
+//! are complete. A kernel cannot wait for its child. A child starts at one of two times, which depend on the function:
 //!
 //! | function | the child starts | use |
 //! | --- | --- | --- |
@@ -147,7 +147,7 @@ impl LaunchError {
         }
     }
 
-    /// Returns the error with this code, or `None` for 0, which means success.
+    /// Returns the error with this code, or `None` if the code is 0, which means success.
     #[inline(always)]
     pub const fn from_code(code: u32) -> Option<Self> {
         match NonZeroU32::new(code) {
@@ -156,7 +156,7 @@ impl LaunchError {
         }
     }
 
-    /// Returns the code, which is never 0. A kernel can store it where the host can read it.
+    /// Returns the code, which is never 0. A kernel can store the code where the host can read it.
     #[inline(always)]
     pub const fn code(self) -> u32 {
         self.0.get()

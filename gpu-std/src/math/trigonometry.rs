@@ -62,7 +62,7 @@ fn large_f32(x: f32, quadrants: u32) -> f32 {
     }
     let mantissa = u64::from(bits & 0x7F_FFFF | 0x80_0000);
     // x is the mantissa times 2^(exponent - 150). Some bits of 2 / π contribute to the product only above the second
-    // bit before the binary point. They are whole turns and can be dropped.
+    // bit before the binary point. These bits are whole turns and can be dropped.
     let first = exponent.wrapping_sub(150 + 2 - 32);
     let (word, shift) = (first as usize / 32, first % 32);
     let window = |i: usize| {

@@ -25,11 +25,11 @@ use super::own::{clear_own, for_each_own, reference, sync};
 ///
 /// # Performance
 ///
-/// Fix the block's shape with `#[kernel(block(16, 16))]`. The compiler can then unroll the loops over elements. It also
-/// removes the bounds check of an index such as `tile[row + 1][column]`. This requires that `row` and `column` are the
-/// thread's own indices and that the array is large enough. In `fill`, compute coordinates in `u32`, which takes half
-/// as many GPU instructions as `usize`. Merge arrays that are written together into one array with an additional index
-/// to save barriers.
+/// Fix the block's shape with `#[kernel(block(16, 16))]`. The compiler can then unroll the loops over elements. The
+/// compiler also removes the bounds check of an index such as `tile[row + 1][column]`. This requires that `row` and
+/// `column` are the thread's own indices and that the array is large enough. In `fill`, compute coordinates in `u32`,
+/// which takes half as many GPU instructions as `usize`. Merge arrays that are written together into one array with an
+/// additional index to save barriers.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -49,7 +49,7 @@ pub struct Shared<'a, A: ?Sized> {
     array: *mut A,
     /// Number of the hardware barrier, which only this array uses.
     barrier: u32,
-    /// True if the block has written the array. Until it has, no thread may read the array.
+    /// True if the block has written the array. Until the block has written the array, no thread may read it.
     is_written: bool,
     /// True if a panic interrupted an operation and the thread caught the panic.
     #[cfg(not(target_arch = "nvptx64"))]
@@ -116,9 +116,10 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
     /// `|[plane, row, column]|`.
     ///
     /// Except on the first call, the method first waits until all threads of the block have arrived, so that no thread
-    /// still reads the array. After writing, it waits until all threads have written their elements. For any number of
-    /// threads and elements, the elements are divided among the threads in memory order, so that adjacent threads own
-    /// adjacent elements. If the block has as many threads as the array has elements, thread `t` owns element `t`.
+    /// still reads the array. After writing, the method waits until all threads have written their elements. For any
+    /// number of threads and elements, the elements are divided among the threads in memory order, so that adjacent
+    /// threads own adjacent elements. If the block has as many threads as the array has elements, thread `t` owns
+    /// element `t`.
     ///
     /// ```
     /// use gpu_std::prelude::*;

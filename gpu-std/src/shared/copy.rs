@@ -83,7 +83,8 @@ pub fn wait_copies() {
 /// Commits all copies that the calling thread started with [`copy_async`] since its last commit as one group.
 #[inline(always)]
 pub fn commit_copies() {
-    // SAFETY: the instruction has no operands. It is not moved past copies, because they are volatile too.
+    // SAFETY: the instruction has no operands. The instruction is not moved past copies, because copies are volatile
+    // too.
     #[cfg(target_arch = "nvptx64")]
     unsafe {
         core::arch::asm!("cp.async.commit_group;", options(nostack))

@@ -26,7 +26,7 @@ pub unsafe trait SharedData: Sync + 'static {
     #[doc(hidden)]
     const ALIGN: usize;
 
-    /// Returns the number of innermost elements. It is a constant unless the type is a slice.
+    /// Returns the number of innermost elements. The number is a constant unless the type is a slice.
     #[doc(hidden)]
     fn count(this: *const Self) -> u32;
 

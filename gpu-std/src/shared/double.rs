@@ -108,7 +108,7 @@ impl<A: SharedData + ?Sized> DoubleBuffer<'_, A> {
 
     /// Sets each element to the value that `value` returns for the old array and the element's indices. Elements that
     /// were never written are zero. Synchronizes the block after the threads have written the elements. The first call
-    /// also synchronizes it before.
+    /// also synchronizes the block before the elements are written.
     ///
     /// # Panics
     ///
@@ -145,7 +145,7 @@ impl<A: SharedData + ?Sized> DoubleBuffer<'_, A> {
         unsafe { reference(self.written("DoubleBuffer::current")) }
     }
 
-    /// Returns the array that was written most recently. If no array has been written, clears one first.
+    /// Returns the array that was written most recently. If no array has been written, the method clears one first.
     #[inline(always)]
     #[track_caller]
     fn written(&mut self, operation: &'static str) -> *const A {

@@ -21,12 +21,12 @@
 //!
 //! 1. *One value per thread and array.* The kernel entry that `#[kernel]` generates reserves the memory and passes one
 //!    value that represents the memory to the function. The memory is a static that no other code can name. Arrays with
-//!    a launch-time length are adjacent in dynamic shared memory. The runtime requests as much of it as their lengths
-//!    require. All threads receive the same lengths, because they are arguments of the launch. The value is neither
-//!    `Clone` nor `Copy`, cannot be created in safe code, and does not outlive the kernel. Because operations take
-//!    `&mut`, a thread uses the value for one operation at a time. The value is neither `Send` nor `Sync`. A macro in
-//!    the function's body could not guarantee this, because a loop or a recursive function can reach the same source
-//!    location again.
+//!    a launch-time length are adjacent in dynamic shared memory. The runtime requests as much dynamic shared memory as
+//!    the lengths of these arrays require. All threads receive the same lengths, because they are arguments of the
+//!    launch. The value is neither `Clone` nor `Copy`, cannot be created in safe code, and does not outlive the kernel.
+//!    Because operations take `&mut`, a thread uses the value for one operation at a time. The value is neither `Send`
+//!    nor `Sync`. A macro in the function's body could not guarantee this, because a loop or a recursive function can
+//!    reach the same source location again.
 //! 2. *One barrier per array.* A block has 16 hardware barriers. [`sync_threads`](crate::thread::sync_threads) and
 //!    everything built on it use barrier 0, and each array uses one of the others. A barrier completes when every
 //!    thread of the block that has not returned has arrived. Therefore, the n-th arrival of each thread at the barrier
@@ -34,11 +34,11 @@
 //!    another array or at `sync_threads` is not counted.
 //! 3. *Phases.* In every thread, all operations on a [`Shared`] arrive in the same pattern: the first operation arrives
 //!    once, at its end, and each later operation arrives at its start and at its end. Before arrival 1, and between
-//!    arrivals 2k and 2k + 1, a thread writes its elements. Between arrivals 2k + 1 and 2k + 2 it may hold references.
-//!    These references borrow the value, which the next operation borrows mutably, so they have ended when that
-//!    operation starts. By point 2, all threads are between the same two arrivals at any time. For a [`DoubleBuffer`],
-//!    every operation arrives once, at its end. After arrival n, writes access array n modulo 2, and references point
-//!    to the other array.
+//!    arrivals 2k and 2k + 1, a thread writes its elements. Between arrivals 2k + 1 and 2k + 2, a thread may hold
+//!    references. These references borrow the value, which the next operation borrows mutably, so they have ended when
+//!    that operation starts. By point 2, all threads are between the same two arrivals at any time. For a
+//!    [`DoubleBuffer`], every operation arrives once, at its end. After arrival n, writes access array n modulo 2, and
+//!    references point to the other array.
 //! 4. *One division of the elements.* While threads write, element i is accessed only by thread i modulo the block
 //!    size. This division depends only on the array's innermost elements, not on the operation or the number of
 //!    indices.
@@ -177,8 +177,8 @@ static __warpsmith_dynamic_shared_tiles: DynamicTiles = DynamicTiles(UnsafeCell:
 /// bytes.
 ///
 /// In a kernel with parameters `Shared<[T]>` or `DoubleBuffer<[T]>`, the memory starts with these arrays, which safe
-/// code uses. The memory requested with `Launch::shared` follows them. (On the emulated device, these arrays are stored
-/// elsewhere.)
+/// code uses. The memory requested with `Launch::shared` follows these arrays. (On the emulated device, these arrays
+/// are stored elsewhere.)
 ///
 /// # Panics
 ///

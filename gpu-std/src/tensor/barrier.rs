@@ -28,8 +28,8 @@ impl<const COUNT: usize> Barriers<COUNT> {
         Barrier(self.first.0.add(8 * slot.index()))
     }
 
-    /// Initializes all barriers, each with `arrivals` arrivals per phase. One thread must call it, followed by a call
-    /// of [`publish`].
+    /// Initializes all barriers, each with `arrivals` arrivals per phase. One thread must call this method, and then
+    /// call [`publish`].
     ///
     /// # Safety
     ///

@@ -51,8 +51,8 @@ impl<S: Sum> Default for Gemm<S> {
 /// the output is empty, nothing is computed. If the inner dimension is 0, the product is 0. If `alpha` is 0, the inputs
 /// are not read. If `beta` is 0, the old output is not read. If the function returns an error, nothing was enqueued.
 ///
-/// On a GPU, the function calls cuBLAS's `cublasGemmEx` or `cublasGemmStridedBatchedEx`. For 8-bit floating point, it
-/// calls [`matmul`](super::matmul). The call can be captured in a graph.
+/// On a GPU, the function calls cuBLAS's `cublasGemmEx` or `cublasGemmStridedBatchedEx`. For 8-bit floating point, the
+/// function calls [`matmul`](super::matmul). The call can be captured in a graph.
 ///
 /// ```
 /// use warpsmith_libraries::blas::{self, Gemm, Matrix};

@@ -20,15 +20,15 @@ use warpsmith_runtime::stream::Stream;
 /// The first cuBLAS version that supports grouped GEMM.
 const WITH_GROUPS: VendorVersion = VendorVersion { major: 12, minor: 5, patch: 0 };
 
-/// Enqueues one product `c = alpha * a * b + beta * c` per tuple `(a, b, c)`. Each product has its own shape.
+/// Enqueues one product `c = alpha * a * b + beta * c` per tuple `(a, b, c)`. Each of these products has its own shape.
 ///
 /// If the shapes of any product do not match, nothing is enqueued. Other products may already have been enqueued if
 /// cuBLAS rejects a product, or if the zero operands of a product without an inner dimension cannot be allocated. 8-bit
 /// floating point is not supported.
 ///
 /// On a GPU with cuBLAS 12.5 or later, this is one call of `cublasGemmGroupedBatchedEx` for `f32` and `f64`, and for
-/// `f16` and `bf16` if all addresses are multiples of 16. In all other cases, and during stream capture, it is one call
-/// per product. In all other respects, the rules of [`gemm`] apply.
+/// `f16` and `bf16` if all addresses are multiples of 16. In all other cases, and during stream capture, there is one
+/// call per product. In all other respects, the rules of [`gemm`] apply.
 ///
 /// # Errors
 /// Returns the errors of [`gemm`].

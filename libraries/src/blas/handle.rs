@@ -56,7 +56,8 @@ impl LibraryHandle for Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: nothing else owns the handle. It is dropped with the device, after the device's work has completed.
+        // SAFETY: nothing else owns the handle. The handle is dropped with the device, after the device's work has
+        // completed.
         unsafe { sys::cublasDestroy_v2(self.raw) };
     }
 }
@@ -110,7 +111,7 @@ impl Handle {
     }
 }
 
-/// A cuBLASLt handle. It is not bound to a stream.
+/// A cuBLASLt handle. A cuBLASLt handle is not bound to a stream.
 #[derive(Debug)]
 pub(crate) struct LtHandle(cublaslt::sys::cublasLtHandle_t);
 
@@ -132,7 +133,8 @@ impl LibraryHandle for LtHandle {
 
 impl Drop for LtHandle {
     fn drop(&mut self) {
-        // SAFETY: nothing else owns the handle. It is dropped with the device, after the device's work has completed.
+        // SAFETY: nothing else owns the handle. The handle is dropped with the device, after the device's work has
+        // completed.
         unsafe { cublaslt::sys::cublasLtDestroy(self.0) };
     }
 }
@@ -183,7 +185,8 @@ pub(super) fn enqueue_gpu(
     })
 }
 
-/// Enqueues a cuBLASLt call that uses these parts and a workspace. If the workspace's size is 0, its address is 0.
+/// Enqueues a cuBLASLt call that uses these parts and a workspace. If the workspace's size is 0, the function receives
+/// the address 0.
 pub(super) fn enqueue_lt(
     stream: &Stream,
     parts: &[BufferUse<'_>],

@@ -102,8 +102,8 @@ impl Layout {
     }
 
     /// Returns the leading dimension to pass to cuBLAS, which requires at least 1. The stride of a single row is
-    /// irrelevant, and may be too large to pass. In that case, the next multiple of 16 is passed, which is valid for
-    /// every type.
+    /// irrelevant and may be too large to pass. In its place, the number of columns is rounded up to a multiple of 16.
+    /// A multiple of 16 is valid for every type.
     pub(super) fn leading(&self) -> i64 {
         let stride = if self.stored_rows > 1 { self.stride } else { self.stored_cols.next_multiple_of(16) };
         stride.max(1) as i64
@@ -169,7 +169,8 @@ pub struct Matrix<'a, T: DeviceCopy> {
     pub(super) layout: Layout,
 }
 
-/// A writable matrix, or a writable batch of matrices. It is created like a [`Matrix`]. No two of its elements alias.
+/// A writable matrix, or a writable batch of matrices. A `MatrixMut` is created like a [`Matrix`]. No two elements of
+/// the matrix alias.
 #[derive(Debug)]
 pub struct MatrixMut<'a, T: DeviceCopy> {
     pub(super) slice: DeviceSliceMut<'a, T>,

@@ -25,8 +25,8 @@ pub enum Side {
     Right,
 }
 
-/// The triangle of the matrix that is read. It refers to the matrix as passed, so a transposed view of a lower
-/// triangular matrix is upper triangular.
+/// The triangle of the matrix that is read. The triangle is that of the matrix as passed, so a transposed view of a
+/// lower triangular matrix is upper triangular.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Triangle {
     /// The diagonal and the elements below it.

@@ -222,8 +222,8 @@ pub(super) fn enqueue<T: FloatType, const N: usize>(
 /// documentation does not state this requirement.
 const ALIGNMENT: u64 = 16;
 
-/// Like [`enqueue_gpu`], but uses aligned copies of operands that are unaligned. Copies that the operation writes are
-/// then copied back.
+/// Like [`enqueue_gpu`], but uses aligned copies of operands that are unaligned. Copies of operands that the operation
+/// writes are then copied back.
 fn enqueue_aligned<T: FloatType, const N: usize>(
     operation: &'static str,
     stream: &Stream,

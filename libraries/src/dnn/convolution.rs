@@ -38,7 +38,7 @@ pub struct Convolution {
     pub dilation: Axes,
     /// Number of independent channel groups. The default is 1.
     pub groups: usize,
-    /// Factor of the result. It is rounded to `f32` unless the elements are `f64`. The default is 1.
+    /// Factor of the result. The factor is rounded to `f32` unless the elements are `f64`. The default is 1.
     pub alpha: f64,
     /// Factor of the old output, which is added to the result. With 0, which is the default, the old output is not
     /// read.

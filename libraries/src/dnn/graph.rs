@@ -27,7 +27,8 @@ pub(super) struct Graph {
 /// Engine configurations.
 pub(super) struct Candidates {
     pub configs: Vec<Descriptor>,
-    /// Errors for the heuristics lists that the library did not return. If there are any, further engines may exist.
+    /// Errors for the heuristics lists that the library did not return. If there are such errors, further engines may
+    /// exist.
     pub failed: Vec<Error>,
 }
 
@@ -80,7 +81,7 @@ impl Graph {
     }
 
     /// Returns the engine configurations that satisfy the options, with the most promising first. The fallback engines
-    /// come last. They are slow but support any geometry.
+    /// come last. The fallback engines are slow but support any geometry.
     pub fn candidates(&self, data: cudnnDataType_t, options: &Options) -> Result<Candidates> {
         let mut found = Vec::new();
         let mut failed = Vec::new();

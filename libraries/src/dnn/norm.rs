@@ -31,7 +31,7 @@ impl Default for BatchNorm {
     }
 }
 
-/// Running statistics over all previous batches, for inference. They have one value per channel.
+/// Running statistics over all previous batches, for inference. The statistics have one value per channel.
 #[derive(Debug)]
 pub struct RunningStatistics<'a, R: FloatType> {
     /// Running mean.
@@ -40,7 +40,7 @@ pub struct RunningStatistics<'a, R: FloatType> {
     pub variance: DeviceSliceMut<'a, R>,
 }
 
-/// Statistics of one batch, for the gradient. They have one value per channel.
+/// Statistics of one batch, for the gradient. The statistics have one value per channel.
 #[derive(Debug)]
 pub struct BatchStatistics<'a, R: FloatType> {
     /// Mean of each channel of the batch.

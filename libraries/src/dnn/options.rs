@@ -82,8 +82,8 @@ impl Kept for State {
     }
 }
 
-/// Maximum number of finalized plans per handle. It is limited because plans occupy host memory and contain device
-/// code.
+/// Maximum number of finalized plans per handle. The number is limited because plans occupy host memory and contain
+/// device code.
 const MAX_OF_HANDLE: usize = 1024;
 
 /// The state of a device in this module.

@@ -413,7 +413,8 @@ impl Search<'_, '_, '_> {
         let request = self.request;
         let mut workspace = request.workspace(plan)?;
         let mut run = || request.execute_in(self.handle, plan, addresses, workspace.as_mut());
-        // The first run loads what the plan needs. It also keeps the device busy while the other runs are enqueued.
+        // The first run loads what the plan needs. The first run also keeps the device busy while the other runs are
+        // enqueued.
         run()?;
         let before = request.stream.record_timed_event()?;
         (0..ROUNDS).try_for_each(|_| run())?;

@@ -34,7 +34,7 @@ pub struct Pooling {
     pub mode: PoolingMode,
     /// Extents of the window. The default is 2.
     pub window: Axes,
-    /// Padding before and after the input. It is at most half a window. The default is 0.
+    /// Padding before and after the input. The padding is at most half a window. The default is 0.
     pub padding: Axes,
     /// Stride of the window in elements. With `None` (the default), it is the window's extent.
     pub stride: Option<Axes>,

@@ -67,8 +67,9 @@ impl Generator {
         Self::make(device, "rand::Generator::pseudo", None, |stream| Raw::pseudo(stream, kind, seed, offset))
     }
 
-    /// Creates a generator for a Sobol sequence of vectors with `dimensions` dimensions. It starts at vector `offset`.
-    /// The output is dimension-major: of `n` numbers, the first `n / dimensions` belong to the first dimension.
+    /// Creates a generator for a Sobol sequence of vectors with `dimensions` dimensions. The generator starts at vector
+    /// `offset`. The output is dimension-major: of `n` numbers, the first `n / dimensions` belong to the first
+    /// dimension.
     ///
     /// # Errors
     /// Returns [`LibraryError::Shape`] unless there are 1 to 20000 dimensions. Also returns the errors of
@@ -141,7 +142,7 @@ impl Generator {
         self.fill(stream, operation, output.into(), Distribution::Normal { mean, deviation })
     }
 
-    /// Enqueues log-normal numbers. Their logarithms have this mean and standard deviation.
+    /// Enqueues log-normal numbers. The logarithms of these numbers have this mean and standard deviation.
     ///
     /// # Errors
     /// Returns the errors of [`Self::normal`].
@@ -180,7 +181,7 @@ impl Generator {
         self.fill(stream, operation, output.into(), Distribution::Poisson { mean })
     }
 
-    /// Enqueues the numbers. They are generated in a temporary buffer if cuRAND does not accept the output.
+    /// Enqueues the numbers. The numbers are generated in a temporary buffer if cuRAND does not accept the output.
     #[track_caller]
     fn fill<T: RandomType>(
         &mut self,

@@ -50,7 +50,7 @@ impl<T: FloatType, I: Index> Csr<T, I> {
     }
 
     /// Creates a matrix of `[rows, columns]` with copies of offsets and columns that are already in device memory. The
-    /// call downloads the copies to check them, and therefore waits.
+    /// call downloads the copies to check them, so it waits.
     ///
     /// # Errors
     /// Returns the errors of [`Self::from_host`], or the fault of a kernel that was still running.

@@ -1,4 +1,5 @@
-//! Products on the emulated device. They run sequentially, are summed in double precision, and are rounded once.
+//! Products on the emulated device. The products run sequentially, are summed in double precision, and are rounded
+//! once.
 
 use super::plan::{Dense, Operands};
 use super::{FloatType, Index};

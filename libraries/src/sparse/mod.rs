@@ -77,8 +77,7 @@ const ALIGNMENT: u64 = 16;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Product {
-    /// Factor of the product. The default is 1. Factor of the product. It is rounded to single precision unless the
-    /// values are `f64`.
+    /// Factor of the product. The default is 1. The factor is rounded to single precision unless the values are `f64`.
     pub alpha: f64,
     /// Factor of the old output. The default is 0, with which the old output is not read.
     pub beta: f64,

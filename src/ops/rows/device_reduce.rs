@@ -455,8 +455,8 @@ fn vector_norm<T: Float>(
 /// variance. The result is NaN unless the number of elements exceeds `correction`.
 ///
 /// The variance is computed from differences from means, so it does not suffer from the cancellation in a difference of
-/// two sums. For equal elements, it is 0. The variance is correct whenever it is in range, even if squares and sums are
-/// not.
+/// two sums. The variance of equal elements is 0. The variance is correct whenever it is in range, even if squares and
+/// sums are not.
 ///
 /// # Errors
 /// Returns the [enqueue errors](crate::Error#enqueue-errors).

@@ -23,7 +23,7 @@ use crate::ops::data::fill;
 /// and 32 768 of `f64`. If rows do not start and end at multiples of 16 bytes, the limit is 32 768 elements for all
 /// types. Longer rows are read twice. Rows whose squares overflow the compute type are read one more time.
 ///
-/// The results are in range for any finite row. A row of equal elements normalizes to 0, so its result is the bias.
+/// The results are in range for any finite row. A row of equal elements is normalized to 0, so its result is the bias.
 ///
 /// # Errors
 /// Returns [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ, if the weight or bias does not

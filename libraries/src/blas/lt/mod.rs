@@ -82,8 +82,8 @@ pub enum Search {
     #[default]
     Heuristic,
     /// Uses the fastest of the first `candidates` algorithms that the heuristics suggest. Each of them runs `repeats`
-    /// times with the operands of the call. The first such call for a shape waits for these runs. The runs write to a
-    /// temporary buffer of the size of the output. The output itself is written once. The search falls back to
+    /// times with the operands of the call. The first such call for a shape waits for the timed runs. The runs write to
+    /// a temporary buffer of the size of the output. The output itself is written once. The search falls back to
     /// [`Self::Heuristic`] during stream capture, with [`Math::deterministic`], or if the temporary buffer cannot be
     /// allocated.
     Timed {
@@ -102,7 +102,8 @@ pub struct Matmul<'a, S, C: DeviceCopy> {
     /// Factor of the old output, which is added to the product. The default is 0, with which the old output is not
     /// read.
     pub beta: S,
-    /// Bias vector, which is added to each row. It has one element per column of the output. The default is `None`.
+    /// Bias vector, which is added to each row. The vector has one element per column of the output. The default is
+    /// `None`.
     pub bias: Option<DeviceSlice<'a, C>>,
     /// Activation, applied last. The default is `None`.
     pub activation: Activation,

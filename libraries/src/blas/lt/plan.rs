@@ -310,7 +310,7 @@ pub(super) fn make(stream: &Stream, key: &Key, pointers: &Pointers, count: usize
     })
 }
 
-/// Returns the error for a product without an algorithm. It states whether a larger workspace would help.
+/// Returns the error for a product without an algorithm. The error states whether a larger workspace would help.
 #[cold]
 fn none_found(descriptors: &Descriptors, handle: &LtHandle, key: &Key) -> warpsmith_runtime::error::Error {
     const PLENTY: usize = 8 << 30;
