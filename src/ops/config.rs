@@ -213,7 +213,7 @@ fn all_instances() -> Vec<&'static KernelSpec> {
 struct OfKernel {
     /// Instances, by type arguments and variant.
     by_types: HashMap<String, ByVariant>,
-    /// Variants that are available for all types together.
+    /// Variants that exist for every type.
     variants: Vec<(u32, u32)>,
 }
 
