@@ -4,6 +4,7 @@
 
 use gpu_std::prelude::*;
 use gpu_std::tensor::mma::mma;
+use gpu_std::vectorized::each;
 
 /// One thread per element of `c`.
 #[kernel]
@@ -55,7 +56,7 @@ const ITEMS: usize = TILE / THREADS;
 pub fn registers<const DEPTH: usize>(
     a: Slice2<f32>,
     b: Slice2<f32>,
-    mut a_tile: Shared<Padded<f32, TILE, DEPTH>>,
+    mut a_tile: Shared<[[f32; DEPTH]; TILE]>,
     mut b_tile: Shared<[[f32; TILE]; DEPTH]>,
     mut c: DisjointMut2<f32>,
 ) {
@@ -131,13 +132,14 @@ pub fn tensor_cores(
                 let (above, below) = (&a[row + 16 * i], &a[row + 16 * i + 8]);
                 [above[k + pair], below[k + pair], above[k + pair + 4], below[k + pair + 4]]
             });
-            for j in 0..4 {
+            // Unrolled calls: all indices of `sums` are constants, so that it is in registers.
+            each::<4>(|j| {
                 let of_b = [b[k + pair][b_column + 8 * j], b[k + pair + 4][b_column + 8 * j]];
-                for (sums, of_a) in sums.iter_mut().zip(of_a) {
+                each::<2>(|i| {
                     // SAFETY: all lanes of the warp execute it, and the kernel requires compute capability 8.0.
-                    sums[j] = unsafe { mma::<bf16>(sums[j], of_a, of_b) };
-                }
-            }
+                    sums[i][j] = unsafe { mma::<bf16>(sums[i][j], of_a[i], of_b) };
+                });
+            });
         }
     }
     for (i, sums) in sums.iter().enumerate() {

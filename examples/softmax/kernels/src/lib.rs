@@ -3,7 +3,7 @@
 #![no_std]
 
 use gpu_std::prelude::*;
-use gpu_std::vectorized;
+use gpu_std::vectorized::{aligned, each};
 
 /// One thread per row.
 #[kernel(same_len(x, out))]
@@ -45,8 +45,8 @@ pub const WARP_COLUMNS: usize = 32 * 4;
 pub fn warps<const VECTORS: usize>(x: Slice2<f32>, mut out: DisjointMut2<f32, Rows>) {
     let columns = x.columns();
     assert!(columns <= WARP_COLUMNS * VECTORS, "a row has too many columns for a warp");
-    let is_aligned = vectorized::aligned::<f32, 4>(x.as_ptr())
-        & vectorized::aligned::<f32, 4>(out.as_mut_ptr())
+    let is_aligned = aligned::<f32, 4>(x.as_ptr())
+        & aligned::<f32, 4>(out.as_mut_ptr())
         & (columns | x.row_stride() | out.row_stride()).is_multiple_of(4);
     assert!(is_aligned, "a row does not consist of aligned vectors");
 
@@ -58,18 +58,27 @@ pub fn warps<const VECTORS: usize>(x: Slice2<f32>, mut out: DisjointMut2<f32, Ro
 
         // exp(-∞) is 0: what is beyond the row adds nothing.
         let mut values = [Vector::<f32, 4>::splat(f32::NEG_INFINITY); VECTORS];
-        for (i, vector) in values.iter_mut().enumerate().filter(|(i, _)| first_column(*i) < columns) {
-            // SAFETY: the vector is within the row, whose vectors are aligned.
-            *vector = unsafe { Vector::load(from.add(first_column(i))) };
-        }
-        let max = values.iter().flat_map(|vector| vector.to_array()).fold(f32::NEG_INFINITY, f32::max);
+        each::<VECTORS>(|i| {
+            if first_column(i) < columns {
+                // SAFETY: the vector is within the row, whose vectors are aligned.
+                values[i] = unsafe { Vector::load(from.add(first_column(i))) };
+            }
+        });
+        let mut max = f32::NEG_INFINITY;
+        each::<VECTORS>(|i| max = values[i].into_iter().fold(max, f32::max));
         let max = warp.reduce_max(max);
-        let powers = values.map(|vector| vector.map(|x| (x - max).exp()));
-        let sum = warp.reduce_add(powers.iter().flat_map(|vector| vector.to_array()).sum::<f32>());
-        for (i, vector) in powers.iter().enumerate().filter(|(i, _)| first_column(*i) < columns) {
-            // SAFETY: as above. No other warp has the row, and no other lane has these columns.
-            unsafe { vector.map(|power| power / sum).store(to.add(first_column(i))) };
-        }
+        let mut sum = 0.0;
+        each::<VECTORS>(|i| {
+            values[i] = values[i].map(|x| (x - max).exp());
+            sum += values[i].into_iter().sum::<f32>();
+        });
+        let sum = warp.reduce_add(sum);
+        each::<VECTORS>(|i| {
+            if first_column(i) < columns {
+                // SAFETY: as above. No other warp has the row, and no other lane has these columns.
+                unsafe { values[i].map(|power| power / sum).store(to.add(first_column(i))) };
+            }
+        });
     }
 }
 
