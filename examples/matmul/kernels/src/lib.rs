@@ -52,7 +52,7 @@ const THREADS: usize = 16;
 const ITEMS: usize = TILE / THREADS;
 
 /// 8 x 8 elements of `c` per thread, in registers; `DEPTH` steps of k per tile. A launch has one block per tile.
-#[kernel(consts(DEPTH = 8, 16), block(16, 16))]
+#[kernel(consts(DEPTH = 8, 16), block(16, 16), launch_bounds(256, 2))]
 pub fn registers<const DEPTH: usize>(
     a: Slice2<f32>,
     b: Slice2<f32>,
@@ -127,12 +127,13 @@ pub fn tensor_cores(
     for first in (0..a.columns()).step_by(2 * PAIRS) {
         let a = a_tile.fill(|[row, pair]| packed(|i| a.get([top + row, first + 2 * pair + i])));
         let b = b_tile.fill(|[pair, column]| packed(|i| b.get([first + 2 * pair + i, left + column])));
-        for k in [0, 8] {
+        // Unrolled calls: all indices of `sums` are constants, so that it is in registers.
+        each::<2>(|step| {
+            let k = 8 * step;
             let of_a: [[u32; 4]; 2] = core::array::from_fn(|i| {
                 let (above, below) = (&a[row + 16 * i], &a[row + 16 * i + 8]);
                 [above[k + pair], below[k + pair], above[k + pair + 4], below[k + pair + 4]]
             });
-            // Unrolled calls: all indices of `sums` are constants, so that it is in registers.
             each::<4>(|j| {
                 let of_b = [b[k + pair][b_column + 8 * j], b[k + pair + 4][b_column + 8 * j]];
                 each::<2>(|i| {
@@ -140,7 +141,7 @@ pub fn tensor_cores(
                     sums[i][j] = unsafe { mma::<bf16>(sums[i][j], of_a[i], of_b) };
                 });
             });
-        }
+        });
     }
     for (i, sums) in sums.iter().enumerate() {
         for (j, sums) in sums.iter().enumerate() {
