@@ -52,11 +52,11 @@ const THREADS: usize = 16;
 const ITEMS: usize = TILE / THREADS;
 
 /// 8 x 8 elements of `c` per thread, in registers; `DEPTH` steps of k per tile. A launch has one block per tile.
-#[kernel(consts(DEPTH = 8, 16), block(16, 16), launch_bounds(256, 2))]
+#[kernel(consts(DEPTH = 8, 16), block(16, 16))]
 pub fn registers<const DEPTH: usize>(
     a: Slice2<f32>,
     b: Slice2<f32>,
-    mut a_tile: Shared<[[f32; DEPTH]; TILE]>,
+    mut a_tile: Shared<Padded<f32, TILE, DEPTH>>,
     mut b_tile: Shared<[[f32; TILE]; DEPTH]>,
     mut c: DisjointMut2<f32>,
 ) {
