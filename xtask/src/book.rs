@@ -1,9 +1,10 @@
 //! The guide in `docs/`: checks of its pages, and the book that `mdbook` makes from them.
 //!
 //! [`check`] needs no other program and takes milliseconds, so every change is checked. The table of contents lists
-//! every page, and every page with Rust listings is a test of the package in `docs/`. Every listing has a language and
-//! none is ignored, every link and its anchor resolve, every picture has a title, and tables of measurements are on the
-//! pages for [`benchmarks`].
+//! every page, and every page with Rust listings is a test of the package in `docs/`. Listings that quote a file, below
+//! `<!-- quotes FILE -->`, are compiled with that file instead, and are equal to a part of it. Every listing has a language
+//! and none is ignored, every link and its anchor resolve, every picture has a title, and tables of measurements are on
+//! the pages for [`benchmarks`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,7 +14,7 @@ use std::process::Command;
 use crate::benchmarks;
 use crate::check::target_dir;
 use crate::error::{Error, Result};
-use crate::markdown::Page;
+use crate::markdown::{Page, Quote};
 use crate::process::{cargo, find, run};
 
 /// Version of mdbook to install if there is none.
@@ -104,17 +105,26 @@ pub fn check(root: &Path) -> Result<()> {
     let tests = read(&root.join("docs/guide.rs"))?;
     for page in &book {
         let path = Path::new("docs").join(page);
-        let has_listing = Page::new(&pages[&path]).fences().any(|fence| fence.is_rust());
+        let text = Page::new(&pages[&path]);
+        let is_quote = |line| text.quotes().any(|quote| quote.line == line);
+        let has_listing = text.fences().any(|fence| fence.is_rust() && !is_quote(fence.line));
         if path != summary && !listed.contains(page) {
             problems.push(format!("{}: is not in docs/SUMMARY.md", path.display()));
         }
         if has_listing && !tests.contains(&format!("\"{}\"", page.display())) {
             problems.push(format!("{}: has listings and is not in docs/guide.rs", path.display()));
         }
-        problems.extend(Page::new(&pages[&path]).fences().filter_map(|fence| {
+        problems.extend(text.fences().filter_map(|fence| {
             let problem = fence.problem()?;
             Some(format!("{}:{}: {problem}", path.display(), fence.line))
         }));
+        for quote in text.quotes() {
+            let file = root.join(quote.file);
+            let source = if file.is_file() { read(&file)? } else { String::new() };
+            problems.extend(
+                misquoted(&quote, &source).map(|(line, text)| format!("{}:{line}: {text}", path.display())),
+            );
+        }
     }
     problems.extend(benchmarks::problems(&pages));
     for (path, text) in &pages {
@@ -130,6 +140,34 @@ pub fn check(root: &Path) -> Result<()> {
         0 => Ok(()),
         count => Err(Error::Unexpected(format!("{}\n{count} problems in the guide", problems.join("\n")))),
     }
+}
+
+/// Returns the first line of a quote that differs from its file, with the problem. The indentation of the whole listing
+/// and space at the ends of lines do not count.
+fn misquoted(quote: &Quote<'_>, source: &str) -> Option<(usize, String)> {
+    let indentation = |line: &str| line.len() - line.trim_start().len();
+    let is_blank = |line: &&str| line.trim().is_empty();
+    let Some(margin) =
+        quote.listing.iter().filter(|line| !is_blank(line)).map(|line| indentation(line)).min()
+    else {
+        return Some((quote.line, format!("a quote of {} without a listing below", quote.file)));
+    };
+    let source: Vec<&str> = source.lines().collect();
+    // Number of lines of the listing that are in the file from line `start` on.
+    let equal = |start: usize| {
+        let mut added = None;
+        let is_equal = |(listed, found): &(&&str, &&str)| {
+            if is_blank(listed) || is_blank(found) {
+                return is_blank(listed) && is_blank(found);
+            }
+            let add = indentation(found).checked_sub(indentation(listed) - margin);
+            listed.trim() == found.trim() && add.is_some() && *added.get_or_insert(add) == add
+        };
+        quote.listing.iter().zip(&source[start..]).take_while(is_equal).count()
+    };
+    let best = (0..source.len()).map(equal).max().unwrap_or(0);
+    let problem = || format!("this is not what {} has; copy its lines again", quote.file);
+    (best < quote.listing.len()).then(|| (quote.line + 1 + best, problem()))
 }
 
 /// Returns the pages that a table of contents lists.
@@ -246,6 +284,24 @@ mod tests {
         assert_eq!(of("[a](no-such-page.md)"), 1);
         assert_eq!(of("[a](#some-code)"), 1);
         assert_eq!(of("[a](../../elsewhere)"), 1);
+    }
+
+    #[test]
+    fn quotes_are_consecutive_lines_of_their_file() {
+        let source = "fn a() {\n    if b {\n        c();\n\n        d();\n    }\n}\n";
+        let of = |listing: &[&str]| {
+            let quote = Quote { file: "a.rs", line: 10, listing: listing.to_vec() };
+            misquoted(&quote, source).map(|(line, _)| line)
+        };
+        assert_eq!(of(&["fn a() {", "    if b {"]), None);
+        assert_eq!(of(&["if b {", "    c();", "", "    d();", "}"]), None);
+        assert_eq!(of(&["  c();", "", "  d();"]), None);
+        // Another name, a missing blank line, another indentation, more than the file has, and nothing.
+        assert_eq!(of(&["if b {", "    d();"]), Some(12));
+        assert_eq!(of(&["c();", "d();"]), Some(12));
+        assert_eq!(of(&["if b {", "c();"]), Some(12));
+        assert_eq!(of(&["    }", "}", "fn e() {}"]), Some(13));
+        assert_eq!(of(&[""]), Some(10));
     }
 
     #[test]

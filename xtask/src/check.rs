@@ -37,6 +37,8 @@ pub const EXAMPLES: [&str; 14] = [
     "own-operations",
     "tensor-cores",
 ];
+/// Packages in `examples/` whose programs check their own results.
+pub const PROJECTS: [&str; 3] = ["softmax", "matmul", "regression"];
 /// Package that stands for a user's own, outside the workspace.
 pub const OWN_KERNELS: &str = "examples/own-kernels/Cargo.toml";
 
@@ -76,8 +78,11 @@ pub fn check(root: &Path) -> Result<()> {
     };
     let examples = || {
         EXAMPLES.iter().try_for_each(|name| run(Command::new(built_example(root, name)).arg("cpu")))?;
-        let mut processes = Command::new(target_dir(root).join("debug/warpsmith"));
-        run(processes.args(["launch", "-n", "2"]).arg(built_example(root, "data-parallel")).arg("cpu"))
+        let built = |name: &str| target_dir(root).join("debug").join(name);
+        PROJECTS.iter().try_for_each(|name| run(Command::new(built(name)).arg("cpu")))?;
+        [built_example(root, "data-parallel"), built("regression")].into_iter().try_for_each(|program| {
+            run(Command::new(built("warpsmith")).args(["launch", "-n", "2"]).arg(program).arg("cpu"))
+        })
     };
     // The user's experience: `examples/own-kernels`, written by the command, with the packages as published.
     let scaffold = || package::scaffold(root, &["test", "--workspace", "--no-run"], with_clippy);

@@ -5,6 +5,16 @@
 #[derive(Debug, Clone, Copy)]
 pub struct Page<'a>(&'a str);
 
+/// A listing that repeats a part of a file, which the comment above it names: `<!-- quotes FILE -->`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Quote<'a> {
+    pub file: &'a str,
+    /// Line of the listing's fence; the line after the comment, also if there is no listing.
+    pub line: usize,
+    /// Lines of the listing; none if no listing follows the comment.
+    pub listing: Vec<&'a str>,
+}
+
 /// First line of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fence<'a> {
@@ -51,6 +61,18 @@ impl<'a> Page<'a> {
         let fences =
             self.lines().filter_map(|(line, text, _)| Some((line, text.trim_start().strip_prefix("```")?)));
         fences.step_by(2).map(|(line, info)| Fence { line, info: info.trim() })
+    }
+
+    /// Returns the quotes of files.
+    pub fn quotes(self) -> impl Iterator<Item = Quote<'a>> {
+        let is_fence = |line: &str| line.starts_with("```");
+        self.lines().filter(|(.., is_prose)| *is_prose).filter_map(move |(number, line, _)| {
+            let file = line.strip_prefix("<!-- quotes ")?.strip_suffix(" -->")?;
+            let mut rest = self.0.lines().skip(number);
+            let is_listing = rest.next().is_some_and(is_fence);
+            let listing = rest.take_while(|line| is_listing && !is_fence(line)).collect();
+            Some(Quote { file, line: number + 1, listing })
+        })
     }
 
     /// Returns the tables: the number of the first line, and all lines.
@@ -162,6 +184,18 @@ mod tests {
         assert!(!fences[1].is_rust() && fences[1].problem().is_some());
         assert!(Fence { line: 1, info: "rust,ignore" }.problem().is_some());
         assert!(Fence { line: 1, info: "rust,no_run" }.problem().is_none());
+    }
+
+    #[test]
+    fn quotes_are_listings_below_the_name_of_a_file() {
+        let page = Page::new(
+            "<!-- quotes a.rs -->\n```rust\nlet a;\n\nlet b;\n```\n```rust\nlet c;\n```\n<!-- quotes b.rs -->\ntext\n",
+        );
+        let quotes = [
+            Quote { file: "a.rs", line: 2, listing: vec!["let a;", "", "let b;"] },
+            Quote { file: "b.rs", line: 11, listing: vec![] },
+        ];
+        assert_eq!(page.quotes().collect::<Vec<_>>(), quotes);
     }
 
     #[test]
