@@ -183,7 +183,7 @@ pub unsafe fn load(map: &TensorMapData, at: &[u32], shared: *mut u8, bytes: u32,
 /// Panics outside of a kernel.
 ///
 /// # Safety
-/// Same as [`load`].
+/// The requirements are those of [`load`].
 #[track_caller]
 pub unsafe fn store(map: &TensorMapData, at: &[u32], shared: *mut u8, bytes: u32) {
     let caller = Caller::new("TensorMap::store");

@@ -44,13 +44,13 @@ pub enum Refused {
 /// alignment. The parameters are copied.
 ///
 /// # Errors
-/// [`Refused`] if a limit is exceeded or the configuration is invalid.
+/// Returns [`Refused`] if a limit is exceeded or the configuration is invalid.
 ///
 /// # Panics
 /// Panics outside of a kernel, or if the size of the parameters does not match the kernel.
 ///
 /// # Safety
-/// Same as for [`run`](crate::run), at the time when the child runs.
+/// The requirements are those of [`run`](crate::run), at the time when the child runs.
 #[track_caller]
 pub unsafe fn launch(
     kernel: &'static KernelSpec,
@@ -149,7 +149,7 @@ struct Child {
 /// Runs a kernel and all kernels that it launches.
 ///
 /// # Safety
-/// Same as for [`run`](crate::run).
+/// The requirements are those of [`run`](crate::run).
 pub(crate) unsafe fn run_all(launch: &Launch<'_>) -> Result<(), Fault> {
     // SAFETY: guaranteed by the caller.
     unsafe { run_tree(launch, 0, &mut 0) }
@@ -158,7 +158,7 @@ pub(crate) unsafe fn run_all(launch: &Launch<'_>) -> Result<(), Fault> {
 /// Runs a grid and its children. `pending` counts pending launches of other grids.
 ///
 /// # Safety
-/// Same as for [`run`](crate::run).
+/// The requirements are those of [`run`](crate::run).
 unsafe fn run_tree(launch: &Launch<'_>, depth: u32, pending: &mut u32) -> Result<(), Fault> {
     let children = Children { depth, pending: *pending, launched: Mutex::default() };
     // SAFETY: guaranteed by the caller.

@@ -70,8 +70,8 @@ pub struct Launch<'a> {
 /// Several host threads may call this function concurrently.
 ///
 /// # Errors
-/// [`Fault::InvalidLaunch`] if the launch is invalid, in which case no thread was run; otherwise the fault of the
-/// kernel.
+/// Returns [`Fault::InvalidLaunch`] if the launch is invalid, in which case no thread was run; or otherwise the fault
+/// of the kernel.
 ///
 /// # Safety
 /// `args` must point to values that match the kernel parameters, as [`gpu_spec::HostEntry`] lists them. The conditions
@@ -85,7 +85,7 @@ pub unsafe fn run(launch: &Launch<'_>) -> Result<(), Fault> {
 /// Runs one grid and returns the grids that it launched.
 ///
 /// # Safety
-/// Same as for [`run`].
+/// The requirements are those of [`run`].
 pub(crate) unsafe fn run_grid(launch: &Launch<'_>, children: Children) -> Result<Children, Fault> {
     let mut grid =
         Grid::new(launch).map_err(|message| Fault::InvalidLaunch { kernel: launch.kernel.name, message })?;

@@ -40,7 +40,8 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotChecked`] unless the device is an emulated one and the program was started by `warpsmith check`.
+    /// Returns [`Error::NotChecked`] unless the device is an emulated one and the program was started by
+    /// `warpsmith check`.
     pub fn checked(&self) -> Result<Checked> {
         self.check()?;
         match self.raw().0.collect_findings() {

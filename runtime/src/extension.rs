@@ -126,7 +126,7 @@ impl Stream {
     /// Returns the same errors as [`Self::enqueue`].
     ///
     /// # Safety
-    /// Same as [`Self::enqueue`].
+    /// The requirements are those of [`Self::enqueue`].
     #[track_caller]
     pub unsafe fn enqueue_named<E: Into<Error>>(
         &self,
@@ -171,7 +171,7 @@ impl Stream {
     /// Returns the same errors as [`Self::enqueue`].
     ///
     /// # Safety
-    /// Same as [`Self::enqueue_host`].
+    /// The requirements are those of [`Self::enqueue_host`].
     #[track_caller]
     pub unsafe fn enqueue_host_named(
         &self,

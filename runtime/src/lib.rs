@@ -7,10 +7,10 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`error`] | the crate's error type |
-//! | [`device`] | finding and opening devices, their properties, lost devices |
+//! | [`device`] | devices: listing and opening them, their properties, lost devices |
 //! | [`stream`], [`event`] | streams and events |
 //! | [`memory`] | buffers, ordering of buffer uses, and the caching allocator |
-//! | [`snapshot`] | snapshots of memory, and their files |
+//! | [`snapshot`] | memory snapshots and their files |
 //! | [`transfer`] | asynchronous copies |
 //! | [`module`] | GPU images and the kernels in them |
 //! | [`launch`] | shapes, arguments, launches |

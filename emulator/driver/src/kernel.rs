@@ -192,7 +192,7 @@ unsafe impl Sync for ArgumentBlock {}
 
 impl ArgumentBlock {
     /// # Safety
-    /// Same as for [`KernelCall::new`].
+    /// The requirements are those of [`KernelCall::new`].
     unsafe fn copy(kernel: &KernelSpec, args: &[*const c_void]) -> Self {
         let mut layout = Layout::new::<()>();
         let mut values = Vec::with_capacity(args.len());

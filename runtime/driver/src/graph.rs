@@ -313,7 +313,7 @@ pub unsafe trait GraphDriver {
     /// are unaffected.
     ///
     /// # Safety
-    /// Same as for [`Self::graph_add`], for all nodes of the graph.
+    /// The requirements are those of [`Self::graph_add`], for all nodes of the graph.
     unsafe fn graph_exec_update(
         &self,
         context: Context,
@@ -326,7 +326,7 @@ pub unsafe trait GraphDriver {
     /// [`NodeWork::Empty`] is not supported.
     ///
     /// # Safety
-    /// Same as for [`Self::graph_add`].
+    /// The requirements are those of [`Self::graph_add`].
     unsafe fn graph_exec_set(
         &self,
         context: Context,

@@ -15,7 +15,7 @@ pub struct ExportedMemory(
 /// Calls of a [`Driver`](crate::Driver) for device memory and page-locked host memory.
 ///
 /// # Safety
-/// Same as for [`Driver`](crate::Driver).
+/// The requirements are those of [`Driver`](crate::Driver).
 pub unsafe trait MemoryDriver {
     /// Returns the free and total bytes of device memory.
     fn memory_info(&self, context: Context) -> Result<(u64, u64)>;

@@ -182,7 +182,7 @@ impl Device {
     /// Returns an error if the device is lost or was opened before the process was forked.
     ///
     /// # Errors
-    /// [`Error::DeviceLost`], [`Error::Forked`].
+    /// Returns [`Error::DeviceLost`] or [`Error::Forked`].
     #[inline]
     pub fn check(&self) -> Result<()> {
         self.0.health.check(self.0.id)

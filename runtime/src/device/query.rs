@@ -107,7 +107,7 @@ impl Device {
     /// the driver's management library (NVML) and on the emulated device, all values are `None`.
     ///
     /// # Errors
-    /// [`Error::Forked`](crate::Error::Forked) in a process that was forked after the device was opened.
+    /// Returns [`Error::Forked`](crate::Error::Forked) in a process that was forked after the device was opened.
     pub fn telemetry(&self) -> Result<Telemetry> {
         self.check_process()?;
         Ok(self.raw().0.telemetry(self.ordinal())?)
@@ -117,7 +117,7 @@ impl Device {
     /// not report processes, that is, without the driver's management library (NVML) and on the emulated device.
     ///
     /// # Errors
-    /// [`Error::Forked`](crate::Error::Forked) in a process that was forked after the device was opened.
+    /// Returns [`Error::Forked`](crate::Error::Forked) in a process that was forked after the device was opened.
     pub fn processes(&self) -> Result<Vec<DeviceProcess>> {
         self.check_process()?;
         let processes = self.raw().0.process_memory(self.ordinal());

@@ -62,7 +62,7 @@ impl EmulatedDriver {
     /// Returns the step for a node to be added.
     ///
     /// # Safety
-    /// Same as for [`GraphDriver::graph_add`](warpsmith_driver::GraphDriver::graph_add).
+    /// The requirements are those of [`GraphDriver::graph_add`](warpsmith_driver::GraphDriver::graph_add).
     pub(super) unsafe fn step(
         &self,
         call: Call,

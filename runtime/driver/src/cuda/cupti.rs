@@ -250,7 +250,7 @@ pub(super) fn package(cuda: i32) -> String {
 /// Returns the CUPTI of the process, loading it on first use. If it cannot be loaded, the next call tries again.
 ///
 /// # Errors
-/// [`ActivityError::NoCupti`], [`ActivityError::CuptiTooOld`], [`ActivityError::CuptiTooNew`].
+/// Returns [`ActivityError::NoCupti`], [`ActivityError::CuptiTooOld`], or [`ActivityError::CuptiTooNew`].
 pub(super) fn cupti(cuda: i32) -> ActivityResult<&'static Cupti> {
     static LOADED: Mutex<Option<&'static Cupti>> = Mutex::new(None);
     let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);

@@ -66,8 +66,9 @@ impl CudaDriver {
     /// Returns the driver of the process.
     ///
     /// # Errors
-    /// [`NoDriverLibrary`](crate::DriverError::NoLibrary), [`DriverLacksFunction`](crate::DriverError::LacksFunction),
-    /// or the error of `cuInit`. The absence of devices is not an error; the device count is then 0.
+    /// Returns [`NoDriverLibrary`](crate::DriverError::NoLibrary),
+    /// [`DriverLacksFunction`](crate::DriverError::LacksFunction), or the error of `cuInit`. The absence of devices is
+    /// not an error; the device count is then 0.
     ///
     /// # Safety
     /// The driver does not validate its arguments. Handles passed to its methods must come from this driver, belong to

@@ -64,7 +64,7 @@ impl Session {
     /// Starts a recording, the only one in the process.
     ///
     /// # Errors
-    /// Any [`ActivityError`]; no recording is then active.
+    /// Returns any [`ActivityError`], or no recording is then active.
     pub(super) fn start(
         cupti: &'static Cupti,
         cuda: i32,

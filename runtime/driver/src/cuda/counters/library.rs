@@ -53,7 +53,7 @@ const METRICS: &str = if cfg!(windows) { "nvperf_host.dll" } else { "libnvperf_h
 /// call tries again.
 ///
 /// # Errors
-/// [`CounterError::NoCupti`], [`CounterError::NoMetricsLibrary`].
+/// Returns [`CounterError::NoCupti`] or [`CounterError::NoMetricsLibrary`].
 pub fn loaded(cuda: i32) -> CounterResult<(&'static Cupti, &'static RangeProfiler)> {
     static LOADED: Mutex<Option<(&'static Cupti, &'static RangeProfiler)>> = Mutex::new(None);
     let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);

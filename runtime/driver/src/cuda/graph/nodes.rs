@@ -16,7 +16,7 @@ use crate::{Context, GraphHandle, LaunchConfig, NodeHandle, NodeInfo, NodeWork};
 /// Adds a node.
 ///
 /// # Safety
-/// Same as [`GraphDriver::graph_add`](crate::GraphDriver::graph_add).
+/// The requirements are those of [`GraphDriver::graph_add`](crate::GraphDriver::graph_add).
 pub(super) unsafe fn add(
     context: Context,
     graph: GraphHandle,
