@@ -178,7 +178,7 @@ impl Stream {
     /// does not wait.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::copy_rows`], with the memory.
+    /// Returns the same errors as [`Self::copy_rows`], together with the memory.
     #[track_caller]
     pub fn copy_rows_from_host_async<T: DeviceCopy>(
         &self,

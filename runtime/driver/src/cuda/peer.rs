@@ -29,7 +29,8 @@ pub(super) fn enable(peer: Context) -> Result<()> {
     }
 }
 
-/// Enqueues a copy between two contexts, or within one. Any kind of memory is permitted, including mapped memory.
+/// Enqueues a copy between two contexts, or within one context. Any kind of memory is permitted, including mapped
+/// memory.
 ///
 /// # Safety
 /// Both contexts must be retained. Both ranges must be valid for `bytes` until the copy has run and must not overlap.

@@ -1,4 +1,4 @@
-//! Executable graphs: instantiation, update and launch. Every function here requires a current context.
+//! Executable graphs: instantiation, update and launch. Every function in this module requires a current context.
 
 use std::mem::MaybeUninit;
 
@@ -13,8 +13,8 @@ use crate::{
     Context, ExecUpdate, GraphExecHandle, GraphHandle, LaunchConfig, NodeHandle, NodeWork, StreamHandle,
 };
 
-/// Instantiation flags. Nodes run with the priority of the streams on which they were captured. Memory that a graph
-/// allocates and does not free is freed by the next launch, which would otherwise fail.
+/// Instantiation flags. Nodes run with the priority of the streams on which they were captured. Memory that a graph has
+/// allocated but not freed is freed by the next launch, which would fail without this flag.
 const FLAGS: u32 = Flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0
     | Flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.0;
 
@@ -87,8 +87,8 @@ pub(super) unsafe fn update(exec: GraphExecHandle, graph: GraphHandle) -> Result
     match check("cuGraphExecUpdate", result) {
         Ok(()) => Ok(ExecUpdate::Done),
         Err(error) if error.code() == Some(code::GRAPH_EXEC_UPDATE_FAILURE) => {
-            // SAFETY: the fields are initialized. One is a pointer; the other is read as a plain number, because it may
-            // be a value that only newer drivers define.
+            // SAFETY: the fields are initialized. One is a pointer; the other is read as a plain number, because newer
+            // drivers may return values that the bindings do not define.
             let (node, reason) =
                 unsafe { ((*place).errorNode, (&raw const (*place).result).cast::<u32>().read()) };
             let node = (!node.is_null()).then_some(NodeHandle(node as u64));
@@ -144,7 +144,7 @@ pub(super) unsafe fn set(
             }
             NodeWork::Kernel { function, config, args } => {
                 // A query costs as much as setting the parameters. Most nodes were plain launches and remain so, in
-                // which case it is skipped.
+                // which case the query is skipped.
                 if !config.is_plain() {
                     same_special(&config, nodes::special(node)?)?;
                 }
@@ -175,7 +175,7 @@ pub(super) unsafe fn set(
     }
 }
 
-/// Fails if a launch changes the node's cluster, or is cooperative although the node is not.
+/// Returns an error if a launch changes the node's cluster, or is cooperative although the node is not.
 fn same_special(config: &LaunchConfig, node: ([u32; 3], bool)) -> Result<()> {
     if (config.cluster, config.cooperative) == node {
         return Ok(());
