@@ -47,7 +47,7 @@ pub fn barrier(predicate: bool) -> BarrierResult {
 
 /// Waits until every thread of the block has arrived at barrier `number` of a shared array, from 1 to
 /// [`ARRAY_BARRIERS`]. A fault occurs if threads arrive from different source locations, or if a thread has exited.
-/// `operation` is the name that messages contain.
+/// `operation` names the operation in messages.
 ///
 /// # Panics
 /// Panics outside of a kernel, in an unwinding thread, and if the number is out of range.
@@ -184,7 +184,7 @@ pub fn cluster_sync(operation: &'static str) {
 }
 
 /// Arrives at the cluster's barrier without waiting. A fault occurs if the thread arrives again without calling
-/// [`cluster_wait`] first. `operation` is the name that messages contain.
+/// [`cluster_wait`] first. `operation` names the operation in messages.
 ///
 /// # Panics
 /// Panics outside of a kernel.

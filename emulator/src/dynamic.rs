@@ -1,8 +1,8 @@
 //! Kernels that are launched by kernels (dynamic parallelism).
 //!
-//! A running grid collects the launches of its threads. When the grid has finished, its children run one after the
-//! other, each followed by its own children. Children run in the order of their launching block and thread, so that
-//! runs are reproducible; with a seed, their order is shuffled. Tail launches run last, in launch order.
+//! A running grid collects the launches of its threads. When the grid has finished, its children run one after another,
+//! each followed by its own children. Children run in the order of their launching block and thread, so that runs are
+//! reproducible; with a seed, their order is shuffled. Tail launches run last, in launch order.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;

@@ -8,9 +8,9 @@
 //! An error in a kernel becomes a [`Fault`] with a message and neither hangs nor terminates the process. Such errors
 //! include panics, deadlocks (with the source locations where threads wait), and threads that spin forever. They also
 //! include lanes that disagree about a warp operation, and threads that disagree about an operation on a shared array.
-//! The following errors still terminate the process with the usual message: a stack overflow (see [`settings`]), a
-//! destructor that panics while another panic unwinds, a failed precondition check of an unsafe function, and any panic
-//! in a program that was built with `panic = "abort"`. A kernel that never ends fails after a time limit.
+//! A few errors still terminate the process with the usual message: a stack overflow (see [`settings`]), a destructor
+//! that panics during another panic, and a failed precondition check of an unsafe function. In a program that was built
+//! with `panic = "abort"`, any panic does. A kernel that never ends fails after a time limit.
 //!
 //! | module | purpose |
 //! | --- | --- |

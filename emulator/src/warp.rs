@@ -2,8 +2,8 @@
 //!
 //! An exchange is complete when every existing lane of its mask waits with the same mask and operation. If two lanes
 //! name each other in their masks but do not agree on the mask and the operation, their exchanges can never complete.
-//! Such a disagreement is reported when all lanes of a mask wait, or when the block is stuck. If only one lane names
-//! the other, both may still be correct, because the named lane may complete another exchange first.
+//! This disagreement is reported when all lanes of a mask wait, or when the block is stuck. If only one lane names the
+//! other, both may still be correct, because the named lane may complete another exchange first.
 
 use std::cell::{Cell, RefCell};
 use std::panic::Location;

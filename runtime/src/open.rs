@@ -123,7 +123,7 @@ impl Device {
     /// Opens a device by its name: `cuda`, `cuda:N`, `cpu`, `cpu:N`.
     ///
     /// # Errors
-    /// Returns [`Error::UnknownDevice`] if the text is not such a name, or the errors of [`Device::cuda`] and
+    /// Returns [`Error::UnknownDevice`] if the text is not a device name, or the errors of [`Device::cuda`] and
     /// [`Device::emulated`].
     pub fn open(text: &str) -> Result<Self> {
         open(text.parse()?)
@@ -203,8 +203,8 @@ impl Device {
     }
 
     /// Returns the thread's current device: the device set by the innermost [`Device::guard`] or the last
-    /// [`Device::set_current`], or [`Device::best`] if the thread has not set a device. In the latter case, devices are
-    /// enumerated once per process, not on every call.
+    /// [`Device::set_current`], or [`Device::best`] if the thread has not set a device. If no device has been set,
+    /// devices are enumerated once per process, not on every call.
     ///
     /// # Errors
     /// Returns the errors of [`Device::best`], or [`Error::Forked`] if the current device was opened before the process

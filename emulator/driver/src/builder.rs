@@ -133,9 +133,9 @@ impl EmulatedDriverBuilder {
     }
 
     /// Enables the race check. A race consists of two tasks on different streams, or two nodes of a graph, that access
-    /// the same byte, of which at least one writes the byte, and that are not ordered by an event, a stream, an edge or
-    /// a wait of the host. [`EmulatedDriver::take_races`] returns the races. Races within a graph are reported at its
-    /// first launch, which is one task.
+    /// the same byte. At least one of them writes the byte, and no event, stream, edge or wait of the host orders the
+    /// two. [`EmulatedDriver::take_races`] returns the races. Races within a graph are reported at its first launch,
+    /// which is one task.
     ///
     /// A copy reads its source and writes its destination, even in host memory. A kernel reads its slices and writes
     /// its views and slices of atomics; accesses through raw pointers are not known. Stream-ordered allocations and

@@ -1,8 +1,8 @@
 //! Checks of the memory that work uses. Work may use blocks and mapped memory of its own context and of contexts to
 //! which it has peer access, and page-locked memory.
 //!
-//! Ranges of copies and memsets are checked when they are enqueued. For launches, only ranges in reserved addresses are
-//! checked, because a wrong address there would terminate the process, and blocks of other devices.
+//! Ranges of copies and memsets are checked when they are enqueued. For launches, only two kinds of memory are checked:
+//! ranges in reserved addresses, in which a wrong address would terminate the process, and blocks of other devices.
 
 use std::sync::Arc;
 

@@ -72,7 +72,7 @@ fn learn(known: &mut Vec<Prefix>, new: Prefix) {
     }
 }
 
-/// What a thread knows at one point in time, including its own clock.
+/// Snapshot of what a thread knows at one point in time, including its own clock.
 #[derive(Clone)]
 struct Snapshot {
     block: u32,
@@ -89,7 +89,7 @@ struct Thread {
     /// Prefixes of logs that relaxed loads have observed and that a later fence acquires, each with the scope of the
     /// load.
     seen: Vec<(Prefix, Scope)>,
-    /// What the last releasing fence released, and the scope of that fence.
+    /// Snapshot that the last releasing fence released, and the scope of that fence.
     fenced: Option<(Snapshot, Scope)>,
     /// Clock value at which the thread arrived at the incomplete cluster barrier, and true if the thread waits at the
     /// barrier.
@@ -150,7 +150,7 @@ pub(super) struct Block {
     /// Clock value up to which accesses precede a releasing fence that every thread of the block executed before the
     /// last barrier. A relaxed atomic operation of any of these threads releases accesses up to this clock.
     fenced: u32,
-    /// What every thread of the block knows about other blocks.
+    /// Log prefixes of other blocks that every thread of the block knows.
     known: Vec<Prefix>,
     /// Mask of the synchronized warps, for which `lanes` is valid.
     synced: u32,

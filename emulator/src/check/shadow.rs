@@ -28,9 +28,9 @@ const CACHED: usize = 512;
 #[derive(Clone, Copy, Default)]
 #[repr(C, packed(2))]
 pub(super) struct Record {
-    /// Bit fields, starting at the most significant bit: the linear index of the block in the grid (32 bits); the
-    /// thread's clock, at most [`u16::MAX`] (16 bits); the index of the thread in its block (10 bits); the mask of the
-    /// four bytes (4 bits); [`ATOMIC`]; and [`WRITE`].
+    /// Bit fields, starting at the most significant bit: block index in the grid (32 bits), clock of the thread (16
+    /// bits), thread index in the block (10 bits), mask of the four bytes (4 bits), [`ATOMIC`], [`WRITE`]. The clock is
+    /// at most [`u16::MAX`].
     key: u64,
     /// Number of the source place (15 bits), and [`NARROW`].
     place: u16,

@@ -133,8 +133,8 @@ thread_local! {
     static QUIET: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Discards the errors that this thread's calls return, while the guard lives. Such an error does not count as the
-/// report of a fault or of findings, so a later call still reports it.
+/// Discards the errors that this thread's calls return, while the guard lives. A discarded error does not count as
+/// reporting a fault or findings, so a later call still reports them.
 #[must_use]
 pub(crate) struct Quiet(PhantomData<*const ()>);
 

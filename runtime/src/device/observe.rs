@@ -165,7 +165,7 @@ pub enum Operation<'a> {
     EventWait {
         /// The event.
         event: EventHandle,
-        /// The stream whose work is waited for, if known.
+        /// The stream for whose work the stream waits, if known.
         on: Option<StreamHandle>,
         /// The buffer whose uses are ordered; `None` if the program requested the wait.
         buffer: Option<AwaitedBuffer>,

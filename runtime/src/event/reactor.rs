@@ -1,11 +1,11 @@
 //! The thread that wakes futures. Each process has one, for any number of futures.
 //!
-//! A polled future queries the driver itself. For [`PATIENCE`], the future requests to be polled again, so that waiting
-//! for short work requires no thread switch; the executor runs other tasks in between. After that, the future registers
-//! with the thread. The thread queries only the earliest event of each stream, because the other events are reached
-//! later. The pause between queries is proportional to the time that a future has waited. The thread sleeps while no
-//! future is registered. Host functions of the driver would require no queries, but each one stops its stream for some
-//! microseconds, and the driver calls none after a fault.
+//! A future that is polled queries the driver itself. For [`PATIENCE`], the future requests to be polled again, so that
+//! waiting for short work requires no thread switch; the executor runs other tasks in between. After that, the future
+//! registers with the thread. The thread queries only the earliest event of each stream, because the other events are
+//! reached later. The pause between queries is proportional to the time that a future has waited. The thread sleeps
+//! while no future is registered. Host functions of the driver would require no queries, but each one stops its stream
+//! for some microseconds, and the driver calls none after a fault.
 //!
 //! Waking a thread takes longer than the driver's own wait. If a stream's work was awaited before, its future is
 //! therefore woken shortly before the work is likely to finish ([`Lengths`](crate::stream::lengths::Lengths)). The

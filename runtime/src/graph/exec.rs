@@ -337,7 +337,8 @@ impl Inner {
         });
         let streams = launches.into_iter().map(|(stream, _)| stream).collect();
         let mut remains = Remains { reached: None, streams, content, before };
-        // Without such a stream, the remaining resources are dropped here, which waits for the launches.
+        // If there is no such stream, the remaining resources are dropped here, in which case the drop waits for the
+        // launches.
         if let Ok((behind, reached)) = behind {
             remains.reached = Some(reached);
             // If the call fails, the resources are dropped here too.

@@ -156,11 +156,11 @@ impl Graph {
     /// must not use this stream.
     ///
     /// # Errors
-    /// Returns [`SharedStream`](GraphError::SharedStream) for a shared stream of the device,
-    /// [`CaptureUnderway`](GraphError::CaptureUnderway) for a stream that is already being captured,
+    /// Returns [`SharedStream`](GraphError::SharedStream) for a shared stream of the device, or
+    /// [`CaptureUnderway`](GraphError::CaptureUnderway) for a stream that is already being captured. Returns
     /// [`NotJoined`](GraphError::NotJoined) if other streams took part and this stream has not waited for them at the
-    /// end, or the error that `work` returns. After an error, the capture has ended, and the stream is in its previous
-    /// state.
+    /// end. Returns the error that `work` returns. After an error, the capture has ended, and the stream is in its
+    /// previous state.
     #[track_caller]
     pub fn capture<E: From<Error>>(
         stream: &Stream,

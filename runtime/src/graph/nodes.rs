@@ -104,7 +104,7 @@ impl NodeUse {
             || self.uses.iter().any(|own| other.uses.iter().any(|other| conflicts(own, other)))
     }
 
-    /// Replaces the uses with those of another node.
+    /// Replaces the uses with the uses of another node.
     pub fn replace(&mut self, other: NodeUse) {
         self.uses = other.uses;
     }

@@ -512,9 +512,10 @@ impl<K: Kernel> TypedKernel<K> {
     /// arguments' buffers.
     ///
     /// # Errors
-    /// Returns an error if the launch exceeds a limit of the device or the kernel; [`Error::Launch`] if the device or
-    /// the kernel does not support the requested cluster, cooperative or dependent launch; [`Error::DifferentDevices`]
-    /// if an argument is on a different device than the stream; or the fault of earlier work.
+    /// Returns an error if the launch exceeds a limit of the device or the kernel. Returns [`Error::Launch`] if the
+    /// device or the kernel does not support the requested cluster, cooperative or dependent launch. Returns
+    /// [`Error::DifferentDevices`] if an argument is on a different device than the stream. Returns the fault of
+    /// earlier work.
     #[inline]
     #[track_caller]
     pub fn launch<A: Arguments<K::Params>>(&self, stream: &Stream, launch: Launch, args: A) -> Result<()>

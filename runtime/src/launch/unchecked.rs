@@ -50,7 +50,7 @@ impl<'a> RawArguments<'a> {
         Self::default()
     }
 
-    /// Passes a value by its bytes, such as a number, or a struct that the kernel takes by value.
+    /// Passes a value by its bytes, such as a number, or a struct that is a by-value parameter of the kernel.
     pub fn value<T: DeviceCopy>(mut self, value: T) -> Self {
         let size = size_of::<T>();
         // SAFETY: the bytes belong to the value, which outlives the slice.

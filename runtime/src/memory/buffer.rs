@@ -196,8 +196,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
 
     /// Returns the address of the first element; null for an empty buffer.
     ///
-    /// The buffer does not track work that is enqueued with the raw address. The caller must order such work and keep
-    /// the buffer alive until it has run.
+    /// The buffer does not track work that is enqueued with the raw address. The caller must order this work and keep
+    /// the buffer alive until the work has run.
     pub fn as_device_ptr(&self) -> DevicePtr {
         self.storage.ptr()
     }

@@ -3,8 +3,8 @@
 //! A graph uses buffers without borrowing them, long after it was captured. The graph and each of its buffers therefore
 //! share a separate [`GraphResource`]. Each launch of the graph reads from it whether the buffer was dropped and for
 //! which work to wait, and records itself in it as a use. Once a buffer has a `GraphResource`, every use of the buffer
-//! is recorded in it, and its lock is held from reading earlier uses until the new use is recorded, because borrows
-//! alone do not order the graph's launches with other uses.
+//! is recorded in it. The lock of the resource is held from reading earlier uses until the new use is recorded, because
+//! borrows alone do not order the graph's launches with respect to other uses.
 //!
 //! The resource is created when work on the buffer is first captured, while that work borrows the buffer. If the borrow
 //! is shared, another thread may be enqueueing work that reads the buffer and record that use in the buffer itself.

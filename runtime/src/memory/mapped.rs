@@ -281,7 +281,7 @@ impl<T: DeviceCopy> Deref for MappedGuard<'_, T> {
 
     fn deref(&self) -> &[T] {
         // SAFETY: the memory contains `len` elements, for which every bit pattern is valid. The buffer is borrowed
-        // exclusively, work that used it has run, and graphs do not use it while it is lent.
+        // exclusively, the work that used the buffer has run, and graphs do not use a buffer while it is lent.
         unsafe { std::slice::from_raw_parts(self.host.as_ptr(), self.len) }
     }
 }

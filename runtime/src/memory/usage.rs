@@ -107,8 +107,8 @@ impl Waits {
     fn enqueue_all(self, stream: &Stream) -> Result<()> {
         let Self { streams, time, .. } = self;
         let all = 0..streams.len();
-        // A wait covers all work for which its stream has waited so far. Coverage is not transitive, because the second
-        // stream may have waited for the first one before the first one waited for the third.
+        // A wait covers all work for which its stream has waited so far. Coverage is not transitive, because a stream
+        // may have waited for a second stream before the second stream waited for a third.
         let covers = |by: usize, index: usize| {
             let (other, epoch, _) = &streams[index];
             by == index || streams[by].0.comes_after(other, *epoch, time)

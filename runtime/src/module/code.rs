@@ -155,8 +155,8 @@ impl Code {
     }
 
     /// Returns the address of a global variable, looked up by its name in the code, and its size in bytes. The address
-    /// is valid as long as a handle of the code exists. The runtime does not order accesses to it, because kernels of
-    /// the code use it without declaring it.
+    /// is valid as long as a handle of the code exists. The runtime does not order accesses to the variable, because
+    /// kernels of the code use it without declaring the use.
     ///
     /// # Errors
     /// Returns [`LoadError::NoGlobal`] or any [driver error](crate::Error::Driver).

@@ -33,7 +33,7 @@
 //!
 //! # Mistakes
 //!
-//! Ending a range before a range inside it, a pop without a push on the same thread, and similar mistakes are a
+//! Ending a range before a range inside it, a pop without a push on the same thread, and similar mistakes count as a
 //! [`Misuse`]. A misuse is reported to the listeners and as a `tracing` warning that names both ranges or threads. It
 //! causes no panic, and recorded ranges are kept. The guard of [`range!`] cannot be sent to another thread, so a
 //! program that tries this does not compile.

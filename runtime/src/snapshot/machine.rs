@@ -45,7 +45,7 @@ pub enum Value<'a> {
 /// Names that a pickle may use.
 #[derive(Debug, Clone, Copy)]
 pub enum Class {
-    /// A dict that orders its keys or has a default.
+    /// A dict that preserves the order of its keys or has a default value.
     Dict,
     /// A PyTorch function that returns its first argument.
     First,

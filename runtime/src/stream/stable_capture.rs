@@ -12,7 +12,8 @@ impl Stream {
     ///
     /// # Errors
     /// Returns the error that `work` returns, or [`GraphError::Invalidated`] if another thread started or ended a
-    /// capture of the stream during the call. In the latter case, the graph of that capture is invalid too.
+    /// capture of the stream during the call. In the case of [`GraphError::Invalidated`], the graph of that capture is
+    /// invalid too.
     #[inline]
     pub fn with_stable_capture_state<R, E: From<Error>>(
         &self,

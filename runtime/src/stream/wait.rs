@@ -11,7 +11,7 @@ use crate::device::observe::{Awaited, AwaitedBuffer, Operation, site};
 use crate::driver::{EventHandle, StreamHandle};
 use crate::error::{Error, GraphError, Result};
 
-/// Reason why a stream that is being captured cannot be waited for.
+/// Reason, in error messages, why it is not possible to wait for a stream that is being captured.
 const NOTHING_RUNS: &str = "what is captured does not run before the graph is launched; wait after that";
 
 impl Stream {
@@ -70,7 +70,7 @@ impl Stream {
                 }
             } else if let Some(before) = self.before_capture() {
                 let _ = device.call_lost(|driver, context| driver.event_synchronize(context, before.event));
-                // Work that was enqueued while the capture started may come after that position. Such work has
+                // Work that was enqueued while the capture started may come after that position. This work has
                 // invalidated the graph, but it is not possible to wait for the stream before the capture ends.
                 while self.is_invalidated() && self.capture_count() == captures {
                     std::thread::sleep(Duration::from_micros(100));

@@ -131,7 +131,7 @@ impl Slot {
         let range = first + chunk.start..first + chunk.end;
         let part = BufferUse { range, ..side.part.clone() };
         // SAFETY: the slot has room for a chunk. The host uses the slot only after the event, and the slot's block is
-        // reused only after the host has waited for the stream or the stream has finished the use.
+        // reused only after the host has waited for the stream or after the stream has finished the use.
         storage::enqueue([&part].into_iter(), stream, Kind::HostCopy(side.call), |_, _| unsafe {
             side.copy(stream, self.staging.address(), chunk.start, chunk.len())
         })?;

@@ -14,7 +14,7 @@ use crate::stream::Stream;
 /// Recommended buffer size for [`broadcast_coalesced`], in bytes. It is 10 MiB, as in PyTorch.
 pub const COALESCE_BYTES: usize = 10 << 20;
 
-/// Alignment of every slice in bytes, equal to that of buffers.
+/// Alignment of every slice in bytes, which is the same as for buffers.
 const ALIGNMENT: usize = 256;
 
 /// Ranges of slices in a buffer, in order.
@@ -126,9 +126,10 @@ pub fn broadcast_coalesced<'s, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
 /// elements between them are zero. A buffer larger than `buffer_bytes` is passed unchanged.
 ///
 /// # Errors
-/// Returns [`Error::EmptyList`] if `lists` is empty; [`Error::LengthMismatch`] if the lists differ in the number or
-/// lengths of their buffers, or if `combine` returns a buffer of a different length; [`Error::DifferentDevices`] if the
-/// buffers of one list are on several devices; the error of `combine`; or the errors of [`Stream::copy`].
+/// Returns [`Error::EmptyList`] if `lists` is empty, or [`Error::DifferentDevices`] if the buffers of one list are on
+/// several devices. Returns [`Error::LengthMismatch`] if the lists differ in the number or lengths of their buffers, or
+/// if `combine` returns a buffer of a different length. Returns the error that `combine` returns, and the errors of
+/// [`Stream::copy`].
 #[track_caller]
 pub fn combine_coalesced<T: DeviceCopy, E: From<Error>>(
     lists: &[Vec<DeviceSlice<'_, T>>],

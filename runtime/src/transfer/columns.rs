@@ -36,8 +36,8 @@ use crate::stream::Stream;
 ///
 /// # Errors
 /// Returns [`Error::EmptyList`] if `streams` is empty, [`Error::BadChunks`] unless there is one length per stream and
-/// the lengths add up to the number of columns, [`Error::NoPeerAccess`] if the devices belong to two drivers,
-/// [`Error::OutOfMemory`] if any of the devices is out of memory, or the errors of [`Stream::copy`].
+/// the lengths add up to the number of columns, or [`Error::NoPeerAccess`] if the devices belong to two drivers.
+/// Returns [`Error::OutOfMemory`] if any of the devices is out of memory, and the errors of [`Stream::copy`].
 #[track_caller]
 pub fn scatter_columns<T: DeviceCopy>(
     source: DeviceSlice2<'_, T>,
@@ -84,7 +84,7 @@ fn packed<T: DeviceCopy>(rows: DeviceSlice2<'_, T>) -> Result<DeviceBuffer<T>> {
 ///
 /// # Errors
 /// Returns [`Error::EmptyList`] if `sources` is empty, [`Error::ShapeMismatch`] if the matrices differ in their number
-/// of rows, [`Error::NoPeerAccess`] if the devices belong to two drivers, [`Error::TooManyElements`],
+/// of rows, or [`Error::NoPeerAccess`] if the devices belong to two drivers. Returns [`Error::TooManyElements`],
 /// [`Error::BadExtents`] if there are more than 2^31 - 1 columns, [`Error::OutOfMemory`], or the errors of
 /// [`Stream::copy`].
 #[track_caller]

@@ -21,7 +21,7 @@
 //! | [`DeviceBuffer::from_host`], `copy_from_host`, `to_host`, `copy_to_host` | pageable slices, 1 MiB or more | the copy, and earlier work on the buffer and its stream | an additional copy by the host, while the device copies other chunks; up to three [`CHUNK_BYTES`] of page-locked memory |
 //! | the same | smaller and page-locked slices | the same | the driver's copy |
 //!
-//! Page-locked memory comes from the device's [cache](crate::memory::pinned) and returns there. A call that uses
+//! Page-locked memory comes from the device's [cache](crate::memory::pinned) and is returned to it. A call that uses
 //! page-locked memory waits only if the limit of the cache is reached, until earlier copies release memory. The host
 //! functions of a device may run one after another, so a host function that waits also delays the copies of large
 //! `Vec`s.

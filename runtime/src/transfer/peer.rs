@@ -163,6 +163,6 @@ fn enqueue_staged(
         })?;
         free.record(into)?;
     }
-    // For an inward copy, the stream has already waited for each chunk.
+    // For an inward copy, the caller's stream has already waited for each chunk.
     if outward { stream.wait_stream(other) } else { Ok(()) }
 }

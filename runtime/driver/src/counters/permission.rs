@@ -5,8 +5,8 @@ use std::fmt;
 /// Linux capability `CAP_SYS_ADMIN`.
 const SYS_ADMIN: u32 = 21;
 
-/// Permission of this process to read the hardware counters of NVIDIA devices, as far as the system reports it. Whether
-/// counters can be read is ultimately decided by CUPTI.
+/// Permission of this process to read the hardware counters of NVIDIA devices, as far as the system reports it. Only
+/// CUPTI can determine with certainty whether counters can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CounterPermission {
     /// True if the NVIDIA kernel module restricts counters to administrators; `None` if the module does not report

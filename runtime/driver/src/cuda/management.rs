@@ -25,7 +25,7 @@ const TEXT_BYTES: usize = 96;
 macro_rules! called {
     ($library:expr, $function:ident($($argument:expr),*)) => {{
         let function = $library.$function.as_ref().ok()?;
-        // SAFETY: the signature is that of the bindings; handles come from the library, and pointers refer to live
+        // SAFETY: the signature is the one in the bindings; handles come from the library, and pointers refer to live
         // memory.
         (unsafe { function($($argument),*) } == nvml::nvmlReturn_enum_NVML_SUCCESS).then_some(())
     }};

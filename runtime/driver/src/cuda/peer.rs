@@ -33,7 +33,8 @@ pub(super) fn enable(peer: Context) -> Result<()> {
 /// memory.
 ///
 /// # Safety
-/// Both contexts must be retained. Both ranges must be valid for `bytes` until the copy has run and must not overlap.
+/// Both contexts must be retained. Both ranges must be valid for `bytes` bytes until the copy has run and must not
+/// overlap.
 pub(super) unsafe fn copy(
     dst: (Context, DevicePtr),
     src: (Context, DevicePtr),

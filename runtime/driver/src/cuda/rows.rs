@@ -88,7 +88,7 @@ fn place_at(place: Place, offset: usize) -> Option<Place> {
 }
 
 /// # Safety
-/// Both sides must be valid for `bytes` until the copy has run and must not overlap.
+/// Both sides must be valid for `bytes` bytes until the copy has run and must not overlap.
 unsafe fn copy_row(dst: Place, src: Place, bytes: usize, stream: sys::CUstream) -> Result<()> {
     // The driver determines the kind of memory from the address.
     let address = |place| match place {

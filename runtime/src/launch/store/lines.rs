@@ -71,7 +71,7 @@ pub fn read(path: &Path, most: u64, each: impl FnMut(usize, Result<&[u8], String
     }
 }
 
-/// Returns a reader of the last `most` bytes of a file, starting at the first line that begins there.
+/// Returns a reader of the last `most` bytes of a file, starting at the first line that begins in this part.
 fn end_of(mut file: File, most: u64) -> io::Result<impl BufRead> {
     let len = file.metadata()?.len();
     if len <= most {

@@ -388,8 +388,8 @@ impl CachingAllocator {
                 } else if state.blocks[*block].uncached {
                     // `users` includes the home stream.
                     users.iter().for_each(Stream::wait_idle);
-                    // SAFETY: all users of the block were waited for, and the block has been unused since it was
-                    // deferred.
+                    // SAFETY: the host has waited for all users of the block, and the block has been unused since it
+                    // was deferred.
                     let freed = unsafe { self.remove_uncached(device, &mut state, *block, None) };
                     result = result.and(freed);
                 } else {

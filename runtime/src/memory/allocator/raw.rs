@@ -94,7 +94,7 @@ impl Memory<'_> {
     /// # Safety
     /// No work that uses the memory may be enqueued afterwards. Every other stream on which work uses the memory must
     /// have been passed to [`Self::record_stream`] after that work was enqueued. Alternatively, that work must be
-    /// ordered before later work on such a stream.
+    /// ordered before later work on a stream that was passed.
     #[track_caller]
     pub unsafe fn free_raw(&self, ptr: DevicePtr) -> Result<()> {
         let _site = site();

@@ -44,8 +44,8 @@ impl CachingAllocator {
     /// Releases one entirely free segment that is not in use. If the driver fails, the segment is unchanged.
     fn release_idle(&self, device: &Device, state: &mut ArenaState, block: BlockId) -> Result<u64> {
         let (address, kind) = (state.blocks[block].address, state.blocks[block].kind);
-        // SAFETY: the block is an entire segment allocated from the driver. It is free, and the stream that used it was
-        // waited for.
+        // SAFETY: the block is an entire segment allocated from the driver. It is free, and the host has waited for the
+        // stream that used it.
         device.call(|driver, context| unsafe { driver.memory_free(context, DevicePtr(address)) })?;
         state.take_out(block);
         let Some(segment) = state.remove_segment(block) else { return Ok(0) };
@@ -74,8 +74,8 @@ impl CachingAllocator {
         Ok(())
     }
 
-    /// Releases all entirely free memory of `pool`. If `pool` is `None`, releases that of the default pool and of
-    /// released pools.
+    /// Releases all entirely free memory of `pool`. If `pool` is `None`, releases the entirely free memory of the
+    /// default pool and of released pools.
     pub(super) fn release_cached(&self, device: &Device, pool: Option<PoolId>) -> Result<u64> {
         let mut bytes = 0;
         for arena in self.arenas() {
@@ -234,8 +234,8 @@ impl CachingAllocator {
             state.free(block, true);
             return waited;
         }
-        // SAFETY: the caller passes ownership of the memory. All uses of the memory were waited for, are on the stream,
-        // or are on streams for which the stream now waits.
+        // SAFETY: the caller passes ownership of the memory. For each use of the memory, the host has waited, or the
+        // use is on the stream or on a stream for which the stream now waits.
         let freed = unsafe { self.give_uncached_back(device, &mut state, block, stream.handle()) };
         if device.is_lost() { Ok(()) } else { waited.and(freed) }
     }

@@ -38,7 +38,7 @@ impl CapturedUse {
     }
 }
 
-/// What the capture has recorded about a buffer.
+/// Information that the capture has recorded about a buffer.
 #[derive(Debug)]
 pub(super) struct Resource {
     pub(super) tracked: Arc<GraphResource>,

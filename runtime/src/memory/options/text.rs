@@ -33,7 +33,8 @@ const WITHOUT_EFFECT: [&str; 9] = [
 struct Entry {
     name: &'static str,
     read: fn(&mut AllocatorOptions, &str) -> Parsed<()>,
-    /// Formats the value. The text is empty for a value that has no text form; only a default may be such a value.
+    /// Formats the value. The text is empty for a value that has no text form; only a default value may have no text
+    /// form.
     write: fn(&AllocatorOptions) -> String,
 }
 

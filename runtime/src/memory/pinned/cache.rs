@@ -33,7 +33,7 @@ fn largest_for(size: usize) -> usize {
 struct List {
     /// Number of blocks, which can be read without acquiring the lock.
     count: AtomicUsize,
-    /// Blocks by size. Blocks whose sizes are rounded to whole pages can have sizes between those of two classes.
+    /// Blocks by size. Block sizes that are rounded to whole pages can lie between the sizes of two classes.
     blocks: Mutex<BTreeMap<usize, Vec<Block>>>,
 }
 

@@ -20,7 +20,7 @@ struct Events {
 pub(super) struct EventPool {
     driver: Arc<dyn Driver>,
     context: Context,
-    /// Held while an event of a ticket is queried or waited for, so that the event is not destroyed during that call.
+    /// Held during a query of a ticket's event or a wait for it, so that the event is not destroyed during that call.
     open: RwLock<bool>,
     events: Mutex<Events>,
 }

@@ -87,8 +87,8 @@ impl Pending {
         (done, result)
     }
 
-    /// Removes and returns all blocks, after waiting for the streams of other devices. This device's streams have
-    /// already been waited for.
+    /// Removes and returns all blocks, after waiting for the streams of other devices. The caller must already have
+    /// waited for this device's streams.
     pub(super) fn take_all(&self, own: &Arc<EventPool>) -> Vec<Block> {
         let queues = std::mem::take(&mut *self.queues());
         let mut blocks = Vec::new();

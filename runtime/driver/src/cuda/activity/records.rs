@@ -344,7 +344,7 @@ fn copy_kind(record: Record<'_>) -> ActivityTransfer {
     }
 }
 
-/// Returns the kind of a copy between two devices. Of these, the one on which the copy does not run is the peer.
+/// Returns the kind of a copy between two devices. The device on which the copy does not run is the peer.
 fn peer_kind(record: Record<'_>) -> ActivityTransfer {
     let (device, from, to) = (record.u32(32), record.u32(44), record.u32(52));
     ActivityTransfer::PeerToPeer { peer: if from == device { to } else { from } }
