@@ -32,7 +32,7 @@ impl PartBarriers {
     }
 
     /// Counts the arrival of `waiter` at barrier `number`, with `threads` participants. The last arrival releases the
-    /// other threads, and the call returns true. For other arrivals, it returns false, and the thread must wait.
+    /// other threads, and the call returns true. For other arrivals, the call returns false, and the thread must wait.
     pub fn arrive(&self, number: u32, threads: u32, waiter: Waiter, queue: &Queue) -> Result<bool, String> {
         if !(1..BARRIERS).contains(&number) {
             return Err(format!("a block has barriers 1 to 15 for parts of it, not {number}"));

@@ -46,9 +46,9 @@ pub fn dynamic_memory() -> *mut u8 {
     registers.block().shared.dynamic(registers.shared_bytes.get() as usize)
 }
 
-/// Returns the memory of the block for an array in dynamic shared memory. On a GPU, it starts `offset` bytes after the
-/// start of the block's dynamic memory. In the emulator, each array has separate memory, so that an access past the end
-/// of one array is not an access to the next array. `site` has the same meaning as for [`static_memory`].
+/// Returns the memory of the block for an array in dynamic shared memory. On a GPU, the array starts `offset` bytes
+/// after the start of the block's dynamic memory. In the emulator, each array has separate memory, so that an access
+/// past the end of one array is not an access to the next array. `site` has the same meaning as for [`static_memory`].
 ///
 /// # Panics
 /// Panics outside of a kernel, or if the array extends past the end of the dynamic memory that the launch requested.

@@ -143,7 +143,7 @@ impl Stream {
     }
 
     /// Enqueues a call of a host function, ordered like work enqueued with [`Self::enqueue`]. In a graph, the function
-    /// is called once per launch. It must not call the driver or wait.
+    /// is called once per launch. The function must not call the driver or wait.
     ///
     /// On the emulated device, the function takes the place of work that a library would run on a GPU. On that device,
     /// device addresses are process addresses.

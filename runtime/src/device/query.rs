@@ -66,7 +66,7 @@ fn cuda_count() -> Result<u32> {
 
 impl Device {
     /// Returns true if this process can open a CUDA device. If the driver's management library (NVML) is available, the
-    /// query does not initialize CUDA, so the process can fork afterwards. Without NVML, it initializes CUDA.
+    /// query does not initialize CUDA, so the process can fork afterwards. Without NVML, the query initializes CUDA.
     ///
     /// Returns false if there is no driver, if `CUDA_VISIBLE_DEVICES` hides every device, and in a process that was
     /// forked from one that used CUDA.

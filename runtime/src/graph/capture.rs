@@ -17,8 +17,8 @@ use crate::stream::Stream;
 /// capture and discards the captured work. [`Graph::capture`] starts and ends a capture in one call.
 ///
 /// A capture belongs to its thread, because CUDA requires a capture to be ended by the thread that began it. A leaked
-/// capture ([`std::mem::forget`]) never ends, just as a leaked mutex guard never unlocks its mutex. Its streams remain
-/// in the capture, and waiting for the entire device fails. Other streams continue to work.
+/// capture ([`std::mem::forget`]) never ends, just as a leaked mutex guard never unlocks its mutex. The streams of a
+/// leaked capture remain in the capture, and waiting for the entire device fails. Other streams continue to work.
 ///
 /// ```
 /// use warpsmith_runtime::graph::{Capture, CaptureMode};

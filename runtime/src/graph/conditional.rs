@@ -39,7 +39,7 @@ impl Graph {
     /// and nodes that are added later run after the part.
     ///
     /// The part is a copy of the work that `body` currently contains, whether captured or built, so `body` can be
-    /// changed, reused or dropped afterwards. It must not contain conditions or host functions.
+    /// changed, reused or dropped afterwards. `body` must not contain conditions or host functions.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Graph};

@@ -114,7 +114,7 @@ impl<T: DeviceCopy> DerefMut for HostGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut [T] {
         let memory = &self.shared.memory;
         // SAFETY: the memory contains this number of elements, which are valid with any bit pattern. Only one guard
-        // exists at a time, it is borrowed exclusively, and no launch uses the memory while it exists.
+        // exists at a time, it is borrowed exclusively, and no launch uses the memory while the guard exists.
         unsafe { std::slice::from_raw_parts_mut(memory.address(), memory.len()) }
     }
 }

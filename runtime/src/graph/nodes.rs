@@ -319,8 +319,8 @@ impl Graph {
             Place::Device(source.as_device_ptr()),
             to.range.len(),
         );
-        // SAFETY: both ranges have the same size. They do not overlap, because the source is shared and the target
-        // exclusive.
+        // SAFETY: both ranges have the same size. The ranges do not overlap, because the source is shared and the
+        // target exclusive.
         unsafe { self.add_work(after, uses_of([&from, &to].into_iter()), work) }
     }
 

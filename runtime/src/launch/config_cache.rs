@@ -15,8 +15,8 @@ const WORDS: usize = KEY_WORDS + 5;
 pub(super) struct ConfigCache([SeqLock<WORDS>; SLOTS]);
 
 impl ConfigCache {
-    /// Returns the two slots in which a launch may be cached. They are selected by size and kind, because these are
-    /// what differs between launches of one kernel.
+    /// Returns the two slots in which a launch may be cached. They are selected by size and kind, because launches of
+    /// one kernel differ mainly in these.
     #[inline]
     fn places(key: &[u64; KEY_WORDS]) -> [usize; 2] {
         let [kind, shared, _, size, more, _] = *key;

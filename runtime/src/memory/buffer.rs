@@ -40,8 +40,8 @@ const FILL_BYTES: usize = 64 << 10;
 ///
 /// # Debug output
 ///
-/// `{:?}` prints the first eight elements and the device, for example `DeviceBuffer<f32>([1.0, 5.0, 6.0] on cpu:0)`. To
-/// print them, it performs a blocking copy of these elements, which waits for earlier work on the buffer and appears in
+/// `{:?}` prints the first eight elements and the device, for example `DeviceBuffer<f32>([1.0, 5.0, 6.0] on cpu:0)`.
+/// Printing performs a blocking copy of these elements, which waits for earlier work on the buffer and appears in
 /// profiles. Printing never fails. If the copy is not possible (during a capture, on a lost device, in a host
 /// function), the length and the address are printed instead. A fault of the device and findings of `warpsmith check`
 /// are left for the next call that returns errors.

@@ -39,7 +39,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// stream that used the buffer has finished its last use. The drop may happen on any thread except in a [host
     /// function](Stream::host_function), and it may call the driver. Dropping the buffer does not wait for the owner to
     /// be dropped. On a lost device, the owner is dropped once no work is running on the device. If this call fails,
-    /// the owner is dropped immediately. In a forked process, it is never dropped.
+    /// the owner is dropped immediately. In a forked process, the owner is never dropped.
     ///
     /// ```
     /// use std::sync::Arc;

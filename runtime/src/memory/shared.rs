@@ -13,7 +13,8 @@ use crate::error::{Error, Result};
 ///
 /// The physical memory is freed when no process maps it or owns a handle of it. Dropping the value unmaps the memory in
 /// this process without waiting. If the value is the owner of a
-/// [`DeviceBuffer::from_raw`](crate::DeviceBuffer::from_raw), it is dropped when all uses of the buffer have finished.
+/// [`DeviceBuffer::from_raw`](crate::DeviceBuffer::from_raw), the value is dropped when all uses of the buffer have
+/// finished.
 ///
 /// ```
 /// use warpsmith_runtime::Device;

@@ -146,8 +146,8 @@ impl Drop for Storage {
             return self.release();
         }
         let allocation = std::mem::replace(&mut self.allocation, Allocation::EMPTY);
-        // SAFETY: this value owns the memory and is being dropped. It was allocated on this stream, and all uses are on
-        // this stream.
+        // SAFETY: this value owns the memory and is being dropped. The memory was allocated on this stream, and all
+        // uses are on this stream.
         if let Err(error) = unsafe { allocator::free(&self.stream, allocation, &[]) } {
             self.report(error);
         }

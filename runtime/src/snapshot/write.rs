@@ -12,8 +12,8 @@ use serde_json::{Map, Value};
 
 use super::{Snapshot, opcode};
 
-/// Number of items that are added to a list at once. The number is the same as in Python. It keeps the stacks of
-/// readers small.
+/// Number of items that are added to a list at once. The number is the same as in Python. A small number keeps the
+/// stacks of readers small.
 const BATCH: usize = 1000;
 /// Top-level keys that viewers expect and that are empty in this crate's snapshots.
 const EMPTY: [&str; 3] = ["external_annotations", "host_segments", "host_traces"];

@@ -159,7 +159,7 @@ impl Stream {
     ///
     /// # Safety
     /// The stream must belong to this device's primary context. It must not be destroyed before every handle to it and
-    /// every buffer that was used on it is dropped. It must not be in a capture at the time of the call.
+    /// every buffer that was used on it is dropped. The stream must not be in a capture at the time of the call.
     pub unsafe fn adopt(device: &Device, handle: StreamHandle) -> Result<Self> {
         if handle == PER_THREAD && !device.is_emulated() {
             return Err(Error::PerThreadStream);

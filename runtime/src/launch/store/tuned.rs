@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::problem::StoreProblem;
 
-/// Maximum number of values. Together with the limit on the length of each text, it keeps a line below a few thousand
-/// bytes.
+/// Maximum number of values. Together with the limit on the length of each text, this limit keeps a line below a few
+/// thousand bytes.
 const MAX_VALUES: usize = 32;
 const MAX_TEXT: usize = 256;
 

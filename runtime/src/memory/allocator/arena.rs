@@ -87,8 +87,8 @@ impl ArenaState {
         state
     }
 
-    /// Returns true if frees may be deferred under the current policy. This is not allowed while anything depends on
-    /// each single free.
+    /// Returns true if frees may be deferred under the current policy. This is not permitted while every free must be
+    /// recorded individually.
     fn may_defer_frees(&self) -> bool {
         self.history.is_none() && self.watcher.is_none() && self.policy.may_defer_frees()
     }

@@ -3,10 +3,10 @@
 //!
 //! In a loop that allocates and drops a buffer in every iteration, the block would be coalesced with its neighbors and
 //! split again each time. If the next operation after an allocation frees the allocated block, the free is deferred, so
-//! the block stays split and counts as allocated. If the operation after that requests the same number of bytes, it
-//! receives this block. Best fit would select the same block, because the arena has not changed in between. Every other
-//! operation first performs the deferred frees ([`ArenaState::settle`]), so that blocks and statistics are the same as
-//! without this path.
+//! the block stays split and counts as allocated. If the operation after that is a request for the same number of
+//! bytes, this block serves the request. Best fit would select the same block, because the arena has not changed in
+//! between. Every other operation first performs the deferred frees ([`ArenaState::settle`]), so that blocks and
+//! statistics are the same as without this path.
 
 use super::arena::ArenaState;
 use super::block::{BlockId, NONE};

@@ -8,8 +8,8 @@
 //! While the reserved memory stays within [`SLACK`] of the peak in use, new pages are allocated from the driver. Beyond
 //! that limit, if the arena's stream is idle, entirely free pages of the arena are remapped to the new location, which
 //! takes as long as mapping new pages. If these pages do not suffice, free pages of the other kind are released to the
-//! driver. If the arena's stream is busy, it may still use free pages. Because this module never waits, it then
-//! allocates new pages despite the limit. PyTorch leaves holes mapped until memory runs out;
+//! driver. If the arena's stream is busy, it may still use free pages. Because this module never waits, new pages are
+//! allocated in that case, despite the limit. PyTorch leaves holes mapped until memory runs out;
 //! `docs/benchmarks/allocator.md` shows the effect of this rule on several traces.
 
 use super::arena::{ArenaState, Segment, Source};

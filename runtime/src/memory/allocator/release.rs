@@ -143,8 +143,9 @@ impl CachingAllocator {
         Ok(released >= wanted)
     }
 
-    /// Returns old large segments of the default pool to the driver if more memory is reserved than the threshold. It
-    /// repeatedly releases the segments that are at least as old as the average, until enough memory has been released.
+    /// Returns old large segments of the default pool to the driver if more memory is reserved than the threshold. The
+    /// function repeatedly releases the segments that are at least as old as the average, until enough memory has been
+    /// released.
     pub(super) fn collect_garbage(&self, device: &Device) -> Result<()> {
         let threshold = self.registry.lock().options.garbage_collection_threshold;
         if threshold <= 0.0 || self.capturing() {

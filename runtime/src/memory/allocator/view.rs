@@ -217,8 +217,8 @@ impl<'a> Memory<'a> {
     }
 
     /// Registers a callback that is called when no free block can serve a request, before the driver is called. The
-    /// callback may free memory, and must return true if it did. It is called without holding a lock. Memory requests
-    /// that the callback makes itself call neither free callbacks nor observers.
+    /// callback may free memory, and must return true if it did. The callback is called without holding a lock. Memory
+    /// requests that the callback makes itself call neither free callbacks nor observers.
     pub fn add_free_callback(&self, callback: impl Fn() -> bool + Send + Sync + 'static) {
         self.allocator().registry.lock().free_callbacks.push(Arc::new(callback));
     }

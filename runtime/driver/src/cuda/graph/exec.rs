@@ -31,8 +31,8 @@ pub(super) fn instantiate(graph: GraphHandle) -> Result<GraphExecHandle> {
     let mut exec = std::ptr::null_mut();
     // SAFETY: the graph is alive, by the trait's contract; the pointers are to local variables.
     let result = unsafe { sys::cuGraphInstantiateWithParams(&mut exec, graph_of(graph), place) };
-    // SAFETY: the field is initialized. It is read as a plain number, because it may be a value that only newer drivers
-    // define.
+    // SAFETY: the field is initialized. It is read as a plain number, because newer drivers may return values that the
+    // bindings do not define.
     let reason = unsafe { (&raw const (*place).result_out).cast::<u32>().read() };
     match check("cuGraphInstantiate", result) {
         Ok(()) => Ok(GraphExecHandle(exec as u64)),
