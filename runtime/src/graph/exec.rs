@@ -227,7 +227,7 @@ impl GraphExec {
     ///
     /// # Errors
     /// Returns [`GraphError::NotUpdated`] if the graphs differ in anything but parameters and buffers, in which case
-    /// the executable is unchanged; or use [`Graph::instantiate`] to create a new executable instead. Returns
+    /// the executable is unchanged; use [`Graph::instantiate`] to create a new executable instead. Returns
     /// [`Error::DifferentDevices`] or any [driver error](crate::Error::Driver).
     pub fn update(&mut self, graph: &Graph) -> Result<()> {
         let (device, exec, state) = self.inner_mut();

@@ -55,7 +55,7 @@ impl SharedMemory {
     /// page size.
     ///
     /// # Errors
-    /// Returns [`Error::OutOfMemory`] or `CUDA_ERROR_NOT_SUPPORTED` if [`Self::is_supported`] returns false or if the
+    /// Returns [`Error::OutOfMemory`], or `CUDA_ERROR_NOT_SUPPORTED` if [`Self::is_supported`] returns false or if the
     /// driver cannot export memory of the device.
     pub fn allocate(device: &Device, bytes: usize) -> Result<Self> {
         let page = device.call(|driver, context| driver.virtual_granularity(context))?;

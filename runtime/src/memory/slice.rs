@@ -232,7 +232,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// buffer.
     ///
     /// # Errors
-    /// Returns [`Error::LengthMismatch`] or the fault if a kernel that was running caused one.
+    /// Returns [`Error::LengthMismatch`], or the fault if a kernel that was running caused one.
     #[track_caller]
     pub fn copy_to_host(&self, host: &mut [T]) -> Result<()> {
         let _site = site();
@@ -380,7 +380,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
     /// buffer.
     ///
     /// # Errors
-    /// Returns [`Error::LengthMismatch`] or the fault if a kernel that was running caused one.
+    /// Returns [`Error::LengthMismatch`], or the fault if a kernel that was running caused one.
     #[track_caller]
     pub fn copy_from_host(&mut self, host: &[T]) -> Result<()> {
         let () = T::CHECKED;

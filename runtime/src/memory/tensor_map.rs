@@ -103,8 +103,8 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// Creates a tensor map of the elements. The tensor starts at the first element of the slice.
     ///
     /// # Errors
-    /// Returns [`Error::BadTensorMap`] for a layout that TMA does not support or that exceeds the slice, or on a device
-    /// below compute capability 9.0; or any [driver error](crate::Error::Driver).
+    /// Returns [`Error::BadTensorMap`] for a layout that TMA does not support or that exceeds the slice, or if the
+    /// compute capability of the device is below 9.0. Returns any [driver error](crate::Error::Driver).
     pub fn tensor_map<const RANK: usize>(
         self,
         layout: &TensorLayout<RANK>,

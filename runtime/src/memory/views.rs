@@ -193,8 +193,8 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// Views all elements as `rows` rows of `columns` elements.
     ///
     /// # Errors
-    /// Returns [`Error::BadExtents`] if `rows * columns` differs from the number of elements, or if a side exceeds 2^31
-    /// - 1.
+    /// Returns [`Error::BadExtents`] if `rows * columns` differs from the number of elements, or if a side
+    /// exceeds 2^31 - 1.
     pub fn as_2d(&self, rows: usize, columns: usize) -> Result<DeviceSlice2<'a, T>> {
         check_len(&[rows, columns], self.len())?;
         self.as_2d_strided(rows, columns, columns)

@@ -56,8 +56,8 @@ impl Device {
     /// Loads PTX, a cubin or a fatbin; the format is detected from the bytes.
     ///
     /// # Errors
-    /// Returns [`LoadError::NotCode`], [`LoadError::Emulated`], [`LoadError::Rejected`] with the log of the driver's
-    /// compiler; or [`Error::OutOfMemory`].
+    /// Returns [`LoadError::NotCode`], [`LoadError::Emulated`], or [`Error::OutOfMemory`]. Returns
+    /// [`LoadError::Rejected`], including the log of the driver's compiler, if the driver rejects the code.
     ///
     /// # Safety
     /// The code must be the unmodified output of a compiler, because the driver trusts machine code.
@@ -138,7 +138,7 @@ impl Code {
     /// kernel is `extern "C"`. The name is leaked, that is, it stays in memory until the process ends.
     ///
     /// # Errors
-    /// Returns [`LoadError::NoKernel`], with the names of all kernels if the driver reports them; or any [driver
+    /// Returns [`LoadError::NoKernel`], including the names of all kernels if the driver reports them, or any [driver
     /// error](crate::Error::Driver).
     pub fn kernel(&self, name: &str) -> Result<Function> {
         self.device.check_process()?;

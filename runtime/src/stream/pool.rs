@@ -155,7 +155,7 @@ impl Stream {
     ///
     /// # Errors
     /// Returns [`Error::StreamDestroyed`] for a handle that is unknown to the driver, [`Error::PerThreadStream`] for
-    /// CUDA's per-thread default stream; or any other driver error.
+    /// CUDA's per-thread default stream, or any other driver error.
     ///
     /// # Safety
     /// The stream must belong to this device's primary context. It must not be destroyed before every handle to it and
