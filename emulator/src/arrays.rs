@@ -40,7 +40,7 @@ impl ArrayBarriers {
         &self.0.get_or_init(Box::default)[number as usize - 1]
     }
 
-    /// Visits the waiting threads, with their operations.
+    /// Visits the waiting threads, each with its operation.
     pub fn for_each_waiter(&self, mut visit: impl FnMut(&Waiter, &'static str)) {
         for barrier in self.0.get().into_iter().flat_map(|barriers| barriers.iter()) {
             if let Some((operation, ..)) = barrier.first.get() {

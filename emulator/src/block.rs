@@ -18,7 +18,7 @@ use crate::warp::Warps;
 /// A running block. A worker runs the blocks of a launch in sets and reuses this value for all blocks at the same
 /// position in their set.
 pub(crate) struct Block {
-    /// Index among the concurrently running blocks.
+    /// Index of the block among the blocks that run concurrently.
     pub number: u32,
     pub barrier: Barrier,
     pub arrays: ArrayBarriers,

@@ -14,7 +14,7 @@ use warpsmith_driver::activity::ActivityTransfer;
 use warpsmith_driver::host_function::HostCall;
 use warpsmith_driver::{Fault, FaultKind, GraphFunction, HostWork, NodeInfo};
 
-/// An operation, as described in the [module's documentation](self).
+/// An operation; see the [module's documentation](self).
 #[derive(Debug)]
 pub(super) enum Action {
     Copy {

@@ -49,7 +49,7 @@ struct Physical {
     counts: bool,
     /// Shared pages, if the memory can be exported or was imported.
     shared: Option<SharedPages>,
-    /// True until the handle is released.
+    /// True until the handle of the memory is released.
     held: bool,
     mapped: bool,
 }

@@ -43,7 +43,7 @@ struct Member {
 #[derive(Debug, Default)]
 struct State {
     captures: HashMap<u64, Capture>,
-    /// Capturing streams, by handle.
+    /// Streams that are being captured, keyed by handle.
     members: HashMap<u64, Member>,
 }
 

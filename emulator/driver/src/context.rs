@@ -19,7 +19,7 @@ const MAX_STACK_LIMIT: usize = 512 << 10;
 /// Maximum number of kernels that are named when memory is found damaged.
 const NAMED_KERNELS: usize = 8;
 
-/// One lifetime of a device's primary context.
+/// State of a device's primary context, from its creation until its last release.
 #[derive(Debug)]
 pub(super) struct EmulatedContext {
     pub(super) ordinal: u32,
@@ -123,7 +123,7 @@ impl EmulatedContext {
         self.poison_state().as_mut().and_then(|poison| poison.fault.take())
     }
 
-    /// Notes that a kernel has run.
+    /// Records that a kernel has run.
     pub(super) fn kernel_ran(&self, symbol: &'static str) {
         let mut ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner);
         if ran.last().is_some_and(|last| std::ptr::eq(*last, symbol)) {

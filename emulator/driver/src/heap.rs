@@ -36,7 +36,7 @@ struct Blocks {
     used: u64,
     /// Total size of blocks that were allocated in stream order, in bytes.
     pooled: u64,
-    /// Live blocks, by address.
+    /// Live blocks, keyed by address.
     live: BTreeMap<u64, Block>,
     /// Address at which the next inspection starts.
     inspected: u64,

@@ -124,7 +124,7 @@ pub struct Ordering {
     pub acquire: bool,
 }
 
-/// Memory effect of an atomic operation.
+/// Effect of an atomic operation on memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// Reads.

@@ -130,7 +130,7 @@ pub(crate) struct Checker {
     kernel: &'static KernelSpec,
     grid: [u32; 3],
     block: [u32; 3],
-    /// Bytes of a thread's private stack.
+    /// Size of a thread's private stack, in bytes.
     stack_bytes: usize,
     clocks: Clocks,
     pages: Pages,

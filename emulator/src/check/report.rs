@@ -35,7 +35,7 @@ impl Argument {
 
 /// Elements of a slice or view.
 struct Elements {
-    /// Bytes per element.
+    /// Size of an element, in bytes.
     size: usize,
     /// Number of elements from the first to the last, including gaps between rows.
     span: usize,

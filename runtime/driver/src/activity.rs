@@ -191,7 +191,7 @@ pub enum Activity<'a> {
         grid: [u32; 3],
         /// Block size in threads, along x, y and z.
         block: [u32; 3],
-        /// Registers per thread.
+        /// Number of registers per thread.
         registers: u32,
         /// Static shared memory per block in bytes.
         static_shared: u32,
@@ -208,7 +208,7 @@ pub enum Activity<'a> {
         place: ActivityPlace,
         /// Kind of the copy or memset.
         kind: ActivityTransfer,
-        /// Bytes written.
+        /// Number of bytes written.
         bytes: u64,
     },
     /// A host thread or a stream waited.

@@ -233,7 +233,7 @@ pub enum ContextLimit {
 pub enum ModuleSource<'a> {
     /// PTX text, without the terminating zero, which the driver compiles.
     Ptx(&'a [u8]),
-    /// Machine code for one architecture (cubin) or several (fatbin).
+    /// Machine code for one architecture (cubin) or several architectures (fatbin).
     Cubin(&'a [u8]),
     /// Code that is linked with a library when it is loaded.
     Linked {

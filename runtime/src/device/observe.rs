@@ -223,12 +223,12 @@ pub enum CopyDirection {
     PeerToPeer,
 }
 
-/// The target of a wait by the host.
+/// The object for which the host waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Awaited {
-    /// Everything on the device.
+    /// All work on the device.
     Device,
-    /// Everything on the operation's stream.
+    /// All work on the operation's stream.
     Stream,
     /// An event.
     Event(EventHandle),
@@ -243,7 +243,7 @@ pub enum MemoryKind {
     Pinned,
 }
 
-/// An observer, and whether it is still active.
+/// An observer, with a flag that is true while the observer is active.
 struct Entry {
     observer: Box<dyn Observer>,
     active: AtomicBool,

@@ -17,7 +17,7 @@ use crate::error::{Error, Result, StackError, code};
 pub(crate) struct Stack {
     /// The limit that was last read from the driver, in bytes per thread; 0 before the first read.
     limit: AtomicUsize,
-    /// Held while the limit is changed.
+    /// Lock that is held while the limit is changed.
     changing: Mutex<()>,
     /// Kernels whose stack size is declared or unknown at compile time.
     kernels: Mutex<Vec<&'static str>>,

@@ -10,7 +10,7 @@
 
 use crate::driver::cuda;
 
-/// The variable's name.
+/// Name of the environment variable.
 pub const VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 
 /// The devices that a list makes visible.

@@ -267,12 +267,12 @@ pub enum LaunchError {
         limit: usize,
     },
 
-    /// An unchecked argument whose size differs from its parameter's.
+    /// An unchecked argument whose size differs from the size of its parameter.
     #[error("kernel `{kernel}`: argument {argument} has {got} bytes, and the parameter has {expected}")]
     ArgumentSize {
         /// The instance's symbol.
         kernel: String,
-        /// Index of the argument, from 1.
+        /// Index of the argument, starting at 1.
         argument: usize,
         /// Size of the parameter, in bytes.
         expected: usize,

@@ -171,7 +171,7 @@ pub enum Error {
         wanted: String,
         /// The package and version of the image.
         image: String,
-        /// What the image records for that symbol.
+        /// The package, version and parameters that the image records for that symbol.
         holds: String,
     },
 
@@ -255,7 +255,7 @@ pub enum Error {
     EmptyList {
         /// The operation.
         operation: &'static str,
-        /// The kind of items that the list contains.
+        /// The kind of item that the list contains.
         list: &'static str,
     },
 
@@ -407,7 +407,7 @@ pub enum Error {
     NoPeerAccess {
         /// The device that owns the memory.
         device: DeviceId,
-        /// The device that cannot reach it.
+        /// The device that cannot access that memory.
         peer: DeviceId,
     },
 

@@ -136,7 +136,7 @@ struct Reactor {
     /// True if the system could not create the thread.
     is_broken: AtomicBool,
     table: Mutex<Table>,
-    /// Notified when the thread must query earlier.
+    /// Condition variable that is notified when the thread must query earlier.
     earlier: Condvar,
 }
 

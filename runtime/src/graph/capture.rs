@@ -41,7 +41,7 @@ use crate::stream::Stream;
 pub struct Capture {
     stream: Stream,
     capturing: Option<Arc<Capturing>>,
-    /// Makes the value `!Send`.
+    /// Makes the value `!Send`, because the thread that began a capture must end it.
     thread: PhantomData<*const ()>,
 }
 

@@ -262,7 +262,7 @@ impl GraphExec {
         }
     }
 
-    /// Same as [`Content::invalidation`].
+    /// Returns the same flag as [`Content::invalidation`].
     #[cfg(test)]
     pub(super) fn invalidate(&self) {
         self.inner().state().content.invalidate();

@@ -35,7 +35,7 @@ const PARTITIONS: u64 = 4;
 pub struct Occupancy {
     /// Resident blocks per SM; 0 if not even one block fits.
     pub blocks: u32,
-    /// Resident warps per SM.
+    /// Number of resident warps per SM.
     pub warps: u32,
     /// Resident warps as a fraction of the SM's maximum, from 0 to 1.
     pub fraction: f64,

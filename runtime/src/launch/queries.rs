@@ -12,11 +12,11 @@ use crate::error::{LaunchError, Result, code};
 /// The block size with the highest occupancy for a kernel, and the smallest grid of such blocks that fills the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PotentialBlock {
-    /// Threads per block.
+    /// Number of threads per block.
     pub block: u32,
     /// Dynamic shared memory per block, in bytes.
     pub shared_bytes: u32,
-    /// Blocks that can be resident on the device concurrently.
+    /// Number of blocks that can be resident on the device concurrently.
     pub grid: u32,
 }
 

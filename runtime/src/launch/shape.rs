@@ -64,7 +64,7 @@ dim_from! {
 #[must_use = "a launch does nothing until a kernel is launched with it"]
 pub struct Launch {
     pub(super) shape: Shape,
-    /// Limit in waves; 0 for no limit.
+    /// Limit on the grid, in waves; 0 for no limit.
     pub(super) waves: u32,
     pub(super) shared_bytes: u32,
     pub(super) cluster: [u32; 3],

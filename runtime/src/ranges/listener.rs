@@ -28,15 +28,15 @@ impl RangeId {
 /// Kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// A range on the thread's stack started.
+    /// Start of a range on the thread's stack.
     Push,
-    /// A range on the thread's stack ended.
+    /// End of a range on the thread's stack.
     Pop,
-    /// A point in time was marked.
+    /// A mark at a point in time.
     Mark,
-    /// A range that any thread may end started.
+    /// Start of a range that any thread may end.
     Start,
-    /// A range that any thread may end ended.
+    /// End of a range that any thread may end.
     End,
 }
 

@@ -150,7 +150,7 @@ fn end(stack: &Ranges, index: usize) {
 #[derive(Debug)]
 pub struct Range {
     id: Option<RangeId>,
-    /// Makes the value `!Send`.
+    /// Makes the value `!Send`, because the range must end on its own thread.
     thread: PhantomData<*const ()>,
 }
 

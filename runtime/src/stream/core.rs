@@ -34,7 +34,7 @@ pub(crate) struct Shared {
     pub(super) core: StreamCore,
 }
 
-/// Owner of a stream, which destroys the stream.
+/// The owner of a stream, which is responsible for destroying the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ownership {
     /// The last handle destroys the stream.

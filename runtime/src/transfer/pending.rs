@@ -63,7 +63,7 @@ pub struct Pending<H> {
 /// # }
 /// ```
 pub struct CopyFailed<H> {
-    /// The cause.
+    /// The error because of which the copy failed.
     pub error: Error,
     /// The host memory that was moved into the copy.
     pub memory: H,

@@ -17,7 +17,7 @@ use crate::error::{DriverError, Result, code};
 use crate::host_function::{self, HostCall};
 use crate::{Context, ContextLimit, DevicePtr, Fault};
 
-/// Retained contexts, by handle.
+/// Retained contexts, keyed by handle.
 #[derive(Debug, Default)]
 pub(super) struct Contexts(Mutex<HashMap<u64, State>>);
 

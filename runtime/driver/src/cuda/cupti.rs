@@ -54,7 +54,7 @@ pub(super) struct SubscriberParams {
 
 /// Minimum `CUPTI_API_VERSION` whose records can be read. It is the version of CUDA 12.0.
 const MIN_VERSION: u32 = 18;
-/// Oldest CUDA major version whose CUPTI is searched for.
+/// Oldest CUDA major version for whose CUPTI the process searches.
 const MIN_MAJOR: u32 = 12;
 
 /// Defines a table of library functions, and `of`, which looks them up. The library must stay loaded, and the

@@ -239,7 +239,7 @@ unsafe impl CodeDriver for CudaDriver {
             // variables.
             let result = unsafe { sys::cuFuncGetParamInfo(function, sizes.len(), &mut offset, &mut size) };
             match result {
-                // There are no more parameters.
+                // This error means that there are no more parameters.
                 sys::CUresult::CUDA_ERROR_INVALID_VALUE => return Ok(Some(sizes)),
                 result => check("cuFuncGetParamInfo", result)?,
             }

@@ -18,7 +18,7 @@ struct Candidate {
     /// Number of measurements that have been started.
     begun: usize,
     is_warm: bool,
-    /// Counted times in microseconds.
+    /// Measured times that are counted, in microseconds.
     times: Vec<f64>,
     is_out: bool,
 }

@@ -53,7 +53,7 @@ pub(crate) struct ArenaState {
     pub policy: Policy,
     pub blocks: Blocks,
     pub free: [FreeIndex; 2],
-    /// Segments by number; `None` for a vacant slot.
+    /// Segments, indexed by number; `None` for a vacant slot.
     pub segments: Vec<Option<Segment>>,
     pub counters: Counters,
     pub pending: Pending,

@@ -110,7 +110,7 @@ pub(crate) struct Counters {
     by_kind: [[Track; COUNTED]; 2],
     /// Peaks of the sum of both kinds.
     peaks: [u64; COUNTED],
-    /// Waiting blocks, then waiting bytes.
+    /// Counter of waiting blocks, followed by the counter of their bytes.
     waiting: [Waiting; 2],
     pub oversize_allocations: Track,
     pub oversize_segments: Track,

@@ -33,7 +33,7 @@ impl Signal {
     }
 }
 
-/// The background thread of one device, if running.
+/// The background thread of one device, if it is running.
 #[derive(Debug, Default)]
 pub(super) struct Background {
     signal: Arc<Signal>,

@@ -22,11 +22,11 @@ struct Entry {
 struct Queues {
     /// Number that the next entry will receive.
     next: u64,
-    /// Queues by stream ID.
+    /// Queues, keyed by stream ID.
     streams: BTreeMap<u64, VecDeque<Entry>>,
 }
 
-/// Waiting blocks of one device.
+/// Blocks of one device that wait for their streams.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     queues: Mutex<Queues>,

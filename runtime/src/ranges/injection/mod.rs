@@ -40,7 +40,7 @@ struct Names {
 }
 
 static ATTACHED: PerProcess<OnceLock<Tool>> = PerProcess::new();
-/// Held during the search for a tool.
+/// Lock that is held during the search for a tool.
 static ATTACHING: PerProcess<Mutex<()>> = PerProcess::new();
 static CUPTI_ALLOWED: AtomicBool = AtomicBool::new(true);
 

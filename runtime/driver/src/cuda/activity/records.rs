@@ -100,7 +100,7 @@ pub(super) struct Reader {
     loss: ReadLoss,
 }
 
-/// First bytes of a record.
+/// The first bytes of a record.
 #[derive(Clone, Copy)]
 struct Record<'a>(&'a [u8]);
 
