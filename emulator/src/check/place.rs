@@ -97,8 +97,7 @@ fn kernel_frames(stack: &str) -> Vec<Frame> {
     let Some(start) = frames.iter().position(is_own) else { return Vec::new() };
     let start = start + frames[start..].iter().take_while(|frame| is_own(frame)).count();
     let rest = &frames[start..];
-    // The frame before the kernel is the entry function that the kernel macro generates; the emulator calls it, and it
-    // calls the kernel.
+    // The kernel's caller is the entry function that the kernel macro generates. The emulator calls this function.
     let is_entry = |frame: &Frame| frame.function.rsplit("::").next() == Some("__entry");
     let end = rest.iter().position(|frame| is_own(frame) || is_entry(frame)).unwrap_or(rest.len());
     rest[..end].iter().filter(|frame| !is_of_std(frame)).cloned().collect()

@@ -116,7 +116,7 @@ pub enum LaunchError {
         block: [u32; 3],
     },
 
-    /// A number of elements that even the largest grid cannot cover.
+    /// An extent of which one side is too long to be covered.
     #[error(
         "kernel `{kernel}`: a side to cover is 2^32 - 1 or longer; cover a part, or use `Launch::linear`"
     )]

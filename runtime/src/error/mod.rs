@@ -374,7 +374,7 @@ pub enum Error {
         pool: PoolId,
     },
 
-    /// Work that already uses scratch memory of a stream requested scratch memory of that stream again for the same
+    /// Work that already uses scratch memory of a stream requested more scratch memory of that stream, for this
     /// purpose.
     #[error(
         "`{0}` needs scratch memory of a stream while the calling work has it; enqueue them one after the other"

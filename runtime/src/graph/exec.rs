@@ -262,7 +262,7 @@ impl GraphExec {
         }
     }
 
-    /// Returns the same flag as [`Content::invalidation`].
+    /// Simulates that foreign work has entered the capture.
     #[cfg(test)]
     pub(super) fn invalidate(&self) {
         self.inner().state().content.invalidate();

@@ -53,7 +53,7 @@ impl Stream {
     /// The memory is replaced when a call requests more or when `work` fails, and it is freed with the stream.
     ///
     /// # Errors
-    /// Returns [`Error::ScratchInUse`] if called within `work` for the same stream and purpose, the errors of
+    /// Returns [`Error::ScratchInUse`] if called within `work` for the same stream, the errors of
     /// [`Memory::allocate_raw`](crate::memory::Memory::allocate_raw), or the error that `work` returns.
     ///
     /// # Safety

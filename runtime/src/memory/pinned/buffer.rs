@@ -199,7 +199,7 @@ impl<T: DeviceCopy> Drop for PinnedBuffer<T> {
                 (None, Operation::Free { memory: MemoryKind::Pinned, bytes, address })
             });
             self.device.part::<PinnedAllocator>().release(&self.device, block, streams);
-            // If the block could not be released here, a later call does it.
+            // Work that cannot be done here is deferred, so there is no error to report.
             let _ = watch.done(Ok::<_, Error>(()));
         }
     }
