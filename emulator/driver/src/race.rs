@@ -48,7 +48,7 @@ struct State {
     reported: HashMap<[&'static str; 2], u32>,
 }
 
-/// How the accesses of work are determined, and therefore also when work is compared.
+/// Source of the accesses of work, which also determines when work is compared with other work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     Arguments,

@@ -45,7 +45,7 @@ pub(super) struct CapturedEvent {
     pub(super) tips: Vec<usize>,
 }
 
-/// Where an event was last recorded.
+/// Location at which an event was last recorded.
 #[derive(Debug, Clone, Default)]
 pub(super) enum Newest {
     #[default]

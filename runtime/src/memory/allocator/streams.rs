@@ -62,7 +62,7 @@ pub(crate) struct Home {
     pub order: Order,
 }
 
-/// How to wait for work that may still use an arena's free blocks.
+/// Method of waiting for work that may still use an arena's free blocks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Order {
     /// Wait for the stream.
