@@ -1,9 +1,9 @@
 //! Reserved addresses of an emulated device, and the memory that is mapped to them. Arguments are checked at least as
 //! strictly as on a GPU.
 //!
-//! Memory counts against the heap's capacity from its creation until its handle has been released and it has been unmapped, in
-//! either order. Imported memory counts only for the device on which it was created. Mapped memory is initially filled
-//! with `0xFF`, and accesses to addresses without memory fault. A failed call has no effect.
+//! Memory counts against the heap's capacity from its creation until its handle has been released and it has been
+//! unmapped, in either order. Imported memory counts only for the device on which it was created. Mapped memory is
+//! initially filled with `0xFF`, and accesses to addresses without memory fault. A failed call has no effect.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
