@@ -13,6 +13,7 @@ macro_rules! pages {
 pages! {
     atomics = "guide/atomics.md";
     checking = "checking.md";
+    debugging = "debugging.md";
     extending = "extending.md";
     first_kernel = "guide/first-kernel.md";
     from_pytorch = "from-pytorch.md";

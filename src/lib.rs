@@ -1,4 +1,4 @@
-//! GPU kernels in Rust, launched from Rust, on a GPU or on an emulated one.
+//! GPU kernels in Rust that you launch from Rust, on a GPU or on an emulated device.
 //!
 //! ```
 //! use warpsmith::prelude::*;
@@ -17,26 +17,26 @@
 //! # Ok::<(), warpsmith::Error>(())
 //! ```
 //!
-//! | where | what |
+//! | item | contents |
 //! | --- | --- |
-//! | [`ops`] | typed operations on device memory: copy, elementwise, reductions |
+//! | [`ops`] | typed operations on device memory, such as copies, elementwise functions and reductions |
 //! | [`random`] | random number generators, and operations that fill arrays with random numbers |
 //! | [`device`], [`stream`], [`memory`], [`launch`], [`graph`], … | the runtime: all of `warpsmith-runtime`, re-exported |
-//! | `collective`, with the feature of that name | multi-GPU programs: ranks, rendezvous stores, communicators |
-//! | `profiler`, with the feature of that name | traces of device and host activity, in memory and in files; hardware counters of kernels; `WARPSMITH_PROFILE=FILE` or `WARPSMITH_COUNTERS=FILE` in the environment profiles an unmodified program |
-//! | `tensor`, with the feature of that name | GEMM and attention on tensor cores |
+//! | `collective`, with the feature `collective` | multi-GPU programs: ranks, rendezvous stores, communicators |
+//! | `profiler`, with the feature `profiler` | traces of device and host activity, in memory and in files; hardware counters of kernels; the environment variables `WARPSMITH_PROFILE=FILE` and `WARPSMITH_COUNTERS=FILE`, which profile an unmodified program |
+//! | `tensor`, with the feature `tensor` | GEMM and attention on tensor cores |
 //! | [`range!`], [`mark!`], [`nvtx`], [`ranges`] | named ranges of a program, for profilers and tools |
 //! | `library`, with one feature per library | cuBLAS, cuDNN, cuFFT, cuRAND, cuSPARSE |
-//! | `glam`, with the feature of that name | vectors and matrices as kernel parameters |
-//! | [`gpu_std`] | the standard library for kernels; a kernel crate depends on it directly |
-//! | [`kernels`] | the kernels behind [`ops`], to launch by hand |
-//! | `bench`, with the feature of that name | benchmarking and tuning of kernels, including your own |
-//! | [`IMAGE`], [`include_image!`] | the GPU code of these kernels; the GPU code of your own kernels |
+//! | `glam`, with the feature `glam` | vectors and matrices as kernel parameters |
+//! | [`gpu_std`] | the standard library for kernels; kernel crates depend on it directly |
+//! | [`kernels`] | the kernels that implement [`ops`], for direct launches |
+//! | `bench`, with the feature `bench` | benchmarking and tuning of kernels, including your own |
+//! | [`IMAGE`], [`include_image!`] | the GPU code of this crate's kernels; the GPU code of your own kernels |
 //!
 //! # Generic code
 //!
-//! A function that is generic over the types of a kernel needs an `Instance` bound in addition to the kernel's own
-//! bounds. The launch arguments follow from the kernel's parameters:
+//! A function that is generic over a kernel's types needs an `Instance` bound in addition to the kernel's own bounds.
+//! The kernel's parameters determine the launch arguments:
 //!
 //! ```
 //! use warpsmith::gpu_std::prelude::*;
@@ -69,10 +69,11 @@
 //!
 //! # Errors
 //!
-//! Every fallible function returns [`Error`], except for a few that also return memory to the caller, such as
-//! [`CopyFailed`]. An [`Error`] contains the errors of a subsystem as plain data. [`Error::downcast_ref`] returns an
-//! [`OpError`], `tensor::TensorError`, `library::LibraryError`, `collective::CollectiveError`,
-//! `collective::CommunicatorError`, `profiler::ProfilerError` or `profiler::trace::TraceError`.
+//! Every fallible function returns [`Error`]. The exceptions are a few functions whose errors also return memory to the
+//! caller, such as [`CopyFailed`]. An [`Error`] contains the error of a subsystem as plain data.
+//! [`Error::downcast_ref`] returns an [`OpError`], `tensor::TensorError`, `library::LibraryError`,
+//! `collective::CollectiveError`, `collective::CommunicatorError`, `profiler::ProfilerError` or
+//! `profiler::trace::TraceError`.
 //!
 //! ```
 //! use warpsmith::prelude::*;
@@ -85,8 +86,8 @@
 //! # Ok::<(), warpsmith::Error>(())
 //! ```
 //!
-//! A program built without the device toolchain runs on the emulated device only. Loading its image on a CUDA device
-//! then returns an error that explains this.
+//! A program built without the device toolchain runs only on the emulated device. On a CUDA device, loading its image
+//! returns an error that explains this.
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -113,8 +114,9 @@ pub use warpsmith_runtime::*;
 #[cfg(feature = "tensor")]
 pub use warpsmith_tensor as tensor;
 
-/// NVIDIA's libraries, one cargo feature per library. A library is loaded when a program first uses it.
-// The libraries are re-exported one by one, so that the compiler can name the feature that a missing item needs.
+/// NVIDIA's libraries, with one cargo feature per library. A library is loaded when a program first uses it.
+// The libraries are re-exported one by one so that, for a missing item, the compiler can name the feature that enables
+// it.
 pub mod library {
     #[cfg(any(feature = "blas", feature = "dnn"))]
     pub use warpsmith_libraries::PlanCache;

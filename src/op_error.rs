@@ -1,14 +1,14 @@
-//! [`OpError`]: the error of [`ops`](crate::ops) and [`random`](crate::random), carried inside [`Error`](crate::Error).
+//! [`OpError`]: an error from [`ops`](crate::ops) or [`random`](crate::random), carried in an [`Error`](crate::Error).
 
 use std::fmt;
 
 use warpsmith_runtime::Error;
 
-/// Error of an operation, with its remedy. [`Error::downcast_ref`] retrieves it.
+/// An error of an operation. The message states the remedy. [`Error::downcast_ref`] retrieves it.
 #[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpError {
-    /// Arrays of one operation differ in length.
+    /// Arrays of one operation have different lengths.
     #[error(
         "{operation}: {first_name} has {first} elements, but {second_name} has {second}; pass slices of one length"
     )]
@@ -17,11 +17,11 @@ pub enum OpError {
         operation: &'static str,
         /// Name of the first array.
         first_name: &'static str,
-        /// Its length in elements.
+        /// Length of the first array, in elements.
         first: usize,
         /// Name of the second array.
         second_name: &'static str,
-        /// Its length in elements.
+        /// Length of the first array, in elements.
         second: usize,
     },
 
@@ -30,7 +30,7 @@ pub enum OpError {
     Shape {
         /// The operation.
         operation: &'static str,
-        /// The mismatch, and the accepted values.
+        /// The mismatch and the accepted values.
         problem: String,
     },
 
@@ -41,13 +41,13 @@ pub enum OpError {
     Index {
         /// The operation.
         operation: &'static str,
-        /// The array of indices.
+        /// Name of the array of indices.
         name: &'static str,
-        /// Position of the first such index in the array.
+        /// Position of the first out-of-range index in the array.
         position: u64,
         /// The index.
         index: i128,
-        /// Exclusive upper bound of the indices.
+        /// Exclusive upper bound of valid indices.
         bound: u64,
     },
 
@@ -59,20 +59,20 @@ pub enum OpError {
     Offset {
         /// The operation.
         operation: &'static str,
-        /// Position of the first such offset in the array of offsets.
+        /// Position of the first invalid offset in the array of offsets.
         position: u64,
         /// The offset.
         offset: u64,
-        /// Largest allowed value: the next offset or the number of elements.
+        /// Maximum valid value: the next offset, or the number of elements.
         most: u64,
     },
 
-    /// An index occurs more than once in a scatter.
+    /// A scatter contains the same index more than once.
     #[error(
         "index {index} occurs more than once: two elements would be written to one place; pass each index once"
     )]
     DuplicateIndex {
-        /// The smallest duplicate index.
+        /// The smallest index that occurs more than once.
         index: u64,
     },
 
@@ -83,21 +83,21 @@ pub enum OpError {
         operation: &'static str,
     },
 
-    /// An impossible request to an operation or a generator of random numbers.
+    /// A random number operation or generator received an impossible request.
     #[error("{call}: {problem}")]
     Random {
-        /// The operation or function.
+        /// Name of the operation or function.
         call: &'static str,
-        /// The request, and the accepted values.
+        /// The request and the accepted values.
         problem: String,
     },
 
-    /// A request that the operation does not support.
+    /// The operation does not support the request.
     #[error("{operation}: {problem}")]
     Unsupported {
         /// The operation.
         operation: &'static str,
-        /// The request, and the accepted values.
+        /// The request and the accepted values.
         problem: String,
     },
 
@@ -109,17 +109,17 @@ pub enum OpError {
     NoSuchVariant {
         /// The kernel.
         kernel: &'static str,
-        /// The element type or types.
+        /// The element type, or types.
         dtype: String,
         /// The requested items.
         items: u32,
-        /// The requested vector bytes.
+        /// The requested number of bytes per access.
         vector: u32,
-        /// Items and vector bytes of the available instances.
+        /// Items and vector bytes of each available instance.
         available: Vec<(u32, u32)>,
     },
 
-    /// A string that is not a grid rule.
+    /// The string is not a valid grid rule.
     #[error("`{0}` is no grid rule; use auto, waves:N or blocks:N with N from 1, for example waves:4")]
     GridRule(String),
 }

@@ -1,4 +1,4 @@
-//! Items that a program with devices needs: `use warpsmith::prelude::*;`.
+//! The items that most programs with devices need: `use warpsmith::prelude::*;`.
 
 pub use crate::ops::ReduceExt;
 pub use gpu_std::{Instance, SharedLen};

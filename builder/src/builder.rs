@@ -3,6 +3,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
 use crate::KernelReport;
 use crate::arch::Arch;
@@ -14,6 +15,7 @@ use crate::device_runtime;
 use crate::error::Error;
 use crate::fingerprint::{Fingerprint, Record};
 use crate::image::{self, Packages};
+use crate::image_report::ImageReport;
 use crate::link;
 use crate::manifest::{self, Manifest};
 use crate::packages::{self, Package};
@@ -296,10 +298,23 @@ impl PtxBuilder {
     }
 
     fn build_for(&self, folders: &Folders, targets: &Targets) -> Result<BuiltImage, Error> {
+        let started = SystemTime::now();
         let manifest = Manifest::of(&folders.manifest_dir.join(&self.path))?;
-        let package = manifest.to_package().name;
         let sources = sources::of(&manifest, &folders.target_dir)?;
         let kernels = KernelCrate { manifest, sources };
+        let mut built = self.build_crate(folders, &kernels, targets)?;
+        let report = ImageReport::new(&built, &kernels.manifest, folders, started);
+        built.watched.extend(report.save(folders, &kernels.manifest.library_name())?);
+        Ok(built)
+    }
+
+    fn build_crate(
+        &self,
+        folders: &Folders,
+        kernels: &KernelCrate,
+        targets: &Targets,
+    ) -> Result<BuiltImage, Error> {
+        let package = kernels.manifest.to_package().name;
         if is_set("DOCS_RS") {
             let reason = "documentation builds have no GPU image";
             return kernels.without_image(folders, reason, Vec::new());
@@ -310,10 +325,12 @@ impl PtxBuilder {
             return kernels.without_image(folders, reason, Vec::new());
         }
         toolchain::check_variables()?;
-        let setup = toolchain::setup_command(&folders.manifest_dir);
+        let setup = toolchain::SETUP_COMMAND;
         let search = toolchain::find_device_toolchain();
         let Some(tools) = &search.found else {
-            let reason = format!("no compiler for the GPU side was found; install one with: {setup}");
+            let reason = format!(
+                "no compiler for the GPU side was found; install one with: {setup} (a command of the package warpsmith-cli)"
+            );
             if is_set(REQUIRE) {
                 return Err(Error::ImageRequired {
                     reason: format!("{reason}\nlooked at:\n{}", search.explain()),
@@ -323,10 +340,10 @@ impl PtxBuilder {
         };
         let archs = match targets {
             Targets::Archs(archs) => archs,
-            Targets::Check(reason) => return self.only_check(folders, &kernels, tools, reason),
+            Targets::Check(reason) => return self.only_check(folders, kernels, tools, reason),
         };
         let cuda = toolchain::find_cuda_tools();
-        match self.with_tools(folders, &kernels, tools, &cuda, archs) {
+        match self.with_tools(folders, kernels, tools, &cuda, archs) {
             Err(error @ (Error::NoLibdevice { .. } | Error::NoDeviceRuntime { .. })) if !is_set(REQUIRE) => {
                 let text = error.to_string();
                 let reason = format!("{}; install it with: {setup}", text.lines().next().unwrap_or_default());
@@ -492,7 +509,7 @@ impl PtxBuilder {
         if cuda.ptxas.is_none() {
             warnings.push(format!(
                 "ptxas was not found: {package} has PTX only, not assembled and not checked; install it with: {}",
-                toolchain::setup_command(&folders.manifest_dir)
+                toolchain::SETUP_COMMAND
             ));
         }
         if keep {

@@ -217,6 +217,15 @@ pub enum Error {
         message: String,
     },
 
+    /// The report of an image is damaged, or was written by another version of the builder.
+    #[error("the report of an image, {}, {problem}", path.display())]
+    Report {
+        /// Path of the report.
+        path: PathBuf,
+        /// Problem with it, and what to do.
+        problem: String,
+    },
+
     /// A file could not be read or written, or a tool could not be started.
     #[error("{what} {path}: {source}")]
     Io {

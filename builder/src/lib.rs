@@ -27,6 +27,7 @@
 //! | `codegen` | for each part and architecture: `opt`, the remaining panics (`panic_paths`) and the calls that lead to
 //! them (`line_table`), `llc`, corrections (`directives`, `narrow`, …) and checks of the PTX (`ptx`, `externs`), ptxas |
 //! | `image` | writes the file that the host crate includes, and the compressed code |
+//! | `image_report` | keeps the facts about the kernels of each image in the target folder, for `warpsmith kernels -p` |
 //! | `fingerprint` | skips all steps but `compile` if nothing has changed |
 //! | `ready_made` | exports and imports images that a package ships instead of its kernels |
 //! | [`setup`] | installs what `toolchain` looks for |
@@ -53,6 +54,7 @@ mod fingerprint;
 #[doc(hidden)]
 pub mod fuzzed;
 mod image;
+mod image_report;
 mod line_table;
 mod link;
 mod local_atomics;
@@ -80,6 +82,7 @@ pub use builder::{BuiltImage, Folders, PtxBuilder};
 pub use cache::Cache;
 pub use debug_info::DebugInfo;
 pub use error::Error;
+pub use image_report::ImageReport;
 pub use line_table::CallSite;
 pub use panic_paths::PanicPath;
 pub use ready_made::export as export_image;

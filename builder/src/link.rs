@@ -11,7 +11,7 @@ use crate::device_runtime::DeviceRuntime;
 use crate::error::Error;
 use crate::panic_paths;
 use crate::rewrite::{self, Kernel, Rewritten};
-use crate::toolchain::{CudaTools, LlvmTools, setup_command};
+use crate::toolchain::{CudaTools, LlvmTools, SETUP_COMMAND};
 use crate::tools;
 
 /// The only symbol, besides the kernels, that the host looks up.
@@ -122,7 +122,7 @@ pub fn link(
     let device_runtime = DeviceRuntime::of(&ir, &rewritten.kernels);
     if let (Some((kernel, function)), None) = (&device_runtime.first, &cuda.cudadevrt) {
         let (kernel, function) = (kernel.clone(), function.clone());
-        return Err(Error::NoDeviceRuntime { kernel, function, how: how_to_install(&reachable, cuda) });
+        return Err(Error::NoDeviceRuntime { kernel, function, how: how_to_install(cuda) });
     }
     let diverging = panic_paths::diverging(&ir);
     let Rewritten { kernels, visible, .. } = rewritten;
@@ -247,15 +247,15 @@ fn no_libdevice(
 ) -> Result<Error, Error> {
     let ir = read(reachable)?;
     let kernel = Callers::of(&ir).kernel_reaching(function, kernels).unwrap_or_else(|| "?".to_owned());
-    let how = how_to_install(reachable, cuda);
+    let how = how_to_install(cuda);
     Ok(Error::NoLibdevice { kernel, function: function.to_owned(), how })
 }
 
 /// Describes how to install NVIDIA's libraries, and the places searched.
-fn how_to_install(folder: &Path, cuda: &CudaTools) -> String {
+fn how_to_install(cuda: &CudaTools) -> String {
     let looked: String =
         cuda.rejected.iter().map(|r| format!("\n  looked in {}: {}", r.candidate, r.reason)).collect();
-    format!("Install it with: {}{looked}", setup_command(folder))
+    format!("Install it with: {SETUP_COMMAND}{looked}")
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Report on the kernels of an image.
 
+use gpu_spec::{AbiParam, ParamKind};
 use serde::{Deserialize, Serialize};
 
 use crate::codegen::Module;
@@ -9,10 +10,12 @@ use crate::parts::Part;
 use crate::rewrite::Kernel;
 
 /// One kernel of an image.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelReport {
     /// Symbol of the kernel.
     pub symbol: String,
+    /// Package that defines it; empty if `#[kernel]` did not record it.
+    pub package: String,
     /// Part of the image that contains it.
     pub part: String,
     /// Stack per thread in bytes, callees included, on the architecture that needs most. 0 without ptxas. `None` if it
@@ -20,6 +23,18 @@ pub struct KernelReport {
     pub stack: Option<u32>,
     /// Stack in bytes requested with `#[kernel(stack = BYTES)]`; 0 if none is requested.
     pub requested_stack: u32,
+    /// Maximum number of threads per block from its launch bounds.
+    pub max_block: Option<u32>,
+    /// Block dimensions that every launch must have.
+    pub block: Option<[u32; 3]>,
+    /// Cluster dimensions that every launch must have.
+    pub cluster: Option<[u32; 3]>,
+    /// Minimum compute capability, `10 * major + minor`; 0 means any.
+    pub min_arch: u32,
+    /// True if only that capability has it.
+    pub is_arch_specific: bool,
+    /// Bytes per element of each of its arrays in dynamic shared memory.
+    pub dynamic_shared: Vec<u32>,
     /// Resources, one entry per architecture that has the kernel; empty without ptxas.
     pub resources: Vec<ArchReport>,
     /// Remaining panics on any architecture.
@@ -45,17 +60,25 @@ pub struct ArchReport {
 
 /// Joins the kernels with the facts about their code: `modules` holds the modules of each of `parts`.
 pub fn kernels(kernels: &[Kernel], parts: &[Part], modules: &[Vec<Module>]) -> Vec<KernelReport> {
+    let is_dynamic = |param: &&AbiParam| param.kind == ParamKind::Shared as u32;
     let report = |kernel: &Kernel| {
         // A kernel that others launch is also in a linked part, which is the last one.
         let part = parts.iter().position(|part| part.has(kernel)).unwrap_or(0);
         let modules = modules.get(part).map_or(&[][..], |modules| modules);
+        let params = kernel.abi.iter().flat_map(|abi| &abi.params);
         let mut report = KernelReport {
             symbol: kernel.symbol.clone(),
+            package: kernel.abi.as_ref().map_or_else(String::new, |abi| abi.package.clone()),
             part: parts.get(part).map_or_else(String::new, |part| part.name.clone()),
             stack: Some(0),
             requested_stack: kernel.stack,
-            resources: Vec::new(),
-            panics: Vec::new(),
+            max_block: Some(kernel.max_threads).filter(|threads| *threads > 0),
+            block: kernel.block,
+            cluster: kernel.cluster,
+            min_arch: kernel.min_arch,
+            is_arch_specific: kernel.is_arch_specific,
+            dynamic_shared: params.filter(is_dynamic).map(|param| param.size).collect(),
+            ..KernelReport::default()
         };
         for module in modules {
             let found = module.facts.panics.iter().filter(|(symbol, _)| *symbol == kernel.symbol);
@@ -205,8 +228,7 @@ mod tests {
             part: "k".to_owned(),
             stack,
             requested_stack,
-            resources: Vec::new(),
-            panics: Vec::new(),
+            ..KernelReport::default()
         };
         assert!(check_stacks(&[kernel("most", Some(512 << 10), 0), kernel("unknown", None, 4096)]).is_ok());
         let kernels = [kernel("needs", Some(800_000), 0), kernel("requests", None, 600_000)];
@@ -231,9 +253,8 @@ mod tests {
             symbol: symbol.to_owned(),
             part: "k".to_owned(),
             stack,
-            requested_stack: 0,
             resources,
-            panics: Vec::new(),
+            ..KernelReport::default()
         };
         let kernels = [
             kernel("good", Some(0), vec![needs("sm_80", 0, 0)]),

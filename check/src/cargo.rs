@@ -1,4 +1,4 @@
-//! Runs cargo with the wrapper and reads the findings.
+//! Runs cargo with the wrapper of rustc and reads the findings.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -12,28 +12,29 @@ use crate::{Error, Outcome};
 /// Options of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Arguments of cargo, starting with the command, for example `test` or `run --example smooth`.
+    /// Arguments for cargo, starting with the subcommand, for example `test` or `run --example smooth`.
     pub cargo: Vec<String>,
     /// True if each launch stops at its first finding.
     pub first: bool,
-    /// Maximum number of findings per launch; the default is 100.
+    /// Maximum number of findings per launch; `None` for the default of 100.
     pub limit: Option<u32>,
-    /// Number of runs in seeded orders, after the run in ascending order.
+    /// Number of runs with seeded block orders, after the run in ascending order.
     pub seeds: u32,
     /// True if the program's standard output is redirected to standard error.
     pub output_to_stderr: bool,
-    /// True if the program itself compares the findings with expected ones. Nothing is collected then.
+    /// True if the program itself compares the findings with the expected ones. In this case, no findings are
+    /// collected.
     pub expects_findings: bool,
-    /// Folder in which cargo is started; the default is the current folder.
+    /// Folder in which cargo is started; `None` for the current folder.
     pub folder: Option<PathBuf>,
-    /// Compiler; the default is `RUSTC` in the environment, or `rustc`.
+    /// The compiler; `None` for the value of `RUSTC` in the environment, or `rustc`.
     pub rustc: Option<PathBuf>,
 }
 
-/// Builds and runs the program with instrumented kernels.
+/// Builds the program with instrumented kernels and runs it.
 ///
 /// # Errors
-/// [`Error`]. Kernel faults and a failure of cargo are not errors.
+/// [`Error`]. Faults in kernels and a failure of cargo are not errors.
 pub fn run(options: &Options) -> Result<Outcome, Error> {
     let name = options.cargo.join(" ");
     if cfg!(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))) {
@@ -62,13 +63,13 @@ pub fn run(options: &Options) -> Result<Outcome, Error> {
         }
         if !status.success() {
             outcome.failure.get_or_insert(status);
-            // A program that does not compile, or fails for another reason, fails in every order.
+            // A program that does not compile, or that fails for a different reason, fails in every order.
             if outcome.findings.len() == before {
                 break;
             }
         }
     }
-    // The report has been read, so a leftover file does no harm.
+    // The report has already been read, so a leftover file does no harm.
     let _ = std::fs::remove_file(&report);
     Ok(outcome)
 }
@@ -101,7 +102,7 @@ fn start(
     if !options.expects_findings {
         command.env("WARPSMITH_CHECK_REPORT", report);
     }
-    // Without caching, each buffer is a separate allocation with red zones.
+    // Without caching, each buffer is a separate allocation that is surrounded by red zones.
     command.env("WARPSMITH_NO_MEMORY_CACHING", "1");
     if let Some(rustc) = &options.rustc {
         command.env("RUSTC", rustc);
@@ -142,7 +143,7 @@ fn workspace(options: &Options) -> Result<(PathBuf, PathBuf), Error> {
     folder("workspace_root").zip(folder("target_directory")).ok_or_else(|| Error::Workspace(said()))
 }
 
-/// Checks that the compiler instruments code, by compiling a function that writes memory.
+/// Checks that the compiler can instrument code, by compiling a function that writes to memory.
 fn probe(options: &Options, target: &Path, name: &str) -> Result<(), Error> {
     let named = options.rustc.clone().or_else(|| std::env::var_os("RUSTC").map(PathBuf::from));
     let rustc = named.unwrap_or_else(|| "rustc".into());
@@ -185,7 +186,7 @@ mod tests {
         probe(&Options::default(), &std::env::temp_dir(), "test").unwrap();
     }
 
-    /// Creates a compiler that is a shell script.
+    /// Creates options whose compiler is a shell script.
     fn with_compiler(name: &str, script: &str) -> (PathBuf, Options) {
         use std::os::unix::fs::PermissionsExt;
         let folder = std::env::temp_dir().join(format!("warpsmith-check-{name}-{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! Findings, as the emulated device writes them.
+//! Findings in the form in which the emulated device writes them.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ pub struct Frame {
     pub line: u32,
 }
 
-/// Memory access of a finding.
+/// Memory access that is part of a finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Access {
     /// Operation of the access, for example `atomic read`.
@@ -22,23 +22,23 @@ pub struct Access {
     pub block: [u32; 3],
     /// Thread index in its block.
     pub thread: [u32; 3],
-    /// Index of the frame that is shown first.
+    /// Index of the frame that is displayed first.
     pub place: usize,
     /// Call stack from the innermost frame up to the kernel.
     pub frames: Vec<Frame>,
 }
 
 impl Access {
-    /// Returns the frame that is shown first.
+    /// Returns the frame that is displayed first.
     pub fn frame(&self) -> Option<&Frame> {
         self.frames.get(self.place)
     }
 }
 
-/// Error that was detected in a kernel.
+/// An error that was detected in a kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// Short name of the kind, for example `race`.
+    /// Short name of the kind of error, for example `race`.
     pub kind: String,
     /// Kernel name.
     pub kernel: String,
@@ -46,7 +46,7 @@ pub struct Finding {
     pub memory: String,
     /// Remedy.
     pub advice: String,
-    /// Full text, as in the error of the launch.
+    /// Full text, as in the error that the launch returns.
     pub text: String,
     /// Access that revealed the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -57,7 +57,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Returns true if two findings have the same kind and the same locations.
+    /// Returns whether two findings have the same kind and the same locations.
     pub fn is_same(&self, other: &Finding) -> bool {
         let places = |finding: &Finding| {
             [&finding.access, &finding.other].map(|access| access.as_ref().and_then(Access::frame).cloned())

@@ -1,10 +1,10 @@
-//! `warpsmith check`, which runs a cargo command with the program's kernels instrumented, and collects the errors that
-//! the emulated device finds in them.
+//! `warpsmith check`: runs a cargo command with the program's kernels instrumented, and collects the errors that the
+//! emulated device finds in them.
 //!
-//! [`run`] starts cargo with the calling program as the wrapper of rustc, so this program must first call [`wrapper`]
-//! in its `main`. The wrapper adds LLVM's `tsan` pass to the crates that contain kernels. The emulated device handles
-//! the calls that the pass inserts (`warpsmith_emulator::check`) and appends its findings to a file, which [`run`]
-//! reads.
+//! [`run`] starts cargo with the calling program as the rustc wrapper, so the calling program must first call
+//! [`wrapper`] in its `main`. The wrapper adds LLVM's `tsan` pass to the crates that contain kernels. The emulated
+//! device handles the calls inserted by this pass (`warpsmith_emulator::check`) and appends its findings to a file that
+//! [`run`] reads.
 #![deny(missing_docs)]
 
 mod cargo;
@@ -24,7 +24,7 @@ pub use wrapper::wrapper;
 /// Outcome of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Findings, one per pair of locations.
+    /// Findings, one for each pair of locations.
     pub findings: Vec<Finding>,
     /// Exit status of cargo in the first failed run.
     pub failure: Option<ExitStatus>,
@@ -32,10 +32,10 @@ pub struct Outcome {
     pub runs: u32,
 }
 
-/// Reason why a program could not be checked.
+/// Reason for which a program could not be checked.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The instrumentation does not support this platform.
+    /// This platform does not support the instrumentation.
     #[error("kernels can be checked on x86-64 and aarch64 Linux only; `cargo {0}` runs them unchecked")]
     Machine(String),
     /// The compiler does not support the required instrumentation.

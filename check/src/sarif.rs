@@ -1,4 +1,4 @@
-//! Findings as SARIF 2.1.0, which code hosts can read.
+//! Findings as SARIF 2.1.0, which code hosts can display.
 
 use serde_json::{Value, json};
 

@@ -1,39 +1,39 @@
-//! Wrapper of rustc, which adds the instrumentation to crates that contain kernels.
+//! Wrapper of rustc that adds the instrumentation to crates that contain kernels.
 
 use std::ffi::OsString;
 use std::process::{Command, ExitCode, ExitStatus};
 
-/// Environment variable that makes a process act as the wrapper.
+/// Environment variable that makes a process act as the rustc wrapper.
 pub(crate) const VARIABLE: &str = "WARPSMITH_CHECK_WRAPPER";
-/// Environment variable that contains the user's own wrapper, if any.
+/// Environment variable that contains the user's own rustc wrapper, if there is one.
 pub(crate) const INNER: &str = "WARPSMITH_CHECK_INNER_WRAPPER";
 
-/// Additional rustc flags for an instrumented crate. All of them are stable, but LLVM does not guarantee the names of
-/// its passes.
+/// Additional rustc flags for instrumented crates. All of these flags are stable, but LLVM does not guarantee the names
+/// of its passes.
 pub(crate) const FLAGS: [&str; 11] = [
     "-Cpasses=forceattrs function(tsan)",
     "-Cllvm-args=-force-attribute=sanitize_thread",
     "-Cllvm-args=-tsan-instrument-func-entry-exit=0",
-    // The device library itself reports its atomics, with their scope.
+    // The device library reports its own atomics, together with their scope.
     "-Cllvm-args=-tsan-instrument-atomics=0",
     // For `x += 1`, one call reports both the read and the write.
     "-Cllvm-args=-tsan-compound-read-before-write=1",
-    // No later pass may turn a call of the instrumentation into a jump, because the call would lose its location.
+    // No later pass may turn a call to the instrumentation into a jump, because the call would lose its location.
     "-Clto=off",
-    // Two calls must not be merged either, because the merged call would have no location.
+    // Nor may two such calls be merged, because the merged call would have no location.
     "-Cllvm-args=-sink-common-insts=0",
     "-Cllvm-args=-hoist-common-insts=0",
     "-Cllvm-args=-enable-tail-merge=0",
     "-Cdebuginfo=line-tables-only",
     CHECK,
 ];
-/// Additional rustc flag for every crate. Without it, cargo strips release builds if the profile has no debug
+/// Additional rustc flag for all crates. Without this flag, cargo strips release builds if the profile has no debug
 /// information.
 const KEEP_LINES: &str = "-Cstrip=none";
-/// Flag for instrumented crates, and for the emulator, whose functions must not be inlined into them.
+/// Flag for instrumented crates and for the emulator, whose functions must not be inlined into those crates.
 const CHECK: &str = "--cfg=warpsmith_check";
 
-/// Runs as the wrapper of rustc if [`crate::run`] started this process as a wrapper, and returns its exit code.
+/// If [`crate::run`] started this process as a rustc wrapper, runs as the wrapper and returns its exit code.
 pub fn wrapper() -> Option<ExitCode> {
     std::env::var_os(VARIABLE)?;
     let mut arguments = std::env::args_os().skip(1);
@@ -76,7 +76,8 @@ fn values<'a, S: AsRef<str>>(arguments: &'a [S], flag: &'static str) -> impl Ite
     )
 }
 
-/// Returns the arguments without flags for link-time optimization, which would also instrument the emulator.
+/// Returns the arguments without flags for link-time optimization, because this optimization would also instrument the
+/// emulator.
 fn without_lto(arguments: Vec<OsString>) -> Vec<OsString> {
     let is_lto = |value: &str| value == "lto" || value.starts_with("lto=") || value == "linker-plugin-lto";
     let mut kept: Vec<OsString> = Vec::with_capacity(arguments.len());
@@ -95,7 +96,7 @@ fn is_emulator<S: AsRef<str>>(arguments: &[S]) -> bool {
     values(arguments, "--crate-name").any(|name| name == "warpsmith_emulator")
 }
 
-/// Returns true if rustc compiles the device library, or a host crate that depends on it.
+/// Returns whether rustc is compiling the device library or a host crate that depends on it.
 fn has_kernels<S: AsRef<str>>(arguments: &[S]) -> bool {
     let after = |flag| values(arguments, flag);
     let is_host = !after("--target").any(|target| target.contains("nvptx"));
@@ -103,7 +104,7 @@ fn has_kernels<S: AsRef<str>>(arguments: &[S]) -> bool {
         || after("--crate-name").any(|name| name.starts_with("build_script_"));
     let is_library = after("--crate-name").any(|name| name == "gpu_std");
     let depends = after("--extern").any(|library| {
-        // The argument can have the form `noprelude:name=path`.
+        // The argument may have the form `noprelude:name=path`.
         let name = library.split('=').next().unwrap_or_default();
         matches!(name.rsplit(':').next(), Some("gpu_std" | "cuda_std" | "warpsmith"))
     });

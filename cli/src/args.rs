@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::sanitize::Tool;
+
 /// GPU kernels written in Rust: see the devices, check the machine, list kernels, measure them, see memory.
 #[derive(Debug, Parser)]
 #[command(
@@ -30,8 +32,8 @@ pub enum Command {
     Devices(JsonArg),
     /// Check driver, devices, GPU image and toolchain, and show how to install what is missing
     #[command(after_help = "Exit code 1 when something that should work does not.")]
-    Doctor(JsonArg),
-    /// List the embedded kernels: registers, shared memory, spills, occupancy
+    Doctor(DoctorArgs),
+    /// List kernels, your package's with `-p .`: registers, shared memory, spills, panics, occupancy
     Kernels(KernelsArgs),
     /// Measuring commands.
     #[command(flatten)]
@@ -47,6 +49,8 @@ pub enum Command {
     Launch(LaunchArgs),
     /// Run a program with its profiler on, and show where the time went
     Profile(ProfileArgs),
+    /// Run a program on a GPU under NVIDIA's compute-sanitizer, and show what it finds in the kernels
+    Sanitize(SanitizeArgs),
     /// Show where the time went in a trace, and why devices were idle; write it as a page; or convert it
     Trace(TraceArgs),
 }
@@ -79,6 +83,30 @@ pub struct CheckArgs {
     /// The cargo command and its arguments [default: test]
     #[arg(value_name = "CARGO ARGUMENTS", trailing_var_arg = true, allow_hyphen_values = true)]
     pub cargo: Vec<String>,
+}
+
+/// `warpsmith sanitize`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "compute-sanitizer comes with the CUDA toolkit, or by `pip install nvidia-cuda-sanitizer-api`. The program \
+                  must use a GPU; `warpsmith check` needs none, and finds more. Every buffer is a separate allocation \
+                  (WARPSMITH_NO_MEMORY_CACHING=1).\n\n\
+                  Examples: warpsmith sanitize ./train; warpsmith sanitize --tool racecheck ./train --epochs 1\n\n\
+                  Exit code 1 on a finding, and when the program fails."
+)]
+pub struct SanitizeArgs {
+    /// Tool of compute-sanitizer
+    #[arg(long, value_enum, value_name = "TOOL", default_value = "memcheck")]
+    pub tool: Tool,
+    /// With memcheck: also report memory that the program never frees
+    #[arg(long)]
+    pub leaks: bool,
+    /// Print one JSON document instead of text; the program's output goes to standard error
+    #[arg(long)]
+    pub json: bool,
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub program: Vec<std::ffi::OsString>,
 }
 
 const SETUP_HELP: &str = "\
@@ -122,11 +150,30 @@ pub struct JsonArg {
     pub json: bool,
 }
 
+/// `warpsmith doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Show the GPU images of the package in FOLDER too
+    #[arg(short, long, value_name = "FOLDER")]
+    pub package: Option<PathBuf>,
+    /// Print one JSON document instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `warpsmith kernels`.
 #[derive(Debug, Args)]
-#[command(after_help = "Occupancy is the share of an SM's threads that registers, shared memory and \
-                        block size let run at once.")]
+#[command(
+    after_help = "Without --package, the kernels are those of `warpsmith::ops` in this command. With it, the last \
+                        `cargo build` in that folder is shown.\n\n\
+                        Occupancy is the share of an SM's threads that registers, shared memory and block size let run at \
+                        once; the block is the nearest one that the kernel allows.\n\n\
+                        Examples: warpsmith kernels -p .; warpsmith kernels -p . saxpy --arch sm_80 --block 128"
+)]
 pub struct KernelsArgs {
+    /// Show the kernels of the package in FOLDER, as they were built last
+    #[arg(short, long, value_name = "FOLDER")]
+    pub package: Option<PathBuf>,
     /// Show only these kernels
     #[arg(value_name = "KERNEL")]
     pub names: Vec<String>,

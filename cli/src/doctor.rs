@@ -12,8 +12,9 @@ use warpsmith::{Device, DeviceBuffer, IMAGE, Stream, ops};
 use warpsmith_builder::{Cache, toolchain};
 use warpsmith_libraries::Vendor;
 
-use crate::args::JsonArg;
+use crate::args::DoctorArgs;
 use crate::image;
+use crate::kernels::package;
 #[cfg(feature = "collective")]
 use crate::ranks;
 use crate::visibility;
@@ -49,7 +50,7 @@ impl Check {
 }
 
 /// Runs and prints all checks.
-pub fn run(args: &JsonArg) -> Result<(), Failure> {
+pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     let mut checks = vec![driver()];
     checks.extend(visibility::check());
     checks.extend(Device::list().into_iter().map(|info| device(&info)));
@@ -58,6 +59,7 @@ pub fn run(args: &JsonArg) -> Result<(), Failure> {
     #[cfg(feature = "collective")]
     checks.extend(ranks::checks());
     checks.push(gpu_image());
+    checks.extend(args.package.iter().flat_map(|folder| images_of(folder)));
     checks.extend(build_tools());
     let healthy = checks.iter().all(|check| check.status != Status::Broken);
     let text = if args.json {
@@ -142,17 +144,32 @@ fn gpu_image() -> Check {
     match IMAGE.missing() {
         None => Check::ok("GPU image", image::describe()),
         Some(reason) => {
-            let fix = match setup_command() {
-                toolchain::SETUP_COMMAND => {
-                    vec!["warpsmith setup".to_string(), "cargo install --force warpsmith-cli".to_string()]
-                }
-                repository => {
-                    vec![repository.to_string(), "cargo build --release -p warpsmith-cli".to_string()]
-                }
-            };
+            let fix =
+                [toolchain::SETUP_COMMAND, "cargo install --force --path cli (in the clone of Warpsmith)"];
+            let fix = fix.map(str::to_owned);
             Check::new("GPU image", Status::Broken, format!("there is none: {reason}"), &fix)
         }
     }
+}
+
+/// Checks the images of the package in `folder`.
+fn images_of(folder: &Path) -> Vec<Check> {
+    let images = match package::images(folder) {
+        Ok(images) => images,
+        Err(failure) => {
+            let what = format!("GPU image of {}", folder.display());
+            return vec![Check::new(what, Status::Note, failure.line().unwrap_or_default(), &[])];
+        }
+    };
+    let check = |image: &package::Image| {
+        let what = format!("GPU image of {}", image.name());
+        match (image.describe(), image.stale()) {
+            (Err(reason), _) => Check::new(what, Status::Note, format!("there is none: {reason}"), &[]),
+            (Ok(detail), None) => Check::ok(what, detail),
+            (Ok(_), Some((why, command))) => Check::new(what, Status::Note, why, &[command]),
+        }
+    };
+    images.iter().map(check).collect()
 }
 
 /// Checks the cache of code generated for kernels by builds.
@@ -173,11 +190,7 @@ fn build_tools() -> Vec<Check> {
     let only_to_build =
         |detail: String| format!("{detail}; needed to build kernels, not to run those embedded here");
     let search = toolchain::find_device_toolchain();
-    let fix = [match setup_command() {
-        toolchain::SETUP_COMMAND => "warpsmith setup",
-        repository => repository,
-    }
-    .to_string()];
+    let fix = [toolchain::SETUP_COMMAND.to_string()];
     let compiler = match &search.found {
         Some(found) => Check::ok(
             "device toolchain",
@@ -212,10 +225,6 @@ fn build_tools() -> Vec<Check> {
         checks.push(Check::new("variables", Status::Broken, error.to_string(), &fix));
     }
     checks
-}
-
-fn setup_command() -> &'static str {
-    std::env::current_dir().map_or(toolchain::SETUP_COMMAND, |here| toolchain::setup_command(&here))
 }
 
 fn as_text(checks: &[Check]) -> String {

@@ -8,7 +8,6 @@
 
 mod args;
 mod check;
-#[cfg(any(feature = "collective", feature = "profiler"))]
 mod child;
 #[cfg(feature = "profiler")]
 mod counters;
@@ -34,6 +33,7 @@ mod outputs;
 mod profile;
 #[cfg(feature = "collective")]
 mod ranks;
+mod sanitize;
 mod setup;
 #[cfg(feature = "profiler")]
 mod trace;
@@ -42,8 +42,10 @@ mod visibility;
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::{ContextKind, ContextValue};
 #[cfg(not(all(feature = "collective", feature = "profiler")))]
 use warpsmith::bench::command::failure::Failure;
+use warpsmith::bench::command::output::complain;
 use warpsmith::bench::command::{Program, said};
 
 use crate::args::{Cli, Command};
@@ -56,7 +58,7 @@ pub fn main() -> ExitCode {
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return said("warpsmith", &error),
+        Err(error) => return refused(&error),
     };
     let program = Program { name: "warpsmith", suite: &warpsmith::bench::suite(Vec::new()) };
     program.end(match cli.command {
@@ -75,12 +77,31 @@ pub fn main() -> ExitCode {
         Command::Profile(args) => profile::run(&args),
         #[cfg(not(feature = "profiler"))]
         Command::Profile(_) => left_out("profile"),
+        Command::Sanitize(args) => sanitize::run(&args),
         Command::Setup => setup::run(),
         #[cfg(feature = "profiler")]
         Command::Trace(args) => trace::run(&args),
         #[cfg(not(feature = "profiler"))]
         Command::Trace(_) => left_out("trace"),
     })
+}
+
+/// Prints a message of clap. `bench` and `tune` of this program know no kernels of other packages.
+fn refused(error: &clap::Error) -> ExitCode {
+    let argument = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(argument)) => argument.as_str(),
+        _ => "",
+    };
+    match std::env::args().nth(1).as_deref() {
+        Some(command @ ("bench" | "tune")) if ["-p", "--package"].contains(&argument) => {
+            complain(&format!(
+                "warpsmith: `{command}` has only the kernels of this program; a package measures its own: run `cargo bench \
+                 --bench tune --features tune -- {command} KERNEL` in its folder; see warpsmith {command} --help"
+            ));
+            ExitCode::from(2)
+        }
+        _ => said("warpsmith", error),
+    }
 }
 
 /// Returns the error for a command that this program was compiled without.

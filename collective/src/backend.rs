@@ -1,8 +1,8 @@
 //! [`Backend`]: the transport of operations. [`Call`] and [`Batch`]: the operations in the form that a backend
 //! receives.
 //!
-//! The arguments of a batch are already checked: lengths, roots and devices are valid, and a written buffer overlaps no
-//! other buffer.
+//! The arguments of a batch have already been checked: lengths, roots and devices are valid, and a buffer that is
+//! written overlaps no other buffer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,13 +34,13 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Name of the method of [`Communicator`](crate::Communicator).
+    /// Returns the name of the [`Communicator`](crate::Communicator) method.
     pub fn method(self) -> &'static str {
         let name = self.name();
         name.strip_prefix("collective::").unwrap_or(name)
     }
 
-    /// Name of the operation for observers.
+    /// Returns the name of the operation for observers.
     pub fn name(self) -> &'static str {
         match self {
             Self::AllReduce => "collective::all_reduce",
@@ -83,7 +83,7 @@ impl Places {
     }
 }
 
-/// Range of device memory. The address of an empty range is meaningless.
+/// Range of device memory. If the range is empty, the address is meaningless.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Memory {
     pub address: u64,
@@ -94,11 +94,11 @@ pub(crate) struct Memory {
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
     pub kind: Kind,
-    /// Fingerprint, with sequence 0.
+    /// Fingerprint with the sequence number 0.
     pub fingerprint: Fingerprint,
     /// Reduction operator; `None` unless the operation reduces.
     pub reduction: Option<Reduction>,
-    /// Memory that the operation reads. For an in-place operation, it equals `to`, or one of the two ranges is this
+    /// Memory that the operation reads. For an in-place operation, this equals `to`, or one of the two ranges is this
     /// rank's block of the other.
     pub from: Memory,
     /// Memory that the operation writes.
@@ -106,8 +106,8 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Returns the number of bytes of the elements that the [fingerprint's count](Fingerprint::count) counts. It is the
-    /// same on all ranks.
+    /// Returns the size, in bytes, of the elements that the fingerprint's [`count`](Fingerprint::count) covers. The
+    /// result is the same on all ranks.
     pub fn counted_bytes(&self, world: usize) -> usize {
         match self.kind {
             Kind::Barrier => 0,
@@ -128,15 +128,15 @@ impl Call {
 pub(crate) struct Batch {
     /// Operations, at least one.
     pub calls: Vec<Call>,
-    /// Timeout of each operation. It starts when the stream reaches the operation.
+    /// Timeout of each operation. The timeout starts when the stream reaches the operation.
     pub timeout: Duration,
-    /// True if the batch is captured into a graph. The graph can then run it any number of times.
+    /// True if the batch is captured into a graph. If so, the graph can run the batch any number of times.
     pub is_captured: bool,
     pub work: Arc<WorkState>,
 }
 
 impl Batch {
-    /// Name of the batch for observers.
+    /// Returns the name of the batch for observers.
     pub fn name(&self) -> &'static str {
         match &self.calls[..] {
             [call] => call.kind.name(),
@@ -150,13 +150,13 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     /// Enqueues the operations as one unit of work.
     ///
     /// # Safety
-    /// The uses must cover the memory of the calls. A use that is written must overlap no other use.
+    /// The uses must cover all memory that the calls access. A use that is written must not overlap any other use.
     unsafe fn enqueue(&self, stream: &Stream, uses: &[BufferUse<'_>], batch: Batch) -> Result<()>;
 
     /// Registers memory that all ranks can access from now on.
     fn adopt(&self, _common: &Arc<Common>) {}
 
-    /// Fails if the program still has an object that needs the communicator.
+    /// Fails if the program still holds an object that needs the communicator.
     fn may_finish(&self) -> Result<()> {
         Ok(())
     }
@@ -166,6 +166,6 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Waits until none of the communicator's work is running. It is called after the communicator has failed.
+    /// Waits until none of the communicator's work is running. Called after the communicator has failed.
     fn settle(&self) {}
 }

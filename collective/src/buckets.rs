@@ -13,13 +13,13 @@ use crate::error::{CollectiveError, Result};
 /// Alignment of each gradient's start, in bytes.
 const ALIGNMENT: usize = 256;
 
-/// Gradients of a model in a few buffers (buckets), as in PyTorch's `DistributedDataParallel`. Each bucket is averaged
-/// over the ranks as soon as all of its gradients are computed, while the backward pass continues.
+/// Gradients of a model, stored in a few buffers (buckets), as in PyTorch's `DistributedDataParallel`. Each bucket is
+/// averaged over the ranks as soon as all of its gradients have been computed, while the backward pass continues.
 ///
-/// The gradients are views of the buckets, and kernels write them in place through [`Self::gradient_mut`]. The first
-/// bucket contains the last gradients, because a backward pass computes them first. Buckets are reduced in order on the
-/// communicator's stream. All ranks therefore call the same operations, even if they compute the gradients in different
-/// orders. Later work that uses a gradient is ordered after its reduction automatically.
+/// The gradients are views of the buckets; kernels write them in place through [`Self::gradient_mut`]. The first bucket
+/// contains the last gradients, because a backward pass computes them first. The buckets are reduced in order on the
+/// communicator's stream. Therefore, all ranks call the same operations, even if they compute the gradients in
+/// different orders. Later work that uses a gradient is automatically ordered after the reduction of the gradient.
 ///
 /// ```
 /// use warpsmith_collective::{Buckets, Communicator, CommunicatorOptions};
@@ -55,7 +55,7 @@ pub struct Buckets<T: Reducible> {
 struct Bucket<T: Reducible> {
     elements: DeviceBuffer<T>,
     gradients: usize,
-    /// Number of gradients that are not computed yet.
+    /// Number of gradients that have not been computed yet.
     missing: usize,
 }
 
@@ -67,8 +67,8 @@ struct Place {
 }
 
 impl<T: Reducible> Buckets<T> {
-    /// Creates zeroed gradients of these lengths, in layer order, in buckets of `bucket_bytes`. A gradient that is
-    /// larger than a bucket is allocated in a bucket of its own.
+    /// Creates zeroed gradients with these lengths, in layer order, in buckets of `bucket_bytes` bytes. A gradient that
+    /// is larger than a bucket is allocated in its own bucket.
     ///
     /// # Errors
     /// [`OutOfMemory`](warpsmith_runtime::Error::OutOfMemory).
@@ -77,7 +77,7 @@ impl<T: Reducible> Buckets<T> {
         let _site = site();
         let (alignment, room) = (ALIGNMENT / size_of::<T>(), bucket_bytes / size_of::<T>());
         let mut places: Vec<Place> = Vec::with_capacity(lens.len());
-        // Each entry is the number of elements and of gradients in a bucket.
+        // Each entry contains the number of elements and the number of gradients of a bucket.
         let mut sizes: Vec<(usize, usize)> = Vec::new();
         for &len in lens.iter().rev() {
             let start = sizes.last().map_or(0, |(elements, _)| elements.next_multiple_of(alignment));
@@ -101,12 +101,12 @@ impl<T: Reducible> Buckets<T> {
         Ok(Self { buckets, places, next: 0 })
     }
 
-    /// Number of buckets.
+    /// Returns the number of buckets.
     pub fn bucket_count(&self) -> usize {
         self.buckets.len()
     }
 
-    /// Number of elements of a gradient.
+    /// Returns the number of elements of a gradient.
     ///
     /// # Panics
     /// Panics if the gradient does not exist. The methods below also panic in this case.
@@ -115,26 +115,26 @@ impl<T: Reducible> Buckets<T> {
         self.places[gradient].range.len()
     }
 
-    /// Returns a gradient. After its bucket was reduced, this is the mean over the ranks.
+    /// Returns a gradient. Once its bucket has been reduced, the gradient is the mean over the ranks.
     #[track_caller]
     pub fn gradient(&self, gradient: usize) -> DeviceSlice<'_, T> {
         let Place { bucket, range, .. } = &self.places[gradient];
         self.buckets[*bucket].elements.slice(range.clone())
     }
 
-    /// Returns a gradient for the work that computes it.
+    /// Returns a gradient to be written by the work that computes it.
     #[track_caller]
     pub fn gradient_mut(&mut self, gradient: usize) -> DeviceSliceMut<'_, T> {
         let Place { bucket, range, .. } = &self.places[gradient];
         self.buckets[*bucket].elements.slice_mut(range.clone())
     }
 
-    /// Marks a gradient as computed, which means that the work that computes it was enqueued. A bucket is averaged once
-    /// all of its gradients and all earlier buckets are ready. The last gradient ends the step; the next step must
-    /// compute every gradient again.
+    /// Marks a gradient as computed; the work that computes it must have been enqueued. A bucket is averaged as soon as
+    /// all of its gradients are ready and all earlier buckets have been averaged. Marking the last gradient ends the
+    /// step; in the next step, every gradient must be computed again.
     ///
     /// # Errors
-    /// [`CollectiveError::Argument`] if the gradient was already marked in this step; otherwise the errors of
+    /// [`CollectiveError::Argument`] if the gradient has already been marked in this step; otherwise the errors of
     /// [`Communicator::all_reduce`].
     #[track_caller]
     pub fn ready(&mut self, ranks: &mut Communicator, gradient: usize) -> Result<()> {
@@ -150,8 +150,8 @@ impl<T: Reducible> Buckets<T> {
         }
         self.buckets[place.bucket].missing -= 1;
         while let Some(bucket) = self.buckets.get_mut(self.next).filter(|bucket| bucket.missing == 0) {
-            // The returned work can be dropped, because its failure fails the communicator, and the next call reports
-            // it.
+            // The returned work can be dropped, because a failure of it fails the communicator and is reported by the
+            // next call.
             drop(ranks.all_reduce_in_place(ReduceOp::Avg, &mut bucket.elements)?);
             self.next += 1;
         }

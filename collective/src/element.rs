@@ -5,15 +5,15 @@ use half::{bf16, f16};
 
 use warpsmith_runtime::memory::DeviceCopy;
 
-/// Element type that can be reduced. The types are those of NCCL: `i8`, `u8`, `i32`, `u32`, `i64`, `u64`, `f16`, `f32`,
-/// `f64`, `bf16`, [`F8E4M3`] and [`F8E5M2`]. The trait is sealed. Other types do not compile:
+/// Element type that can be reduced. The supported types are those of NCCL: `i8`, `u8`, `i32`, `u32`, `i64`, `u64`,
+/// `f16`, `f32`, `f64`, `bf16`, [`F8E4M3`] and [`F8E5M2`]. The trait is sealed. Other types do not compile:
 ///
 /// ```compile_fail
 /// use warpsmith_collective::ReduceOp;
 /// let sum = ReduceOp::<u16>::Sum;
 /// ```
 pub trait Reducible: DeviceCopy + bytemuck::Pod + sealed::Sealed {
-    /// Run-time value for this type.
+    /// Value that represents this type at run time.
     const TYPE: ElementType;
 }
 
@@ -35,7 +35,7 @@ macro_rules! elements {
             /// All element types.
             pub(crate) const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// Returns the name of the type.
+            /// Returns the name of the element type.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => stringify!($type),)* }
             }
@@ -72,7 +72,7 @@ elements! {
 }
 
 impl ElementType {
-    /// Returns true for 8-bit floating-point types.
+    /// Returns whether this is an 8-bit floating-point type.
     pub(crate) fn is_f8(self) -> bool {
         matches!(self, Self::F8E4M3 | Self::F8E5M2)
     }
@@ -80,12 +80,12 @@ impl ElementType {
 
 /// Reduction operator over the elements of all ranks.
 ///
-/// Elements are reduced in rank order, starting with rank 0. One rank computes each result for all ranks, so the
-/// results are bit-identical on all ranks and in every run. 8-bit and 16-bit floating point is accumulated in `f32` and
-/// rounded once; 8-bit results saturate at the largest finite number. Integers wrap.
+/// Elements are reduced in rank order, starting with rank 0. Each result is computed by one rank for all ranks, so the
+/// results are bit-identical on all ranks and in every run. 8-bit and 16-bit floating-point elements are accumulated in
+/// `f32` and rounded once; 8-bit results saturate at the largest finite number. Integers wrap around on overflow.
 ///
-/// NCCL selects the order and the intermediate rounding. The results are bit-identical on all ranks, but can differ
-/// between GPUs, lengths and versions.
+/// NCCL selects the order of the additions and the intermediate rounding. Its results are bit-identical on all ranks,
+/// but can differ between GPUs, lengths and library versions.
 ///
 /// ```
 /// use warpsmith_collective::{Communicator, CommunicatorOptions, ReduceOp};
@@ -116,13 +116,14 @@ pub enum ReduceOp<T: Reducible> {
     Sum,
     /// Product.
     Prod,
-    /// Minimum. A number is less than NaN.
+    /// Minimum. Minimum; any number is less than NaN.
     Min,
-    /// Maximum. A number is greater than NaN.
+    /// Maximum. Maximum; any number is greater than NaN.
     Max,
-    /// Sum divided by the number of ranks, rounded towards zero for integers.
+    /// Sum divided by the number of ranks; for integers, the quotient is rounded towards zero.
     Avg,
-    /// Sum of each rank's elements times its own factor. The products are rounded to the element type, as in NCCL.
+    /// Sum of the elements of all ranks, each multiplied by its rank's factor. The products are rounded to the element
+    /// type, as in NCCL.
     PreMulSum(T),
 }
 
@@ -155,7 +156,7 @@ impl Operator {
 pub(crate) struct Reduction {
     pub element: ElementType,
     pub operator: Operator,
-    /// Bytes of the factor of [`Operator::PreMulSum`].
+    /// Factor of [`Operator::PreMulSum`], as bytes.
     pub factor: [u8; 8],
 }
 

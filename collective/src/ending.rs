@@ -1,6 +1,6 @@
-//! Shutdown state of a rank's communicator. The program requests the shutdown, and the backend's thread performs it.
+//! Shutdown state of a rank's communicator. The program requests the shutdown, and a thread of the backend performs it.
 //!
-//! Guarantee: when [`EndingState::wait_ended`] returns, the thread has released all resources of the rank.
+//! When [`EndingState::wait_ended`] returns, the thread has released all resources of the rank.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
@@ -15,7 +15,7 @@ pub(crate) enum Ending {
     Dropped,
     /// All ranks are finishing the communicator.
     Finishing,
-    /// The backend's thread has ended the communicator.
+    /// The backend's thread has shut the communicator down.
     Ended,
 }
 
@@ -28,13 +28,13 @@ pub(crate) struct EndingState {
 }
 
 impl EndingState {
-    /// Creates the state of a communicator in use.
+    /// Creates the state of a communicator that is in use.
     pub fn new(mesh: Arc<Mesh>) -> Arc<EndingState> {
         Arc::new(EndingState { mesh, ending: Mutex::new(Ending::None), changed: Condvar::new() })
     }
 
-    /// Body of the thread that ends the communicator. The state becomes `Ended` after `run` has returned or panicked,
-    /// and after the rank was dropped.
+    /// Body of the thread that shuts the communicator down. The state becomes `Ended` after `run` has returned or
+    /// panicked and `self` has dropped the rank.
     pub fn run<R>(self: Arc<Self>, rank: Arc<R>, run: impl FnOnce(&R)) {
         let _ended = Ended(self);
         // The rank must be dropped before the guard.
@@ -46,7 +46,7 @@ impl EndingState {
         *self.ending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the state, unless the communicator has ended, and wakes the thread that ends it.
+    /// Sets the state, unless the communicator has already ended, and wakes the thread that shuts it down.
     pub fn set(&self, wanted: Ending) {
         let mut ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
         if *ending != Ending::Ended {

@@ -9,9 +9,9 @@ pub(crate) use warpsmith_runtime::{Error, Result};
 use crate::failure::CommunicatorError;
 use crate::rendezvous_error::RendezvousError;
 
-/// Error of a store, a launcher or a collective operation. It is wrapped in a [`warpsmith_runtime::Error`], whose
-/// `downcast_ref` returns it. The failure of a communicator is a [`CommunicatorError`](crate::CommunicatorError)
-/// instead, and the failure of a rendezvous a [`RendezvousError`](crate::rendezvous::RendezvousError).
+/// Error of a store, a launcher, or a collective operation. It is contained in a [`warpsmith_runtime::Error`]; to get
+/// it, call `downcast_ref`. Failures of a communicator are [`CommunicatorError`](crate::CommunicatorError)s instead,
+/// and failures of a rendezvous are [`RendezvousError`](crate::rendezvous::RendezvousError)s.
 ///
 /// ```
 /// use std::time::Instant;
@@ -37,7 +37,7 @@ pub enum CollectiveError {
         /// Problem with the value.
         problem: String,
     },
-    /// A variable that another environment variable requires is missing.
+    /// An environment variable is missing that another one requires.
     #[error("{present} is set but {missing} is not: {advice}")]
     MissingVariable {
         /// The missing variable.
@@ -50,9 +50,9 @@ pub enum CollectiveError {
     /// Two environment variables contradict each other.
     #[error("{} says {}, but {} says {}: unset the variables of the one that did not start this process", .first.0, .first.1, .second.0, .second.1)]
     Contradiction {
-        /// Name and value of one variable.
+        /// Name and value of the first variable.
         first: (String, String),
-        /// Name and value of the other variable.
+        /// Name and value of the second variable.
         second: (String, String),
     },
     /// No rank set a key before the deadline.
@@ -61,7 +61,7 @@ pub enum CollectiveError {
         /// The key or keys.
         key: String,
     },
-    /// A value that is not a number cannot be added to.
+    /// The value to add to is not a number.
     #[error("`{key}` in the store holds no decimal number")]
     NotANumber {
         /// The key.
@@ -76,11 +76,10 @@ pub enum CollectiveError {
         rank: usize,
         /// Expected number of ranks.
         world_size: usize,
-        /// Cause, and advice.
+        /// Cause and advice.
         reason: String,
     },
-    /// The ranks cannot map each other's memory. Nothing was allocated on any rank, and the communicator remains
-    /// usable.
+    /// The ranks cannot map each other's memory. Nothing was allocated on any rank; the communicator remains usable.
     #[error("no memory in common, because of rank {rank}: {reason}")]
     Symmetric {
         /// The first rank that failed.
@@ -88,8 +87,8 @@ pub enum CollectiveError {
         /// Cause.
         reason: String,
     },
-    /// An operation on a [`SymmetricBuffer`](crate::SymmetricBuffer) has failed, so other ranks may still read or write
-    /// its elements.
+    /// An operation on a [`SymmetricBuffer`](crate::SymmetricBuffer) has failed, so other ranks may still be reading or
+    /// writing its elements.
     #[error(
         "an operation on this SymmetricBuffer of {bytes} bytes has failed, and other ranks may still read and write it; drop \
          it, and make another with a communicator of the ranks that are left (`Communicator::shrink`) or a new one"
@@ -98,28 +97,28 @@ pub enum CollectiveError {
         /// Size of a rank's elements, in bytes.
         bytes: usize,
     },
-    /// An argument is invalid. Nothing was sent, and the communicator remains usable.
+    /// An argument is invalid. Nothing was sent; the communicator remains usable.
     #[error("{operation} on rank {rank}: {reason}")]
     Argument {
         /// The operation.
         operation: &'static str,
         /// This rank.
         rank: usize,
-        /// The argument and the problem, with the values.
+        /// The invalid argument and the problem, with the values.
         reason: String,
     },
     /// The closure of a group failed, so the communicator was aborted.
     #[error("the closure of a group failed, which aborted the communicator: {0}")]
     Group(#[source] Box<Error>),
-    /// The wait on the host timed out. The work continues.
+    /// A wait on the host timed out. The work continues.
     #[error("{operation} was not done after {waited:?}; it goes on until its own deadline")]
     NotDone {
-        /// The operation that was waited for.
+        /// The operation that the host was waiting for.
         operation: String,
         /// Duration of the wait.
         waited: Duration,
     },
-    /// A key or a value is too long for a store.
+    /// A key or a value exceeds the maximum length of the store.
     #[error("a {what} of {length} bytes is too long for a store: the most is {limit}")]
     TooLong {
         /// `key` or `value`.
@@ -129,7 +128,7 @@ pub enum CollectiveError {
         /// Maximum length in bytes.
         limit: usize,
     },
-    /// No server answered by the deadline.
+    /// No server answered before the deadline.
     #[error(
         "cannot reach the store at {address} within {seconds:.1} s: {source}; is rank 0 running, and is this its host?"
     )]
@@ -151,17 +150,17 @@ pub enum CollectiveError {
         /// The requested operation.
         operation: &'static str,
     },
-    /// The server did not answer a request by the deadline.
+    /// The server did not answer a request before the deadline.
     #[error("the store at {address} did not answer `{operation}` by the deadline: {source}")]
     StoreSilent {
-        /// Host and port, or the file.
+        /// Host and port, or path of the file.
         address: String,
         /// The requested operation.
         operation: &'static str,
         /// Error of the operating system.
         source: io::Error,
     },
-    /// The address answered, but not as a store.
+    /// The server at the address does not speak the store's protocol.
     #[error("what answers at {address} is no store: {what}; give another port")]
     NotAStore {
         /// Host and port.
@@ -197,7 +196,7 @@ pub enum CollectiveError {
         /// Error of the operating system.
         source: io::Error,
     },
-    /// The run has several ranks, but no store for the rendezvous.
+    /// The run has several ranks but no store for their rendezvous.
     #[error(
         "rank {rank} of {world_size} has no store for the rendezvous: set WARPSMITH_STORE to HOST:PORT of rank 0"
     )]
@@ -207,7 +206,7 @@ pub enum CollectiveError {
         /// Number of ranks.
         world_size: usize,
     },
-    /// A rendezvous key has a value that no rank writes.
+    /// A rendezvous key in the store has a value that ranks never write.
     #[error(
         "`{key}` in the store has a value that no rank of Warpsmith wrote: another program uses the same keys"
     )]

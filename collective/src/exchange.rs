@@ -1,8 +1,8 @@
 //! [`exchange`]: concurrent messages to and from any ranks, in chunks.
 //!
-//! Guarantees: messages to one rank, and messages from one rank, are transferred in list order. Messages of different
-//! ranks do not wait for each other. The data in flight to a rank is limited to a few times [`CHUNK`], for messages of
-//! any length. An unexpected message is an error that names both operations.
+//! Messages to one rank, and messages from one rank, are transferred in list order. Messages to or from different ranks
+//! do not wait for each other. The amount of data in flight to a rank is at most a few times [`CHUNK`], regardless of
+//! the message lengths. An unexpected message causes an error that names both operations.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::fingerprint::Fingerprint;
 use crate::mesh::{CHUNK, Frame, Lane, Mesh, Part, Stop};
 
-/// Bytes of device or host memory that one operation uses exclusively.
+/// Range of device or host memory that an operation uses exclusively.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bytes {
     address: usize,
@@ -21,13 +21,15 @@ pub(crate) struct Bytes {
 
 impl Bytes {
     /// # Safety
-    /// The memory must stay valid for reads until the last use of the value or of a part of it. If it is passed as a
-    /// target, it must also be valid for writes. No other thread may write it during that time.
+    /// The memory must be valid for reads until the last use of the value or of any part of it. If the value is passed
+    /// as a target, the memory must also be valid for writes. During that time, no other thread may write to the
+    /// memory.
     pub unsafe fn new(address: usize, len: usize) -> Self {
         Self { address, len }
     }
 
-    /// Returns the memory of a vector. The vector must outlive the result and be accessed only through the result.
+    /// Returns the memory of a byte slice. The slice must outlive the result and must be accessed only through the
+    /// result.
     pub fn of(bytes: &mut [u8]) -> Self {
         Self { address: bytes.as_mut_ptr().expose_provenance(), len: bytes.len() }
     }
@@ -36,16 +38,16 @@ impl Bytes {
         std::ptr::with_exposed_provenance_mut(self.address)
     }
 
-    /// Returns at most `len` bytes from `start` on, clamped to the end.
+    /// Returns up to `len` bytes starting at `start`, clamped to the end.
     pub fn part(self, start: usize, len: usize) -> Self {
         let start = start.min(self.len);
         Self { address: self.address + start, len: len.min(self.len - start) }
     }
 
-    /// Copies the bytes to `to`, which must have the same length. `to` can be the same memory.
+    /// Copies the bytes to `to`, which must have the same length. `to` may be the same memory.
     pub fn copy_to(self, to: Self) {
         assert_eq!(self.len, to.len, "lengths are checked before");
-        // SAFETY: both are valid, by the contract of `new`.
+        // SAFETY: both ranges are valid, by the contract of `new`.
         unsafe { to.ptr().copy_from(self.ptr(), self.len) }
     }
 
@@ -56,7 +58,7 @@ impl Bytes {
     }
 }
 
-/// Message to or from a rank.
+/// Message to or from another rank.
 #[derive(Debug, Clone)]
 pub(crate) struct Message {
     pub peer: usize,
@@ -103,7 +105,7 @@ impl Term {
     }
 }
 
-/// Sends and receives all of these messages.
+/// Sends and receives all of the given messages.
 pub(crate) fn exchange(
     mesh: &Mesh,
     lane: Lane,
@@ -186,7 +188,7 @@ fn take_part(mesh: &Mesh, receive: &mut Message, mut part: Part) -> Result<(), F
     Ok(())
 }
 
-/// Returns the failure of an operation that was stopped while it waited for these ranks.
+/// Returns the failure of an operation that was stopped while it was waiting for these ranks.
 pub(crate) fn stopped(
     mesh: &Mesh,
     stop: Stop,

@@ -1,5 +1,5 @@
-//! Causes of failures. [`Failure`] is the cause, which is the same on all ranks. [`CommunicatorError`] is the failure
-//! as an operation of one rank reports it.
+//! Causes of failures. [`Failure`] is the cause of a communicator's failure, which is the same on all ranks.
+//! [`CommunicatorError`] adds the rank and the operation that report the failure.
 
 use std::fmt;
 
@@ -7,19 +7,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::fingerprint::Fingerprint;
 
-/// Cause of a communicator's failure. The detecting rank notifies the other ranks, so all ranks report the same cause.
+/// Cause of a communicator's failure. The rank that detects a failure notifies all other ranks, so all ranks report the
+/// same cause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// A process ended, or the connection to the process broke.
+    /// A process has ended, or the connection to it has broken.
     #[error("rank {rank} failed: {reason}; `shrink(&[{rank}])` makes a communicator of the others")]
     Lost {
         /// The rank.
         rank: usize,
-        /// Evidence of the loss, with the rank's process and host.
+        /// Evidence of the loss, with the process and the host of the rank.
         reason: String,
     },
-    /// A rank dropped or finished its communicator while another rank, or one of its own graphs, still needs it.
+    /// A rank dropped or finished its communicator while another rank, or a graph of the rank itself, still needed it.
     #[error("rank {rank} has left: it has dropped or finished its communicator, which is still needed")]
     Left {
         /// The rank.
@@ -30,11 +31,11 @@ pub enum Failure {
     Timeout {
         /// The rank that waited.
         rank: usize,
-        /// The operation that the rank waited for.
+        /// The operation in which the rank was waiting.
         operation: Box<Fingerprint>,
-        /// Duration of the wait, in milliseconds.
+        /// Duration of the wait in milliseconds.
         waited_ms: u64,
-        /// The ranks that had not arrived, with the status that each of them reported.
+        /// The ranks that had not arrived, with the status reported by each of them.
         peers: Vec<(usize, String)>,
     },
     /// Two ranks called different operations.
@@ -53,25 +54,25 @@ pub enum Failure {
     Aborted {
         /// The rank that aborted.
         rank: usize,
-        /// Reason of the abort.
+        /// Reason for the abort.
         reason: String,
     },
-    /// A rank did not run an operation, because its device was lost or refused the operation.
+    /// A rank could not run an operation, because its device was lost or rejected the operation.
     #[error("rank {rank} did not run {operation}: {reason}")]
     NotRun {
         /// The rank.
         rank: usize,
-        /// The operation; its sequence is 0 if it is not known.
+        /// The operation; its sequence number is 0 if unknown.
         operation: Box<Fingerprint>,
         /// The device's error.
         reason: String,
     },
-    /// The library that transfers the data (NCCL) failed.
+    /// The library that transfers the data (NCCL) returned an error.
     #[error("rank {rank}: {reason}")]
     Library {
         /// The rank.
         rank: usize,
-        /// The library call, the library's message and its meaning.
+        /// The library call, with the library's message and its explanation.
         reason: String,
     },
 }
@@ -81,7 +82,7 @@ fn reports(peers: &[(usize, String)]) -> String {
     peers.iter().map(|(rank, report)| format!("rank {rank} {report}")).collect::<Vec<_>>().join("; ")
 }
 
-/// [`Failure`] as an operation of one rank reports it.
+/// A [`Failure`], as reported by an operation of one rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CommunicatorError {
@@ -89,7 +90,7 @@ pub struct CommunicatorError {
     pub rank: usize,
     /// The communicator's name.
     pub communicator: String,
-    /// The operation that failed or was refused; `None` if the error belongs to no operation.
+    /// The operation that failed or was rejected; `None` if the error does not belong to an operation.
     pub operation: Option<Fingerprint>,
     /// Cause of the communicator's failure.
     pub failure: Failure,

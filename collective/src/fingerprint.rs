@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Description of an operation, as one rank calls it. Matching calls have equal fingerprints on all ranks.
+/// Description of an operation as one rank has called it. Matching calls have equal fingerprints on all ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Fingerprint {
@@ -13,21 +13,21 @@ pub struct Fingerprint {
     pub operation: Cow<'static, str>,
     /// Element type; empty for a barrier.
     pub element: Cow<'static, str>,
-    /// Number of elements that each rank contributes or receives.
+    /// Number of elements that each rank contributes or, for some operations, receives.
     pub count: u64,
     /// Operator of a reduction.
     pub reduction: Option<Cow<'static, str>>,
-    /// Root rank, which is the source of the data or the target of the result.
+    /// Root rank: the source of the data or the destination of the result.
     pub root: Option<usize>,
-    /// Other rank of a send or receive.
+    /// Peer rank of a send or receive.
     pub peer: Option<usize>,
-    /// Sequence number, starting at 0. It counts the collective operations of the rank, its sends to the peer, or its
+    /// Sequence number, starting at 0. It counts the rank's collective operations, its sends to the peer, or its
     /// receives from the peer. It is assigned when the operation runs.
     pub sequence: u64,
 }
 
 impl Fingerprint {
-    /// Creates a fingerprint with sequence 0.
+    /// Creates a fingerprint with the sequence number 0.
     pub(crate) fn new(operation: &'static str, element: Cow<'static, str>, count: usize) -> Self {
         let (reduction, root, peer) = (None, None, None);
         Self {
@@ -51,7 +51,7 @@ impl Fingerprint {
         self.peer.is_some()
     }
 
-    /// Returns whether two ranks' calls belong to the same operation and match.
+    /// Returns whether the calls of two ranks belong to the same operation and match.
     pub(crate) fn matches(&self, other: &Self) -> bool {
         match (self.peer, other.peer) {
             (None, None) => self == other,

@@ -1,17 +1,18 @@
-//! TCP keepalive, which closes connections to a host that has vanished.
+//! TCP keepalive, which closes connections to hosts that have vanished.
 //!
-//! When a process ends, the system closes its connections. When a host loses power or network, its connections stay
-//! open: a read would wait until the operation's deadline, and a write would fail only after 15 minutes.
+//! When a process ends, its operating system closes its connections. When a host loses power or its network, however,
+//! its connections stay open: a read would block until the operation's deadline, and a write would fail only after 15
+//! minutes.
 
 #[cfg(target_os = "linux")]
 use std::time::Duration;
 
-/// Time without a response after which a host counts as vanished.
+/// Time without a response after which a host is considered vanished.
 #[cfg(target_os = "linux")]
 const VANISHED: Duration = Duration::from_secs(30);
 
-/// Enables TCP keepalive: the system closes a connection if the other host has not responded for 30 seconds. It probes
-/// idle connections. On systems other than Linux, only the deadlines of operations apply.
+/// Enables TCP keepalive, so that the system closes a connection if the other host has not responded for 30 seconds. It
+/// probes idle connections. On systems other than Linux, only the deadlines of the operations apply.
 #[cfg(target_os = "linux")]
 pub fn watch(socket: &impl std::os::fd::AsFd) {
     use rustix::net::sockopt;
@@ -24,7 +25,7 @@ pub fn watch(socket: &impl std::os::fd::AsFd) {
         .and_then(|()| sockopt::set_tcp_keepidle(socket, IDLE))
         .and_then(|()| sockopt::set_tcp_keepintvl(socket, BETWEEN))
         .and_then(|()| sockopt::set_tcp_keepcnt(socket, probes as u32));
-    // TCP sends no probes while sent data is unacknowledged, so this case needs a timeout of its own.
+    // TCP sends no keepalive probes while sent data is unacknowledged, so this case requires a separate timeout.
     let watched = watched.and_then(|()| sockopt::set_tcp_user_timeout(socket, VANISHED.as_millis() as u32));
     if let Err(error) = watched {
         tracing::debug!("a connection is not watched for the end of its host: {error}");

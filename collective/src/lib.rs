@@ -1,19 +1,19 @@
-//! Multi-GPU programs: ranks, the store for the rendezvous, and collective operations.
+//! Multi-GPU programs: ranks, the store through which they rendezvous, and collective operations.
 //!
 //! | task | use |
 //! | --- | --- |
-//! | rank and world size, from the launcher that started the process | [`Launch`] |
-//! | values visible to all ranks | a [`Store`], in [`store`] |
-//! | check that all ranks are present, each on its own GPU, with the same version | [`rendezvous`] |
+//! | rank and world size of the process, from its launcher | [`Launch`] |
+//! | values that are visible to all ranks | a [`Store`], in [`store`] |
+//! | check that all ranks are present, use different GPUs and have the same version | [`rendezvous`] |
 //! | reductions, copies and messages between ranks | a [`Communicator`] |
 //! | gradients reduced in buckets, overlapped with the backward pass | [`Buckets`] |
-//! | memory of all ranks that the kernels of all ranks can access | a [`SymmetricBuffer`] |
+//! | memory on each rank that kernels of all ranks can access | a [`SymmetricBuffer`] |
 //! | outcome of an operation | its [`Work`]; [`Communicator::dump`] |
 //! | errors, in a [`warpsmith_runtime::Error`] | [`CollectiveError`], [`RendezvousError`](rendezvous::RendezvousError), [`NcclError`] |
 //! | cause of a communicator's failure | [`Failure`], in a [`CommunicatorError`] |
 #![deny(missing_docs)]
 
-// Code inside the crate can then use the name that external tests use.
+// With this alias, code inside the crate can use the crate's external name, as tests do.
 #[cfg(test)]
 extern crate self as warpsmith_collective;
 

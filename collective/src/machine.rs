@@ -1,11 +1,11 @@
-//! Identity and addresses of this host, as other hosts and processes see them.
+//! Identity and addresses of this host, as seen by other hosts and processes.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::OnceLock;
 
-/// Identifies this host, or its container, by the boot ID and the namespaces. Processes with the same identity can
-/// share memory and local sockets. Empty if the system provides neither of them.
+/// Identifies this host, or the container, by the boot ID and the namespaces. Processes with the same identity can
+/// share memory and local sockets. The identity is empty if the system provides neither of them.
 pub fn identity() -> &'static str {
     static IDENTITY: OnceLock<String> = OnceLock::new();
     IDENTITY.get_or_init(|| {
@@ -43,7 +43,7 @@ pub fn max_descriptors() -> usize {
     }
 }
 
-/// Returns the maximum value, because this system does not have this limit.
+/// Returns the maximum value, because this system does not have such a limit.
 #[cfg(not(unix))]
 pub fn max_descriptors() -> usize {
     usize::MAX
@@ -53,15 +53,15 @@ pub fn max_descriptors() -> usize {
 pub fn address_towards(other: SocketAddr) -> Option<IpAddr> {
     let any = if other.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = UdpSocket::bind(any).ok()?;
-    // Connecting a UDP socket sends nothing, but selects the route.
+    // Connecting a UDP socket selects the route without sending anything.
     socket.connect(other).ok()?;
     let ip = socket.local_addr().ok()?.ip();
     (!ip.is_unspecified()).then_some(ip)
 }
 
-/// Returns the local address of the interface of the default route.
+/// Returns the local address of the interface that the default route uses.
 pub fn outward_address() -> Option<IpAddr> {
-    // The address is reserved for documentation, so no host uses it.
+    // This address is reserved for documentation, so no host uses it.
     address_towards((Ipv4Addr::new(192, 0, 2, 1), 9).into())
 }
 

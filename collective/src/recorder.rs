@@ -1,6 +1,6 @@
-//! Flight recorder: outcomes of a communicator's last operations on this rank.
+//! Flight recorder: outcomes of the most recent operations of a communicator on this rank.
 //!
-//! Guarantees: the recorder keeps the last operations, up to its capacity. Recording takes only a short lock.
+//! The recorder keeps the most recent operations, up to its capacity. Recording an operation holds a lock only briefly.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,9 +16,9 @@ use crate::fingerprint::Fingerprint;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OperationState {
-    /// The operation waits for earlier work of its stream.
+    /// The operation is waiting for earlier work on its stream.
     Enqueued,
-    /// The operation exchanges data with other ranks, or waits for them.
+    /// The operation is exchanging data with other ranks or waiting for them.
     Running,
     /// The operation is complete.
     Done,
@@ -30,21 +30,21 @@ pub enum OperationState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RecordedOperation {
-    /// Index among the operations that this rank enqueued or launched in a graph, from 0.
+    /// Zero-based index among the operations that this rank has enqueued or has launched in a graph.
     pub number: u64,
-    /// The operation. Its sequence is 0 until it runs.
+    /// The operation. The sequence number of the operation is 0 until the operation runs.
     pub operation: Fingerprint,
     /// State of the operation.
     pub state: OperationState,
-    /// Time when the operation was enqueued, or when the graph reached it.
+    /// Time at which the operation was enqueued, or at which the graph reached it.
     pub enqueued_us: u64,
-    /// Time when the operation started to run.
+    /// Time at which the operation started to run.
     pub started_us: Option<u64>,
-    /// Time when the operation completed or failed.
+    /// Time at which the operation completed or failed.
     pub ended_us: Option<u64>,
 }
 
-/// Last operations of a communicator on one rank, oldest first. `Display` prints a table; [`Self::to_json`] is
+/// Most recent operations of a communicator on one rank, oldest first. `Display` prints a table; [`Self::to_json`] is
 /// machine-readable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -64,7 +64,7 @@ pub struct FlightRecord {
 impl FlightRecord {
     /// Returns the record as a JSON document.
     pub fn to_json(&self) -> String {
-        // Every value in the record can be represented in JSON, so this cannot fail.
+        // Every value of the record can be represented in JSON, so serialization cannot fail.
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 }
@@ -97,12 +97,12 @@ impl fmt::Display for FlightRecord {
     }
 }
 
-/// Progress that a rank reports to a waiting rank.
+/// Progress that a rank reports to a rank that is waiting for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Progress {
     /// Running operations.
     pub running: Vec<Fingerprint>,
-    /// Oldest operation that has not started.
+    /// Oldest operation that has not started yet.
     pub enqueued: Option<Fingerprint>,
     /// Newest operation that is complete.
     pub done: Option<Fingerprint>,
@@ -143,7 +143,7 @@ fn now_us() -> u64 {
 }
 
 impl Recorder {
-    /// Creates a recorder for the last `capacity` operations, at least one.
+    /// Creates a recorder for the `capacity` most recent operations, at least one.
     pub fn new(capacity: usize) -> Self {
         Self { capacity: capacity.max(1), ring: Mutex::default() }
     }
@@ -152,7 +152,7 @@ impl Recorder {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records that an operation was enqueued. Returns its number.
+    /// Records that an operation has been enqueued. Returns its number.
     pub fn enqueued(&self, operation: &Fingerprint) -> u64 {
         let mut ring = self.ring();
         let number = ring.next;
@@ -176,7 +176,7 @@ impl Recorder {
     fn change(&self, number: u64, change: impl FnOnce(&mut RecordedOperation)) {
         let mut ring = self.ring();
         let Some(first) = ring.operations.front().map(|first| first.number) else { return };
-        // A newer operation may have overwritten this one.
+        // A newer operation may already have overwritten this one.
         let index = number.checked_sub(first).map(|index| index as usize);
         if let Some(operation) = index.and_then(|index| ring.operations.get_mut(index)) {
             change(operation);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Cause of a failed rendezvous. Each variant names the ranks, their processes and hosts.
+/// Cause of a failed rendezvous. Each variant names the ranks, with their processes and hosts.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RendezvousError {
@@ -13,11 +13,11 @@ pub enum RendezvousError {
     WorldSizes {
         /// The rank that arrived first.
         first: Place,
-        /// World size that this rank expects.
+        /// World size that the first rank expects.
         first_size: usize,
         /// The rank that arrived later.
         second: Place,
-        /// World size that this rank expects.
+        /// World size that the second rank expects.
         second_size: usize,
     },
     /// The ranks have different versions of Warpsmith.
@@ -65,7 +65,7 @@ pub enum RendezvousError {
         present: Vec<Place>,
         /// Number of ranks.
         world_size: usize,
-        /// Duration of the wait, in seconds.
+        /// Duration of the wait in seconds.
         seconds: f64,
     },
     /// The process of a rank ended.
@@ -73,10 +73,10 @@ pub enum RendezvousError {
     RankFailed {
         /// The rank.
         rank: usize,
-        /// Host and process of the rank, if it had published them.
+        /// Process and host of the rank, if the rank had published them.
         place: Option<Place>,
     },
-    /// Another rank gave up the rendezvous.
+    /// Another rank has given up the rendezvous.
     #[error("another rank gave up: {problem}")]
     Refused {
         /// The problem that it detected.
@@ -84,7 +84,7 @@ pub enum RendezvousError {
     },
 }
 
-/// Rank, with its host and process.
+/// A rank, with its host and process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The rank.
@@ -102,7 +102,8 @@ impl fmt::Display for Place {
 }
 
 impl RendezvousError {
-    /// Returns whether the other ranks must be notified, because they cannot detect the problem themselves, or not yet.
+    /// Returns whether the other ranks must be notified, because they cannot detect the problem themselves or have not
+    /// detected it yet.
     pub(crate) fn is_news(&self) -> bool {
         matches!(
             self,
@@ -115,7 +116,7 @@ impl RendezvousError {
     }
 }
 
-/// Formats numbers, for example `rank 2` or `ranks 2, 5 and 7`.
+/// Formats a list of numbers, for example `rank 2` or `ranks 2, 5 and 7`.
 fn list(what: &str, numbers: &[usize]) -> String {
     let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
     match &numbers[..] {
@@ -125,7 +126,7 @@ fn list(what: &str, numbers: &[usize]) -> String {
     }
 }
 
-/// Formats the first few of several places.
+/// Formats the first few of a list of places.
 fn places(places: &[Place]) -> String {
     const SHOWN: usize = 8;
     let shown: Vec<String> = places.iter().take(SHOWN).map(ToString::to_string).collect();

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use crate::error::{CollectiveError, Result};
 use crate::failure::CommunicatorError;
 
-/// Handle of an operation, or of a group of operations, on a communicator's stream. It can be dropped: the operation
-/// then continues, and later work on its buffers is still ordered after it.
+/// Handle to an operation, or to a group of operations, on a communicator's stream. The handle can be dropped, in which
+/// case the operation continues, and later work on its buffers is still ordered after it.
 ///
-/// A captured operation is complete after its graph has run it for the first time. With NCCL, it is complete as soon as
-/// it is captured.
+/// A captured operation is complete when its graph has run it for the first time. With NCCL, however, it is complete as
+/// soon as it has been captured.
 ///
 /// ```
 /// use std::time::Duration;
@@ -43,12 +43,12 @@ pub struct Work {
     pub(crate) state: Arc<WorkState>,
 }
 
-/// Maximum polling interval for operations that do not report their end.
+/// Maximum polling interval for operations that do not report their own end.
 const LONGEST_PAUSE: Duration = Duration::from_micros(500);
 
-/// Poller for operations that do not report their end.
+/// Poller for operations that do not report their own end.
 pub(crate) trait Progress: fmt::Debug + Send + Sync {
-    /// Completes the [`Work`]s of finished operations.
+    /// Completes the [`Work`] of operations that have finished.
     fn advance(&self);
 }
 
@@ -67,7 +67,7 @@ impl WorkState {
         Arc::new(Self { operation, result, changed, progress })
     }
 
-    /// Registers the poller, which runs whenever the result is requested.
+    /// Registers the poller, which runs each time the result is requested.
     pub fn looked_after_by(&self, progress: Weak<dyn Progress>) {
         let _ = self.progress.set(progress);
     }
@@ -86,7 +86,7 @@ impl WorkState {
         self.changed.notify_all();
     }
 
-    /// Returns whether the operation has failed, or `None` if it may not have ended. It does not poll.
+    /// Returns whether the operation has failed, or `None` if it may not have ended yet. It does not poll.
     pub fn has_failed(&self) -> Option<bool> {
         self.result.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(Result::is_err)
     }
@@ -113,7 +113,8 @@ impl WorkState {
         }
     }
 
-    /// Waits until the operation has ended. It ends before its own deadline, which starts when its stream reaches it.
+    /// Waits until the operation has ended. The operation ends before its own deadline, because its timeout starts when
+    /// its stream reaches it.
     pub fn wait_end(&self) -> Result<(), Box<CommunicatorError>> {
         self.wait(None).unwrap_or(Ok(()))
     }
@@ -133,12 +134,12 @@ impl Work {
         }
     }
 
-    /// Blocks the host until the operation is complete, but not longer than `timeout`. Programs need it to detect
+    /// Blocks the host until the operation is complete, but no longer than `timeout`. Programs need this call to detect
     /// errors, but not for ordering, because later work on the buffers is ordered automatically.
     ///
     /// # Errors
-    /// [`CommunicatorError`](crate::CommunicatorError) if the operation failed; [`CollectiveError::NotDone`] if it is
-    /// not complete after `timeout`.
+    /// [`CommunicatorError`](crate::CommunicatorError) if the operation has failed; [`CollectiveError::NotDone`] if the
+    /// operation is not complete after `timeout`.
     pub fn wait(&self, timeout: Duration) -> Result<()> {
         match self.state.wait(Instant::now().checked_add(timeout)) {
             Some(result) => Ok(result?),

@@ -1,12 +1,12 @@
 //! Indices and sizes that the running kernel queries.
 //!
-//! Every function panics if it is called outside of a kernel.
+//! Every function except [`running_indices`] panics if it is called outside of a kernel.
 //!
 //! In a program that `warpsmith check` builds, none of these functions is inlined, because the kernel's crate is
 //! instrumented but this crate is not.
 
 use crate::order::lanes_in_warp;
-use crate::registers::running;
+use crate::registers::{registers, running};
 
 macro_rules! registers {
     ($($(#[$doc:meta])* $name:ident: $type:ty = $register:ident;)*) => { $(
@@ -34,6 +34,15 @@ registers! {
     cluster_dim: [u32; 3] = cluster_dim;
     /// Dynamic shared memory of the block, in bytes.
     dynamic_shared_bytes: u32 = shared_bytes;
+}
+
+/// Returns the index of the block in the grid and the index of the thread in the block, for a debugger. The result is
+/// unspecified outside of a kernel. This function cannot panic, so the optimizer removes calls whose result is unused.
+#[cfg_attr(not(warpsmith_check), inline)]
+#[cfg_attr(warpsmith_check, inline(never))]
+pub fn running_indices() -> ([u32; 3], [u32; 3]) {
+    let registers = registers();
+    (registers.block_index.get(), registers.thread.get())
 }
 
 /// Returns the linear index of the block in its cluster. The x coordinate varies fastest.

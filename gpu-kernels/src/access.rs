@@ -1,6 +1,7 @@
-//! Access size in bytes of compute-heavy kernels.
+//! Access size of compute-heavy kernels, in bytes.
 
-/// Returns the bytes per access: at most `vector`, and at most eight elements, because each element occupies registers.
+/// Returns the number of bytes per access. It is limited to `vector` bytes and to eight elements, because each element
+/// occupies registers.
 pub const fn access<T>(vector: usize) -> usize {
     if vector > 8 * size_of::<T>() { 8 * size_of::<T>() } else { vector }
 }

@@ -1,7 +1,7 @@
 //! `append_rows`: appends new rows to a KV cache.
 //!
-//! Instances exist by element size (`u8`, `u16`, `u32`, `u64`) and index size. Rows that do not fit are skipped; the
-//! host checks for them before the launch.
+//! There is one instance per element size (`u8`, `u16`, `u32`, `u64`) and index size. Rows that do not fit are skipped.
+//! The host checks for such rows before the launch.
 
 use gpu_std::prelude::*;
 
@@ -11,10 +11,10 @@ use crate::thread_group::{Same, for_parts, lanes, map_rows, with_lanes};
 ///
 /// # Safety
 ///
-/// The launch must be as the `thread_group` module defines, with blocks of at most 256 threads, without clusters. If
-/// `parts` is more than one, the thread group must be a block. `cache` and `new` must have the same columns and as many
-/// planes as there are lengths. With `has_vectors` = 1, all rows of both must start at the same address modulo 16
-/// bytes.
+/// The launch must be as the `thread_group` module requires, with blocks of at most 256 threads and without clusters.
+/// If `parts` is greater than one, the thread group must be a block. `cache` and `new` must have the same number of
+/// columns, and as many planes as there are lengths. If `has_vectors` is 1, all rows of both views must start at the
+/// same address modulo 16 bytes.
 #[kernel(
     types(T = u8, u16, u32, u64; I = u32, u64),
     launch_bounds(256, 1),
@@ -40,8 +40,8 @@ pub unsafe fn append_rows<T: Scalar, I: Scalar>(
             && let Some(source) = new.row([sequence, token])
         {
             let target = target.wrapping_add(sequence * of_plane + (length as usize + token) * of_row);
-            // SAFETY: both rows lie in their views, and each part of a row has one writer; the caller guarantees the
-            // rest.
+            // SAFETY: both rows lie within their views, and each part of a row has only one writer; the caller
+            // guarantees the rest.
             with_lanes!(lanes::<T>(16), N => unsafe {
                 map_rows::<T, 1, N>([source.as_ptr()], target, (source.len(), has_vectors != 0), part, &Same)
             });

@@ -1,10 +1,11 @@
 //! Argmin and argmax.
 //!
-//! Of equal elements, the first one wins. A NaN ranks below (argmin) or above (argmax) every number, so the first NaN
-//! wins if there is one. +0 and -0 are equal.
+//! Among equal elements, the first one wins. NaN ranks below every number for argmin and above every number for argmax,
+//! so the first NaN wins if there is one. +0 and -0 are equal.
 //!
-//! A thread compares the best element of each vector with the best so far. The thread searches for the position within
-//! the vector only if the vector's best is better. This is rare, so most of the instructions are saved.
+//! For each vector, a thread compares the vector's best element with the best element so far. Only if the vector's best
+//! element is better does the thread search for its position within the vector. A better element is rare, so the test
+//! saves most of the instructions.
 
 use core::marker::PhantomData;
 
@@ -13,14 +14,14 @@ use gpu_std::reduction::{Partial, Reduction, reduce_into};
 
 use crate::tile::each;
 
-/// A candidate: its value, and its index or `NONE`.
+/// A candidate, which consists of a value and its index or `NONE`.
 #[derive(Clone, Copy)]
 pub struct Candidate<A> {
     value: A,
     index: u64,
 }
 
-/// Index of a candidate that represents no element.
+/// Index that means that the candidate represents no element.
 const NONE: u64 = u64::MAX;
 
 impl<A: KernelType> Partial for Candidate<A> {
@@ -30,13 +31,13 @@ impl<A: KernelType> Partial for Candidate<A> {
     }
 }
 
-/// The ordering of two values.
+/// The order of two values, which decides the better one.
 trait Order<A> {
-    /// Returns the initial value of the search. No element wins by being equal to it.
+    /// Returns the value with which the search starts. An element that is equal to this value does not beat it.
     fn worst() -> A;
-    /// Returns whether number `a` beats number `b`; false if either is NaN.
+    /// Returns whether number `a` beats number `b`. The result is false if either is NaN.
     fn beats(a: A, b: A) -> bool;
-    /// Returns the better number; NaN if either number is NaN.
+    /// Returns the better number, or NaN if either number is NaN.
     fn best(a: A, b: A) -> A;
 }
 
@@ -82,13 +83,13 @@ fn is_nan<A: Scalar>(value: A) -> bool {
 }
 
 impl<A: Scalar> Candidate<A> {
-    /// Returns the identity, which represents no element.
+    /// Returns the identity, which is a candidate that represents no element.
     #[inline(always)]
     fn none<O: Order<A>>() -> Self {
         Self { value: O::worst(), index: NONE }
     }
 
-    /// Returns whether an element with a higher index is better; an equal element is not.
+    /// Returns whether an element with this value and a higher index is better. Equal elements are not.
     #[inline(always)]
     fn is_beaten<O: Order<A>>(self, value: A) -> bool {
         O::beats(value, self.value) | (is_nan(value) & !is_nan(self.value))
@@ -104,8 +105,8 @@ impl<A: Scalar> Candidate<A> {
         if b_better { other } else { self }
     }
 
-    /// Returns the index of the winner. If no element beat the worst value, all elements are equal to it, and the first
-    /// one wins.
+    /// Returns the index of the winning element. If no element beat the initial value, all elements are equal to it, so
+    /// the first one wins.
     #[inline(always)]
     fn answer(self) -> u64 {
         if self.index == NONE { 0 } else { self.index }
@@ -177,15 +178,15 @@ macro_rules! kernels {
             workspace: *mut u64,
             result: *mut u64,
         ) {
-            // SAFETY: by this function's contract.
+            // SAFETY: guaranteed by this function's contract.
             unsafe { reduce_into::<Search<T, $order>, ITEMS, VECTOR>(input, workspace, result) }
         }
     )* };
 }
 
 kernels! {
-    /// Index of the first minimum, or of the first NaN if there is one; 0 for zero elements.
+    /// Returns the index of the first minimum, or of the first NaN if there is one. For zero elements, returns 0.
     reduce_argmin = Smallest;
-    /// Index of the first maximum, or of the first NaN if there is one; 0 for zero elements.
+    /// Returns the index of the first maximum, or of the first NaN if there is one. For zero elements, returns 0.
     reduce_argmax = Largest;
 }

@@ -1,12 +1,12 @@
-//! Elementwise unary and binary operations, comparisons and selection. One kernel serves many operations, selected by
-//! an operation code.
+//! Elementwise unary and binary operations, comparisons and selection. One kernel implements many operations, which are
+//! selected by an operation code.
 //!
-//! The code is the same for all threads, so its branch costs almost nothing in a memory-bound kernel. Each type
-//! therefore needs only one kernel instance instead of one per operation. To keep an instance small, the operation is
-//! expanded only once per lane of a vector. Edges and unaligned arrays use the same code, with single-element loads and
-//! stores. `f16` and `bf16` are computed in `f32` and rounded once.
+//! The operation code is the same for all threads, so the branch costs almost nothing in a memory-bound kernel. Each
+//! type therefore needs only one kernel instance, rather than one per operation. To keep an instance small, the
+//! operation is expanded only once per vector lane. Edges and unaligned arrays use the same code with single-element
+//! loads and stores. For `f16` and `bf16`, the function is computed in `f32` and the result is rounded once.
 //!
-//! The inputs of binary kernels are arrays of the output's length, or are broadcast ([`Form`]).
+//! Each input of a binary kernel is either an array of the output's length or a broadcast input ([`Form`]).
 
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
@@ -21,11 +21,11 @@ use crate::tile::{for_each_run, in_first_row, lanes, lanewise, store_run, with_l
 pub enum Unary {
     /// `-x`; integers wrap.
     Neg,
-    /// `|x|`; the smallest signed integer is unchanged.
+    /// `|x|`, except that the smallest signed integer stays unchanged.
     Abs,
-    /// Bitwise NOT, for integers.
+    /// Bitwise NOT of integers.
     Not,
-    /// -1, 0 or 1; zeros and NaN are unchanged.
+    /// -1, 0 or 1. Zeros and NaN stay unchanged.
     Sign,
     /// √x.
     Sqrt,
@@ -49,7 +49,7 @@ pub enum Unary {
     Floor,
     /// Ceiling.
     Ceil,
-    /// Nearest integer, ties to even.
+    /// The nearest integer, with ties to even.
     Round,
     /// Rounds toward zero.
     Trunc,
@@ -59,29 +59,29 @@ pub enum Unary {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, KernelValue)]
 #[repr(u32)]
 pub enum Binary {
-    /// `x + y`; integers wrap.
+    /// `x + y`, where integers wrap around on overflow.
     Add,
-    /// `x - y`; integers wrap.
+    /// `x - y`, where integers wrap around on overflow.
     Sub,
-    /// `x * y`; integers wrap.
+    /// `x * y`, where integers wrap around on overflow.
     Mul,
-    /// `x / y`. Integer division truncates, returns 0 if y is 0, and wraps to the smallest integer on overflow.
+    /// `x / y`. Integer division truncates, returns 0 if y is 0, and wraps around to the smallest integer on overflow.
     Div,
-    /// Minimum; NaN if either input is NaN.
+    /// Minimum, or NaN if either input is NaN.
     Minimum,
-    /// Maximum; NaN if either input is NaN.
+    /// Maximum, or NaN if either input is NaN.
     Maximum,
     /// `x` to the power `y`, for floats.
     Pow,
-    /// Bitwise AND, for integers.
+    /// Bitwise AND of integers.
     BitAnd,
-    /// Bitwise OR, for integers.
+    /// Bitwise OR of integers.
     BitOr,
-    /// Bitwise XOR, for integers.
+    /// Bitwise XOR of integers.
     BitXor,
-    /// `x << y`, with y modulo the bit width, for integers.
+    /// `x << y` for integers, with y modulo the bit width.
     Shl,
-    /// `x >> y`, with y modulo the bit width, for integers. The shift is arithmetic for signed integers.
+    /// `x >> y` for integers, with y modulo the bit width. The shift is arithmetic for signed integers.
     Shr,
 }
 
@@ -103,28 +103,28 @@ pub enum Compare {
     Ge,
 }
 
-/// Number types with these operations.
+/// A number type that supports the operations of this module.
 pub trait Arithmetic: Scalar {
-    /// Applies the operation if the type supports it; otherwise returns `x`.
+    /// Applies the operation if the type supports it. Otherwise, returns `x`.
     fn unary(operation: Unary, x: Self) -> Self;
-    /// Applies the operation if the type supports it; otherwise returns `x`.
+    /// Applies the operation if the type supports it. Otherwise, returns `x`.
     fn binary(operation: Binary, x: Self, y: Self) -> Self;
 }
 
-/// Returns the elements per access, at most eight, because each lane is expanded with all operations and forms of
-/// inputs.
+/// Returns the number of elements per access. It is at most eight, because the code for all operations and input forms
+/// is repeated for each lane.
 const fn few_lanes<T>(vector: usize) -> usize {
     if lanes::<T>(vector) > 8 { 8 } else { lanes::<T>(vector) }
 }
 
-/// `√(2 / π)`, and the factor of the cube in GELU's tanh approximation.
+/// `√(2 / π)`, and the coefficient of the cubic term in GELU's tanh approximation.
 const GELU: [f64; 2] = [0.797_884_560_802_865_4, 0.044_715];
 
-/// Returns two factors of `x / (1 + exp(-z))`, for z with the sign of x, with the exponential function `exp`. Neither
-/// factor overflows if the product does not. The result for -∞ is 0.
+/// Returns two factors whose product is `x / (1 + exp(-z))`, for z with the same sign as x. `exp` is the exponential
+/// function. Neither factor overflows if the product does not. The result for -∞ is 0.
 #[inline(always)]
 pub(crate) fn gate<A: Math + From64>(x: A, z: A, exp: impl Fn(A) -> A) -> [A; 2] {
-    // exp(-|z|) is computed as a square, because it may be below the smallest number.
+    // exp(-|z|) is computed as a square because it may be below the smallest representable number.
     let root = exp(z.abs() * A::from_f64(-0.5));
     let quotient = x / (A::ONE + root * root);
     if z < A::ZERO {
@@ -134,7 +134,7 @@ pub(crate) fn gate<A: Math + From64>(x: A, z: A, exp: impl Fn(A) -> A) -> [A; 2]
     }
 }
 
-/// Computes the unary operations of floats, in the accumulator type.
+/// Computes the unary operations of floats in the accumulator type.
 #[inline(always)]
 fn of_float<A: Math + From64>(operation: Unary, x: A) -> A {
     match operation {
@@ -161,7 +161,7 @@ fn of_float<A: Math + From64>(operation: Unary, x: A) -> A {
             let [a, b] = gate(x, x, A::exp);
             a * b
         }
-        // (1 + tanh(z)) / 2 equals 1 / (1 + exp(-2z)), which remains accurate where tanh is close to -1.
+        // (1 + tanh(z)) / 2 equals 1 / (1 + exp(-2z)), which is also accurate where tanh is close to -1.
         Unary::GeluTanh => {
             let z = x * A::from_f64(2.0 * GELU[0]) * (A::ONE + A::from_f64(GELU[1]) * x * x);
             let [a, b] = gate(x, z, A::exp);
@@ -262,7 +262,7 @@ pub fn unary<T: Arithmetic, const ITEMS: usize, const VECTOR: usize>(
     let out = out.as_mut_ptr();
     with_lanes!(lanes::<T>(VECTOR), N => for_each_run::<T, N>(out, len, |first, count| {
         let place = Place::new(first, 1);
-        // SAFETY: the run lies within the operand, which covers `len` elements.
+        // SAFETY: the run lies within the operand, which has `len` elements.
         let x: [T; N] = unsafe { x.load(place, first, count) };
         let values = match operation {
             Unary::Neg => lanewise(|i| T::unary(Unary::Neg, x[i])),
@@ -283,12 +283,12 @@ pub fn unary<T: Arithmetic, const ITEMS: usize, const VECTOR: usize>(
             Unary::Round => lanewise(|i| T::unary(Unary::Round, x[i])),
             Unary::Trunc => lanewise(|i| T::unary(Unary::Trunc, x[i])),
         };
-        // SAFETY: the run lies within the output, and belongs to this thread.
+        // SAFETY: the run lies within the output and belongs to this thread.
         unsafe { store_run::<T, N>(out, first, count, values) };
     }))
 }
 
-/// `out[i] = operation(x[i], y[i])`, where an input may be broadcast over rows of `width` elements.
+/// `out[i] = operation(x[i], y[i])`. An input can be broadcast over rows of `width` elements.
 #[kernel(
     types(T = f32, f64, f16, bf16, i8, u8, i16, u16, i32, u32, i64, u64),
     consts(ITEMS = 1; VECTOR = 16),
@@ -315,7 +315,7 @@ pub fn binary<T: Arithmetic, const ITEMS: usize, const VECTOR: usize>(
     let out = out.as_mut_ptr();
     with_lanes!(few_lanes::<T>(VECTOR), N => for_each_run::<T, N>(out, len, |first, count| {
         let place = Place::of_forms(first, width, &[x.form(), y.form()]);
-        // SAFETY: the run lies within the operands, which cover `len` elements.
+        // SAFETY: the run lies within the operands, which have `len` elements.
         let (x, y): ([T; N], [T; N]) = unsafe { (x.load(place, first, count), y.load(place, first, count)) };
         let values = match operation {
             Binary::Add => lanewise(|i| T::binary(Binary::Add, x[i], y[i])),
@@ -331,13 +331,13 @@ pub fn binary<T: Arithmetic, const ITEMS: usize, const VECTOR: usize>(
             Binary::Shl => lanewise(|i| T::binary(Binary::Shl, x[i], y[i])),
             Binary::Shr => lanewise(|i| T::binary(Binary::Shr, x[i], y[i])),
         };
-        // SAFETY: the run lies within the output, and belongs to this thread.
+        // SAFETY: the run lies within the output and belongs to this thread.
         unsafe { store_run::<T, N>(out, first, count, values) };
     }))
 }
 
-/// `out[i] = operation(x[i], y[i])`, stored as 0 or 1, the bytes of a `bool`. Inputs can be broadcast as in
-/// [`binary()`].
+/// `out[i] = operation(x[i], y[i])`. Results are stored as 0 or 1, which are the bytes of a `bool`. Inputs can be
+/// broadcast as in [`binary()`].
 #[kernel(
     types(T = f32, f64, f16, bf16, i8, u8, i16, u16, i32, u32, i64, u64),
     consts(ITEMS = 1; VECTOR = 16),
@@ -364,7 +364,7 @@ pub fn compare<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     let out = out.as_mut_ptr();
     with_lanes!(few_lanes::<T>(VECTOR), N => for_each_run::<u8, N>(out, len, |first, count| {
         let place = Place::of_forms(first, width, &[x.form(), y.form()]);
-        // SAFETY: the run lies within the operands, which cover `len` elements.
+        // SAFETY: the run lies within the operands, which have `len` elements.
         let (x, y): ([T; N], [T; N]) = unsafe { (x.load(place, first, count), y.load(place, first, count)) };
         let values = match operation {
             Compare::Eq => lanewise(|i| (x[i].to_acc() == y[i].to_acc()) as u8),
@@ -374,12 +374,13 @@ pub fn compare<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
             Compare::Gt => lanewise(|i| (x[i].to_acc() > y[i].to_acc()) as u8),
             Compare::Ge => lanewise(|i| (x[i].to_acc() >= y[i].to_acc()) as u8),
         };
-        // SAFETY: the run lies within the output, and belongs to this thread.
+        // SAFETY: the run lies within the output and belongs to this thread.
         unsafe { store_run::<u8, N>(out, first, count, values) };
     }))
 }
 
-/// `out[i] = if condition[i] != 0 { x[i] } else { y[i] }`, by element size. Inputs can be broadcast as in [`binary()`].
+/// `out[i] = if condition[i] != 0 { x[i] } else { y[i] }`, with one instance per element size. Inputs can be broadcast
+/// as in [`binary()`].
 #[kernel(
     types(T = u8, u16, u32, u64),
     consts(ITEMS = 1; VECTOR = 16),
@@ -408,17 +409,17 @@ pub fn select<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     let out = out.as_mut_ptr();
     with_lanes!(few_lanes::<T>(VECTOR), N => for_each_run::<T, N>(out, len, |first, count| {
         let place = Place::of_forms(first, width, &[condition.form(), x.form(), y.form()]);
-        // SAFETY: the run lies within the operands, which cover `len` elements.
+        // SAFETY: the run lies within the operands, which have `len` elements.
         let (c, x, y): ([u8; N], [T; N], [T; N]) = unsafe {
             (condition.load(place, first, count), x.load(place, first, count), y.load(place, first, count))
         };
         let values = lanewise(|i| if c[i] != 0 { x[i] } else { y[i] });
-        // SAFETY: the run lies within the output, and belongs to this thread.
+        // SAFETY: the run lies within the output and belongs to this thread.
         unsafe { store_run::<T, N>(out, first, count, values) };
     }))
 }
 
-/// `min(max(x, low), high)`; NaN stays NaN. A NaN bound is ignored.
+/// `min(max(x, low), high)`, and NaN stays NaN. A bound that is NaN is ignored.
 #[elementwise(
     types(T = f32, f64, f16, bf16, i8, u8, i16, u16, i32, u32, i64, u64),
     consts(ITEMS = 1; VECTOR = 16),
@@ -431,7 +432,7 @@ pub fn clamp<T: Scalar>(low: T, high: T, x: T) -> T {
 }
 
 /// `x + weight * (y - x)`, computed in the accumulator type. The result is exactly x for a weight of 0 and exactly y
-/// for a weight of 1, and does not overflow if it is in range.
+/// for a weight of 1. The result is correct whenever it is in range.
 #[elementwise(types(T = f32, f64, f16, bf16), consts(ITEMS = 1; VECTOR = 16), scalars(weight))]
 pub fn lerp<T: Float>(weight: T, x: T, y: T) -> T {
     let one = T::Accumulator::ONE;
@@ -444,7 +445,7 @@ pub fn lerp<T: Float>(weight: T, x: T, y: T) -> T {
     } else if difference.abs() < T::Accumulator::MIN_IDENTITY {
         if weight + weight < one { weight.mul_add(difference, x) } else { (-left).mul_add(difference, y) }
     } else {
-        // The difference overflows, or one of the two inputs is infinite.
+        // The difference overflows, or one of the inputs is infinite.
         weight.mul_add(y, left * x)
     })
 }

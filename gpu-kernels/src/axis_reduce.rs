@@ -1,15 +1,14 @@
-//! Reductions of each row, of each column, and of each segment of an array. Each reduction is one launch and
-//! deterministic.
+//! Reductions of each row, each column, or each segment of an array. Each reduction is one deterministic launch.
 //!
-//! | axis | threads | if there are few results |
+//! | axis | threads per result | if there are few results |
 //! | --- | --- | --- |
-//! | rows | a [thread group](crate::thread_group) per row: lanes for short rows, of which a thread loads several at once, otherwise a block | several blocks per row |
-//! | columns | one lane per vector of adjacent columns, with the warps of a block stacked along the rows | several blocks per column |
+//! | rows | a [thread group](crate::thread_group) per row; for short rows, the group consists of lanes that load several rows at once, and otherwise of a block | several blocks per row |
+//! | columns | one lane per vector of adjacent columns; the warps of a block are stacked along the rows | several blocks per column |
 //! | segments | a thread group per segment | |
 //!
-//! Blocks that share a result store partial results in the workspace, and the last block to arrive combines them in
-//! order. `workspace` must be aligned to 16 bytes. It contains [`COUNTERS`] counters of 32 bits, which are zero before
-//! and after every launch, and [16 bytes per partial result](workspace_bytes).
+//! Blocks that share a result store their partial results in the workspace. The last of these blocks to arrive combines
+//! them in order. `workspace` must be aligned to 16 bytes. It contains [`COUNTERS`] 32-bit counters, which are zero
+//! before and after every launch, and [16 bytes per partial result](workspace_bytes).
 
 use gpu_std::atomic::{Atomic, Ordering, scope::Device};
 use gpu_std::prelude::*;
@@ -22,47 +21,49 @@ use crate::thread_group::{
 };
 use crate::tile::load_or;
 
-/// Maximum number of results that blocks can share in one launch.
+/// Maximum number of results that several blocks can share in one launch.
 pub const COUNTERS: usize = 4096;
 
 /// Maximum number of threads per block.
 pub const MAX_BLOCK: u32 = 256;
 
-/// Returns the bytes of workspace for `partials` partial results.
+/// Returns the size of the workspace for `partials` partial results, in bytes.
 pub const fn workspace_bytes(partials: usize) -> usize {
     4 * COUNTERS + 16 * partials
 }
 
-/// Vectors that a thread loads at once in column reductions.
+/// Number of vectors that a thread loads at once in column reductions.
 const ITEMS: usize = 4;
-/// Vectors that a thread loads at once in row reductions.
+/// Number of vectors that a thread loads at once in row reductions.
 pub const SLOTS: usize = 4;
 
-/// Returns the counter of a result, and the partial results.
+/// Returns the counter of a result, and a pointer to the partial results.
 ///
 /// # Safety
 ///
-/// `workspace` must be as the module documentation requires, and `result` must be below [`COUNTERS`].
+/// `workspace` must meet the requirements of the module documentation, and `result` must be below [`COUNTERS`].
 #[inline(always)]
 pub(crate) unsafe fn shared_result<P>(
     workspace: *mut u64,
     result: usize,
 ) -> (&'static Atomic<u32, Device>, *mut P) {
-    // SAFETY: by this function's contract; nothing but this atomic uses the counter during the launch.
+    // SAFETY: guaranteed by this function's contract; during the launch, the counter is accessed only through this
+    // atomic.
     unsafe {
         (Atomic::from_ptr(workspace.cast::<u32>().add(result)), workspace.byte_add(4 * COUNTERS).cast())
     }
 }
 
-/// Counts the block as finished with its part of a result. Returns whether the block is the last of `parts`, in which
-/// case all partial results can be read. Every thread of the block must call it.
+/// Records that the block has finished its part of a result. Returns true if the block is the last of the `parts`
+/// blocks, in which case all partial results can be read. Every thread of the block must call this function.
 #[inline(always)]
 pub(crate) fn is_last(finished: &Atomic<u32, Device>, parts: u32) -> bool {
-    // The block's partial results are written before the barrier.
+    // The block's partial results are written before this barrier.
     thread::sync_threads();
     let mut last = false;
     if thread::thread_idx_x() == 0 {
-        // Releases this block's partial results, and acquires the results of the blocks that were counted earlier.
+        // Releases this block's partial results, and acquires the partial results of the blocks that were counted
+        // earlier.
         last = finished.fetch_add(1, Ordering::AcqRel) == parts - 1;
         if last {
             finished.store(0, Ordering::Relaxed);
@@ -75,7 +76,7 @@ pub(crate) fn is_last(finished: &Atomic<u32, Device>, parts: u32) -> bool {
 ///
 /// # Safety
 ///
-/// `row` must be valid for `len` elements.
+/// `row` must be valid for reads of `len` elements.
 #[inline(always)]
 unsafe fn fold_row<T: Scalar, R: Fold<T>, const N: usize>(
     row: *const T,
@@ -88,7 +89,7 @@ unsafe fn fold_row<T: Scalar, R: Fold<T>, const N: usize>(
         &cut,
         part,
         &mut partials,
-        // SAFETY: `stream` passes offsets of whole vectors that exist, and of single elements, within the row.
+        // SAFETY: `stream` passes only offsets within the row, of whole vectors that exist and of single elements.
         |place, is_there| unsafe { load_or::<T, N, false>(row.wrapping_add(place), is_there, [T::ZERO; N]) },
         |(lanes, _), place, vector| {
             each::<N>(|lane| lanes[lane] = R::fold(lanes[lane], vector[lane], place + lane));
@@ -102,8 +103,8 @@ unsafe fn fold_row<T: Scalar, R: Fold<T>, const N: usize>(
     total
 }
 
-/// Reduces rows of at most [`SLOTS`] vectors per lane. Several rows are processed at once, so that each lane loads
-/// [`SLOTS`] vectors at once. Every thread of a block must call it.
+/// Reduces rows that have at most [`SLOTS`] vectors per lane. Several rows are processed at once, so that each lane has
+/// [`SLOTS`] vectors to load at once. Every thread of a block must call this function.
 ///
 /// # Safety
 ///
@@ -116,7 +117,8 @@ unsafe fn short_rows<T: Scalar, R: Fold<T>, const N: usize>(
     write: impl Fn(usize, R::Partial),
 ) {
     let vectors = width / N;
-    // These are the slots per row, a power of two, and the rows per round. Rows of the groups of a warp are adjacent.
+    // The number of slots per row, which is a power of two, and the number of rows per round. The rows that the groups
+    // of a warp process are adjacent.
     let of_row = usize::BITS - (vectors.saturating_sub(1) >> group.size.trailing_zeros()).leading_zeros();
     let (rows, (before, groups)) = (SLOTS >> of_row, group.in_warp());
     let place = |first: usize, slot: usize| {
@@ -125,11 +127,11 @@ unsafe fn short_rows<T: Scalar, R: Fold<T>, const N: usize>(
         (row, vector, (row < height) & (vector < vectors))
     };
     let mut first = (group.first() - before) * rows + before;
-    // All lanes of a warp take part in each round, including lanes whose groups have no row.
+    // All lanes of a warp take part in each round, including those of groups without a row.
     while first - before < height {
         let values: [[T; N]; SLOTS] = lanewise(|slot| {
             let (row, vector, is_there) = place(first, slot);
-            // SAFETY: a vector that exists lies in its row, which lies in the view.
+            // SAFETY: a vector that exists lies within its row, which lies within the view.
             unsafe {
                 load_or::<T, N, false>(x.wrapping_add(row * pitch + vector * N), is_there, [T::ZERO; N])
             }
@@ -146,7 +148,7 @@ unsafe fn short_rows<T: Scalar, R: Fold<T>, const N: usize>(
             joined += 1;
         }
         // This is a transposing reduction. A lane that holds several rows sends half of them to the lane at `distance`,
-        // and combines the other half with the values of that lane.
+        // and combines the other half with the values from that lane.
         let (mut own, mut resident, mut distance) = (0, rows, group.size / 2);
         each::<{ SLOTS.trailing_zeros() as usize }>(|step| {
             let half = SLOTS >> (step + 1);
@@ -196,13 +198,13 @@ unsafe fn reduce_rows<T: Scalar, R: Fold<T>, O, const N: usize>(
     finish: impl Fn(R::Partial, usize) -> O,
 ) {
     let [width, height, pitch] = [width, height, pitch].map(|side| side as usize);
-    // SAFETY: `out` has one element per row, and each row has one writer.
+    // SAFETY: `out` has one element per row, and each row has only one writer.
     let write = |row: usize, total: R::Partial, len| unsafe { out.add(row).write(finish(total, len)) };
     let mut own = ThreadGroup::in_block(group_size);
     if group_size < thread::block_dim_x() && offsets.is_none() {
         let is_whole = aligned::<T, N>(x) & pitch.is_multiple_of(N) & width.is_multiple_of(N);
         let (sides, write) = ([width, height, pitch], |row, total| write(row, total, width));
-        // SAFETY: `write` is called once per row.
+        // SAFETY: `write` is called only once per row.
         unsafe {
             if is_whole && width <= SLOTS * N * own.size {
                 return short_rows::<T, R, N>(x, sides, &own, write);
@@ -212,8 +214,8 @@ unsafe fn reduce_rows<T: Scalar, R: Fold<T>, O, const N: usize>(
             }
         }
     }
-    // Part p of each row belongs to the p-th of its `parts` blocks. With one part, a thread group processes the whole
-    // row.
+    // Part p of each row belongs to the p-th of the row's `parts` blocks. If there is only one part, a thread group
+    // processes the whole row.
     let count = parts as usize;
     let mut work = own.first();
     while work < height * count {
@@ -221,7 +223,7 @@ unsafe fn reduce_rows<T: Scalar, R: Fold<T>, O, const N: usize>(
         let (start, len) = match offsets {
             None => (row * pitch, width),
             Some(offsets) => {
-                // SAFETY: there is one more offset than rows.
+                // SAFETY: there is one more offset than there are rows.
                 let (start, end) = unsafe { (*offsets.get_unchecked(row), *offsets.get_unchecked(row + 1)) };
                 let end = end.min(width as u64);
                 let start = start.min(end);
@@ -229,11 +231,11 @@ unsafe fn reduce_rows<T: Scalar, R: Fold<T>, O, const N: usize>(
             }
         };
         let of_row = (part * own.size + own.rank, count * own.size);
-        // SAFETY: the row lies in the array.
+        // SAFETY: the row lies within the array.
         let mut total = unsafe { fold_row::<T, R, N>(x.add(start), len, of_row) };
         let mut is_whole = count == 1;
-        // The loop body runs once for the block's part and, in the last block, again for all parts. The loop avoids a
-        // second copy of the code.
+        // The loop body runs once for the block's part. In the last block, it runs again for all parts. The loop avoids
+        // a second copy of this code.
         loop {
             total = own.combine(total, R::combine);
             if is_whole {
@@ -242,10 +244,10 @@ unsafe fn reduce_rows<T: Scalar, R: Fold<T>, O, const N: usize>(
                 }
                 break;
             }
-            // SAFETY: there are at most `COUNTERS` rows if they have parts.
+            // SAFETY: if rows have several parts, there are at most `COUNTERS` rows.
             let (finished, partials) = unsafe { shared_result::<R::Partial>(workspace, row) };
             if own.rank == 0 {
-                // SAFETY: this is the block's own slot.
+                // SAFETY: this slot belongs to this block.
                 unsafe { partials.add(work).write(total) };
             }
             if !is_last(finished, parts) {
@@ -255,7 +257,7 @@ unsafe fn reduce_rows<T: Scalar, R: Fold<T>, O, const N: usize>(
             total = R::identity();
             let mut i = own.rank;
             while i < count {
-                // SAFETY: the row's blocks have written their partial results.
+                // SAFETY: all blocks of the row have written their partial results.
                 total = R::combine(total, unsafe { partials.add(row * count + i).read() });
                 i += own.size;
             }
@@ -264,8 +266,8 @@ unsafe fn reduce_rows<T: Scalar, R: Fold<T>, O, const N: usize>(
     }
 }
 
-/// Combines the partial results of a block's threads that process the same columns. The first `lanes` threads receive
-/// the totals.
+/// Combines the partial results of those threads of a block that process the same columns. The first `lanes` threads
+/// receive the totals.
 #[inline(always)]
 fn combine_columns<P: KernelType, const N: usize>(
     partials: &mut [P; N],
@@ -277,7 +279,7 @@ fn combine_columns<P: KernelType, const N: usize>(
     let slots: *mut P = shared_array![u128; 2 * 32 * WARPS].cast();
     let (lane, warp) = (warp::lane_id(), thread::thread_idx_x() / warp::WARP_SIZE);
     let warps = thread::block_dim_x() / warp::WARP_SIZE;
-    // After this barrier, no thread reads the slots that the preceding call wrote.
+    // After this barrier, no thread reads slots that the preceding call wrote.
     thread::sync_threads();
     each::<N>(|n| {
         let mut total = partials[n];
@@ -290,14 +292,14 @@ fn combine_columns<P: KernelType, const N: usize>(
             |warp: u32| slots.wrapping_byte_add(((n as u32 % 2 * warps + warp) * 32 + lane) as usize * 16);
         if warps > 1 {
             if lane < lanes {
-                // SAFETY: this is the thread's own slot, which was last read before the barrier of the preceding
+                // SAFETY: this slot belongs to this thread, and was last read before the barrier of the preceding
                 // column.
                 unsafe { slot(warp).write(total) };
             }
             thread::sync_threads();
             if thread::thread_idx_x() < lanes {
                 for above in 1..warps {
-                    // SAFETY: written before the barrier.
+                    // SAFETY: the slot was written before the barrier.
                     total = combine(total, unsafe { slot(above).read() });
                 }
             }
@@ -307,11 +309,12 @@ fn combine_columns<P: KernelType, const N: usize>(
 }
 
 /// Common body of the column reductions, for a view of these sizes. `fetch` loads `N` elements at a row and a column,
-/// and `fold` adds one of them to a partial result.
+/// and `fold` adds one of these elements to a partial result.
 ///
 /// # Safety
 ///
-/// The launch and the workspace must be as [`sum_columns()`] requires. Calling `write` once per column must be sound.
+/// The launch and the workspace must meet the requirements of [`sum_columns()`]. Calling `write` once per column must
+/// be sound.
 #[inline(always)]
 #[allow(clippy::too_many_arguments, reason = "they are the steps of one algorithm")]
 pub(crate) unsafe fn columns_with<P: KernelType, V: Copy, const N: usize>(
@@ -324,7 +327,7 @@ pub(crate) unsafe fn columns_with<P: KernelType, V: Copy, const N: usize>(
     combine: impl Fn(P, P) -> P,
     write: impl Fn(usize, P),
 ) {
-    // The shift is exact, because `lanes` is a power of two.
+    // The shift is exact because `lanes` is a power of two.
     let shift = lanes.trailing_zeros();
     let (lane, below) =
         ((thread::thread_idx_x() & (lanes - 1)) as usize, (thread::thread_idx_x() >> shift) as usize);
@@ -332,7 +335,7 @@ pub(crate) unsafe fn columns_with<P: KernelType, V: Copy, const N: usize>(
     let tiles = width.div_ceil(N).div_ceil(1 << shift);
     let mut work = thread::block_idx_x() as usize;
     while work < tiles * parts as usize {
-        // If tiles have several parts, there are only few tiles.
+        // Tiles have several parts only if there are few tiles.
         let (tile, part) = divided(work, parts);
         let column = (tile * lanes as usize + lane) * N;
         let is_inside = column < width;
@@ -342,7 +345,7 @@ pub(crate) unsafe fn columns_with<P: KernelType, V: Copy, const N: usize>(
         };
         if is_inside {
             let of_thread = (part * rows + below, parts as usize * rows, height);
-            // For single elements, more loads keep as many bytes in flight.
+            // With single elements, more loads are needed to keep as many bytes in flight.
             if N > 1 {
                 fold_rows::<_, _, ITEMS>(of_thread, |row| fetch(row, column), &mut partials, &take);
             } else if size_of::<V>() > 4 {
@@ -353,7 +356,7 @@ pub(crate) unsafe fn columns_with<P: KernelType, V: Copy, const N: usize>(
         }
         let has_totals = is_inside & (thread::thread_idx_x() < lanes);
         let mut is_whole = parts == 1;
-        // The loop serves the same purpose as for rows.
+        // The loop serves the same purpose as the loop for rows.
         loop {
             combine_columns::<P, N>(&mut partials, lanes, &combine);
             if is_whole {
@@ -362,10 +365,10 @@ pub(crate) unsafe fn columns_with<P: KernelType, V: Copy, const N: usize>(
                 }
                 break;
             }
-            // SAFETY: there are at most `COUNTERS` tiles if columns have parts.
+            // SAFETY: if columns have several parts, there are at most `COUNTERS` tiles.
             let (finished, shared) = unsafe { shared_result::<P>(workspace, tile) };
             if has_totals {
-                // SAFETY: these are the thread's own slots.
+                // SAFETY: these slots belong to this thread.
                 each::<N>(|n| unsafe { shared.add(part * width + column + n).write(partials[n]) });
             }
             if !is_last(finished, parts) {
@@ -376,7 +379,7 @@ pub(crate) unsafe fn columns_with<P: KernelType, V: Copy, const N: usize>(
             let mut part = below;
             while is_inside & (part < parts as usize) {
                 each::<N>(|n| {
-                    // SAFETY: the tile's blocks have written their partial results.
+                    // SAFETY: all blocks of the tile have written their partial results.
                     let other = unsafe { shared.add(part * width + column + n).read() };
                     partials[n] = combine(partials[n], other);
                 });
@@ -387,7 +390,8 @@ pub(crate) unsafe fn columns_with<P: KernelType, V: Copy, const N: usize>(
     }
 }
 
-/// Folds rows `row`, `row + step`, … below `height`. The loads of `ITEMS` rows are issued before the first row is used.
+/// Folds rows `row`, `row + step`, … that are below `height`. The loads of `ITEMS` rows are issued before the first of
+/// these rows is used.
 #[inline(always)]
 fn fold_rows<S, V: Copy, const ITEMS: usize>(
     (row, step, height): (usize, usize, usize),
@@ -430,17 +434,17 @@ unsafe fn columns<T: Scalar, R: Fold<T>, O, const N: usize>(
     finish: impl Fn(R::Partial, usize) -> O,
 ) {
     let (sides, pitch) = ([x.columns(), x.rows()], x.row_stride());
-    // SAFETY: rows and the vector at a column lie in the view.
+    // SAFETY: the rows, and the vector at a column, lie within the view.
     let fetch = |row: usize, column: usize| unsafe { load::<T, N>(x.as_ptr().add(row * pitch + column)) };
     let fold =
         |partial: R::Partial, values: &[T; N], lane: usize, row: usize| R::fold(partial, values[lane], row);
-    // SAFETY: `out` has one element per column, and each column has one writer.
+    // SAFETY: `out` has one element per column, and each column has only one writer.
     let write = |column: usize, total: R::Partial| unsafe { out.add(column).write(finish(total, sides[1])) };
-    // SAFETY: by this function's contract.
+    // SAFETY: guaranteed by this function's contract.
     unsafe { columns_with::<_, _, N>(sides, workspace, shape, R::identity(), fetch, fold, R::combine, write) }
 }
 
-/// Defines the two kernels of a reduction.
+/// Defines the two kernels of a reduction: one for rows and segments, and one for columns.
 macro_rules! reductions {
     ($(
         $what:literal: $rows:ident, $columns:ident: $bound:ident, $reduction:ty => $out:ty, [$($vector:tt),*],
@@ -448,18 +452,18 @@ macro_rules! reductions {
     )*) => { $(
         #[doc = concat!("Writes the ", $what, " of each row of `x` to `out`, or of each segment.")]
         ///
-        /// `sides` are the width and the height of the rows, and the row stride in elements. Segment i is the range
-        /// from `offsets[i]` (inclusive) to `offsets[i + 1]` (exclusive). With offsets, the width is the length of the
-        /// whole array, and the height is the number of segments.
+        /// `sides` contains the width and the height of the rows, and the row stride in elements. Segment i is the
+        /// range from `offsets[i]` (inclusive) to `offsets[i + 1]` (exclusive). If there are offsets, the width is the
+        /// length of the whole array, and the height is the number of segments.
         ///
         /// # Safety
         ///
-        /// The launch must be as the `thread_group` module defines, with blocks of at most [`MAX_BLOCK`] threads,
-        /// without clusters. `x` must be valid for the rows, and `out` for one value per row. The offsets must number
-        /// one more than the rows. `parts` is the number of blocks per row. If it is more than one, there must be no
-        /// offsets, the thread group must be a block, there must be at most [`COUNTERS`] rows, and the workspace must
-        /// be large enough for rows times parts partial results. Nothing else may use `out` and the workspace until the
-        /// launch ends.
+        /// The launch must be as the `thread_group` module requires, with blocks of at most [`MAX_BLOCK`] threads and
+        /// without clusters. `x` must be valid for the rows, and `out` for one value per row. If there are offsets,
+        /// there must be one more offset than there are rows. `parts` is the number of blocks per row. If `parts` is
+        /// greater than one, there must be no offsets, the thread group must be a block, and there must be at most
+        /// [`COUNTERS`] rows. The workspace must then have space for rows times parts partial results. Nothing else may
+        /// access `out` and the workspace until the launch ends.
         #[kernel(
             types(T = $($t),*),
             launch_bounds(256, $blocks),
@@ -475,7 +479,7 @@ macro_rules! reductions {
             parts: u32,
         ) {
             let finish = |$total: <$reduction as Fold<T>>::Partial, $count: usize| $finish;
-            // SAFETY: by this function's contract.
+            // SAFETY: guaranteed by this function's contract.
             with_lanes!(lanes::<T>(16), N => unsafe {
                 reduce_rows::<T, $reduction, $out, N>(x, sides, offsets, out, workspace, (group_size, parts), finish)
             })
@@ -486,11 +490,11 @@ macro_rules! reductions {
         /// # Safety
         ///
         /// The launch must be one-dimensional, with blocks of 32, 64, 128 or 256 threads. `lanes` must be a power of
-        /// two (1 to 32). With a `VECTOR` of 16, rows must start at multiples of 16 bytes, and their size must be a
+        /// two from 1 to 32. If `VECTOR` is 16, rows must start at multiples of 16 bytes, and their size must be a
         /// multiple of 16 bytes. `out` must have one element per column. `parts` is the number of blocks per column. If
-        /// it is more than one, a row must have at most [`COUNTERS`] tiles of `lanes` vectors, and the workspace must
-        /// be large enough for columns times parts partial results. Nothing else may use `out` and the workspace until
-        /// the launch ends.
+        /// `parts` is greater than one, a row must have at most [`COUNTERS`] tiles of `lanes` vectors, and the
+        /// workspace must have space for columns times parts partial results. Nothing else may access `out` and the
+        /// workspace until the launch ends.
         #[kernel(
             types(T = $($t),*),
             consts(VECTOR = $($vector),*),
@@ -505,7 +509,7 @@ macro_rules! reductions {
             parts: u32,
         ) {
             let finish = |$total: <$reduction as Fold<T>>::Partial, $count: usize| $finish;
-            // SAFETY: by this function's contract.
+            // SAFETY: guaranteed by this function's contract.
             with_lanes!(crate::thread_group::lanes::<T>(VECTOR), N => unsafe {
                 columns::<T, $reduction, $out, N>(x, out, workspace, (lanes, parts), finish)
             })

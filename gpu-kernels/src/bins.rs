@@ -1,9 +1,9 @@
 //! Exact assignment of numbers to bins of equal width.
 //!
-//! The bin of a float is estimated in the accumulator type and corrected by comparing the float with bin edges. The
-//! edges are found by integer comparisons, so the result is exact for any range. If a table contains the edges in the
-//! float's own type, the estimate is never too high, and one comparison corrects it. Otherwise the float is compared
-//! only if the estimate is near an edge.
+//! The bin of a float is estimated in the accumulator type, and the estimate is corrected by comparing the float with
+//! bin edges. The edges are computed with integer comparisons, so the result is exact for any range. If a table
+//! contains the edges in the float's own type, the estimate is never too high, and one comparison corrects it.
+//! Otherwise, the float is compared only if the estimate is near an edge.
 
 use core::cmp::Ordering;
 
@@ -12,51 +12,51 @@ use gpu_std::prelude::*;
 
 use crate::powers::{exponent, two_to};
 
-/// Even bins: bin i of `count` covers `lower` + i · width (inclusive) to the start of the next bin, for a width of
-/// (`upper` - `lower`) / `count`. It is created by [`Binned::bins`].
+/// Even bins. Bin i of `count` covers the interval from `lower` + i · width (inclusive) to the start of the next bin,
+/// where the width is (`upper` - `lower`) / `count`. The value is created by [`Binned::bins`].
 #[derive(Debug, Clone, Copy)]
 pub struct Bins<T> {
     /// Number of bins.
     pub count: u32,
-    /// Smallest number of the first bin.
+    /// Smallest number in the first bin.
     pub lower: T,
-    /// Largest number of the last bin.
+    /// Largest number in the last bin.
     pub last: T,
-    /// Two factors. The first scales distances by a power of two (1 for integers), so that they neither overflow nor
-    /// lose digits. The second is the number of bins per scaled distance of 1.
+    /// Two factors. The first factor scales distances by a power of two (1 for integers), so that they neither overflow
+    /// nor lose digits. The second factor is the number of bins per scaled distance of 1.
     pub factors: [f64; 2],
-    /// Fractional bits of a float's estimated position, in bins.
+    /// Number of fractional bits in the estimated position of a float, in bins.
     pub fraction: u32,
     /// Maximum error of the estimate, in units of its last bit.
     pub slack: u32,
 }
 
-/// First number of each bin of a launch.
+/// The first number of each bin in a launch.
 #[derive(Debug, Clone, Copy)]
 pub enum Edges<'a, T> {
-    /// Edges in the type of the numbers, for fewer than 2¹⁵ bins.
+    /// Edges in the type of the numbers. They are used for fewer than 2¹⁵ bins.
     Table(&'a [T]),
-    /// Exact edges, as returned by [edge()].
+    /// Exact edges, which [edge()] returns.
     Exact(&'a [f64]),
 }
 
-/// A number type with even histograms.
+/// A number type that supports even histograms.
 pub trait Binned: Scalar {
-    /// Returns the bin of a number; `None` for a number outside the range and for NaN. The result is always below the
-    /// number of bins, if there are any. Integers do not need the edges.
+    /// Returns the bin of a number, or `None` for NaN and numbers outside the range. The result is always below the
+    /// number of bins if there are any bins. For integers, the edges are not used.
     fn bin(self, bins: &Bins<Self>, edges: Edges<'_, Self>) -> Option<u32>;
 
     /// Returns the smallest number that is not below an [edge()].
     fn at_or_above(edge: f64) -> Self;
 
-    /// Creates `count` bins from `lower` to `upper`. The last bin includes `upper` if the range `is_inclusive`. Returns
-    /// `None` for a range that is empty or not finite.
+    /// Creates `count` bins from `lower` to `upper`. The last bin includes `upper` if `is_inclusive`. Returns `None` if
+    /// the range is empty or not finite.
     fn bins(count: u32, lower: Self, upper: Self, is_inclusive: bool) -> Option<Bins<Self>>;
 }
 
-/// Returns a power of two and the scale of bins; the exponent is at most `most`.
+/// Returns a power of two with an exponent of at most `most`, and the number of bins per scaled distance.
 fn factors(count: u32, [lower, upper]: [f64; 2], most: i32) -> [f64; 2] {
-    // This is half of the distance, because the distance may overflow.
+    // Half of the distance is used, because the distance itself may overflow.
     let power = match lower.abs().max(upper.abs()) > 1.0 {
         true => -1 - exponent(upper / 2.0 - lower / 2.0),
         false => -exponent(upper - lower),
@@ -65,12 +65,12 @@ fn factors(count: u32, [lower, upper]: [f64; 2], most: i32) -> [f64; 2] {
     [unit, f64::from(count) / (upper * unit - lower * unit)]
 }
 
-/// A float times an integer, as a sign and a mantissa times a power of two.
+/// The product of a float and an integer, as a sign and a mantissa times a power of two.
 #[derive(Clone, Copy)]
 struct Term {
     is_negative: bool,
     exponent: i32,
-    /// Mantissa. It is 0, or its highest bit is bit 125; bits 40 to 0 are clear except in a sum.
+    /// Mantissa. The mantissa is 0, or its highest set bit is bit 125. Bits 40 to 0 are clear, except in a sum.
     mantissa: u128,
 }
 
@@ -87,7 +87,7 @@ impl Term {
             return Self { is_negative, exponent: i32::MIN / 2, mantissa };
         }
         let zeros = mantissa.leading_zeros() as i32;
-        // A sum may have one more bit, but its lowest bit is clear.
+        // A sum may have one additional bit, but then its lowest bit is clear.
         let mantissa = if zeros < 2 { mantissa >> 1 } else { mantissa << (zeros - 2) };
         Self { is_negative, exponent: exponent + 2 - zeros, mantissa }
     }
@@ -96,7 +96,7 @@ impl Term {
         (self.exponent, self.mantissa)
     }
 
-    /// Returns the sign of a number with this magnitude.
+    /// Returns the sign of the term as an ordering relative to 0.
     fn sign(&self) -> Ordering {
         match (self.mantissa == 0, self.is_negative) {
             (true, _) => Ordering::Equal,
@@ -105,7 +105,7 @@ impl Term {
         }
     }
 
-    /// Returns the sign of the sum of two terms, in any order of magnitude.
+    /// Returns the sign of the sum of two terms, whose magnitudes can be in any order.
     fn sign_of_sum(self, other: Self) -> Ordering {
         match self.magnitude().cmp(&other.magnitude()) {
             _ if self.is_negative == other.is_negative => {
@@ -125,7 +125,7 @@ impl Term {
 /// Returns the exact sign of the sum of three terms.
 fn sign_of_sum(terms: [Term; 3]) -> Ordering {
     let [mut a, mut b, mut c] = terms;
-    // Sorts the term of largest magnitude first.
+    // Moves the term of largest magnitude to the front.
     if a.magnitude() < b.magnitude() {
         (a, b) = (b, a);
     }
@@ -136,7 +136,7 @@ fn sign_of_sum(terms: [Term; 3]) -> Ordering {
         (b, c) = (c, b);
     }
     let distance = a.exponent - b.exponent;
-    // The magnitude exceeds the magnitudes of both other terms together.
+    // The magnitude of this term exceeds the combined magnitude of the other two.
     if distance >= 2 {
         return a.sign();
     }
@@ -145,13 +145,13 @@ fn sign_of_sum(terms: [Term; 3]) -> Ordering {
     Term::normal(a.is_negative, a.exponent, sum).sign_of_sum(c)
 }
 
-/// Returns the smallest f64 that is in bin `i` or after it, of `count` bins from `lower` to `upper`. This is the first
-/// number that is not below the exact edge.
+/// Returns the smallest `f64` that is in bin `i` or a later bin, for `count` bins from `lower` to `upper`. It is the
+/// first number that is not below the exact edge.
 pub fn edge(lower: f64, upper: f64, i: u32, count: u32) -> f64 {
     if i == 0 || i >= count {
         return lower;
     }
-    // The comparison is count · x < (count - i) · lower + i · upper.
+    // The comparison is: count · x < (count - i) · lower + i · upper.
     let edge = [Term::new(lower, count - i, true), Term::new(upper, i, true)];
     let is_below = |ordinal: i64| {
         let x = Term::new(of_ordinal(ordinal), count, false);
@@ -167,8 +167,8 @@ pub fn edge(lower: f64, upper: f64, i: u32, count: u32) -> f64 {
     } else {
         estimate
     };
-    // The first end is below the edge, and the last is not. The step from the estimate doubles until the edge is
-    // enclosed.
+    // The first end is below the edge, and the last end is not. Starting at the estimate, the step doubles until the
+    // edge is enclosed.
     let is_up = is_below(estimate);
     let (mut low, mut high) = if is_up { (estimate, last) } else { (first, estimate) };
     let mut step = 1_u64;
@@ -185,8 +185,8 @@ pub fn edge(lower: f64, upper: f64, i: u32, count: u32) -> f64 {
     }
 }
 
-/// Returns the ordinal of a number in the order of all floats. The next larger number has the next ordinal, and zeros
-/// have 0.
+/// Returns a number's position in the order of all floats. The next larger number has the next ordinal, and both zeros
+/// have ordinal 0.
 fn ordinal(x: f64) -> i64 {
     let magnitude = (x.to_bits() << 1 >> 1) as i64;
     if x.to_bits() >> 63 == 0 { magnitude } else { -magnitude }
@@ -208,7 +208,7 @@ macro_rules! float_bins {
                 }
                 let [unit, scale] = bins.factors.map(|factor| factor as $acc);
                 let distance = Math::mul_add(x, unit, -(lower * unit));
-                // This is a fixed-point conversion. Adding 1.5 times a power of two moves the position, in bins, to the
+                // Converts to a fixed-point number. Adding 1.5 times a power of two moves the position, in bins, to the
                 // lowest bits of the sum.
                 let exponent = <$acc>::MAX_EXP - 1 + $digits - bins.fraction as i32;
                 let shift = <$acc>::from_bits((exponent as $acc_bits) << $digits | 1 << ($digits - 1));
@@ -228,7 +228,7 @@ macro_rules! float_bins {
                         if (place as u32).wrapping_add(bins.slack) & mask >= 2 * bins.slack {
                             return Some(bin);
                         }
-                        // An edge is near. For up to 2²⁰ bins, the estimate is off by at most one.
+                        // The estimate is near an edge. For up to 2²⁰ bins, the estimate is off by at most one bin.
                         let x: f64 = self.cast();
                         let is_below = edges.get(bin as usize).is_some_and(|edge| x < *edge);
                         let is_above = edges.get(bin as usize + 1).is_some_and(|edge| x >= *edge) && bin + 1 < bins.count;
@@ -251,7 +251,7 @@ macro_rules! float_bins {
                 if !(lower < upper && lower.is_finite() && upper.is_finite()) {
                     return None;
                 }
-                // This is the largest number below `upper`.
+                // The largest number below `upper`.
                 const SIGN: $bits = 1 << (<$bits>::BITS - 1);
                 let before = match upper.to_bits() {
                     bits if upper > Self::ZERO => bits - 1,
@@ -262,7 +262,7 @@ macro_rules! float_bins {
                 let factors = factors(count, [lower, upper].map(Scalar::cast::<f64>), $most);
                 let whole = u32::BITS - count.leading_zeros();
                 let fraction = ($digits - 1_u32).saturating_sub(whole).min(24);
-                // The error consists of three roundings of the position, the roundings of the factors, and the rounding
+                // The error consists of three roundings of the position, the rounding of each factor, and the rounding
                 // to the fractional bits.
                 let off = (f64::from(count) + 1.0) * two_to(1 - $digits) * two_to(fraction as i32);
                 Some(Bins { count, lower, last, factors, fraction, slack: off as u32 + 2 })
@@ -280,7 +280,7 @@ float_bins! {
 macro_rules! integer_bins {
     ($($t:ty),*) => { $(
         impl Binned for $t {
-            /// The result is exact, because the estimate is off by at most one for up to 2²⁰ bins.
+            /// The result is exact because the estimate is off by at most one for up to 2²⁰ bins.
             #[inline(always)]
             fn bin(self, bins: &Bins<Self>, _: Edges<'_, Self>) -> Option<u32> {
                 if !(self >= bins.lower && self <= bins.last) {
@@ -297,7 +297,7 @@ macro_rules! integer_bins {
                 } else {
                     estimate
                 };
-                // With other factors, the estimate can be arbitrary.
+                // With invalid factors, the estimate can be arbitrary.
                 Some(if bin < bins.count { bin } else { bins.count - 1 })
             }
 

@@ -1,8 +1,8 @@
-//! Norms of rows for which the accumulator type is not sufficient. The squares or sums of such a row overflow or
-//! underflow, or its spread is lost in the rounding of its mean.
+//! Norms of rows for which the accumulator type is not sufficient. In such a row, squares or sums overflow or
+//! underflow, or the spread is lost in the rounding of the mean.
 //!
-//! These rows are rare. The thread group reads them several times, one element at a time. It computes in f64, with the
-//! elements scaled by a power of two, so that the largest is about 1.
+//! Rows of this kind are rare. The thread group reads these rows several times, one element at a time. It computes in
+//! `f64`, with the elements scaled by a power of two so that the largest is about 1.
 
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
@@ -11,8 +11,8 @@ use gpu_std::vectorized::opaque;
 use crate::powers::{exponent, two_to};
 use crate::thread_group::ThreadGroup;
 
-/// Statistics that normalize a row: its mean, a correction of the mean, the reciprocal of √(variance + epsilon), and
-/// the scale of all of these.
+/// Statistics that normalize a row: the mean, a correction of the mean, the reciprocal of √(variance + epsilon), and a
+/// scale for all of them.
 pub(crate) type Statistics<A> = [A; 4];
 
 /// Normalizes an element.
@@ -29,7 +29,7 @@ pub(crate) struct Row<T> {
     pub epsilon: f64,
 }
 
-/// Statistics of a row, with elements scaled by 2 to the power of `power` and gradients by 2 to the power of
+/// Statistics of a row. Its elements are scaled by 2 to the power of `power`, and its gradients by 2 to the power of
 /// `of_gradients`.
 struct Found {
     power: i32,
@@ -37,7 +37,7 @@ struct Found {
     rest: f64,
     inverse: f64,
     of_gradients: i32,
-    /// Mean of the gradients. `product` is the mean of their products with the normalized elements.
+    /// Mean of the gradients. `product` is the mean of the products of the gradients and the normalized elements.
     gradient: f64,
     product: f64,
 }
@@ -49,12 +49,12 @@ impl Found {
     }
 }
 
-/// Number of passes over a row: for its largest magnitude, its mean, the error of the mean, and its squares. `BACKWARD`
-/// adds the passes over its gradients: for the largest magnitude, the sum, and the products.
+/// Number of passes over a row, which compute the largest magnitude, the mean, the error of the mean, and the squares.
+/// `BACKWARD` adds passes over the gradients, which compute their largest magnitude, sum and products.
 const FORWARD: u32 = 4;
 const BACKWARD: u32 = 7;
 
-/// Returns the exponent of the power of two that scales a number to about 1, limited to the range of the type.
+/// Returns the exponent of the power of two that scales a number to about 1. It is limited to the range of the type.
 #[inline(always)]
 fn power<A>(largest: f64) -> i32 {
     let most = if size_of::<A>() == 4 { 126 } else { 1022 };
@@ -71,21 +71,21 @@ fn power<A>(largest: f64) -> i32 {
 impl<T: Float> Row<T> {
     /// # Safety
     ///
-    /// The row must contain the element, and must be valid.
+    /// The row must be valid and contain the element.
     #[inline(always)]
     unsafe fn at(&self, i: usize) -> f64 {
-        // SAFETY: by this function's contract.
+        // SAFETY: guaranteed by this function's contract.
         unsafe { self.x.add(i).read() }.cast()
     }
 
-    /// Computes the statistics in the first `passes` passes. `gradient` returns the gradient of an element and its
+    /// Computes the statistics that the first `passes` passes find. `gradient` returns an element's gradient and
     /// weight.
     ///
-    /// All passes share one loop, which the compiler must not split, because that would be much code for a rare case.
+    /// All passes share one loop, which the compiler must not split, because the code would be large for a rare case.
     ///
     /// # Safety
     ///
-    /// `x` must be valid for `width` elements.
+    /// `x` must be valid for reads of `width` elements.
     #[inline(always)]
     unsafe fn find(
         &self,
@@ -153,11 +153,11 @@ impl<T: Float> Row<T> {
                 }
                 3 => {
                     let variance = mean + self.epsilon * scale * scale;
-                    // Equal elements become 0 for any epsilon.
+                    // Rows of equal elements become 0 for any epsilon.
                     found.inverse = if variance == 0.0 { 1.0 } else { Math::rsqrt(variance) };
                 }
                 FORWARD => found.of_gradients = power::<f64>(result),
-                // The mean of the gradients has no effect if no mean is subtracted.
+                // The mean of the gradients has no effect if the norm subtracts no mean.
                 5 if !self.is_rms => found.gradient = mean,
                 6 => found.product = mean,
                 _ => {}
@@ -170,12 +170,12 @@ impl<T: Float> Row<T> {
     }
 }
 
-/// Writes the norm of a row, times `weight` plus `bias`.
+/// Writes the normalized row, multiplied by `weight`, plus `bias`.
 ///
 /// # Safety
 ///
-/// The row and `target` must be valid for the row's width, and the parameters that are present must have as many
-/// elements. Nothing else may use `target`.
+/// The row and `target` must be valid for the row's width, and each parameter that is present must have as many
+/// elements. Nothing else may access `target`.
 #[inline(always)]
 pub(crate) unsafe fn forward<T: Float>(
     row: &Row<T>,
@@ -183,7 +183,7 @@ pub(crate) unsafe fn forward<T: Float>(
     [weight, bias]: [Option<&[T]>; 2],
     group: &mut ThreadGroup,
 ) {
-    // SAFETY: by this function's contract.
+    // SAFETY: guaranteed by this function's contract.
     let statistics = unsafe { row.find(FORWARD, |_| [0.0; 2], group) }.statistics();
     let mut i = group.rank;
     while i < row.width {
@@ -199,11 +199,12 @@ pub(crate) unsafe fn forward<T: Float>(
     }
 }
 
-/// Writes the input gradient of a row from the gradient `dy` of its norm, and the row's statistics.
+/// Writes the gradient of a row's input, computed from the gradient `dy` of the norm's output, and the row's
+/// statistics.
 ///
 /// # Safety
 ///
-/// The conditions of [`forward`] apply, also for `dy`, and `statistics` must be the row's own slot.
+/// The conditions of [`forward`] apply, also to `dy`, and `statistics` must be the slot of this row.
 #[inline(always)]
 pub(crate) unsafe fn backward<T: Float>(
     row: &Row<T>,
@@ -215,20 +216,20 @@ pub(crate) unsafe fn backward<T: Float>(
 ) {
     let gradient = |i: usize| {
         let weight = weight.and_then(|array| array.get(i)).map_or(1.0, |value| value.cast());
-        // SAFETY: all indices that are passed are below the width.
+        // SAFETY: all indices passed to it are below the width.
         [unsafe { dy.add(i).read() }.cast::<f64>(), weight]
     };
-    // SAFETY: by this function's contract.
+    // SAFETY: guaranteed by this function's contract.
     let found = unsafe { row.find(BACKWARD, gradient, group) };
     let own = found.statistics();
     let [mean, rest, inverse, scale] = own;
     if group.rank == 0 {
         let rounded: T::Accumulator = mean.cast();
         let rest = mean - rounded.cast::<f64>() + rest;
-        // SAFETY: this is the row's own slot, which one thread writes.
+        // SAFETY: this slot belongs to the row, and only one thread writes it.
         unsafe { statistics.write([rounded, rest.cast(), inverse.cast(), scale.cast()]) };
     }
-    // The product has three factors, because a single factor may overflow even if the result does not.
+    // The product has three factors because a single factor could overflow even if the result does not.
     let power = found.power - found.of_gradients;
     let factors = [two_to(power / 3), two_to(power - power / 3 * 2)];
     let mut i = group.rank;

@@ -1,11 +1,11 @@
 //! Stream compaction: copies the selected elements in order, and counts them.
 //!
-//! Each kernel is one launch that reads every element once and writes the selected ones, with decoupled look-back
-//! ([`gpu_std::look_back`]). Blocks must have a multiple of 32 threads, at most 256. A block compacts the selected
-//! elements of a tile in shared memory, and writes them contiguously once the prefix of the tile is known. Meanwhile it
-//! loads and compacts its next tile.
+//! Each kernel takes one launch. The kernel reads every element once and writes the selected elements, using decoupled
+//! look-back ([`gpu_std::look_back`]). The block size must be a multiple of 32 threads, and at most 256. A block
+//! compacts the selected elements of a tile in shared memory, and writes them contiguously once it knows the prefix of
+//! the tile. In the meantime, the block loads and compacts its next tile.
 //!
-//! All kernels take a workspace of [`workspace_len`] words, as [`gpu_std::look_back`] describes. The result does not
+//! All kernels take a workspace of [`workspace_len`] words, as described in [`gpu_std::look_back`]. The result does not
 //! depend on the grid.
 
 use gpu_std::look_back::LookBack;
@@ -20,26 +20,26 @@ use crate::tile::{aligned, lanes, load, with_lanes};
 
 pub use gpu_std::look_back::workspace_len;
 
-/// Bytes of shared memory per tile: 256 threads with four accesses of 16 bytes.
+/// Bytes of shared memory per tile, for 256 threads with four accesses of 16 bytes each.
 const STAGE_BYTES: usize = 256 * 4 * 16;
 
-/// Elements that a thread writes at once.
+/// Number of elements that a thread writes at once.
 const AHEAD: usize = 4;
 
 /// Selection predicate.
 ///
 /// # Safety
 ///
-/// The methods must read only within the given elements.
+/// The methods must read only elements at the given indices.
 unsafe trait Select<T: Copy, const N: usize> {
-    /// Returns whether element `i`, which is `item`, is selected.
+    /// Returns whether element `i`, whose value is `item`, is selected.
     ///
     /// # Safety
     ///
     /// `i` must be below the length.
     unsafe fn element(&self, i: usize, item: T) -> bool;
 
-    /// Returns the selection mask of elements `i` to `i + N`, the first in the lowest bit.
+    /// Returns the selection mask of elements `i..i + N`, with the first element in the lowest bit.
     ///
     /// # Safety
     ///
@@ -55,8 +55,8 @@ unsafe trait Select<T: Copy, const N: usize> {
     }
 }
 
-/// Outputs: the selected elements, their indices (or null), the other elements (or null), and the number of selected
-/// elements. All arrays except the last must have the length of the input.
+/// The outputs: the selected elements, their indices (or null), the other elements (or null), and the number of
+/// selected elements. All arrays except the last must have the length of the input.
 #[derive(Clone, Copy)]
 struct Targets<T> {
     selected: *mut T,
@@ -65,13 +65,14 @@ struct Targets<T> {
     count: *mut u64,
 }
 
-/// Common body of the kernels below, over the first `len` elements of `x`.
+/// Common body of this module's kernels, for the first `len` elements of `x`.
 ///
 /// # Safety
 ///
 /// `x` and `targets` must be valid for `len` elements, and `len` must be at most 2³² if `indices` is not null.
-/// `workspace` must be as [`TileQueue::new`](gpu_std::look_back::TileQueue::new) requires, and nothing else may use any
-/// of these until the launch ends. Blocks must have a multiple of 32 threads, at most 256.
+/// `workspace` must meet the requirements of [`TileQueue::new`](gpu_std::look_back::TileQueue::new), and nothing else
+/// may access any of these arrays until the launch ends. The block size must be a multiple of 32 threads, and at
+/// most 256.
 #[inline(always)]
 #[track_caller]
 unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
@@ -87,7 +88,7 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
     let head = x.addr() % (N * size_of::<T>()) / size_of::<T>();
     let tiling = Tiling { len, head, tile_len };
     let tiles = tiling.tiles();
-    // SAFETY: by this function's contract.
+    // SAFETY: guaranteed by this function's contract.
     let mut queue = unsafe { queue(workspace, tiles) };
     // SAFETY: as above.
     let look_back = unsafe { LookBack::<u64>::new(&queue) };
@@ -95,21 +96,22 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
     let of_thread = (own / 32 * ITEMS as u32 * 32 + lane) * N as u32;
     let row_len = 32 * N;
     let keeps_others = !targets.rejected.is_null();
-    // A tile that is staged, but not written yet.
+    // The tile that is staged but not written yet.
     let mut waiting: Option<Staged<ITEMS>> = None;
     let mut next_stage = 0;
     loop {
-        // No array has 2^32 tiles, because they do not fit in memory.
+        // No array has 2^32 tiles, because so many do not fit in memory.
         let next = queue.next().map(|tile| tile as u32);
         let (low, high) = tiling.bounds(next.unwrap_or(0));
         let is_whole = tiling.is_whole((low, high));
-        // This is the thread's first element of the tile; in the first tile it may be before the array.
+        // The thread's first element of the tile. In the first tile, this element may lie before the array.
         let start = tiling.first(next.unwrap_or(0)).wrapping_add(of_thread as usize);
         // SAFETY: the array has at least one element.
         let mut rows = [[unsafe { x.read() }; N]; ITEMS];
         if next.is_some() && is_whole {
             each::<ITEMS>(|row| {
-                // SAFETY: the whole tile lies within the array, which is aligned `head` elements before its first.
+                // SAFETY: the whole tile lies within the array, which is aligned `head` elements before its first
+                // element.
                 rows[row] = unsafe { load(x.add(start + row * row_len)) };
             });
         }
@@ -146,13 +148,14 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
             if own < 32 {
                 look_back.publish(tile as usize, u64::from(count));
             }
-            // The stage contains the selected elements first, then the others, if they are requested. The tile before
-            // last has been written, because a barrier in `ranks` has passed since.
+            // The stage contains first the selected elements and then, if they are requested, the others. The tile
+            // before the previous one has been written, because a barrier in `ranks` has passed since then.
             let stage = stages.wrapping_byte_add(next_stage);
-            // Narrow elements of both kinds are staged in one loop, so that their vectors stay packed in registers.
+            // Narrow selected and rejected elements are staged in the same loop, so that their vectors stay packed in
+            // registers.
             let together = const { size_of::<T>() < 4 };
             each::<ITEMS>(|row| {
-                // Index among the tile's elements, which wraps for elements outside the tile.
+                // Index among the tile's elements. The index wraps for elements outside the tile.
                 let place = (of_thread + (row * row_len) as u32).wrapping_sub(low);
                 let mut rank = befores[row];
                 each::<N>(|i| {
@@ -160,8 +163,9 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
                     let in_tile = place.wrapping_add(i as u32);
                     if is_chosen || (together && keeps_others && in_tile < high - low) {
                         let slot = if is_chosen { rank } else { count + in_tile - rank };
-                        // SAFETY: selected elements have the ranks below `count`, the others those above. Together they
-                        // are no more than the tile's elements, and each belongs to one thread.
+                        // SAFETY: selected elements have the ranks below `count`, and the others have the ranks from
+                        // `count` on. Together, they are at most as many as the tile's elements, and each slot belongs
+                        // to one thread.
                         unsafe { stage.add(slot as usize).write(rows[row][i]) };
                     }
                     rank += u32::from(is_chosen);
@@ -170,7 +174,7 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
             if keeps_others && !together {
                 each::<ITEMS>(|row| {
                     let place = (of_thread + (row * row_len) as u32).wrapping_sub(low);
-                    // Without `opaque`, the compiler would keep the state of each element from the loop above.
+                    // Without `opaque`, the compiler would keep the state of each element from the previous loop.
                     let (mut rank, chosen) = (befores[row], opaque(chosen[row]));
                     each::<N>(|i| {
                         let is_chosen = chosen >> i & 1 == 1;
@@ -193,7 +197,7 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
             let (low, high) = tiling.bounds(tile);
             let first = tiling.first(tile).wrapping_add(low as usize);
             let stage = stages.wrapping_byte_add(stage);
-            // Because of barriers since the staging, all threads can read the elements.
+            // All threads can read the elements because of the barriers since the staging.
             let prefix = look_back.published_prefix_of_block(tile as usize, u64::from(count), |a, b| a + b);
             let before = prefix.unwrap_or(0) as usize;
             if next.is_some() {
@@ -202,20 +206,20 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
             let staged = if keeps_others { high - low } else { count };
             let mut own_slot = own;
             while own_slot < staged {
-                // Several elements are read at a time, so that their shared memory latencies overlap.
-                // SAFETY: the array has at least one element.
+                // The loop reads several elements at a time so that their shared memory latencies overlap. SAFETY: the
+                // array has at least one element.
                 let mut items = [unsafe { x.read() }; AHEAD];
                 each::<AHEAD>(|i| {
                     let slot = own_slot + i as u32 * threads;
                     if slot < staged {
-                        // SAFETY: the slot was written.
+                        // SAFETY: the slot has been written.
                         items[i] = unsafe { stage.add(slot as usize).read() };
                     }
                 });
                 each::<AHEAD>(|i| {
                     let slot = own_slot + i as u32 * threads;
-                    // SAFETY: the prefix counts of selected and of other elements give this tile's ranges in the
-                    // outputs, each of which belongs to one block.
+                    // SAFETY: the prefix counts of selected and of other elements determine this tile's ranges in the
+                    // outputs, and each range belongs to one block.
                     unsafe {
                         if slot < count {
                             targets.selected.add(before + slot as usize).write(items[i]);
@@ -240,7 +244,7 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
                 });
             }
             if tile as usize + 1 == tiles && own == 0 {
-                // SAFETY: exactly one thread of one block gets here, and `count` is valid.
+                // SAFETY: exactly one thread of one block reaches this line, and `count` is valid.
                 unsafe { targets.count.write(before as u64 + u64::from(count)) };
             }
         }
@@ -251,20 +255,20 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
     }
 }
 
-/// A tile whose elements are staged, as seen by one thread.
+/// A tile whose elements are staged, from the view of one thread.
 #[derive(Clone, Copy)]
 struct Staged<const ITEMS: usize> {
     tile: u32,
-    /// Number of selected elements.
+    /// Number of selected elements in the tile.
     count: u32,
-    /// For each row of the thread, the number of selected elements before it, in the upper 16 bits, and the selection
-    /// mask, in the lower 16 bits. A tile has fewer than 2^16 elements, and a vector has at most 16.
+    /// For each row of the thread, the number of preceding selected elements (upper 16 bits) and the selection mask
+    /// (lower 16 bits). A tile has fewer than 2^16 elements, and a vector has at most 16.
     rows: [u32; ITEMS],
     /// Offset of the stage, in bytes.
     stage: usize,
 }
 
-/// Returns the number of selected elements of the tile before each row of the thread, and the total.
+/// Returns the number of selected elements in the tile before each row of the thread, and the total number.
 #[inline(always)]
 #[track_caller]
 fn ranks<const ITEMS: usize>(chosen: &[u32; ITEMS], lane: u32) -> ([u32; ITEMS], u32) {
@@ -289,14 +293,14 @@ fn ranks<const ITEMS: usize>(chosen: &[u32; ITEMS], lane: u32) -> ([u32; ITEMS],
     (befores, count)
 }
 
-/// Selects by flags. Every byte except 0 selects an element.
+/// Selects by flags. Every nonzero byte selects its element.
 struct Flagged {
     flags: *const u8,
-    /// True if the flags of a vector are aligned for a single load.
+    /// True if the flags of a vector are aligned so that they can be loaded at once.
     fits: bool,
 }
 
-// SAFETY: there are as many flags as elements.
+// SAFETY: there are as many flags as there are elements.
 unsafe impl<T: Copy, const N: usize> Select<T, N> for Flagged {
     #[inline(always)]
     unsafe fn element(&self, i: usize, _: T) -> bool {
@@ -319,7 +323,7 @@ unsafe impl<T: Copy, const N: usize> Select<T, N> for Flagged {
     }
 }
 
-/// Selects the elements whose key is in a range, or outside of it.
+/// Selects the elements whose keys are inside a range, or outside it.
 struct Between<T> {
     transform: KeyTransform<T>,
     first: T,
@@ -327,7 +331,7 @@ struct Between<T> {
     is_inverted: bool,
 }
 
-// SAFETY: it reads nothing.
+// SAFETY: the implementation reads nothing.
 unsafe impl<T: Bits, const N: usize> Select<T, N> for Between<T> {
     #[inline(always)]
     unsafe fn element(&self, _: usize, item: T) -> bool {
@@ -336,12 +340,12 @@ unsafe impl<T: Bits, const N: usize> Select<T, N> for Between<T> {
     }
 }
 
-/// Definition of equality of two elements.
+/// Defines when two elements are equal.
 #[derive(Debug, Clone, Copy)]
 struct Equality<T> {
-    /// Bits of the magnitude: all except a float's sign.
+    /// Bits of the magnitude, which are all bits except a float's sign.
     magnitude: T,
-    /// Largest magnitude of a number; larger values are NaN.
+    /// Largest magnitude of a number. Larger values are NaN.
     most: T,
 }
 
@@ -360,7 +364,7 @@ struct First<T> {
     equality: Equality<T>,
 }
 
-// SAFETY: the element before any but the first is also below the length.
+// SAFETY: if an element is not the first, the element before it is also below the length.
 unsafe impl<T: Bits, const N: usize> Select<T, N> for First<T> {
     #[inline(always)]
     unsafe fn element(&self, i: usize, item: T) -> bool {
@@ -380,15 +384,15 @@ unsafe impl<T: Bits, const N: usize> Select<T, N> for First<T> {
     }
 }
 
-/// Writes the elements of `x` whose flag is not 0 to `selected`, and their number to `count`. The other elements are
-/// written to `rejected`, unless it is null.
+/// Writes the elements of `x` whose flag is not 0 to `selected`, and writes their number to `count`. If `rejected` is
+/// not null, the other elements are written to it.
 ///
 /// # Safety
 ///
-/// `flags`, `selected` and `rejected` must be valid for as many elements as `x` has, at least one. `workspace` must
-/// point to `workspace_len` words that are as [`TileQueue::new`](gpu_std::look_back::TileQueue::new) requires, enough
-/// for the tiles. Nothing else may use the outputs until the launch ends. Blocks must have a multiple of 32 threads, at
-/// most 256.
+/// `flags`, `selected` and `rejected` must be valid for as many elements as `x` has, which must be at least one.
+/// `workspace` must point to `workspace_len` words that meet the requirements of
+/// [`TileQueue::new`](gpu_std::look_back::TileQueue::new) and suffice for the tiles. Nothing else may access the
+/// outputs until the launch ends. The block size must be a multiple of 32 threads, and at most 256.
 #[kernel(
     types(T = u8, u16, u32, u64),
     consts(ITEMS = 4; VECTOR = 16),
@@ -410,15 +414,15 @@ pub unsafe fn compact_flagged<T: Scalar, const ITEMS: usize, const VECTOR: usize
         let head = x.as_ptr().addr() % (N * size_of::<T>()) / size_of::<T>();
         let fits = aligned::<u8, N>(flags.as_ptr().wrapping_sub(head));
         let select = Flagged { flags: flags.as_ptr(), fits };
-        // SAFETY: by this function's contract.
+        // SAFETY: guaranteed by this function's contract.
         unsafe { compact::<T, ITEMS, N>((x.as_ptr(), x.len()), select, workspace, targets) }
     })
 }
 
-/// Writes the elements of `x` whose transformed key is in the range from `first` to `last`, both inclusive, to
-/// `selected`, and their number to `count`. The other elements are written to `rejected`, unless it is null. With
-/// `is_inverted`, elements outside the range are selected. Any comparison with a number can be expressed as such a
-/// range, for any type of the size of `T`.
+/// Writes the elements of `x` whose transformed keys are in the range from `first` to `last` (both inclusive) to
+/// `selected`, and writes their number to `count`. If `rejected` is not null, the other elements are written to it. If
+/// `is_inverted`, the elements outside the range are selected instead. For any type of the size of `T`, any comparison
+/// with a number can be expressed as such a range.
 ///
 /// # Safety
 ///
@@ -448,19 +452,19 @@ pub unsafe fn compact_compared<T: Bits, const ITEMS: usize, const VECTOR: usize>
     let select =
         Between { transform: KeyTransform { negative, always, nans: T::ZERO }, first, last, is_inverted };
     with_lanes!(lanes::<T>(VECTOR), N => {
-        // SAFETY: by this function's contract.
+        // SAFETY: guaranteed by this function's contract.
         unsafe { compact::<T, ITEMS, N>((x.as_ptr(), x.len()), select, workspace, targets) }
     })
 }
 
-/// Writes the first element of each run of equal elements of `x` to `selected`, their number to `count`, and their
-/// indices to `indices`, unless it is null. The bits `magnitude` of an element are its magnitude. Two elements with a
-/// magnitude of 0 are equal, and an element with a magnitude above `most` equals nothing. For integers, both parameters
-/// have all bits set.
+/// Writes the first element of each run of equal elements of `x` to `selected`, and writes the number of runs to
+/// `count`. If `indices` is not null, writes the indices of these elements to it. The bits in `magnitude` form the
+/// magnitude of an element. Two elements whose magnitude is 0 are equal, and an element whose magnitude is above `most`
+/// does not equal any element. For integers, both parameters must have all bits set.
 ///
 /// # Safety
 ///
-/// The conditions of [`compact_flagged()`] apply, also for `indices`. If `indices` is not null, `x` must have at most
+/// The conditions of [`compact_flagged()`] apply, also to `indices`. If `indices` is not null, `x` must have at most
 /// 2³² elements.
 #[kernel(
     types(T = u16, u32, u64),
@@ -483,12 +487,12 @@ pub unsafe fn compact_runs<T: Bits, const ITEMS: usize, const VECTOR: usize>(
     let targets = Targets { selected, indices, rejected: core::ptr::null_mut(), count };
     let select = First { x: x.as_ptr(), equality: Equality { magnitude, most } };
     with_lanes!(lanes::<T>(VECTOR), N => {
-        // SAFETY: by this function's contract.
+        // SAFETY: guaranteed by this function's contract.
         unsafe { compact::<T, ITEMS, N>((x.as_ptr(), x.len()), select, workspace, targets) }
     })
 }
 
-/// `lengths[i] = starts[i + 1] - starts[i]` for each i below `count[0]`, where `len` follows the last start.
+/// Computes `lengths[i] = starts[i + 1] - starts[i]` for each i below `count[0]`. The last start is followed by `len`.
 #[kernel]
 pub fn run_lengths(len: u32, count: &[u64], starts: &[u32], mut lengths: DisjointMut<u64>) {
     let runs = count.first().map_or(0, |count| *count as usize);

@@ -7,9 +7,9 @@ use crate::tile::{Split, for_each, in_first_row, lanes, load, realign, store, wi
 
 /// Copies `src` to `dst`, up to the length of the shorter array.
 ///
-/// Instances exist by element size (`u8`, `u16`, `u32`, `u64`), through which any plain type of that size can be
-/// copied. If the two arrays have different alignment modulo 16 bytes, instances with 16-byte accesses still use such
-/// accesses. Each thread then loads the two aligned accesses that its output spans, and shifts them, one output at a
+/// There is one instance per element size (`u8`, `u16`, `u32`, `u64`), which can copy any plain type of that size.
+/// Instances with 16-byte accesses use such accesses even if the alignment of the two arrays differs modulo 16 bytes.
+/// In that case, each thread loads the two aligned accesses that its output spans and shifts them, one output at a
 /// time. Instances with 4-byte accesses copy such arrays element by element.
 #[kernel(
     types(T = u8, u16, u32, u64),
@@ -20,7 +20,8 @@ use crate::tile::{Split, for_each, in_first_row, lanes, load, realign, store, wi
 pub fn copy<T: Scalar, const ITEMS: usize, const VECTOR: usize>(src: &[T], mut dst: DisjointMut<T>) {
     let len = src.len().min(dst.len());
     let (src, dst) = (src.as_ptr(), dst.as_mut_ptr());
-    // SAFETY: both are valid for `len` elements; a disjoint view overlaps nothing; all threads make the same call.
+    // SAFETY: both arrays are valid for `len` elements, a disjoint view overlaps nothing else, and all threads make the
+    // same call.
     unsafe {
         if VECTOR == 16 && !(src.addr() ^ dst.addr()).is_multiple_of(16) {
             with_lanes!(lanes::<T>(16), N => copy_shifted::<T, N>(src, dst, len));
@@ -30,7 +31,7 @@ pub fn copy<T: Scalar, const ITEMS: usize, const VECTOR: usize>(src: &[T], mut d
     }
 }
 
-/// Copies arrays with different alignment modulo 16 bytes.
+/// Copies arrays whose alignment differs modulo 16 bytes.
 ///
 /// # Safety
 ///
@@ -42,8 +43,8 @@ unsafe fn copy_shifted<T: Scalar, const N: usize>(src: *const T, dst: *mut T, le
         return;
     }
     let whole = Split::new::<T, N>(dst, len);
-    // The bytes of a vector span two aligned accesses, starting at byte `shift` of the first. Neither access may be
-    // outside the source, so the vectors at its ends are copied element by element.
+    // The bytes of a vector span two aligned accesses, starting at byte `shift` of the first access. Neither access may
+    // extend outside the source, so the vectors at the ends of the source are copied element by element.
     let shift = src.wrapping_add(whole.head).addr() % 16;
     let first = (whole.head * size_of::<T>() < shift) as usize;
     let vectors = if whole.vectors > first { whole.vectors - first - 1 } else { 0 };
@@ -54,9 +55,9 @@ unsafe fn copy_shifted<T: Scalar, const N: usize>(src: *const T, dst: *mut T, le
     let aligned = src.wrapping_add(head).wrapping_byte_sub(shift).cast::<u32>();
     for_each::<([u32; 4], [u32; 4]), 1>(
         vectors,
-        // SAFETY: aligned, and within the source as explained above.
+        // SAFETY: the accesses are aligned, and within the source as explained above.
         |i| unsafe { (load(aligned.add(4 * i)), load(aligned.add(4 * i + 4))) },
-        // SAFETY: vector i covers elements head + i * N .. + N, all below `tail`, and is aligned by `Split`.
+        // SAFETY: vector i covers elements head + i * N .. + N, which are all below `tail`, and `Split` aligns it.
         |i, (low, high)| unsafe { store(dst.add(head).cast::<u32>().add(4 * i), realign(low, high, shift)) },
     );
 }

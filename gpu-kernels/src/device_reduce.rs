@@ -1,7 +1,7 @@
-//! Full reductions of two arrays, with a predicate, or in several steps. Each reduction is one launch and
-//! deterministic.
+//! Full reductions of two arrays, with a predicate, or in several steps. Each reduction is one deterministic launch.
 //!
-//! The array is processed as one row in parts (see [`axis_reduce`](crate::axis_reduce)), with the same workspace.
+//! The array is processed as one row that is divided into parts (see [`axis_reduce`](crate::axis_reduce)), with the
+//! same kind of workspace.
 
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
@@ -16,14 +16,15 @@ use crate::thread_group::{Cut, ThreadGroup, each, lanes, lanewise, load_or_any, 
 #[derive(Clone, Copy)]
 struct Launch {
     workspace: *mut u64,
-    /// Number of blocks of the launch.
+    /// Number of blocks in the launch.
     parts: u32,
-    /// True if the arrays have the same alignment modulo 16 bytes.
+    /// True if all arrays have the same alignment modulo 16 bytes.
     has_vectors: bool,
 }
 
-/// Reduces `K` arrays of `len` elements. Returns `Some` with the result in one thread of the launch. `fold` adds the
-/// elements at one position to an accumulator, and `fold_vectors` adds the elements at `N` positions.
+/// Reduces `K` arrays of `len` elements. Returns `Some` with the result in one thread of the launch, and `None` in all
+/// others. `fold` adds the elements at one position to an accumulator, and `fold_vectors` adds the elements at `N`
+/// positions.
 ///
 /// # Safety
 ///
@@ -47,7 +48,7 @@ unsafe fn device_reduce<T: KernelType, P: KernelType, const K: usize, const N: u
         &cut,
         of_thread,
         &mut partial,
-        // SAFETY: `stream` passes positions of whole vectors that exist, and of single elements within the arrays.
+        // SAFETY: `stream` passes only positions within the arrays, of whole vectors that exist and of single elements.
         |place, is_there| lanewise(|k| unsafe { load_or_any(arrays[k].wrapping_add(place), is_there) }),
         |partial, _, vectors| *partial = fold_vectors(*partial, vectors),
         // SAFETY: as above.
@@ -56,10 +57,10 @@ unsafe fn device_reduce<T: KernelType, P: KernelType, const K: usize, const N: u
     );
     let mut total = group.combine(partial, &combine);
     if parts > 1 {
-        // SAFETY: the workspace has a counter, and one slot per part.
+        // SAFETY: the workspace contains a counter, and one slot per part.
         let (finished, partials) = unsafe { shared_result::<P>(workspace, 0) };
         if group.rank == 0 {
-            // SAFETY: this is the block's own slot.
+            // SAFETY: this slot belongs to this block.
             unsafe { partials.add(part).write(total) };
         }
         if !is_last(finished, parts) {
@@ -77,7 +78,7 @@ unsafe fn device_reduce<T: KernelType, P: KernelType, const K: usize, const N: u
     (group.rank == 0).then_some(total)
 }
 
-/// Creates both arguments of [`device_reduce`] from a function of the elements at one position.
+/// Creates both function arguments of [`device_reduce`] from a function of the elements at one position.
 #[inline(always)]
 #[allow(clippy::type_complexity, reason = "two closures have no shorter type")]
 fn one_by_one<T: Copy, P: Copy, const K: usize, const N: usize>(
@@ -94,10 +95,10 @@ fn one_by_one<T: Copy, P: Copy, const K: usize, const N: usize>(
 ///
 /// # Safety
 ///
-/// The launch must be one-dimensional, with `parts` blocks of 32, 64, 128 or 256 threads, without clusters. With more
-/// than one block, `workspace` must be as the module [`axis_reduce`](crate::axis_reduce) requires, for as many partial
-/// results of 48 bytes. With `has_vectors` = 1, the addresses of the arrays must be the same modulo 16 bytes. `out`
-/// must be valid for one value. Nothing else may use `out` and the workspace until the launch ends.
+/// The launch must be one-dimensional, with `parts` blocks of 32, 64, 128 or 256 threads and without clusters. If there
+/// is more than one block, `workspace` must meet the requirements of the module [`axis_reduce`](crate::axis_reduce),
+/// for as many partial results of 48 bytes. If `has_vectors` is 1, the addresses of the arrays must be equal modulo 16
+/// bytes. `out` must be valid for one value. Nothing else may access `out` and the workspace until the launch ends.
 #[kernel(
     types(T = f32, f64, f16, bf16, i32, u32, u64),
     launch_bounds(256, 2),
@@ -117,7 +118,7 @@ pub unsafe fn dot<T: Number>(
     let fold = |sum: T::SumAccumulator, [x, y]: [T; 2]| {
         add(sum, x.cast::<T::SumAccumulator>().wrapping_mul(y.cast()))
     };
-    // SAFETY: by this function's contract.
+    // SAFETY: guaranteed by this function's contract.
     with_lanes!(lanes::<T>(16), N => unsafe {
         if let Some(total) = device_reduce::<T, _, 2, N>(arrays, len, launch, T::SumAccumulator::ZERO, one_by_one(fold), add) {
             out.write(total);
@@ -125,8 +126,8 @@ pub unsafe fn dot<T: Number>(
     })
 }
 
-/// Writes to `out` the number of elements of `x` that are equal to `value` (`predicate` = 0), not 0 (1), or NaN (2).
-/// Signed integers use the instance for unsigned integers of the same size.
+/// Counts the elements of `x` that are equal to `value` (if `predicate` is 0), nonzero (1) or NaN (2), and writes the
+/// count to `out`. For signed integers, use the instance for unsigned integers of the same size.
 ///
 /// # Safety
 ///
@@ -152,7 +153,7 @@ pub unsafe fn count_if<T: Scalar>(
         _ => x != x,
     };
     let fold = |count: u64, [x]: [T; 1]| count + counts(x) as u64;
-    // SAFETY: by this function's contract.
+    // SAFETY: guaranteed by this function's contract.
     with_lanes!(lanes::<T>(16), N => unsafe {
         if let Some(total) = device_reduce::<T, _, 1, N>([x.as_ptr()], x.len(), launch, 0, one_by_one(fold), |a, b| a + b) {
             out.write(total);
@@ -160,10 +161,10 @@ pub unsafe fn count_if<T: Scalar>(
     })
 }
 
-/// Writes the sum of absolute values of `x` to `out`. With `is_root` = 1, writes the square root of the sum of squares
-/// instead. The root is in range even if the squares are not. Squares are summed three times: those of the unscaled
-/// numbers, and those of the numbers scaled by two powers of two. This follows Blue, "A Portable Fortran Program to
-/// Find the Euclidean Norm of a Vector", 1978, but without branches.
+/// Writes the sum of the absolute values of `x` to `out`. If `is_root` is 1, writes the square root of the sum of
+/// squares instead. The root is correct whenever it is in range, even if the squares are not. Three sums of squares are
+/// computed: one of the unscaled numbers, and one for each of two scalings by powers of two. The method follows Blue,
+/// "A Portable Fortran Program to Find the Euclidean Norm of a Vector", 1978, but without branches.
 ///
 /// # Safety
 ///
@@ -188,7 +189,7 @@ pub unsafe fn vector_norm<T: Float>(
         }
     };
     let add = |a: [T::Accumulator; 3], b: [T::Accumulator; 3]| [a[0] + b[0], a[1] + b[1], a[2] + b[2]];
-    // SAFETY: by this function's contract.
+    // SAFETY: guaranteed by this function's contract.
     with_lanes!(lanes::<T>(16), N => unsafe {
         let none = [T::Accumulator::ZERO; 3];
         let total = device_reduce::<T, _, 1, N>([x.as_ptr()], x.len(), launch, none, one_by_one(fold), add);
@@ -207,8 +208,7 @@ pub unsafe fn vector_norm<T: Float>(
 }
 
 /// Writes the variance of `x` to `out`: the sum of squared differences from the mean, divided by the number of elements
-/// minus `correction`. The result is NaN if the divisor is not positive. The module `moments` describes the
-/// computation.
+/// minus `correction`. The result is NaN if the divisor is not positive. The module `moments` explains the computation.
 ///
 /// # Safety
 ///
@@ -223,7 +223,7 @@ pub unsafe fn variance<T: Float>(
 ) {
     let launch = Launch { workspace, parts, has_vectors: true };
     let fold = |moments: Scaled<T::Accumulator>, [x]: [T; 1]| moments::with_values(moments, [x.to_acc()]);
-    // SAFETY: by this function's contract.
+    // SAFETY: guaranteed by this function's contract.
     with_lanes!(lanes::<T>(16), N => unsafe {
         let fold_vectors = |moments: Scaled<T::Accumulator>, [vector]: [[T; N]; 1]| {
             moments::with_values::<_, N>(moments, lanewise(|lane| vector[lane].to_acc()))

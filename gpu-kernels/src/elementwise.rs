@@ -1,9 +1,9 @@
 //! Elementwise arithmetic and activation functions.
 //!
-//! `f16` and `bf16` are computed in `f32` and rounded once. If arrays have different lengths, the length of the
-//! shortest applies. One access in flight per thread is sufficient, because the resident blocks together keep enough of
-//! them in flight. `axpy` has more instances, with which this is measured. Wrapping integer operations use one instance
-//! for signed and unsigned integers.
+//! For `f16` and `bf16`, the function is computed in `f32` and the result is rounded once. If arrays have different
+//! lengths, the length of the shortest array applies. One access in flight per thread is sufficient, because all
+//! resident blocks together keep enough accesses in flight. `axpy` has additional instances, which were used to measure
+//! this. Wrapping integer operations have one instance for signed and unsigned integers.
 
 use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;
@@ -20,13 +20,13 @@ pub fn axpy<T: Float>(a: T, x: T, y: T) -> T {
     a.fused_mul_add(x, y)
 }
 
-/// `x + y`; integers wrap.
+/// `x + y`, where integers wrap around on overflow.
 #[elementwise(types(T = f32, f64, f16, bf16, u32, u64), consts(ITEMS = 1; VECTOR = 16))]
 pub fn add<T: Scalar>(x: T, y: T) -> T {
     T::from_acc(x.to_acc().wrapping_add(y.to_acc()))
 }
 
-/// `x * y`; integers wrap.
+/// `x * y`, where integers wrap around on overflow.
 #[elementwise(types(T = f32, f64, f16, bf16, u32, u64), consts(ITEMS = 1; VECTOR = 16))]
 pub fn mul<T: Scalar>(x: T, y: T) -> T {
     T::from_acc(x.to_acc().wrapping_mul(y.to_acc()))
@@ -38,14 +38,15 @@ pub fn fma<T: Float>(x: T, y: T, z: T) -> T {
     x.fused_mul_add(y, z)
 }
 
-/// `max(x, 0)`; NaN stays NaN.
+/// `max(x, 0)`, and NaN stays NaN.
 #[elementwise(types(T = f32, f64, f16, bf16), consts(ITEMS = 1; VECTOR = 16))]
 pub fn relu<T: Float>(x: T) -> T {
     x.max_propagate(T::ZERO)
 }
 
-/// `x / 2 * (1 + erf(x / √2))`, the exact form, computed with `erfc` so that negative inputs keep their accuracy. `f16`
-/// and `bf16` use [`fast::gelu`], whose relative error of 2⁻¹⁶ is lost in their rounding.
+/// `x / 2 * (1 + erf(x / √2))`, the exact version, computed with `erfc` so that the result is accurate for negative
+/// inputs. For `f16` and `bf16`, [`fast::gelu`] is used. The relative error of 2⁻¹⁶ is negligible compared to the
+/// rounding of these types.
 #[elementwise(types(T = f32, f64, f16, bf16), consts(ITEMS = 1; VECTOR = 16))]
 pub fn gelu<T: Float>(x: T) -> T {
     if const { size_of::<T>() == 2 } {
@@ -58,7 +59,8 @@ pub fn gelu<T: Float>(x: T) -> T {
 #[elementwise(types(T = f32, f64, f16, bf16), consts(ITEMS = 1; VECTOR = 16))]
 pub fn sigmoid<T: Float>(x: T) -> T {
     widened(x, |x| {
-        // The code avoids the exponential of a large number, which may overflow even if the result does not.
+        // The code does not compute the exponential of a large number, which could overflow even if the result does
+        // not.
         let (one, power) = (T::Accumulator::ONE, (-x.abs()).exp());
         (if x < T::Accumulator::ZERO { power } else { one }) / (one + power)
     })

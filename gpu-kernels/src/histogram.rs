@@ -1,9 +1,10 @@
-//! Histograms: number of elements per bin, with even bins or given edges, for each channel.
+//! Histograms, which count the elements per bin and channel, with even bins or with given edges.
 //!
-//! Channels are interleaved: element i belongs to channel `i % channels`. `counts` contains the bins of channel 0, then
-//! those of channel 1, and so on; a launch adds to the existing values. If there is room, each block counts in shared
-//! memory. It uses several copies of the counters to reduce atomic contention if many elements fall into one bin, and
-//! adds its counts to the result at the end. Counts are exact, so the result does not depend on the launch.
+//! Channels are interleaved: element i belongs to channel `i % channels`. `counts` contains the bins of channel 0,
+//! followed by the bins of channel 1, and so on. A launch adds to the existing counts. If the counters fit in shared
+//! memory, each block counts there. Each block uses several copies of the counters to reduce atomic contention if many
+//! elements fall into the same bin. At the end, each block adds its counts to the result. Counts are exact, so the
+//! result does not depend on the launch.
 
 use core::num::{NonZeroU32, NonZeroU64};
 
@@ -14,10 +15,11 @@ use crate::access::access;
 pub use crate::bins::{Binned, Bins, Edges, edge};
 use crate::tile::{Split, each, for_each, in_first_row, lanes, load, with_lanes};
 
-/// Counters of a block: copies of all bins of all channels. Without copies, the block adds to the counts directly.
+/// Counters of a block, which consist of copies of all bins of all channels. If there are no copies, the block adds to
+/// the counts in global memory directly.
 type Local<'a> = Shared<'a, [Atomic<u32, scope::Block>]>;
 
-/// Counts the elements of `x`, each in the bin that `bin` returns, if any. Bins must be below `bins`.
+/// Counts each element of `x` in the bin that `bin` returns, if it returns one. The returned bins must be below `bins`.
 #[inline(always)]
 fn count<T: Scalar, const ITEMS: usize, const N: usize>(
     x: &[T],
@@ -33,7 +35,7 @@ fn count<T: Scalar, const ITEMS: usize, const N: usize>(
     let several = NonZeroU32::new(channels).filter(|_| channels > 1);
     let channel_of = |i: usize| match several {
         None => 0,
-        // A 32-bit division takes a third of the time of a 64-bit one.
+        // A 32-bit division takes a third of the time of a 64-bit division.
         Some(several) if i >> 32 == 0 => i as u32 % several,
         Some(several) => (i as u64 % NonZeroU64::from(several)) as u32,
     };
@@ -42,7 +44,7 @@ fn count<T: Scalar, const ITEMS: usize, const N: usize>(
         let Some(bin) = bin(item) else { return };
         let counter = (start + bin) as usize;
         if copies > 0 {
-            // SAFETY: a counter is below `counters`, as `bin` returns bins below `bins`, of which there are some if
+            // SAFETY: a counter is below `counters` because `bin` returns bins below `bins`, and there are bins if
             // there are copies; `own` is the start of one of the copies.
             unsafe { local.get_unchecked(own + counter) }.fetch_add(1, Ordering::Relaxed);
         } else if let Some(counter) = counts.get(counter) {
@@ -53,7 +55,7 @@ fn count<T: Scalar, const ITEMS: usize, const N: usize>(
         let split = Split::new::<T, N>(x.as_ptr(), x.len());
         for_each::<[T; N], ITEMS>(
             split.vectors,
-            // SAFETY: vector i covers elements head + i * N .. + N, all below `tail`, and is aligned by `Split`.
+            // SAFETY: vector i covers elements head + i * N .. + N, which are all below `tail`, and `Split` aligns it.
             |i| unsafe { load(x.as_ptr().add(split.head + i * N)) },
             |i, vector| {
                 let mut start = channel_of(split.head + i * N) * bins;
@@ -95,9 +97,9 @@ pub fn even_edges(lower: f64, upper: f64, mut edges: DisjointMut<f64>) {
     }
 }
 
-/// Adds to `counts` the number of elements of `x` in each of the [`Bins`] with these values. For floats,
-/// [`even_edges()`] must have written the `edges`. A block must process fewer than 2³² elements. `table` must have room
-/// for all edges, or be empty.
+/// Adds the number of elements of `x` in each bin to `counts`. The parameters describe the [`Bins`]. For floats,
+/// `edges` must contain the result of [`even_edges()`]. Each block must process fewer than 2³² elements. `table` must
+/// have space for all edges, or be empty.
 #[kernel(
     types(T = f32, f64, f16, bf16, u8, i32, u32),
     consts(ITEMS = 2; VECTOR = 16),
@@ -129,14 +131,14 @@ pub fn histogram_even<T: Binned, const ITEMS: usize, const VECTOR: usize>(
             count::<T, ITEMS, N>(x, shape, &mut local, counts, bin);
         })
     } else {
-        // With this many bins, the atomics on the counts in global memory dominate.
+        // With this many bins, the atomic operations on the counts in global memory dominate the time.
         count::<T, ITEMS, 1>(x, shape, &mut local, counts, |item| item.bin(&bins, Edges::Exact(edges)));
     }
 }
 
-/// Adds to `counts` the number of elements of `x` between adjacent `edges`, which must be ascending: bin i covers
-/// `edges[i]` (inclusive) to `edges[i + 1]` (exclusive). A block must process fewer than 2³² elements. `table` must
-/// have room for all edges, or be empty.
+/// Adds the number of elements of `x` between each pair of adjacent `edges` to `counts`. Bin i covers the interval from
+/// `edges[i]` (inclusive) to `edges[i + 1]` (exclusive), so the edges must be in ascending order. Each block must
+/// process fewer than 2³² elements. `table` must have space for all edges, or be empty.
 #[kernel(
     types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
     consts(ITEMS = 2; VECTOR = 16),
@@ -157,7 +159,7 @@ pub fn histogram_edges<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     let edges = if has_room { table } else { edges };
     let bin = |item: T| {
         let item = item.to_acc();
-        // Counts the edges that are not above the element, which are none for NaN.
+        // Counts the edges that are not above the element. For NaN, there are no such edges.
         let (mut first, mut count) = (0, edges.len());
         while count > 0 {
             let half = count / 2;

@@ -5,9 +5,9 @@ use gpu_std::prelude::*;
 
 use crate::move_rows::Index;
 
-/// Finds indices of `limit` or more and, if `seen` has one bit per index value, duplicates. `found[0]` becomes the
-/// position of the first out-of-range index, and `found[1]` the smallest duplicate. Initially, both must be `u64::MAX`,
-/// and the bits must be 0.
+/// Finds indices that are not below `limit` and, if `seen` has one bit per index value, indices that occur twice.
+/// `found[0]` becomes the position of the first out-of-range index, and `found[1]` becomes the smallest duplicate
+/// index. Initially, both must be `u64::MAX`, and all bits of `seen` must be 0.
 #[kernel(
     types(I = u32, i64),
     launch_bounds(512),
@@ -35,7 +35,8 @@ pub fn check_indices<I: Index>(
     }
 }
 
-/// Lowers `found[0]`, initially `u64::MAX`, to the position of the first offset that exceeds the next one or `len`.
+/// Sets `found[0]`, which is initially `u64::MAX`, to the position of the first offset that exceeds the next offset or
+/// `len`.
 #[kernel(launch_bounds(512), bytes = offsets.bytes())]
 pub fn first_bad_offset(offsets: &[u64], len: u64, found: &[Atomic<u64, Device>]) {
     first(offsets.len(), found, |i| {
@@ -44,7 +45,8 @@ pub fn first_bad_offset(offsets: &[u64], len: u64, found: &[Atomic<u64, Device>]
     });
 }
 
-/// Finds the first bad position. Each thread checks its positions in increasing order and stops at a bad one.
+/// Finds the first position for which `is_bad` is true. Each thread checks its positions in increasing order and stops
+/// at the first bad one.
 #[inline(always)]
 fn first(len: usize, found: &[Atomic<u64, Device>], is_bad: impl Fn(usize) -> bool) {
     let Some(found) = found.first() else { return };

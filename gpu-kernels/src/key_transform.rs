@@ -1,19 +1,19 @@
-//! [`KeyTransform`]: order-preserving key transform to unsigned integers (CUB: Twiddle), for kernels that compare only
-//! bits.
+//! [`KeyTransform`]: an order-preserving transform of keys to unsigned integers (CUB: Twiddle), for kernels that
+//! compare only bits.
 
 use core::ops::{BitAnd, BitOr};
 
 use gpu_std::prelude::*;
 
-/// Bit pattern of a key.
+/// The bit pattern of a key.
 pub trait Bits: Scalar + BitAnd<Output = Self> + BitOr<Output = Self> {
-    /// Transforms the bits to an unsigned integer with the same order.
+    /// Transforms the bits to an unsigned integer. The integers have the same order as the keys.
     fn transform(self, transform: KeyTransform<Self>) -> Self;
 
     /// Computes the inverse of [`transform`](Self::transform).
     fn inverse_transform(self, transform: KeyTransform<Self>) -> Self;
 
-    /// Returns the eight bits from bit `shift` on.
+    /// Returns the eight bits that start at bit `shift`.
     fn digit(self, shift: u32) -> u32;
 
     /// All bits set.
@@ -22,19 +22,19 @@ pub trait Bits: Scalar + BitAnd<Output = Self> + BitOr<Output = Self> {
     /// Bitwise NOT.
     fn not(self) -> Self;
 
-    /// Returns the difference, modulo 2 to the number of key bits.
+    /// Returns the difference, with wraparound to the bit width of the key.
     fn wrapping_sub(self, other: Self) -> Self;
 }
 
-/// Order-preserving key transform: maps a type's bits to unsigned integers with the same order.
+/// Order-preserving key transform, which maps the bits of a type to unsigned integers with the same order.
 #[derive(Debug, Clone, Copy)]
 pub struct KeyTransform<K> {
-    /// Bits to flip in a key whose highest bit is set, excluding that bit.
+    /// Bits to flip in a key whose highest bit is set. The mask does not include the highest bit.
     pub negative: K,
     /// Bits to flip in every key.
     pub always: K,
-    /// Number to subtract afterwards, with wraparound. It is the number of NaNs with the sign bit set, so that they
-    /// sort after all others.
+    /// Number to subtract afterwards with wraparound. It is the number of NaNs whose sign bit is set, so that these
+    /// NaNs sort after all other keys.
     pub nans: K,
 }
 
@@ -54,8 +54,8 @@ macro_rules! bits {
             #[inline(always)]
             fn inverse_transform(self, transform: KeyTransform<Self>) -> Self {
                 let key = <$t>::wrapping_add(self, transform.nans) ^ transform.always;
-                // The highest bit of a key is not among the bits that it controls, so it already has its original value
-                // here.
+                // The highest bit selects whether the bits of `negative` are flipped but is not one of them, so it
+                // already has its original value here.
                 key ^ ((key as $signed >> (<$t>::BITS - 1)) as $t & transform.negative)
             }
             #[inline(always)]

@@ -1,26 +1,26 @@
-//! Warpsmith's kernels: copy, fill, cast, elementwise operations, full reductions, scans, compaction, histograms,
+//! Warpsmith's kernels: copy, fill, cast, elementwise operations, full reductions, scans, compaction, histograms and
 //! sorts.
 //!
-//! The same source runs on a GPU and on the emulated device. Every kernel of this crate
+//! The same source runs on a GPU and on the emulated device. Every kernel of this crate has the following properties:
 //!
-//! - is correct for any length, any alignment of its arrays and any grid, because blocks loop over tiles. A grid
-//!   smaller than the number of tiles only takes longer;
-//! - moves most of its data in accesses of `VECTOR` bytes, `ITEMS` of them in flight per thread, and accesses single
-//!   elements before the first aligned address and after the last whole vector;
-//! - uses the first row of a launch (threads and blocks with y = z = 0); other threads return at once.
+//! - It is correct for any length, any alignment of its arrays and any grid, because blocks loop over tiles. If the
+//!   grid is smaller than the number of tiles, the kernel only takes longer.
+//! - It transfers most of its data in accesses of `VECTOR` bytes, of which `ITEMS` are in flight per thread. Before the
+//!   first aligned address and after the last whole vector, it accesses single elements.
+//! - It uses the first row of a launch (threads and blocks with y = z = 0). All other threads return immediately.
 //!
 //! | module | kernels |
 //! | --- | --- |
-//! | [`mod@copy`] | `copy`, by element size |
+//! | [`mod@copy`] | `copy`, with one instance per element size |
 //! | [`mod@move_rows`] | `move_rows`: strided copies, gather and scatter |
-//! | [`mod@transpose`] | `transpose`, by element size |
-//! | [`mod@fill`] | `fill`, by element size |
+//! | [`mod@transpose`] | `transpose`, with one instance per element size |
+//! | [`mod@fill`] | `fill`, with one instance per element size |
 //! | [`mod@cast`] | `cast` and `cast_to_signed` between number types, `cast_to_bool` |
-//! | [`arithmetic`] | `unary`, `binary`, `compare`, `select`, `clamp`, `lerp`; each of the first three serves many operations |
+//! | [`arithmetic`] | `unary`, `binary` and `compare`, each of which implements many operations; `select`, `clamp`, `lerp` |
 //! | [`elementwise`] | `axpy`, `add`, `mul`, `fma`, `relu`, `gelu`, `sigmoid`, `exp` |
 //! | [`reduce`] | `reduce_sum`, `reduce_prod`, `reduce_mean`, `reduce_min`, `reduce_max` |
 //! | [`arg_reduce`] | `reduce_argmin`, `reduce_argmax` |
-//! | [`axis_reduce`] | `sum_rows` (also for segments), `sum_columns`, and likewise for `mean`, `prod`, `min`, `max`, `argmin`, `argmax` |
+//! | [`axis_reduce`] | `sum_rows` (also for segments), `sum_columns`, and the same for `mean`, `prod`, `min`, `max`, `argmin` and `argmax` |
 //! | [`device_reduce`] | `dot`, `count_if`, `vector_norm`, `variance` |
 //! | [`mod@norm`] | `norm` (layer and RMS), `norm_backward`, `norm_backward_parameters` |
 //! | [`mod@softmax`] | `softmax`, `softmax_backward` |
@@ -36,9 +36,9 @@
 //! | [`probe`] | `fma_probe`, a compute-only kernel |
 //! | [`random`] | `uniform`, `normal`, `exponential`, `integers`, `bernoulli`, `dropout`, `permutation` |
 //!
-//! The features `histogram`, `rows`, `scan` and `sort` are families of kernels that a program can disable.
+//! The features `histogram`, `rows`, `scan` and `sort` enable families of kernels, which a program can disable.
 //!
-//! The safe, typed interface to these kernels is `warpsmith::ops` and `warpsmith::random`.
+//! `warpsmith::ops` and `warpsmith::random` are the safe, typed interface to these kernels.
 #![no_std]
 #![deny(missing_docs)]
 

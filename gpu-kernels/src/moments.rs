@@ -1,8 +1,8 @@
-//! Moments of sets of numbers, combined without loss of precision: the count, the mean, a correction for the rounding
-//! of the mean, and the sum of squared differences from the mean.
+//! Moments of sets of numbers, which can be combined without loss of precision: the count, the mean, a correction for
+//! the rounding of the mean, and the sum of squared differences from the mean.
 //!
 //! The method follows Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample
-//! variances", 1979. The mean of equal numbers is that number, and the differences from it are 0.
+//! variances", 1979. The mean of equal numbers is exactly that number, and the differences from it are 0.
 
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
@@ -10,10 +10,10 @@ use gpu_std::prelude::*;
 use crate::range::{down, up, usual};
 use crate::thread_group::{each, lanewise};
 
-/// Count, mean, correction of the mean, sum of squared differences.
+/// The count, the mean, the correction of the mean, and the sum of squared differences.
 type Moments<A> = [A; 4];
 
-/// Returns the sum of two numbers, and its rounding error (Knuth's two-sum).
+/// Returns the sum of two numbers and its rounding error (Knuth's two-sum).
 #[inline(always)]
 fn two_sum<A: Math>(a: A, b: A) -> [A; 2] {
     let sum = a + b;
@@ -34,17 +34,18 @@ fn join<A: Math>(a: Moments<A>, b: Moments<A>) -> Moments<A> {
     [count, mean, rest, (difference * difference).mul_add(a[0] * share, a[3] + b[3])]
 }
 
-/// Moments of scaled numbers, and the scale. The scale is a power of two that keeps squares in range for all numbers.
+/// Moments of scaled numbers, followed by the scale. The scale is a power of two with which the squares of all numbers
+/// are in range.
 pub(crate) type Scaled<A> = [A; 5];
 
-/// Returns the identity, the moments of an empty set.
+/// Returns the identity: the moments of an empty set.
 #[inline(always)]
 pub(crate) fn nothing<A: Math>() -> Scaled<A> {
     let zero = A::ZERO;
     [zero, zero, zero, zero, up()]
 }
 
-/// Rescales moments to another power of two, which must not be larger.
+/// Rescales moments to a different power of two, which must not be larger.
 #[inline(always)]
 fn scaled<A: Math>([count, mean, rest, squares, scale]: Scaled<A>, to: A) -> Moments<A> {
     if scale == to {
@@ -54,7 +55,7 @@ fn scaled<A: Math>([count, mean, rest, squares, scale]: Scaled<A>, to: A) -> Mom
     [count, mean * factor, rest * factor, squares * factor * factor]
 }
 
-/// Returns the pairwise sum of `N` numbers, where `N` is a power of two. The sum is exact if the numbers are equal.
+/// Returns the pairwise sum of `N` numbers, where `N` is a power of two. If all numbers are equal, the sum is exact.
 #[inline(always)]
 fn pairwise<A: Math, const N: usize>(mut values: [A; N]) -> A {
     let mut count = N / 2;
@@ -69,7 +70,7 @@ fn pairwise<A: Math, const N: usize>(mut values: [A; N]) -> A {
     values[0]
 }
 
-/// Adds `N` numbers to moments, where `N` is a power of two.
+/// Adds `N` numbers to the moments, where `N` is a power of two.
 #[inline(always)]
 pub(crate) fn with_values<A: Math, const N: usize>(moments: Scaled<A>, values: [A; N]) -> Scaled<A> {
     let [small, great] = usual::<A>();
@@ -104,8 +105,8 @@ pub(crate) fn join_scaled<A: Math>(a: Scaled<A>, b: Scaled<A>) -> Scaled<A> {
     [count, mean, rest, squares, scale]
 }
 
-/// Returns the sum of squared differences divided by `divisor`, rounded to the accumulator type after it is scaled back
-/// to its range.
+/// Returns the sum of squared differences divided by `divisor`. The result is scaled back to its range and then rounded
+/// to the accumulator type.
 #[inline(always)]
 pub(crate) fn variance<A: Math>([_, _, _, squares, scale]: Scaled<A>, divisor: f64) -> A {
     let scale = 1.0 / scale.cast::<f64>();

@@ -1,4 +1,4 @@
-//! `move_rows`: copies rows, with independent pitches on both sides, in order or by indices.
+//! `move_rows`: copies rows, in order or selected by indices. Source and destination have independent pitches.
 
 use core::num::{NonZeroU32, NonZeroUsize};
 use core::ptr;
@@ -9,7 +9,7 @@ use crate::tile::{aligned, for_each, in_first_row, lanes, load, store, with_lane
 
 /// An index type.
 pub trait Index: KernelType {
-    /// Converts the index to `u64`; a negative index becomes larger than every limit.
+    /// Converts the index to `u64`. A negative index becomes larger than any limit.
     fn number(self) -> u64;
 }
 
@@ -27,30 +27,30 @@ impl Index for i64 {
     }
 }
 
-/// Sizes and pitches of a row copy.
+/// The sizes and pitches of a row copy.
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct Rows {
-    /// Number of rows to copy.
+    /// Number of rows that are copied.
     pub count: u64,
     /// Elements per row.
     pub width: u64,
-    /// Number of rows that indices select from. Rows with other indices are skipped.
+    /// Number of rows from which the indices select. Rows whose indices are not below the limit are skipped.
     pub limit: u64,
-    /// Row pitches in elements, of the source and the destination.
+    /// Row pitches of the source and the destination, in elements.
     pub pitches: [u64; 2],
-    /// 1 if indices select the destination row (scatter), 0 if they select the source row (gather).
+    /// 1 if the indices select the destination row (scatter), or 0 if they select the source row (gather).
     pub scatters: u64,
 }
 
-/// `to[i] = from[indices[i]]` for each row `i`, or `to[indices[i]] = from[i]`; without indices `to[i] = from[i]`.
-/// Instances exist by element size.
+/// For each row `i`, copies `to[i] = from[indices[i]]` (gather) or `to[indices[i]] = from[i]` (scatter). Without
+/// indices, copies `to[i] = from[i]`. There is one instance per element size.
 ///
 /// # Safety
 ///
-/// The launch must be one-dimensional. There must be one index per row, or none at all. `from` and `to` must be valid
-/// for the rows that `rows` and the indices describe, and must not overlap. No index may occur twice if the indices
-/// select the destination row. Nothing else may write `from` or use `to` until the launch ends.
+/// The launch must be one-dimensional. There must be one index per row, or no indices. `from` and `to` must be valid
+/// for the rows that `rows` and the indices describe, and must not overlap. If the indices select the destination row,
+/// no index may occur twice. Nothing else may write `from` or access `to` until the launch ends.
 #[kernel(
     types(T = u8, u16, u32, u64; I = u32, i64),
     consts(ITEMS = 2; VECTOR = 16),
@@ -68,7 +68,7 @@ pub unsafe fn move_rows<T: KernelType, I: Index, const ITEMS: usize, const VECTO
     }
     with_lanes!(lanes::<T>(VECTOR), N => {
         let in_vectors = rows.width | rows.pitches[0] | rows.pitches[1];
-        // SAFETY: by this function's contract.
+        // SAFETY: guaranteed by this function's contract.
         unsafe {
             if N > 1 && in_vectors.is_multiple_of(N as u64) && aligned::<T, N>(from) && aligned::<T, N>(to) {
                 move_units::<T, I, ITEMS, N>(rows, indices, from, to);
@@ -79,7 +79,7 @@ pub unsafe fn move_rows<T: KernelType, I: Index, const ITEMS: usize, const VECTO
     })
 }
 
-/// Copies in units of `N` elements.
+/// Copies rows in units of `N` elements.
 #[inline(always)]
 unsafe fn move_units<T: KernelType, I: Index, const ITEMS: usize, const N: usize>(
     rows: Rows,
@@ -88,11 +88,11 @@ unsafe fn move_units<T: KernelType, I: Index, const ITEMS: usize, const N: usize
     to: *mut T,
 ) {
     let Some(of_row) = NonZeroUsize::new(rows.width as usize / N) else { return };
-    // The conversion of the units per row to 32 bits is exact where the result is used.
+    // The conversion of the number of units per row to 32 bits is exact in all cases in which the result is used.
     let few = NonZeroU32::new(of_row.get() as u32).unwrap_or(NonZeroU32::MIN);
     let units = rows.count as usize * of_row.get();
     let is_small = units >> 32 == 0;
-    // Returns the addresses of a unit; null if its index is out of range.
+    // Returns the addresses of a unit, or null pointers if its index is out of range.
     let addresses = |unit: usize| -> (*const T, *mut T) {
         let (row, column) = if of_row.get() == 1 {
             (unit, 0)
@@ -116,12 +116,12 @@ unsafe fn move_units<T: KernelType, I: Index, const ITEMS: usize, const N: usize
         units,
         |unit| {
             let (read, written) = addresses(unit);
-            // SAFETY: this is a unit of a row, by this function's contract.
+            // SAFETY: the address is that of a unit in a row, by this function's contract.
             ((!read.is_null()).then(|| unsafe { load(read) }), written)
         },
         |_, (values, written)| {
             if let Some(values) = values {
-                // SAFETY: this is this thread's own unit of a row, by this function's contract.
+                // SAFETY: the address is that of this thread's own unit in a row, by this function's contract.
                 unsafe { store(written, values) };
             }
         },

@@ -1,10 +1,10 @@
 //! Layer norm and RMS norm of each row, and their backward passes.
 //!
-//! `f16` and `bf16` are computed in `f32` and rounded once. Each warp computes the mean of its elements, and the sum of
-//! squared differences from the mean. The moments of the warps are combined (Chan, Golub and LeVeque, "Updating
-//! formulae and a pairwise algorithm for computing sample variances", 1979), so that the thread group synchronizes once
-//! per row. A row that is too long for registers is read twice. A row whose moments are out of range for the
-//! accumulator type is computed again by the module `careful`.
+//! For `f16` and `bf16`, the function is computed in `f32` and the result is rounded once. Each warp computes the mean
+//! of its elements and the sum of their squared differences from the mean. The moments of the warps are then combined,
+//! so that the thread group synchronizes only once per row (Chan, Golub and LeVeque, "Updating formulae and a pairwise
+//! algorithm for computing sample variances", 1979). Rows that are too long for registers are read twice. If a row's
+//! moments are out of range for the accumulator type, the module `careful` computes the row again.
 
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
@@ -18,17 +18,17 @@ use crate::resident::{
 };
 use crate::thread_group::{Lanes, ThreadGroup, each, lanes, lanewise, load, with_lanes};
 
-/// Count, mean, and sum of squared differences from the mean.
+/// The count, the mean, and the sum of squared differences from the mean.
 struct Moments;
 
 impl Moments {
-    /// Returns the identity, the moments of zero elements.
+    /// Returns the identity: the moments of zero elements.
     #[inline(always)]
     fn none<A: Math>() -> [A; 3] {
         [A::ZERO; 3]
     }
 
-    /// Returns the moments of the union of two disjoint sets (Chan, Golub and LeVeque, 1979), in a symmetric form.
+    /// Returns the moments of the union of two disjoint sets, with a symmetric formula (Chan, Golub and LeVeque, 1979).
     #[inline(always)]
     fn join<A: Math>([a_count, a_mean, a_squares]: [A; 3], [b_count, b_mean, b_squares]: [A; 3]) -> [A; 3] {
         let count = a_count + b_count;
@@ -41,7 +41,7 @@ impl Moments {
     }
 }
 
-/// Largest mean, in standard deviations, for which the rounding errors of the mean are negligible.
+/// Largest mean, in standard deviations, for which rounding errors of the mean are negligible.
 const MAX_MEAN: f64 = 64.0;
 
 /// Parameters of the norm.
@@ -59,8 +59,8 @@ impl Norm {
         u64::from(opaque(self.width)).cast()
     }
 
-    /// Returns the mean (0 for RMS norm) and the reciprocal of √(variance + epsilon). Returns `None` if they are less
-    /// accurate than the elements.
+    /// Returns the mean (0 for RMS norm) and the reciprocal of √(variance + epsilon). Returns `None` if these values
+    /// are less accurate than the elements.
     #[inline(always)]
     fn statistics<A: Math + Scalar<Accumulator = A>>(&self, [_, mean, squares]: [A; 3]) -> Option<[A; 2]> {
         let [low, high] = [self.epsilon.to_bits() as u32, (self.epsilon.to_bits() >> 32) as u32].map(opaque);
@@ -71,14 +71,14 @@ impl Norm {
         (is_known & (mean.abs() * inverse <= MAX_MEAN.cast())).then_some([mean, inverse])
     }
 
-    /// Creates the row for the computation in f64.
+    /// Creates the description of the row for the computation in `f64`.
     #[inline(always)]
     fn row<T>(&self, x: *const T) -> careful::Row<T> {
         careful::Row { x, width: self.width as usize, is_rms: self.is_rms, epsilon: self.epsilon }
     }
 
-    /// Returns the moments of the elements that the lanes of one warp of the thread group hold. `vector` returns the
-    /// vectors of the part. The mean is 0 for RMS norm.
+    /// Returns the moments of the elements that the lanes of one warp hold. `vector` returns a vector of the thread's
+    /// part. For RMS norm, the mean is 0.
     #[inline(always)]
     fn moments<A: Math + Scalar<Accumulator = A>, const V: usize, const N: usize>(
         &self,
@@ -101,7 +101,7 @@ impl Norm {
         }
         let mut squares = [A::ZERO; N];
         each::<V>(|i| {
-            // Elements beyond the row are 0, and do not contribute.
+            // Elements beyond the end of the row are 0, so they do not contribute.
             let (values, subtracted) = (vector(i), if (i as u32) < own { mean } else { A::ZERO });
             each::<N>(|lane| {
                 let difference = values[lane] - subtracted;
@@ -112,7 +112,7 @@ impl Norm {
     }
 }
 
-/// Combines the moments of some lanes.
+/// Combines the moments that some lanes hold.
 #[inline(always)]
 fn join<A: Math + Scalar<Accumulator = A>>(lanes: Lanes, [count, mean, squares]: [A; 3]) -> [A; 3] {
     let add = |a: A, b: A| a + b;
@@ -122,13 +122,13 @@ fn join<A: Math + Scalar<Accumulator = A>>(lanes: Lanes, [count, mean, squares]:
     [of_all, mean_of_all, lanes.combine((count * difference).mul_add(difference, squares), add)]
 }
 
-/// Normalizes one row, with `V` vectors of `N` elements per thread at once. Returns false, without completing the row,
-/// if the row's statistics are not accurate.
+/// Normalizes one row. Each thread holds `V` vectors of `N` elements at once. Returns false, without completing the
+/// row, if the row's statistics are not accurate enough.
 ///
 /// # Safety
 ///
-/// The rows and the parameters that are present must be valid for the part's length, and aligned if accessed in
-/// vectors. Nothing else may use `target`.
+/// The rows, and the parameters that are present, must be valid for the part's length. Rows and parameters that are
+/// accessed in vectors must be aligned. Nothing else may access `target`.
 #[inline(always)]
 unsafe fn forward<T: Float, const V: usize, const N: usize>(
     source: impl Fn() -> *const T,
@@ -138,7 +138,7 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
     group: &mut ThreadGroup,
     norm: &Norm,
 ) -> bool {
-    // SAFETY: by this function's contract.
+    // SAFETY: guaranteed by this function's contract.
     let load = |part: &Part<N>| unsafe { part.load::<T, V>(source(), T::ZERO) };
     let mut part = start.again();
     let mut moments = Moments::none();
@@ -166,7 +166,7 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
         part = part.again();
         let target = target();
         each::<V>(|i| {
-            // SAFETY: by this function's contract.
+            // SAFETY: guaranteed by this function's contract.
             unsafe {
                 let (weight, bias) = (part.parameter(weight, i, T::ONE), part.parameter(bias, i, T::ZERO));
                 let vector = converted(values[i]);
@@ -184,14 +184,15 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
     }
 }
 
-/// `out` = layer norm of each row of `x`, or RMS norm with `is_rms` = 1, times `weight` plus `bias`.
+/// Writes the layer norm of each row of `x` to `out`, after multiplying it by `weight` and adding `bias`. If `is_rms`
+/// is 1, the RMS norm is used instead.
 ///
 /// # Safety
 ///
-/// The launch must be as the `thread_group` module defines, with blocks of at most 512 threads. `x` and `out` must have
-/// the same shape; `weight` and `bias` must have one element per column. With `in_vectors` = 1, the rows of both and
-/// the parameters must start at multiples of 16 bytes, and their sizes must be multiples of 16 bytes. With an instance
-/// of few vectors, a thread group must be able to hold a whole row.
+/// The launch must be as the `thread_group` module requires, with blocks of at most 512 threads. `x` and `out` must
+/// have the same shape, and `weight` and `bias` must have one element per column. If `in_vectors` is 1, the rows of
+/// both views and the parameters must start at multiples of 16 bytes, and their sizes must be multiples of 16 bytes. In
+/// an instance for few vectors, a thread group must be able to hold a whole row.
 #[kernel(
     types(T = f32, f64, f16, bf16),
     consts(ITEMS = 2, 8),
@@ -214,7 +215,8 @@ pub unsafe fn norm<T: Float, const ITEMS: usize>(
     ThreadGroup::for_rows(group_size, x.rows(), |row, group| {
         let source = || x.as_ptr().wrapping_add(row.get() * x.row_stride());
         let target = || out.wrapping_add(row.get() * out_pitch);
-        // SAFETY: the row lies in both views, and each row has one thread group; the caller guarantees the rest.
+        // SAFETY: the row lies within both views, and each row belongs to one thread group; the caller guarantees the
+        // rest.
         let is_done = with_resident!((ITEMS, FEW, in_vectors != 0, Part::new(group, x.columns())), T: V, N, part, streams => unsafe {
             forward::<T, V, N>(source, target, [weight, bias], (part, streams), group, &norm)
         });
@@ -225,10 +227,11 @@ pub unsafe fn norm<T: Float, const ITEMS: usize>(
     });
 }
 
-/// Moments, the sum of weighted gradients, and the sum of their products with the differences from the mean.
+/// The moments, the sum of weighted gradients, and the sum of the products of these gradients and the differences from
+/// the mean.
 type Sums<A> = [A; 5];
 
-/// Combines the sums of some lanes.
+/// Combines the sums that some lanes hold.
 #[inline(always)]
 fn join_sums<A: Math + Scalar<Accumulator = A>>(
     lanes: Lanes,
@@ -240,12 +243,12 @@ fn join_sums<A: Math + Scalar<Accumulator = A>>(
     [count, of_all, squares, lanes.combine(gradients, add), lanes.combine(products, add)]
 }
 
-/// Computes the input gradient of one row, and stores the row's mean and inverse in `statistics`. Returns false,
-/// without completing the row, if the row's statistics or the sums of its gradients are not accurate.
+/// Computes the input gradient of one row, and stores the row's mean and inverse deviation in `statistics`. Returns
+/// false, without completing the row, if the row's statistics or the sums of its gradients are not accurate enough.
 ///
 /// # Safety
 ///
-/// The conditions of [`forward`] apply, and `statistics` must be the row's own slot.
+/// The conditions of [`forward`] apply, and `statistics` must be the slot of this row.
 #[inline(always)]
 unsafe fn backward<T: Float, const V: usize, const N: usize>(
     (x, dy): &(impl Fn() -> *const T, impl Fn() -> *const T),
@@ -258,9 +261,9 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
 ) -> bool {
     type Acc<T> = <T as Scalar>::Accumulator;
     let add = |a: Acc<T>, b: Acc<T>| a + b;
-    // Loads the input, and the weighted gradient of the output.
+    // Loads the input and the weighted gradient of the output.
     let load = |part: &Part<N>| {
-        // SAFETY: by this function's contract.
+        // SAFETY: guaranteed by this function's contract.
         unsafe {
             let values = part.load::<T, V>(x(), T::ZERO);
             let part = part.again();
@@ -282,14 +285,14 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
         let mut products = [Acc::<T>::ZERO; N];
         each::<V>(|i| {
             each::<N>(|lane| {
-                // Gradients beyond the row are 0.
+                // Gradients beyond the end of the row are 0.
                 let difference = values[i][lane] - of_chunk[1];
                 products[lane] = gradients[i][lane].mul_add(difference, products[lane]);
             });
         });
         let own = [fold(&gradients, add), fold(&[products], add)].map(|own| group.lanes().combine(own, add));
         sums = if streams {
-            // The second of these two sets is empty if the first is.
+            // If the first of these two sets is empty, so is the second.
             let [count, mean, squares] = Moments::join([sums[0], sums[1], sums[2]], of_chunk);
             let before = (sums[1] - mean).mul_add(sums[3], sums[4]);
             let product = (of_chunk[1] - mean).mul_add(own[0], own[1]);
@@ -305,13 +308,13 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
     let is_read_again = streams & !start.is_last::<V>();
     let [count, mean, squares, of_gradients, products] = group.combine_warps(sums, join_sums);
     let Some([mean, inverse]) = norm.statistics([count, mean, squares]) else { return false };
-    // This is the largest factor of the results.
+    // The largest factor in the results.
     let largest = (of_gradients.abs() + products.abs() * inverse) * inverse;
     if !is_finite(largest) | (of_gradients.abs().max_propagate(products.abs() * inverse) < min_product()) {
         return false;
     }
     if group.rank == 0 {
-        // SAFETY: this is the row's own slot, which one thread writes.
+        // SAFETY: this slot belongs to the row, and only one thread writes it.
         unsafe { statistics().write([mean, Acc::<T>::ZERO, inverse, Acc::<T>::ONE]) };
     }
     // RMS norm does not subtract the mean, so the mean of the gradients has no effect.
@@ -329,7 +332,7 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
                 let centred = values[i][lane] - mean;
                 T::from_acc((gradients[i][lane] - of_gradient - centred * of_product) * inverse)
             });
-            // SAFETY: by this function's contract.
+            // SAFETY: guaranteed by this function's contract.
             unsafe { part.store(target, i, results) };
         });
         if !is_read_again | part.is_last::<V>() {
@@ -339,7 +342,7 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
     }
 }
 
-/// Backward pass of [`norm()`]: computes the gradient `dx` of its input from the gradient `dy` of its output.
+/// Backward pass of [`norm()`], which computes the gradient `dx` of its input from the gradient `dy` of its output.
 /// `statistics` receives the statistics of each row.
 ///
 /// # Safety
@@ -373,26 +376,27 @@ pub unsafe fn norm_backward<T: Float, const ITEMS: usize>(
             || dy.as_ptr().wrapping_add(row.get() * dy.row_stride()),
         );
         let statistics = || statistics.wrapping_add(row.get());
-        // SAFETY: as in `norm`.
+        // SAFETY: as in `norm()`.
         let is_done = with_resident!((ITEMS, BACKWARD_FEW, in_vectors != 0, Part::new(group, x.columns())), T: V, N, part, streams => unsafe {
             backward::<T, V, N>(&sources, target, weight, statistics, (part, streams), group, &norm)
         });
         if !is_done {
             let (x, dy) = (sources.0(), sources.1());
-            // SAFETY: as in `norm`.
+            // SAFETY: as in `norm()`.
             unsafe { careful::backward(&norm.row(x), dy, target(), weight, statistics(), group) };
         }
     });
 }
 
-/// Computes the parameter gradients of [`norm()`]. `dweight` is the sum over all rows of `dy` times the normalized
-/// values, and `dbias` is the sum of `dy`.
+/// Computes the gradients of the parameters of [`norm()`]. `dweight` is the sum over all rows of `dy` multiplied by the
+/// normalized values, and `dbias` is the sum of `dy` over all rows.
 ///
 /// # Safety
 ///
-/// The launch and the workspace must be as for [`sum_columns`](crate::axis_reduce::sum_columns()) of `x`, with 16 bytes
-/// per partial result. `x` and `dy` must have the same shape. With a `VECTOR` of 16, the alignment conditions apply to
-/// the rows of both. `statistics` must come from [`norm_backward()`]. The gradients must have one element per column.
+/// The launch and the workspace must meet the requirements of [`sum_columns`](crate::axis_reduce::sum_columns()) for
+/// `x`, with 16 bytes per partial result. `x` and `dy` must have the same shape. If `VECTOR` is 16, the alignment
+/// conditions apply to the rows of both views. `statistics` must have been written by [`norm_backward()`]. The
+/// gradients must have one element per column.
 #[kernel(
     types(T = f32, f64, f16, bf16),
     consts(VECTOR = 1, 16),
@@ -415,14 +419,14 @@ pub unsafe fn norm_backward_parameters<T: Float, const VECTOR: usize>(
     with_lanes!(crate::thread_group::lanes::<T>(VECTOR), N => {
         let fetch = |row: usize, column: usize| {
             let (x_place, dy_place) = (row * x.row_stride() + column, row * dy.row_stride() + column);
-            // SAFETY: the vectors lie in the views, and are aligned.
+            // SAFETY: the vectors lie within the views and are aligned.
             unsafe { (load::<T, N>(x.as_ptr().add(x_place)), load::<T, N>(dy.as_ptr().add(dy_place))) }
         };
         let fold = |sums: [T::Accumulator; 2], (x, dy): &([T; N], [T; N]), lane: usize, row: usize| {
             // SAFETY: there is one element per row.
             let mut own = unsafe { statistics.add(row).read() };
             if is_packed::<T>() {
-                // For 16-bit elements, the mean is accurate enough without its correction.
+                // For 16-bit elements, the mean is accurate enough without the correction.
                 own[1] = T::Accumulator::ZERO;
             }
             let (normalised, dy) = (normalised(x[lane].to_acc(), own), dy[lane].to_acc());
@@ -430,7 +434,7 @@ pub unsafe fn norm_backward_parameters<T: Float, const VECTOR: usize>(
         };
         let add = |a: [T::Accumulator; 2], b: [T::Accumulator; 2]| [a[0] + b[0], a[1] + b[1]];
         let write = |column: usize, sums: [T::Accumulator; 2]| {
-            // SAFETY: there is one element per column, which has one writer.
+            // SAFETY: there is one element per column, and each column has only one writer.
             unsafe {
                 if !dweight.is_null() {
                     dweight.add(column).write(T::from_acc(sums[0]));
@@ -441,7 +445,7 @@ pub unsafe fn norm_backward_parameters<T: Float, const VECTOR: usize>(
             }
         };
         let none = [T::Accumulator::ZERO; 2];
-        // SAFETY: by this function's contract.
+        // SAFETY: guaranteed by this function's contract.
         unsafe {
             columns_with::<_, _, N>([x.columns(), x.rows()], workspace, (lanes, parts), none, fetch, fold, add, write)
         }

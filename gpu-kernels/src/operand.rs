@@ -1,26 +1,26 @@
-//! [`Operand`]: input of an elementwise kernel, an array of the output's length or a broadcast input.
+//! [`Operand`]: an input of an elementwise kernel, which is an array of the output's length or is broadcast.
 
 use gpu_std::prelude::*;
 
 use crate::tile::{aligned, each, load};
 
-/// Broadcast form of an input, for an output with rows of `width` elements.
+/// The broadcast form of an input, relative to an output with rows of `width` elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, KernelValue)]
 #[repr(transparent)]
 pub struct Form(u32);
 
 impl Form {
-    /// One element per output element.
+    /// One input element per output element.
     pub const EACH: Self = Self(0);
-    /// One scalar for all elements, passed by value.
+    /// One scalar for all elements, which is passed by value.
     pub const SCALAR: Self = Self(1);
-    /// One element per column, so that all rows are the same.
+    /// One element per column, so all rows are the same.
     pub const ROW: Self = Self(2);
-    /// One element per row, so that all columns are the same.
+    /// One element per row, so all columns are the same.
     pub const COLUMN: Self = Self(3);
 }
 
-/// Row and column of the start of a run of elements.
+/// The row and column at which a run of elements starts.
 #[derive(Clone, Copy)]
 pub struct Place {
     row: usize,
@@ -35,7 +35,7 @@ impl Place {
         if width == 0 {
             return Self { row: 0, column: 0, width };
         }
-        // A 32-bit division takes a third of the time of a 64-bit one.
+        // A 32-bit division takes a third of the time of a 64-bit division.
         let (row, column) = if (first | width) >> 32 == 0 {
             ((first as u32 / width as u32) as usize, (first as u32 % width as u32) as usize)
         } else {
@@ -44,7 +44,7 @@ impl Place {
         Self { row, column, width }
     }
 
-    /// Returns the position of element `first`, with row and column computed only if one of the forms needs them.
+    /// Returns the position of element `first`. Row and column are computed only if one of the forms needs them.
     #[inline(always)]
     pub fn of_forms(first: usize, width: usize, forms: &[Form]) -> Self {
         if forms.iter().any(|form| form.0 >= Form::ROW.0) {
@@ -55,7 +55,7 @@ impl Place {
     }
 }
 
-/// Input of an elementwise kernel.
+/// An input of an elementwise kernel.
 #[derive(Clone, Copy)]
 pub struct Operand<T> {
     form: Form,
@@ -65,7 +65,7 @@ pub struct Operand<T> {
 }
 
 impl<T: Scalar> Operand<T> {
-    /// Creates the operand from a kernel's parameters.
+    /// Creates the operand from the kernel's parameters.
     #[inline(always)]
     pub fn new(form: Form, value: T, data: Option<&[T]>) -> Self {
         let (ptr, len) = match data {
@@ -81,7 +81,7 @@ impl<T: Scalar> Operand<T> {
         self.form
     }
 
-    /// Returns whether the operand covers an output of `len` elements, in rows of `width`.
+    /// Returns whether the operand covers an output of `len` elements in rows of `width` elements.
     #[inline(always)]
     pub fn covers(&self, len: usize, width: usize) -> bool {
         let needed = match self.form {
@@ -94,13 +94,13 @@ impl<T: Scalar> Operand<T> {
         needed <= self.len && (width > 0 || self.form.0 < Form::ROW.0)
     }
 
-    /// Loads the inputs of output elements `first..first + count`, where `first` is at `place`; the remaining lanes are
-    /// unspecified.
+    /// Loads the inputs for output elements `first..first + count`, where element `first` is at `place`. The remaining
+    /// lanes are unspecified.
     ///
     /// # Safety
     ///
-    /// The operand must [cover](Self::covers) the output, in rows of the width of `place`. `first + count` must be at
-    /// most the output's length, and `count` at most `N`.
+    /// The operand must [cover](Self::covers) the output, whose rows have the width for which `place` was created.
+    /// `first + count` must be at most the output's length, and `count` must be at most `N`.
     #[inline(always)]
     pub unsafe fn load<const N: usize>(&self, place: Place, first: usize, count: usize) -> [T; N] {
         let mut values = [self.value; N];
@@ -108,12 +108,12 @@ impl<T: Scalar> Operand<T> {
             Form::EACH => {
                 let ptr = self.ptr.wrapping_add(first);
                 if count == N && aligned::<T, N>(ptr) {
-                    // SAFETY: by this function's contract, and aligned.
+                    // SAFETY: guaranteed by this function's contract, and the address is aligned.
                     values = unsafe { load(ptr) };
                 } else {
                     each::<N>(|lane| {
                         if lane < count {
-                            // SAFETY: by this function's contract.
+                            // SAFETY: guaranteed by this function's contract.
                             values[lane] = unsafe { ptr.add(lane).read() };
                         }
                     });
@@ -122,7 +122,7 @@ impl<T: Scalar> Operand<T> {
             Form::ROW => {
                 let ptr = self.ptr.wrapping_add(place.column);
                 if count == N && place.column + N <= place.width && aligned::<T, N>(ptr) {
-                    // SAFETY: the columns are below the width, and aligned.
+                    // SAFETY: the columns are below the width and aligned.
                     values = unsafe { load(ptr) };
                 } else {
                     let mut column = place.column;
@@ -139,7 +139,7 @@ impl<T: Scalar> Operand<T> {
                 let (mut row, mut column) = (place.row, place.column);
                 each::<N>(|lane| {
                     if lane < count {
-                        // SAFETY: this is the row of an output element.
+                        // SAFETY: the row contains an output element.
                         values[lane] = unsafe { self.ptr.add(row).read() };
                         column += 1;
                         (row, column) = if column == place.width { (row + 1, 0) } else { (row, column) };

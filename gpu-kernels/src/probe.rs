@@ -1,15 +1,15 @@
-//! Compute-only kernel that measures the peak FMA throughput of the device.
+//! A compute-only kernel that measures the device's peak FMA throughput.
 
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
 
-/// Independent FMA chains per thread, which hide the FMA latency.
+/// Number of independent FMA chains per thread, which hide the latency of FMAs.
 const CHAINS: usize = 8;
 
-/// Floating-point operations per thread and round.
+/// Number of floating-point operations per thread and round.
 pub const FLOPS_PER_ROUND: u64 = 2 * CHAINS as u64;
 
-/// Performs `rounds` rounds of FMAs in registers per thread. `out` is unchanged, because the store is conditional on a
+/// In each thread, performs `rounds` rounds of FMAs in registers. `out` stays unchanged, because the store depends on a
 /// result that never occurs.
 #[kernel]
 pub fn fma_probe(rounds: u32, mut out: DisjointMut<f32>) {

@@ -1,15 +1,15 @@
-//! Ordered tile queue of kernels with decoupled look-back.
+//! Ordered tile queue for kernels that use decoupled look-back.
 
 use gpu_std::atomic::Atomic;
 use gpu_std::look_back::TileQueue;
 
-/// Creates the tile queue of a launch from the address and the length of a workspace in words.
+/// Creates the tile queue of a launch from the address of a workspace and its length in words.
 ///
 /// # Safety
 ///
-/// The words must be valid, and as [`TileQueue::new`] requires.
+/// The words must be valid and meet the requirements of [`TileQueue::new`].
 #[inline(always)]
 pub(crate) unsafe fn queue<'a>((workspace, len): (*const u64, usize), tiles: usize) -> TileQueue<'a> {
-    // SAFETY: by this function's contract; an atomic has the layout of its number.
+    // SAFETY: guaranteed by this function's contract; an atomic has the layout of its number.
     unsafe { TileQueue::new(core::slice::from_raw_parts(workspace.cast::<Atomic<u64>>(), len), tiles) }
 }

@@ -1,52 +1,54 @@
-//! Powers of two that keep the squares of accumulator values in range if the squares of the unscaled values are not.
+//! Scale factors (powers of two) that bring the squares of accumulator values into range if the unscaled squares are
+//! not.
 
 use gpu_std::prelude::*;
 
 use crate::powers::two_to;
 
-/// Returns one power for f32, and another for f64.
+/// Returns one power of two for `f32`, and another for `f64`.
 #[inline(always)]
 const fn of<A>(narrow: i32, wide: i32) -> f64 {
     two_to(if size_of::<A>() == 4 { narrow } else { wide })
 }
 
-/// Returns the factor for small numbers, with which the square of the smallest one is a normal number.
+/// Returns the factor for small numbers. Scaled by this factor, the square of the smallest number is a normal number.
 #[inline(always)]
 pub(crate) fn up<A: Scalar>() -> A {
     of::<A>(100, 600).cast()
 }
 
-/// Returns the factor for large numbers, with which the sum of 2⁴⁰ squares of the largest one is in range.
+/// Returns the factor for large numbers. Scaled by this factor, the sum of 2⁴⁰ squares of the largest number is in
+/// range.
 #[inline(always)]
 pub(crate) fn down<A: Scalar>() -> A {
     of::<A>(-88, -600).cast()
 }
 
-/// Returns the smallest sum of squares that has not lost significant digits to underflow.
+/// Returns the smallest sum of squares that has not lost significant digits because of underflow.
 #[inline(always)]
 pub(crate) fn min_sum<A: Scalar>() -> A {
     of::<A>(-80, -900).cast()
 }
 
-/// Returns the smallest mean of squares that has not lost significant digits to underflow.
+/// Returns the smallest mean of squares that has not lost significant digits because of underflow.
 #[inline(always)]
 pub(crate) fn min_mean<A: Scalar>() -> A {
     of::<A>(-110, -960).cast()
 }
 
-/// Returns the range of the largest magnitude for which squares are in range without scaling.
+/// Returns the range in which the largest magnitude must be so that squares are in range without scaling.
 #[inline(always)]
 pub(crate) fn usual<A: Scalar>() -> [A; 2] {
     [of::<A>(-50, -440), of::<A>(44, 450)].map(Scalar::cast)
 }
 
-/// Returns the factor for gradients whose sums overflow.
+/// Returns the scale factor for gradients whose sums overflow.
 #[inline(always)]
 pub(crate) fn gradients_down<A: Scalar>() -> A {
     of::<A>(-90, -600).cast()
 }
 
-/// Returns the limit below which sums of products may have lost digits to underflow.
+/// Returns the limit below which a sum of products may have lost digits because of underflow.
 #[inline(always)]
 pub(crate) fn min_product<A: Scalar>() -> A {
     of::<A>(-90, -900).cast()

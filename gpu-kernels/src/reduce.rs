@@ -1,18 +1,18 @@
-//! Full reductions: sum, product, mean, minimum, maximum.
+//! Full reductions: sum, product, mean, minimum and maximum.
 //!
-//! Each reduction is one launch, and results are deterministic for a given configuration. Results have the accumulator
-//! type: `f32` for `f16` and `bf16`, 64-bit integers for sums and products of integers (which wrap at 64 bits), and the
-//! element type otherwise.
+//! Each reduction takes one launch, and its result is deterministic for a given configuration. Results have the
+//! accumulator type, which is `f32` for `f16` and `bf16`. Sums and products of integers have 64 bits and wrap around on
+//! overflow. All other results have the element type.
 //!
-//! All kernels take the workspace that [`gpu_std::reduction::workspace_bytes`] describes.
+//! All kernels take a workspace as described in [`gpu_std::reduction::workspace_bytes`].
 //!
-//! Their launch bounds request at least one block per SM. Without this request, ptxas spills registers in some of them
-//! to fit one more block.
+//! Their launch bounds request at least one block per SM. Without this request, ptxas spills registers in some of these
+//! kernels to fit one more block.
 
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
 
-/// Sum of all elements; 0 for zero elements. For i64, use the u64 instance, which produces the same bits.
+/// Sum of all elements, which is 0 for zero elements. For i64, use the instance for u64, which produces the same bits.
 #[reduction(
     types(T = f32, f64, f16, bf16, i32, u32, u64),
     consts(ITEMS = 4, 8; VECTOR = 16),
@@ -23,7 +23,8 @@ pub fn reduce_sum<T: Number>(a: T::SumAccumulator, b: T::SumAccumulator) -> T::S
     a.wrapping_add(b)
 }
 
-/// Product of all elements; 1 for zero elements. For i64, use the u64 instance, which produces the same bits.
+/// Product of all elements, which is 1 for zero elements. For i64, use the instance for u64, which produces the same
+/// bits.
 #[reduction(
     types(T = f32, f64, f16, bf16, i32, u32, u64),
     identity = T::SumAccumulator::ONE,
@@ -33,14 +34,14 @@ pub fn reduce_prod<T: Number>(a: T::SumAccumulator, b: T::SumAccumulator) -> T::
     a.wrapping_mul(b)
 }
 
-/// Sums for a mean.
+/// The two sums from which a mean is computed.
 pub type MeanSums<A> = [A; 2];
 
-/// Inverse scale, 2⁶⁴, of the second sum of a mean.
+/// Inverse of the scale (2⁶⁴) of a mean's second sum.
 const MEAN_SCALE: f64 = (1_u128 << 64) as f64;
 
-/// Adds one element to the sums of a mean. These are the sum of the elements, and the sum of the elements times 2⁻⁶⁴,
-/// which cannot overflow. For f16, whose sum cannot overflow f32, the second sum is 0.
+/// Adds one element to the sums from which a mean is computed. The first sum adds the elements. The second sum adds the
+/// elements times 2⁻⁶⁴, so that it cannot overflow. For f16, whose sum cannot overflow f32, the second sum is always 0.
 #[inline(always)]
 pub fn with_element<T: Float>([sum, small]: MeanSums<T::Accumulator>, x: T) -> MeanSums<T::Accumulator> {
     let x = x.to_acc();
@@ -51,7 +52,7 @@ const fn is_f16<T: Scalar>() -> bool {
     size_of::<T>() == 2 && T::NAME.as_bytes()[0] == b'f'
 }
 
-/// Returns the mean of `count` elements from their sums. The mean is in range if the elements are in range.
+/// Returns the mean of `count` elements from their sums. If the elements are in range, the mean is in range too.
 #[inline(always)]
 pub fn mean_of<T: Float, R: Scalar>(sums: MeanSums<T::Accumulator>, count: usize) -> R {
     let ([sum, small], count) = (sums.map(Scalar::cast::<f64>), count as f64);
@@ -59,7 +60,7 @@ pub fn mean_of<T: Float, R: Scalar>(sums: MeanSums<T::Accumulator>, count: usize
     if is_sum || !small.is_finite() {
         return ((if is_sum { sum } else { small }) / count).cast();
     }
-    // The mean is clamped, because the rounding of the sum must not move it beyond the largest number.
+    // The mean is clamped because the rounding of the sum must not move it beyond the largest number.
     let (mean, most) = (
         small / count * MEAN_SCALE,
         if size_of::<T::Accumulator>() == 4 { f32::MAX as f64 } else { f64::MAX },
@@ -74,7 +75,7 @@ pub fn mean_of<T: Float, R: Scalar>(sums: MeanSums<T::Accumulator>, count: usize
     within.cast()
 }
 
-/// Sums for the mean of all elements (see [`mean_of`]).
+/// The sums from which the mean of all elements is computed (see [`mean_of`]).
 #[reduction(
     types(T = f32, f64, f16, bf16),
     identity = [T::Accumulator::ZERO; 2],
@@ -87,7 +88,7 @@ pub fn reduce_mean<T: Float>(
     [a[0] + b[0], a[1] + b[1]]
 }
 
-/// Minimum, or NaN if any element is NaN; the largest value of the type for zero elements.
+/// Minimum, or NaN if any element is NaN. For zero elements, the largest value of the type.
 #[reduction(
     types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
     identity = T::Accumulator::MIN_IDENTITY,
@@ -97,7 +98,7 @@ pub fn reduce_min<T: Scalar>(a: T::Accumulator, b: T::Accumulator) -> T::Accumul
     a.min_propagate(b)
 }
 
-/// Maximum, or NaN if any element is NaN; the smallest value of the type for zero elements.
+/// Maximum, or NaN if any element is NaN. For zero elements, the smallest value of the type.
 #[reduction(
     types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
     identity = T::Accumulator::MAX_IDENTITY,

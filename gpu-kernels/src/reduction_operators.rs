@@ -1,4 +1,5 @@
-//! Operators of axis reductions, which fold one element after the other and combine the results of disjoint sets.
+//! Operators of axis reductions. These operators fold elements one after another and combine the results of disjoint
+//! sets.
 
 use core::marker::PhantomData;
 
@@ -6,14 +7,14 @@ use gpu_std::prelude::*;
 
 use crate::reduce::{MeanSums, with_element};
 
-/// A reduction, defined by its accumulator and its operator, which must be commutative.
+/// A reduction that is defined by its accumulator and its operator, which must be commutative.
 pub(crate) trait Fold<T> {
-    /// Accumulator type, at most 16 bytes.
+    /// Type of the accumulator, which has at most 16 bytes.
     type Partial: KernelType;
 
-    /// Returns the identity, the accumulator for zero elements.
+    /// Returns the identity, which is the accumulator for zero elements.
     fn identity() -> Self::Partial;
-    /// Folds element `index` into an accumulator; called with increasing indices per accumulator.
+    /// Folds element `index` into an accumulator. For each accumulator, calls have increasing indices.
     fn fold(partial: Self::Partial, value: T, index: usize) -> Self::Partial;
     /// Combines the accumulators of two disjoint sets of elements.
     fn combine(a: Self::Partial, b: Self::Partial) -> Self::Partial;
@@ -23,9 +24,9 @@ pub(crate) trait Fold<T> {
 pub(crate) struct Sum;
 /// Multiplication.
 pub(crate) struct Product;
-/// Minimum; NaN if any element is NaN.
+/// Minimum, or NaN if any element is NaN.
 pub(crate) struct Min;
-/// Maximum; NaN if any element is NaN.
+/// Maximum, or NaN if any element is NaN.
 pub(crate) struct Max;
 
 macro_rules! folds {
@@ -57,7 +58,7 @@ folds! {
     Max: <T: Scalar> T::Accumulator, T::Accumulator::MAX_IDENTITY, |a, b| a.max_propagate(b), |value| value.to_acc();
 }
 
-/// Sums for a mean.
+/// The two sums from which a mean is computed.
 pub(crate) struct Mean;
 
 impl<T: Float> Fold<T> for Mean {
@@ -77,11 +78,11 @@ impl<T: Float> Fold<T> for Mean {
     }
 }
 
-/// Order of an argmin or argmax.
+/// The order that an argmin or argmax uses.
 pub(crate) trait Order<A> {
-    /// Initial value of the search. No element wins by being equal to it.
+    /// Value with which the search starts. An element that is equal to this value does not beat it.
     const WORST: A;
-    /// Returns whether number `a` beats number `b`; false if either is NaN.
+    /// Returns whether number `a` beats number `b`. The result is false if either is NaN.
     fn beats(a: A, b: A) -> bool;
 }
 
@@ -106,12 +107,12 @@ impl<A: Scalar> Order<A> for Largest {
     }
 }
 
-/// Candidate element: its value and its index, which is all ones if there is no element.
+/// A candidate element, which consists of its value and its index. The index is all ones if there is no element.
 #[derive(Clone, Copy, KernelType)]
 #[repr(C)]
 pub(crate) struct Candidate<A> {
     value: A,
-    /// Lower and upper half of the index. The split avoids padding.
+    /// Lower and upper half of the index. The index is split to avoid padding.
     index: [u32; 2],
 }
 
@@ -129,12 +130,12 @@ impl<A> Candidate<A> {
     /// Returns the index of the winning element.
     #[inline(always)]
     pub fn index(&self) -> u64 {
-        // If no element beat the worst value, all elements are equal to it, and the first one wins.
+        // If no element beat the initial value, all elements are equal to it, so the first one wins.
         if self.number() == u64::MAX { 0 } else { self.number() }
     }
 }
 
-/// First element that no other element beats, which is the first NaN if there is one.
+/// Selects the first element that no other element beats. The selected element is the first NaN if there is one.
 pub(crate) struct First<O>(PhantomData<O>);
 
 #[inline(always)]
@@ -153,7 +154,7 @@ impl<T: Scalar, O: Order<T::Accumulator>> Fold<T> for First<O> {
     #[inline(always)]
     fn fold(best: Self::Partial, value: T, index: usize) -> Self::Partial {
         let value = value.to_acc();
-        // Indices increase, so an equal value never replaces the best.
+        // Indices increase, so a value that is equal to the best value never replaces it.
         let better = O::beats(value, best.value) | (is_nan(value) & !is_nan(best.value));
         if better { Candidate::new(value, index as u64) } else { best }
     }

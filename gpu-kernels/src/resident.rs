@@ -1,40 +1,40 @@
 //! Register-resident rows: a thread loads all of its elements of a row at once, keeps them in registers, and stores
 //! them at once.
 //!
-//! A row is divided into chunks of as many elements as the thread group can hold; most rows are one chunk. The threads
-//! take vectors of `N` elements in round-robin order. A vector has 16 bytes, or a single element in rows that do not
-//! start and end at multiples of 16 bytes. Loads beyond the end of the row return a neutral value, so that computations
-//! on a chunk need few conditions. If a thread holds one row, 16-bit elements stay packed and are converted at each
-//! use, so that twice as many fit.
+//! A row is divided into chunks, which have as many elements as the thread group can hold. Most rows consist of one
+//! chunk. The threads take vectors of `N` elements in round-robin order. A vector has 16 bytes. In rows that do not
+//! start and end at multiples of 16 bytes, a vector is a single element. Loads beyond the end of the row return a
+//! neutral value, so that computations on a chunk need few conditions. If a thread holds only one row, 16-bit elements
+//! stay packed and are converted at each use, so that twice as many elements fit.
 
 use gpu_std::scalar::Scalar;
 use gpu_std::vectorized::{load_or, opaque, store};
 
 use crate::thread_group::{ThreadGroup, each, lanewise};
 
-/// Const argument of instances for rows that fit in a thread group with this number of vectors per thread. These
+/// Const argument of the instances for rows that fit in a thread group with this number of vectors per thread. These
 /// instances contain no code for longer rows.
 pub const FEW: usize = 2;
-/// Const argument of instances for longer rows.
+/// Const argument of the instances for longer rows.
 pub const MANY: usize = 8;
-/// The counterpart of [`FEW`] for instances that hold two rows.
+/// Counterpart of [`FEW`] for instances that hold two rows.
 pub const BACKWARD_FEW: usize = 1;
-/// The counterpart of [`MANY`] for instances that hold two rows.
+/// Counterpart of [`MANY`] for instances that hold two rows.
 pub const BACKWARD_MANY: usize = 4;
 
-/// Returns the number of 16-byte vectors of a row that a thread holds. This is `items`, or half as many for f64, whose
-/// functions need more registers, and for 16-bit elements of two rows, which are held in f32.
+/// Returns the number of 16-byte vectors of a row that each thread holds. The number is `items`, or half as many in two
+/// cases: for f64, whose functions need more registers, and for 16-bit elements of two rows, which are held in f32.
 pub const fn resident_vectors<T>(items: usize) -> usize {
     let is_whole = size_of::<T>() == 4 || is_packed::<T>() && (items == FEW || items == MANY);
     if is_whole || items == 1 { items } else { items / 2 }
 }
 
-/// Returns whether elements of one row stay packed, two per register, and are converted at each use.
+/// Returns whether elements stay packed, two per register, and are converted at each use, if a thread holds one row.
 pub(crate) const fn is_packed<T>() -> bool {
     size_of::<T>() == 2
 }
 
-/// Returns the number of elements that a thread holds of a row without vectors, for an instance with this const
+/// Returns the number of elements that each thread holds of a row without vectors, for an instance with this const
 /// argument.
 pub const fn resident_elements(items: usize) -> usize {
     if items == FEW || items == MANY { 8 } else { 4 }
@@ -43,7 +43,7 @@ pub const fn resident_elements(items: usize) -> usize {
 /// A thread's part of a chunk of a row, in vectors of `N` elements.
 #[derive(Clone, Copy)]
 pub(crate) struct Part<const N: usize> {
-    /// Index of the thread's first vector; `step` is the stride between its vectors.
+    /// Index of the thread's first vector. `step` is the stride between the thread's vectors.
     first: u32,
     step: u32,
     /// Vectors per row.
@@ -51,41 +51,41 @@ pub(crate) struct Part<const N: usize> {
 }
 
 impl<const N: usize> Part<N> {
-    /// Creates the part of the first chunk of a row of `len` elements, a multiple of `N`.
+    /// Creates the part for the first chunk of a row of `len` elements, which must be a multiple of `N`.
     #[inline(always)]
     pub fn new(group: &ThreadGroup, len: usize) -> Self {
         Self { first: group.rank as u32, step: group.size as u32, vectors: len as u32 / N as u32 }
     }
 
-    /// Returns the same part, hidden from the optimizer. The compiler then recomputes indices and conditions instead of
-    /// keeping them in registers between rows, or between loads and stores.
+    /// Returns the same part, hidden from the optimizer. The compiler then recomputes indices and conditions, instead
+    /// of keeping them in registers between rows, or between loads and stores.
     #[inline(always)]
     pub fn again(self) -> Self {
         Self { first: opaque(self.first), step: opaque(self.step), vectors: self.vectors }
     }
 
-    /// Returns whether the row ends with this chunk, of `V` vectors per thread.
+    /// Returns whether the row ends with this chunk, which has `V` vectors per thread.
     #[inline(always)]
     pub fn is_last<const V: usize>(&self) -> bool {
-        // Chunks start at multiples of the group size, a power of two.
+        // Chunks start at multiples of the group size, which is a power of two.
         self.vectors - (self.first & !(self.step - 1)) <= self.step * V as u32
     }
 
-    /// Returns the part of the next chunk, which must exist.
+    /// Returns the part for the next chunk, which must exist.
     #[inline(always)]
     pub fn next<const V: usize>(self) -> Self {
         let again = self.again();
         Self { first: again.first + again.step * V as u32, ..again }
     }
 
-    /// Returns the index of vector `item` of the part, and whether the row contains it.
+    /// Returns the index in the row of the part's vector `item`, and whether the row contains that vector.
     #[inline(always)]
     fn vector(&self, item: usize) -> (usize, bool) {
         let vector = self.first.wrapping_add(self.step.wrapping_mul(item as u32));
         (vector as usize, vector < self.vectors)
     }
 
-    /// Returns how many of the `V` vectors the row contains.
+    /// Returns how many of the part's `V` vectors the row contains.
     #[inline(always)]
     pub fn count<const V: usize>(&self) -> u32 {
         let mut count = 0;
@@ -93,8 +93,8 @@ impl<const N: usize> Part<N> {
         count
     }
 
-    /// Loads the thread's `V` vectors of the chunk, with `otherwise` beyond the end of the row. All loads are issued
-    /// before the first vector is used.
+    /// Loads the thread's `V` vectors of the chunk. Vectors beyond the end of the row consist of `otherwise`. All loads
+    /// are issued before the first vector is used.
     ///
     /// # Safety
     ///
@@ -103,17 +103,17 @@ impl<const N: usize> Part<N> {
     pub unsafe fn load<T: Scalar, const V: usize>(&self, row: *const T, otherwise: T) -> [[T; N]; V] {
         lanewise(|i| {
             let (vector, has_it) = self.vector(i);
-            // SAFETY: the vector lies within the row if `has_it`, and is aligned.
+            // SAFETY: if `has_it`, the vector lies within the row, and it is aligned.
             unsafe { load_or::<T, N, false>(row.wrapping_add(vector * N), has_it, [otherwise; N]) }
         })
     }
 
-    /// Loads vector `item` of the chunk from an array of the row's length that all rows share, such as a weight.
-    /// Returns `otherwise` beyond the end of the array, or if there is no array.
+    /// Loads vector `item` of the chunk from an array that has the row's length and that all rows share, such as a
+    /// weight. Returns `otherwise` beyond the end of the array, and if there is no array.
     ///
     /// # Safety
     ///
-    /// The array, if present, must be aligned to the size of a vector.
+    /// The array must be aligned to the size of a vector if it is present.
     #[inline(always)]
     pub unsafe fn parameter<T: Scalar>(&self, array: Option<&[T]>, item: usize, otherwise: T) -> [T; N] {
         let (vector, has_it) = self.vector(item);
@@ -122,7 +122,7 @@ impl<const N: usize> Part<N> {
         unsafe { load_or::<T, N, true>(start.wrapping_add(vector * N), has_it, [otherwise; N]) }
     }
 
-    /// Writes vector `item` of the chunk, unless it is beyond the end of the row.
+    /// Stores vector `item` of the chunk, unless the vector is beyond the end of the row.
     ///
     /// # Safety
     ///
@@ -131,21 +131,21 @@ impl<const N: usize> Part<N> {
     pub unsafe fn store<T: Scalar>(&self, row: *mut T, item: usize, values: [T; N]) {
         let (vector, has_it) = self.vector(item);
         if has_it {
-            // SAFETY: the vector lies within the row, and is aligned.
+            // SAFETY: the vector lies within the row and is aligned.
             unsafe { store(row.add(vector * N), values) };
         }
     }
 }
 
-/// Returns the number of vectors that a thread loads at once from a row that is too long for registers. It is smaller,
-/// because the thread keeps more values next to the vectors.
+/// Returns the number of vectors that a thread loads at once from a row that is too long for registers. The number is
+/// smaller than for resident rows, because the thread keeps more values in addition to the vectors.
 pub(crate) const fn streamed_vectors(held: usize) -> usize {
     if held > 1 { held / 2 } else { 1 }
 }
 
-/// `with_resident!((ITEMS, FEW, in_vectors), T, V, N, part, streams => body)`, for a `part: Part<N>` created by `new`.
-/// The macro runs `body` with the number of vectors that a thread loads at once, their elements, and whether a row may
-/// have more than one chunk.
+/// `with_resident!((ITEMS, FEW, in_vectors), T, V, N, part, streams => body)` requires a `part: Part<N>` that `new`
+/// created. The macro expands to `body`, with constants for the number of vectors that a thread loads at once, the
+/// number of their elements, and whether a row can have more than one chunk.
 macro_rules! with_resident {
     (
         ($items:expr, $few:expr, $in_vectors:expr, $new:expr), $t:ty: $v:ident, $n:ident, $part:ident,
@@ -175,7 +175,7 @@ macro_rules! with_resident {
 }
 pub(crate) use with_resident;
 
-/// Converts the values to the accumulator type.
+/// Converts all values to the accumulator type.
 #[inline(always)]
 pub(crate) fn widened<T: Scalar, const V: usize, const N: usize>(
     values: [[T; N]; V],
@@ -183,20 +183,21 @@ pub(crate) fn widened<T: Scalar, const V: usize, const N: usize>(
     kept(lanewise(|i| lanewise(|lane| values[i][lane].to_acc())))
 }
 
-/// Returns the values unchanged, but forces their computation at this point. The compiler can then neither recompute
-/// them at each use nor defer the computation, which would keep more than one register alive per value.
+/// Returns the values unchanged, but forces the compiler to compute them at this point. The compiler can then neither
+/// recompute them at each use nor defer the computation, both of which would keep more than one register per value
+/// alive.
 #[inline(always)]
 pub(crate) fn kept<A: Scalar, const V: usize, const N: usize>(values: [[A; N]; V]) -> [[A; N]; V] {
     lanewise(|i| lanewise(|lane| opaque(values[i][lane])))
 }
 
 /// Converts the elements of a vector to the accumulator type. Packed elements are hidden from the optimizer, which
-/// would otherwise keep the results of an earlier conversion.
+/// would otherwise keep the results of an earlier conversion in registers.
 #[inline(always)]
 pub(crate) fn converted<T: Scalar, const N: usize>(vector: [T; N]) -> [T::Accumulator; N] {
     #[cfg(target_arch = "nvptx64")]
     let vector = if is_packed::<T>() && N * size_of::<T>() == 16 {
-        // SAFETY: both types have 16 bytes, and any bytes are valid.
+        // SAFETY: both types have 16 bytes, and any bytes are valid values.
         unsafe {
             let words: [u32; 4] = core::mem::transmute_copy(&vector);
             core::mem::transmute_copy(&lanewise::<u32, 4>(|word| opaque(words[word])))
@@ -207,7 +208,7 @@ pub(crate) fn converted<T: Scalar, const N: usize>(vector: [T; N]) -> [T::Accumu
     lanewise(|lane| vector[lane].to_acc())
 }
 
-/// Folds values in a fixed order, first over the vectors, lane by lane.
+/// Folds values in a fixed order: for each lane, it folds over the vectors first.
 #[inline(always)]
 pub(crate) fn fold<A: Copy, const V: usize, const N: usize>(
     values: &[[A; N]; V],

@@ -1,10 +1,11 @@
-//! Prefix scans: running sum, minimum and maximum, inclusive and exclusive.
+//! Prefix scans: running sums, minimums and maximums, inclusive and exclusive.
 //!
-//! Each scan is one launch that reads and writes every element once, with [`gpu_std::scan`](mod@gpu_std::scan). Blocks
-//! must have a multiple of 32 threads. `f16` and `bf16` are combined in `f32` and rounded once; integers wrap. The
-//! result is bit-identical for the same configuration, data and alignment, and does not depend on the grid.
+//! Each scan takes one launch, which reads and writes every element once, and uses
+//! [`gpu_std::scan`](mod@gpu_std::scan). The block size must be a multiple of 32 threads. `f16` and `bf16` values are
+//! combined in `f32` and rounded once. Integers wrap around on overflow. For the same configuration, data and
+//! alignment, the result is bit-identical. The result does not depend on the grid.
 //!
-//! All kernels take a workspace of [`workspace_len`] words, as [`gpu_std::look_back`] describes.
+//! All kernels take a workspace of [`workspace_len`] words, as described in [`gpu_std::look_back`].
 
 use core::marker::PhantomData;
 
@@ -15,9 +16,9 @@ use gpu_std::scan::{Operation, scan_slice};
 pub use gpu_std::look_back::workspace_len;
 pub use gpu_std::scan::max_tiles;
 
-/// Operator of a scan on accumulators.
+/// The operator of a scan, which combines accumulators.
 trait Combine<T: Scalar> {
-    /// Identity, which changes no bit of the other operand.
+    /// The identity, which does not change any bit of the other operand.
     const IDENTITY: T;
 
     fn combine(a: T::Accumulator, b: T::Accumulator) -> T::Accumulator;
@@ -25,14 +26,15 @@ trait Combine<T: Scalar> {
 
 /// Addition.
 struct Sum;
-/// Minimum; NaN if either operand is NaN.
+/// Minimum, or NaN if either operand is NaN.
 struct Min;
-/// Maximum; NaN if either operand is NaN.
+/// Maximum, or NaN if either operand is NaN.
 struct Max;
 
-/// Additive identity that changes no bit of the other operand. For floats it is −0, because −0 + 0 is 0.
+/// A type with an additive identity that does not change any bit of the other operand. For floats, this is −0, because
+/// −0 + 0 is 0.
 pub trait Zero: Scalar {
-    /// −0 for floats, 0 for integers.
+    /// −0 for floats, and 0 for integers.
     const NOTHING: Self;
 }
 
@@ -72,7 +74,7 @@ impl<T: Scalar> Combine<T> for Max {
     }
 }
 
-/// Scan of all elements.
+/// A scan of all elements as one sequence.
 struct All<T, C>(PhantomData<(T, C)>);
 
 impl<T: Scalar, C: Combine<T>> Operation for All<T, C> {
@@ -106,13 +108,13 @@ macro_rules! kernels {
     ($($(#[$doc:meta])* $name:ident = $combine:ident, $bound:ident, [$($t:ident),*];)*) => { $(
         $(#[$doc])*
         ///
-        /// Each result combines the elements up to and including its own. If `exclusive`, it combines `initial` and the
-        /// elements before its own.
+        /// Each result combines the elements up to and including its own position. If `exclusive`, each result combines
+        /// `initial` and the elements before its own position.
         ///
         /// # Safety
         ///
-        /// `workspace` must point to `workspace_len` words that are as
-        /// [`TileQueue::new`](gpu_std::look_back::TileQueue::new) requires, enough for the tiles.
+        /// `workspace` must point to `workspace_len` words that meet the requirements of
+        /// [`TileQueue::new`](gpu_std::look_back::TileQueue::new) and suffice for the tiles.
         #[kernel(
             types(T = $($t),*),
             consts(ITEMS = 4; VECTOR = 16),
@@ -128,17 +130,17 @@ macro_rules! kernels {
             out: DisjointMut<T, Unclaimed>,
         ) {
             let workspace = (workspace, workspace_len);
-            // SAFETY: by this function's contract.
+            // SAFETY: guaranteed by this function's contract.
             unsafe { scan_slice::<All<T, $combine>, ITEMS, VECTOR>(exclusive, initial.to_acc(), x, workspace, out) }
         }
     )* };
 }
 
 kernels! {
-    /// Running sum. Integers wrap, so signed integers use the instance for unsigned integers.
+    /// Running sum. Integers wrap around on overflow, so signed integers use the instance for unsigned integers.
     scan_sum = Sum, Zero, [f32, f64, f16, bf16, u32, u64];
-    /// Running minimum; NaN from the first NaN on.
+    /// Running minimum. Results are NaN from the first NaN element on.
     scan_min = Min, Scalar, [f32, f64, f16, bf16, i32, u32, i64, u64];
-    /// Running maximum; NaN from the first NaN on.
+    /// Running maximum. Results are NaN from the first NaN element on.
     scan_max = Max, Scalar, [f32, f64, f16, bf16, i32, u32, i64, u64];
 }

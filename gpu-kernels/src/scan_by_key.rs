@@ -1,7 +1,7 @@
-//! Scan by key: running sums that restart where the key changes.
+//! Scan by key: running sums that restart wherever the key changes.
 //!
-//! It is implemented like [`scan`](mod@crate::scan), over pairs of a sum and a flag that a run started in it. The
-//! operator on these pairs is associative but not commutative.
+//! Like [`scan`](mod@crate::scan), the implementation is a scan, over pairs that consist of a sum and a flag. The flag
+//! records whether a run started within the sum. The operator on these pairs is associative but not commutative.
 
 use core::marker::PhantomData;
 
@@ -14,14 +14,15 @@ use crate::queue::queue;
 use crate::scan::Zero;
 use crate::tile::{aligned, lanes, load, store, with_lanes};
 
-/// An element, and whether it is the first of a run.
+/// An element and whether it is the first of its run.
 #[derive(Clone, Copy)]
 struct Keyed<T> {
     value: T,
     is_first: bool,
 }
 
-/// Sum of consecutive elements since the last start of a run, and 1 if there was such a start, otherwise 0.
+/// Sum of consecutive elements since the last start of a run, and a flag that is 1 if a run started among them,
+/// otherwise 0.
 #[derive(Clone, Copy, KernelType)]
 #[repr(C)]
 struct Segment<A> {
@@ -63,7 +64,7 @@ impl<T: Zero> Operation for Runs<T> {
     }
 }
 
-/// Keys, values and results of `len` elements each.
+/// The keys, values and results, which have `len` elements each.
 #[derive(Clone, Copy)]
 struct Pairs<T, K> {
     keys: *const K,
@@ -72,14 +73,14 @@ struct Pairs<T, K> {
     len: usize,
     head: usize,
     exclusive: bool,
-    /// True if the keys are aligned to vectors at the same elements as the values; `out_fits` states the same for the
-    /// results.
+    /// True if vectors of the keys are aligned at the same elements as vectors of the values. `out_fits` is the same
+    /// for the results.
     keys_fit: bool,
     out_fits: bool,
 }
 
 impl<T: Scalar, K: Scalar> Pairs<T, K> {
-    /// Returns whether element `i` is the first of a run.
+    /// Returns whether element `i` is the first of its run.
     ///
     /// # Safety
     ///
@@ -90,7 +91,7 @@ impl<T: Scalar, K: Scalar> Pairs<T, K> {
         i == 0 || unsafe { self.keys.add(i - 1).read() != self.keys.add(i).read() }
     }
 
-    /// Returns the result at element `i`, rounded.
+    /// Returns the rounded result at element `i`.
     ///
     /// # Safety
     ///
@@ -117,7 +118,7 @@ unsafe impl<T: Zero, K: Scalar, const N: usize> Arrays<Runs<T>, N> for Pairs<T, 
     }
     #[inline(always)]
     unsafe fn load_vector(&self, i: usize) -> [Keyed<T>; N] {
-        // SAFETY: guaranteed by the caller, including the preceding element, if there is one.
+        // SAFETY: guaranteed by the caller, also for the preceding element if there is one.
         unsafe {
             let values: [T; N] = load(self.x.add(i));
             let mut keys = [self.keys.add(i).read(); N];
@@ -143,7 +144,7 @@ unsafe impl<T: Zero, K: Scalar, const N: usize> Arrays<Runs<T>, N> for Pairs<T, 
     #[inline(always)]
     unsafe fn store_vector(&self, i: usize, values: [Segment<T::Accumulator>; N]) {
         let mut results = [T::ZERO; N];
-        // SAFETY: guaranteed by the caller; the address is aligned where `i + head` is a multiple of `N`.
+        // SAFETY: guaranteed by the caller; the address is aligned because `i + head` is a multiple of `N`.
         unsafe {
             each::<N>(|lane| results[lane] = self.result(i + lane, values[lane]));
             if self.out_fits {
@@ -160,13 +161,13 @@ unsafe impl<T: Zero, K: Scalar, const N: usize> Arrays<Runs<T>, N> for Pairs<T, 
     }
 }
 
-/// Running sum of each run of equal keys, up to and including each element. If `exclusive`, the element itself is not
-/// included, and each run starts with 0. Integers wrap.
+/// Running sum within each run of equal keys, up to and including each element. If `exclusive`, a sum does not include
+/// its own element, and each run starts with 0. Integers wrap.
 ///
 /// # Safety
 ///
-/// `keys` must be as long as `x`. `workspace` must point to `workspace_len` words that are as
-/// [`TileQueue::new`](gpu_std::look_back::TileQueue::new) requires, enough for the tiles with values of two
+/// `keys` must have the same length as `x`. `workspace` must point to `workspace_len` words that meet the requirements
+/// of [`TileQueue::new`](gpu_std::look_back::TileQueue::new). The words must suffice for the tiles, with values of two
 /// accumulators.
 #[kernel(
     types(T = f32, f64, f16, bf16, u32, u64; K = u32, u64),
@@ -190,7 +191,7 @@ pub unsafe fn scan_sum_by_key<T: Zero, K: Scalar, const ITEMS: usize, const VECT
         let keys_fit = aligned::<K, N>(keys.wrapping_sub(head));
         let out_fits = aligned::<T, N>(out.wrapping_sub(head));
         let arrays = Pairs { keys, x, out, len, head, exclusive, keys_fit, out_fits };
-        // SAFETY: by this function's contract.
+        // SAFETY: guaranteed by this function's contract.
         let mut queue = unsafe { queue(workspace, tiles(len, head, tile_len(block::threads() as usize, ITEMS, N))) };
         let initial = Runs::<T>::identity();
         // SAFETY: as above.

@@ -1,21 +1,21 @@
-//! Binary search of many keys in a sorted array, and merge of two sorted arrays.
+//! Binary search for many keys in a sorted array, and merge of two sorted arrays.
 
 use gpu_std::prelude::*;
 use gpu_std::vectorized::each;
 
 use crate::key_transform::{Bits, KeyTransform};
 
-/// Threads per block of [`merge_sorted()`].
+/// Number of threads per block of [`merge_sorted()`].
 pub const MERGE_THREADS: usize = 256;
-/// Keys that a thread of [`merge_sorted()`] merges at a time.
+/// Number of keys that a thread of [`merge_sorted()`] merges at a time.
 const MERGE_ITEMS: usize = 8;
 
-/// Keys per tile of [`merge_sorted()`].
+/// Number of keys per tile of [`merge_sorted()`].
 pub const MERGE_TILE: usize = MERGE_THREADS * MERGE_ITEMS;
 
-/// Computes, for each i, the number of elements of `sorted` that are less than `keys[i]` or, if `upper`, not greater,
-/// and stores it in `out[i]`. `sorted` must be ascending; otherwise the results are unspecified. NaN is greater than
-/// every number and equal to NaN, as in the sorts.
+/// For each i, stores in `out[i]` the number of elements of `sorted` that are less than `keys[i]` or, if `upper`, not
+/// greater than `keys[i]`. `sorted` must be in ascending order; otherwise, the results are unspecified. NaN counts as
+/// greater than every number and equal to NaN, as in the sorts.
 #[kernel(
     types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
     bytes = keys.bytes() + out.bytes()
@@ -30,7 +30,7 @@ pub fn search_sorted<T: Scalar>(upper: bool, sorted: &[T], keys: &[T], mut out: 
             let half = count / 2;
             let is_before = sorted.get(first + half).is_some_and(|element| {
                 let element = element.to_acc();
-                // All numbers precede a NaN key and, for the upper bound, so do other NaNs.
+                // All numbers precede a NaN key. For the upper bound, other NaNs also precede a NaN key.
                 let counts = is_nan && (upper || element == element);
                 counts || if upper { element <= key } else { element < key }
             });
@@ -42,8 +42,8 @@ pub fn search_sorted<T: Scalar>(upper: bool, sorted: &[T], keys: &[T], mut out: 
     }
 }
 
-/// Returns the number of elements of `a` among the first `diagonal` elements of the merged arrays. Of equal keys, those
-/// of `a` come first. The result is at least `diagonal` minus the length of `b`, and at most the length of `a`.
+/// Returns the number of elements of `a` among the first `diagonal` elements of the merged arrays. Among equal keys,
+/// those of `a` come first. The result is at least `diagonal` minus the length of `b`, and at most the length of `a`.
 #[inline(always)]
 fn merge_path<K: Copy>(
     diagonal: usize,
@@ -65,12 +65,12 @@ fn merge_path<K: Copy>(
     first
 }
 
-/// Merges `a` and `b`, which must be sorted in the order of the [`KeyTransform`], to `out`, whose length must be the
-/// sum of their lengths. Of equal keys, those of `a` come first. If an input is not sorted, `out` contains the keys in
-/// some order, and may repeat or omit some of them.
+/// Merges `a` and `b`, which must be sorted in the order of the [`KeyTransform`], into `out`. The length of `out` must
+/// be the sum of their lengths. Among equal keys, those of `a` come first. If an input is not sorted, `out` contains
+/// keys in an unspecified order, and may repeat or omit some of them.
 ///
 /// The algorithm follows "GPU Merge Path" (Green, McColl, Bader 2012). A block finds its part of both arrays by binary
-/// search, and each thread finds its own part in shared memory. The block must have 256 threads.
+/// search, and each thread then finds its own part in shared memory. The block must have 256 threads.
 #[kernel(types(K = u32, u64), block(256), bytes = a.bytes() + b.bytes() + out.bytes())]
 pub fn merge_sorted<K: Bits>(
     negative: K,
@@ -101,15 +101,15 @@ pub fn merge_sorted<K: Bits>(
     for tile in block::stride(len.div_ceil(MERGE_TILE)) {
         let start = tile.get() * MERGE_TILE;
         let count = if len - start < MERGE_TILE { len - start } else { MERGE_TILE };
-        // In unsorted arrays the paths may cross, so the tile's part of `a` is clamped to the tile.
+        // In arrays that are not sorted, the paths may cross, so the tile's part of `a` is clamped to the tile.
         let a_start = path(start);
         let a_count = path(start + count).saturating_sub(a_start);
         let a_count = if a_count < count { a_count } else { count };
         let (b_start, b_count) = (start - a_start, count - a_count);
         let mut i = own;
         while i < count {
-            // SAFETY: a path from a diagonal ends within both arrays, wherever it crosses another: `a_start + a_count`
-            // and `b_start + b_count` are at most their lengths.
+            // SAFETY: a path from a diagonal ends within both arrays even if paths cross: `a_start + a_count` and
+            // `b_start + b_count` are at most their lengths.
             let key = unsafe {
                 if i < a_count {
                     *a.get_unchecked(a_start + i)
@@ -117,17 +117,17 @@ pub fn merge_sorted<K: Bits>(
                     *b.get_unchecked(b_start + i - a_count)
                 }
             };
-            // SAFETY: this is a slot of the tile, which belongs to this thread until the barrier.
+            // SAFETY: this slot of the tile belongs to this thread until the barrier.
             unsafe { stage.add(i).write(key) };
             i += MERGE_THREADS;
         }
         thread::sync_threads();
         let of_a = |i: usize| {
-            // SAFETY: below `a_count`, written before the barrier.
+            // SAFETY: the slot is below `a_count` and was written before the barrier.
             unsafe { stage.add(i).read() }
         };
         let of_b = |i: usize| {
-            // SAFETY: below `b_count`, written before the barrier.
+            // SAFETY: the slot is below `a_count + b_count` and was written before the barrier.
             unsafe { stage.add(a_count + i).read() }
         };
         let diagonal = if own * MERGE_ITEMS < count { own * MERGE_ITEMS } else { count };
@@ -140,7 +140,7 @@ pub fn merge_sorted<K: Bits>(
             if has_a || has_b {
                 merged[item] = if takes_a { of_a(x) } else { of_b(y) };
             }
-            // The arithmetic avoids a branch, which the compiler would turn into a select of two addresses.
+            // This arithmetic avoids a branch, which the compiler would turn into a selection between two addresses.
             (x, y) = (x + takes_a as usize, y + (has_b && !takes_a) as usize);
         });
         // After this barrier, all threads have read the stage.
@@ -148,14 +148,15 @@ pub fn merge_sorted<K: Bits>(
         each::<MERGE_ITEMS>(|item| {
             let place = own * MERGE_ITEMS + item;
             if place < count {
-                // SAFETY: these are the thread's own slots.
+                // SAFETY: these slots belong to this thread.
                 unsafe { stage.add(place).write(merged[item]) };
             }
         });
         thread::sync_threads();
         let mut i = own;
         while i < count {
-            // SAFETY: written before the barrier; `out` has `len` elements, and each tile belongs to one block.
+            // SAFETY: the slot was written before the barrier, `out` has `len` elements, and each tile belongs to one
+            // block.
             unsafe { out.add(start + i).write(stage.add(i).read()) };
             i += MERGE_THREADS;
         }

@@ -1,8 +1,8 @@
 //! Row-wise top-k, and top-k/top-p sampling.
 //!
-//! One block processes a row. It finds the smallest selected key by radix selection, with a histogram of one digit of
-//! the keys per pass, starting with the highest digit. The histogram has integer weights, so the result does not depend
-//! on the order of additions.
+//! One block processes each row. The block finds the smallest selected key by radix selection. Each pass builds a
+//! histogram of one digit of the keys, starting with the highest digit. The histogram has integer weights, so the
+//! result does not depend on the order of the additions.
 
 use gpu_std::atomic::{Atomic, Ordering, scope::Block};
 use gpu_std::prelude::*;
@@ -11,22 +11,22 @@ use gpu_std::{block, shared_array, thread};
 
 use crate::key_transform::{Bits, KeyTransform};
 
-/// Threads per block, and number of values of a digit.
+/// Number of threads per block, which is also the number of values of a digit.
 pub const BLOCK: u32 = 256;
 const DIGIT_BITS: u32 = 8;
 
-/// Maximum k of [`top_k()`].
+/// Maximum value of k in [`top_k()`].
 pub const MAX_K: usize = 1024;
 
 /// Maximum number of elements per row of [`sample()`].
 pub const MAX_VOCABULARY: usize = 1 << 22;
 
-/// Numbers with order-preserving unsigned keys.
+/// A number type with order-preserving unsigned keys.
 pub trait Ordered: Scalar {
-    /// Number of bits of a key.
+    /// Number of bits in a key.
     const KEY_BITS: u32 = 8 * size_of::<Self>() as u32;
 
-    /// Returns the key, which is larger for a larger number, the largest for NaN, and the same for both zeros.
+    /// Returns the key. Larger numbers have larger keys, NaN has the largest key, and both zeros have the same key.
     fn key(self) -> u64;
 }
 
@@ -55,15 +55,15 @@ ordered! { f32, u32; f64, u64; f16, u16; bf16, u16; }
 struct Selected {
     /// Smallest selected key.
     threshold: u64,
-    /// Weight still needed from keys equal to the threshold, at least 1.
+    /// Weight that is still needed from keys equal to the threshold. This weight is at least 1.
     rest: u64,
-    /// Total weight of the keys equal to the threshold.
+    /// Total weight of the keys that are equal to the threshold.
     equal: u64,
 }
 
 /// Finds the largest threshold for which the keys at or above it have a total weight of at least `want`. Every thread
-/// of the block must call it. `item(i)` returns the key and the weight of element i. The total weight of all elements
-/// must be at least `want`, which must be at least 1.
+/// of the block must call this function. `item(i)` returns the key and the weight of element i. The total weight of all
+/// elements must be at least `want`, which must be at least 1.
 #[inline(always)]
 fn select(len: usize, bits: u32, want: u64, item: impl Fn(usize) -> (u64, u64)) -> Selected {
     let histogram = shared_array![u64; BLOCK as usize];
@@ -73,7 +73,7 @@ fn select(len: usize, bits: u32, want: u64, item: impl Fn(usize) -> (u64, u64)) 
     let mut shift = bits;
     while shift > 0 {
         shift -= DIGIT_BITS;
-        // SAFETY: each thread has its own digit; the barriers separate this from other uses.
+        // SAFETY: each thread has its own digit, and barriers separate this write from other accesses.
         unsafe { histogram.add(own).write(0) };
         thread::sync_threads();
         let mut i = own;
@@ -81,7 +81,7 @@ fn select(len: usize, bits: u32, want: u64, item: impl Fn(usize) -> (u64, u64)) 
             let (key, weight) = item(i);
             if key & mask == prefix && weight > 0 {
                 let digit = (key >> shift) as usize & (BLOCK as usize - 1);
-                // SAFETY: this is a slot of the histogram, which is used atomically between the barriers.
+                // SAFETY: the slot belongs to the histogram, which is accessed atomically between the barriers.
                 let bin = unsafe { Atomic::<u64, Block>::from_ptr(histogram.add(digit)) };
                 bin.fetch_add(weight, Ordering::Relaxed);
             }
@@ -94,7 +94,7 @@ fn select(len: usize, bits: u32, want: u64, item: impl Fn(usize) -> (u64, u64)) 
         let weight = unsafe { histogram.add(digit).read() };
         let above = block::exclusive_scan(weight, 0u64, |a, b| a + b);
         if above < rest && rest - above <= weight {
-            // SAFETY: exactly one thread writes, between two barriers.
+            // SAFETY: exactly one thread writes here, between two barriers.
             unsafe {
                 found.write(digit as u64);
                 found.add(1).write(above);
@@ -102,27 +102,27 @@ fn select(len: usize, bits: u32, want: u64, item: impl Fn(usize) -> (u64, u64)) 
             }
         }
         thread::sync_threads();
-        // SAFETY: written before the barrier.
+        // SAFETY: the slot was written before the barrier.
         let [digit, above, weight] = unsafe { found.cast::<[u64; 3]>().read() };
         prefix |= digit << shift;
         mask |= (BLOCK as u64 - 1) << shift;
         rest -= above;
         equal = weight;
     }
-    // After this barrier, no thread reads the memory that a following selection writes.
+    // After this barrier, no thread reads memory that a subsequent selection writes.
     thread::sync_threads();
     Selected { threshold: prefix, rest, equal }
 }
 
 /// Writes the `k` largest elements of each row of `x` to `values` in descending order, and their columns to `indices`.
-/// Equal elements are ordered by column. NaN is greater than every number. Instances exist by element size, because the
-/// key transform turns the bits into keys. An element without any of the bits `magnitude` is 0, and an element with a
-/// magnitude above `most` is NaN.
+/// Equal elements are ordered by column. NaN counts as greater than every number. There is one instance per element
+/// size, because the key transform turns the bits into keys. An element in which all bits of `magnitude` are clear is
+/// 0, and an element whose magnitude is above `most` is NaN.
 ///
 /// # Safety
 ///
-/// The launch must be one-dimensional, with blocks of [`BLOCK`] threads. The outputs must have the rows of `x` and `k`
-/// columns. `k` must be from 1 to [`MAX_K`] and at most the number of columns of `x`.
+/// The launch must be one-dimensional, with blocks of [`BLOCK`] threads. The outputs must have as many rows as `x`, and
+/// `k` columns. `k` must be from 1 to [`MAX_K`], and at most the number of columns of `x`.
 #[kernel(
     types(T = u16, u32, u64),
     launch_bounds(256, 1),
@@ -160,10 +160,10 @@ pub unsafe fn top_k<T: Bits>(
     let mut row = thread::block_idx_x() as usize;
     while row < x.rows() {
         let source = x.as_ptr().wrapping_add(row * x.row_stride());
-        // SAFETY: callers pass columns of the row.
+        // SAFETY: callers pass only columns of the row.
         let key = |i: usize| key_of(unsafe { source.add(i).read() });
         let smallest = select(width, key_bits, k as u64, |i| (key(i), 1));
-        // Of equal elements, the first ones are selected, which have the largest inverted columns.
+        // Among equal elements, the first ones are selected, which have the largest inverted columns.
         let last = if smallest.rest < smallest.equal {
             let of_column = |i: usize| (u32::MAX as u64 - i as u64, (key(i) == smallest.threshold) as u64);
             u32::MAX as u64 - select(width, u32::BITS, smallest.rest, of_column).threshold
@@ -171,12 +171,12 @@ pub unsafe fn top_k<T: Bits>(
             u32::MAX as u64
         };
         if own == 0 {
-            // SAFETY: one thread writes, before the barrier.
+            // SAFETY: only one thread writes, before the barrier.
             unsafe { count.write(0) };
         }
         let mut slot = own;
         while slot < slots {
-            // SAFETY: these are the thread's own slots, before the barrier. They sort after all elements.
+            // SAFETY: these slots belong to this thread until the barrier. Unused slots sort after all elements.
             unsafe {
                 keys.add(slot).write(0);
                 places.add(slot).write(u32::MAX);
@@ -188,8 +188,8 @@ pub unsafe fn top_k<T: Bits>(
         while i < width {
             let key = key(i);
             if key > smallest.threshold || (key == smallest.threshold && i as u64 <= last) {
-                // SAFETY: the counter is used atomically between the barriers, and gives each element a slot; there are
-                // k of them.
+                // SAFETY: the counter is accessed atomically between the barriers and assigns each element its own
+                // slot, of which there are k.
                 unsafe {
                     let slot = Atomic::<u32, Block>::from_ptr(count).fetch_add(1, Ordering::Relaxed) as usize;
                     keys.add(slot).write(key);
@@ -199,11 +199,11 @@ pub unsafe fn top_k<T: Bits>(
             i += BLOCK as usize;
         }
         thread::sync_threads();
-        // SAFETY: the slots belong to this block; every thread calls it.
+        // SAFETY: the slots belong to this block, and every thread of the block makes this call.
         unsafe { sort(keys, places, slots) };
         let mut slot = own;
         while slot < k {
-            // SAFETY: slots below k hold elements of the row; the row of the outputs belongs to this block.
+            // SAFETY: slots below k contain elements of the row, and the row of the outputs belongs to this block.
             unsafe {
                 let place = places.add(slot).read() as usize;
                 values.add(row * values_pitch + slot).write(source.add(place).read());
@@ -221,7 +221,7 @@ pub unsafe fn top_k<T: Bits>(
 ///
 /// # Safety
 ///
-/// Every thread of the block must call it, and nothing else may use the slots.
+/// Every thread of the block must call this function, and nothing else may access the slots.
 #[inline(always)]
 unsafe fn sort(keys: *mut u64, places: *mut u32, slots: usize) {
     let mut size = 2;
@@ -233,7 +233,7 @@ unsafe fn sort(keys: *mut u64, places: *mut u32, slots: usize) {
                 let a = pair / distance * 2 * distance + pair % distance;
                 let b = a + distance;
                 let is_falling = a & size == 0;
-                // SAFETY: both are below `slots`, and belong to this thread until the barrier.
+                // SAFETY: both indices are below `slots`, and both slots belong to this thread until the barrier.
                 unsafe {
                     let (a_key, b_key) = (keys.add(a).read(), keys.add(b).read());
                     let (a_place, b_place) = (places.add(a).read(), places.add(b).read());
@@ -254,26 +254,27 @@ unsafe fn sort(keys: *mut u64, places: *mut u32, slots: usize) {
     }
 }
 
-/// Exponential function, in f32 even for f64, because weights do not have more bits.
+/// Computes the exponential function. The computation uses `f32` even for `f64`, because weights do not have more bits.
 #[inline(always)]
 fn exponential(x: f32) -> f32 {
     x.exp()
 }
 
-/// Weight of the row's largest probability. All weights are integers relative to it.
+/// Weight of the largest probability in a row. All weights are integers relative to this weight.
 const WHOLE: f32 = (1u64 << 40) as f32;
 
-/// Samples a column of each row of `logits`, with a probability proportional to exp(logit / temperature). If `top_k` is
-/// not 0, only the `top_k` largest logits remain. If `top_p` is below 1, only the most probable of these logits remain
-/// whose probabilities add up to `top_p`. Ties with the smallest remaining element are kept. A column is drawn with the
-/// number of subsequence `row` of the seed at `offset`, or at `base[1] + offset` with seed `base[0]`. The result for a
-/// row without a number above -∞, or with NaN or +∞, is `u64::MAX`.
+/// Samples one column of each row of `logits`, with a probability that is proportional to exp(logit / temperature). If
+/// `top_k` is not 0, only the `top_k` largest logits can be sampled. If `top_p` is below 1, only the most probable of
+/// these logits whose probabilities add up to `top_p` can be sampled. Ties with the smallest of these elements are
+/// kept. The column for row r is drawn with the number that subsequence r of the seed has at `offset`. If `base` is not
+/// empty, the seed is `base[0]`, and the offset is `base[1] + offset`. If a row contains no number above -∞, or
+/// contains NaN or +∞, its result is `u64::MAX`.
 ///
 /// # Safety
 ///
 /// The launch must be one-dimensional, with blocks of [`BLOCK`] threads. Rows must have 1 to [`MAX_VOCABULARY`]
-/// elements, and `out` must have one element per row. `scale`, the inverse of the temperature, must be positive and
-/// finite, and `top_p` must be above 0.
+/// elements, and `out` must have one element per row. `scale`, which is the inverse of the temperature, must be
+/// positive and finite, and `top_p` must be above 0.
 #[kernel(types(T = f32, f64, f16, bf16), launch_bounds(256, 1), bytes = logits.bytes())]
 #[allow(clippy::too_many_arguments, reason = "they are what a launch passes")]
 pub unsafe fn sample<T: Ordered + Float>(
@@ -294,7 +295,7 @@ pub unsafe fn sample<T: Ordered + Float>(
     let mut row = thread::block_idx_x() as usize;
     while row < logits.rows() {
         let source = logits.as_ptr().wrapping_add(row * logits.row_stride());
-        // SAFETY: callers pass columns of the row.
+        // SAFETY: callers pass only columns of the row.
         let at = |i: usize| unsafe { source.add(i).read() };
         let mut most = T::MAX_IDENTITY;
         let mut i = own;
@@ -307,7 +308,7 @@ pub unsafe fn sample<T: Ordered + Float>(
         // The weight of NaN is 0.
         let weight = |value: T| {
             let (value, nothing) = (value.to_acc(), T::Accumulator::MAX_IDENTITY);
-            // The difference may overflow even if the scaled difference does not.
+            // The difference can overflow even if the scaled difference does not.
             let distance = value - most;
             let scaled = if distance == nothing { value * scale - most * scale } else { distance * scale };
             (exponential(scaled.cast()) * WHOLE) as u64
@@ -336,7 +337,7 @@ pub unsafe fn sample<T: Ordered + Float>(
         }
         let [low, high, ..] = Philox::new(seed, row as u64, offset).next4();
         let word = low as u64 | (high as u64) << 32;
-        // This is a uniform number below the total.
+        // A uniform number below the total.
         let target = ((word as u128 * total as u128) >> 64) as u64;
         // Finds the column at which the running sum of weights exceeds the target. Each thread processes adjacent
         // columns.
@@ -351,7 +352,7 @@ pub unsafe fn sample<T: Ordered + Float>(
             for i in first..end {
                 let weight = kept(i, threshold);
                 if target - before < weight {
-                    // SAFETY: this is the row's element, which one thread writes.
+                    // SAFETY: this element belongs to the row, and only one thread writes it.
                     unsafe { out.add(row).write(i as u64) };
                     break;
                 }

@@ -1,10 +1,11 @@
 //! Softmax and log-softmax of each row, and their backward passes.
 //!
-//! `f16` and `bf16` are computed in `f32` and rounded once. Each warp finds the maximum of its elements and the sum of
-//! their exponentials. Both are combined (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018),
-//! so that the thread group synchronizes once per row. For `f32` and `f64`, each exponential is computed once. For
-//! `f16` and `bf16` it is computed twice, because the register-resident elements stay packed, two per register. A row
-//! that is too long for registers is read twice. A row without a number above -∞, or with +∞ or NaN, becomes NaN.
+//! For `f16` and `bf16`, the function is computed in `f32` and the result is rounded once. Each warp computes the
+//! maximum of its elements and the sum of their exponentials. The results of the warps are then combined, so that the
+//! thread group synchronizes only once per row (Milakov and Gimelshein, "Online normalizer calculation for softmax",
+//! 2018). For `f32` and `f64`, each exponential is computed once. For `f16` and `bf16`, it is computed twice, because
+//! the register-resident elements stay packed, two per register. Rows that are too long for registers are read twice.
+//! If a row contains no number above -∞, or contains +∞ or NaN, all its results are NaN.
 
 use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;
@@ -16,17 +17,18 @@ use crate::resident::{
 };
 use crate::thread_group::{Lanes, ThreadGroup, each, lanes, lanewise, with_lanes};
 
-/// Exponential function for results that are rounded to `T`. For 16-bit types, whose memory rate matches the rate of
-/// exact exponentials on a GPU, the approximate function is used. Its error is far below the precision of these types.
+/// Computes the exponential function for results that are rounded to `T`. 16-bit types use the approximate function,
+/// because on a GPU exact exponentials are only as fast as the memory accesses of these types. The error of the
+/// approximate function is far below the precision of these types.
 #[inline(always)]
 pub(crate) fn exponential<T: Float>(x: T::Accumulator) -> T::Accumulator {
     if size_of::<T>() == 2 { fast::exp(x.cast::<f32>()).cast() } else { x.exp() }
 }
 
-/// Maximum of a set, and the sum of the exponentials relative to it.
+/// The maximum of a set, and the sum of the exponentials relative to the maximum.
 type Sums<A> = [A; 2];
 
-/// Combines the sums of some lanes.
+/// Combines the sums that some lanes hold.
 #[inline(always)]
 fn join<T: Float>(lanes: Lanes, [most, sum]: Sums<T::Accumulator>) -> Sums<T::Accumulator> {
     let of_all = lanes.combine(most, Scalar::max_propagate);
@@ -36,15 +38,16 @@ fn join<T: Float>(lanes: Lanes, [most, sum]: Sums<T::Accumulator>) -> Sums<T::Ac
 /// Rescales a sum of exponentials from the base `from` to the base `to`.
 #[inline(always)]
 fn scaled<T: Float>(sum: T::Accumulator, from: T::Accumulator, to: T::Accumulator) -> T::Accumulator {
-    // The comparison is also correct if both are -∞, whose difference is NaN.
+    // The comparison is also correct if both are -∞, for which the difference would be NaN.
     if from == to { sum } else { sum * exponential::<T>(from - to) }
 }
 
-/// Computes the softmax of one row, with `V` vectors of `N` elements per thread at once.
+/// Computes the softmax of one row. Each thread holds `V` vectors of `N` elements at once.
 ///
 /// # Safety
 ///
-/// The rows must be valid for the part's length, and aligned if accessed in vectors. Nothing else may use `target`.
+/// The rows must be valid for the part's length. Rows and parameters that are accessed in vectors must be aligned.
+/// Nothing else may access `target`.
 #[inline(always)]
 unsafe fn forward<T: Float, const V: usize, const N: usize>(
     source: impl Fn() -> *const T,
@@ -59,7 +62,7 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
     let [mut most, mut sum] = [nothing, zero];
     let mut values: [[T; N]; V];
     loop {
-        // SAFETY: by this function's contract.
+        // SAFETY: guaranteed by this function's contract.
         values = unsafe { part.load::<T, V>(source(), T::MAX_IDENTITY) };
         let before = most;
         let mut largest = [nothing; N];
@@ -94,7 +97,7 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
     // True if the values are already exponentials, relative to `most`.
     let are_powers = !is_packed::<T>() & !is_read_again & !is_log;
     let inverse = one / total;
-    // These are the shift, factor and offset of the values, for logarithms or for exponentials.
+    // The shift, factor and offset of the values, for logarithms or for exponentials.
     let (shift, scale, offset) = if is_log {
         (of_row, one, -total.ln())
     } else {
@@ -104,7 +107,7 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
     part = start.again();
     loop {
         if is_read_again {
-            // SAFETY: by this function's contract.
+            // SAFETY: guaranteed by this function's contract.
             values = unsafe { part.load::<T, V>(source(), T::MAX_IDENTITY) };
         }
         part = part.again();
@@ -114,7 +117,7 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
                 let value = if is_log | are_powers { value } else { exponential::<T>(value - of_row) };
                 T::from_acc((value - shift).mul_add(scale, offset))
             });
-            // SAFETY: by this function's contract.
+            // SAFETY: guaranteed by this function's contract.
             unsafe { part.store(target, i, results) };
         });
         if !is_read_again | part.is_last::<V>() {
@@ -124,13 +127,14 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
     }
 }
 
-/// `out` = softmax of each row of `x`, or log-softmax with `is_log` = 1.
+/// Writes the softmax of each row of `x` (or the log-softmax, if `is_log` is 1) to `out`.
 ///
 /// # Safety
 ///
-/// The launch must be as the `thread_group` module defines, with blocks of at most 512 threads. `x` and `out` must have
-/// the same shape. With `in_vectors` = 1, rows of both must start at multiples of 16 bytes, and their size must be a
-/// multiple of 16 bytes. With an instance of few vectors, a thread group must be able to hold a whole row.
+/// The launch must be as the `thread_group` module requires, with blocks of at most 512 threads. `x` and `out` must
+/// have the same shape. If `in_vectors` is 1, the rows of both views must start at multiples of 16 bytes, and their
+/// size must be a multiple of 16 bytes. In an instance for few vectors, a thread group must be able to hold a whole
+/// row.
 #[kernel(
     types(T = f32, f64, f16, bf16),
     consts(ITEMS = 2, 8),
@@ -148,14 +152,15 @@ pub unsafe fn softmax<T: Float, const ITEMS: usize>(
     ThreadGroup::for_rows(group_size, x.rows(), |row, group| {
         let source = || x.as_ptr().wrapping_add(row.get() * x.row_stride());
         let target = || out.wrapping_add(row.get() * out_pitch);
-        // SAFETY: the row lies in both views, and each row has one thread group; the caller guarantees the rest.
+        // SAFETY: the row lies within both views, and each row belongs to one thread group; the caller guarantees the
+        // rest.
         with_resident!((ITEMS, FEW, in_vectors != 0, Part::new(group, x.columns())), T: V, N, part, streams => unsafe {
             forward::<T, V, N>(source, target, (part, streams), group, is_log != 0)
         });
     });
 }
 
-/// Computes the softmax gradient of one row, from the row's output `y` and the gradient `dy` of that output.
+/// Computes the softmax gradient of one row from the row's output `y` and the gradient `dy` of that output.
 ///
 /// # Safety
 ///
@@ -170,12 +175,12 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
 ) {
     type Acc<T> = <T as Scalar>::Accumulator;
     let load = |part: &Part<N>, row: *const T| -> [[Acc<T>; N]; V] {
-        // SAFETY: by this function's contract.
+        // SAFETY: guaranteed by this function's contract.
         widened(unsafe { part.load::<T, V>(row, T::ZERO) })
     };
     let is_read_again = streams & !start.is_last::<V>();
     let (mut outputs, mut gradients);
-    // Gradients whose sum overflows are summed again, scaled by a power of two.
+    // Gradients whose sum overflows are summed again after they are scaled by a power of two.
     let mut scale = Acc::<T>::ONE;
     let sum = loop {
         let mut part = start.again();
@@ -210,8 +215,8 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
         each::<V>(|i| {
             let results = lanewise(|lane| {
                 let (y, dy) = (outputs[i][lane], gradients[i][lane]);
-                // The difference of the gradients is not multiplied by the output first, because that may overflow even
-                // if the result does not.
+                // The difference of the gradients is not first multiplied by the output, because the product could
+                // overflow even if the result does not.
                 let result = if is_log {
                     exponential::<T>(y).mul_add(-sum, dy * scale)
                 } else {
@@ -219,7 +224,7 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
                 };
                 T::from_acc(result * inverse)
             });
-            // SAFETY: by this function's contract.
+            // SAFETY: guaranteed by this function's contract.
             unsafe { part.store(target, i, results) };
         });
         if !is_read_again | part.is_last::<V>() {
@@ -229,8 +234,8 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
     }
 }
 
-/// Backward pass of [`softmax()`]: computes the gradient `dx` of its input from its output `y` and the gradient `dy` of
-/// that output.
+/// Backward pass of [`softmax()`], which computes the gradient `dx` of its input from its output `y` and the gradient
+/// `dy` of that output.
 ///
 /// # Safety
 ///
@@ -256,7 +261,7 @@ pub unsafe fn softmax_backward<T: Float, const ITEMS: usize>(
             || y.as_ptr().wrapping_add(row.get() * y.row_stride()),
             || dy.as_ptr().wrapping_add(row.get() * dy.row_stride()),
         );
-        // SAFETY: as in `softmax`.
+        // SAFETY: as in `softmax()`.
         with_resident!((ITEMS, BACKWARD_FEW, in_vectors != 0, Part::new(group, y.columns())), T: V, N, part, streams => unsafe {
             backward::<T, V, N>(&sources, target, (part, streams), group, is_log != 0)
         });

@@ -1,13 +1,14 @@
 //! Radix sorts of keys, of key-value pairs, and of segments.
 //!
-//! The sort is a stable LSD radix sort with 8-bit digits. [`radix_histogram()`] counts all digits in one read of the
-//! keys, and [`radix_starts()`] turns the counts into offsets. Then one pass per digit reads and writes every pair
+//! The sort is a stable LSD radix sort with 8-bit digits. [`radix_histogram()`] counts all digits in one pass over the
+//! keys, and [`radix_starts()`] converts the counts to offsets. One pass per digit then reads and writes every pair
 //! once, as in "Onesweep: A Faster Least Significant Digit Radix Sort for GPUs" (Adinets, Merrill 2022). A block ranks
-//! the digits of its tile, reorders the tile in shared memory, and writes it in runs of one digit. The destination of a
-//! run depends on the preceding tiles. The block finds it by decoupled look-back, per digit.
+//! the digits of its tile, reorders the tile in shared memory, and writes it in runs of equal digits. The destination
+//! of each run depends on the preceding tiles. The block determines the destination by decoupled look-back for each
+//! digit.
 //!
-//! Keys are unsigned integers, sorted in the order that [`KeyTransform`] defines, and are not changed. There can be at
-//! most 2³² − 1 keys.
+//! Keys are unsigned integers, which are sorted in the order that [`KeyTransform`] defines and are not changed. There
+//! can be at most 2³² − 1 keys.
 
 use core::cell::Cell;
 
@@ -24,11 +25,11 @@ use crate::queue::queue;
 pub const DIGITS: usize = 256;
 /// Bits per digit.
 pub const DIGIT_BITS: u32 = 8;
-/// Threads per block of every kernel of this module except [`radix_starts()`].
+/// Number of threads per block for every kernel of this module except [`radix_starts()`].
 pub const THREADS: usize = 384;
 const WARPS: usize = THREADS / 32;
-/// Returns the items per thread for keys and values of these sizes; the value size is 0 without values. With this
-/// number, two blocks fit on an SM.
+/// Returns the number of items per thread for keys and values of these sizes. Without values, the value size is 0. With
+/// this number of items, two blocks fit on an SM.
 const fn items(key_bytes: usize, value_bytes: usize) -> usize {
     match (key_bytes, value_bytes) {
         (4, 0) => 23,
@@ -36,9 +37,9 @@ const fn items(key_bytes: usize, value_bytes: usize) -> usize {
         _ => 11,
     }
 }
-/// Maximum bytes per thread of the keys or of the values of a tile.
+/// Maximum size, in bytes, of a thread's keys in a tile, or of its values.
 const ITEM_BYTES: usize = 4 * items(4, 0);
-/// Keys per thread of a tile of a segment.
+/// Number of keys per thread in a tile of a segment.
 const SEGMENT_ITEMS: usize = 8;
 
 macro_rules! by_size {
@@ -56,21 +57,22 @@ macro_rules! by_size {
     };
 }
 
-/// Returns the items per tile. Keys have 4 or 8 bytes, and values have 4 or 8, or 0 without values.
+/// Returns the number of items per tile. Keys must have 4 or 8 bytes. Values must have 4 or 8 bytes, or 0 if there are
+/// none.
 pub const fn tile_len(key_bytes: usize, value_bytes: usize) -> usize {
     THREADS * items(key_bytes, value_bytes)
 }
 
-/// Returns the words of workspace of a pass over `len` pairs (see [`gpu_std::look_back`]).
+/// Returns the number of workspace words for a pass over `len` pairs (see [`gpu_std::look_back`]).
 pub const fn workspace_len(len: usize, key_bytes: usize, value_bytes: usize) -> usize {
     gpu_std::look_back::workspace_len(4, 0) + len.div_ceil(tile_len(key_bytes, value_bytes)) * DIGITS
 }
 
-/// Counters per block of the digit histogram, several for each value of each digit.
+/// Number of counters per block of the digit histogram. There are several counters for each value of each digit.
 const COUNTERS: usize = 8192;
 
-/// Adds the number of occurrences of each value of each digit to `counts`, starting with the lowest digit, for all
-/// digits of a key.
+/// Adds the number of occurrences of each value of each digit to `counts`, for all digits of a key, starting with the
+/// lowest digit.
 #[kernel(types(K = u32, u64), block(384), launch_bounds(384, 4), bytes = keys.bytes())]
 pub fn radix_histogram<K: Bits>(
     negative: K,
@@ -82,7 +84,7 @@ pub fn radix_histogram<K: Bits>(
 ) {
     const ITEMS: usize = 8;
     let transform = KeyTransform { negative, always, nans };
-    // Adjacent lanes use separate counters, in adjacent banks.
+    // Adjacent lanes use separate counters in adjacent banks.
     let copies = const { COUNTERS / DIGITS / size_of::<K>() };
     let local = local.zeroed();
     let copy = thread::linear_in_block() as usize % copies;
@@ -121,8 +123,8 @@ pub fn radix_histogram<K: Bits>(
     }
 }
 
-/// Replaces the counts of each digit with their exclusive prefix sum, the number of keys with a lower digit value. One
-/// block processes a digit.
+/// Replaces the counts of each digit with their exclusive prefix sum, which is the number of keys with a lower digit
+/// value. One block processes each digit.
 #[kernel(block(256))]
 pub fn radix_starts(mut counts: DisjointMut<u32>) {
     let own = thread::unique_index();
@@ -133,18 +135,18 @@ pub fn radix_starts(mut counts: DisjointMut<u32>) {
     }
 }
 
-/// Inputs and outputs of a pass.
+/// The inputs and outputs of a pass.
 #[derive(Clone, Copy)]
 struct Pairs<K, V> {
     keys: *const K,
-    /// Values, as many as there are keys, or null.
+    /// Values, of which there are as many as keys, or null.
     values: *const V,
     keys_out: *mut K,
     values_out: *mut V,
     len: usize,
 }
 
-/// Shared memory of a tile: its items, and the destination of each digit's run.
+/// Shared memory of a tile, which contains its items and the destination of each digit's run.
 #[derive(Clone, Copy)]
 struct Stage {
     items: *mut u8,
@@ -168,8 +170,8 @@ type Counters<'a> = Shared<'a, [[Atomic<u32, scope::Block>; DIGITS]; WARPS]>;
 ///
 /// # Safety
 ///
-/// All threads of the block must call it, and none may still use the stage's items. The ranks must be a permutation of
-/// the numbers below the tile's length.
+/// All threads of the block must call this function, and none may still be using the items of the stage. The ranks must
+/// be a permutation of the numbers below the tile's length.
 #[inline(always)]
 #[track_caller]
 unsafe fn exchange<T: Copy, const ITEMS: usize>(
@@ -180,7 +182,7 @@ unsafe fn exchange<T: Copy, const ITEMS: usize>(
     let own = opaque(thread::linear_in_block()) as usize;
     let stage: *mut T = stage.items.cast();
     let mut sorted = items;
-    // SAFETY: by this function's contract; a tile's items fit in the stage.
+    // SAFETY: guaranteed by this function's contract; the items of a tile fit in the stage.
     unsafe {
         each::<ITEMS>(|item| stage.add(ranks[item] as usize).write(items[item]));
         thread::sync_threads();
@@ -189,13 +191,13 @@ unsafe fn exchange<T: Copy, const ITEMS: usize>(
     sorted
 }
 
-/// Runs one pass of the sort, by the digit that starts at bit `shift`.
+/// Runs one pass of the sort by the digit that starts at bit `shift`.
 ///
 /// # Safety
 ///
 /// The arrays must be valid for their elements and must not overlap. `starts` must contain, for each digit value, the
-/// number of keys with a lower value. `workspace` must be as [`TileQueue::new`] requires, and must have the words of
-/// [`workspace_len`].
+/// number of keys with a lower value. `workspace` must meet the requirements of [`TileQueue::new`], and must have
+/// [`workspace_len`] words.
 #[inline(always)]
 #[track_caller]
 unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
@@ -213,22 +215,22 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
     let changes = (transform.negative | transform.always) != K::ZERO;
     let is_first = changes & (shift == 0);
     let is_last = changes & (shift + DIGIT_BITS == 8 * size_of::<K>() as u32);
-    // SAFETY: by this function's contract.
+    // SAFETY: guaranteed by this function's contract.
     let mut queue = unsafe { queue(workspace, len.div_ceil(tile_len)) };
     while let Some(tile) = queue.next() {
-        // Without `opaque`, the compiler would compute the positions of all items once, and keep them in registers.
+        // Without `opaque`, the compiler would compute the positions of all items once and keep them in registers.
         let own = opaque(own as u32) as usize;
         let tile = tile as u32;
         let first = tile as usize * tile_len;
         let rest = if len - first < tile_len { (len - first) as u32 } else { tile_len as u32 };
-        // These are the numbers of items, from the thread's first one on, that are in the array: in warp-striped order,
-        // and in striped order.
+        // The number of items that are in the array, from the thread's first item on: in warp-striped order, and in
+        // striped order.
         let own_place = radix::place::<ITEMS>(0) as u32;
         let (in_warps, in_block) = (rest.saturating_sub(own_place), rest.saturating_sub(own as u32));
         let is_whole = rest == tile_len as u32;
-        // Padding beyond the last key has the largest digits, so that it sorts last.
+        // Padding after the last key has the largest digits, so that it sorts last.
         let mut items = [K::ALL_ONES; ITEMS];
-        // SAFETY: the pointer is not used where there is no key.
+        // SAFETY: the pointer is not used if there is no key.
         let source = keys.wrapping_add(first + own_place as usize);
         if is_whole {
             // SAFETY: all keys of the tile exist.
@@ -253,11 +255,11 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
         let publish = |count: u32, is_prefix: bool| {
             let tag = (queue.tag() as u64) << 33 | u64::from(is_prefix) << 32;
             let word = opaque(tile) as usize * DIGITS + own;
-            // SAFETY: the workspace has one word per digit of each tile.
+            // SAFETY: the workspace has one word for each digit of each tile.
             unsafe { words.get_unchecked(word) }.store(tag | count as u64, Ordering::Relaxed);
         };
-        // A digit is extracted from its key at each use, so that it needs no register. The assembler cannot infer that
-        // bit 31 of a count is 0, so it cannot reuse earlier digits either.
+        // A digit is extracted from its key at each use, so that it does not occupy a register. The assembler cannot
+        // infer that bit 31 of a count is 0, so it cannot reuse digits that were extracted earlier.
         let digits_from = Cell::new(shift);
         let digit = |item: usize| opaque(items[item]).digit(digits_from.get());
         let counted = |count: u32| {
@@ -269,7 +271,7 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
         let has_values = !values.is_null();
         let (mut ranks, staged) = ([0; ITEMS], stage.items.cast::<K>());
         let ranked = |item: usize, rank: u32| {
-            // SAFETY: the ranks are those of the tile, for whose items the stage has room. All threads have read the
+            // SAFETY: the ranks are those of the tile, for whose items the stage has space. All threads have read the
             // preceding tile before the barrier in `rank_with`.
             unsafe { staged.add(rank as usize).write(items[item]) };
             if has_values {
@@ -286,7 +288,7 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
         if own < DIGITS {
             let mut before = 0;
             if tile > 0 {
-                // SAFETY: the workspace has one word per digit of each tile.
+                // SAFETY: the workspace has one word for each digit of each tile.
                 before = unsafe { look_back(&queue, tile, own) };
                 publish(before + count - beyond, true);
             }
@@ -301,7 +303,7 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
         each::<ITEMS>(|item| {
             let rank = (own + item * THREADS) as u32;
             let digit = sorted[item].digit(shift);
-            // SAFETY: written before the barrier.
+            // SAFETY: the slot was written before the barrier.
             places[item] = unsafe { stage.offsets.add(digit as usize).read() }.wrapping_add(rank);
         });
         if is_last {
@@ -339,25 +341,25 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
     }
 }
 
-/// Tiles per look-back step of a thread.
+/// Number of tiles that a thread reads per look-back step.
 const LOOKED_AT: usize = 4;
 
-/// Returns the number of keys with the digit in the tiles before `tile`.
+/// Returns the number of keys that have this digit in the tiles before `tile`.
 ///
 /// # Safety
 ///
-/// The workspace must have one word per digit of each tile, up to `tile`, which must not be the first.
+/// The workspace must have one word for each digit of each tile up to `tile`, which must not be the first tile.
 #[inline(always)]
 unsafe fn look_back(queue: &TileQueue<'_>, tile: u32, digit: usize) -> u32 {
     let words = queue.words();
     let mut before = 0_u32;
-    // Tiles from this one on are already counted.
+    // Tiles from this index on have already been counted.
     let mut counted = tile;
     loop {
         let mut of_tiles = [0; LOOKED_AT];
         each::<LOOKED_AT>(|i| {
             let tile = counted.saturating_sub(1 + i as u32) as usize;
-            // SAFETY: by this function's contract.
+            // SAFETY: guaranteed by this function's contract.
             of_tiles[i] = unsafe { words.get_unchecked(tile * DIGITS + digit) }.load(Ordering::Relaxed);
         });
         let (mut goes_on, mut is_done) = (true, false);
@@ -366,7 +368,7 @@ unsafe fn look_back(queue: &TileQueue<'_>, tile: u32, digit: usize) -> u32 {
             if goes_on {
                 before = before.wrapping_add(of_tiles[i] as u32);
                 counted -= 1;
-                // The first tile publishes only a prefix.
+                // The first tile publishes only a prefix, so the look-back ends there.
                 is_done = of_tiles[i] >> 32 & 1 == 1;
                 goes_on = !is_done;
             }
@@ -386,14 +388,14 @@ macro_rules! by_items {
     };
 }
 
-/// Runs a pass over keys only, by the digit that starts at bit `shift`.
+/// Runs one pass over keys without values, by the digit that starts at bit `shift`.
 ///
 /// # Safety
 ///
-/// `keys_out` must be valid for as many elements as `keys` has, which must be fewer than 2³², and nothing else may use
-/// it. `starts` must come from [`radix_starts()`] for the counts of that digit. `workspace` must point to
-/// `workspace_len` words that are as [`TileQueue::new`] requires, at least [`workspace_len`]. The block must have 384
-/// threads.
+/// `keys_out` must be valid for as many elements as `keys` has, which must be fewer than 2³². Nothing else may access
+/// `keys_out`. `starts` must be the result of [`radix_starts()`] for the counts of that digit. `workspace` must point
+/// to `workspace_len` words that meet the requirements of [`TileQueue::new`]. There must be at least as many words as
+/// [`workspace_len`] returns. The block must have 384 threads.
 #[kernel(types(K = u32, u64), block(384), launch_bounds(384, 2), bytes = 2 * keys.bytes())]
 pub unsafe fn radix_pass<K: Bits>(
     negative: K,
@@ -411,16 +413,16 @@ pub unsafe fn radix_pass<K: Bits>(
     let pairs = Pairs { keys: keys.as_ptr(), values, keys_out, values_out, len: keys.len() };
     let workspace = (workspace.cast_const(), workspace_len);
     by_items!(K, 0, ITEMS => {
-        // SAFETY: by this function's contract.
+        // SAFETY: guaranteed by this function's contract.
         unsafe { pass::<K, u32, ITEMS>((KeyTransform { negative, always, nans }, shift), pairs, starts, workspace, &mut counters) }
     })
 }
 
-/// Runs a pass over key-value pairs, by the digit of the key that starts at bit `shift`.
+/// Runs one pass over key-value pairs, by the digit of the key that starts at bit `shift`.
 ///
 /// # Safety
 ///
-/// The conditions of [`radix_pass()`] apply, and `values` and `values_out` must be as long as `keys`.
+/// The conditions of [`radix_pass()`] apply, and `values` and `values_out` must have the length of `keys`.
 #[kernel(
     types(K = u32, u64; V = u32, u64),
     block(384),
@@ -444,19 +446,19 @@ pub unsafe fn radix_pass_pairs<K: Bits, V: Scalar>(
     let pairs = Pairs { keys: keys.as_ptr(), values: values.as_ptr(), keys_out, values_out, len: keys.len() };
     let workspace = (workspace.cast_const(), workspace_len);
     by_size!(size_of::<V>(), VALUE => by_items!(K, VALUE, ITEMS => {
-        // SAFETY: by this function's contract.
+        // SAFETY: guaranteed by this function's contract.
         unsafe { pass::<K, V, ITEMS>((KeyTransform { negative, always, nans }, shift), pairs, starts, workspace, &mut counters) }
     }))
 }
 
-/// Sorts each segment of the keys: `offsets[i]` (inclusive) to `offsets[i + 1]` (exclusive). Ends beyond the keys are
-/// clamped, and a segment whose start is after its end is empty. A block sorts one segment, in shared memory if it fits
-/// in a tile, and otherwise by passes over `spare` and `keys_out`.
+/// Sorts each segment of the keys, which extends from `offsets[i]` (inclusive) to `offsets[i + 1]` (exclusive). Ends
+/// beyond the keys are clamped. A segment whose start is after its end is empty. Each segment is sorted by one block. A
+/// segment that fits in a tile is sorted in shared memory, and a longer one by passes between `spare` and `keys_out`.
 ///
 /// # Safety
 ///
-/// `keys_out` and `spare` must be valid for as many elements as `keys` has, which must be fewer than 2³², and nothing
-/// else may use them. The segments must not overlap. The block must have 384 threads.
+/// `keys_out` and `spare` must be valid for as many elements as `keys` has, which must be fewer than 2³². Nothing else
+/// may access `keys_out` and `spare`. The segments must not overlap. The block must have 384 threads.
 #[kernel(types(K = u32, u64), block(384), launch_bounds(384, 1), bytes = 2 * keys.bytes())]
 pub unsafe fn sort_segments<K: Bits>(
     negative: K,
@@ -477,7 +479,7 @@ pub unsafe fn sort_segments<K: Bits>(
         if start >= end {
             continue;
         }
-        // SAFETY: the segment lies within the arrays, and belongs to one block.
+        // SAFETY: the segment lies within the arrays and belongs to one block.
         unsafe {
             let (keys, spare, out) = (keys.as_ptr().add(start), spare.add(start), keys_out.add(start));
             sort_segment::<K, SEGMENT_ITEMS>(transform, (keys, end - start), spare, out, &mut counters);
@@ -485,11 +487,11 @@ pub unsafe fn sort_segments<K: Bits>(
     }
 }
 
-/// Sorts `keys` to `out`, with `spare` as the temporary buffer if they do not fit in a tile.
+/// Sorts `keys` into `out`. If the keys do not fit in a tile, `spare` is the temporary buffer.
 ///
 /// # Safety
 ///
-/// All arrays must be valid for `len` elements, and must belong to this block only.
+/// All arrays must be valid for `len` elements and belong only to this block.
 #[inline(always)]
 #[track_caller]
 unsafe fn sort_segment<K: Bits, const ITEMS: usize>(
@@ -504,10 +506,10 @@ unsafe fn sort_segment<K: Bits, const ITEMS: usize>(
     let tile_len = THREADS * ITEMS;
     // `opaque` prevents the compiler from unrolling the passes.
     let places = opaque(size_of::<K>()) as u32;
-    // After this barrier, all threads have read the stage of the preceding segment, and it can be overwritten.
+    // After this barrier, all threads have read the stage of the preceding segment, so the stage can be overwritten.
     thread::sync_threads();
     if len <= tile_len {
-        // The keys are transformed, so that the padding beyond the last key is the largest.
+        // The keys are transformed so that the padding after the last key is the largest.
         let mut items = [K::ALL_ONES; ITEMS];
         each::<ITEMS>(|item| {
             let place = radix::place::<ITEMS>(item);
@@ -522,8 +524,8 @@ unsafe fn sort_segment<K: Bits, const ITEMS: usize>(
             each::<ITEMS>(|item| digits[item] = items[item].digit(place * DIGIT_BITS));
             let ranked = radix::rank::<ITEMS, DIGITS, WARPS>(digits, counters);
             let staged: *mut K = stage.items.cast();
-            // SAFETY: the ranks are those of the tile's items; all threads have read the stage before the barriers of
-            // `rank`.
+            // SAFETY: the ranks are those of the tile's items, and all threads have read the stage before the barriers
+            // of `rank`.
             unsafe {
                 each::<ITEMS>(|item| staged.add(ranked.ranks[item] as usize).write(items[item]));
                 thread::sync_threads();
@@ -534,7 +536,7 @@ unsafe fn sort_segment<K: Bits, const ITEMS: usize>(
         each::<ITEMS>(|item| {
             let place = radix::place::<ITEMS>(item);
             if place < len {
-                // SAFETY: just checked; the segment belongs to this block.
+                // SAFETY: the position was just checked, and the segment belongs to this block.
                 unsafe { out.add(place).write(items[item].inverse_transform(transform)) };
             }
         });
@@ -542,7 +544,7 @@ unsafe fn sort_segment<K: Bits, const ITEMS: usize>(
     }
     let mut place = 0;
     while place < places {
-        // The number of passes is even, so the last one writes to `out`.
+        // The number of passes is even, so the last pass writes to `out`.
         let from = match place {
             0 => keys,
             _ if place % 2 == 0 => out.cast_const(),
@@ -556,7 +558,8 @@ unsafe fn sort_segment<K: Bits, const ITEMS: usize>(
             let counters = counters.zeroed();
             let mut i = own;
             while i < len {
-                // SAFETY: in range, and written before the barrier at the end of the preceding pass.
+                // SAFETY: the index is in range, and the key was written before the barrier at the end of the preceding
+                // pass.
                 let digit = unsafe { from.add(i).read() }.transform(transform).digit(shift);
                 counters[own / 32][digit as usize].fetch_add(1, Ordering::Relaxed);
                 i += THREADS;
@@ -568,7 +571,7 @@ unsafe fn sort_segment<K: Bits, const ITEMS: usize>(
                 }
             }
         }
-        // Destination of the next key with digit d, in thread d.
+        // In thread d, the destination of the next key with digit d.
         let mut next = block::exclusive_scan(count, 0, |a, b| a + b);
         let mut first = 0;
         while first < len {
@@ -577,7 +580,8 @@ unsafe fn sort_segment<K: Bits, const ITEMS: usize>(
             each::<ITEMS>(|item| {
                 let place = radix::place::<ITEMS>(item);
                 if place < rest as usize {
-                    // SAFETY: in range, and written before the barrier at the end of the preceding pass.
+                    // SAFETY: the index is in range, and the key was written before the barrier at the end of the
+                    // preceding pass.
                     items[item] = unsafe { from.add(first + place).read() };
                     digits[item] = items[item].transform(transform).digit(shift);
                 }
@@ -586,7 +590,8 @@ unsafe fn sort_segment<K: Bits, const ITEMS: usize>(
             // SAFETY: as in `pass`.
             let sorted = unsafe { exchange(stage, items, ranked.ranks) };
             if own < DIGITS {
-                // SAFETY: each digit belongs to one thread, and no thread has read it since the barriers of `rank`.
+                // SAFETY: each digit belongs to one thread, and no thread has read its offset since the barriers of
+                // `rank`.
                 unsafe { stage.offsets.add(own).write(next.wrapping_sub(ranked.start)) };
                 next += ranked.count - if own == DIGITS - 1 { tile_len as u32 - rest } else { 0 };
             }
@@ -595,8 +600,8 @@ unsafe fn sort_segment<K: Bits, const ITEMS: usize>(
                 let rank = (own + item * THREADS) as u32;
                 let digit = sorted[item].transform(transform).digit(shift);
                 if rank < rest {
-                    // SAFETY: written before the barrier; the destinations are those of this segment's keys, one per
-                    // key.
+                    // SAFETY: the offsets were written before the barrier, and each key of this segment has its own
+                    // destination.
                     unsafe {
                         let place = stage.offsets.add(digit as usize).read().wrapping_add(rank);
                         to.add(place as usize).write(sorted[item]);
@@ -605,7 +610,7 @@ unsafe fn sort_segment<K: Bits, const ITEMS: usize>(
             });
             first += tile_len;
         }
-        // The next pass reads the keys that other threads wrote in this pass.
+        // The next pass reads keys that other threads wrote in this pass.
         thread::sync_threads();
         place += 1;
     }

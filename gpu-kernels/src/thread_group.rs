@@ -1,13 +1,14 @@
-//! Thread groups for row operations: which threads process a row, how they divide it, and how they combine values.
+//! Thread groups for row operations: which threads process a row, how they divide it, and how they combine their
+//! values.
 //!
 //! A row belongs to a `ThreadGroup`, which consists of 1 to 32 adjacent lanes, a block, or the blocks of a cluster. Its
-//! threads take whole vectors of `N` elements in round-robin order, from the first aligned address of the row on, and
-//! single elements before and after these. The assignment of elements and the order of combination depend only on the
-//! row's length, its address modulo 16 and the launch, so results are deterministic.
+//! threads take whole vectors of `N` elements in round-robin order, starting at the first aligned address of the row.
+//! The threads take single elements before and after these vectors. The assignment of elements and the combination
+//! order depend only on the row's length, its address modulo 16 and the launch, so results are deterministic.
 //!
-//! A launch must be one-dimensional, with blocks of 32, 64, 128, … threads. The `group_size` that it passes is the
-//! group size per block, which must be a power of two up to 32, or the block size. Clusters have 1, 2, 4 or 8 blocks,
-//! and more than one only if the group is a whole block.
+//! A launch must be one-dimensional, with blocks of 32, 64, 128, … threads. The `group_size` passed to the kernel is
+//! the group size per block. The group size must be a power of two up to 32, or the block size. Clusters can have 1, 2,
+//! 4 or 8 blocks. They can have more than one block only if the group is a whole block.
 
 use core::mem::MaybeUninit;
 use core::num::NonZeroU32;
@@ -19,8 +20,8 @@ use crate::tile::Split;
 pub(crate) use crate::tile::{aligned, lanes, load, with_lanes};
 use crate::tile::{load_or, store};
 
-/// Calls `f(0)` to `f(N - 1)`. On a GPU the calls are unrolled, so that indexed arrays stay in registers. On the
-/// emulated device they are a loop, which compiles in a fraction of the time.
+/// Calls `f(0)` to `f(N - 1)`. On a GPU, the calls are unrolled, so that arrays indexed in `f` stay in registers. On
+/// the emulated device, they are a loop, which compiles in a fraction of the time.
 #[inline(always)]
 pub(crate) fn each<const N: usize>(mut f: impl FnMut(usize)) {
     #[cfg(target_arch = "nvptx64")]
@@ -31,7 +32,7 @@ pub(crate) fn each<const N: usize>(mut f: impl FnMut(usize)) {
     }
 }
 
-/// Returns an array of the results of `f` for each index, called as by [`each`].
+/// Returns an array of the results of `f` for all indices, with calls as in [`each`].
 #[inline(always)]
 pub(crate) fn lanewise<U: Copy, const N: usize>(f: impl Fn(usize) -> U) -> [U; N] {
     let mut out = [f(0); N];
@@ -43,45 +44,45 @@ pub(crate) fn lanewise<U: Copy, const N: usize>(f: impl Fn(usize) -> U) -> [U; N
     out
 }
 
-/// Bytes of a shared memory slot for the value of a warp or a block.
+/// Size of a shared memory slot, in bytes. A slot holds the value of a warp or a block.
 const SLOT: usize = 48;
-/// Slots for the warps of a block, and for the blocks of a cluster.
+/// Number of slots for the warps of a block and for the blocks of a cluster.
 const SLOTS: usize = 32 + 8;
 
-/// First phase of a group, which uses the first set of slots.
+/// Initial phase of a group, in which the first set of slots is used.
 const BEGIN: u32 = 2;
 
-/// Thread group that processes a row, as seen by one of its threads.
+/// The thread group that processes a row, from the view of one of its threads.
 pub(crate) struct ThreadGroup {
-    /// Threads in the group.
+    /// Number of threads in the group.
     pub size: usize,
     /// The thread's index in the group.
     pub rank: usize,
-    /// Lanes of a warp that are in the group.
+    /// Number of lanes of a warp that are in the group.
     lanes: u32,
-    /// Blocks in the group, which is also 1 for a group of lanes.
+    /// Number of blocks in the group. The number is also 1 for a group of lanes.
     blocks: u32,
-    /// The thread's index in its block; `block` is the block size.
+    /// The thread's index in its block. `block` is the block size.
     thread: u32,
     block: u32,
-    /// Index of the set of slots, one of two, for the next combination. It is [`BEGIN`] until all blocks of the cluster
-    /// are known to have started.
+    /// Index of the set of slots (one of two) that the next combination uses. The phase is [`BEGIN`] until all blocks
+    /// of the cluster are known to have started.
     phase: u32,
 }
 
 impl ThreadGroup {
-    /// Returns the calling thread's group in a launch without clusters, with `threads` threads per block.
+    /// Returns the calling thread's group in a launch with `threads` threads per block and without clusters.
     #[inline(always)]
     pub fn in_block(threads: u32) -> Self {
         Self::of(threads, 1, (thread::thread_idx_x(), thread::block_dim_x()))
     }
 
-    /// Calls `work` with each of the `height` rows of the calling thread's group, with `threads` threads in each block
-    /// of its cluster. `work` must combine values at least once per row. At the first combination, the blocks of a
-    /// cluster wait until all have started.
+    /// Calls `work` with each of the `height` rows that the calling thread's group processes, in a launch with
+    /// `threads` threads per block. `work` must combine values at least once per row. At the first combination, the
+    /// blocks of a cluster wait until all of them have started.
     ///
     /// For each row, the fields of the group are read again from special registers, which takes fewer registers than
-    /// keeping them.
+    /// keeping their values.
     #[inline(always)]
     pub fn for_rows(threads: u32, height: usize, mut work: impl FnMut(Row, &mut Self)) {
         let own = Self::of(threads, cluster::blocks(), (thread::thread_idx_x(), thread::block_dim_x()));
@@ -117,16 +118,16 @@ impl ThreadGroup {
         Self { size, rank, lanes, blocks, thread, block, phase: BEGIN }
     }
 
-    /// Returns the first row of the group; the others follow at a stride of [`Self::step`] rows.
+    /// Returns the first row of the group. The group's other rows follow at a stride of [`Self::step`] rows.
     #[inline(always)]
     pub fn first(&self) -> usize {
         let thread =
             thread::block_idx_x() as usize * thread::block_dim_x() as usize + thread::thread_idx_x() as usize;
-        // The size is a power of two, so the GPU divides in one instruction.
+        // The size is a power of two, so a GPU can divide by it in one instruction.
         thread >> self.size.trailing_zeros()
     }
 
-    /// Returns, for a group of lanes, the index of the group in its warp, and the number of groups per warp.
+    /// For a group of lanes, returns the index of the group in its warp and the number of groups per warp.
     #[inline(always)]
     pub fn in_warp(&self) -> (usize, usize) {
         let shift = self.size.trailing_zeros();
@@ -139,7 +140,7 @@ impl ThreadGroup {
         (thread::grid_dim_x() as usize * thread::block_dim_x() as usize) >> self.size.trailing_zeros()
     }
 
-    /// Returns the lanes of the calling thread's warp that are in the group.
+    /// Returns those lanes of the calling thread's warp that are in the group.
     #[inline(always)]
     pub fn lanes(&self) -> Lanes {
         let lane = self.thread % warp::WARP_SIZE;
@@ -147,17 +148,17 @@ impl ThreadGroup {
         Lanes { mask, count: self.lanes }
     }
 
-    /// Combines the values of the group's threads in a fixed tree. Every thread receives the result. `combine` must be
-    /// commutative.
+    /// Combines the values of all threads in the group in a fixed tree. Every thread receives the result. `combine`
+    /// must be commutative.
     #[inline(always)]
     pub fn combine<P: KernelType>(&mut self, value: P, combine: impl Fn(P, P) -> P) -> P {
         let total = self.lanes().combine(value, &combine);
         self.combine_warps(total, |lanes, value| lanes.combine(value, &combine))
     }
 
-    /// Combines values of the group's warps, which must be the same in all lanes of each warp. Every thread receives
-    /// the result. `join` combines the values of some lanes and returns the result to all of them. It is called first
-    /// for all warps of a block, then for all blocks.
+    /// Combines one value per warp of the group. The value must be the same in all lanes of the warp. Every thread
+    /// receives the result. `join` combines the values that some lanes hold, and returns the result to all of these
+    /// lanes. It is called first for all warps of a block, and then for all blocks.
     #[inline(always)]
     pub fn combine_warps<P: KernelType>(&mut self, value: P, join: impl Fn(Lanes, P) -> P) -> P {
         const { assert!(size_of::<P>() <= SLOT && align_of::<P>() <= 16) };
@@ -172,12 +173,12 @@ impl ThreadGroup {
         let warps = self.block / warp::WARP_SIZE;
         if warps > 1 {
             if lane == 0 {
-                // SAFETY: this is the warp's own slot, which was last read before the barrier of the preceding
+                // SAFETY: this slot belongs to this warp, and was last read before the barrier of the preceding
                 // combination.
                 unsafe { slot((self.thread / warp::WARP_SIZE) as usize).write(total) };
             }
             thread::sync_threads();
-            // SAFETY: there is one slot per warp, written before the barrier.
+            // SAFETY: there is one slot per warp, which was written before the barrier.
             let of_warp = unsafe { slot((lane & (warps - 1)) as usize).read() };
             total = join(Lanes { mask: warp::FULL_MASK, count: warps }, of_warp);
         }
@@ -186,12 +187,12 @@ impl ThreadGroup {
                 cluster::wait();
             }
             if self.thread < self.blocks {
-                // SAFETY: all blocks have started, and none exits before the barrier. This is the slot of this block in
-                // each block, which was last read before the barrier of the preceding combination.
+                // SAFETY: all blocks have started, and none exits before the barrier. In each block, this slot belongs
+                // to the calling block, and was last read before the barrier of the preceding combination.
                 unsafe { cluster::map_shared(slot(32 + rank_again() as usize), self.thread).write(total) };
             }
             cluster::sync();
-            // SAFETY: there is one slot per block, written before the barrier.
+            // SAFETY: there is one slot per block, which was written before the barrier.
             let of_block = unsafe { slot((32 + (lane & (self.blocks - 1))) as usize).read() };
             total = join(Lanes { mask: warp::FULL_MASK, count: self.blocks }, of_block);
         }
@@ -199,13 +200,14 @@ impl ThreadGroup {
     }
 }
 
-/// Reads a special register at each call, whereas the compiler may keep the value of the intrinsic in a register.
+/// Defines functions that read a special register at each call. The compiler may keep the value of the corresponding
+/// intrinsic in a register.
 macro_rules! read_again {
     ($register:literal, $otherwise:expr) => {{
         #[cfg(target_arch = "nvptx64")]
         {
             let value: u32;
-            // SAFETY: it only reads a special register.
+            // SAFETY: the instruction only reads a special register.
             unsafe { core::arch::asm!(concat!("mov.u32 {0}, ", $register, ";"), out(reg32) value, options(nomem, nostack)) };
             value
         }
@@ -214,7 +216,7 @@ macro_rules! read_again {
     }};
 }
 
-/// Returns the thread's index in its block, and the block size.
+/// Returns the thread's index in its block and the block size.
 #[inline(always)]
 fn place_again() -> (u32, u32) {
     (read_again!("%tid.x", thread::thread_idx_x()), thread::block_dim_x())
@@ -226,7 +228,7 @@ fn blocks_again() -> u32 {
     if gpu_std::arch() < 90 { cluster::blocks() } else { read_again!("%cluster_nctarank", cluster::blocks()) }
 }
 
-/// Returns the rank of the block in the cluster.
+/// Returns the block's rank in its cluster.
 #[inline(always)]
 fn rank_again() -> u32 {
     if gpu_std::arch() < 90 {
@@ -241,14 +243,14 @@ fn rank_again() -> u32 {
 pub(crate) struct Row(u32);
 
 impl Row {
-    /// Returns the index, hidden from the optimizer, so that values that depend on it are computed where they are used.
+    /// Returns the index, hidden from the optimizer so that values that depend on it are computed where they are used.
     #[inline(always)]
     pub fn get(self) -> usize {
         opaque(self.0) as usize
     }
 }
 
-/// Adjacent lanes of a warp, whose number is a power of two.
+/// Adjacent lanes of a warp. Their number is a power of two.
 #[derive(Clone, Copy)]
 pub(crate) struct Lanes {
     mask: u32,
@@ -256,7 +258,8 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    /// Combines the values of the lanes in a fixed tree. Every lane receives the result. `combine` must be commutative.
+    /// Combines the values of all these lanes in a fixed tree. Every lane receives the result. `combine` must be
+    /// commutative.
     #[inline(always)]
     pub fn combine<P: KernelType>(&self, value: P, combine: impl Fn(P, P) -> P) -> P {
         let mut total = value;
@@ -277,7 +280,8 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
-    /// Divides the row of `len` elements at `row` into vectors of `N`, or into single elements unless `has_vectors`.
+    /// Divides the row of `len` elements at `row` into vectors of `N` elements, or into single elements if
+    /// `has_vectors` is false.
     #[inline(always)]
     pub fn new<T, const N: usize>(row: *const T, len: usize, has_vectors: bool) -> Self {
         let split = if has_vectors && N > 1 {
@@ -288,32 +292,32 @@ impl Cut {
         Self { split, len }
     }
 
-    /// Returns the number of elements outside vectors.
+    /// Returns the number of elements outside the vectors.
     #[inline(always)]
     fn edges(&self) -> usize {
         self.split.head + (self.len - self.split.tail)
     }
 
-    /// Returns the position in the row of the i-th element outside vectors.
+    /// Returns the position in the row of the i-th element outside the vectors.
     #[inline(always)]
     fn edge(&self, i: usize) -> usize {
         if i < self.split.head { i } else { self.split.tail + (i - self.split.head) }
     }
 }
 
-/// Elementwise function of `K` rows.
+/// An elementwise function of `K` rows.
 pub(crate) trait RowMap<T, const K: usize> {
-    /// Returns the results for `M` positions from `place` on.
+    /// Returns the results for `M` positions that start at `place`.
     fn apply<const M: usize>(&self, values: [[T; M]; K], place: usize) -> [T; M];
 }
 
-/// Vectors per row that a thread loads at once from memory.
+/// Number of vectors per row that a thread loads from memory at once.
 const STREAMED: usize = 4;
 
-/// Visits a part of a row of any length. The thread `rank` of `size` takes vectors `rank`, `rank + size`, …. It issues
-/// the loads of `ITEMS` of them before it uses the first. `vector(i, is_there)` loads the vector that starts at element
-/// i if it exists, and otherwise returns any value; `element(i)` loads a single element. The visitors receive the
-/// position of the first element, and `state`.
+/// Visits the thread's part of a row of any length. Thread `rank` of `size` threads visits vectors `rank`, `rank +
+/// size`, …. It issues the loads of `ITEMS` vectors before it uses the first of them. `vector(i, is_there)` loads the
+/// vector that starts at element i if it exists, and otherwise returns any value. `element(i)` loads a single element.
+/// The visitors receive the position of the first element and the `state`.
 #[inline(always)]
 pub(crate) fn stream<S, V: Copy, W: Copy, const ITEMS: usize, const N: usize>(
     cut: &Cut,
@@ -347,11 +351,12 @@ pub(crate) fn stream<S, V: Copy, W: Copy, const ITEMS: usize, const N: usize>(
     }
 }
 
-/// Loops over the rows of a block. Blocks may share rows: part p of `parts` of a row belongs to the p-th block of the
-/// row.
+/// Loops over the rows of a block. Blocks can share rows: part p of the `parts` parts of a row belongs to the p-th
+/// block of the row.
 ///
-/// For each of the `height` rows of which the calling thread processes a part, calls `work` with the row, the thread's
-/// index among the threads of the row, and their number. With one part, the thread group processes the whole row.
+/// Calls `work` for each of the `height` rows of which the calling thread processes a part. The arguments are the row,
+/// the thread's index among the threads of the row, and the number of these threads. If there is only one part, the
+/// thread group processes the whole row.
 #[inline(always)]
 pub(crate) fn for_parts(
     group_size: u32,
@@ -369,30 +374,30 @@ pub(crate) fn for_parts(
     }
 }
 
-/// Returns the row and the part for work item `work`. With several parts, there must be fewer than 2³² work items.
+/// Returns the row and the part of a work item. If there are several parts, there must be fewer than 2³² work items.
 #[inline(always)]
 pub(crate) fn divided(work: usize, parts: u32) -> (usize, usize) {
     let Some(several) = NonZeroU32::new(parts).filter(|_| parts > 1) else { return (work, 0) };
     ((work as u32 / several) as usize, (work as u32 % several) as usize)
 }
 
-/// Loads the vector at an address if it `is_there`, and otherwise returns any value.
+/// Loads the vector at an address if `is_there`, and otherwise returns any value.
 ///
 /// # Safety
 ///
 /// The conditions of [`load_or`] apply.
 #[inline(always)]
 pub(crate) unsafe fn load_or_any<T: KernelType, const N: usize>(ptr: *const T, is_there: bool) -> [T; N] {
-    // SAFETY: any bytes are a valid value; the caller guarantees the rest.
+    // SAFETY: any bytes are a valid value, and the caller guarantees the rest.
     unsafe { load_or::<T, N, false>(ptr, is_there, MaybeUninit::zeroed().assume_init()) }
 }
 
-/// Writes the results of `map` for `K` rows to `target`, for the part of thread `rank` of `size`.
+/// Writes the results of `map` for `K` rows to `target`, for the part of thread `rank` of `size` threads.
 ///
 /// # Safety
 ///
-/// The rows and `target` must be valid for `len` elements. If they `have_vectors`, their addresses must be the same
-/// modulo `N` elements. Each position must have one writer.
+/// The rows and `target` must be valid for `len` elements. If `have_vectors`, the addresses of the rows and `target`
+/// must be equal modulo `N` elements. Each position must have only one writer.
 #[inline(always)]
 pub(crate) unsafe fn map_rows<T: KernelType, const K: usize, const N: usize>(
     rows: [*const T; K],
@@ -406,8 +411,8 @@ pub(crate) unsafe fn map_rows<T: KernelType, const K: usize, const N: usize>(
         &cut,
         part,
         &mut (),
-        // SAFETY: `stream` passes positions of vectors that exist, and of elements outside them; all rows are divided
-        // alike.
+        // SAFETY: `stream` passes positions of vectors that exist and of elements outside them, and all rows are
+        // divided in the same way.
         |place, is_there| lanewise(|k| unsafe { load_or_any(rows[k].wrapping_add(place), is_there) }),
         // SAFETY: as above.
         |(), place, vectors| unsafe { store(target.add(place), map.apply::<N>(vectors, place)) },

@@ -1,4 +1,5 @@
-//! Transformer operations between GEMMs: SwiGLU, rotary position embedding. `f16` and `bf16` are computed in `f32`.
+//! Transformer operations that run between GEMMs: SwiGLU and rotary position embedding. For `f16` and `bf16`, these
+//! operations compute in `f32`.
 
 use gpu_std::prelude::*;
 
@@ -19,13 +20,13 @@ impl<T: Float> RowMap<T, 2> for SwiGlu {
     }
 }
 
-/// `out` = SiLU(`gate`) · `up`.
+/// Computes `out` = SiLU(`gate`) · `up`.
 ///
 /// # Safety
 ///
-/// The launch must be as the `thread_group` module defines, with blocks of at most 256 threads, without clusters. If
-/// `parts` is more than one, the thread group must be a block. All views must have the same shape. With `has_vectors` =
-/// 1, the addresses of corresponding rows must be the same modulo 16 bytes.
+/// The launch must be as the `thread_group` module requires, with blocks of at most 256 threads and without clusters.
+/// If `parts` is greater than one, the thread group must be a block. All views must have the same shape. If
+/// `has_vectors` is 1, the addresses of corresponding rows must be equal modulo 16 bytes.
 #[kernel(
     types(T = f32, f64, f16, bf16),
     launch_bounds(256, 1),
@@ -47,24 +48,25 @@ pub unsafe fn swiglu<T: Float>(
             up.as_ptr().wrapping_add(row * up.row_stride()),
         ];
         let target = out.wrapping_add(row * out_pitch);
-        // SAFETY: the rows lie in their views, and each part of a row has one writer; the caller guarantees the rest.
+        // SAFETY: the rows lie within their views, and each part of a row has only one writer; the caller guarantees
+        // the rest.
         with_lanes!(lanes::<T>(16), N => unsafe {
             map_rows::<T, 2, N>(sources, target, (width, has_vectors != 0), part, &SwiGlu)
         });
     });
 }
 
-/// Rotary position embedding: rotates pairs (a, b) of each head to (a cos - b sin, a sin + b cos). The row's position
-/// selects the table row, or the row's own index if there are no positions. A head must be twice as wide as `cos`. Pair
-/// i consists of elements i and i + half, or of elements 2i and 2i + 1 with `is_interleaved` = 1. Rows with a position
-/// beyond the tables are skipped.
+/// Rotary position embedding, which rotates pairs (a, b) of each head to (a cos - b sin, a sin + b cos). The position
+/// of a row of `x` selects the row of the tables. If there are no positions, the row's own index is its position. A
+/// head must be twice as wide as `cos`. Pair i consists of elements i and i + half or, if `is_interleaved` is 1, of
+/// elements 2i and 2i + 1. Rows whose position is beyond the tables are skipped.
 ///
 /// # Safety
 ///
-/// The launch must be as the `thread_group` module defines, with blocks of at most 256 threads, without clusters. If
-/// `parts` is more than one, the thread group must be a block. `x` and `out` must have the same shape, and their width
-/// must be a multiple of the head width. `cos` and `sin` must have the same shape, and there must be one position per
-/// row.
+/// The launch must be as the `thread_group` module requires, with blocks of at most 256 threads and without clusters.
+/// If `parts` is greater than one, the thread group must be a block. `x` and `out` must have the same shape, and their
+/// width must be a multiple of the head width. `cos` and `sin` must have the same shape, and there must be one position
+/// per row.
 #[kernel(
     types(T = f32, f64, f16, bf16; I = u32, u64),
     launch_bounds(256, 1),
@@ -82,7 +84,7 @@ pub unsafe fn rotary<T: Float, I: Scalar>(
     parts: u32,
 ) {
     let (pairs, out_pitch) = (x.columns() / 2, out.row_stride());
-    // A division by zero would panic.
+    // The maximum avoids a panic because of a division by zero.
     let half = (cos.columns() as u32).max(1);
     let out = out.as_mut_ptr();
     for_parts(group_size, parts, x.rows(), |row, (rank, size)| {
@@ -106,7 +108,8 @@ pub unsafe fn rotary<T: Float, I: Scalar>(
             } else {
                 ((2 * half * head + i) as usize, half as usize)
             };
-            // SAFETY: both elements lie in the row, and the angle in the tables; each pair has one writer.
+            // SAFETY: both elements lie within the row, the angle lies within the tables, and each pair has only one
+            // writer.
             unsafe {
                 let (cos, sin) = (cos.add(i as usize).read(), sin.add(i as usize).read());
                 let a = source.add(first).read().to_acc();

@@ -1,13 +1,13 @@
-//! `transpose`: transposes one matrix, or a batch of matrices of one shape.
+//! `transpose`: transposes one matrix, or a batch of matrices of the same shape.
 //!
-//! A block processes square tiles of 16-byte accesses. A thread reads as many rows as an access has elements,
-//! transposes this square in registers, and writes its rows to shared memory, one access per row. An XOR swizzle
-//! distributes the accesses over the banks, so that neither side has bank conflicts.
+//! A block processes square tiles, whose rows consist of 16-byte accesses. A thread reads as many rows as an access has
+//! elements, transposes this square in registers, and writes the resulting rows to shared memory, with one access per
+//! row. An XOR swizzle distributes the accesses over the banks, so that neither reads nor writes have bank conflicts.
 //!
-//! A tile at an edge, or whose rows are not aligned to 16 bytes, is moved element by element, with adjacent threads on
-//! adjacent elements. Output rows of a tile start at multiples of 32 bytes, the size of a sector. Partial sectors,
-//! which two blocks would write, would take twice the memory time. Each tile therefore reads a few more rows than its
-//! own.
+//! If a tile is at an edge or its rows are not aligned to 16 bytes, it is moved element by element, and adjacent
+//! threads access adjacent elements. The output rows of a tile start at multiples of 32 bytes, which is the size of a
+//! sector. Partial sectors, which two blocks would have to write, would take twice the memory time. To avoid partial
+//! sectors, each tile reads a few more rows than its own.
 
 use core::mem::MaybeUninit;
 use core::num::NonZeroUsize;
@@ -19,44 +19,45 @@ use crate::tile::{each, in_first_row, load, store, with_lanes};
 
 /// Returns the number of 16-byte accesses per row of a tile.
 const fn chunks(size: usize) -> usize {
-    // A tile of bytes with 16 accesses would take 64 KiB.
+    // A tile of bytes with 16 accesses per row would take 64 KiB.
     if size == 1 { 8 } else { 16 }
 }
 
-/// Returns the threads per block, one for each square of accesses in a tile.
+/// Returns the number of threads per block. Each thread moves one square of accesses in a tile.
 pub const fn threads(size: usize) -> u32 {
     (chunks(size) * chunks(size)) as u32
 }
 
-/// Returns the side length of a tile in elements.
+/// Returns the side length of a tile, in elements.
 pub const fn side(size: usize) -> usize {
     chunks(size) * (16 / size)
 }
 
-/// Returns the elements per sector, the maximum shift of the rows of an unaligned tile.
+/// Returns the number of elements per sector, which is the maximum shift of the rows of an unaligned tile.
 const fn sector(size: usize) -> usize {
     32 / size
 }
 
-/// Returns the row pitch, in elements, of a tile that is moved element by element. With this pitch, the same column of
-/// adjacent rows is in adjacent banks, or in every second bank.
+/// Returns the row pitch, in elements, of a tile that is moved element by element. With this pitch, elements of one
+/// column in adjacent rows are in adjacent banks, or in every second bank.
 const fn pitch(size: usize) -> usize {
     side(size) + if size < 4 { 4 / size } else { 1 }
 }
 
-/// Returns the threads per row of a tile that is moved element by element; the other threads move other rows.
+/// Returns the number of threads that move one row of a tile that is moved element by element. The other threads move
+/// other rows.
 const fn in_row(size: usize) -> usize {
     let threads = threads(size) as usize;
     if threads < side(size) { threads } else { side(size) }
 }
 
-/// Returns the shared memory of a tile, for both ways to move it.
+/// Returns the shared memory of a tile, which both ways of moving the tile use.
 #[inline(always)]
 fn shared_tile<T>() -> *mut T {
     const fn accesses(size: usize) -> usize {
         ((side(size) + sector(size)) * pitch(size) * size).div_ceil(16)
     }
-    // A static cannot depend on `T`. The kernel contains only the array that it uses.
+    // A static cannot depend on `T`, so there is one static per size. The kernel contains only the static that it uses.
     match const { size_of::<T>() } {
         1 => shared_array![u128; accesses(1)].cast(),
         2 => shared_array![u128; accesses(2)].cast(),
@@ -66,15 +67,15 @@ fn shared_tile<T>() -> *mut T {
     }
 }
 
-/// Batch of matrices in memory.
+/// A batch of matrices in memory.
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct Matrices {
     /// Number of matrices.
     pub count: u64,
-    /// Rows per source matrix.
+    /// Number of rows per source matrix.
     pub rows: u64,
-    /// Elements per source row.
+    /// Number of elements per source row.
     pub columns: u64,
     /// Row stride and matrix stride of the source, in elements.
     pub from: [u64; 2],
@@ -82,12 +83,12 @@ pub struct Matrices {
     pub to: [u64; 2],
 }
 
-/// `to[m][column][row] = from[m][row][column]`, by element size.
+/// Computes `to[m][column][row] = from[m][row][column]`, with one instance per element size.
 ///
 /// # Safety
 ///
 /// The launch must be one-dimensional, with blocks of [`threads`] threads. `from` and `to` must be valid for the
-/// elements that `shape` describes, and must not overlap. Nothing else may write `from` or use `to` until the launch
+/// elements that `shape` describes, and must not overlap. Nothing else may write `from` or access `to` until the launch
 /// ends.
 #[kernel(
     types(T = u8, u16, u32, u64, u128),
@@ -111,7 +112,7 @@ pub unsafe fn transpose<T: KernelType>(shape: Matrices, from: *const T, to: *mut
     let (reads, writes) = (is_aligned(from.addr(), shape.from), is_aligned(to.addr(), shape.to));
     let mut index = thread::block_idx_x() as usize;
     while index < tiles {
-        // SAFETY: both are nonzero if there is a tile.
+        // SAFETY: both are nonzero if there is at least one tile.
         let (down, across) =
             unsafe { (NonZeroUsize::new_unchecked(down), NonZeroUsize::new_unchecked(across)) };
         let (above, left) = (index / across, index % across * side);
@@ -138,46 +139,46 @@ pub unsafe fn transpose<T: KernelType>(shape: Matrices, from: *const T, to: *mut
     }
 }
 
-/// Returns the swizzled index of element `row` of column `column` in a transposed tile. Accesses of `N` elements of one
-/// column are consecutive, with a different start in each group of `N` columns.
+/// Returns the swizzled index, in a transposed tile, of element `row` of column `column`. Accesses of `N` elements of
+/// one column are consecutive. These accesses start at a different position for each group of `N` columns.
 #[inline(always)]
 fn place<const N: usize>(size: usize, column: usize, row: usize) -> usize {
     let chunk = (row / N) ^ ((column / N) % 8);
     (column * chunks(size) + chunk) * N + row % N
 }
 
-/// Reads a whole, aligned tile and transposes it in squares.
+/// Reads a whole, aligned tile, and transposes it in squares.
 #[inline(always)]
 unsafe fn read_squares<T: KernelType, const N: usize>(source: *const T, pitch: usize, tile: *mut T) {
     let (chunks, thread) = (const { chunks(size_of::<T>()) }, thread::thread_idx_x() as usize);
     let (across, down) = (thread % chunks, thread / chunks);
-    // SAFETY: zeros are a value of a `KernelType`.
+    // SAFETY: all zeros is a valid value of any `KernelType`.
     let zero: T = unsafe { MaybeUninit::zeroed().assume_init() };
     let mut square = [[zero; N]; N];
-    // SAFETY: within the tile, and aligned.
+    // SAFETY: the access is within the tile and aligned.
     each::<N>(|row| square[row] = unsafe { load(source.add((down * N + row) * pitch + across * N)) });
     each::<N>(|column| {
         let mut turned = [zero; N];
         each::<N>(|row| turned[row] = square[row][column]);
         let at = place::<N>(size_of::<T>(), across * N + column, down * N);
-        // SAFETY: this thread's own, within the tile, and aligned.
+        // SAFETY: the access belongs to this thread, is within the tile, and is aligned.
         unsafe { store(tile.add(at), turned) };
     });
 }
 
-/// Elements that a thread writes at once.
+/// Number of elements that a thread writes at once.
 const AHEAD: usize = 8;
 
-/// Bounds of a partial or unaligned tile.
+/// Bounds of a tile that is partial or unaligned.
 #[derive(Clone, Copy)]
 struct Part {
-    /// Number of rows of the matrix from the tile's first row on.
+    /// Number of rows of the matrix, starting at the tile's first row.
     rows: usize,
-    /// Elements per row of the tile.
+    /// Number of elements per row of the tile.
     width: usize,
-    /// True for the first tile of its rows, which no rows precede.
+    /// True for the first tile of its rows, which no other tile precedes.
     is_first: bool,
-    /// True if output rows start at the first sector boundary of the tile, and end within the first sector after the
+    /// True if the output rows start at the first sector boundary of the tile and end within the first sector after the
     /// tile.
     is_shifted: bool,
 }
@@ -186,8 +187,8 @@ struct Part {
 ///
 /// # Safety
 ///
-/// `source` and `target` must be valid for the tile as bounded by `part`, and nothing else may use the memory of the
-/// tile. All threads of the block must call it.
+/// `source` and `target` must be valid for the tile within the bounds of `part`, and nothing else may access the memory
+/// of the tile. All threads of the block must call this function.
 #[inline(always)]
 unsafe fn move_elements<T: KernelType>(
     source: *const T,
@@ -202,7 +203,7 @@ unsafe fn move_elements<T: KernelType>(
         const { (in_row(size_of::<T>()), threads(size_of::<T>()) as usize / in_row(size_of::<T>())) };
     let thread = thread::thread_idx_x() as usize;
     let (x, y) = (thread % in_row, thread / in_row);
-    // SAFETY: zeros are a value of a `KernelType`.
+    // SAFETY: all zeros is a valid value of any `KernelType`.
     let zero: T = unsafe { MaybeUninit::zeroed().assume_init() };
 
     let beyond = if part.is_shifted { sector } else { 0 };
@@ -211,7 +212,7 @@ unsafe fn move_elements<T: KernelType>(
     while column < part.width {
         let (mut row, mut from) = (y, source.wrapping_add(y * pitches.0 + column));
         while row < height {
-            // SAFETY: within the matrix and the tile; each element belongs to one thread.
+            // SAFETY: the access is within the matrix and the tile, and each element belongs to one thread.
             unsafe { copy_async(from, tile.add(row * pitch + column)) };
             from = from.wrapping_add(step * pitches.0);
             row += step;
@@ -221,8 +222,8 @@ unsafe fn move_elements<T: KernelType>(
     wait_copies();
     thread::sync_threads();
 
-    // In each row, the loop writes the elements from the first sector boundary on; in the first tile, also those before
-    // it.
+    // In each row, the loop writes the elements from the first sector boundary on. In the first tile, the loop also
+    // writes the elements before that boundary.
     let most = if part.is_first { side + beyond } else { side };
     let mut first = x;
     while first < most {
@@ -238,7 +239,7 @@ unsafe fn move_elements<T: KernelType>(
             each::<AHEAD>(|i| {
                 let (row, end) = range(to);
                 if column + i * step < part.width && row < end {
-                    // SAFETY: written before the barrier.
+                    // SAFETY: the slot was written before the barrier.
                     values[i] = unsafe { tile.add(row * pitch + column + i * step).read() };
                 }
                 to = to.wrapping_add(step * pitches.1);
@@ -247,8 +248,8 @@ unsafe fn move_elements<T: KernelType>(
             each::<AHEAD>(|i| {
                 let (row, end) = range(to);
                 if column + i * step < part.width && row < end {
-                    // SAFETY: within the matrix. The distance between tiles is a multiple of a sector, so a row has the
-                    // same shift in all tiles, and each element belongs to one tile.
+                    // SAFETY: the element is within the matrix. The distance between tiles is a multiple of a sector,
+                    // so a row has the same shift in all tiles, and each element belongs to only one tile.
                     unsafe { to.add(row).write(values[i]) };
                 }
                 to = to.wrapping_add(step * pitches.1);
@@ -264,17 +265,17 @@ unsafe fn move_elements<T: KernelType>(
 unsafe fn write_accesses<T: KernelType, const N: usize>(tile: *const T, target: *mut T, pitch: usize) {
     let (chunks, thread) = (const { chunks(size_of::<T>()) }, thread::thread_idx_x() as usize);
     let (across, down) = (thread % chunks, thread / chunks);
-    // All accesses are read before the first is written, so that their shared memory latencies overlap.
-    // SAFETY: zeros are a value of a `KernelType`.
+    // All accesses are read before the first one is written, so that their shared memory latencies overlap. SAFETY: all
+    // zeros is a valid value of any `KernelType`.
     let zero: T = unsafe { MaybeUninit::zeroed().assume_init() };
     let mut values = [[zero; N]; N];
     each::<N>(|part| {
         let at = place::<N>(size_of::<T>(), down + part * chunks, across * N);
-        // SAFETY: within the tile, and aligned.
+        // SAFETY: the access is within the tile and aligned.
         values[part] = unsafe { load(tile.add(at)) };
     });
     each::<N>(|part| {
-        // SAFETY: within the tile of the output, aligned, and this thread's own.
+        // SAFETY: the access is within the tile of the output, is aligned, and belongs to this thread.
         unsafe { store(target.add((down + part * chunks) * pitch + across * N), values[part]) };
     });
 }

@@ -1,4 +1,4 @@
-//! `#[address_space(shared)]`: a static in shared memory, with the syntax of Rust-CUDA.
+//! `#[address_space(shared)]` declares a static in shared memory, with the syntax of Rust-CUDA.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -29,7 +29,7 @@ pub(crate) fn expand(space: TokenStream, item: TokenStream) -> Result<TokenStrea
     };
     let (ty, attrs, vis, name) = (&item.ty, &item.attrs, &item.vis, &item.ident);
     Ok(quote! {
-        // This counts as a use of the import of the type.
+        // Without this line, the compiler would report the import of the type as unused.
         const _: usize = ::core::mem::size_of::<#ty>();
         #(#attrs)*
         #[cfg_attr(target_arch = "nvptx64", unsafe(link_section = ".shared"))]
@@ -37,7 +37,7 @@ pub(crate) fn expand(space: TokenStream, item: TokenStream) -> Result<TokenStrea
     })
 }
 
-/// Returns the `T` of `MaybeUninit<T>`.
+/// Returns the type `T` of `MaybeUninit<T>`.
 fn maybe_uninit(ty: &Type) -> Option<&Type> {
     let Type::Path(path) = ty else { return None };
     let last = path.path.segments.last().filter(|segment| segment.ident == "MaybeUninit")?;

@@ -1,4 +1,5 @@
-//! `#[derive(KernelType)]` and `#[derive(KernelValue)]`: types with the same layout in the host and device compilers.
+//! `#[derive(KernelType)]` and `#[derive(KernelValue)]`, for types that have the same layout in the host compiler and
+//! the device compiler.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
@@ -8,7 +9,7 @@ use syn::{
     Data, DataEnum, DeriveInput, Error, Fields, Index, Member, Meta, Result, Token, parse_quote_spanned,
 };
 
-/// Integer types of an enum's discriminants.
+/// Integer types that an enum's discriminants can have.
 const INTEGERS: [&str; 8] = ["u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64"];
 
 /// Expands `#[derive(KernelType)] item`.
@@ -34,7 +35,7 @@ pub(crate) fn element(item: TokenStream) -> Result<TokenStream> {
     } else {
         quote!(::gpu_std::__private::bytemuck::Pod)
     };
-    // A `Pod` struct is automatically `DeviceCopy`.
+    // A `Pod` struct automatically implements `DeviceCopy`.
     let device_copy = is_generic.then(|| {
         let of = quote!(::gpu_std::__private::DeviceCopy);
         implement(
@@ -73,7 +74,7 @@ pub(crate) fn value(item: TokenStream) -> Result<TokenStream> {
     }
 }
 
-/// Returns the fields of a struct; `None` for an enum.
+/// Returns the fields of a struct, or `None` for an enum.
 fn fields<'a>(input: &'a DeriveInput, derive: &str) -> Result<Option<&'a Fields>> {
     match &input.data {
         Data::Struct(data) => Ok(Some(&data.fields)),
@@ -84,7 +85,8 @@ fn fields<'a>(input: &'a DeriveInput, derive: &str) -> Result<Option<&'a Fields>
     }
 }
 
-/// Emits `unsafe impl of for Name where …`: every field implements the trait `derive`, and the type is `Copy`.
+/// Emits `unsafe impl of for Name where …`. The clause requires that every field implements the trait `derive` and that
+/// the type is `Copy`.
 fn implement(
     input: &DeriveInput,
     fields: &Fields,
@@ -102,7 +104,7 @@ fn implement(
     }
     clause.predicates.push(parse_quote_spanned!(name.span()=> Self: ::core::marker::Copy));
     let (impl_generics, _, clause) = generics.split_for_impl();
-    // The `unsafe` has the macro's span, so that crates that forbid `unsafe` can derive.
+    // The `unsafe` has the macro's span, so that the derive also works in crates that forbid `unsafe`.
     quote_spanned! {name.span().resolved_at(Span::call_site())=>
         // SAFETY: the attribute fixes the layout, and every field satisfies the conditions of the trait.
         #[automatically_derived]
@@ -111,13 +113,13 @@ fn implement(
     }
 }
 
-/// Layout of a struct, from its `repr` attribute.
+/// The layout of a struct according to its `repr` attribute.
 #[derive(Clone, Copy, PartialEq)]
 enum Layout {
     /// `repr(C)`.
     C,
     /// `repr(C, packed)` or `repr(transparent)`, without padding between fields. `packed(2)` is not included, because
-    /// its fields are at multiples of 2.
+    /// it places fields at multiples of 2.
     Tight,
 }
 
@@ -151,8 +153,8 @@ fn representation(input: &DeriveInput) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Emits an expression that does not compile if there is padding between or after the fields. Its value is true if
-/// there is padding inside the fields.
+/// Emits an expression that does not compile if there is padding between or after the fields. The value of the
+/// expression is true if there is padding inside the fields.
 fn padding(input: &DeriveInput, fields: &Fields, layout: Layout) -> TokenStream {
     let name = &input.ident;
     let (_, type_generics, _) = input.generics.split_for_impl();
@@ -192,7 +194,7 @@ fn padding(input: &DeriveInput, fields: &Fields, layout: Layout) -> TokenStream 
         }
     }
     if layout == Layout::Tight {
-        // The check finds nothing unless another macro changes the struct after this one.
+        // The check can only fail if another macro changes the struct after this one.
         let (text, types) = (format!("`{name}` has padding"), members.iter().map(|(_, ty)| ty));
         checks.push(quote_spanned! {name.span()=>
             ::gpu_std::__private::check_padding(
@@ -207,8 +209,8 @@ fn padding(input: &DeriveInput, fields: &Fields, layout: Layout) -> TokenStream 
     quote!({ #(#checks)* false #(#inside)* })
 }
 
-/// Emits the signature of a struct, for the comparison of host and GPU code. It is computed from the struct's name, and
-/// the names and signatures of its fields.
+/// Emits the signature of a struct, which is used to compare host and GPU code. It is computed from the name of the
+/// struct and the names and signatures of its fields.
 fn signature(input: &DeriveInput, fields: &Fields) -> TokenStream {
     let name = input.ident.to_string();
     let parts = fields.iter().enumerate().map(|(index, field)| {
@@ -218,7 +220,7 @@ fn signature(input: &DeriveInput, fields: &Fields) -> TokenStream {
     quote!(const SIGNATURE: u32 = ::gpu_std::__private::signature(#name, &[#(#parts),*]);)
 }
 
-/// Emits `KernelValue` and `KernelEnum` for an enum.
+/// Emits `KernelValue` and `KernelEnum` implementations for an enum.
 fn enumeration(input: &DeriveInput, data: &DataEnum) -> Result<TokenStream> {
     let name = &input.ident;
     if let Some(variant) = data.variants.iter().find(|variant| !variant.fields.is_empty()) {

@@ -1,17 +1,17 @@
 //! Macros of the device library: `#[kernel]`, `#[elementwise]`, `#[reduction]`, `#[scan]`, `#[derive(KernelType)]`,
 //! `#[derive(KernelValue)]`, `#[address_space(shared)]` and `printf!`.
 //!
-//! Use them through `gpu_std`, which re-exports them, because their expansions use the name of that crate in the
-//! manifest.
+//! Use these macros through `gpu_std`, which re-exports them, because their expansions contain the name of that crate
+//! in the manifest.
 //!
 //! | module | purpose |
 //! | --- | --- |
-//! | `kernel` | parses a kernel function and its options, reports errors, emits its entries |
-//! | `family` | `#[elementwise]`, `#[reduction]` and `#[scan]`, which emit kernels of a known form |
-//! | `kernel_type` | derives `KernelType` and `KernelValue` for types of fixed layout |
-//! | `address_space` | turns a static into shared memory |
-//! | `library` | finds gpu-std under another name |
-//! | `printf` | checks a C format against its arguments |
+//! | `kernel` | parses a kernel function and its options, reports errors, and emits the kernel's entries |
+//! | `family` | `#[elementwise]`, `#[reduction]` and `#[scan]`, which emit kernels of a fixed form |
+//! | `kernel_type` | derives `KernelType` and `KernelValue` for types with a fixed layout |
+//! | `address_space` | places a static in shared memory |
+//! | `library` | finds gpu-std if the manifest gives it another name |
+//! | `printf` | checks a C format string against its arguments |
 #![deny(missing_docs)]
 
 use proc_macro::TokenStream;

@@ -1,8 +1,8 @@
-//! Path of gpu-std in the crate where a macro expands, because the manifest may rename gpu-std or depend only on the
-//! facade.
+//! Path of gpu-std in the crate in which a macro expands. The manifest of that crate may rename gpu-std, or depend only
+//! on the facade.
 //!
-//! The module reads only the dependency tables of the manifest. The crate `proc-macro-crate` would do the same.
-//! However, it depends on 8 crates, which every clean build would compile twice, for the host and for the device's
+//! The module reads only the dependency tables of the manifest. The crate `proc-macro-crate` serves the same purpose.
+//! However, it has 8 dependencies, which every clean build would compile twice: for the host, and for the device's
 //! kernels. It also runs cargo for each crate that expands a macro.
 
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::path::Path;
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
 use quote::quote;
 
-/// Package name of gpu-std.
+/// Name of the package that contains gpu-std.
 const PACKAGE: &str = "warpsmith-gpu-std";
 
 /// Replaces `::gpu_std` in the tokens with the path of gpu-std in this crate.
@@ -22,7 +22,7 @@ pub(crate) fn found(tokens: TokenStream) -> TokenStream {
     }
 }
 
-/// Returns the path of gpu-std according to the manifest in `folder`; `None` if it is `::gpu_std`.
+/// Returns the path of gpu-std according to the manifest in `folder`, or `None` if the path is `::gpu_std`.
 fn path_of(folder: &Path) -> Option<TokenStream> {
     let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).ok()?;
     let root = || {
@@ -58,7 +58,7 @@ fn name_of(manifest: &str, package: &str, root: &dyn Fn() -> Option<String>) -> 
             }
         };
         if is_it {
-            // Without renaming, the name of a dependency is the name of its library.
+            // A dependency that is not renamed has the name of its library.
             let name = if dependency.name == PACKAGE { "gpu_std" } else { &dependency.name };
             found = Some(name.replace('-', "_"));
         }
@@ -66,11 +66,11 @@ fn name_of(manifest: &str, package: &str, root: &dyn Fn() -> Option<String>) -> 
     found
 }
 
-/// One entry of a manifest's dependency tables.
+/// An entry in a manifest's dependency tables.
 #[derive(Debug, PartialEq)]
 struct Dependency {
     name: String,
-    /// Package name, if the entry states it.
+    /// Package name, if the entry specifies it.
     package: Option<String>,
     /// True if the entry inherits its other fields from the workspace.
     is_inherited: bool,
@@ -91,7 +91,7 @@ fn dependencies(manifest: &str) -> Vec<Dependency> {
             _ => {}
         }
     };
-    // Table of the current lines: all dependencies, or one.
+    // The table to which the current lines belong: the table of all dependencies, or the table of one.
     let mut table: Option<Option<String>> = None;
     for line in split(manifest, '\n') {
         let line = line.trim();
@@ -176,7 +176,7 @@ pub(crate) fn replace(tokens: TokenStream, path: &TokenStream) -> TokenStream {
     out.into_iter().collect()
 }
 
-/// Returns true if the last tokens are a `::` that starts a path.
+/// Returns true if the last tokens are a `::` at the start of a path.
 fn ends_with_colons(tokens: &[TokenTree]) -> bool {
     let is_colon = |token: &TokenTree| matches!(token, TokenTree::Punct(punct) if punct.as_char() == ':');
     match tokens {
@@ -187,7 +187,7 @@ fn ends_with_colons(tokens: &[TokenTree]) -> bool {
     }
 }
 
-/// Returns true if a `::` after this name continues its path. After a keyword such as `impl` or `as`, it starts a new
+/// Returns true if a `::` after this name continues a path. After a keyword such as `impl` or `as`, a `::` starts a new
 /// path.
 fn is_in_path(name: &Ident) -> bool {
     let name = name.to_string();

@@ -1,4 +1,4 @@
-//! `printf!`: a C format string, checked against its arguments at compile time.
+//! `printf!` checks a C format string against its arguments at compile time.
 
 use std::ffi::CString;
 
@@ -9,7 +9,7 @@ use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::{Error, Expr, LitStr, Result, Token};
 
-/// Input of the macro: `"format", argument, …`.
+/// Input of the macro, in the form `"format", argument, …`.
 struct Input {
     format: LitStr,
     arguments: Punctuated<Expr, Token![,]>,
@@ -51,7 +51,8 @@ impl Kind {
         })
     }
 
-    /// Returns the function that converts an argument, its result type, and the name of the kind on the host.
+    /// Returns the function that converts an argument, the function's result type, and the name of the argument kind on
+    /// the host.
     fn names(self) -> (&'static str, TokenStream, &'static str) {
         match self {
             Kind::Signed => ("c_signed", quote!(i64), "Signed"),
@@ -102,7 +103,7 @@ fn count(conversions: usize) -> String {
     }
 }
 
-/// Returns the format with every integer conversion extended to 64 bits, and the kinds of its conversions.
+/// Returns the format with every integer conversion extended to 64 bits, and the kind of each conversion.
 fn conversions(format: &str) -> std::result::Result<(String, Vec<Kind>), String> {
     let mut text = String::new();
     let mut kinds = Vec::new();
@@ -167,7 +168,7 @@ fn emit(text: &Literal, kinds: &[Kind], arguments: &Punctuated<Expr, Token![,]>)
                     #[repr(C)]
                     struct Arguments(#(#types),*);
                     let arguments = Arguments(#(#names),*);
-                    // SAFETY: the format was checked against the arguments, whose layout is that of C variadic
+                    // SAFETY: the format was checked against the arguments, which have the layout of C variadic
                     // arguments.
                     unsafe {
                         ::gpu_std::__private::vprintf(#text.as_ptr().cast(), (&raw const arguments).cast());

@@ -2,14 +2,15 @@
 
 use bytemuck::{AnyBitPattern, NoUninit};
 
-/// Types whose values can be stored in device memory: plain bits, valid for any bit pattern, without padding.
+/// A type whose values can be stored in device memory: plain bits without padding, for which any bit pattern is valid.
 ///
-/// Implemented automatically for `AnyBitPattern` and `NoUninit` types of `bytemuck`, and so for all `Pod` types. These
-/// include numbers, `f16` and `bf16` of `half`, vectors of `glam`, arrays of those, and structs that derive gpu-std's
-/// `KernelType`. `bool` and enums implement it through gpu-std's `Checked`.
+/// Implemented automatically for types that are both `AnyBitPattern` and `NoUninit` in `bytemuck`, and therefore for
+/// all `Pod` types. These types include numbers, `f16` and `bf16` from `half`, vectors from `glam`, arrays of them, and
+/// structs that derive gpu-std's `KernelType`. `bool` and enums can be stored as gpu-std's `Checked`, which implements
+/// this trait.
 ///
-/// Padding bytes contain whatever was in memory before, such as freed host memory. A copy to the device would transfer
-/// them, and kernels, files and other hosts could then read them.
+/// Padding is excluded because its bytes contain whatever was in memory before, such as data of freed host memory. A
+/// copy to the device would transfer these bytes, and kernels, files and other hosts could then read them.
 ///
 /// # Safety
 ///
@@ -22,11 +23,11 @@ use bytemuck::{AnyBitPattern, NoUninit};
     note = "bytes of padding would carry what lay there before: write a field for them"
 )]
 pub unsafe trait DeviceCopy: AnyBitPattern + Send + Sync {
-    /// Does not compile for a generic struct that has padding with these type arguments.
+    /// Does not compile for a generic struct if it has padding with these type arguments.
     #[doc(hidden)]
     const CHECKED: () = ();
 }
 
-// SAFETY: such a type has no padding.
+// SAFETY: a type that implements both traits has no padding.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: AnyBitPattern + NoUninit + Send + Sync> DeviceCopy for T {}

@@ -1,11 +1,11 @@
-//! Extents of 2-D and 3-D views, as a launch passes them, and the launch-shape requirements of a kernel's views.
+//! Extents of 2-D and 3-D views as a launch passes them, and the launch shapes that a kernel's views require.
 
-/// Maximum number of elements along a side of a view: 2^31 - 1. A 32-bit index, signed or unsigned, is then out of
-/// range exactly if it is negative or too large.
+/// Maximum number of elements along one side of a view: 2^31 - 1. With this limit, a 32-bit index, signed or unsigned,
+/// is out of range if and only if it is negative or too large.
 pub const MAX_SIDE: usize = i32::MAX as usize;
 
-/// Rows, columns and row stride of a view, in elements. Element `[row, column]` is at offset `row * row_stride +
-/// column`.
+/// The number of rows, the number of columns and the row stride of a 2-D view, in elements. Element `[row, column]` is
+/// at offset `row * row_stride + column`.
 ///
 /// The number of columns is at most the row stride, and all three are at most [`MAX_SIDE`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,8 @@ impl Extents2 {
     /// Extents without elements.
     pub const EMPTY: Self = Self { rows: 0, columns: 0, row_stride: 0 };
 
-    /// Creates extents; `None` if a side exceeds [`MAX_SIDE`] or the row stride is less than the number of columns.
+    /// Creates extents. Returns `None` if a side exceeds [`MAX_SIDE`] or the row stride is less than the number of
+    /// columns.
     pub const fn new(rows: usize, columns: usize, row_stride: usize) -> Option<Self> {
         if columns > row_stride || row_stride > MAX_SIDE || rows > MAX_SIDE {
             return None;
@@ -64,19 +65,19 @@ impl Extents2 {
     }
 }
 
-/// Planes, rows, columns, plane stride and row stride of a view, in elements. Element `[plane, row, column]` is at
-/// offset `plane * plane_stride + row * row_stride + column`.
+/// The planes, rows, columns, plane stride and row stride of a 3-D view, in elements. Element `[plane, row, column]` is
+/// at offset `plane * plane_stride + row * row_stride + column`.
 ///
-/// The number of columns is at most the row stride. The plane stride is a multiple of the row stride, and at least
-/// `rows * row_stride`. All sides, and the plane stride in rows, are at most [`MAX_SIDE`]. The product of the plane
-/// stride in rows and the number of planes is below 2^32.
+/// The number of columns is at most the row stride. The plane stride is a multiple of the row stride and at least
+/// `rows * row_stride`. All sides, and the plane stride measured in rows, are at most [`MAX_SIDE`]. The product of the
+/// plane stride in rows and the number of planes is less than 2^32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Extents3 {
     planes: u32,
     rows: u32,
     columns: u32,
-    /// The plane stride in rows, which keeps the offset of a row in 32 bits.
+    /// The plane stride measured in rows. With this unit, the offset of a row can be computed in 32 bits.
     plane_rows: u32,
     row_stride: u32,
 }
@@ -85,12 +86,12 @@ impl Extents3 {
     /// Extents without elements.
     pub const EMPTY: Self = Self { planes: 0, rows: 0, columns: 0, plane_rows: 0, row_stride: 0 };
 
-    /// Creates extents; `None` if they violate the conditions of this type.
+    /// Creates extents. Returns `None` if they violate the conditions of this type.
     pub const fn new(
         [planes, rows, columns]: [usize; 3],
         [plane_stride, row_stride]: [usize; 2],
     ) -> Option<Self> {
-        // The stride of rows without elements may be 0, and then the plane stride is 0 too.
+        // If rows have no elements, their stride may be 0, in which case the plane stride is 0 too.
         let plane_rows = match plane_stride.checked_div(row_stride) {
             Some(plane_rows) if plane_rows * row_stride == plane_stride => plane_rows,
             None if plane_stride == 0 => rows,
@@ -147,7 +148,7 @@ impl Extents3 {
         if self.is_empty() { 0 } else { self.offset([self.planes - 1, self.rows - 1, self.columns - 1]) + 1 }
     }
 
-    /// Returns the extents of a plane.
+    /// Returns the extents of one plane.
     #[inline(always)]
     pub const fn plane(self) -> Extents2 {
         Extents2 { rows: self.rows, columns: self.columns, row_stride: self.row_stride }
@@ -161,11 +162,11 @@ impl Extents3 {
     }
 }
 
-/// Launch-shape requirement of a kernel's mutable views, under which a thread's index is unique and has its documented
+/// Launch shapes that a kernel's mutable views require, so that each thread's index is unique and has its documented
 /// meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claims {
-    /// No requirement: a launch may have any shape.
+    /// No requirement: the launch can have any shape.
     Any,
     /// One dimension: the linear index determines a thread's elements.
     Linear,
@@ -176,8 +177,8 @@ pub enum Claims {
 }
 
 impl Claims {
-    /// Combines the requirements of two views of one kernel. A 2-D or 3-D view determines the shape; a 1-D view of the
-    /// same kernel then uses linear thread indices, block after block.
+    /// Combines the requirements of two views of the same kernel. A 2-D or 3-D view determines the launch shape. A 1-D
+    /// view of the same kernel then uses linear thread indices, which count block by block.
     pub const fn and(self, other: Self) -> Self {
         use Claims::{Any, Linear, Plane, Volume};
         match (self, other) {
@@ -208,8 +209,8 @@ impl Claims {
         }
     }
 
-    /// Returns whether a launch may have this grid and block. It must not have too many dimensions, and no thread index
-    /// in a 2-D or 3-D view may exceed 32 bits.
+    /// Returns whether a launch can have this grid and block. The launch must not have too many dimensions, and no
+    /// thread index in a 2-D or 3-D view may exceed 32 bits.
     #[inline]
     pub const fn allow(self, grid: [u32; 3], block: [u32; 3]) -> bool {
         let [is_line, is_plane] = [(grid[1] | block[1] | grid[2] | block[2]) == 1, (grid[2] | block[2]) == 1];

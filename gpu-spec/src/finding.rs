@@ -1,33 +1,33 @@
-//! Findings of `warpsmith check`, as text and as JSON. The module is not compiled for the GPU.
+//! Findings of `warpsmith check`, with their text and JSON output. This module is not compiled for the GPU.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
 
-/// Kind of a finding.
+/// The kind of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FindingKind {
-    /// Two threads access the same memory, one of them writes, and nothing orders them.
+    /// Two threads access the same memory, at least one of them writes, and nothing orders the accesses.
     Race,
-    /// A race of atomic operations whose scope is only one block.
+    /// Atomic operations race because their scope is only one block.
     NarrowScope,
-    /// Two launches, or a launch and a copy, access the same memory on streams that are not ordered, and one of them
-    /// writes.
+    /// Two launches, or a launch and a copy, access the same memory on streams that are not ordered, and at least one
+    /// of them writes.
     StreamRace,
     /// An access outside a buffer or a shared array.
     OutOfBounds,
-    /// An access to a buffer that was freed.
+    /// An access to a buffer that has been freed.
     Freed,
     /// A read of memory that nothing has written.
     Uninitialized,
     /// An access at an address that is not a multiple of its size.
     Misaligned,
-    /// A kernel that was compiled without instrumentation, so that nothing was checked.
+    /// A kernel was compiled without instrumentation, so it was not checked.
     NotInstrumented,
 }
 
 impl FindingKind {
-    /// Returns a short name without spaces, as used in JSON.
+    /// Returns a short name without spaces, which the JSON output uses.
     pub fn name(self) -> &'static str {
         match self {
             FindingKind::Race => "race",
@@ -55,21 +55,21 @@ impl FindingKind {
     }
 }
 
-/// One access of a finding.
+/// One of a finding's accesses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
-    /// Operation: `read`, `write`, `atomic read`, `atomic update`.
+    /// The operation: `read`, `write`, `atomic read` or `atomic update`.
     pub operation: String,
     /// Index of the block.
     pub block: [u32; 3],
     /// Index of the thread in its block.
     pub thread: [u32; 3],
-    /// Call stack in the source, from the innermost function to the kernel.
+    /// The call stack in the source, from the innermost function to the kernel.
     pub frames: Vec<Frame>,
 }
 
 impl Access {
-    /// Returns the frame to show first: the innermost outside the device library.
+    /// Returns the frame to show first, which is the innermost frame outside the device library.
     pub fn place(&self) -> Option<&Frame> {
         let library =
             |frame: &&Frame| frame.function.contains("gpu_std::") || frame.file.contains("gpu-std/src/");
@@ -80,11 +80,11 @@ impl Access {
 /// One frame of a call stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// Function, as the debug information names it.
+    /// Function name from the debug information.
     pub function: String,
-    /// Source file; empty without debug information.
+    /// Source file, or an empty string without debug information.
     pub file: String,
-    /// Line; 0 without debug information.
+    /// Line number, or 0 without debug information.
     pub line: u32,
 }
 
@@ -104,20 +104,20 @@ impl fmt::Display for Frame {
     }
 }
 
-/// An error of a kernel, reported once per pair of source locations.
+/// An error in a kernel, which is reported once per pair of source locations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// Kind of the finding.
     pub kind: FindingKind,
     /// Name of the kernel.
     pub kernel: &'static str,
-    /// Memory: a parameter and element, or a shared array and byte.
+    /// The affected memory: a parameter and element, or a shared array and byte.
     pub memory: String,
-    /// Access that revealed the error.
+    /// The access that revealed the error.
     pub access: Option<Access>,
-    /// Earlier access, for a race.
+    /// For a race, the earlier access.
     pub other: Option<Access>,
-    /// Advice for a fix.
+    /// Advice on how to fix the error.
     pub advice: String,
 }
 
@@ -137,7 +137,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Writes the location first, then its enclosing functions up to the kernel.
+/// Writes the location first, followed by the enclosing functions up to the kernel.
 fn frames(f: &mut fmt::Formatter<'_>, access: &Access) -> fmt::Result {
     let Some(place) = access.place() else {
         return write!(f, "\n    at an unknown place: the program has no line information");
@@ -178,10 +178,10 @@ impl Finding {
     }
 }
 
-/// Findings of some launches. As text, each finding starts with its kernel.
+/// The findings of some launches. In the text output, each finding starts with its kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Findings {
-    /// Findings in the order of their occurrence, each once per pair of source locations and launch.
+    /// Findings in order of occurrence. Each pair of source locations occurs once per launch.
     pub findings: Vec<Finding>,
     /// Number of findings beyond the limit.
     pub more: u64,
@@ -212,7 +212,7 @@ impl fmt::Display for Findings {
     }
 }
 
-/// A three-dimensional index as text: `[3,0,0]`.
+/// Formats a three-dimensional index as text, such as `[3,0,0]`.
 pub struct Index<'a>(pub &'a [u32; 3]);
 
 impl fmt::Display for Index<'_> {

@@ -1,118 +1,120 @@
-//! [`ImageSpec`]: the GPU image of a kernel crate, written by the builder and read by the runtime.
+//! [`ImageSpec`]: the GPU image of a kernel crate, which the builder writes and the runtime reads.
 //!
-//! An image contains the kernels of a kernel crate and its dependencies, divided into parts. For the driver, a part is
-//! one module (of the fat binary), in one or more forms. The runtime unpacks and loads a part when the first of its
-//! kernels is looked up. The kernel records are the contract between host and image. A kernel type is found in an image
-//! only if the record of its symbol has the same package, version, module and parameters.
+//! An image contains the kernels of a kernel crate and its dependencies, divided into parts. To the driver, a part is
+//! one module (of the fat binary), in one or more code forms. The runtime unpacks and loads a part when the first of
+//! the part's kernels is looked up. The kernel records form the contract between host and image. A lookup of a kernel
+//! type in an image succeeds only if the record of its symbol has the same package, version, module and parameters.
 
 pub use crate::kernel::AbiParam;
 use crate::kernel::KernelInfo;
 
-/// Separator in the symbols that `#[kernel]` emits, between the symbol of a kernel and a suffix that is unique in the
-/// program. The builder removes the separator and the suffix. If several kernels have the same symbol, the builder
-/// appends their modules (see [`qualified`]).
+/// Separator in the symbols that `#[kernel]` emits. The separator precedes a suffix that is unique in the program. The
+/// builder removes the separator and the suffix. If several kernels have the same symbol, the builder appends their
+/// module paths (see [`qualified`]).
 pub const ENTRY_MARK: &str = ".entry.";
 
-/// Encodes a Rust name as part of a symbol, which contains only ASCII letters, digits, `_` and `$`: `größe` becomes
-/// `gr$f6$$df$e`.
+/// Encodes a Rust name as part of a symbol. The result contains only ASCII letters, digits, `_` and `$`: `größe`
+/// becomes `gr$f6$$df$e`.
 pub fn symbol_of(name: &str) -> impl Iterator<Item = char> {
     name.chars().flat_map(|c| {
         let is_plain = c.is_ascii_alphanumeric() || c == '_';
-        // The escape is `\u{f6}`, for example.
+        // For example, the escape is `\u{f6}`.
         let number = c.escape_unicode().filter(|c| !matches!(c, '\\' | 'u'));
         let number = number.map(|c| if matches!(c, '{' | '}') { '$' } else { c });
         is_plain.then_some(c).into_iter().chain(number.filter(move |_| !is_plain))
     })
 }
 
-/// Returns the qualified symbol of a kernel that shares its symbol with another kernel of the image. The path of its
-/// module follows the symbol, crate first, as in `scale$kernels$half`.
+/// Returns the qualified symbol of a kernel that has the same symbol as another kernel of the image. The path of the
+/// kernel's module, starting with the crate, follows the symbol, as in `scale$kernels$half`.
 pub fn qualified(symbol: &str, module: &str) -> impl Iterator<Item = char> {
     let path = module.split("::").flat_map(|part| core::iter::once('$').chain(symbol_of(part)));
     symbol.chars().chain(path)
 }
 
-/// Symbol prefix of a constant in the GPU code that records the origin of a kernel, as
-/// `PACKAGE VERSION RUST::MODULE::PATH` in bytes. The kernel's symbol follows the prefix. The builder reads the
-/// constant and removes it from the PTX.
+/// Symbol prefix of a constant in the GPU code that records the origin of a kernel, as the bytes of `PACKAGE VERSION
+/// RUST::MODULE::PATH`. The kernel's symbol follows the prefix. The builder reads the constant and removes it from the
+/// PTX.
 pub const ORIGIN_PREFIX: &str = "__warpsmith_origin.";
 
 /// Symbol prefix of a constant in the GPU code that makes a remaining panic in a kernel a build error. The kernel's
-/// symbol follows the prefix. The builder reads and removes it like the constant of [`ORIGIN_PREFIX`].
+/// symbol follows the prefix. The builder reads and removes this constant like the constant of [`ORIGIN_PREFIX`].
 pub const NO_PANIC_PREFIX: &str = "__warpsmith_no_panic.";
 
 /// A GPU image.
 #[derive(Debug, Clone, Copy)]
 pub struct ImageSpec {
-    /// Kernel crate of the image.
+    /// The kernel crate from which the image was built.
     pub package: Package,
-    /// Other packages whose kernels may be in the image. Only read if there is no code, because otherwise the kernel
-    /// records name the packages.
+    /// Other packages whose kernels may be in the image. This list is only read if there is no code, because otherwise
+    /// the kernel records name the packages.
     pub dependencies: &'static [Package],
-    /// Source locations of its packages, as far as known. A kernel of the same package that was compiled in another
-    /// location belongs to a different package.
+    /// Source locations of the image's packages, as far as they are known. A kernel whose package has the same name but
+    /// was compiled in a different location belongs to a different package.
     pub sources: &'static [Source],
-    /// Reason why there is no code; `None` if there is code.
+    /// Reason why the image contains no code, or `None` if it contains code.
     pub missing: Option<&'static str>,
-    /// Toolchain of the image.
+    /// Toolchains with which the image was built.
     pub compilers: Compilers,
-    /// Code of the image; empty if there is none.
+    /// The code of the image. The list is empty if there is no code.
     pub parts: &'static [ImagePart],
-    /// Kernels, sorted by symbol.
+    /// The kernels, sorted by symbol.
     pub kernels: &'static [KernelRecord],
-    /// NVIDIA's device runtime, `libcudadevrt.a`, for parts that must be linked with it; `None` without such parts.
+    /// NVIDIA's device runtime, `libcudadevrt.a`, for parts that must be linked with it, or `None` if there are no such
+    /// parts.
     pub device_runtime: Option<Packed>,
 }
 
-/// A package: name and version, as in its manifest.
+/// A package's name and version, as in its manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Package {
-    /// Package name, with `-` as in the manifest.
+    /// Package name. The name contains `-`, as in the manifest.
     pub name: &'static str,
     /// Package version.
     pub version: &'static str,
 }
 
-/// Location of a package when it was compiled.
+/// The location of a package when it was compiled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Source {
     /// The located package.
     pub package: Package,
-    /// Hash (see [`hash`]) of the path of the package's folder, with symbolic links resolved; several hashes if the
-    /// folder was moved.
+    /// Hash (see [`hash`]) of the path of the package's folder with symbolic links resolved. There are several hashes
+    /// if the folder was moved.
     pub folders: &'static [u64],
 }
 
-/// Toolchains of an image and of the program that contains it, for example
-/// `rustc 1.96.0 (ac68faa20 2026-05-25), LLVM 22.1.8`; empty if unknown.
+/// The toolchains of an image and of the program that contains it, such as `rustc 1.96.0 (ac68faa20 2026-05-25), LLVM
+/// 22.1.8`. Unknown toolchains are empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Compilers {
-    /// Toolchain of the GPU code.
+    /// Toolchain that compiled the GPU code.
     pub device: &'static str,
-    /// Toolchain of the host program.
+    /// Toolchain that compiled the host program.
     pub host: &'static str,
 }
 
 /// One module of an image.
 #[derive(Debug, Clone, Copy)]
 pub struct ImagePart {
-    /// Rust module of its kernels, for example `elementwise`; the kernel crate's name for kernels of its root.
+    /// Rust module of the part's kernels, such as `elementwise`. For kernels in the crate root, the name is that of the
+    /// kernel crate.
     pub name: &'static str,
-    /// True if its code is relocatable and must be linked with the device runtime when it is loaded. This applies to
-    /// kernels that launch kernels or set a graph's conditions.
+    /// True if the code is relocatable and must be linked with the device runtime when it is loaded. This is the case
+    /// for kernels that launch kernels or set a graph's conditions.
     pub is_linked: bool,
-    /// Code forms, at least one.
+    /// The forms of the code, of which there is at least one.
     pub forms: &'static [CodeForm],
 }
 
-/// Code of a part for one architecture.
+/// The code of a part for one architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CodeForm {
     /// Architecture, as `10 * major + minor`.
     pub arch: u32,
-    /// True if the code is for that architecture only (`sm_90a`).
+    /// True if the code runs only on that architecture (such as `sm_90a`).
     pub is_arch_specific: bool,
-    /// Kind of code: PTX or machine code.
+    /// The kind of code: PTX or machine code.
     pub kind: CodeKind,
     /// Code bytes.
     pub code: Packed,
@@ -123,13 +125,13 @@ pub struct CodeForm {
 /// PTX or machine code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CodeKind {
-    /// PTX of this version, as `10 * major + minor`.
+    /// PTX with this ISA version, as `10 * major + minor`.
     Ptx(u32),
-    /// Machine code assembled by this version of `ptxas`, for example `13.0.88`.
+    /// Machine code assembled by this version of `ptxas`, such as `13.0.88`.
     Cubin(&'static str),
 }
 
-/// Bytes, compressed or uncompressed.
+/// Bytes that are either compressed or uncompressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Packed {
     /// Uncompressed bytes.
@@ -143,42 +145,43 @@ pub enum Packed {
     },
 }
 
-/// One kernel of an image.
+/// A record of one kernel in an image.
 #[derive(Debug, Clone, Copy)]
 pub struct KernelRecord {
     /// Symbol of the kernel.
     pub symbol: &'static str,
-    /// Index of the part that contains the kernel.
+    /// Index of the part that contains the kernel's code.
     pub part: usize,
-    /// Origin and parameters; `None` for a kernel that was not written with `#[kernel]`.
+    /// Origin and parameters, or `None` for a kernel that was not written with `#[kernel]`.
     pub abi: Option<KernelAbi>,
-    /// Stack that a thread needs, as far as known.
+    /// Stack that each thread needs, as far as it is known.
     pub stack: StackUse,
-    /// Bytes of stack per thread requested by `#[kernel(stack = BYTES)]`; 0 without it.
+    /// Bytes of stack per thread that `#[kernel(stack = BYTES)]` requests, or 0 without this option.
     pub requested_stack: u32,
-    /// Required block of every launch, from `#[kernel(block(16, 16))]`.
+    /// Block size that every launch must have, from `#[kernel(block(16, 16))]`.
     pub block: Option<[u32; 3]>,
-    /// Required cluster of every launch, from `#[kernel(cluster(2))]`.
+    /// Cluster size that every launch must have, from `#[kernel(cluster(2))]`.
     pub cluster: Option<[u32; 3]>,
-    /// Resource use, one entry per architecture for which the kernel is assembled; empty if `ptxas` was not available.
+    /// Resource use, with one entry per architecture for which the kernel was assembled. The list is empty if `ptxas`
+    /// was not available.
     pub resources: &'static [KernelResources],
-    /// Panics that the compiler could not rule out, on any architecture.
+    /// Panics that the compiler could not rule out, on any of the architectures.
     pub panics: &'static [PanicPlace],
 }
 
-/// A panic that a kernel can reach, with one call path to it.
+/// A panic that a kernel can reach, with one of the call paths that lead to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PanicPlace {
-    /// Source file, as the compiler names it; empty if the location is unknown.
+    /// Source file as the compiler names it, or an empty string if the location is unknown.
     pub file: &'static str,
     /// Line, 1-based.
     pub line: u32,
     /// Column, 1-based.
     pub column: u32,
-    /// Reason of the panic, for example `index out of bounds`.
+    /// Reason for the panic, such as `index out of bounds`.
     pub what: &'static str,
-    /// Calls that lead to the panic, from the innermost to the one in the kernel; empty if the panic is in the kernel
-    /// itself.
+    /// Calls that lead to the panic, from the innermost call to the call in the kernel. The list is empty if the panic
+    /// is in the kernel itself.
     pub calls: &'static [CallPlace],
 }
 
@@ -193,43 +196,44 @@ pub struct CallPlace {
     pub column: u32,
 }
 
-/// Origin and parameters of a kernel.
+/// The origin and the parameters of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelAbi {
     /// Package that defines the kernel.
     pub package: Package,
-    /// Path of its Rust module, crate first.
+    /// Path of the Rust module that defines the kernel, starting with the crate.
     pub module: &'static str,
-    /// Parameters, in source order, as the device compiler laid them out.
+    /// Parameters in source order, as laid out by the device compiler.
     pub params: &'static [AbiParam],
 }
 
-/// Stack that a kernel's threads need, as far as known.
+/// Stack that each thread of a kernel needs, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StackUse {
-    /// At most this many bytes on every architecture, callees included; 0 if `ptxas` was not available to measure it.
+    /// At most this many bytes on every architecture, including callees. The number is 0 if `ptxas` was not available
+    /// to measure it.
     Known(u32),
-    /// Unknown before execution, because the kernel recurses or calls through a pointer.
+    /// Not known before execution, because the kernel recurses or calls through a pointer.
     Unknown,
 }
 
-/// Resource report of `ptxas` for a kernel and an architecture.
+/// The resource report of `ptxas` for one kernel and one architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelResources {
     /// Architecture, as `10 * major + minor`.
     pub arch: u32,
-    /// Registers (32-bit) per thread.
+    /// Number of 32-bit registers per thread.
     pub registers: u32,
-    /// Static shared memory in bytes per block.
+    /// Static shared memory per block, in bytes.
     pub static_shared: u32,
-    /// Stack frame in bytes per thread, without callees.
+    /// Stack frame per thread in bytes, excluding callees.
     pub stack: u32,
-    /// Bytes of registers spilled to local memory, per thread.
+    /// Bytes of registers per thread that are spilled to local memory.
     pub spills: u32,
 }
 
 impl ImageSpec {
-    /// Creates an image without code, for the emulated device.
+    /// Creates an image without code, for use on the emulated device.
     pub const fn without_code(package: Package, reason: &'static str) -> Self {
         Self {
             package,
@@ -249,7 +253,8 @@ impl ImageSpec {
         self.kernels.get(index)
     }
 
-    /// Returns the record of a kernel, by its symbol, or by its qualified symbol if several kernels share the symbol.
+    /// Returns the record of a kernel. It is found by the kernel's symbol, or by its qualified symbol if several
+    /// kernels have the same symbol.
     pub fn kernel_of(&self, kernel: &KernelInfo) -> Option<&'static KernelRecord> {
         let qualified =
             |record: &&KernelRecord| record.symbol.chars().eq(qualified(kernel.symbol, kernel.module));
@@ -257,7 +262,7 @@ impl ImageSpec {
     }
 }
 
-/// Computes the FNV-1a hash, which is the same in every build.
+/// Computes an FNV-1a hash, which is the same in every build.
 pub const fn hash(bytes: &[u8]) -> u64 {
     let (mut hash, mut next) = (0xcbf2_9ce4_8422_2325_u64, 0);
     while next < bytes.len() {

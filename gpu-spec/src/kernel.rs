@@ -1,4 +1,4 @@
-//! One kernel instance: [`KernelInfo`] is its data, [`KernelSpec`] adds its code for the emulated device, and
+//! One kernel instance. [`KernelInfo`] is its data, [`KernelSpec`] adds its code for the emulated device, and
 //! [`Kernel`] represents the instance as a type.
 
 use core::ffi::c_void;
@@ -8,81 +8,84 @@ use crate::lengths::CheckLengths;
 use crate::limits::LaunchBounds;
 use crate::tensor_map::TensorMapData;
 
-/// Runs one GPU thread of a kernel on the CPU.
+/// A function that runs one GPU thread of a kernel on the CPU.
 ///
-/// `args` points to one pointer per kernel parameter (PTX `.param`), in order, exactly as `cuLaunchKernel` takes them.
-/// A by-value parameter is one kernel parameter. A slice or a disjoint view is passed as two: a pointer and a `usize`
-/// length, or a pointer and [`Extents2`] or [`Extents3`]. A raw pointer is one kernel parameter, and so is the `usize`
-/// length of a shared array. A tensor map is one kernel parameter of 128 bytes.
+/// `args` points to one pointer per kernel parameter (PTX `.param`), in the same format as for `cuLaunchKernel`. A
+/// parameter that is passed by value is one kernel parameter. A slice or a disjoint view is passed as two kernel
+/// parameters: a pointer and a `usize` length, or a pointer and [`Extents2`] or [`Extents3`]. A raw pointer is one
+/// kernel parameter, and so is the `usize` length of a shared array. A tensor map is one kernel parameter of 128 bytes.
 pub type HostEntry = unsafe fn(args: *const *const c_void);
 
-/// Computes the bytes of device memory that a launch with these arguments reads and writes, from `#[kernel(bytes =
-/// …)]`. `args` are as for a [`HostEntry`]; the memory that they point to is not read.
+/// A function that computes how many bytes of device memory a launch with these arguments reads and writes, from
+/// `#[kernel(bytes = …)]`. `args` has the same format as for a [`HostEntry`]. The function does not read the memory to
+/// which the arguments point.
 pub type BytesOfLaunch = unsafe fn(args: *const *const c_void) -> u64;
 
-/// One instance of a kernel: its symbol, parameters and limits.
+/// One kernel instance: its symbol, parameters and limits.
 #[derive(Debug, Clone, Copy)]
 pub struct KernelInfo {
-    /// Name of the kernel as written in the source, for example `axpy`.
+    /// Name of the kernel in the source, such as `axpy`.
     pub name: &'static str,
-    /// Symbol of this instance in the GPU image, for example `axpy__f32_4_16`. If several kernels share that symbol,
-    /// the image appends their modules (see [`qualified`](crate::image::qualified)).
+    /// Symbol of this instance in the GPU image, such as `axpy__f32_4_16`. If several kernels have this symbol, the
+    /// image appends their module paths (see [`qualified`](crate::image::qualified)).
     pub symbol: &'static str,
-    /// Package that defines the kernel, for example `gpu-kernels`.
+    /// Package that defines the kernel, such as `gpu-kernels`.
     pub package: &'static str,
     /// Version of that package.
     pub version: &'static str,
-    /// Path of the Rust module that defines it, crate first; empty for a hand-written kernel.
+    /// Path of the Rust module that defines the kernel, starting with the crate. The path is empty for a handwritten
+    /// kernel.
     pub module: &'static str,
-    /// Hash of the path of that package's folder, as in [`Source`](crate::image::Source); 0 if unknown.
+    /// Hash of the path of that package's folder, as in [`Source`](crate::image::Source), or 0 if unknown.
     pub folder: u64,
-    /// Type arguments of this instance, in declaration order; empty if there are none.
+    /// Type arguments of this instance, in declaration order. The list is empty if there are none.
     pub types: &'static [TypeArgument],
     /// Const arguments of this instance, in declaration order.
     pub consts: &'static [ConstArgument],
-    /// Parameters, as written in the source.
+    /// Parameters as written in the source.
     pub params: &'static [ParamSpec],
-    /// Limits declared with `launch_bounds`; `None` without them.
+    /// Limits declared with `launch_bounds`, or `None` if there are none.
     pub launch_bounds: Option<LaunchBounds>,
-    /// Required block of every launch, from `block(16, 16)`.
+    /// Block size that every launch must have, from `block(16, 16)`.
     pub block: Option<[u32; 3]>,
-    /// Required cluster of every launch, from `cluster(2, 1)`.
+    /// Cluster size that every launch must have, from `cluster(2, 1)`.
     pub cluster: Option<[u32; 3]>,
-    /// Bytes of static shared memory per block for its parameters `Shared<[T; N]>` and `DoubleBuffer<[T; N]>`.
-    /// `shared_array!` in its body uses additional shared memory. The launch determines the dynamic shared memory of
-    /// its parameters `Shared<[T]>` (see [`Self::has_dynamic_shared`]).
+    /// Bytes of static shared memory per block for the kernel's parameters `Shared<[T; N]>` and `DoubleBuffer<[T; N]>`.
+    /// `shared_array!` in the kernel's body uses additional shared memory. The dynamic shared memory of parameters
+    /// `Shared<[T]>` depends on the launch (see [`Self::has_dynamic_shared`]).
     pub static_shared: u32,
-    /// Launch shapes in which each index of its mutable views belongs to one thread.
+    /// Launch shapes in which each index of the kernel's mutable views belongs to one thread.
     pub claims: Claims,
-    /// Bytes of stack that each thread needs, from `stack = BYTES`; `None` leaves it to the builder's analysis.
+    /// Bytes of stack that each thread needs, from `stack = BYTES`. With `None`, the builder's analysis determines
+    /// them.
     pub stack: Option<u32>,
-    /// Minimum compute capability of this kernel, as `10 * major + minor`; 0 means any.
+    /// Minimum compute capability for this kernel, as `10 * major + minor`. 0 means any.
     pub min_arch: u32,
-    /// True if no other compute capability can run it, from `arch = "90a"`.
+    /// True if only this exact compute capability can run the kernel, from `arch = "90a"`.
     pub is_arch_specific: bool,
     /// True if the kernel is a safe function.
     pub is_safe: bool,
-    /// True if its blocks wait for each other, so that all of them must be resident at the same time.
+    /// True if blocks of the kernel wait for each other, so that all of them must be resident at the same time.
     pub cooperative: bool,
-    /// True if the kernel may start before the preceding kernel on the stream is done (PDL); it must wait for that
-    /// kernel explicitly.
+    /// True if the kernel can start before the preceding kernel on the stream has ended (PDL). The kernel must wait for
+    /// the preceding kernel explicitly.
     pub dependent: bool,
 }
 
-/// One instance of a kernel that the program launches, on a GPU or on the emulated device.
+/// One kernel instance that the program launches, on a GPU or on the emulated device.
 ///
-/// A program lists the [`KernelInfo`] of all kernels of its crates, which is why this type is separate. The code for
-/// the emulated device is therefore linked only for kernels that the program launches.
+/// It is separate from [`KernelInfo`] because a program lists the [`KernelInfo`] of all kernels in its crates. With
+/// this separation, code for the emulated device is linked only for kernels that the program launches.
 #[derive(Debug)]
 pub struct KernelSpec {
-    /// Data of the instance, whose fields are also fields of this type (by `Deref`).
+    /// Data of the instance. Through `Deref`, its fields are also fields of this type.
     pub info: KernelInfo,
-    /// Entry that the emulated device calls.
+    /// Entry point that the emulated device calls.
     pub entry: HostEntry,
-    /// Function that computes the bytes that a launch moves, for the bandwidth in traces; `None` if the kernel does not
-    /// declare them.
+    /// Function that computes the bytes that a launch transfers, for the bandwidth in traces, or `None` if the kernel
+    /// does not declare them.
     pub bytes: Option<BytesOfLaunch>,
-    /// Function that checks the lengths of the arguments; `None` if there are no requirements.
+    /// Function that checks the lengths of the arguments, or `None` if there are no length requirements.
     pub lengths: Option<CheckLengths>,
 }
 
@@ -96,7 +99,7 @@ impl core::ops::Deref for KernelSpec {
 }
 
 impl KernelSpec {
-    /// Creates the spec of a hand-written kernel, from [`KernelInfo::new`].
+    /// Creates the spec of a handwritten kernel from the data that [`KernelInfo::new`] returns.
     pub const fn new(
         package: &'static str,
         version: &'static str,
@@ -109,8 +112,8 @@ impl KernelSpec {
 }
 
 impl KernelInfo {
-    /// Creates the data of a hand-written kernel: a safe function named like its symbol, without type or const
-    /// arguments, limits or requests.
+    /// Creates the data of a handwritten kernel: a safe function with the name of its symbol, without type or const
+    /// arguments, limits or requirements.
     pub const fn new(
         package: &'static str,
         version: &'static str,
@@ -141,17 +144,18 @@ impl KernelInfo {
         }
     }
 
-    /// Returns true if the kernel has arrays in dynamic shared memory, `Shared<[T]>` or `DoubleBuffer<[T]>`.
+    /// Returns true if the kernel has arrays in dynamic shared memory (`Shared<[T]>` or `DoubleBuffer<[T]>`).
     pub fn has_dynamic_shared(&self) -> bool {
         self.params.iter().any(|param| param.kind == ParamKind::Shared)
     }
 
-    /// Returns the type argument of parameter `parameter`, for example `"T"`, by its short name (`"f32"`).
+    /// Returns the short name (such as `"f32"`) of the type argument for the type parameter `parameter` (such as
+    /// `"T"`).
     pub fn type_argument(&self, parameter: &str) -> Option<&'static str> {
         self.types.iter().find(|t| t.parameter == parameter).map(|t| t.name)
     }
 
-    /// Returns the value of const parameter `parameter`, for example `"ITEMS"`.
+    /// Returns the value of the const parameter `parameter` (such as `"ITEMS"`).
     pub fn const_argument(&self, parameter: &str) -> Option<i64> {
         self.consts.iter().find(|c| c.parameter == parameter).map(|c| c.value)
     }
@@ -162,7 +166,7 @@ impl KernelInfo {
 pub struct TypeArgument {
     /// Name of the parameter.
     pub parameter: &'static str,
-    /// Last segment of the type's path, for example `f32` or `bf16`.
+    /// Last segment of the type's path, such as `f32` or `bf16`.
     pub name: &'static str,
 }
 
@@ -171,7 +175,7 @@ pub struct TypeArgument {
 pub struct ConstArgument {
     /// Name of the parameter.
     pub parameter: &'static str,
-    /// Value; booleans are 0 and 1.
+    /// The value, which is 0 or 1 for a boolean.
     pub value: i64,
 }
 
@@ -180,58 +184,59 @@ pub struct ConstArgument {
 pub struct ParamSpec {
     /// Name of the parameter in the source.
     pub name: &'static str,
-    /// Kind of parameter, which determines how it is passed.
+    /// Kind of the parameter, which determines how it is passed.
     pub kind: ParamKind,
-    /// Type as written in the source, for messages.
+    /// Type as written in the source, for error messages.
     pub type_name: &'static str,
-    /// Size in bytes of the value, or of one element of a slice, view or pointer target.
+    /// Size in bytes of the value, or of one element of a slice, view or pointer.
     pub size: usize,
     /// Alignment in bytes of the value or element.
     pub align: usize,
-    /// Further properties that must be the same in both compilers, as a [`signature`](crate::signature()).
+    /// Other properties on which both compilers must agree, as a [`signature`](crate::signature()).
     pub signature: u32,
 }
 
 impl ParamSpec {
-    /// Returns the record that the device compiler must produce for this parameter.
+    /// Returns the record that the device compiler must emit for this parameter.
     pub const fn abi(&self) -> AbiParam {
         AbiParam::new(self.kind, self.size, self.align, self.signature)
     }
 
-    /// Returns the kernel parameters (PTX `.param`) of this parameter, in order.
+    /// Returns the kernel parameters (PTX `.param`) that represent this parameter, in order.
     pub fn lower(&self) -> impl Iterator<Item = PtxParam> + use<> {
         let (first, second) = self.kind.lower(self.size, self.align);
         core::iter::once(first).chain(second)
     }
 }
 
-/// One parameter of a kernel as a compiler represents it: kind, size, alignment and signature.
+/// One parameter of a kernel as a compiler sees it: its kind, size, alignment and signature.
 ///
-/// The host compiler stores it in [`KernelInfo::params`]. The device compiler stores it in the GPU code. Next to the
-/// entry with symbol `S`, the code contains a constant `[AbiParam; N]` with the symbol `__warpsmith_abi.S`. The
-/// constant has one element per parameter, in source order; for a kernel without parameters, its length is 0. In LLVM
-/// IR it is an array of bytes, with little-endian numbers, or `zeroinitializer`. The builder compares the constants
-/// with the entries' kernel parameters. Nothing refers to the constants, so none remains in the PTX.
+/// The host compiler stores this record in [`KernelInfo::params`]. The device compiler stores it in the GPU code. Next
+/// to the entry with symbol `S`, the GPU code contains a constant `[AbiParam; N]` with the symbol `__warpsmith_abi.S`.
+/// The constant has one element per parameter, in source order. For a kernel without parameters, its length is 0. In
+/// LLVM IR, it is an array of bytes with little-endian numbers, or `zeroinitializer`. The builder compares these
+/// constants with the kernel parameters of the entries. No code refers to the constants, so they do not remain in the
+/// PTX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct AbiParam {
     /// [`ParamKind`] as a number.
     pub kind: u32,
-    /// Size in bytes of the value, or of one element of a slice, view or pointer target.
+    /// Size in bytes of the value, or of one element of a slice, view or pointer.
     pub size: u32,
     /// Alignment in bytes of the value or element.
     pub align: u32,
-    /// [`signature`](crate::signature()) of the type's name and content (for an enum, its variants and their numbers).
-    /// The signature includes the mapping of a view or the dimensions of a tensor, whether the parameter is optional,
-    /// and what the kernel declares about itself.
+    /// The [`signature`](crate::signature()) of the type's name and contents. For an enum, the contents are its
+    /// variants and their numbers. The signature also covers the mapping of a view or the dimensions of a tensor,
+    /// whether the parameter is optional, and what the kernel declares about itself.
     pub signature: u32,
 }
 
 impl AbiParam {
-    /// Symbol prefix of the record; the kernel's symbol follows.
+    /// Symbol prefix of the record. The kernel's symbol follows the prefix.
     pub const PREFIX: &str = "__warpsmith_abi.";
 
-    /// Creates the record of a parameter. Sizes of 4 GiB and more become `u32::MAX`.
+    /// Creates the record of a parameter. Sizes of 4 GiB or more become `u32::MAX`.
     pub const fn new(kind: ParamKind, size: usize, align: usize, signature: u32) -> Self {
         const fn clamp(bytes: usize) -> u32 {
             if bytes > u32::MAX as usize { u32::MAX } else { bytes as u32 }
@@ -239,7 +244,8 @@ impl AbiParam {
         Self { kind: kind as u32, size: clamp(size), align: clamp(align), signature }
     }
 
-    /// Returns the bytes of the kernel parameters of `params`, each at the next multiple of its alignment.
+    /// Returns the total bytes of the kernel parameters for `params`, where each is at the next multiple of its
+    /// alignment.
     pub const fn ptx_param_bytes(params: &[Self]) -> usize {
         let mut bytes = 0usize;
         let mut i = 0;
@@ -254,7 +260,7 @@ impl AbiParam {
         bytes
     }
 
-    /// Returns the kernel parameters of this parameter, one or two.
+    /// Returns the one or two kernel parameters that represent this parameter.
     pub const fn lower(self) -> (PtxParam, Option<PtxParam>) {
         let mut known = 0;
         while known < ParamKind::ALL.len() {
@@ -267,8 +273,8 @@ impl AbiParam {
     }
 }
 
-/// Kind of a parameter, which determines how it is passed. The numbers are part of the GPU image format and must never
-/// change.
+/// The kind of a parameter, which determines how it is passed. The numbers are part of the GPU image format and must
+/// never change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ParamKind {
@@ -290,13 +296,13 @@ pub enum ParamKind {
     Slice3 = 7,
     /// A disjoint mutable 3-D view: a device pointer and [`Extents3`].
     SliceMut3 = 8,
-    /// An array in dynamic shared memory: a length in elements (see [`SharedLen`](crate::SharedLen)).
+    /// An array in dynamic shared memory, passed as its length in elements (see [`SharedLen`](crate::SharedLen)).
     Shared = 9,
-    /// A tensor map: [`TensorMapData`], passed by value.
+    /// A tensor map, passed by value as [`TensorMapData`].
     TensorMap = 10,
 }
 
-/// Size and alignment in bytes of one kernel parameter (PTX `.param`).
+/// The size and alignment of one kernel parameter (PTX `.param`), in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PtxParam {
     /// Size in bytes.
@@ -327,7 +333,7 @@ impl ParamKind {
         Self::TensorMap,
     ];
 
-    /// Returns the number of kernel parameters.
+    /// Returns the number of kernel parameters that represent a parameter of this kind.
     pub const fn ptx_param_count(self) -> usize {
         match self.lower(0, 1).1 {
             Some(_) => 2,
@@ -340,7 +346,7 @@ impl ParamKind {
         matches!(self, Self::SliceMut | Self::SliceMut2 | Self::SliceMut3)
     }
 
-    /// Returns the kernel parameters for a value or elements of this size and alignment.
+    /// Returns the kernel parameters for a value, or for elements, of this size and alignment.
     pub const fn lower(self, size: usize, align: usize) -> (PtxParam, Option<PtxParam>) {
         let word = PtxParam::of::<u64>();
         let second = match self {
@@ -355,10 +361,11 @@ impl ParamKind {
     }
 }
 
-/// A kernel with generic arguments that it lists. For example, `axpy<f32, 4, 16>` is an instance if `#[kernel(types(…),
-/// consts(…))]` names these arguments. A kernel without generic parameters is its own only instance.
+/// A kernel with generic arguments that its `#[kernel]` attribute lists. For example, `axpy<f32, 4, 16>` is an instance
+/// if `#[kernel(types(…), consts(…))]` lists these arguments. A kernel without generic parameters has one instance,
+/// which is the kernel itself.
 ///
-/// Host code that is generic over a kernel's types uses the trait as a bound:
+/// Host code that is generic over a kernel's types uses this trait as a bound:
 ///
 /// ```ignore
 /// fn run<T: Scalar + DeviceCopy>(device: &Device, x: &DeviceBuffer<T>) -> Result<()>
@@ -368,14 +375,14 @@ impl ParamKind {
 ///
 /// # Safety
 ///
-/// Only `#[kernel]` may implement it.
+/// Only `#[kernel]` may implement this trait.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an instance of the kernel",
     label = "the kernel does not list these arguments",
     note = "list them at the kernel, `#[kernel(types(T = f32, f64), consts(N = 1, 2))]`; in generic code, add `where {Self}: Instance`"
 )]
 pub unsafe trait Instance: 'static {
-    /// Returns the instance as data.
+    /// Returns the data of the instance.
     #[doc(hidden)]
     #[cfg(not(target_arch = "nvptx64"))]
     fn of_host() -> &'static KernelSpec;
@@ -386,32 +393,32 @@ pub unsafe trait Instance: 'static {
     fn of_gpu() -> *const c_void;
 }
 
-/// A kernel instance as a type: `axpy<f32, 4, 16>`. It is implemented for every [`Instance`].
+/// A kernel instance as a type, such as `axpy<f32, 4, 16>`. The trait is implemented for every [`Instance`].
 ///
 /// # Safety
 ///
-/// Only `#[kernel]` may implement it. `Params` must list, in order, the markers of [`crate::param`] that match the
-/// kernel parameters of `spec().entry` and of the symbol in the GPU image. On the GPU, `code()` must return the address
-/// of that symbol.
+/// Only `#[kernel]` may implement this trait. `Params` must list, in order, the markers of [`crate::param`] that match
+/// the kernel parameters of both `spec().entry` and the symbol in the GPU image. On the GPU, `code()` must return the
+/// address of that symbol.
 pub unsafe trait Kernel: 'static {
     /// Tuple of [`crate::param`] markers.
     type Params;
 
-    /// Returns the instance as data.
+    /// Returns the data of the instance.
     #[cfg(not(target_arch = "nvptx64"))]
     fn spec() -> &'static KernelSpec;
 
-    /// Returns the address of the instance's code, which a kernel on the GPU needs to launch the instance.
+    /// Returns the address of the instance's code. A kernel on the GPU needs the address to launch the instance.
     #[cfg(target_arch = "nvptx64")]
     fn code() -> *const c_void;
 }
 
-/// A kernel that is a safe function. Any launch with arguments of the correct types, and of any shape within the limits
-/// of the device and its [`KernelInfo`], has defined behavior.
+/// A kernel that is a safe function. Any launch has defined behavior if its arguments have the correct types and its
+/// shape is within the limits of the device and of the kernel's [`KernelInfo`].
 ///
 /// # Safety
 ///
-/// Only `#[kernel]` may implement it, for functions not marked `unsafe`.
+/// Only `#[kernel]` may implement this trait, for functions that are not marked `unsafe`.
 #[diagnostic::on_unimplemented(
     message = "safe code cannot launch `{Self}`",
     label = "an unsafe kernel, or no instance of one",

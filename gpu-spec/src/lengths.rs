@@ -1,32 +1,34 @@
-//! Length requirements on a kernel's arguments, `#[kernel(same_len(x, y))]`, and errors about the lengths of a launch.
+//! Length requirements on a kernel's arguments, from `#[kernel(same_len(x, y))]`, and errors about the lengths of a
+//! launch.
 
 use core::ffi::c_void;
 use core::fmt;
 
-/// Compares the lengths of a launch's arguments. `args` are as for a [`HostEntry`](crate::HostEntry); the memory that
-/// they point to is not read. `extent` is the number of threads along x, y and z that the launch requested, if it
-/// requested one.
+/// A function that compares the lengths of a launch's arguments. `args` has the same format as for a
+/// [`HostEntry`](crate::HostEntry). The function does not read the memory to which the arguments point. `extent` is the
+/// number of threads along x, y and z that the launch requested, or `None` if it requested none.
 pub type CheckLengths =
     unsafe fn(args: *const *const c_void, extent: Option<[u64; 3]>) -> Result<(), WrongLength>;
 
-/// Length of an argument, or the extent that a launch requested.
+/// The length of an argument, or the extent that a launch requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Length {
-    /// Name of the parameter; `None` for the launch.
+    /// Name of the parameter, or `None` for the launch.
     pub name: Option<&'static str>,
-    /// Number of elements per row, of rows and of planes; missing dimensions are 1.
+    /// Number of elements per row, number of rows and number of planes. Missing dimensions are 1.
     pub sides: [u64; 3],
 }
 
 impl Length {
-    /// Returns whether two lengths agree: in all sides, or in the number of elements if one of them is one-dimensional.
+    /// Returns whether two lengths agree. They must agree in all sides, or only in the number of elements if one of
+    /// them is one-dimensional.
     pub fn agrees(self, other: Self) -> bool {
         let total = |of: Self| of.sides.iter().try_fold(1u64, |total, side| total.checked_mul(*side));
         let is_line = |of: Self| of.sides[1] == 1 && of.sides[2] == 1;
         self.sides == other.sides || (is_line(self) || is_line(other)) && total(self) == total(other)
     }
 
-    /// Returns an error if two of the lengths do not agree. Absent arguments are ignored.
+    /// Returns an error if two of the lengths do not agree. Arguments that are absent are ignored.
     pub fn all_agree(lengths: &[Option<Self>]) -> Result<(), WrongLength> {
         let mut present = lengths.iter().flatten();
         let Some(first) = present.next() else { return Ok(()) };
@@ -37,7 +39,7 @@ impl Length {
     }
 }
 
-/// Text such as `x has 100 elements`, `the launch is for 64 x 32 threads`.
+/// Formats the length as text, such as `x has 100 elements` or `the launch is for 64 x 32 threads`.
 impl fmt::Display for Length {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.name, self.sides) {
@@ -53,12 +55,12 @@ impl fmt::Display for Length {
     }
 }
 
-/// Invalid lengths, which prevent the launch of a kernel.
+/// Invalid argument lengths, which prevent the launch of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WrongLength {
-    /// Two lengths that must agree.
+    /// Two lengths that must agree but do not.
     Differ(Length, Length),
-    /// A number of elements that is not a multiple of the number of planes.
+    /// The number of elements is not a multiple of the number of planes.
     Planes {
         /// Length of the argument.
         length: Length,

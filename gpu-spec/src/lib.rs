@@ -1,23 +1,23 @@
 //! ABI metadata shared by kernels and the host runtime.
 //!
-//! `#[kernel]` emits one [`KernelSpec`] for every instance of a kernel, which the runtime, the emulator and the tuner
-//! read. The crate contains only data. It is `no_std`, depends only on `bytemuck` (for its traits), and is compiled for
-//! both the host and the GPU.
+//! `#[kernel]` emits one [`KernelSpec`] for every kernel instance. The runtime, the emulator and the tuner read it. The
+//! crate contains only data types. It is `no_std`, depends only on `bytemuck` (for its traits), and compiles for both
+//! the host and the GPU.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`kernel`] | a kernel instance: names, parameters, limits, its entry on the emulated device |
+//! | [`kernel`] | kernel instances: names, parameters, limits, entry point on the emulated device |
 //! | [`device_copy`] | types whose values can be stored in device memory |
-//! | [`extents`] | extents of 2-D and 3-D views, and the launches that their claims allow |
+//! | [`extents`] | extents of 2-D and 3-D views, and the launch shapes that their claims allow |
 //! | `finding` | findings of `warpsmith check` |
-//! | [`image`] | a GPU image: its parts, their code, and a record of every kernel |
+//! | [`image`] | GPU images: their parts, the code of the parts, and a record of every kernel |
 //! | [`lengths`] | length requirements on a launch's arguments |
 //! | [`limits`] | launch limits of a kernel |
-//! | [`param`] | kinds of kernel parameters as types, so that launches are type checked |
-//! | [`signature`](mod@signature) | type signatures, which show whether two compilers mean the same type |
+//! | [`param`] | kinds of kernel parameters as types, so that launches are type-checked |
+//! | [`signature`](mod@signature) | type signatures, which show whether two compilers refer to the same type |
 //! | [`shared`] | lengths of arrays in dynamic shared memory |
-//! | [`tensor_map`] | a tensor in device memory, for TMA copies |
-//! | [`mailbox`] | mailbox for the message of a panicking kernel |
+//! | [`tensor_map`] | tensors in device memory, for TMA copies |
+//! | [`mailbox`] | mailbox for the message of a kernel that panics |
 #![no_std]
 #![deny(missing_docs)]
 

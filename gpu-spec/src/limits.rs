@@ -1,20 +1,20 @@
-//! Launch limits of a kernel, from `#[kernel(launch_bounds(…), block(…), cluster(…))]`.
+//! Launch limits of a kernel, declared with `#[kernel(launch_bounds(…), block(…), cluster(…))]`.
 
 use crate::extents::Claims;
 
-/// Promise of `launch_bounds(max_threads, min_blocks)` to the compiler (CUDA `__launch_bounds__`).
+/// The promise that `launch_bounds(max_threads, min_blocks)` makes to the compiler (CUDA `__launch_bounds__`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaunchBounds {
     /// Maximum number of threads per block.
     pub max_threads: u32,
-    /// Minimum number of blocks that should fit on a multiprocessor (SM); 0 if not given.
+    /// Minimum number of blocks that should fit on a multiprocessor (SM), or 0 if not specified.
     pub min_blocks: u32,
 }
 
-/// Launch bounds, required block and required cluster of a kernel; zeros for missing ones.
+/// Launch bounds, required block size and required cluster size of a kernel. Limits that are not declared are zero.
 ///
 /// If the kernel limits its launches, the GPU code contains a constant of this type next to the entry with symbol `S`.
-/// Its symbol is `__warpsmith_launch.S`. The builder reads it and removes it from the PTX.
+/// The constant's symbol is `__warpsmith_launch.S`. The builder reads this constant and removes it from the PTX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct LaunchLimits {
@@ -25,13 +25,14 @@ pub struct LaunchLimits {
 }
 
 impl LaunchLimits {
-    /// Symbol prefix of the record; the kernel's symbol follows.
+    /// Symbol prefix of the record. The kernel's symbol follows the prefix.
     pub const PREFIX: &str = "__warpsmith_launch.";
 
-    /// Creates limits from these numbers; `bounded` is true if launch bounds are given.
+    /// Creates limits from these numbers. `bounded` is true if launch bounds are declared.
     ///
     /// # Panics
-    /// Panics if no launch can satisfy a number. `#[kernel]` calls it in constants, where a panic is a compile error.
+    /// Panics if no launch can satisfy one of the numbers. `#[kernel]` calls it in constants, where a panic is a
+    /// compile-time error.
     pub const fn new(
         bounded: bool,
         max_threads: u64,
@@ -60,7 +61,7 @@ impl LaunchLimits {
         }
     }
 
-    /// Decodes the little-endian bytes of a record.
+    /// Decodes the limits from the little-endian bytes of a record.
     pub fn from_bytes(bytes: &[u8; 32]) -> Self {
         let number = |index: usize| {
             let mut number = [0; 4];
@@ -75,7 +76,8 @@ impl LaunchLimits {
         }
     }
 
-    /// Returns the launch bounds. A required block limits them to its number of threads.
+    /// Returns the launch bounds, if they are declared. If the block size is fixed, the bounds are limited to its
+    /// number of threads.
     pub const fn launch_bounds(self) -> Option<LaunchBounds> {
         match self {
             Self { max_threads: 0, .. } => None,
@@ -83,21 +85,21 @@ impl LaunchLimits {
         }
     }
 
-    /// Returns the required block.
+    /// Returns the required block size, if there is one.
     pub const fn block(self) -> Option<[u32; 3]> {
         if self.block[0] == 0 { None } else { Some(self.block) }
     }
 
-    /// Returns the required cluster.
+    /// Returns the required cluster size, if there is one.
     pub const fn cluster(self) -> Option<[u32; 3]> {
         if self.cluster[0] == 0 { None } else { Some(self.cluster) }
     }
 
-    /// Compares the required block with the requirements of the kernel's views.
+    /// Compares the required block size with the requirements of the kernel's views.
     ///
     /// # Panics
-    /// Panics if the kernel could never be launched. `#[kernel]` calls it in constants, where a panic is a compile
-    /// error.
+    /// Panics if no launch of the kernel could satisfy both requirements. `#[kernel]` calls it in constants, where a
+    /// panic is a compile-time error.
     pub const fn check(self, claims: Claims) {
         if let Some(block) = self.block() {
             let is_line = block[1] == 1 && block[2] == 1;

@@ -1,42 +1,42 @@
-//! Mailbox in which a panicking kernel stores its message.
+//! Mailbox in which a kernel that panics stores its message.
 //!
-//! Every GPU image with kernels contains one global, [`MAILBOX_SYMBOL`]. It is a pointer to a [`Mailbox`] in host
-//! memory that the GPU can write. The runtime sets the pointer after it has loaded a module. The first thread to panic
-//! moves `state` from [`EMPTY`] to [`WRITING`], fills the other fields, makes them visible to the host, sets [`READY`]
-//! and traps. Host memory outlives the poisoned context, so the text can still be read.
+//! Every GPU image that contains kernels has one global, [`MAILBOX_SYMBOL`]. The global is a pointer to a [`Mailbox`]
+//! in host memory that the GPU can write. The runtime sets the pointer after it has loaded a module. The first thread
+//! that panics changes `state` from [`EMPTY`] to [`WRITING`], fills the other fields, makes them visible to the host,
+//! sets [`READY`] and traps. Host memory outlives the poisoned context, so the host can still read the text.
 
-/// Symbol of the global: a `*mut Mailbox`, null until the runtime sets it.
+/// Symbol of the global, a `*mut Mailbox` that is null until the runtime sets it.
 pub const MAILBOX_SYMBOL: &str = "__warpsmith_mailbox";
 
-/// Value of `state`: no thread has panicked.
+/// Value of `state` if no thread has panicked.
 pub const EMPTY: u32 = 0;
-/// Value of `state`: a thread is writing its message.
+/// Value of `state` while a thread is writing its message.
 pub const WRITING: u32 = 1;
-/// Value of `state`: the message is complete.
+/// Value of `state` when the message is complete.
 pub const READY: u32 = 2;
 
-/// Maximum bytes of a message; longer messages are truncated.
+/// Maximum size of a message in bytes. Longer messages are truncated.
 pub const MESSAGE_BYTES: usize = 512;
-/// Maximum bytes of a file name; only the end of a longer name is kept.
+/// Maximum size of a file name in bytes. Of a longer name, only the end is kept.
 pub const FILE_BYTES: usize = 256;
 
-/// One panic, as written by the GPU.
+/// The data of one panic, which the GPU writes.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Mailbox {
     /// State of the mailbox: [`EMPTY`], [`WRITING`] or [`READY`].
     pub state: u32,
-    /// Line of the panic, 1-based.
+    /// Line number of the panic, starting at 1.
     pub line: u32,
-    /// Column of the panic, 1-based.
+    /// Column number of the panic, starting at 1.
     pub column: u32,
     /// Index of the block.
     pub block: [u32; 3],
     /// Index of the thread in its block.
     pub thread: [u32; 3],
-    /// Bytes used in `message`.
+    /// Number of bytes used in `message`.
     pub message_len: u32,
-    /// Bytes used in `file`.
+    /// Number of bytes used in `file`.
     pub file_len: u32,
     /// Message text, UTF-8.
     pub message: [u8; MESSAGE_BYTES],
@@ -45,7 +45,7 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// Creates a mailbox that has not been written.
+    /// Creates a mailbox in which nothing has been written.
     pub const fn empty() -> Self {
         Self {
             state: EMPTY,

@@ -1,46 +1,46 @@
-//! Markers for the kinds of kernel parameters. They are never constructed. A runtime defines which host values can be
-//! passed for which marker, so that a launch with a wrong argument does not compile.
+//! Types that mark the kinds of kernel parameters. No values of these types are ever constructed. The runtime defines
+//! which host values can be passed for each marker, so that a launch with an incorrect argument does not compile.
 
 use core::marker::PhantomData;
 
 use crate::{Extents2, Extents3};
 
-/// `value: T`, copied to the kernel.
+/// `value: T`, which is copied to the kernel.
 pub struct Value<T>(PhantomData<T>);
 /// `data: &[T]`, which every thread can read.
 pub struct Slice<T>(PhantomData<T>);
-/// `counts: &[Atomic<T>]`, which every thread can read and change. It represents a buffer of `T` that the launch
+/// `counts: &[Atomic<T>]`, which every thread can read and update. It represents a buffer of `T` that the launch
 /// borrows mutably.
 pub struct AtomicSlice<T>(PhantomData<T>);
-/// `out: DisjointMut<T, M>`: every thread writes its own elements.
+/// `out: DisjointMut<T, M>`, in which every thread writes its own elements.
 pub struct SliceMut<T>(PhantomData<T>);
 /// `image: Slice2<T>`, a 2-D view that every thread can read.
 pub struct Slice2<T>(PhantomData<T>);
-/// `counts: Slice2<Atomic<T>>`, a 2-D view that every thread can read and change. It represents a view of `T` that the
+/// `counts: Slice2<Atomic<T>>`, a 2-D view that every thread can read and update. It represents a view of `T` that the
 /// launch borrows mutably.
 pub struct AtomicSlice2<T>(PhantomData<T>);
 /// `volume: Slice3<T>`, a 3-D view that every thread can read.
 pub struct Slice3<T>(PhantomData<T>);
-/// `counts: Slice3<Atomic<T>>`, the three-dimensional version of [`AtomicSlice2`].
+/// `counts: Slice3<Atomic<T>>`, the 3-D counterpart of [`AtomicSlice2`].
 pub struct AtomicSlice3<T>(PhantomData<T>);
-/// `out: DisjointMut2<T, M>`: every thread writes its own elements.
+/// `out: DisjointMut2<T, M>`, in which every thread writes its own elements.
 pub struct SliceMut2<T>(PhantomData<T>);
-/// `out: DisjointMut3<T, M>`: every thread writes its own elements.
+/// `out: DisjointMut3<T, M>`, in which every thread writes its own elements.
 pub struct SliceMut3<T>(PhantomData<T>);
-/// `tile: Shared<[T]>`: an array in dynamic shared memory. The elements of a `DoubleBuffer<[T]>` are `[T; 2]`.
+/// `tile: Shared<[T]>`, an array in dynamic shared memory. For a `DoubleBuffer<[T]>`, the elements are `[T; 2]`.
 pub struct Shared<T>(PhantomData<T>);
-/// `map: &TensorMap<T, RANK>`: a tensor in device memory, for TMA copies.
+/// `map: &TensorMap<T, RANK>`, a tensor in device memory for TMA copies.
 pub struct TensorMap<T, const RANK: usize>(PhantomData<T>);
 /// `data: *const T`, in an `unsafe` kernel.
 pub struct Pointer<T>(PhantomData<T>);
 /// `data: *mut T`, in an `unsafe` kernel.
 pub struct PointerMut<T>(PhantomData<T>);
-/// An `Option` of a slice or view, such as `Option<&[T]>` or `Option<DisjointMut2<T, M>>`, with the marker of that
-/// slice or view. `Some` is passed like the slice or view itself; `None` as a null pointer and
+/// An `Option` of a slice or view, such as `Option<&[T]>` or `Option<DisjointMut2<T, M>>`. `M` is the marker of that
+/// slice or view. `Some` is passed like the slice or view itself, and `None` as a null pointer and
 /// [`PointerAndExtent::EMPTY`].
 pub struct Optional<M>(PhantomData<M>);
 
-/// Markers of slices, with the markers of 2-D and 3-D views of the same elements.
+/// A slice marker, with the corresponding markers of 2-D and 3-D views of the same elements.
 pub trait SliceMarker {
     /// Marker of the corresponding `Slice2`.
     type Rows;
@@ -58,10 +58,10 @@ impl<T> SliceMarker for AtomicSlice<T> {
     type Planes = AtomicSlice3<T>;
 }
 
-/// Markers of slices and views, which are passed as two kernel parameters (PTX `.param`): a pointer, and a length or
+/// Marker of a slice or view, which is passed as two kernel parameters (PTX `.param`): a pointer, and a length or
 /// extents.
 pub trait PointerAndExtent {
-    /// Type of the length or extents.
+    /// Type of the length or the extents.
     type Extent: Copy + 'static;
 
     /// Extent without elements.

@@ -1,9 +1,9 @@
 //! [`SharedLen`]: the length of an array in dynamic shared memory.
 
-/// Length, in elements, that a launch passes for a kernel's parameter `Shared<[T]>` or `DoubleBuffer<[T]>`.
+/// The length, in elements, that a launch passes for a kernel parameter `Shared<[T]>` or `DoubleBuffer<[T]>`.
 ///
-/// The arrays of a kernel are consecutive in the dynamic shared memory of each block, in parameter order, each at a
-/// multiple of [`Self::ALIGN`] bytes.
+/// The arrays of a kernel follow one another in the dynamic shared memory of each block, in parameter order. Each
+/// starts at a multiple of [`Self::ALIGN`] bytes.
 ///
 /// ```
 /// use gpu_spec::SharedLen;
@@ -16,13 +16,13 @@
 pub struct SharedLen(pub usize);
 
 impl SharedLen {
-    /// Alignment in bytes of every array. It is the alignment of dynamic shared memory, and the maximum alignment of an
-    /// element.
+    /// Alignment of every array, in bytes. It is also the alignment of dynamic shared memory, and therefore the maximum
+    /// alignment of an element.
     pub const ALIGN: usize = 16;
 
-    /// Returns the bytes of a block's dynamic shared memory that an array of elements `T` takes, including the padding
-    /// before the next array. A `DoubleBuffer<[T]>` counts as one array of `[T; 2]`. Returns `None` if the result
-    /// exceeds 32 bits.
+    /// Returns the bytes of dynamic shared memory that an array with elements of type `T` takes per block, including
+    /// the padding before the next array. A `DoubleBuffer<[T]>` counts as one array of `[T; 2]`. Returns `None` if the
+    /// result exceeds 32 bits.
     #[inline(always)]
     pub const fn bytes<T>(self) -> Option<u32> {
         let Some(bytes) = self.0.checked_mul(size_of::<T>()) else { return None };

@@ -1,16 +1,16 @@
 //! Type signatures: numbers that show whether two compilers refer to the same type.
 
-/// Computes the signature of a type with this name and parts with these signatures, as 32 bits of FNV-1a.
+/// Computes the signature of a type with this name whose parts have these signatures, as a 32-bit FNV-1a hash.
 ///
 /// The host compiler and the device compiler each compute the signature of every parameter of a kernel. If the two
-/// signatures differ, the image does not belong to the kernel. The signature of a type without one is 0.
+/// signatures differ, the image does not belong to the kernel. A type that has no signature counts as 0.
 pub const fn signature(name: &str, parts: &[u32]) -> u32 {
     let (name, mut hash, mut i) = (name.as_bytes(), 0x811c_9dc5, 0);
     while i < name.len() {
         hash = add(hash, name[i]);
         i += 1;
     }
-    // No UTF-8 text contains this byte, so a name cannot continue in the parts.
+    // UTF-8 text never contains this byte, so the parts cannot be mistaken for a continuation of the name.
     hash = add(hash, 0xff);
     i = 0;
     while i < 4 * parts.len() {
@@ -30,7 +30,7 @@ mod tests {
 
     #[test]
     fn names_and_parts_count_in_their_order() {
-        // FNV-1a of the bytes `61 ff`.
+        // The FNV-1a hash of the bytes `61 ff`.
         assert_eq!(signature("a", &[]), 0xd225_d729);
         let all = [
             signature("", &[]),

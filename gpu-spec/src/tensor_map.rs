@@ -1,23 +1,24 @@
 //! [`TensorMapSpec`]: a tensor in device memory for TMA copies, and its 128-byte tensor map in a kernel's parameters.
 //!
-//! For a GPU, the driver encodes a map in an opaque format. The emulated device uses the format of
-//! [`TensorMapSpec::encode`].
+//! For a GPU, the driver encodes a tensor map in an opaque format. For the emulated device, [`TensorMapSpec::encode`]
+//! defines the format.
 
 /// Maximum number of dimensions of a tensor map.
 pub const MAX_RANK: usize = 5;
-/// Maximum number of elements of a box per dimension.
+/// Maximum number of elements of a box along each dimension.
 pub const MAX_BOX: u32 = 256;
 
-/// Bytes of a tensor map, which a launch passes by value (`CUtensorMap`).
+/// The bytes of a tensor map (`CUtensorMap`), which a launch passes by value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub struct TensorMapData(pub [u64; 16]);
 
-/// Swizzle mode: the permutation of a box's 16-byte chunks in shared memory. The numbers are those of the CUDA driver.
+/// A swizzle mode, which permutes the 16-byte chunks of a box in shared memory. The numbers of the modes are those of
+/// the CUDA driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Swizzle {
-    /// No permutation: row after row.
+    /// No permutation: rows follow one another.
     None = 0,
     /// Address bit 4 is XORed with bit 7.
     Bytes32 = 1,
@@ -31,7 +32,7 @@ impl Swizzle {
     /// All modes, in the order of their numbers.
     pub const ALL: [Self; 4] = [Self::None, Self::Bytes32, Self::Bytes64, Self::Bytes128];
 
-    /// Returns the permuted offset of the byte at `offset` from an address that is aligned to [`Self::align`].
+    /// Returns the permuted offset of the byte at `offset`, relative to an address that is aligned to [`Self::align`].
     #[inline(always)]
     pub const fn apply(self, offset: usize) -> usize {
         let mask = match self {
@@ -43,7 +44,7 @@ impl Swizzle {
         offset ^ (((offset >> 7) & mask) << 4)
     }
 
-    /// Returns the maximum bytes of a box's row; `None` if there is no limit.
+    /// Returns the maximum size of a box's row in bytes, or `None` if there is no limit.
     pub const fn row_bytes(self) -> Option<u32> {
         match self {
             Self::None => None,
@@ -53,7 +54,7 @@ impl Swizzle {
         }
     }
 
-    /// Returns the period of the pattern in bytes, to which a box in shared memory must be aligned.
+    /// Returns the period of the pattern in bytes. A box in shared memory must be aligned to this period.
     pub const fn align(self) -> usize {
         match self {
             Self::None => 128,
@@ -64,46 +65,47 @@ impl Swizzle {
     }
 }
 
-/// A tensor in device memory and the box that one copy moves. Dimension 0 is the innermost, so its elements are
-/// contiguous.
+/// Describes a tensor in device memory, and the box that one copy transfers. Dimension 0 is the innermost dimension, so
+/// its elements are contiguous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TensorMapSpec {
     /// Size of an element in bytes: 1, 2, 4 or 8.
     pub element_bytes: u32,
-    /// Number of dimensions, 1 to [`MAX_RANK`].
+    /// Number of dimensions, from 1 to [`MAX_RANK`].
     pub rank: usize,
-    /// Address of the first element, a multiple of 16.
+    /// Address of the first element, which must be a multiple of 16.
     pub address: u64,
     /// Number of elements along each dimension.
     pub dims: [u64; MAX_RANK],
-    /// Strides of dimensions 1 and up in bytes, multiples of 16.
+    /// Strides of dimension 1 and higher dimensions in bytes, which must be multiples of 16.
     pub strides: [u64; MAX_RANK - 1],
     /// Number of elements of the box along each dimension.
     pub tile: [u32; MAX_RANK],
-    /// Swizzle mode of a box in shared memory.
+    /// Swizzle mode of the box in shared memory.
     pub swizzle: Swizzle,
 }
 
-/// A field of a tensor map that the hardware does not support. The message states the remedy.
+/// Error for a field of a tensor map that the hardware does not support. The message states the remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TensorMapError {
     /// Unsupported rank.
     Rank(usize),
-    /// Unsupported size of an element in bytes.
+    /// The element size in bytes is not supported.
     Element(u32),
     /// Unsupported address.
     Address(u64),
-    /// Unsupported length of a dimension: dimension and length.
+    /// The length of a dimension is not supported. The values are the dimension and its length.
     Dim(usize, u64),
-    /// Unsupported stride of a dimension: dimension and stride in bytes.
+    /// The stride of a dimension is not supported. The values are the dimension and its stride in bytes.
     Stride(usize, u64),
-    /// Stride that is smaller than the span of the dimension: dimension, stride and minimum stride in bytes.
+    /// The stride is smaller than the span of the dimension. The values are the dimension, its stride and the minimum
+    /// stride, in bytes.
     Overlap(usize, u64, u64),
-    /// Unsupported box size along a dimension: dimension and size.
+    /// The box size along a dimension is not supported. The values are the dimension and the size.
     Tile(usize, u32),
-    /// Unsupported size of the box's rows in bytes.
+    /// The size of the box's rows in bytes is not supported.
     RowBytes(u32),
-    /// Rows of the box that exceed the swizzle width: bytes of a row, and the maximum.
+    /// The rows of the box exceed the swizzle width. The values are the bytes of a row and the maximum.
     Swizzle(u32, u32),
 }
 
@@ -145,10 +147,10 @@ impl core::fmt::Display for TensorMapError {
 impl core::error::Error for TensorMapError {}
 
 impl TensorMapSpec {
-    /// Checks that the hardware supports the map.
+    /// Checks whether the hardware supports the map.
     ///
     /// # Errors
-    /// Returns a [`TensorMapError`] with the first invalid field.
+    /// Returns a [`TensorMapError`] for the first invalid field.
     pub fn check(&self) -> Result<(), TensorMapError> {
         if !(1..=MAX_RANK).contains(&self.rank) {
             return Err(TensorMapError::Rank(self.rank));
@@ -190,8 +192,7 @@ impl TensorMapSpec {
         }
     }
 
-    /// Returns the number of bytes that the tensor spans from its address. The map must be one that [`Self::check`]
-    /// accepts.
+    /// Returns the number of bytes that the tensor spans, starting at its address. [`Self::check`] must accept the map.
     pub fn span(&self) -> u64 {
         let strides = core::iter::once(u64::from(self.element_bytes)).chain(self.strides);
         let last = self.dims.iter().zip(strides).take(self.rank);
@@ -199,7 +200,7 @@ impl TensorMapSpec {
         last.saturating_add(self.element_bytes.into())
     }
 
-    /// Returns the bytes of a box.
+    /// Returns the size of the box in bytes.
     pub fn tile_bytes(&self) -> u32 {
         self.tile[..self.rank].iter().product::<u32>() * self.element_bytes
     }
@@ -220,7 +221,7 @@ impl TensorMapSpec {
         TensorMapData(words)
     }
 
-    /// Decodes a map of the emulated device; `None` for any other bytes.
+    /// Decodes a map of the emulated device. Returns `None` for any other bytes.
     pub fn decode(data: &TensorMapData) -> Option<Self> {
         let words = &data.0;
         if words[0] & 0xffff_ffff != MAGIC {
@@ -245,7 +246,7 @@ impl TensorMapSpec {
     }
 }
 
-/// Marker of an emulated device's map, in the low half of its first word.
+/// Value in the low half of the first word that marks a map of the emulated device.
 const MAGIC: u64 = 0x7e45_0a9b;
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 //!
 //! [`reduce`] and the scans combine one value per thread; [`scan_warps`] combines one value per warp. [`broadcast`]
 //! passes the value of one thread to all threads. Every thread of the block must call these functions, because they
-//! synchronize the block. They use shared memory for 32 values. The order of combination depends only on the block
-//! size, so the same values give bit-identical results. A value is any [`KernelType`] of at most 256 bytes without
-//! padding.
+//! synchronize the block. These functions use shared memory for 32 values. The combination order depends only on the
+//! block size, so the same values always give bit-identical results. Values can be of any [`KernelType`] of at most 256
+//! bytes without padding.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -60,8 +60,8 @@ pub fn linear_index() -> usize {
     x as usize + width as usize * (y as usize + height as usize * z as usize)
 }
 
-/// Combines the values of all threads in the order of their linear indices. `combine` must be associative (or nearly,
-/// as float addition is). Every thread receives the same result, bit for bit.
+/// Combines the values of all threads in the order of their linear indices. `combine` must be associative. Approximate
+/// associativity, as of float addition, is sufficient. Every thread receives the same result, bit for bit.
 #[inline(always)]
 #[track_caller]
 pub fn reduce<T: KernelType>(value: T, combine: impl Fn(T, T) -> T) -> T {
@@ -79,7 +79,7 @@ pub fn reduce<T: KernelType>(value: T, combine: impl Fn(T, T) -> T) -> T {
 }
 
 /// Combines the values of the threads up to and including the caller, in the order of their linear indices. `combine`
-/// must be associative (or nearly, as float addition is).
+/// must be associative. Approximate associativity, as of float addition, is sufficient.
 #[inline(always)]
 #[track_caller]
 pub fn inclusive_scan<T: KernelType>(value: T, combine: impl Fn(T, T) -> T) -> T {
@@ -91,10 +91,10 @@ pub fn inclusive_scan<T: KernelType>(value: T, combine: impl Fn(T, T) -> T) -> T
     }
 }
 
-/// Combines one value per warp, in the order of the warps. `combine` must be associative (or nearly). Returns the
-/// exclusive prefix of the caller's warp (`None` in the first warp) and the total of all warps. Lane 0 of each warp
-/// passes the value; the values of other lanes are ignored. Use it when the warps have already combined the values of
-/// their threads.
+/// Combines one value per warp, in the order of the warps. `combine` must be associative, at least approximately.
+/// Returns the exclusive prefix of the caller's warp (`None` in the first warp) and the total of all warps. Lane 0 of
+/// each warp supplies the value; values passed by other lanes are ignored. Use this function when the warps have
+/// already combined the values of their threads.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -118,7 +118,7 @@ pub fn scan_warps<T: KernelType>(value: T, combine: impl Fn(T, T) -> T) -> (Opti
     own.across(value, own.lane == 0, combine)
 }
 
-/// Returns the value that the thread with linear index `source` passes, in every thread of the block.
+/// Returns, in every thread of the block, the value passed by the thread with linear index `source`.
 ///
 /// ```
 /// use gpu_std::atomic::{Atomic, Ordering};
@@ -152,7 +152,7 @@ pub fn broadcast<T: KernelType>(value: T, source: u32) -> T {
 }
 
 /// Combines `identity` and the values of the threads below the caller, in the order of their linear indices. `combine`
-/// must be associative (or nearly, as float addition is).
+/// must be associative. Approximate associativity, as of float addition, is sufficient.
 #[inline(always)]
 #[track_caller]
 pub fn exclusive_scan<T: KernelType>(value: T, identity: T, combine: impl Fn(T, T) -> T) -> T {
@@ -166,12 +166,12 @@ pub fn exclusive_scan<T: KernelType>(value: T, identity: T, combine: impl Fn(T, 
     if own.lane == 0 { start } else { combine(start, before) }
 }
 
-/// Position of the calling thread among the warps of the block.
+/// The calling thread's position among the warps of the block.
 #[derive(Clone, Copy)]
 struct Warp {
     index: u32,
     lane: u32,
-    /// Lanes of the warp: fewer than 32 only in the block's last warp.
+    /// Number of lanes in the warp. The number is below 32 only in the block's last warp.
     lanes: u32,
 }
 
@@ -210,22 +210,23 @@ impl Warp {
         total
     }
 
-    /// Returns the total of the warps below this one, if any; `within` is the result of the scan within the warp.
+    /// Returns the combination of all lower warps, or `None` in the first warp. `within` is the result of the scan
+    /// within the warp.
     #[inline(always)]
     #[track_caller]
     fn below<T: KernelType>(self, within: T, combine: impl Fn(T, T) -> T) -> Option<T> {
         self.across(within, self.lane + 1 == self.lanes, combine).0
     }
 
-    /// Combines one value per warp, passed by the lane with `is_shown`. Returns the totals of the warps below this one
-    /// and of all warps.
+    /// Combines one value per warp, supplied by the lane for which `is_shown` is true. Returns two values: the
+    /// combination of all lower warps, and the combination of all warps.
     #[inline(always)]
     #[track_caller]
     fn across<T: KernelType>(self, value: T, is_shown: bool, combine: impl Fn(T, T) -> T) -> (Option<T>, T) {
         let totals = self.share(value, is_shown);
         let warps = self.warps();
         let found = if threads().is_multiple_of(WARP_SIZE) {
-            // Every warp contains a lane for each warp of the block.
+            // Each warp has at least as many lanes as the block has warps.
             let mut total = totals.of(if self.lane < warps { self.lane } else { 0 });
             let mut distance = 1;
             while distance < warps {
@@ -252,7 +253,7 @@ impl Warp {
         found
     }
 
-    /// Publishes the value of one lane of each warp to the whole block.
+    /// Publishes one lane's value of each warp to the whole block.
     #[inline(always)]
     #[track_caller]
     fn share<T: KernelType>(self, value: T, is_shown: bool) -> Totals<T> {
@@ -265,12 +266,13 @@ impl Warp {
     }
 }
 
-/// Returns shared memory for one value of each of 32 warps, in one slot per warp.
+/// Returns shared memory for up to 32 values, in one slot per warp.
 #[inline(always)]
 #[track_caller]
 fn slots<T>() -> *mut u8 {
     const { assert!(size_of::<T>() <= 256, "the threads of a block exchange values of at most 256 bytes") };
-    // A static cannot depend on `T`. The kernel contains only the arrays that it uses.
+    // A static cannot depend on `T`, so there is one static per size. The kernel contains only the statics that it
+    // uses.
     match size_of::<T>() {
         0..=8 => shared_array![u64; 32].cast(),
         9..=16 => shared_array![[u64; 2]; 32].cast(),
@@ -288,7 +290,7 @@ struct Totals<T> {
 }
 
 impl<T: KernelType> Totals<T> {
-    /// Number of 32-bit words per slot. A value of at most 8 bytes is stored as one 64-bit word instead.
+    /// Number of 32-bit words per slot. Values of at most 8 bytes are stored as one 64-bit word instead.
     const WORDS: usize = size_of::<T>().div_ceil(4);
 
     #[inline(always)]
@@ -311,15 +313,16 @@ impl<T: KernelType> Totals<T> {
     #[inline(always)]
     fn of(&self, warp: u32) -> T {
         if size_of::<T>() <= 8 {
-            // SAFETY: the slot is one of 32 in shared memory, written by its warp before the barrier. If threads of
-            // that warp exited against the rules, the read returns arbitrary bits, which are still a valid value.
+            // SAFETY: the slot is one of 32 in shared memory, and its warp wrote it before the barrier. If threads of
+            // that warp exited early, which is not allowed, the read returns arbitrary bits, which are still a valid
+            // value.
             return words::of_bits(unsafe { self.slots.cast::<u64>().add(warp as usize).read_volatile() });
         }
         let mut slot = self.slot(warp);
         // SAFETY: any bit pattern is a valid value.
         let zeros = unsafe { MaybeUninit::<T>::zeroed().assume_init() };
         words::map(zeros, |_| {
-            // SAFETY: as above, word by word.
+            // SAFETY: as above, for each word.
             let word = unsafe { slot.read_volatile() };
             slot = slot.wrapping_add(1);
             word
@@ -332,7 +335,7 @@ impl<T: KernelType> Totals<T> {
         self.slots.cast::<u32>().wrapping_add(warp as usize * Self::WORDS)
     }
 
-    /// Waits until all threads have read the slots, so that they can be reused.
+    /// Waits until all threads have read the slots, after which the slots can be reused.
     #[inline(always)]
     #[track_caller]
     fn done(self) {

@@ -6,7 +6,7 @@ use bytemuck::{Pod, Zeroable};
 
 use crate::element::{KernelType, KernelValue};
 
-/// `bool`, or a fieldless enum that derives [`KernelValue`](derive@crate::KernelValue).
+/// Either `bool`, or a fieldless enum that derives [`KernelValue`](derive@crate::KernelValue).
 ///
 /// # Safety
 ///
@@ -18,15 +18,15 @@ use crate::element::{KernelType, KernelValue};
     note = "an enum without fields is one with `#[derive(Clone, Copy, KernelValue)]` and the type of its numbers, as in `#[repr(u8)]`"
 )]
 pub unsafe trait KernelEnum: KernelValue {
-    /// Integer type with the same bytes.
+    /// Integer type with the size, alignment and bytes of the type.
     type Bits: KernelType + Pod + PartialEq + fmt::Debug;
 
-    /// Returns whether the bits are a valid value.
+    /// Returns whether the bits represent a valid value.
     #[doc(hidden)]
     fn is_valid(bits: Self::Bits) -> bool;
 }
 
-// SAFETY: one byte, 0 for false and 1 for true.
+// SAFETY: a `bool` is one byte: 0 for false and 1 for true.
 unsafe impl KernelEnum for bool {
     type Bits = u8;
 
@@ -36,10 +36,10 @@ unsafe impl KernelEnum for bool {
     }
 }
 
-/// The bytes of a `bool` or an enum in a buffer, or in a struct that is stored in a buffer.
+/// The bytes of a `bool` or enum, for use as a buffer element or as a field of one.
 ///
-/// A buffer can be uninitialized or contain data of another type, so its bytes may not be a valid `T`. [`get`] checks
-/// them. Apart from that, a `Checked<T>` behaves like a `T` of the same size.
+/// A buffer can be uninitialized or contain data of another type, so the bytes may not represent a valid `T`. [`get`]
+/// checks them. Otherwise, a `Checked<T>` behaves like a `T` and has its size.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -80,29 +80,29 @@ impl<T: KernelEnum> Checked<T> {
     #[inline(always)]
     pub fn new(value: T) -> Self {
         const { assert!(size_of::<T>() == size_of::<T::Bits>()) };
-        // SAFETY: a value has the bytes of its bits, by the contract of the trait.
+        // SAFETY: by the contract of the trait, a value and its `Bits` have the same bytes.
         Self { bits: unsafe { core::mem::transmute_copy(&value) } }
     }
 
-    /// Returns the value; `None` if the bytes are invalid.
+    /// Returns the value, or `None` if the bytes are invalid.
     #[inline(always)]
     pub fn get(self) -> Option<T> {
         const { assert!(size_of::<T>() == size_of::<T::Bits>()) };
-        // SAFETY: the bits were checked to be a valid value of the same size.
+        // SAFETY: the bits have the size of the value and were checked to be valid.
         T::is_valid(self.bits).then(|| unsafe { core::mem::transmute_copy(&self.bits) })
     }
 
-    /// Returns the bytes as a number, even if they are not a valid value.
+    /// Returns the bytes as an integer, even if they do not represent a valid value.
     #[inline(always)]
     pub fn bits(self) -> T::Bits {
         self.bits
     }
 
-    /// Reinterprets values as `Checked`, for an upload.
+    /// Reinterprets a slice of values as `Checked` values, for an upload.
     #[inline(always)]
     pub fn from_slice(values: &[T]) -> &[Self] {
         const { assert!(size_of::<T>() == size_of::<Self>() && align_of::<T>() == align_of::<Self>()) };
-        // SAFETY: the elements have the same size, alignment and bytes, and any bytes are a valid `Checked`.
+        // SAFETY: both element types have the same size, alignment and bytes, and a `Checked` can contain any bytes.
         unsafe { core::slice::from_raw_parts(values.as_ptr().cast(), values.len()) }
     }
 }
@@ -146,11 +146,11 @@ impl<T: KernelEnum + fmt::Debug> fmt::Debug for Checked<T> {
     }
 }
 
-// SAFETY: it consists of its bits, for which zeros are valid.
+// SAFETY: the type consists of its bits, for which zero is valid.
 unsafe impl<T: KernelEnum> Zeroable for Checked<T> {}
-// SAFETY: it consists of its bits, which are plain data, and any bits are a `Checked`.
+// SAFETY: the type consists of its bits, which are plain data, and every bit pattern is a valid `Checked`.
 unsafe impl<T: KernelEnum> Pod for Checked<T> {}
-// SAFETY: it has the layout of its bits.
+// SAFETY: the type has the layout of its bits.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: KernelEnum> KernelValue for Checked<T> {
     const SIGNATURE: u32 = gpu_spec::signature("Checked", &[T::SIGNATURE]);

@@ -1,17 +1,17 @@
-//! Clocks, for measuring and waiting inside a kernel.
+//! Clocks for timing and waiting inside a kernel.
 
 #[cfg(target_arch = "nvptx64")]
 use crate::nvvm;
 
-/// Cycles of the multiprocessor (SM) clock since an arbitrary start. The start differs between SMs, and the rate varies
-/// with the clock frequency. On the emulated device, the unit is nanoseconds.
+/// Returns the number of cycles of the multiprocessor's (SM's) clock since an arbitrary start. Each SM has its own
+/// start, and the rate follows the clock frequency. On the emulated device, the unit is nanoseconds instead.
 #[inline(always)]
 pub fn cycles() -> u64 {
     gpu_or_host!(nvvm::clock64(), nanoseconds())
 }
 
-/// Nanoseconds since an arbitrary start, the same for all threads of the device. It may advance in steps of up to a
-/// microsecond.
+/// Returns the nanoseconds since an arbitrary start that is the same for all threads of the device. The counter may
+/// advance in steps of up to a microsecond.
 #[inline(always)]
 pub fn nanoseconds() -> u64 {
     #[cfg(target_arch = "nvptx64")]

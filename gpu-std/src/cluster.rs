@@ -1,13 +1,13 @@
-//! Thread block clusters: up to 16 blocks that run at the same time in one GPC and can access each other's shared
-//! memory.
+//! Thread block clusters: groups of up to 16 blocks that run at the same time in one GPC and can access each other's
+//! shared memory.
 //!
-//! A launch divides its grid into clusters. Without clusters, each block is a cluster of one block, and every function
-//! of this module works for it. The same holds below compute capability 9.0, which does not support clusters. A kernel
-//! that needs larger clusters must declare `arch = 90`.
+//! A launch divides its grid into clusters. In a launch without clusters, each block is a cluster of one block, and all
+//! functions of this module still work. The same is true below compute capability 9.0, which does not support clusters.
+//! A kernel that needs clusters of several blocks must declare `arch = 90`.
 //!
-//! For distributed shared memory, [`map_shared`] returns the address of shared memory in another block of the cluster.
-//! A block must not access another block's shared memory before that block has started or after it has ended. Call
-//! [`sync`] before the first use and after the last.
+//! For distributed shared memory, [`map_shared`] returns the address at which the block can access another block's
+//! shared memory. A block must not access another block's shared memory before that block has started or after it has
+//! ended. To ensure this, call [`sync`] before the first access and after the last.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -41,7 +41,7 @@ use crate::host::{collective, shared as emulated_shared, thread as emulated};
 use crate::{arch, nvvm};
 use crate::{block, thread};
 
-/// Returns the number of blocks in the cluster along x, y, z.
+/// Returns the number of blocks in the cluster along x, y and z.
 #[inline(always)]
 pub fn dim() -> [u32; 3] {
     gpu_or_host!(
@@ -54,7 +54,7 @@ pub fn dim() -> [u32; 3] {
     )
 }
 
-/// Returns the number of blocks in the cluster: 1 to 16.
+/// Returns the number of blocks in the cluster, from 1 to 16.
 #[inline(always)]
 pub fn blocks() -> u32 {
     gpu_or_host!(
@@ -63,7 +63,7 @@ pub fn blocks() -> u32 {
     )
 }
 
-/// Returns the cluster's index in the grid: x, y, z.
+/// Returns the cluster's index in the grid along x, y and z.
 #[inline(always)]
 pub fn index() -> [u32; 3] {
     #[cfg(target_arch = "nvptx64")]
@@ -80,7 +80,7 @@ pub fn index() -> [u32; 3] {
     }
 }
 
-/// Returns the block's index in its cluster: x, y, z.
+/// Returns the block's index in its cluster along x, y and z.
 #[inline(always)]
 pub fn block_index() -> [u32; 3] {
     #[cfg(target_arch = "nvptx64")]
@@ -109,16 +109,16 @@ pub fn threads() -> u32 {
     blocks() * block::threads()
 }
 
-/// Returns the thread's linear index in its cluster, counted block by block.
+/// Returns the thread's linear index in its cluster, in which the blocks follow one another.
 #[inline(always)]
 pub fn thread_rank() -> u32 {
     block_rank() * block::threads() + thread::linear_in_block()
 }
 
-/// Waits until every thread of the cluster has arrived. All writes of these threads to shared or global memory before
-/// the barrier are visible to all of them after it.
+/// Waits until every thread of the cluster has arrived. All writes that these threads made to shared or global memory
+/// before the barrier are visible to all of them after it.
 ///
-/// Every thread of the cluster that has not returned must reach the same barrier.
+/// Every thread of the cluster that has not exited must reach the same barrier.
 #[inline(always)]
 #[track_caller]
 pub fn sync() {
@@ -133,12 +133,12 @@ pub fn sync() {
     collective::cluster_sync("cluster::sync");
 }
 
-/// The first half of [`sync`]: signals that the thread has arrived, without waiting. Between `arrive` and [`wait`], the
-/// thread can do work that neither writes data that other threads read nor reads data that they write.
+/// First half of [`sync`]: signals that the thread has arrived, without waiting. Between `arrive` and [`wait`], the
+/// thread can do work that neither writes data that other threads read nor reads data that other threads write.
 ///
-/// Every thread of the cluster that has not returned must call `arrive`, and then `wait`, before any other
-/// synchronization of this module. The emulated device reports threads that violate this rule. In PTX the behavior is
-/// then undefined, as with incorrect masks of [`warp`](crate::warp).
+/// Every thread of the cluster that has not exited must call `arrive` and then `wait`, with no other synchronization of
+/// this module in between. The emulated device reports threads that break this rule. On a GPU, the behavior is
+/// undefined in that case, as with incorrect masks in [`warp`](crate::warp).
 #[inline(always)]
 #[track_caller]
 pub fn arrive() {
@@ -150,7 +150,7 @@ pub fn arrive() {
     collective::cluster_arrive("cluster::arrive");
 }
 
-/// The second half of [`sync`]: waits until every thread of the cluster has called [`arrive`].
+/// Second half of [`sync`]: waits until every thread of the cluster has called [`arrive`].
 #[inline(always)]
 #[track_caller]
 pub fn wait() {
@@ -164,8 +164,8 @@ pub fn wait() {
     collective::cluster_wait("cluster::wait");
 }
 
-/// Maps the shared memory at `pointer` to its address in block `rank` of the cluster. The calling thread can read,
-/// write and atomically change memory at that address.
+/// Returns the address of `pointer`'s counterpart in the shared memory of block `rank` of the cluster. The calling
+/// thread can read, write and atomically update memory at that address.
 ///
 /// # Safety
 ///
@@ -185,7 +185,7 @@ pub unsafe fn map_shared<T>(pointer: *mut T, rank: u32) -> *mut T {
     }
 }
 
-/// Returns the cluster rank of the block whose shared memory `pointer` points into.
+/// Returns the cluster rank of the block that owns the shared memory at `pointer`.
 ///
 /// # Safety
 ///

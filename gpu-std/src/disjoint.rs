@@ -1,33 +1,34 @@
 //! Mutable views that assign every thread its own elements.
 //!
-//! Safe kernels write through [`DisjointMut`], or [`DisjointMut2`] and [`DisjointMut3`] in two and three dimensions.
-//! All threads of a launch have a view of the same memory. A thread can access only the elements of an index that no
-//! other thread can obtain. Such an index is a *claim*: an index token that proves ownership.
+//! Safe kernels write through a [`DisjointMut`], or in two and three dimensions through a [`DisjointMut2`] or
+//! [`DisjointMut3`]. All threads of a launch hold a view of the same memory. A thread can access only elements whose
+//! index no other thread can obtain. Such an index is a *claim*: an index token that proves ownership.
 //!
 //! # Why this is sound
 //!
 //! 1. *Indices are divided among threads.* In a launch of S threads, index i belongs to the thread whose linear index
-//!    is i mod S. [`unique_index`] returns the index t to thread t, and [`grid_stride`] returns t, t + S, t + 2S, ….
-//!    All of these belong to the calling thread. S and t are constant while a kernel runs.
+//!    is i mod S. In thread t, [`unique_index`] returns t, and [`grid_stride`] returns t, t + S, t + 2S, …. All these
+//!    indices belong to the calling thread. S and t are constant while a kernel runs.
 //! 2. *An index does not leave its thread.* [`UniqueIndex`] has no public constructor, cannot be created from bytes,
-//!    and is neither `Send` nor `Sync`. So no safe memory that threads share can contain one. Copies of it belong to
-//!    the same thread. (On the host, a `thread_local!` could carry an index to the next emulated thread on the same OS
-//!    thread, or into another launch. The host's `get_mut` therefore checks that the index belongs to the caller.)
+//!    and is neither `Send` nor `Sync`. Therefore, safe code cannot store one in memory that threads share. Copies of
+//!    an index belong to the same thread. (On the host, a `thread_local!` could carry an index to the next emulated
+//!    thread on the same OS thread, or into another launch. For this reason, the host's `get_mut` checks that the index
+//!    belongs to the caller.)
 //! 3. *All threads divide the memory in the same way.* The elements of index i depend only on i, the length and the
-//!    mapping `M`. `M` is part of the parameter's type. No safe function changes it, takes a subview, or creates a view
-//!    from something else, so two threads cannot disagree. For any one `M`, the element sets of different indices do
-//!    not overlap.
+//!    mapping `M`. `M` is part of the parameter's type. No safe function changes the mapping, takes a subview, or
+//!    creates a view from something else, so two threads always use the same mapping. For any one `M`, the element sets
+//!    of different indices do not overlap.
 //! 4. *The borrow checker applies within a thread.* A view is neither `Clone` nor `Copy`. `get_mut` borrows it mutably
 //!    for as long as the reference lives, so a thread cannot hold two references to an element.
-//! 5. *The shape of a launch makes claims unique.* The linear index t of point 1 distinguishes all threads of any
-//!    launch. A claim of [`unique_2d`] or [`unique_3d`] belongs to the thread whose indices are x, y and z modulo the
-//!    launch's threads along each axis. These claims distinguish threads only in launches with no more dimensions than
-//!    the claim, and with at most 2^32 threads along each axis. Each view states the shapes that its claims need
-//!    ([`MutableView::CLAIMS`]). `#[kernel]` records the requirements of all views in the kernel's `KernelInfo`. The
-//!    runtime refuses other launches. The kernel itself does not check them.
-//! 6. *Nothing else accesses the memory.* The runtime creates a view from a buffer that the launch borrows mutably. It
-//!    prevents all other reads and writes of the buffer until the launch ends. Two parameters of one launch therefore
-//!    never overlap.
+//! 5. *The shape of a launch makes claims unique.* The linear index t of point 1 is unique to each thread in any
+//!    launch. A claim from [`unique_2d`] or [`unique_3d`] belongs to the thread whose index along each axis is the
+//!    coordinate modulo the launch's threads along that axis. These claims are unique only if the launch has no more
+//!    dimensions than the claim, and at most 2^32 threads along each axis. Each view declares the launch shapes in
+//!    which its claims are unique ([`MutableView::CLAIMS`]). `#[kernel]` records the requirements of all views in the
+//!    kernel's `KernelInfo`. The runtime refuses launches of other shapes. The kernel itself does not check the shape.
+//! 6. *Nothing else accesses the memory.* The runtime creates a view from a buffer that the launch borrows mutably.
+//!    Until the launch ends, the runtime prevents all other reads and writes of the buffer. Therefore, two parameters
+//!    of one launch never overlap.
 
 mod claims;
 mod planes;
@@ -54,7 +55,8 @@ use crate::per_block::PerBlock;
 use crate::per_tile::PerTile;
 use crate::thread;
 
-/// An index that no other thread of the launch can obtain: a thread's claim to its elements of a [`DisjointMut`].
+/// An index that no other thread of the launch can obtain. The index is the thread's claim to its elements of a
+/// [`DisjointMut`].
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -83,7 +85,8 @@ pub struct UniqueIndex {
 }
 
 impl Claim for UniqueIndex {
-    /// Creates an index that must belong to this thread: the index modulo the launch size is the thread's linear index.
+    /// Creates an index that must belong to this thread: the index modulo the launch size must be the thread's linear
+    /// index.
     #[inline(always)]
     fn at(index: usize) -> Self {
         Self { index, _of_this_thread: PhantomData }
@@ -118,7 +121,7 @@ impl UniqueIndex {
     }
 }
 
-/// An index type whose values belong to the calling thread alone: [`UniqueIndex`].
+/// An index type whose values belong only to the calling thread: [`UniqueIndex`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an index that only the calling thread has",
     label = "every thread could name the same element",
@@ -144,36 +147,37 @@ pub(crate) fn linear_in_launch() -> usize {
     crate::block::linear_index() * crate::block::threads() as usize + thread::linear_in_block() as usize
 }
 
-/// Returns the calling thread's linear index in the launch, below [`launch_size`](crate::thread::launch_size). In a
-/// one-dimensional launch it equals [`index_1d`](crate::thread::index_1d).
+/// Returns the calling thread's linear index in the launch. The index is less than
+/// [`launch_size`](crate::thread::launch_size). In a one-dimensional launch it equals
+/// [`index_1d`](crate::thread::index_1d).
 ///
-/// In two and three dimensions it counts block after block, so index i is not element i of a row-major array. For
-/// those, use [`unique_2d`] with a [`DisjointMut2`]. The runtime refuses multi-dimensional launches of kernels whose
-/// views are all one-dimensional.
+/// In two and three dimensions, threads are numbered block by block, so index i is not element i of a row-major array.
+/// For row-major arrays, use [`unique_2d`] with a [`DisjointMut2`]. The runtime refuses multi-dimensional launches of a
+/// kernel if all of its mutable views are one-dimensional.
 #[inline(always)]
 pub fn unique_index() -> UniqueIndex {
     UniqueIndex::at(linear_in_launch())
 }
 
-/// A mutable view with one of its mappings, as a kernel parameter.
+/// A mutable view with a specific mapping, as a kernel parameter.
 #[diagnostic::on_unimplemented(
     message = "a kernel cannot take `{Self}`: the view has no such mapping",
     label = "not a view of a kernel",
     note = "there are `DisjointMut` of `Elements`, `Chunks<N>`, `Striped<N>`, `Planes<K>`, `PerTile<N>`, `PerBlock` and `Unclaimed`, `DisjointMut2` of `Elements`, `Rows`, `Tiles<ROWS, COLUMNS>` and `TransposedTiles<ROWS, COLUMNS>`, and `DisjointMut3` of `Elements`"
 )]
 pub trait MutableView: sealed::View {
-    /// Launch shapes in which no two threads can obtain the same claim to the view.
+    /// Launch shapes in which no two threads can obtain the same claim.
     const CLAIMS: Claims;
 
-    /// Error text if the constants of the mapping are invalid, in which case `#[kernel]` and the view do not compile.
+    /// Error text if the constants of the mapping are invalid. In this case, neither `#[kernel]` nor the view compiles.
     #[doc(hidden)]
     const WRONG: Option<&'static str>;
 
-    /// Number of planes of the mapping, which divides the length of a buffer.
+    /// Number of planes in the mapping. It must divide the length of a buffer.
     #[doc(hidden)]
     const PLANES: usize;
 
-    /// Signature of the mapping, for the comparison of host and GPU code (see
+    /// Signature of the mapping, used to compare host and GPU code (see
     /// [`gpu_spec::signature`](mod@gpu_spec::signature)).
     #[doc(hidden)]
     const SIGNATURE: u32;
@@ -185,8 +189,8 @@ mod sealed {
     pub trait ViewIndex {}
 }
 
-/// Takes `[constants] view, mapping => claims` and the constraints on the constants, which are checked where a kernel
-/// names the mapping.
+/// Takes `[constants] view, mapping => claims` and the constraints on the constants. The constraints are checked where
+/// a kernel names the mapping.
 macro_rules! views {
     ($([$($constant:ident: $ty:ty),*] $view:ident, $mapping:ty => $claims:ident
         $(, if $holds:expr, $text:literal)? $(, planes $planes:expr)?;)*
@@ -244,24 +248,24 @@ impl<V: MutableView> MutableView for Option<V> {
     const SIGNATURE: u32 = V::SIGNATURE;
 }
 
-/// The mapping in which each claim owns one element: the element at its index in a [`DisjointMut`], or at its
-/// coordinates in a [`DisjointMut2`] or [`DisjointMut3`].
+/// Mapping in which each claim owns one element: the element at its index in a [`DisjointMut`], or at its coordinates
+/// in a [`DisjointMut2`] or [`DisjointMut3`].
 pub enum Elements {}
 
-/// The mapping of a [`DisjointMut2`] in which index i owns row i.
+/// Mapping of a [`DisjointMut2`] in which index i owns row i.
 pub enum Rows {}
 
-/// The mapping of a [`DisjointMut`] in which index i owns elements `i * N .. (i + 1) * N`, truncated at the length.
+/// Mapping of a [`DisjointMut`] in which index i owns elements `i * N .. (i + 1) * N`, truncated at the length.
 pub enum Chunks<const N: usize> {}
 
-/// The mapping of a [`DisjointMut`] in which no index owns an element. It is for kernels that divide the work
-/// themselves with [`as_mut_ptr`](DisjointMut::as_mut_ptr), and allows launches of any shape.
+/// Mapping of a [`DisjointMut`] in which no index owns an element. Use it in kernels that divide the work themselves
+/// with [`as_mut_ptr`](DisjointMut::as_mut_ptr). The mapping allows launches of any shape.
 pub enum Unclaimed {}
 
 /// A mutable slice that assigns every thread of the launch its own elements.
 ///
-/// The mapping `M` determines the elements of a thread: [`Elements`] (one each), [`Chunks`] or [`Striped`] (`N` each).
-/// The module documentation explains why two threads can never access the same element.
+/// The mapping `M` determines which elements a thread owns: [`Elements`] (one per index), or [`Chunks`] or [`Striped`]
+/// (`N` per index). The module documentation explains why two threads can never access the same element.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -289,19 +293,19 @@ pub struct DisjointMut<'a, T, M = Elements> {
 }
 
 impl<'a, T, M> DisjointMut<'a, T, M> {
-    /// Creates a view of `len` elements at `data`; every thread of the launch creates the same view.
+    /// Creates a view of `len` elements at `data`. Every thread of the launch creates the same view.
     ///
     /// # Safety
     ///
     /// `data` must be aligned, and valid for reads and writes of `len` elements for `'a`. All threads of the launch
-    /// must create the view with the same arguments and mapping, each at most once. Only these views may access the
-    /// memory.
+    /// must create the view with the same arguments and mapping, and each thread must create it at most once. Only
+    /// these views may access the memory.
     #[inline(always)]
     pub unsafe fn from_raw_parts(data: *mut T, len: usize) -> Self {
         Self { data, len, _borrow: PhantomData, _mapping: PhantomData }
     }
 
-    /// Returns the number of elements of the whole view, across all threads.
+    /// Returns the number of elements of the whole view, not only of those that the thread owns.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.len
@@ -327,7 +331,7 @@ impl<'a, T, M> DisjointMut<'a, T, M> {
     }
 }
 
-/// Types that could index a mutable view, as in `y[i]`: none, because any thread could use the same index.
+/// Types that can index a mutable view, as in `y[i]`. There are none, because any thread could use the same index.
 #[diagnostic::on_unimplemented(
     message = "a mutable view is not indexed by `[…]`: any thread could name the same element",
     label = "take the element by `get_mut`, with a claim that only the calling thread has",
@@ -341,7 +345,7 @@ pub trait ViewIndex: sealed::ViewIndex {
 
 macro_rules! not_indexed {
     ($($view:ident),*) => { $(
-        /// Exists only for its error message, which states how to access an element.
+        /// Never called; it exists only for the trait's error message, which states how to access an element.
         impl<T, M, I: ViewIndex> Index<I> for $view<'_, T, M> {
             type Output = T;
 
@@ -354,14 +358,15 @@ macro_rules! not_indexed {
 not_indexed!(DisjointMut, DisjointMut2, DisjointMut3);
 
 impl<T> DisjointMut<'_, T, Elements> {
-    /// Returns element `index`, or `None` past the end.
+    /// Returns the element at `index`, or `None` if the index is out of range.
     #[inline(always)]
     #[track_caller]
     pub fn get_mut<I: OwnIndex>(&mut self, index: I) -> Option<&mut T> {
         let index = index.own();
         index.check();
         if index.get() < self.len {
-            // SAFETY: the index is in range; the module documentation argues that no other thread has the element.
+            // SAFETY: the index is in range, and the module documentation explains why no other thread owns the
+            // element.
             Some(unsafe { &mut *self.data.add(index.get()) })
         } else {
             None
@@ -369,14 +374,15 @@ impl<T> DisjointMut<'_, T, Elements> {
     }
 }
 
-/// Returns the index of a chunk's first element; `None` if it is beyond the address space.
+/// Returns the index of a chunk's first element, or `None` if it is beyond the address space.
 #[inline(always)]
 fn chunk(index: usize, len: usize) -> Option<usize> {
     index.checked_mul(len)
 }
 
 impl<T, const N: usize> DisjointMut<'_, T, Chunks<N>> {
-    /// Returns chunk `index`: `N` elements, fewer if the view ends there; `None` past the end.
+    /// Returns chunk `index`, or `None` if it is out of range. A chunk has `N` elements, or fewer at the end of the
+    /// view.
     #[inline(always)]
     #[track_caller]
     pub fn get_mut<I: OwnIndex>(&mut self, index: I) -> Option<&mut [T]> {
@@ -386,12 +392,12 @@ impl<T, const N: usize> DisjointMut<'_, T, Chunks<N>> {
         let start = chunk(index.get(), N).filter(|&start| start < self.len)?;
         let rest = self.len - start;
         let len = if rest < N { rest } else { N };
-        // SAFETY: `start + len` is at most the length; the module documentation argues that no other thread has these
-        // elements.
+        // SAFETY: `start + len` is at most the length, and the module documentation explains why no other thread owns
+        // these elements.
         Some(unsafe { core::slice::from_raw_parts_mut(self.data.add(start), len) })
     }
 
-    /// Returns the number of chunks in the whole view; the last may have fewer than `N` elements.
+    /// Returns the number of chunks in the whole view. The last chunk may have fewer than `N` elements.
     #[inline(always)]
     pub fn chunks(&self) -> usize {
         self.len.div_ceil(N)

@@ -1,16 +1,16 @@
-//! Types that can cross from host to kernel.
+//! Types that can be passed between host and kernel.
 //!
-//! Host and GPU code are compiled by two compilers, so the layout of exchanged data must not be the compiler's choice.
-//! Two traits state what a type guarantees:
+//! Two different compilers compile host and GPU code, so the layout of exchanged data must not be left to the compiler.
+//! Two traits declare what a type guarantees:
 //!
-//! | trait | promise | use |
+//! | trait | guarantee | use |
 //! | --- | --- | --- |
-//! | [`KernelValue`] | a fixed layout | a parameter by value |
-//! | [`KernelType`] | also, every bit pattern is valid | also an element of a buffer, and a value that threads exchange |
+//! | [`KernelValue`] | a fixed layout | a parameter passed by value |
+//! | [`KernelType`] | a fixed layout, and every bit pattern is valid | also an element of a buffer, or a value that threads exchange |
 //!
 //! A kernel reads arbitrary bytes that the host or another kernel left in a buffer, so every bit pattern must be a
-//! valid element. That excludes `bool` and enums, which are passed by value, and stored in buffers as
-//! [`Checked`](crate::Checked).
+//! valid element. This requirement excludes `bool` and enums. These types can be passed by value, and stored in buffers
+//! as [`Checked`](crate::Checked).
 //!
 //! Derive the traits for your own types:
 //!
@@ -64,18 +64,19 @@ use half::{bf16, f16};
 
 /// A type that can be passed to a kernel by value.
 ///
-/// Implemented for numbers, `bool`, `char`, `f16`, `bf16`, arrays, and with the feature `glam` for glam's types.
-/// Structs derive it, which requires `#[repr(C)]` or `#[repr(transparent)]`, `Clone` and `Copy`, and fields that all
-/// implement it. Fieldless enums derive it, which requires an integer `repr`, such as `#[repr(u8)]`. Every
-/// [`KernelType`] also implements it, because the derive of `KernelType` implements both traits.
+/// Implemented for numbers, `bool`, `char`, `f16`, `bf16` and arrays. With the feature `glam`, the trait is also
+/// implemented for glam's types. Structs can derive it. They must be `#[repr(C)]` or `#[repr(transparent)]`, `Clone`
+/// and `Copy`, and all their fields must implement the trait. Fieldless enums can derive the trait. The enums must have
+/// an integer `repr`, such as `#[repr(u8)]`. Every [`KernelType`] also implements this trait, because the derive of
+/// `KernelType` implements both traits.
 ///
-/// A value must not be zero-sized or aligned to more than 16 bytes. `#[kernel]` checks both.
+/// A value must not be zero-sized, and its alignment must be at most 16 bytes. `#[kernel]` checks both.
 ///
 /// # Safety
 ///
 /// Size, alignment and field offsets must not depend on the compiler. The type must be a primitive type, or its layout
-/// must follow from its `repr` and those of all its parts. It must not contain a reference or pointer that is
-/// dereferenced.
+/// must follow from its `repr` and from the layouts of all its parts. The type must not contain a reference, or a
+/// pointer that is dereferenced.
 #[diagnostic::on_unimplemented(
     message = "kernels cannot take `{Self}`",
     label = "not a `KernelValue`",
@@ -83,23 +84,22 @@ use half::{bf16, f16};
     note = "a struct is with `#[derive(Clone, Copy, KernelValue)]` and `#[repr(C)]`, an enum without fields with `#[repr(u8)]`"
 )]
 pub unsafe trait KernelValue: Copy + Send + Sync + 'static {
-    /// Signature of the type, for the comparison of host and GPU code (see
-    /// [`gpu_spec::signature`](mod@gpu_spec::signature)).
+    /// Signature of the type, used to compare host and GPU code (see [`gpu_spec::signature`](mod@gpu_spec::signature)).
     #[doc(hidden)]
     const SIGNATURE: u32 = 0;
 }
 
-/// A type that can be passed to a kernel by value. It can also be an element of a slice or of a
-/// [`DisjointMut`](crate::DisjointMut) view, and threads of a warp or block can exchange it.
+/// A type that can be passed to a kernel by value. A type that can also be an element of a slice or of a
+/// [`DisjointMut`](crate::DisjointMut) view, and that threads of a warp or block can exchange.
 ///
-/// Implemented for numbers, `f16`, `bf16`, arrays, [`Checked`](crate::Checked), and with the feature `glam` for glam's
-/// types. Structs derive it, which requires `#[repr(C)]` or `#[repr(transparent)]`, `Clone` and `Copy`, and fields that
-/// all implement it. Padding between or after the fields is an error, which names the field to insert. The derive also
-/// implements `bytemuck::Pod`, which the host side requires; for a generic struct, it implements
-/// `bytemuck::AnyBitPattern` and `DeviceCopy`. A struct that already derives `bytemuck::Pod` must implement this trait
-/// and [`KernelValue`] by hand.
+/// Implemented for numbers, `f16`, `bf16`, arrays and [`Checked`](crate::Checked). With the feature `glam`, the trait
+/// is also implemented for glam's types. Structs can derive it. They must be `#[repr(C)]` or `#[repr(transparent)]`,
+/// `Clone` and `Copy`, and all their fields must implement the trait. Padding between or after the fields is a
+/// compile-time error that names the field to insert. The derive also implements `bytemuck::Pod`, which the host side
+/// requires. For a generic struct, the derive implements `bytemuck::AnyBitPattern` and `DeviceCopy` instead. A struct
+/// that already derives `bytemuck::Pod` must implement this trait and [`KernelValue`] by hand.
 ///
-/// An element is aligned to at most 256 bytes. `#[kernel]` checks this.
+/// An element's alignment must be at most 256 bytes. `#[kernel]` checks this.
 ///
 /// # Safety
 ///
@@ -111,19 +111,19 @@ pub unsafe trait KernelValue: Copy + Send + Sync + 'static {
     note = "some bytes are no `bool` and no variant of an enum: use `Checked<bool>`, `Checked<Enum>`"
 )]
 pub unsafe trait KernelType: KernelValue {
-    /// True if a value contains bytes that belong to no field. Evaluating it fails to compile for a struct that derives
-    /// the trait and has its own padding.
+    /// True if a value contains bytes that do not belong to any field. For a struct that derives the trait, evaluating
+    /// the constant is a compile-time error if the struct itself has padding.
     #[doc(hidden)]
     const HAS_PADDING: bool = true;
-    /// −1 for a signed and 1 for an unsigned integer of at least 32 bits, otherwise 0.
+    /// −1 for a signed integer and 1 for an unsigned integer of at least 32 bits, otherwise 0.
     #[doc(hidden)]
     const INTEGER: i8 = 0;
-    /// Bytes of an innermost element of an array, or of the type itself if it is not an array.
+    /// Size in bytes of the innermost array element, or of the type itself if it is not an array.
     #[doc(hidden)]
     const ELEMENT_BYTES: usize = size_of::<Self>();
 }
 
-/// Implements both traits for types with a fixed layout for which every bit pattern is valid.
+/// Implements both traits for types that have a fixed layout and for which every bit pattern is valid.
 macro_rules! kernel_types {
     ($([$padding:literal, $integer:literal] $($t:ty)*;)*) => { $($(
         // SAFETY: the layout is fixed.
@@ -145,7 +145,7 @@ kernel_types! {
     [false, -1] i32 i64 isize;
 }
 
-// SAFETY: in every compiler, `bool` is one byte, 0 or 1, and `char` is a code point in four bytes.
+// SAFETY: in every compiler, `bool` is one byte that contains 0 or 1, and `char` is a four-byte code point.
 #[diagnostic::do_not_recommend]
 unsafe impl KernelValue for bool {
     const SIGNATURE: u32 = signature("bool", &[]);
@@ -166,7 +166,7 @@ mod glam_types {
         [false, 0] Vec2 Vec3 Vec4 Quat Mat2 Mat3 Mat4 Affine3;
         [false, 0] DVec2 DVec3 DVec4 DQuat DMat2 DMat3 DMat4 DAffine2 DAffine3;
         [false, 0] IVec2 IVec3 IVec4 UVec2 UVec3 UVec4;
-        // These types are padded to the size of one more component, or contain an unused component.
+        // These types are padded by one component, or contain an unused component.
         [true, 0] Vec3A Mat3A Affine2 Affine3A;
     }
 }
@@ -182,7 +182,7 @@ unsafe impl<T: KernelType, const N: usize> KernelType for [T; N] {
     const HAS_PADDING: bool = T::HAS_PADDING;
     const ELEMENT_BYTES: usize = T::ELEMENT_BYTES;
 }
-// SAFETY: it has the layout of `T`.
+// SAFETY: the type has the layout of `T`.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: KernelValue> KernelValue for Wrapping<T> {
     const SIGNATURE: u32 = signature("Wrapping", &[T::SIGNATURE]);
@@ -192,24 +192,25 @@ unsafe impl<T: KernelValue> KernelValue for Wrapping<T> {
 unsafe impl<T: KernelType> KernelType for Wrapping<T> {
     const HAS_PADDING: bool = T::HAS_PADDING;
 }
-// SAFETY: it is zero-sized, with alignment 1.
+// SAFETY: the type is zero-sized and has alignment 1.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: Send + Sync + 'static> KernelValue for PhantomData<T> {
     const SIGNATURE: u32 = signature("PhantomData", &[]);
 }
-// SAFETY: it is zero-sized.
+// SAFETY: the type is zero-sized.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: Send + Sync + 'static> KernelType for PhantomData<T> {
     const HAS_PADDING: bool = false;
 }
 
-/// A type that can be an element of a slice parameter `&[T]`, `Slice2<T>` or `Slice3<T>`. It is implemented for every
-/// [`KernelType`], and for [`Atomic`](crate::atomic::Atomic) of device or system scope, for which a launch borrows the
-/// buffer mutably.
+/// A type that can be an element of a slice parameter `&[T]`, `Slice2<T>` or `Slice3<T>`. The trait is implemented for
+/// every [`KernelType`]. It is also implemented for [`Atomic`](crate::atomic::Atomic) of device or system scope, for
+/// which a launch borrows the buffer mutably.
 ///
 /// # Safety
 ///
-/// `Param` must be the marker for a buffer with elements of this type, and sharing them between threads must be sound.
+/// `Param` must be the marker of a buffer with elements of this type, and threads must be able to share these elements
+/// soundly.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an element of a kernel's slice",
     label = "neither a `KernelType` nor an `Atomic` of device or system scope",
@@ -229,7 +230,7 @@ pub unsafe trait SliceElement: Sync + 'static {
     const SIGNATURE: u32 = 0;
 }
 
-// SAFETY: every bit pattern is valid, and the marker is that of the type itself.
+// SAFETY: every bit pattern is valid, and the marker belongs to the type itself.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: KernelType> SliceElement for T {
     type Param = param::Slice<T>;

@@ -1,8 +1,8 @@
 //! Elementwise kernels: `out[i] = f(x[i], y[i], …)`.
 //!
 //! [`#[elementwise]`](macro@crate::elementwise) generates such a kernel from a scalar function. The generated kernels
-//! call [`map`], which handwritten kernels can call too. If all arrays reach an aligned address at the same element,
-//! most elements use vector accesses; otherwise all accesses are scalar.
+//! call [`map`], which you can also call from handwritten kernels. If all arrays are aligned for vector accesses at the
+//! same element index, most elements use vector accesses. Otherwise, all accesses are scalar.
 
 use crate::vectorized::{
     Split, aligned, for_each, in_first_row, lanes_of, lanewise, load, store, with_lanes,
@@ -15,7 +15,7 @@ pub use crate::family::Elementwise;
 ///
 /// # Safety
 ///
-/// `element` and `vector` must read only the elements that they are given.
+/// `element` and `vector` must read only the elements at the given indices.
 pub unsafe trait Sources: Copy {
     /// One element of each array.
     type Element: Copy;
@@ -24,21 +24,21 @@ pub unsafe trait Sources: Copy {
     /// Size of the largest element type, in bytes.
     const LARGEST: usize;
 
-    /// Returns true if all arrays are aligned to vectors of `N` elements at element `first`.
+    /// Returns true if element `first` is aligned for a vector of `N` elements in all arrays.
     fn aligned<const N: usize>(self, first: usize) -> bool;
 
     /// Reads element `i` of each array.
     ///
     /// # Safety
     ///
-    /// The elements must be valid to read.
+    /// The elements must be valid for reads.
     unsafe fn element(self, i: usize) -> Self::Element;
 
     /// Reads elements `i` to `i + N` of each array in one access per array.
     ///
     /// # Safety
     ///
-    /// The elements must be valid to read, and aligned to the size of the vector.
+    /// The elements must be valid for reads, and aligned to the size of the vector.
     unsafe fn vector<const N: usize>(self, i: usize) -> Self::Vector<N>;
 
     /// Returns one lane of a vector.
@@ -68,13 +68,13 @@ macro_rules! sources {
             #[inline(always)]
             #[allow(unused_variables, unused_unsafe, clippy::unused_unit)]
             unsafe fn element(self, i: usize) -> Self::Element {
-                // SAFETY: by this function's contract.
+                // SAFETY: guaranteed by this function's contract.
                 unsafe { ($(*self.$index.add(i),)*) }
             }
             #[inline(always)]
             #[allow(unused_variables, unused_unsafe, clippy::unused_unit)]
             unsafe fn vector<const N: usize>(self, i: usize) -> Self::Vector<N> {
-                // SAFETY: by this function's contract.
+                // SAFETY: guaranteed by this function's contract.
                 unsafe { ($(load(self.$index.add(i)),)*) }
             }
             #[inline(always)]
@@ -91,15 +91,15 @@ sources!(A 0, B 1);
 sources!(A 0, B 1, C 2);
 sources!(A 0, B 1, C 2, D 3);
 
-/// Returns the size of the largest element among the sources and `U`, in bytes.
+/// Returns the size of the largest element type among the sources and `U`, in bytes.
 const fn largest<S: Sources, U>() -> usize {
     if S::LARGEST > size_of::<U>() { S::LARGEST } else { size_of::<U>() }
 }
 
-/// Computes `out[i] = f((a[i], b[i], …))` for `i` below `len`, with all threads of a launch; each element is written
-/// once. Threads and blocks whose y or z is not 0 do nothing.
+/// Computes `out[i] = f((a[i], b[i], …))` for `i` below `len`, with all threads of a launch. Each element is written
+/// once. Threads and blocks with a nonzero y or z index do nothing.
 ///
-/// Each thread keeps `ITEMS` accesses in flight, of `VECTOR` bytes to the array with the largest elements.
+/// Each thread keeps `ITEMS` accesses in flight. Each accesses `VECTOR` bytes of the array with the largest elements.
 ///
 /// ```
 /// use gpu_std::elementwise::map;
@@ -119,8 +119,8 @@ const fn largest<S: Sources, U>() -> usize {
 ///
 /// # Safety
 /// Every pointer must be valid for `len` elements and aligned to its element type. `out` may equal a source pointer,
-/// but arrays must not overlap in any other way. All threads of the launch must call it with the same arguments and
-/// constants. Nothing else may access `out` until the launch ends.
+/// but the arrays must not overlap in any other way. All threads of the launch must call this function with the same
+/// arguments and constants. Nothing else may access `out` until the launch ends.
 #[inline(always)]
 pub unsafe fn map<const ITEMS: usize, const VECTOR: usize, S: Sources, U: Copy>(
     sources: S,
@@ -134,22 +134,23 @@ pub unsafe fn map<const ITEMS: usize, const VECTOR: usize, S: Sources, U: Copy>(
     with_lanes!(lanes_of(largest::<S, U>(), VECTOR), N => {
         let split = Split::new::<U, N>(out, len);
         if N > 1 && sources.aligned::<N>(split.head) {
-            // SAFETY: `edges` visits indices below `len` only.
+            // SAFETY: `edges` visits only indices below `len`.
             split.edges(len, |i| unsafe { out.add(i).write(f(sources.element(i))) });
             for_each::<S::Vector<N>, ITEMS>(
                 split.vectors,
-                // SAFETY: vector i covers elements head + i * N .. + N, all below `tail`, and is aligned by `aligned`.
+                // SAFETY: vector i covers elements head + i * N .. + N, which are all below `tail`, and `aligned` has
+                // checked its alignment.
                 |i| unsafe { sources.vector(split.head + i * N) },
                 |i, value| {
                     let values = lanewise::<U, N>(|lane| f(S::lane(&value, lane)));
-                    // SAFETY: as above, and aligned by `Split`.
+                    // SAFETY: as above; `Split` aligns the output vectors.
                     unsafe { store(out.add(split.head + i * N), values) }
                 },
             );
         } else {
             for_each::<U, ITEMS>(
                 len,
-                // SAFETY: `for_each` visits indices below `len` only.
+                // SAFETY: `for_each` visits only indices below `len`.
                 |i| f(unsafe { sources.element(i) }),
                 // SAFETY: as above.
                 |i, value| unsafe { out.add(i).write(value) },

@@ -1,4 +1,4 @@
-//! Functions that the expansion of `#[kernel]` calls. Not for direct use.
+//! Functions that the expansion of `#[kernel]` calls. Do not call them directly.
 
 use crate::disjoint::{DisjointMut, DisjointMut2, DisjointMut3, MutableView, SlicePlanes};
 use crate::element::{KernelType, KernelValue, SliceElement};
@@ -9,6 +9,8 @@ use crate::view::{Slice2, Slice3};
 
 #[cfg(all(not(target_arch = "nvptx64"), not(feature = "emulated")))]
 pub use crate::host::absent_entry;
+#[cfg(not(target_arch = "nvptx64"))]
+pub use crate::host::thread::running_indices;
 #[cfg(not(target_arch = "nvptx64"))]
 pub use linkme;
 
@@ -21,10 +23,10 @@ pub use gpu_spec::{
     AbiParam, Claims, DeviceCopy, Extents2, Extents3, LaunchLimits, Length, WrongLength, signature,
 };
 
-/// Alignment of every host buffer in bytes, and therefore the maximum alignment of an element.
+/// Alignment of every host buffer in bytes, which is also the maximum alignment of an element.
 const BUFFER_ALIGN: usize = 256;
 
-/// Compiles only for types that can be passed by value; returns their signature.
+/// Compiles only for types that can be passed by value, and returns their signature.
 pub const fn check_value<T: KernelValue>() -> u32 {
     assert!(
         size_of::<T>() > 0,
@@ -34,14 +36,14 @@ pub const fn check_value<T: KernelValue>() -> u32 {
     T::SIGNATURE
 }
 
-/// Compiles only for types that can be elements of a slice; returns their signature.
+/// Compiles only for types that can be elements of a slice, and returns their signature.
 pub const fn check_element<T: SliceElement>() -> u32 {
     let () = T::CHECKED;
     check_alignment::<T>();
     T::SIGNATURE
 }
 
-/// Compiles only for types that can be elements of a view; returns their signature.
+/// Compiles only for types that can be elements of a view, and returns their signature.
 pub const fn check_view<T: KernelType>() -> u32 {
     let _ = T::HAS_PADDING;
     check_alignment::<T>();
@@ -61,7 +63,7 @@ const fn check_alignment<T>() {
     assert!(align_of::<T>() <= BUFFER_ALIGN, "buffers are aligned to 256 bytes: this element needs more");
 }
 
-/// Compiles only if there are no bytes of padding; otherwise the error names their `place`.
+/// Compiles only if `bytes`, the number of padding bytes, is 0. Otherwise, the error names the padding's `place`.
 pub const fn check_padding(place: &str, bytes: usize) {
     if bytes > 0 {
         let text = PaddingText::new(place, bytes);
@@ -69,7 +71,7 @@ pub const fn check_padding(place: &str, bytes: usize) {
     }
 }
 
-/// Text of a compile-time error, because constants cannot be formatted by other means.
+/// Buffer for the text of a compile-time error, because constants cannot be formatted in any other way.
 struct PaddingText {
     bytes: [u8; 512],
     len: usize,
@@ -111,13 +113,14 @@ impl PaddingText {
 /// Static shared memory limit of a block, in bytes.
 const SHARED_BYTES: usize = 48 << 10;
 
-/// Compiles only for types of shared arrays. Shared arrays are internal to the kernel and have no signature.
+/// Compiles only for types that can be the data of a shared array. Shared arrays are internal to the kernel, so they
+/// have no signature.
 pub const fn check_shared<T: SharedData>() -> u32 {
     assert!(size_of::<T>() > 0, "a shared array has elements, and they have bytes");
     0
 }
 
-/// Compiles only for elements of shared arrays with a launch-time length, as [`check_shared`].
+/// Like [`check_shared`], but for the elements of a shared array with a launch-time length.
 pub const fn check_shared_elements<T>() -> u32
 where
     [T]: SharedData,
@@ -130,8 +133,8 @@ where
     0
 }
 
-/// Returns the total bytes of shared memory of a kernel's arrays of `bytes` each. Compiles only if they fit in a
-/// block's static shared memory.
+/// Returns the total size in bytes of a kernel's shared arrays, whose sizes are `bytes`. Compiles only if the arrays
+/// fit in a block's static shared memory.
 pub const fn shared_memory(bytes: &[usize]) -> u32 {
     let mut total = 0;
     let mut i = 0;
@@ -155,19 +158,19 @@ pub const fn check_parameters(params: &[AbiParam]) {
     );
 }
 
-/// Returns the slice of a parameter.
+/// Returns the slice for a slice parameter.
 ///
 /// # Safety
 ///
 /// `data` must be aligned, not null, and valid for reads of `len` elements while the kernel runs. (A null pointer is
-/// not replaced here, because a choice between two pointers would hide from LLVM that the kernel reads global memory.)
+/// not replaced here: the choice between two pointers would hide from LLVM that the kernel reads global memory.)
 #[inline(always)]
 pub unsafe fn slice<'a, T>(data: *const T, len: usize) -> &'a [T] {
     // SAFETY: guaranteed by the caller.
     unsafe { core::slice::from_raw_parts(data, len) }
 }
 
-/// Returns the planes of a parameter.
+/// Returns the planes for a parameter.
 ///
 /// # Safety
 ///
@@ -178,7 +181,7 @@ pub unsafe fn planes<'a, T, const K: usize>(data: *const T, len: usize) -> Slice
     SlicePlanes::new(unsafe { slice(data, len) })
 }
 
-/// Returns the view of a parameter.
+/// Returns the view for a parameter.
 ///
 /// # Safety
 ///
@@ -189,7 +192,7 @@ pub unsafe fn view<'a, T, M>(data: *mut T, len: usize) -> DisjointMut<'a, T, M> 
     unsafe { DisjointMut::from_raw_parts(data, len) }
 }
 
-/// Makes the block's size a compile-time constant, and bounds the thread's indices by it.
+/// Makes the block size a compile-time constant, and tells LLVM that the thread's indices are below the block size.
 ///
 /// # Safety
 ///
@@ -199,7 +202,7 @@ pub unsafe fn view<'a, T, M>(data: *mut T, len: usize) -> DisjointMut<'a, T, M> 
 pub unsafe fn assume_block(limits: LaunchLimits) {
     use crate::thread::{block_dim_x, block_dim_y, block_dim_z, thread_idx_x, thread_idx_y, thread_idx_z};
     if let Some([x, y, z]) = limits.block() {
-        // SAFETY: guaranteed by the caller; an index is below the size.
+        // SAFETY: guaranteed by the caller; each index is below the block size.
         unsafe {
             core::hint::assert_unchecked(block_dim_x() == x && thread_idx_x() < x);
             core::hint::assert_unchecked(block_dim_y() == y && thread_idx_y() < y);
@@ -208,8 +211,8 @@ pub unsafe fn assume_block(limits: LaunchLimits) {
     }
 }
 
-/// Returns the launch requirements of the claims to a view, and the signature of its mapping. Compiles only for valid
-/// constants of a mapping.
+/// Returns the launch requirements of a view's claims, and the signature of the view's mapping. Compiles only if the
+/// constants of the mapping are valid.
 pub const fn claims<V: MutableView>() -> (Claims, u32) {
     if let Some(text) = V::WRONG {
         panic!("{}", text);
@@ -217,10 +220,10 @@ pub const fn claims<V: MutableView>() -> (Claims, u32) {
     (V::CLAIMS, V::SIGNATURE)
 }
 
-/// Defines the functions that create a view from two kernel parameters, on the GPU and on the host.
+/// Defines functions that create a view from two kernel parameters, on the GPU and on the host.
 macro_rules! views {
     ($($make:ident, $read:ident: $view:ident<$($mapping:ident)?>, $pointer:ty, $extents:ident;)*) => { $(
-        /// Returns the view of a parameter.
+        /// Returns the view for a parameter.
         ///
         /// # Safety
         ///
@@ -235,7 +238,8 @@ macro_rules! views {
         ///
         /// # Safety
         ///
-        /// The conditions of [`read_value`] apply to both, and those of the view's `from_raw_parts`.
+        /// The conditions of [`read_value`] apply to both parameters, and the conditions of the view's `from_raw_parts`
+        /// apply to the view.
         #[cfg(not(target_arch = "nvptx64"))]
         #[inline(always)]
         pub unsafe fn $read<'a, T $(, $mapping)?>(
@@ -258,10 +262,11 @@ views! {
 ///
 /// # Safety
 ///
-/// Every thread of the launch must call it once for this static and barrier. Nothing else may use either of them.
+/// Every thread of the launch must call this function once for this static and barrier. Nothing else may use the static
+/// or the barrier.
 #[inline(always)]
 pub unsafe fn shared<'a, A>(memory: &'static SharedStatic<A>, barrier: u32) -> Shared<'a, A> {
-    // SAFETY: guaranteed by the caller; a kernel ends before its shared memory does.
+    // SAFETY: guaranteed by the caller; the shared memory outlives the kernel.
     unsafe { Shared::from_raw_parts(memory.as_mut_ptr(), barrier) }
 }
 
@@ -282,7 +287,7 @@ pub unsafe fn double_buffer<'a, A>(
 /// Location of an array with a launch-time length in the block's dynamic shared memory.
 #[derive(Clone, Copy)]
 pub struct SharedPlace {
-    /// Bytes of the arrays before it.
+    /// Total size in bytes of the arrays before this one.
     pub offset: u32,
     /// Number of elements.
     pub len: usize,
@@ -292,13 +297,13 @@ pub struct SharedPlace {
 }
 
 impl SharedPlace {
-    /// Returns the memory of the elements `T`.
+    /// Returns a pointer to the array's memory, with elements of type `T`.
     #[inline(always)]
     #[track_caller]
     fn memory<T>(self) -> *mut T {
         #[cfg(target_arch = "nvptx64")]
         {
-            // SAFETY: the launch has dynamic shared memory for the array.
+            // SAFETY: the launch provides dynamic shared memory for the array.
             unsafe { crate::shared::dynamic::<u8>().add(self.offset as usize).cast() }
         }
         #[cfg(not(target_arch = "nvptx64"))]
@@ -310,7 +315,8 @@ impl SharedPlace {
     }
 }
 
-/// Returns the bytes of `len` elements `T` in dynamic shared memory, including padding before the next array.
+/// Returns the size in bytes of `len` elements of type `T` in dynamic shared memory, including padding before the next
+/// array.
 ///
 /// # Safety
 ///
@@ -325,7 +331,7 @@ pub unsafe fn shared_bytes<T>(len: usize) -> u32 {
 ///
 /// # Safety
 ///
-/// The conditions of [`shared`] apply. The block must also have dynamic shared memory for the array at its place, which
+/// The conditions of [`shared`] apply. The block must also have dynamic shared memory for the array at `place`, which
 /// no other array may use. (The emulated device checks this.)
 #[inline(always)]
 #[track_caller]
@@ -335,7 +341,7 @@ pub unsafe fn shared_slice<'a, T>(place: SharedPlace, barrier: u32) -> Shared<'a
     unsafe { Shared::from_raw_parts(array, barrier) }
 }
 
-/// Returns a pair of shared arrays with a launch-time length: an array of `[T; 2]` in memory.
+/// Returns a pair of shared arrays with a launch-time length. In memory, they form one array of `[T; 2]`.
 ///
 /// # Safety
 ///
@@ -361,13 +367,13 @@ pub unsafe fn read_value<T>(args: *const *const core::ffi::c_void, index: usize)
     unsafe {
         (*args.add(index)).cast::<T>().read_unaligned()
     }
-    // A GPU passes no such pointers, so the access to them is not checked.
+    // GPU code never reads these pointers, so the checker does not check accesses to them.
     #[cfg(warpsmith_check)]
-    // SAFETY: guaranteed by the caller; after the call the value is initialized.
+    // SAFETY: guaranteed by the caller; the call initializes the value.
     unsafe {
         let mut value = core::mem::MaybeUninit::<T>::uninit();
         crate::host::check::read_argument(args, index, value.as_mut_ptr().cast(), size_of::<T>());
-        // This read is instrumented, whether or not the kernel uses the value, and tells the checker that the crate is
+        // This read is instrumented whether or not the kernel uses the value, and tells the checker that the crate is
         // instrumented.
         value.as_ptr().read_volatile()
     }
@@ -377,7 +383,7 @@ pub unsafe fn read_value<T>(args: *const *const core::ffi::c_void, index: usize)
 ///
 /// # Safety
 ///
-/// The conditions of [`read_value`] apply to both, and those of [`slice`].
+/// The conditions of [`read_value`] apply to both parameters, and the conditions of [`slice`] apply to the slice.
 #[cfg(not(target_arch = "nvptx64"))]
 #[inline(always)]
 pub unsafe fn read_slice<'a, T>(args: *const *const core::ffi::c_void, index: usize) -> &'a [T] {
@@ -404,7 +410,7 @@ pub unsafe fn read_planes<'a, T, const K: usize>(
 ///
 /// # Safety
 ///
-/// The conditions of [`read_value`] apply to both, and those of [`view`].
+/// The conditions of [`read_value`] apply to both parameters, and the conditions of [`view`] apply to the view.
 #[cfg(not(target_arch = "nvptx64"))]
 #[inline(always)]
 pub unsafe fn read_view<'a, T, M>(
@@ -426,7 +432,7 @@ pub unsafe fn read_tensor_map<'a, T: KernelType, const RANK: usize>(
     args: *const *const core::ffi::c_void,
     index: usize,
 ) -> &'a TensorMap<T, RANK> {
-    // SAFETY: guaranteed by the caller; its address is a multiple of 64, like that of a GPU kernel parameter.
+    // SAFETY: guaranteed by the caller; the address is a multiple of 64, as for a kernel parameter on a GPU.
     unsafe { &*(*args.add(index)).cast() }
 }
 

@@ -1,8 +1,8 @@
-//! Blocked and striped arrangements of a tile's items, and the exchange between them.
+//! Blocked and striped arrangements of a tile's items, and exchanges between the two.
 //!
-//! A tile contains `ITEMS` items per thread, for n threads. In *blocked* order, thread t owns the consecutive items `t
-//! * ITEMS` to `(t + 1) * ITEMS - 1`, as required by scans and comparisons with the next item. In *striped* order, it
-//! owns items t, t + n, t + 2n, …, so that accesses of a warp are coalesced.
+//! In a block of n threads, a tile contains `ITEMS` items per thread. In *blocked* order, thread t owns the consecutive
+//! items from `t * ITEMS` to `(t + 1) * ITEMS - 1`, as scans and comparisons with the next item require. In *striped*
+//! order, thread t owns items t, t + n, t + 2n, …, so that accesses of a warp are coalesced.
 //!
 //! | | blocked | striped |
 //! | --- | --- | --- |
@@ -33,8 +33,8 @@ use crate::shared::{Padded, Shared};
 use crate::vector::Vector;
 use crate::{block, thread};
 
-/// Loads the calling thread's items of the tile that starts at `first`, in striped order; `default` replaces items past
-/// the end.
+/// Loads the calling thread's items of the tile that starts at `first`, in striped order. Items past the end are
+/// replaced by `default`.
 #[inline(always)]
 pub fn load_striped<T: KernelType, const ITEMS: usize>(data: &[T], first: usize, default: T) -> [T; ITEMS] {
     let (own, threads) = (thread::linear_in_block() as usize, block::threads() as usize);
@@ -49,12 +49,12 @@ pub fn load_striped<T: KernelType, const ITEMS: usize>(data: &[T], first: usize,
     items
 }
 
-/// Loads the calling thread's items of the tile that starts at `first`, in blocked order; `default` replaces items past
-/// the end.
+/// Loads the calling thread's items of the tile that starts at `first`, in blocked order. Items past the end are
+/// replaced by `default`.
 ///
-/// If the thread's first item is aligned, it uses accesses of up to 16 bytes; otherwise it loads item by item. Accesses
-/// of a warp are not coalesced. If a thread's items take 16 bytes or more, [`load_striped`] and [`striped_to_blocked`]
-/// are faster.
+/// If the thread's first item is aligned, the function uses accesses of up to 16 bytes. Otherwise, the function loads
+/// each item separately. The accesses of a warp are not coalesced. If each thread's items take 16 bytes or more,
+/// [`load_striped`] followed by [`striped_to_blocked`] is faster.
 #[inline(always)]
 pub fn load_blocked<T: KernelType, const ITEMS: usize>(data: &[T], first: usize, default: T) -> [T; ITEMS] {
     let start = first + thread::linear_in_block() as usize * ITEMS;
@@ -64,7 +64,7 @@ pub fn load_blocked<T: KernelType, const ITEMS: usize>(data: &[T], first: usize,
         && data.len() - start >= ITEMS
         && vector.addr().is_multiple_of(Vector::<T, ITEMS>::ALIGN)
     {
-        // SAFETY: all items lie within the slice, and the first is aligned.
+        // SAFETY: all items lie within the slice, and the first item is aligned.
         return unsafe { Vector::<T, ITEMS>::load(vector) }.to_array();
     }
     let mut items = [default; ITEMS];
@@ -76,9 +76,9 @@ pub fn load_blocked<T: KernelType, const ITEMS: usize>(data: &[T], first: usize,
     items
 }
 
-/// Exchanges a tile from blocked to striped order: returns the calling thread's items in striped order.
+/// Rearranges a tile from blocked to striped order. Returns the calling thread's items in striped order.
 ///
-/// It synchronizes the block like the operations of [`Shared`], on the block's array `tile`.
+/// The function synchronizes the block through the block's array `tile`, as the operations of [`Shared`] do.
 ///
 /// # Panics
 ///
@@ -101,10 +101,10 @@ pub fn blocked_to_striped<T: KernelType, const ITEMS: usize, const THREADS: usiz
     })
 }
 
-/// Exchanges a tile from striped to blocked order: returns the calling thread's items in blocked order.
+/// Rearranges a tile from striped to blocked order. Returns the calling thread's items in blocked order.
 ///
-/// It synchronizes the block like the operations of [`Shared`], on the block's array `tile`. With an odd number of
-/// items, reads are free of bank conflicts.
+/// The function synchronizes the block through the block's array `tile`, as the operations of [`Shared`] do. If `ITEMS`
+/// is odd, the reads are free of bank conflicts.
 ///
 /// # Panics
 ///
@@ -126,7 +126,7 @@ pub fn striped_to_blocked<T: KernelType, const ITEMS: usize, const THREADS: usiz
     })
 }
 
-/// Returns the thread's index in its block, which must have `THREADS` threads.
+/// Returns the thread's index in its block. Panics if the block does not have `THREADS` threads.
 #[inline(always)]
 #[track_caller]
 fn own<const THREADS: usize>() -> usize {
@@ -137,7 +137,7 @@ fn own<const THREADS: usize>() -> usize {
     thread::linear_in_block() as usize
 }
 
-/// Writes the items of each thread to its column. The block must have `THREADS` threads.
+/// Writes each thread's items to the thread's column. The block must have `THREADS` threads.
 #[inline(always)]
 #[track_caller]
 fn write<'a, T: KernelType, const ITEMS: usize, const THREADS: usize>(
@@ -152,7 +152,8 @@ fn write<'a, T: KernelType, const ITEMS: usize, const THREADS: usize>(
         )
     };
     let own = thread::linear_in_block() as usize;
-    // SAFETY: in a block of `THREADS` threads, element `i * THREADS + own`, which is in row i, belongs to the thread.
+    // SAFETY: in a block of `THREADS` threads, element `i * THREADS + own`, which is in row i, belongs to the calling
+    // thread.
     unsafe {
         tile.write_own(operation, |array| {
             for (row, item) in items.into_iter().enumerate() {

@@ -1,10 +1,10 @@
-//! Conditions of conditional graph nodes, set by kernels.
+//! Conditions of conditional graph nodes, which kernels set.
 //!
-//! A *condition* is a number that determines whether a conditional node runs its body, or how often. Kernels that
-//! precede the node, or are part of its body, set it with [`set_condition`]. They receive the condition as a `u64`
-//! argument, from the host's handle.
+//! A *condition* is a number that determines whether, or how often, a conditional node runs its body. Kernels that
+//! precede the node or run in its body set the condition with [`set_condition`]. Kernels receive the host's handle of
+//! the condition as a `u64` argument.
 //!
-//! On the GPU this is a function of NVIDIA's device runtime (see [`dynamic`](crate::dynamic)). On the emulated device
+//! On the GPU, `set_condition` calls NVIDIA's device runtime (see [`dynamic`](crate::dynamic)). On the emulated device
 //! the handle is the address of an atomic number owned by the graph.
 //!
 //! ```
@@ -24,7 +24,8 @@
 //! }
 //! ```
 
-/// Sets the value of a condition of the running graph, for the next conditional node that reads it.
+/// Sets the value of a condition of the running graph. The next conditional node that reads the condition uses the
+/// value that was set.
 ///
 /// # Panics
 ///
@@ -33,7 +34,7 @@
 /// # Safety
 ///
 /// `condition` must be the handle of a condition of the graph in which the calling kernel runs. No two threads may set
-/// it at the same time.
+/// the condition at the same time.
 #[inline(always)]
 pub unsafe fn set_condition(condition: u64, value: u32) {
     #[cfg(target_arch = "nvptx64")]
@@ -50,8 +51,8 @@ pub unsafe fn set_condition(condition: u64, value: u32) {
 
         assert!(condition != 0, "0 is no condition of a graph");
         let number = core::ptr::with_exposed_provenance::<AtomicU32>(condition as usize);
-        // SAFETY: the caller promises a condition of the running graph. On the emulated device the handle is the
-        // exposed address of an atomic number that the graph keeps alive while it runs.
+        // SAFETY: the caller promises that the condition belongs to the running graph. On the emulated device, the
+        // handle is the exposed address of an atomic number that the graph keeps alive while it runs.
         unsafe { (*number).store(value, Ordering::Release) };
     }
 }

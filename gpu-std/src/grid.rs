@@ -1,10 +1,10 @@
 //! Grid-wide barrier and programmatic dependent launch.
 //!
-//! [`sync`] waits for the whole grid. All blocks must therefore be resident at the same time, which a cooperative
-//! launch guarantees. A kernel that calls it needs `#[kernel(cooperative)]`.
+//! [`sync`] waits for the whole grid. All blocks must therefore be resident at the same time, which only a cooperative
+//! launch guarantees. A kernel that calls `sync` must be declared with `#[kernel(cooperative)]`.
 //!
-//! [`launch_dependents`] and [`dependency_wait`] let the next kernel's launch overlap the end of this one: see the
-//! `dependent` option of [`kernel`](crate::kernel).
+//! [`launch_dependents`] and [`dependency_wait`] let the start of the next kernel overlap the end of this one (see the
+//! `dependent` option of [`kernel`](crate::kernel)).
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -41,28 +41,28 @@ pub fn blocks() -> usize {
     thread::grid_dim_x() as usize * thread::grid_dim_y() as usize * thread::grid_dim_z() as usize
 }
 
-/// Returns the thread's linear index in the launch: below [`threads`].
+/// Returns the thread's linear index in the launch, which is less than [`threads`].
 #[inline(always)]
 pub fn rank() -> usize {
     crate::block::linear_index() * crate::block::threads() as usize + thread::linear_in_block() as usize
 }
 
-/// Returns true if the launch is cooperative, so that [`sync`] can be called.
+/// Returns true if the launch is cooperative, in which case [`sync`] can be called.
 #[inline(always)]
 pub fn is_cooperative() -> bool {
     gpu_or_host!(workspace() != 0, emulated::is_cooperative())
 }
 
-/// Waits until every thread of the grid has arrived. All writes to global memory before it are visible to all threads
-/// after it.
+/// Waits until every thread of the grid has arrived. All writes to global memory before the barrier are visible to all
+/// threads after it.
 ///
-/// Every thread of the grid must reach the same barrier, including threads without work. If one has returned, the
-/// others wait forever. The emulated device reports that as a deadlock; a GPU hangs.
+/// Every thread of the grid must reach the same barrier, including threads that have no work. If a thread has already
+/// returned, the others wait forever. The emulated device reports this case as a deadlock; a GPU hangs.
 ///
 /// # Panics
 ///
-/// Panics if the launch has several blocks and is not cooperative. Launches of `#[kernel(cooperative)]` kernels always
-/// are.
+/// Panics if the launch has several blocks but is not cooperative. Launches of `#[kernel(cooperative)]` kernels are
+/// always cooperative.
 #[inline(always)]
 #[track_caller]
 pub fn sync() {
@@ -95,40 +95,40 @@ fn check_cooperative(is_cooperative: bool) {
     );
 }
 
-/// Address of the memory that the driver provides for a cooperative launch; 0 in any other launch.
+/// Returns the address of the memory that the driver provides for a cooperative launch, or 0 in any other launch.
 #[cfg(target_arch = "nvptx64")]
 #[inline(always)]
 fn workspace() -> u64 {
     u64::from(nvvm::envreg1()) << 32 | u64::from(nvvm::envreg2())
 }
 
-/// Waits until one thread of each block has arrived.
+/// Waits until one thread of every block has arrived.
 ///
-/// The second word of the workspace counts arrivals. The arrivals of one barrier together add 2³¹, so the highest bit
-/// flips with the last of them. The other bits are then zero again, ready for the next barrier.
+/// The second word of the workspace counts arrivals. The arrivals of one barrier add up to 2³¹, so the last of them
+/// flips the highest bit. The other bits are then zero again, as the next barrier requires.
 #[cfg(target_arch = "nvptx64")]
 #[inline(always)]
 fn sync_blocks(workspace: u64) {
     const LAST: u32 = 1 << 31;
     let is_first = thread::block_idx_x() | thread::block_idx_y() | thread::block_idx_z() == 0;
     let share = if is_first { LAST - (blocks() as u32 - 1) } else { 1 };
-    // SAFETY: the driver provides this word to a cooperative launch for this use.
+    // SAFETY: the driver provides this word to cooperative launches for this purpose.
     let word = unsafe {
         let word = core::ptr::with_exposed_provenance_mut::<u32>(workspace as usize + 4);
         atomic::Atomic::<u32, atomic::scope::Device>::from_ptr(word)
     };
-    // Releases the writes of the block, which the preceding block barrier orders before the arrival.
+    // Releases the writes of the block, which the preceding block barrier orders before this arrival.
     let before = word.fetch_add(share, atomic::Ordering::Release);
     while (word.load(atomic::Ordering::Acquire) ^ before) & LAST == 0 {}
 }
 
-/// Lets the next, dependent launch start once every block has called this function or ended. That launch must still
-/// call [`dependency_wait`] before it reads memory that this one writes, because only that call waits for this launch's
-/// end.
+/// Allows the next launch, if it is dependent, to start once every block has called this function or ended. The
+/// dependent launch must still call [`dependency_wait`] before it reads memory that this launch writes, because only
+/// that call waits until this launch has ended.
 ///
-/// Call the function early, in any one thread of each block. Blocks of the next launch then use the SM resources that
-/// this one leaves free. Has no effect below compute capability 9.0, on the emulated device, or if no dependent launch
-/// follows.
+/// Call this function early, from any one thread of each block. Blocks of the next launch then use the SM resources
+/// that this launch leaves free. It has no effect below compute capability 9.0, on the emulated device, or if no
+/// dependent launch follows.
 #[inline(always)]
 pub fn launch_dependents() {
     #[cfg(target_arch = "nvptx64")]
@@ -137,12 +137,12 @@ pub fn launch_dependents() {
     }
 }
 
-/// Waits until the launches that this one depends on have ended and their writes are visible.
+/// Waits until the launches on which this one depends have ended and their writes are visible.
 ///
-/// Before this call, a dependent launch must not read memory that earlier launches on the stream write, nor write
-/// memory that they read. A safe kernel with `#[kernel(dependent)]` calls it automatically at its start. Has no effect
-/// in a launch that is not dependent, or below compute capability 9.0. On the emulated device it has no effect either,
-/// because the earlier launches have already ended.
+/// Before this call, a dependent launch must neither read memory that earlier launches on the stream write, nor write
+/// memory that they read. A safe kernel with `#[kernel(dependent)]` calls this function automatically at its start. The
+/// function has no effect in a launch that is not dependent, or below compute capability 9.0. It also has no effect on
+/// the emulated device, where the earlier launches have already ended.
 #[inline(always)]
 pub fn dependency_wait() {
     #[cfg(target_arch = "nvptx64")]

@@ -1,4 +1,4 @@
-//! Thread groups as types, for code that is generic over them.
+//! Thread groups as types, for code that is generic over the group.
 //!
 //! ```
 //! use gpu_std::group::{Block, Grid, Group};
@@ -31,29 +31,29 @@ pub use crate::tile::Tile;
 
 /// A group of threads that can wait for each other. A value represents the group of the calling thread.
 ///
-/// The trait is sealed, so `unsafe` code can rely on sizes and ranks.
+/// The trait is sealed, so `unsafe` code can rely on its sizes and ranks.
 pub trait Group: Sealed {
     /// Returns the number of threads in the group.
     fn size(&self) -> usize;
 
-    /// Returns the calling thread's index in the group: below [`size`](Self::size).
+    /// Returns the calling thread's index in the group, which is less than [`size`](Self::size).
     fn thread_rank(&self) -> usize;
 
-    /// Waits until every thread of the group has arrived. Writes before it, to memory that all threads of the group can
-    /// access, are visible to all of them after it.
+    /// Waits until every thread of the group has arrived. Writes that precede the barrier, to memory that all threads
+    /// of the group can access, are visible to all of them after it.
     #[track_caller]
     fn sync(&self);
 }
 
-/// All threads of the launch; [`grid::sync`] states the conditions of `sync`.
+/// All threads of the launch. For the conditions of `sync`, see [`grid::sync`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grid;
 
-/// The threads of the cluster; [`cluster::sync`] states the conditions of `sync`.
+/// The threads of the cluster. For the conditions of `sync`, see [`cluster::sync`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cluster;
 
-/// The threads of the block; [`block::sync_threads`] states the conditions of `sync`.
+/// The threads of the block. For the conditions of `sync`, see [`block::sync_threads`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block;
 

@@ -1,7 +1,7 @@
-//! Functions of the emulator that the device library calls on the host, with the feature `emulated`.
+//! Emulator functions that the device library calls on the host if the feature `emulated` is enabled.
 //!
-//! Without the feature, stubs with the same names and signatures let kernel crates compile for a host that launches the
-//! kernels on a GPU. A stub of a function that only kernels can call panics.
+//! Without this feature, stubs with the same names and signatures allow kernel crates to compile for a host that
+//! launches the kernels on a GPU. The stub of a function that only kernels can call panics.
 
 #[cfg(feature = "emulated")]
 pub use warpsmith_emulator::{check, collective, copies, dynamic, output, shared, thread};
@@ -9,7 +9,7 @@ pub use warpsmith_emulator::{check, collective, copies, dynamic, output, shared,
 #[cfg(not(feature = "emulated"))]
 pub use self::absent::{check, collective, copies, dynamic, output, shared, thread};
 
-/// Host entry of a kernel, which the emulated device calls.
+/// Host entry point of a kernel, which the emulated device calls.
 #[cfg(feature = "emulated")]
 #[macro_export]
 #[doc(hidden)]
@@ -19,7 +19,7 @@ macro_rules! __host_entry {
     };
 }
 
-/// Host entry that panics. It does not name the kernel, so that rustc does not compile kernels for the host.
+/// Host entry point that panics. It does not name the kernel, so rustc does not compile kernels for the host.
 #[cfg(not(feature = "emulated"))]
 #[macro_export]
 #[doc(hidden)]
@@ -36,7 +36,7 @@ mod absent {
     macro_rules! kernels_only {
         (unsafe $($name:ident($($parameter:ident: $type:ty),*) $(-> $result:ty)?;)*) => {$(
             /// # Safety
-            /// Any call is safe, because it panics.
+            /// Any call is sound because the stub only panics.
             pub unsafe fn $name($(_: $type),*) $(-> $result)? {
                 crate::host::not_emulated()
             }
@@ -61,6 +61,10 @@ mod absent {
             fn is_cooperative() -> bool;
             fn lane() -> u32;
             fn warp_lanes() -> u32;
+        }
+
+        pub fn running_indices() -> ([u32; 3], [u32; 3]) {
+            ([0; 3], [0; 3])
         }
     }
 
@@ -148,7 +152,7 @@ mod absent {
         }
     }
 
-    /// Stubs of the checker, which check nothing.
+    /// Stubs of the checker that check nothing.
     pub mod check {
         use core::ffi::c_void;
         use core::sync::atomic::Ordering;
@@ -179,7 +183,7 @@ mod absent {
     }
 }
 
-/// Panics, because a device library function was called on the host.
+/// Panics because a device library function was called on the host.
 #[cfg(not(feature = "emulated"))]
 #[track_caller]
 fn not_emulated() -> ! {
@@ -187,7 +191,7 @@ fn not_emulated() -> ! {
 }
 
 /// # Safety
-/// Any call is safe, because it panics.
+/// Any call is sound because the stub only panics.
 #[cfg(not(feature = "emulated"))]
 pub unsafe fn absent_entry(_: *const *const core::ffi::c_void) {
     not_emulated()

@@ -5,13 +5,14 @@ use bytemuck::{Pod, Zeroable};
 use crate::element::{KernelType, KernelValue};
 use crate::scalar::Scalar;
 
-/// A key and the index of its element, for argmin and argmax. It can be reduced in threads, blocks
-/// ([`block::reduce`](crate::block::reduce)), warps and tiles, and on the host over the blocks' results.
+/// A key and its element's index, for argmin and argmax. It can be reduced within threads, warps, tiles and blocks
+/// ([`block::reduce`](crate::block::reduce)), and the host can reduce the blocks' results.
 ///
 /// [`max`](Self::max) and [`min`](Self::min) are associative and commutative operators for such reductions. Of equal
-/// keys, the lower index wins. NaN is both the maximum and the minimum, as in `ops::argmax` and `ops::argmin`.
-/// [`NONE`](Self::NONE) is their identity. The kernel computes the key of an element: a field of a struct, a distance,
-/// or any other number of 32 or 64 bits. (Convert smaller numbers, which preserves their order.)
+/// keys, the lower index wins. A NaN key wins both the maximum and the minimum, as in `ops::argmax` and `ops::argmin`.
+/// [`NONE`](Self::NONE) is the identity of both operators. The kernel computes an element's key, which can be a struct
+/// field, a distance, or any other number of 32 or 64 bits. (Convert smaller numbers first, which preserves their
+/// order.)
 ///
 /// ```
 /// use gpu_std::Indexed;
@@ -37,27 +38,27 @@ use crate::scalar::Scalar;
 /// assert_eq!(best.get(), Some((300, 5.0)));
 /// ```
 ///
-/// For an order that no number expresses, reduce your own struct with your own operator.
+/// For an order that a number cannot express, reduce a struct of your own with your own operator.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Indexed<T> {
     key: T,
-    /// Stored as bytes, so that the struct has no padding for any key.
+    /// Stored as bytes, so that the struct has no padding whatever the key type.
     index: [u8; 8],
 }
 
 impl<T: Scalar> Indexed<T> {
-    /// Absence of an element.
+    /// The absence of an element.
     pub const NONE: Self = Self { key: T::ZERO, index: [u8::MAX; 8] };
 
-    /// Creates a pair of an element's index, which must be below `u64::MAX`, and its key.
+    /// Creates a pair of an element's index and key. The index must be less than `u64::MAX`.
     #[inline(always)]
     pub fn new(index: usize, key: T) -> Self {
         const { check_key::<T>() };
         Self { key, index: (index as u64).to_ne_bytes() }
     }
 
-    /// Returns index and key; `None` for [`NONE`](Self::NONE).
+    /// Returns the index and key, or `None` for [`NONE`](Self::NONE).
     #[inline(always)]
     pub fn get(self) -> Option<(usize, T)> {
         (!self.is_none()).then(|| (self.number() as usize, self.key))
@@ -75,7 +76,8 @@ impl<T: Scalar> Indexed<T> {
         self.better(other, other.key < self.key)
     }
 
-    /// Returns `other` if its key `beats` the key of `self`, or if NaN, absence or the index decides.
+    /// Returns `other` if its key beats the key of `self` according to `beats`, or if a NaN, an absent element or the
+    /// index decides in its favor.
     #[inline(always)]
     fn better(self, other: Self, beats: bool) -> Self {
         let (is_nan, other_is_nan) = (is_nan(self.key), is_nan(other.key));
@@ -95,8 +97,8 @@ impl<T: Scalar> Indexed<T> {
     }
 }
 
-/// Rejects keys that would misalign the index. Threads exchange whole words, so a value that does not consist of words
-/// would be passed through memory.
+/// Rejects key types that would misalign the index. Threads exchange whole 32-bit words, so a value that does not
+/// consist of words would be passed through memory.
 const fn check_key<T>() {
     assert!(
         size_of::<T>() >= 4,
@@ -131,10 +133,10 @@ impl<T: Scalar> core::fmt::Debug for Indexed<T> {
 
 // SAFETY: zeros are a valid key and index.
 unsafe impl<T: Scalar> Zeroable for Indexed<T> {}
-// SAFETY: every bit pattern is a valid key and index. A number's alignment divides 8, so there is no padding, as
-// `HAS_PADDING` checks.
+// SAFETY: every bit pattern is a valid key and index. The alignment of a number divides 8, so there is no padding,
+// which `HAS_PADDING` checks.
 unsafe impl<T: Scalar> Pod for Indexed<T> {}
-// SAFETY: `repr(C)` fixes the layout of two plain fields.
+// SAFETY: `repr(C)` fixes the layout of the two plain fields.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: Scalar> KernelValue for Indexed<T> {
     const SIGNATURE: u32 = gpu_spec::signature("Indexed", &[T::SIGNATURE]);

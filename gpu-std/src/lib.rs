@@ -1,8 +1,8 @@
-//! Device library: the API that kernels written in Rust call.
+//! Device library: the API that Rust kernels call.
 //!
-//! Every function has two bodies. Compiled for `nvptx64`, it emits GPU instructions. Compiled for the host, it calls
-//! the emulated device, so that the same kernel runs in `cargo test` on any machine. The host side needs only stable
-//! Rust; `warpsmith-builder` compiles the GPU side.
+//! Every function has two bodies. The version compiled for `nvptx64` emits GPU instructions. The version compiled for
+//! the host calls the emulated device, so that the same kernel runs in `cargo test` on any machine. The host side needs
+//! only stable Rust; `warpsmith-builder` compiles the GPU side.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -22,15 +22,15 @@
 //! | --- | --- |
 //! | [`thread`], [`block`] | thread indices, barriers, memory fences; block-wide reductions and scans |
 //! | [`cluster`] | thread block clusters, distributed shared memory |
-//! | [`grid`] | the whole grid: a barrier for cooperative launches, and programmatic dependent launch |
+//! | [`grid`] | the whole grid: barrier for cooperative launches, programmatic dependent launch |
 //! | [`warp`] | warp shuffles, votes, matches and reductions |
-//! | [`tile`] | the same operations, and scans, for sub-warp groups of lanes |
+//! | [`tile`] | the operations of `warp`, and scans, for sub-warp groups of lanes |
 //! | [`group`] | grid, cluster, block and tile as types, for generic code |
 //! | [`exchange`] | blocked and striped arrangements of a block's items: loads, stores and exchanges |
-//! | [`radix`] | stable ranks of a block's digits, for sorting |
+//! | [`radix`] | stable ranks of the digits in a block, for sorting |
 //! | [`look_back`] | single-pass scans over all blocks by decoupled look-back, bit-identical in every run |
 //! | [`mod@scan`] | scans of whole arrays, with any associative operator |
-//! | [`disjoint`] | mutable views that give each thread its own elements |
+//! | [`disjoint`] | mutable views that assign each thread its own elements |
 //! | [`view`] | read-only 2-D and 3-D views |
 //! | [`shared`] | block-shared arrays: [`Shared`], [`DoubleBuffer`]; [`shared_array!`] for unsafe code |
 //! | [`tensor`] | TMA copies and tensor-core matrix products of compute capability 9.0 |
@@ -40,18 +40,18 @@
 //! | [`mod@elementwise`], [`mod@reduction`] | elementwise functions and reduction operators as kernels over arrays |
 //! | [`vector`] | vector loads and stores of up to 32 bytes |
 //! | [`vectorized`] | vectorized distribution of an array over the threads of a launch |
-//! | [`scalar`] | numeric traits for kernels: conversions, NaN-propagating minimum, accumulator types |
+//! | [`scalar`] | numeric traits for kernels: conversions, NaN-propagating minimum and maximum, accumulator types |
 //! | [`clock`] | cycle and nanosecond counters |
-//! | [`math`] | `exp`, `sin`, `erf`…: accurate, and fast |
-//! | [`random`] | random numbers: Philox, uniform and normal |
-//! | [`mod@printf`] | text from a kernel |
-//! | [`element`], [`checked`] | types that a kernel can take; `bool` and enums in buffers |
+//! | [`math`] | `exp`, `sin`, `erf` and others, in accurate and fast versions |
+//! | [`random`] | Philox random numbers, uniform and normal |
+//! | [`mod@printf`] | text output from a kernel |
+//! | [`element`], [`checked`] | types that a kernel can take as parameters; `bool` and enums in buffers |
 //! | [`indexed`] | key-index pairs, for argmin and argmax |
-//! | [`per_block`], [`per_tile`] | mutable views that give each block or tile its own elements |
+//! | [`per_block`], [`per_tile`] | mutable views that assign each block or tile its own elements |
 //! | `registry` | all kernels of the program (host only) |
 //!
-//! A panic in a kernel (a failed `assert!`, an index out of range) stops the launch. The host receives an error with
-//! the text, file and line, kernel, block and thread.
+//! A panic in a kernel, such as a failed `assert!` or an index out of range, stops the launch. The host receives an
+//! error that contains the text, file and line, kernel, block and thread.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(
     target_arch = "nvptx64",
@@ -134,9 +134,9 @@ pub use element::{KernelType, KernelValue, SliceElement};
 #[cfg(feature = "glam")]
 pub use glam;
 /// Derives [`KernelType`](trait@KernelType) and [`KernelValue`](trait@KernelValue) for a struct, and the bytemuck
-/// traits that they need.
+/// traits that they require.
 ///
-/// The struct must be `#[repr(C)]` or `#[repr(transparent)]` and must not have padding; declare padding as a field.
+/// The struct must be `#[repr(C)]` or `#[repr(transparent)]` and must not have padding; declare any padding as a field.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -150,7 +150,7 @@ pub use glam;
 /// }
 /// ```
 ///
-/// Each instantiation of a generic struct is checked where a kernel uses it:
+/// Each instance of a generic struct is checked where a kernel uses it:
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -176,8 +176,8 @@ pub use glam;
 pub use gpu_macros::KernelType;
 /// Derives [`KernelValue`](trait@KernelValue) for a struct or a fieldless enum, so that a kernel can take it by value.
 ///
-/// A struct must be `#[repr(C)]` or `#[repr(transparent)]`; padding is allowed. An enum must have an integer `repr`,
-/// and can be stored in buffers as [`Checked`].
+/// A struct must be `#[repr(C)]` or `#[repr(transparent)]`; padding is allowed. An enum must have an integer `repr`.
+/// The enum can be stored in buffers as [`Checked`].
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -210,7 +210,7 @@ pub use gpu_macros::KernelType;
 pub use gpu_macros::KernelValue;
 /// Places a static in the block's shared memory.
 ///
-/// The static is declared as `MaybeUninit` and becomes a [`shared::SharedStatic`]. Its
+/// Declare the static as `MaybeUninit`; it becomes a [`shared::SharedStatic`]. Its
 /// [`as_mut_ptr`](shared::SharedStatic::as_mut_ptr) returns the address in the calling block's shared memory.
 ///
 /// ```
@@ -240,80 +240,82 @@ pub use shape::Shape;
 ///
 /// | type | meaning | argument of a launch |
 /// | --- | --- | --- |
-/// | `T` | a plain value, see [`KernelValue`](trait@KernelValue) | the value |
-/// | `&[T]` | a slice that all threads read | a buffer, borrowed |
-/// | `&[Atomic<T>]` | a slice that all threads read and change | a buffer of `T`, borrowed mutably |
-/// | `DisjointMut<T, M>` | a mutable view that gives each thread its own elements | a buffer, borrowed mutably |
-/// | `SlicePlanes<T, K>` | `K` planes of equal length that all threads read | a buffer, borrowed |
+/// | `T` | a plain value (see [`KernelValue`](trait@KernelValue)) | the value |
+/// | `&[T]` | a slice that all threads read | a borrowed buffer |
+/// | `&[Atomic<T>]` | a slice that all threads read and update atomically | a mutably borrowed buffer of `T` |
+/// | `DisjointMut<T, M>` | a mutable view that assigns each thread its own elements | a mutably borrowed buffer |
+/// | `SlicePlanes<T, K>` | `K` planes of equal length that all threads read | a borrowed buffer |
 /// | `Slice2<T>`, `Slice3<T>` | a 2-D or 3-D view that all threads read | `buffer.as_2d(rows, columns)?`, `as_3d` |
-/// | `DisjointMut2<T, M>`, `DisjointMut3<T>` | a mutable 2-D or 3-D view that gives each thread its own elements | `buffer.as_2d_mut(rows, columns)?`, `as_3d_mut` |
-/// | `Slice2<Atomic<T>>`, `Slice3<Atomic<T>>` | a view that all threads read and change | `buffer.as_2d_mut(rows, columns)?`, `as_3d_mut` |
+/// | `DisjointMut2<T, M>`, `DisjointMut3<T>` | a mutable 2-D or 3-D view that assigns each thread its own elements | `buffer.as_2d_mut(rows, columns)?`, `as_3d_mut` |
+/// | `Slice2<Atomic<T>>`, `Slice3<Atomic<T>>` | a view that all threads read and update atomically | `buffer.as_2d_mut(rows, columns)?`, `as_3d_mut` |
 /// | `Option` of one of these, such as `Option<&[T]>` or `Option<DisjointMut2<T, M>>` | an optional slice or view | `Some` of the corresponding argument, or `None::<&DeviceBuffer<T>>`, `None::<DeviceSliceMut2<T>>` |
-/// | [`Shared<[T; N]>`](Shared), [`DoubleBuffer<[T; N]>`](DoubleBuffer) | an array in the block's shared memory | none: it is not a parameter of the launch |
-/// | `Shared<[T]>`, `DoubleBuffer<[T]>` | the same, in dynamic shared memory | [`SharedLen(length)`](SharedLen) |
-/// | [`&TensorMap<T, RANK>`](TensorMap) | a tensor, copied by TMA in boxes | a tensor map of a buffer |
-/// | `*const T`, `*mut T` | in an `unsafe fn` only | a buffer or device pointer |
+/// | [`Shared<[T; N]>`](Shared), [`DoubleBuffer<[T; N]>`](DoubleBuffer) | an array in the block's shared memory | none, because it is not a parameter of the launch |
+/// | `Shared<[T]>`, `DoubleBuffer<[T]>` | an array of launch-time length in the block's dynamic shared memory | [`SharedLen(length)`](SharedLen) |
+/// | [`&TensorMap<T, RANK>`](TensorMap) | a tensor that TMA copies in boxes | a tensor map of a buffer |
+/// | `*const T`, `*mut T` | a pointer, only in an `unsafe fn` | a buffer or device pointer |
 ///
-/// A kernel is a free function and returns nothing. A safe kernel function can be launched from safe code.
+/// A kernel is a free function without a return value. A kernel that is a safe function can be launched from safe code.
 ///
-/// The mutable views of a kernel limit the dimensions of its launches. If all views are `DisjointMut`, launches are
-/// one-dimensional; with a `DisjointMut2` they can have up to two dimensions. A kernel without mutable views can be
-/// launched in any number of dimensions.
+/// The mutable views of a kernel limit the dimensions of its launches. If all mutable views are `DisjointMut`, launches
+/// must be one-dimensional. If a kernel has a `DisjointMut2`, launches can have up to two dimensions. A kernel without
+/// mutable views can be launched in any number of dimensions.
 ///
 /// # Options
 ///
-/// - `types(T = f32, f64; U = u8)`, `consts(ITEMS = 1, 2, 4)`: values of the generic parameters. A kernel is compiled
-///   for each combination; `axpy<f32, 4>` has the symbol `axpy__f32_4`.
-/// - `launch_bounds(max_threads)` or `launch_bounds(max_threads, min_blocks)`: promises that no block has more threads,
-///   and limits registers so that `min_blocks` blocks fit on a multiprocessor (SM).
-/// - `block(x)`, `block(x, y)` or `block(x, y, z)`: every launch has blocks of exactly this size. A launch that does
-///   not specify the block (`Launch::cover((width, height))`) uses this size; a launch with another block is an error.
-///   Inside the kernel the block size is a compile-time constant.
+/// - `types(T = f32, f64; U = u8)`, `consts(ITEMS = 1, 2, 4)`: the values of the generic parameters. The kernel is
+///   compiled for each combination. For example, `axpy<f32, 4>` has the symbol `axpy__f32_4`.
+/// - `launch_bounds(max_threads)` or `launch_bounds(max_threads, min_blocks)`: promises that blocks have at most
+///   `max_threads` threads, and limits registers so that `min_blocks` blocks fit on a multiprocessor (SM).
+/// - `block(x)`, `block(x, y)` or `block(x, y, z)`: every launch uses blocks of exactly this size. A launch that does
+///   not specify the block size (such as `Launch::cover((width, height))`) uses this size. A launch with any other
+///   block size is an error. Inside the kernel the block size is a compile-time constant.
 /// - `cluster(x)`, `cluster(x, y)` or `cluster(x, y, z)`: every launch groups its blocks into clusters of this size
 ///   (see [`cluster`]). The option implies `arch = 90`.
 ///
-///   The numbers of these three options may be constants, including those of `consts(…)`:
-///   `consts(TILE = 16, 32), block(TILE, TILE)`.
-/// - `arch = 90`: the kernel needs compute capability 9.0 and is left out of images for lower ones. `arch = "90a"`: the
-///   kernel uses instructions that only GPUs of compute capability 9.0 have ([`tensor`]), and is compiled for `sm_90a`
-///   only.
-/// - `stack = 16384`: each thread needs this many bytes of stack. It is only for kernels whose stack use the compiler
-///   cannot compute: those that recurse, call through pointers or `dyn`, or format with `core::fmt`.
-/// - `cooperative`: blocks wait for each other with [`grid::sync`]. Every launch is then cooperative, so all blocks are
-///   resident at the same time. A launch whose grid is too large to be resident fails with an error that states the
-///   maximum size.
+///   The arguments of these three options can be constants, including those of `consts(…)`: `consts(TILE = 16, 32),
+///   block(TILE, TILE)`.
+/// - `arch = 90`: the kernel requires compute capability 9.0 and is left out of images for lower compute capabilities.
+///   `arch = "90a"`: the kernel uses instructions that only GPUs of compute capability 9.0 support ([`tensor`]), and is
+///   compiled only for `sm_90a`.
+/// - `stack = 16384`: each thread needs this many bytes of stack. Specify the stack size only for kernels whose stack
+///   use the compiler cannot compute. These kernels recurse, call through pointers or `dyn`, or format with
+///   `core::fmt`.
+/// - `cooperative`: the blocks of the kernel wait for each other with [`grid::sync`]. Every launch is then cooperative,
+///   so all blocks are resident at the same time. If the grid is too large to be resident, the launch fails with an
+///   error that states the maximum size.
 /// - `dependent`: programmatic dependent launch (PDL), on compute capability 9.0 and later. The launch may start before
-///   the preceding one on the stream has ended, once that one calls [`grid::launch_dependents`]. This hides most of the
-///   launch overhead. A safe kernel calls [`grid::dependency_wait`] automatically at its start, and so waits for the
-///   end of the preceding launch. An `unsafe fn` must call it itself, in every thread, before it touches memory that
-///   earlier launches use. It can first do independent work (load constants, clear shared memory). On other devices the
-///   option has no effect.
-/// - `no_panic`: a panic left in the GPU code is a build error with file and line. Such panics are bounds checks and
-///   assertions that the compiler cannot rule out. `warpsmith kernels` shows how many are left in any kernel, and
-///   where. The option has no effect on the emulated device.
-/// - `same_len(x, y)`: a launch whose slices or views of these names differ in length is an error that states the names
-///   and lengths. The host checks it before the launch, also in prepared launches and in graphs. 2-D and 3-D views must
-///   agree in all sides, and a view and a slice in the number of elements; a planes view counts the length of one
-///   plane. The name `launch` stands for the threads that `Launch::auto`, `Launch::linear` or `Launch::cover`
-///   specifies, so that no element is left out: `same_len(x, y, launch)`. Separate independent groups with `;`:
-///   `same_len(x, y; a, b)`. Launches from kernels ([`dynamic`]) are not checked.
-/// - `bytes = x.bytes() + 2 * y.bytes()`: the bytes that a launch reads and writes in device memory, each counted as
-///   often as it has to be moved. Traces and their tables then show the kernel's bandwidth and its share of the
-///   device's peak. The host computes this integer expression from the launch arguments while a profiler records. In
-///   the expression, a slice or view is a `Shape`, with `len()`, `bytes()`, `width()`, `height()` and `depth()`. Values
-///   and pointers stand for themselves, and generic parameters for their values in the instance: `bytes = n as usize *
-///   size_of::<T>()`. If the expression panics, the bytes of that launch are unknown.
+///   the preceding launch on the stream has ended, once the preceding launch calls [`grid::launch_dependents`]. The
+///   overlap hides most of the launch overhead. A safe kernel calls [`grid::dependency_wait`] automatically at its
+///   start, so it waits until the preceding launch has ended. An `unsafe fn` must make this call itself, in every
+///   thread, before it accesses memory that earlier launches use. Before the call, it can do independent work, such as
+///   loading constants or clearing shared memory. On other devices the option has no effect.
+/// - `no_panic`: a panic that remains in the GPU code is a build error with file and line. Such panics are bounds
+///   checks and assertions that the compiler cannot prove unreachable. `warpsmith kernels -p .` shows how many panics
+///   remain in each kernel, and where. The option has no effect on the emulated device.
+/// - `same_len(x, y)`: a launch is an error if the named slices or views differ in length. The error states their names
+///   and lengths. The host checks the lengths before the launch, also for prepared launches and graphs. 2-D and 3-D
+///   views must agree in all sides, and a view and a slice must agree in the number of elements. For a planes view, the
+///   length of one plane counts. The name `launch` stands for the number of threads that `Launch::auto`,
+///   `Launch::linear` or `Launch::cover` specifies. With `same_len(x, y, launch)`, the check also ensures that no
+///   element is left out. Separate independent groups with `;`: `same_len(x, y; a, b)`. Launches from kernels
+///   ([`dynamic`]) are not checked.
+/// - `bytes = x.bytes() + 2 * y.bytes()`: the number of bytes that a launch reads and writes in device memory. Count
+///   bytes as often as they must be transferred. Traces and their tables then show the kernel's bandwidth and its
+///   fraction of the device's peak. The host computes this integer expression from the launch arguments while a
+///   profiler records. In the expression, a slice or view is a `Shape`, with `len()`, `bytes()`, `planes()`, `rows()`
+///   and `columns()`. Values and pointers are used as they are, and generic parameters have the values of the instance:
+///   `bytes = n as usize * size_of::<T>()`. If the expression panics, the bytes of that launch are unknown.
 ///
-/// - `crate = path::to::gpu_std`: the path of gpu-std, for a crate that re-exports it. The macros emit `unsafe` code
-///   that relies on gpu-std. If you name another crate, or one that replaces parts of gpu-std, you guarantee that it is
-///   equivalent.
+/// - `crate = path::to::gpu_std`: the path of gpu-std, for use in a crate that re-exports it. The macros emit `unsafe`
+///   code that relies on gpu-std. If you name a different crate, or a crate that replaces parts of gpu-std, you
+///   guarantee that it is equivalent.
 ///
 /// # Generated items
 ///
-/// The function itself does not change (except for `#[inline(always)]` if it has no `#[inline]` attribute), so that
-/// other kernels can call it. The macro adds a type of the same name and generic parameters, which is a [`Kernel`] with
-/// the arguments of each [`Instance`]. Launches name this type, on the host and in [`dynamic`]. On the host the macro
-/// also adds an entry to the `registry`.
+/// The macro leaves the function itself unchanged (except for `#[inline(always)]` if it has no `#[inline]` attribute),
+/// so that other kernels can call it. The macro adds a type with the same name and generic parameters. The type is a
+/// [`Kernel`], which has the arguments of each [`Instance`]. Launches name this type, both on the host and in
+/// [`dynamic`] launches. On the host the macro also adds an entry to the `registry`.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -333,8 +335,8 @@ pub use shape::Shape;
 ///
 /// # In generic code
 ///
-/// Host code that is generic over the kernel's types needs the bound `scale<T, 4>: Instance`, in addition to the
-/// kernel's own bounds. The launch arguments follow from the function's parameters.
+/// Host code that is generic over the kernel's type parameters needs the bound `scale<T, 4>: Instance`, in addition to
+/// the kernel's own bounds. The launch arguments follow from the function's parameters.
 ///
 /// ```
 /// # use gpu_std::prelude::*;
@@ -357,8 +359,9 @@ pub use gpu_macros::kernel;
 
 /// Turns a scalar function into an elementwise kernel over arrays: `out[i] = f(x[i], y[i], …)`.
 ///
-/// The function takes up to four elements by value and returns one, of any kernel types. The kernel uses vectorized
-/// accesses at any alignment. It has instances with 1 and 4 accesses in flight per thread.
+/// The function takes up to four elements by value and returns one element. The elements can have any kernel types. The
+/// kernel uses vectorized accesses at any alignment. The kernel has instances with 1 and with 4 accesses in flight per
+/// thread.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -383,24 +386,25 @@ pub use gpu_macros::kernel;
 /// assert_eq!(scaled_relu(2.0, 3.0), 6.0);
 /// ```
 ///
-/// `warpsmith::ops::map::<scaled_relu>(&stream, &KERNELS, (&x, &y, &mut out))` launches it. The call is safe, checks
-/// the lengths, and uses the tuned configuration or otherwise the default. The kernel's name is `scaled_relu<ITEMS,
-/// VECTOR>`; a direct launch processes as many elements as the shortest array contains.
+/// To launch it, call `warpsmith::ops::map::<scaled_relu>(&stream, &KERNELS, (&x, &y, &mut out))`. The call is safe,
+/// checks the lengths, and uses the tuned configuration, or the default if there is none. The kernel's name is
+/// `scaled_relu<ITEMS, VECTOR>`. A direct launch processes as many elements as the shortest array contains.
 ///
 /// # Options
 ///
-/// - `types(T = f32, bf16)`: values of the generic parameters, as for [`#[kernel]`](macro@kernel).
-/// - `scalars(a, b)`: these parameters are one value for all elements, not arrays.
-/// - `updates(y)`: the last parameter is also the output.
-/// - `consts(ITEMS = 1, 4; VECTOR = 16)`: the instances. `ITEMS` is the number of accesses in flight per thread;
-///   `VECTOR` is the bytes per access to the array with the largest elements. These are the defaults.
+/// - `types(T = f32, bf16)`: the values of the generic parameters, as for [`#[kernel]`](macro@kernel).
+/// - `scalars(a, b)`: each of these parameters is one value for all elements, not an array.
+/// - `updates(y)`: the last parameter is both an input and the output.
+/// - `consts(ITEMS = 1, 4; VECTOR = 16)`: the constants of the instances. `ITEMS` is the number of accesses in flight
+///   per thread, and `VECTOR` is the number of bytes per access to the array with the largest elements. The values
+///   shown are the defaults.
 /// - `launch_bounds(512)`, `arch = 90`, `no_panic`: as for [`#[kernel]`](macro@kernel). `launch_bounds(512)` is the
 ///   default.
 pub use gpu_macros::elementwise;
 
 /// Turns an associative and commutative operator into a kernel that reduces an array to one value.
 ///
-/// The operator combines two values of a kernel type without padding, of at most 256 bytes.
+/// The operator combines two values of a kernel type without padding. A value has at most 256 bytes.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -429,26 +433,26 @@ pub use gpu_macros::elementwise;
 ///     || (b.distance == a.distance && b.index < a.index) { b } else { a } }
 /// ```
 ///
-/// `warpsmith::ops::reduce::<largest>(&stream, &KERNELS, &x)` launches it and returns the value; `ops::reduce_into`
-/// leaves the value on the device. Both are safe. The result is bit-identical in every run of the same configuration.
-/// [`reduction`](mod@reduction) describes the order in which values are combined.
+/// `warpsmith::ops::reduce::<largest>(&stream, &KERNELS, &x)` launches the kernel and returns the value.
+/// `ops::reduce_into` leaves the value on the device. Both are safe. The result is bit-identical in all runs of the
+/// same configuration. [`reduction`](mod@reduction) describes the order in which values are combined.
 ///
 /// # Options
 ///
-/// - `identity = value`, required: the identity element of the operator, and the result for an empty array.
-/// - `fold = |value, x: X| …` or `|value, x: X, index| …`: accumulates an element `x` of type `X` into a value. It is
-///   required if elements and values differ in type. `index` is a `u64` that increases with each call on the same
-///   value.
+/// - `identity = value` (required): the identity element of the operator, which is also the result for an empty array.
+/// - `fold = |value, x: X| …` or `|value, x: X, index| …`: accumulates an element `x` of type `X` into a value. The
+///   closure is required if elements and values have different types. `index` is a `u64` that increases with each call
+///   for the same value.
 /// - `finish = |value| -> R { … }`: converts the final value to the result.
 /// - `types(T = f32, bf16)`, `consts(ITEMS = 4; VECTOR = 16)`, `launch_bounds(512, 1)`, `arch = 90`, `no_panic`: as for
-///   [`#[elementwise]`](macro@elementwise). These constants and bounds are the default.
+///   [`#[elementwise]`](macro@elementwise). The values shown are the defaults.
 pub use gpu_macros::reduction;
 
 /// Turns an associative operator into a kernel that scans an array. Each result combines all elements up to and
-/// including its own (inclusive), or before it (exclusive).
+/// including its own position (inclusive), or before it (exclusive).
 ///
-/// The operator combines two values of a kernel type without padding, in the order of their elements. It need not be
-/// commutative.
+/// The operator combines two values of a kernel type without padding, in the order of their elements. The operator need
+/// not be commutative.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -472,18 +476,18 @@ pub use gpu_macros::reduction;
 /// }
 /// ```
 ///
-/// `warpsmith::ops::inclusive_scan::<product>(&stream, &KERNELS, &x, &mut out)` launches it; `ops::exclusive_scan` also
-/// takes an initial value. Both are safe. The result is bit-identical in every run of the same configuration, as
-/// [`scan`](mod@scan) describes.
+/// `warpsmith::ops::inclusive_scan::<product>(&stream, &KERNELS, &x, &mut out)` launches the kernel.
+/// `ops::exclusive_scan` also takes an initial value. Both are safe. The result is bit-identical in all runs of the
+/// same configuration, as [`scan`](mod@scan) explains.
 ///
 /// # Options
 ///
-/// - `identity = value`, required: combined with another value, it must result in that value, bit for bit.
+/// - `identity = value` (required): combining it with any value must result in that value, bit for bit.
 /// - `types(T = f32, f64)`, `consts(ITEMS = 4; VECTOR = 16)`, `launch_bounds(256, 2)`, `arch = 90`, `no_panic`: as for
-///   [`#[elementwise]`](macro@elementwise). These constants and bounds are the default.
+///   [`#[elementwise]`](macro@elementwise). The values shown are the defaults.
 pub use gpu_macros::scan;
 
-/// Prints from a kernel, with a C format string that is checked at compile time.
+/// Prints from a kernel, using a C format string that is checked at compile time.
 ///
 /// | conversion | argument |
 /// | --- | --- |
@@ -493,10 +497,11 @@ pub use gpu_macros::scan;
 /// | `%c` | a `char` or `u8` |
 /// | `%s` | a `&CStr`, such as `c"text"` |
 /// | `%p` | a pointer or reference |
-/// | `%%` | none: a percent sign |
+/// | `%%` | none; prints a percent sign |
 ///
-/// Flags, width and precision are as in C, except `*`. Length modifiers such as `l` are not needed. On a GPU the text
-/// appears when the host waits for the stream; if the buffer is full, the oldest text is lost.
+/// Flags, width and precision work as in C, except that `*` is not supported. Length modifiers such as `l` are not
+/// needed. On a GPU, the text appears when the host waits for the stream. If the buffer is full, the oldest text is
+/// lost.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -518,16 +523,16 @@ pub use tensor::TensorMap;
 pub use vector::Vector;
 pub use view::{Slice2, Slice3};
 
-/// Returns the compute capability that the running code was compiled for, as `10 * major + minor`: 80, 90; 0 on the
-/// emulated device.
+/// Returns the compute capability for which the running code was compiled, as `10 * major + minor` (such as 80 or 90),
+/// or 0 on the emulated device.
 ///
-/// It is a compile-time constant, so the optimizer removes the test in `if arch() >= 90 { … }`.
+/// The result is a compile-time constant, so the optimizer removes the test in `if arch() >= 90 { … }`.
 #[inline(always)]
 pub fn arch() -> u32 {
     #[cfg(target_arch = "nvptx64")]
     {
-        // SAFETY: the name is a NUL-terminated constant string. Only casts may produce the pointer, because the LLVM
-        // pass that resolves the call runs before inlining.
+        // SAFETY: the name is a NUL-terminated constant string. The pointer must be produced by casts only, because the
+        // LLVM pass that resolves the call runs before inlining.
         unsafe { nvvm::__nvvm_reflect(b"__CUDA_ARCH\0" as *const [u8; 12] as *const u8) as u32 / 10 }
     }
     #[cfg(not(target_arch = "nvptx64"))]

@@ -1,30 +1,31 @@
-//! Single-pass scans over all blocks of a launch, by decoupled look-back.
+//! Single-pass scans over all blocks of a launch by decoupled look-back.
 //!
-//! A [`TileQueue`] assigns each block the next tile, in order, until none is left, for any grid size. A [`LookBack`]
-//! computes the exclusive prefix of a block's tile while earlier tiles are still in progress.
+//! For any grid size, a [`TileQueue`] assigns tiles to blocks in order until none is left. A [`LookBack`] computes the
+//! exclusive prefix of a block's tile while the blocks of earlier tiles are still working.
 //!
 //! # Bit-identical results
 //!
 //! Classic look-back (Merrill, Garland: "Single-pass Parallel Prefix Scan with Decoupled Look-back", 2016) adds tile
-//! totals back to the nearest published prefix. The number of totals depends on timing, and so does the rounding of
-//! floats. Here the tile's index determines the association, in three levels of 32:
+//! totals, back to the nearest published prefix. The number of added totals depends on timing, and so does the rounding
+//! of floats. In this module, the tile's index determines the association, in three levels of 32:
 //!
-//! - a *tile* publishes its total;
-//! - the last tile of a *group* of 32 adds up the 32 totals, and publishes the group's total;
-//! - the last tile of a *section* of 32 groups adds up the groups' totals. It adds that sum to the section's own
-//!   prefix, and publishes the prefix of the next section.
+//! - each *tile* publishes its total;
+//! - the last tile of each *group* of 32 adds up the 32 totals and publishes the group's total;
+//! - the last tile of each *section* of 32 groups adds up the groups' totals. That tile adds the sum to the section's
+//!   own prefix, and publishes the result as the prefix of the next section.
 //!
-//! The prefix of a tile is section prefix + (preceding groups of the section + preceding tiles of the group). Each sum
-//! is a tree reduction of neighbors ([`warp::reduce_first`]). One warp reads all values at the same time, one value per
-//! lane and level. Sections wait for each other sequentially, but that is only one step per 1024 tiles. A sum of n
-//! elements is rounded as often as in pairwise summation, plus once per section.
+//! The prefix of a tile is: section prefix + (preceding groups of the section + preceding tiles of the group). Each sum
+//! is a tree reduction that combines neighbors ([`warp::reduce_first`]). One warp reads all these values at the same
+//! time, one value per lane and level. Sections wait for each other sequentially, but this takes only one step per 1024
+//! tiles. A sum is rounded as often as in pairwise summation, plus once per section.
 //!
 //! # The workspace
 //!
-//! The workspace is a slice of [`workspace_len`] atomics, zeroed before its first use. It is never cleared between
-//! launches, because each launch publishes values with a new tag. Launches on one stream can share it, whatever they
-//! scan, also in a graph that is launched many times. Launches that may overlap must not share it. Always pass the
-//! whole workspace, because after 2³¹ launches the tags wrap, and the slice is cleared.
+//! The workspace is a slice of [`workspace_len`] atomics that must be zeroed before its first use. It need not be
+//! cleared between launches, because each launch publishes its values with a new tag. Launches on one stream can share
+//! a workspace, whatever they scan. This includes a graph that is launched many times. Launches that may overlap must
+//! not share a workspace. Always pass the whole workspace. After 2³¹ launches the tags wrap, and the slice that was
+//! passed is cleared.
 //!
 //! ```
 //! use gpu_std::atomic::Atomic;
@@ -66,50 +67,50 @@ use crate::element::KernelType;
 use crate::warp::{self, WARP_SIZE};
 use crate::{block, thread, words};
 
-/// Header words of the workspace: the next tile, and the tag of the preceding launch.
+/// Number of header words in the workspace. The header contains the next tile and the tag of the preceding launch.
 const HEADER: usize = 16;
-/// Number of tiles per group, and of groups per section.
+/// Number of tiles per group, and number of groups per section.
 const LEVEL: usize = WARP_SIZE as usize;
-/// The maximum tag. A word has 31 bits for it.
+/// The maximum tag. A word has 31 bits for the tag.
 const LAST_TAG: u32 = (1 << 31) - 1;
-/// No tile was prefetched.
+/// Value that means that no tile was prefetched.
 const NONE: u32 = u32::MAX;
 
-/// Returns the length of the workspace, in 64-bit words, of a [`LookBack<T>`] over `tiles` tiles, for values of `bytes`
-/// (the size of `T`).
+/// Returns the length, in 64-bit words, of the workspace for a [`LookBack<T>`] over `tiles` tiles. `bytes` is the size
+/// of `T`.
 pub const fn workspace_len(bytes: usize, tiles: usize) -> usize {
     let groups = tiles.div_ceil(LEVEL);
     HEADER + bytes.div_ceil(4) * (tiles + groups + groups.div_ceil(LEVEL) + 1)
 }
 
-/// Tile queue of a launch: its blocks take tiles in order.
+/// The queue from which the blocks of a launch take tiles in order.
 ///
 /// All threads of a block must create one queue per launch, and call [`next`](Self::next) together until it returns
-/// `None`. The last block to do so prepares the workspace for the next launch. All blocks of the grid must take part;
-/// their number is arbitrary.
+/// `None`. The last block that receives `None` prepares the workspace for the next launch. All blocks of the grid must
+/// take part, but the grid can have any number of blocks.
 #[derive(Debug)]
 pub struct TileQueue<'a> {
     workspace: &'a [Atomic<u64>],
     tiles: u32,
-    /// Tag with which this launch publishes.
+    /// Tag that marks the values published by this launch.
     tag: u32,
-    /// Tile that the first thread has prefetched, or [`NONE`].
+    /// Tile that the block's first thread has prefetched, or [`NONE`].
     ahead: u32,
 }
 
 impl<'a> TileQueue<'a> {
-    /// Creates a queue of the `tiles` tiles of this launch, which must be fewer than 2³¹.
+    /// Creates a queue of the `tiles` tiles of this launch. The number must be less than 2³¹.
     ///
     /// # Safety
     ///
-    /// The workspace must have at least [`workspace_len`] words. It must have been zeroed once, and since then only
-    /// queues of launches that have ended may have written its header. All threads of all blocks of this launch must
-    /// create one queue with the same workspace and number of tiles. They must call [`next`](Self::next) until it
-    /// returns `None`. Each tile then belongs to exactly one block, and unsafe code may rely on it.
+    /// The workspace must have at least [`workspace_len`] words. It must have been zeroed once. Since then, only queues
+    /// of launches that have ended may have written the header. All threads of all blocks of this launch must create
+    /// one queue with the same workspace and number of tiles. They must call [`next`](Self::next) until it returns
+    /// `None`. Each tile then belongs to exactly one block, and unsafe code may rely on this.
     ///
     /// # Panics
     ///
-    /// Panics on the emulated device if the workspace is too small for its header, or there are too many tiles.
+    /// Panics on the emulated device if the workspace is too small for its header or there are too many tiles.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn new(workspace: &'a [Atomic<u64>], tiles: usize) -> Self {
@@ -123,12 +124,12 @@ impl<'a> TileQueue<'a> {
     /// Returns a word of the header.
     #[inline(always)]
     fn header(&self, word: usize) -> &'a Atomic<u64> {
-        // SAFETY: `new` requires at least the header.
+        // SAFETY: `new` requires a workspace that contains at least the header.
         unsafe { self.workspace.get_unchecked(word) }
     }
 
-    /// Returns the tag of this launch, from 1 to 2³¹ − 1. No other launch has used the tag with this workspace since
-    /// the workspace was cleared. It is for kernels that publish in their own words, which start at
+    /// Returns the tag of this launch, from 1 to 2³¹ − 1. No other launch has used this tag with this workspace since
+    /// the workspace was cleared. Use the tag in kernels that publish in words of their own, which start at
     /// [`words`](Self::words).
     #[inline(always)]
     pub fn tag(&self) -> u32 {
@@ -136,16 +137,16 @@ impl<'a> TileQueue<'a> {
     }
 
     /// Returns the workspace without the header. Every word that a kernel writes there must have the [`tag`](Self::tag)
-    /// in its highest 31 bits; otherwise another kernel could mistake it for its own.
+    /// in its highest 31 bits; otherwise, another kernel could mistake the word for its own.
     #[inline(always)]
     pub fn words(&self) -> &'a [Atomic<u64>] {
-        // SAFETY: `new` requires at least the header.
+        // SAFETY: `new` requires a workspace that contains at least the header.
         unsafe { self.workspace.get_unchecked(HEADER..) }
     }
 
-    /// Takes the block's next tile ahead of [`next`](Self::next), without waiting for it. Must not be called after
-    /// `next` has returned `None`. Call it once the block's current tile needs no other tile, because from then on
-    /// other tiles may wait for the prefetched one.
+    /// Takes the block's next tile ahead of [`next`](Self::next), without waiting for the tile number. Do not call it
+    /// after `next` has returned `None`. Call it only when the block's current tile no longer waits for other tiles,
+    /// because other tiles may then wait for the prefetched tile.
     #[inline(always)]
     pub fn prefetch(&mut self) {
         if thread::linear_in_block() == 0 && self.ahead == NONE {
@@ -153,8 +154,8 @@ impl<'a> TileQueue<'a> {
         }
     }
 
-    /// Returns the block's next tile; `None` if none is left. All threads of the block receive the same tile, and wait
-    /// for each other.
+    /// Returns the block's next tile, or `None` if none is left. All threads of the block wait for each other and
+    /// receive the same tile.
     #[inline(always)]
     #[track_caller]
     #[allow(clippy::should_implement_trait)]
@@ -163,7 +164,7 @@ impl<'a> TileQueue<'a> {
         if thread::linear_in_block() == 0 {
             tile = if self.ahead == NONE { self.take() } else { self.ahead };
             self.ahead = NONE;
-            // Each block receives `None` once; the last such block resets the workspace for the next launch.
+            // Each block receives `None` once. The last block to receive it resets the workspace for the next launch.
             if tile == self.tiles + blocks() - 1 {
                 self.finish();
             }
@@ -190,7 +191,7 @@ impl<'a> TileQueue<'a> {
 }
 
 /// Panics on the emulated device if a precondition does not hold. (On a GPU, the panic and its text would be larger
-/// than the rest of the code.)
+/// than the rest of the code, so the check is omitted.)
 #[inline(always)]
 #[track_caller]
 pub(crate) fn check(holds: bool, otherwise: &'static str) {
@@ -207,7 +208,7 @@ fn blocks() -> u32 {
     x * y * z
 }
 
-/// Look-back prefixes of tiles (see the module documentation).
+/// Computes the prefixes of tiles by look-back (see the module documentation).
 #[derive(Debug, Clone, Copy)]
 pub struct LookBack<'a, T> {
     words: &'a [Atomic<u64>],
@@ -217,14 +218,14 @@ pub struct LookBack<'a, T> {
 }
 
 impl<'a, T: KernelType> LookBack<'a, T> {
-    /// Words per value, each with 32 bits of the value and the tag.
+    /// Number of words per value. Each word contains 32 bits of the value, and the tag.
     const WORDS: usize = size_of::<T>().div_ceil(4);
 
     /// Creates a look-back over the tiles of the queue.
     ///
     /// # Safety
     ///
-    /// The queue's workspace must have at least [`workspace_len`] words for values of this size and the queue's tiles.
+    /// The queue's workspace must have at least [`workspace_len`] words for the queue's tiles and values of this size.
     ///
     /// # Panics
     ///
@@ -238,33 +239,34 @@ impl<'a, T: KernelType> LookBack<'a, T> {
         Self { words: queue.words(), tag: queue.tag, tiles, _value: PhantomData }
     }
 
-    /// Returns the slot of a group's value, after the slots of the tiles.
+    /// Returns the slot of a group's value. Slots of groups follow the slots of all tiles.
     #[inline(always)]
     fn group(&self, group: usize) -> usize {
         self.tiles as usize + group
     }
 
-    /// Returns the slot of a section's value, after the slots of the groups.
+    /// Returns the slot of a section's value. Slots of sections follow the slots of all groups.
     #[inline(always)]
     fn section(&self, section: usize) -> usize {
         let tiles = self.tiles as usize;
         tiles + tiles.div_ceil(LEVEL) + section
     }
 
-    /// Returns a word of the values.
+    /// Returns a word of the published values.
     ///
     /// # Safety
     ///
-    /// The word must belong to a slot that [`workspace_len`] counts, below that of the last section.
+    /// The word must belong to a slot that [`workspace_len`] counts, below the slot of the last section.
     #[inline(always)]
     unsafe fn word(&self, word: usize) -> &'a Atomic<u64> {
-        // SAFETY: guaranteed by the caller, and the contract of `new`.
+        // SAFETY: guaranteed by the caller and by the contract of `new`.
         unsafe { self.words.get_unchecked(word) }
     }
 
-    /// Returns the exclusive prefix of `tile` (`None` for the first tile), for the block that took `tile` from the
-    /// queue. `total` is the combined value of the tile. All threads of the block, whose size must be a multiple of 32,
-    /// must call it with the same values, once per tile. They wait for each other, and all receive the result.
+    /// Returns the exclusive prefix of `tile` (`None` for the first tile). The calling block must have taken `tile`
+    /// from the queue. `total` is the combined value of the tile. The block size must be a multiple of 32. All threads
+    /// of the block must call the method with the same values, once per tile. The threads wait for each other, and all
+    /// of them receive the result.
     #[inline(always)]
     #[track_caller]
     pub fn prefix_of_block(&self, tile: usize, total: T, combine: impl Fn(T, T) -> T) -> Option<T> {
@@ -275,8 +277,8 @@ impl<'a, T: KernelType> LookBack<'a, T> {
         self.published_prefix_of_block(tile, total, combine)
     }
 
-    /// Returns the [`prefix_of_block`](Self::prefix_of_block) of a tile that is already [published](Self::publish) and
-    /// [closed](Self::close).
+    /// Returns the same result as [`prefix_of_block`](Self::prefix_of_block), for a tile that is already
+    /// [published](Self::publish) and [closed](Self::close).
     #[inline(always)]
     #[track_caller]
     pub fn published_prefix_of_block(&self, tile: usize, total: T, combine: impl Fn(T, T) -> T) -> Option<T> {
@@ -296,21 +298,21 @@ impl<'a, T: KernelType> LookBack<'a, T> {
     fn place(&self, tile: usize) -> (usize, u32, u32) {
         let tiles = self.tiles as usize;
         check(tile < tiles, "the tile is none of the queue's");
-        // All slots below follow from the tile, so none is past the last.
+        // All slots below are derived from this tile, so none is out of range.
         let tile = if tile < tiles { tile } else { 0 };
         (tile, (tile % LEVEL) as u32, (tile / LEVEL % LEVEL) as u32)
     }
 
     /// Publishes the total of a tile to the blocks of later tiles. Does not wait. All 32 lanes of one warp of the block
-    /// that took the tile must call it once, then [`close`](Self::close), then [`prefix`](Self::prefix).
+    /// that took the tile must call this method once, followed by [`close`](Self::close) and [`prefix`](Self::prefix).
     ///
-    /// A block that publishes its next tile before it waits for the prefix of the previous one does not delay other
-    /// blocks. The cost is the registers or memory of two tiles.
+    /// If a block publishes its next tile before it waits for the prefix of the previous one, it does not delay other
+    /// blocks. The cost is that registers or memory must hold two tiles.
     ///
     /// # Panics
     ///
-    /// Panics on the emulated device if the queue has no such tile. On a GPU the prefixes of all tiles are then
-    /// unspecified.
+    /// Panics on the emulated device if the queue has no such tile. On a GPU, the prefixes of all tiles are unspecified
+    /// in this case.
     #[inline(always)]
     #[track_caller]
     pub fn publish(&self, tile: usize, total: T) {
@@ -320,9 +322,9 @@ impl<'a, T: KernelType> LookBack<'a, T> {
         }
     }
 
-    /// If a tile is the last of its group, waits for the totals of the others and publishes the total of the group. It
-    /// must not be called between [`publish`](Self::publish) and [`prefix`](Self::prefix) of an earlier tile of the
-    /// block, because tiles may wait only for earlier tiles.
+    /// If the tile is the last of its group, waits for the totals of the other tiles and publishes the group's total.
+    /// Do not call it between [`publish`](Self::publish) and [`prefix`](Self::prefix) of an earlier tile of the block,
+    /// because a tile may wait only for earlier tiles.
     ///
     /// # Panics
     ///
@@ -331,7 +333,7 @@ impl<'a, T: KernelType> LookBack<'a, T> {
     #[track_caller]
     pub fn close(&self, tile: usize, total: T, combine: impl Fn(T, T) -> T) {
         let (tile, tiles_below, groups_below) = self.place(tile);
-        // The last group of a section is part of the next section's prefix.
+        // The last group of a section contributes to the next section's prefix instead.
         if tiles_below + 1 != WARP_SIZE || groups_below + 1 == WARP_SIZE {
             return;
         }
@@ -358,7 +360,7 @@ impl<'a, T: KernelType> LookBack<'a, T> {
         let (tile, tiles_below, groups_below) = self.place(tile);
         let group = tile / LEVEL;
         let section = group / LEVEL;
-        // Values of the three levels that this lane still waits for.
+        // The values of each level for which this lane still waits.
         let mut of_tile = Pending::new(lane < tiles_below);
         let mut of_group = Pending::new(lane < groups_below);
         let mut of_section = Pending::new(lane == 0 && section > 0);
@@ -383,7 +385,7 @@ impl<'a, T: KernelType> LookBack<'a, T> {
         join(start, join(groups, tiles))
     }
 
-    /// Publishes a value to the other blocks; only lane 0 writes.
+    /// Publishes a value to the other blocks. Only lane 0 writes.
     #[inline(always)]
     fn write(&self, slot: usize, value: T) {
         if warp::lane_id() != 0 {
@@ -391,7 +393,8 @@ impl<'a, T: KernelType> LookBack<'a, T> {
         }
         let mut word = slot * Self::WORDS;
         words::map(value, |bits| {
-            // SAFETY: the slot belongs to a tile of the queue, to its group, or to the section after its own.
+            // SAFETY: the slot belongs to a tile of the queue, to the tile's group, or to the section that follows the
+            // tile's section.
             unsafe { self.word(word) }.store((self.tag as u64) << 33 | bits as u64, Ordering::Relaxed);
             word += 1;
             bits
@@ -412,7 +415,7 @@ impl<T: KernelType> Pending<T> {
         Self { value: unsafe { MaybeUninit::zeroed().assume_init() }, is_missing }
     }
 
-    /// Reads the value, if it is missing and has been published.
+    /// Reads the value if it is still missing and has been published.
     #[inline(always)]
     fn poll(&mut self, look_back: &LookBack<'_, T>, slot: usize) {
         if !self.is_missing {
@@ -421,7 +424,7 @@ impl<T: KernelType> Pending<T> {
         let mut word = slot * LookBack::<T>::WORDS;
         let mut is_published = true;
         let value = words::map(self.value, |_| {
-            // SAFETY: the slot belongs to a tile or group before a tile of the queue, or to its section.
+            // SAFETY: the slot belongs to a tile or group that precedes a tile of the queue, or to the tile's section.
             let tagged = unsafe { look_back.word(word) }.load(Ordering::Relaxed);
             word += 1;
             is_published &= (tagged >> 33) as u32 == look_back.tag;

@@ -1,6 +1,6 @@
-//! LLVM's intrinsics for NVIDIA GPUs, CUDA's libdevice, and functions that the driver links.
+//! LLVM's intrinsics for NVIDIA GPUs, CUDA's libdevice functions, and functions that the driver links.
 //!
-//! All convergent operations are declared here as LLVM intrinsics and used only in that form, because LLVM may move or
+//! All convergent operations are declared here as LLVM intrinsics and used only in this form. LLVM may move or
 //! duplicate inline assembly, but not these intrinsics.
 
 use core::ffi::c_void;
@@ -38,14 +38,14 @@ unsafe extern "C" {
     pub safe fn clock64() -> u64;
     #[link_name = "llvm.nvvm.read.ptx.sreg.globaltimer"]
     pub safe fn globaltimer() -> u64;
-    /// High half of the workspace address of a cooperative launch.
+    /// High half of the workspace address in a cooperative launch.
     #[link_name = "llvm.nvvm.read.ptx.sreg.envreg1"]
     pub safe fn envreg1() -> u32;
-    /// Low half of the workspace address of a cooperative launch.
+    /// Low half of the workspace address in a cooperative launch.
     #[link_name = "llvm.nvvm.read.ptx.sreg.envreg2"]
     pub safe fn envreg2() -> u32;
 
-    // Compute capability 9.0 and later only.
+    // Available only from compute capability 9.0.
     #[link_name = "llvm.nvvm.read.ptx.sreg.clusterid.x"]
     pub safe fn clusterid_x() -> u32;
     #[link_name = "llvm.nvvm.read.ptx.sreg.clusterid.y"]
@@ -157,9 +157,9 @@ unsafe extern "C" {
 
     /// Resolved by LLVM's NVVMReflect pass.
     pub fn __nvvm_reflect(name: *const u8) -> i32;
-    /// Prints from the GPU; linked by the driver.
+    /// Prints from the GPU. The driver links it.
     pub fn vprintf(format: *const u8, arguments: *const c_void) -> i32;
-    /// Prints the text and stops the context; linked by the driver.
+    /// Prints the text and stops the context. The driver links it.
     pub fn __assertfail(
         message: *const u8,
         file: *const u8,

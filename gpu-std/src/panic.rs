@@ -1,9 +1,9 @@
-//! Panics on the GPU: the panicking thread writes the text to the host's mailbox, then stops the context.
+//! Panics on the GPU. The panicking thread writes the text to the host's mailbox and then stops the context.
 //!
 //! The builder replaces the bodies of core's panic functions with calls to the `__warpsmith_panic_*` functions of this
-//! module, so that `core::fmt` is not part of the image. A panic costs one call at its call site; the image contains
-//! the rest of the code once, in this module. Numbers are written digit by digit, without a buffer. A kernel therefore
-//! needs no stack for panics that do not occur.
+//! module, so that `core::fmt` is not part of the image. A panic costs one call at its call site. All other code for
+//! panics exists once per image, in this module. Numbers are written digit by digit, without a buffer. A kernel
+//! therefore needs no stack for panics that do not occur.
 
 use core::panic::{Location, PanicInfo};
 use core::ptr;
@@ -14,17 +14,18 @@ use crate::atomic::scope::System;
 use crate::atomic::{Atomic, Ordering};
 use crate::{nvvm, thread};
 
-/// Pointer to the host's mailbox, null until the runtime sets it. The symbol is `gpu_spec::mailbox::MAILBOX_SYMBOL`.
+/// Pointer to the host's mailbox. The pointer is null until the runtime sets it. The symbol is
+/// `gpu_spec::mailbox::MAILBOX_SYMBOL`.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 static mut __warpsmith_mailbox: *mut Mailbox = ptr::null_mut();
 
-/// Number of times that this thread polls for the end of another thread's message before it stops the context: about a
+/// Number of polls for the end of another thread's message before the thread stops the context. The polls take about a
 /// second.
 const PATIENCE: u32 = 1 << 20;
 
-/// A message in progress. Its mailbox is null if this thread is not the first to panic, or if the runtime set no
-/// mailbox.
+/// A message that is being written. The mailbox pointer is null if this thread is not the first to panic, or if the
+/// runtime set no mailbox.
 struct Message {
     mailbox: *mut Mailbox,
     len: usize,
@@ -54,8 +55,8 @@ impl Message {
         let file = location.file();
         let kept = if file.len() < FILE_BYTES { file.len() } else { FILE_BYTES };
         let cut = file.len() - kept;
-        // SAFETY: only this thread has the mailbox between WRITING and READY. All indices are within its arrays and the
-        // name.
+        // SAFETY: only this thread owns the mailbox between WRITING and READY. All indices are within the mailbox's
+        // arrays and the kernel's name.
         unsafe {
             (&raw mut (*mailbox).line).write_volatile(location.line());
             (&raw mut (*mailbox).column).write_volatile(location.column());
@@ -78,11 +79,12 @@ impl Message {
         Self { mailbox, len: 0 }
     }
 
-    /// Appends one byte, if there is space.
+    /// Appends one byte if there is space.
     #[inline(always)]
     fn byte(&mut self, byte: u8) {
         if self.len < MESSAGE_BYTES {
-            // SAFETY: only called with a mailbox, which this thread owns; the index is within the array.
+            // SAFETY: this method is called only with a mailbox that this thread owns, and the index is within the
+            // array.
             unsafe { (&raw mut (*self.mailbox).message).cast::<u8>().add(self.len).write_volatile(byte) };
             self.len += 1;
         }
@@ -96,7 +98,7 @@ impl Message {
         }
         let mut i = 0;
         while i < len {
-            // SAFETY: the caller's text has `len` bytes.
+            // SAFETY: the text has `len` bytes, as the caller guarantees.
             self.byte(unsafe { text.add(i).read() });
             i += 1;
         }
@@ -108,7 +110,7 @@ impl Message {
         self.text(text.as_ptr(), text.len());
     }
 
-    /// Appends a number in decimal, most significant digit first.
+    /// Appends a decimal number, most significant digit first.
     #[inline(always)]
     fn number(&mut self, number: usize) {
         if self.mailbox.is_null() {
@@ -128,7 +130,7 @@ impl Message {
     #[inline(always)]
     fn end(self, summary: *const u8, location: &'static Location<'static>) -> ! {
         if !self.mailbox.is_null() {
-            // SAFETY: this thread owns the mailbox, and releases it with READY.
+            // SAFETY: this thread owns the mailbox and releases it by setting READY.
             unsafe {
                 (&raw mut (*self.mailbox).message_len).write_volatile(self.len as u32);
                 thread::system_fence();
@@ -136,8 +138,8 @@ impl Message {
                     .store(READY, Ordering::Release);
             }
         }
-        // SAFETY: the builder NUL-terminates every constant string, and the file name of a location is NUL-terminated
-        // anyway.
+        // SAFETY: the builder NUL-terminates every constant string, and the file name of a location is always
+        // NUL-terminated.
         unsafe {
             nvvm::__assertfail(
                 summary,
@@ -150,7 +152,7 @@ impl Message {
     }
 }
 
-/// Panic of `slice[index]` with an index out of bounds.
+/// Panic for `slice[index]` with an index that is out of bounds.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 #[cold]
@@ -168,7 +170,7 @@ extern "C" fn __warpsmith_panic_bounds_check(
     message.end(c"index out of bounds".as_ptr().cast(), location)
 }
 
-/// Panic of `slice[start..end]` with an invalid range; the numbers show which case it is.
+/// Panic for `slice[start..end]` with an invalid range. The numbers show which bound is invalid.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 #[cold]
@@ -196,7 +198,7 @@ extern "C" fn __warpsmith_panic_slice(
     message.end(c"slice range out of bounds".as_ptr().cast(), location)
 }
 
-/// Any other panic, whose text is known at compile time. A NUL must follow the `len` bytes of `message`.
+/// Any other panic whose text is known at compile time. A NUL must follow the `len` bytes of `message`.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 #[cold]
@@ -211,12 +213,12 @@ extern "C" fn __warpsmith_panic_str(
     text.end(message, location)
 }
 
-/// Handler of panics that the builder has not redirected.
+/// Handles panics that the builder has not redirected.
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
     let text = info.message().as_str().unwrap_or("panic with a formatted message");
     let location = info.location().unwrap_or(Location::caller());
-    // SAFETY: the location of a panic is a constant; only the type allows a shorter lifetime.
+    // SAFETY: the location of a panic is a constant, although its type allows a shorter lifetime.
     let location = unsafe { core::mem::transmute::<&Location<'_>, &'static Location<'static>>(location) };
     __warpsmith_panic_str(text.as_ptr(), text.len(), location)
 }

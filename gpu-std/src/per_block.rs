@@ -24,18 +24,18 @@
 //!
 //! # Why this is sound
 //!
-//! The argument of [`disjoint`](crate::disjoint) holds with blocks instead of threads. In a launch of B blocks, index i
-//! belongs to the block whose linear index is i mod B. [`unique_index`] and [`stride`] return only such indices, and an
-//! index never leaves its thread. A view returns the element only to the first thread of that block, so no two threads
-//! of a launch access the same element. The mapping is part of the parameter's type, so no thread accesses the memory
-//! through another mapping.
+//! The soundness argument of [`disjoint`](crate::disjoint) applies, with blocks instead of threads. In a launch of B
+//! blocks, index i belongs to the block whose linear index is i mod B. [`unique_index`] and [`stride`] return only such
+//! indices, and an index never leaves its thread. A view returns the element only to the first thread of the block, so
+//! no two threads of a launch access the same element. The mapping is part of the parameter's type, so no thread
+//! accesses the memory through another mapping.
 
 use core::marker::PhantomData;
 
 use crate::disjoint::{Claim, DisjointMut, GridStride};
 use crate::{block, thread};
 
-/// The mapping of a [`DisjointMut`] in which a block's index i owns element i, accessible to the block's first thread.
+/// Mapping of a [`DisjointMut`] in which a block's index i owns element i. Only the block's first thread can access it.
 pub enum PerBlock {}
 
 /// An index that no other block of the launch can obtain. All threads of the block have the same index.
@@ -47,7 +47,8 @@ pub struct BlockIndex {
 }
 
 impl Claim for BlockIndex {
-    /// Creates an index that must belong to this block: modulo the number of blocks, it is the block's linear index.
+    /// Creates an index that must belong to this block: the index modulo the number of blocks must be the block's
+    /// linear index.
     #[inline(always)]
     fn at(index: usize) -> Self {
         Self { index, _of_this_thread: PhantomData }
@@ -69,14 +70,15 @@ fn blocks() -> usize {
     x as usize * y as usize * z as usize
 }
 
-/// Returns the block's linear index in a grid of any dimensions, as a claim to the block's elements of a view.
+/// Returns the block's linear index in a grid of any number of dimensions. The index is the block's claim to its
+/// elements of a view.
 #[inline(always)]
 pub fn unique_index() -> BlockIndex {
     BlockIndex::at(block::linear_index())
 }
 
-/// Divides `0..len` among all blocks of the launch, however many there are: block b receives b, b + B, b + 2B, … for B
-/// blocks. All threads of a block receive the same indices.
+/// Divides `0..len` among all blocks of a launch of any size. In a launch of B blocks, block b receives b, b + B, b +
+/// 2B, …. All threads of a block receive the same indices.
 #[inline(always)]
 pub fn stride(len: usize) -> BlockStride {
     GridStride::new(block::linear_index(), blocks(), len)
@@ -86,7 +88,8 @@ pub fn stride(len: usize) -> BlockStride {
 pub type BlockStride = GridStride<BlockIndex>;
 
 impl<T> DisjointMut<'_, T, PerBlock> {
-    /// Returns element `index` in the block's first thread; `None` in all other threads and past the end.
+    /// Returns the element at `index` in the block's first thread. Returns `None` in all other threads, and if the
+    /// index is out of range.
     #[inline(always)]
     #[track_caller]
     pub fn get_mut(&mut self, index: BlockIndex) -> Option<&mut T> {
@@ -97,7 +100,8 @@ impl<T> DisjointMut<'_, T, PerBlock> {
             index.get()
         );
         if index.get() < self.len() && thread::linear_in_block() == 0 {
-            // SAFETY: the index is in range; the module documentation argues that no other thread has the element.
+            // SAFETY: the index is in range, and the module documentation explains why no other thread owns the
+            // element.
             Some(unsafe { &mut *self.as_mut_ptr().add(index.get()) })
         } else {
             None

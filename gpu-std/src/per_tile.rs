@@ -1,4 +1,4 @@
-//! Mutable views that give every [`Tile`] its own elements, for results of warps and sub-warp groups.
+//! Mutable views that assign every [`Tile`] its own elements, for results of warps and sub-warp groups.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -23,12 +23,13 @@
 //!
 //! # Why this is sound
 //!
-//! The argument of [`disjoint`](crate::disjoint) holds with tiles instead of threads. [`Tile::current`] panics if a
-//! block is not divided into tiles of `N` threads. In a launch of S threads, each of the S / N tiles therefore consists
-//! of `N` threads of one block. Their linear indices in the launch differ only modulo `N`. Index i belongs to tile i
-//! mod (S / N). [`Tile::unique_index`] and [`Tile::stride`] return only such indices, and an index never leaves its
-//! thread. A view returns the element only to the thread whose linear index in the block is a multiple of `N`; each
-//! tile contains one such thread. `N` is part of both the index type and the view type.
+//! The soundness argument of [`disjoint`](crate::disjoint) applies, with tiles instead of threads. [`Tile::current`]
+//! panics if the block cannot be divided into tiles of `N` threads. In a launch of S threads, each of the S / N tiles
+//! therefore consists of `N` threads of one block. The linear indices of these threads in the launch differ only modulo
+//! `N`. Index i belongs to tile i mod (S / N). [`Tile::unique_index`] and [`Tile::stride`] return only such indices,
+//! and an index never leaves its thread. A view returns the element only to the thread whose linear index in the block
+//! is a multiple of `N`. Each tile contains exactly one such thread. `N` is part of both the index type and the view
+//! type.
 
 use core::marker::PhantomData;
 
@@ -36,11 +37,11 @@ use crate::disjoint::{Claim, DisjointMut, GridStride, MutableView, linear_in_lau
 use crate::thread;
 use crate::tile::Tile;
 
-/// The mapping of a [`DisjointMut`] in which index i of a tile of `N` threads owns element i, accessible to the tile's
-/// first thread.
+/// Mapping of a [`DisjointMut`] in which index i of a tile of `N` threads owns element i. Only the tile's first thread
+/// can access it.
 pub enum PerTile<const N: u32> {}
 
-/// An index that no other tile of `N` threads of the launch can obtain. All threads of the tile have the same index.
+/// An index that no other tile of `N` threads in the launch can obtain. All threads of the tile have the same index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TileIndex<const N: u32> {
     index: usize,
@@ -49,7 +50,7 @@ pub struct TileIndex<const N: u32> {
 }
 
 impl<const N: u32> Claim for TileIndex<N> {
-    /// Creates an index that must belong to this tile: modulo the number of tiles, it is the tile's number.
+    /// Creates an index that must belong to this tile: the index modulo the number of tiles must be the tile's number.
     #[inline(always)]
     fn at(index: usize) -> Self {
         Self { index, _of_this_thread: PhantomData }
@@ -80,14 +81,15 @@ fn number<const N: u32>() -> usize {
 pub type TileStride<const N: u32> = GridStride<TileIndex<N>>;
 
 impl<const N: u32> Tile<N> {
-    /// Returns the tile's number in a launch of any dimensions, as a claim to the tile's elements of a view.
+    /// Returns the tile's number in a launch of any number of dimensions. The number is the tile's claim to its
+    /// elements of a view.
     #[inline(always)]
     pub fn unique_index(&self) -> TileIndex<N> {
         TileIndex::at(number::<N>())
     }
 
-    /// Divides `0..len` among all tiles of the launch, however many there are: tile t receives t, t + S, t + 2S, … for
-    /// S tiles. All threads of a tile receive the same indices.
+    /// Divides `0..len` among all tiles of a launch of any size. In a launch of S tiles, tile t receives t, t + S, t +
+    /// 2S, …. All threads of a tile receive the same indices.
     #[inline(always)]
     pub fn stride(&self, len: usize) -> TileStride<N> {
         GridStride::new(number::<N>(), tiles::<N>(), len)
@@ -95,7 +97,8 @@ impl<const N: u32> Tile<N> {
 }
 
 impl<T, const N: u32> DisjointMut<'_, T, PerTile<N>> {
-    /// Returns element `index` in the tile's first thread; `None` in all other threads and past the end.
+    /// Returns the element at `index` in the tile's first thread. Returns `None` in all other threads, and if the index
+    /// is out of range.
     #[inline(always)]
     #[track_caller]
     pub fn get_mut(&mut self, index: TileIndex<N>) -> Option<&mut T> {
@@ -107,7 +110,8 @@ impl<T, const N: u32> DisjointMut<'_, T, PerTile<N>> {
             index.get()
         );
         if index.get() < self.len() && thread::linear_in_block().is_multiple_of(N) {
-            // SAFETY: the index is in range; the module documentation argues that no other thread has the element.
+            // SAFETY: the index is in range, and the module documentation explains why no other thread owns the
+            // element.
             Some(unsafe { &mut *self.as_mut_ptr().add(index.get()) })
         } else {
             None

@@ -1,8 +1,8 @@
 //! The items that most kernels use: `use gpu_std::prelude::*;`.
 //!
-//! The prelude brings the methods of [`Math`](crate::math::Math) into scope without its name. `x.sin()` therefore
-//! compiles in GPU code, where `core` has no such method, and on the host, where the standard library's method takes
-//! precedence.
+//! The prelude brings the methods of [`Math`](crate::math::Math) into scope, but not the trait's name. `x.sin()`
+//! therefore compiles both in GPU code, where `core` has no such method, and on the host, where the standard library's
+//! method takes precedence.
 
 pub use crate::disjoint::{
     Chunks, DisjointMut, DisjointMut2, DisjointMut3, Elements, Planes, Rows, SlicePlanes, Striped, Tiles,

@@ -1,8 +1,8 @@
 //! Implementation of [`printf!`](crate::printf!): text output from a kernel.
 //!
-//! On the GPU it uses `vprintf`, which writes to the context's buffer; the driver prints it when the host waits for the
-//! stream. On the emulated device the C library formats the text, so that both devices print the same characters. The
-//! items are public only for the macro.
+//! On the GPU, the implementation uses `vprintf`, which writes to a buffer of the context. The driver prints the buffer
+//! when the host waits for the stream. On the emulated device, the C library formats the text, so that both devices
+//! print the same characters. The items are public only because the macro's expansion uses them.
 
 use half::{bf16, f16};
 
@@ -13,15 +13,15 @@ pub use core::ffi::CStr;
 #[cfg(target_arch = "nvptx64")]
 pub use crate::nvvm::vprintf;
 
-/// An integer for a conversion such as `%d` or `%x`.
+/// An integer that a conversion such as `%d` or `%x` prints.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an integer, which this conversion prints",
     note = "`%d` and `%i` print signed integers, `%u`, `%x`, `%X` and `%o` unsigned ones; use `%f`, `%e` or `%g` for floats"
 )]
 pub trait CInteger: Sealed {
-    /// Returns the value as a signed number, for `%d`.
+    /// Returns the value as a signed integer, for `%d`.
     fn signed(self) -> i64;
-    /// Returns the bits as an unsigned number of the same size, for `%u` and `%x`.
+    /// Returns the bits as an unsigned integer of the same size, for `%u` and `%x`.
     fn unsigned(self) -> u64;
 }
 
@@ -42,7 +42,7 @@ macro_rules! integers {
 integers!(i8 as u8, u8 as u8, i16 as u16, u16 as u16, i32 as u32, u32 as u32, i64 as u64, u64 as u64);
 integers!(isize as usize, usize as usize, bool as u8);
 
-/// A float for a conversion such as `%f`.
+/// A float that a conversion such as `%f` prints.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a float, which this conversion prints",
     note = "`%f`, `%e`, `%g` and `%a` print f32, f64, f16 and bf16; use `%d` or `%u` for integers"
@@ -80,13 +80,13 @@ impl CFloat for bf16 {
     }
 }
 
-/// A character for `%c`.
+/// A character that `%c` prints.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a character, which this conversion prints",
     note = "`%c` prints a `char` or a `u8`"
 )]
 pub trait CChar: Sealed {
-    /// Returns one byte; `?` for non-ASCII characters.
+    /// Returns the character as one byte, or `?` for a non-ASCII character.
     fn byte(self) -> u32;
 }
 
@@ -152,7 +152,7 @@ mod host {
         fn snprintf(buffer: *mut c_char, size: usize, format: *const c_char, ...) -> c_int;
     }
 
-    /// An argument as a C variadic type.
+    /// A printf argument, converted to a C variadic type.
     #[derive(Debug, Clone, Copy)]
     pub enum Argument {
         /// `long long`.
@@ -169,11 +169,11 @@ mod host {
         Pointer(*const c_void),
     }
 
-    /// Formats and prints on the emulated device.
+    /// Formats and prints text on the emulated device.
     ///
     /// # Safety
     ///
-    /// The conversions in `format` must match `arguments`, in order, and strings must be valid.
+    /// The conversions in `format` must match `arguments` in order, and all strings must be valid.
     pub unsafe fn print(format: &CStr, arguments: &[Argument]) {
         // SAFETY: guaranteed by the caller.
         crate::host::check::unchecked(|| unsafe { print_unchecked(format, arguments) });
@@ -211,14 +211,14 @@ mod host {
     ///
     /// # Safety
     ///
-    /// `conversion` must match the argument's type, and a string must be valid.
+    /// `conversion` must match the argument's type, and a string argument must be valid.
     unsafe fn append(text: &mut Vec<u8>, conversion: &[u8], argument: Argument) {
         let conversion = CString::new(conversion).expect("a part of a C string has no NUL");
         let mut size = 64;
         loop {
             let mut buffer = vec![0_u8; size];
             let (out, format) = (buffer.as_mut_ptr().cast(), conversion.as_ptr());
-            // SAFETY: the buffer has `size` bytes; the conversion matches the type of the argument.
+            // SAFETY: the buffer has `size` bytes, and the conversion matches the argument's type.
             let written = unsafe {
                 match argument {
                     Argument::Signed(value) => snprintf(out, size, format, value),

@@ -1,11 +1,11 @@
-//! Stable ranks of digits within a block, for radix sort, partition by key and bucketing.
+//! Stable ranks of digits within a block, for radix sorts, partitions by key and bucketing.
 //!
 //! The items of a tile are in *warp-striped* order: warp w owns `32 * ITEMS` consecutive items, and its lane l owns
-//! items l, l + 32, l + 64, … of these. The rank of an item is its index after a stable sort of the tile by digit.
+//! items l, l + 32, l + 64, … of them. The rank of an item is its index after a stable sort of the tile by digit.
 //!
-//! The algorithm follows "Onesweep: A Faster Least Significant Digit Radix Sort for GPUs" (Adinets, Merrill 2022). The
-//! lanes of a warp with the same digit find each other by warp votes. The highest of these lanes adds their number to
-//! the warp's counter of that digit.
+//! The algorithm follows "Onesweep: A Faster Least Significant Digit Radix Sort for GPUs" (Adinets, Merrill 2022).
+//! Lanes of a warp that have the same digit find each other by warp votes. The highest of these lanes adds the number
+//! of matching lanes to the warp's counter of that digit.
 //!
 //! ```
 //! use gpu_std::atomic::{Atomic, scope};
@@ -38,15 +38,15 @@ use crate::{block, thread};
 /// Result of [`rank()`].
 #[derive(Debug, Clone, Copy)]
 pub struct Ranks<const ITEMS: usize> {
-    /// Rank of each of the thread's items: its index in the sorted tile.
+    /// Rank of each of the thread's items, which is the item's index in the sorted tile.
     pub ranks: [u32; ITEMS],
-    /// First index of digit d in the sorted tile, in thread d; 0 in threads beyond the last digit.
+    /// In thread d, the first index of digit d in the sorted tile. In threads beyond the last digit, 0.
     pub start: u32,
-    /// Number of items with digit d in the tile, in thread d; 0 in threads beyond the last digit.
+    /// In thread d, the number of items with digit d in the tile. In threads beyond the last digit, 0.
     pub count: u32,
 }
 
-/// Returns the index in the tile of the calling thread's item `item`, in warp-striped order.
+/// Returns the tile index of the calling thread's item `item`, in warp-striped order.
 #[inline(always)]
 pub fn place<const ITEMS: usize>(item: usize) -> usize {
     let thread = thread::linear_in_block();
@@ -55,17 +55,17 @@ pub fn place<const ITEMS: usize>(item: usize) -> usize {
 }
 
 /// Ranks the digits of the block's items, which must be in warp-striped order ([`place`]). Only the lowest log2(`BINS`)
-/// bits of each digit count; `BINS` must be a power of two.
+/// bits of each digit are used, so `BINS` must be a power of two.
 ///
-/// The function synchronizes the block like the operations of [`Shared`], on the block's array `counters`, and at
-/// [`sync_threads`](crate::thread::sync_threads). If other threads read memory before this call and the caller writes
-/// it afterwards, the caller must synchronize the block itself in between.
+/// The function synchronizes the block at [`sync_threads`](crate::thread::sync_threads) and through the block's array
+/// `counters`, as the operations of [`Shared`] do. If the caller writes memory after this call that other threads read
+/// before it, the caller must synchronize the block itself in between.
 ///
 /// # Panics
 ///
-/// Panics if the block does not have 32 threads for each of `WARPS` warps, or has fewer threads than `BINS`; specify
-/// its shape with `#[kernel(block(…))]`. Does not compile if `BINS` is not a power of two of at least 2, or for more
-/// than 32 items.
+/// Panics if the block does not have exactly 32 threads for each of `WARPS` warps, or has fewer threads than `BINS`.
+/// Specify the block shape with `#[kernel(block(…))]`. Does not compile if `BINS` is not a power of two of at least 2,
+/// or if `ITEMS` exceeds 32.
 #[inline(always)]
 #[track_caller]
 pub fn rank<const ITEMS: usize, const BINS: usize, const WARPS: usize>(
@@ -82,12 +82,12 @@ pub fn rank<const ITEMS: usize, const BINS: usize, const WARPS: usize>(
     Ranks { ranks, start, count }
 }
 
-/// Ranks items like [`rank()`], with the digits that `digit` returns per item. `digit` is called more than once per
-/// item, so that the digits need not be stored. The function calls `counted` in every thread once the thread's `count`
-/// is known, for kernels that publish it to other blocks. It then calls `ranked` with each of the thread's items and
-/// its rank, for kernels that do not store the ranks either. Returns the thread's `start` and `count`, as in [`Ranks`].
+/// Ranks items like [`rank()`], but calls `digit` for the digit of each item. The function calls `digit` more than once
+/// per item, so that digits need not be stored. It calls `counted` in every thread once the thread's `count` is known,
+/// for kernels that publish the count to other blocks. It then calls `ranked` with each of the thread's items and the
+/// item's rank, so that ranks need not be stored either. Returns the thread's `start` and `count`, as in [`Ranks`].
 ///
-/// Before `counted` is called, all threads pass a barrier inside this function.
+/// Before the function calls `counted`, all threads pass a barrier inside it.
 ///
 /// # Panics
 ///
@@ -114,7 +114,7 @@ pub fn rank_with<const ITEMS: usize, const BINS: usize, const WARPS: usize>(
     });
     thread::sync_threads();
 
-    // Thread d computes the number of items with digit d, and the start of each warp's items with that digit.
+    // Thread d computes the number of items with digit d, and the start position of each warp's items with that digit.
     let is_digit = (own as usize) < BINS;
     let mut count = 0;
     if is_digit {
@@ -149,12 +149,12 @@ pub fn rank_with<const ITEMS: usize, const BINS: usize, const WARPS: usize>(
     (if is_digit { start } else { 0 }, count)
 }
 
-/// Stores to a counter in shared memory if the condition holds. The predicated store avoids a branch, after which the
-/// lanes of a warp would have to reconverge.
+/// Stores `count` to a counter in shared memory if the condition is true. The store is predicated because the lanes of
+/// a warp would have to reconverge after a branch.
 #[inline(always)]
 fn store_if(condition: bool, counter: &Atomic<u32, scope::Block>, count: u32) {
     #[cfg(target_arch = "nvptx64")]
-    // SAFETY: the counter is valid, in shared memory, and only accessed atomically.
+    // SAFETY: the counter is valid, lies in shared memory, and is only accessed atomically.
     unsafe {
         core::arch::asm!(
             "{{ .reg .pred p; .reg .b64 a;",
@@ -173,7 +173,7 @@ fn store_if(condition: bool, counter: &Atomic<u32, scope::Block>, count: u32) {
     }
 }
 
-/// Returns the mask of lanes with the same digit below `BINS`.
+/// Returns the mask of lanes that have the same digit, where digits are below `BINS`.
 #[inline(always)]
 fn match_digit<const BINS: usize>(digit: u32) -> u32 {
     macro_rules! by_bits {

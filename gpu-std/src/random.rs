@@ -1,10 +1,10 @@
-//! Random numbers in kernels: the counter-based generator Philox 4x32-10, and the conversion of its words to uniform
-//! and normal numbers.
+//! Random numbers in kernels: the counter-based generator Philox 4x32-10, and conversions of its words to uniform and
+//! normal numbers.
 //!
-//! A number is a function of a seed, a subsequence and an offset. Threads therefore store no state, and each uses its
-//! own subsequence. Words and uniform numbers are bit-identical on a GPU and on the host. They equal the results of
-//! cuRAND's Philox device functions with the same three parameters. Normal numbers agree to a few units in the last
-//! place (see [`normal2`]).
+//! Each number is a function of a seed, a subsequence and an offset. Threads therefore store no state, and each thread
+//! uses its own subsequence. Words and uniform numbers are bit-identical on a GPU and on the host. The words and
+//! uniform numbers equal the results of cuRAND's Philox device functions for the same three parameters. Normal numbers
+//! agree to a few units in the last place (see [`normal2`]).
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -28,10 +28,10 @@ use core::f32::consts::{LN_2, PI};
 
 use crate::math::{Math, fast};
 
-/// Multipliers of a round.
+/// The multipliers of each round.
 const FIRST: u32 = 0xD251_1F53;
 const SECOND: u32 = 0xCD9E_8D57;
-/// Increments of the key after a round.
+/// The increments of the key after each round.
 const KEY_STEPS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 const ROUNDS: u32 = 10;
 
@@ -58,16 +58,16 @@ pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
-/// Returns both halves of the product, low half first.
+/// Returns both halves of the product, the low half first.
 ///
-/// On the GPU the multiplication is one instruction. From plain multiplications, LLVM would generate 64-bit arithmetic
+/// On the GPU, the multiplication is one instruction. From plain multiplications, LLVM would generate 64-bit arithmetic
 /// for the whole round.
 #[inline(always)]
 fn multiply<const BY: u32>(word: u32) -> (u32, u32) {
     #[cfg(target_arch = "nvptx64")]
     {
         let (low, high): (u32, u32);
-        // SAFETY: the instruction computes only on registers.
+        // SAFETY: the instruction accesses only registers.
         unsafe {
             core::arch::asm!(
                 "{{ .reg .b64 product; mul.wide.u32 product, {word}, {by}; mov.b64 {{{low}, {high}}}, product; }}",
@@ -87,8 +87,8 @@ fn multiply<const BY: u32>(word: u32) -> (u32, u32) {
     }
 }
 
-/// Philox 4x32-10 at a position of a subsequence, with the parameters of `curand_init`. A seed has 2⁶⁴ subsequences of
-/// 2⁶⁶ words each.
+/// Philox 4x32-10 generator at a position of a subsequence, with the parameters of `curand_init`. A seed has 2⁶⁴
+/// subsequences of 2⁶⁶ words each.
 ///
 /// ```
 /// use gpu_std::random::Philox;
@@ -106,14 +106,14 @@ pub struct Philox {
 }
 
 impl Philox {
-    /// Starts at word `offset` of a subsequence of the seed. Words come in blocks of four, so the offset is rounded
-    /// down to a multiple of four.
+    /// Creates a generator at word `offset` of a subsequence of the seed. Words come in blocks of four, so the offset
+    /// is rounded down to a multiple of four.
     #[inline(always)]
     pub const fn new(seed: u64, subsequence: u64, offset: u64) -> Self {
         Self::at_block(seed, subsequence, offset / 4)
     }
 
-    /// Starts at a block of four words of a subsequence of the seed.
+    /// Creates a generator at block `block` (of four words) of a subsequence of the seed.
     #[inline(always)]
     pub const fn at_block(seed: u64, subsequence: u64, block: u64) -> Self {
         Self { key: [seed as u32, (seed >> 32) as u32], block, subsequence }
@@ -159,34 +159,36 @@ fn bits53([low, high]: [u32; 2]) -> u64 {
     low as u64 ^ ((high as u64) << 21)
 }
 
-/// Returns two independent normal numbers of mean 0 and variance 1 from two words, by the Box-Muller method, like
+/// Returns two independent normal numbers with mean 0 and variance 1 from two words by the Box-Muller method, like
 /// `curand_normal2`.
 ///
-/// On a GPU, logarithm, square root, sine and cosine are the approximate functions of [`fast`]. With r = √(x² + y²),
-/// results differ from those of exact functions by at most 2·10⁻⁶ r + 2·10⁻⁷ / r. The difference is at most 6·10⁻⁴, and
-/// largest near the origin, where the words have no finer resolution. r is at most 6.8.
+/// On a GPU, the logarithm, square root, sine and cosine are the approximate functions of [`fast`]. With r = √(x² +
+/// y²), the results differ from results of exact functions by at most 2·10⁻⁶ r + 2·10⁻⁷ / r. The difference is at most
+/// 6·10⁻⁴, and is largest near the origin, where the words have no finer resolution. r is at most 6.8.
 #[inline(always)]
 pub fn normal2([first, second]: [u32; 2]) -> [f32; 2] {
     const RADIANS: f32 = 2.0 * PI * WORD;
     let square = -2.0 * LN_2 * fast::log2(uniform(first));
-    // The logarithm may be slightly above 0 for arguments near 1.
+    // For arguments near 1, the approximate logarithm may be slightly above 0.
     let radius = -fast::sqrt(if square > 0.0 { square } else { 0.0 });
-    // Uses the angle minus π, where sine and cosine are most accurate; the negative radius compensates for it.
+    // Uses the angle minus π because sine and cosine are most accurate there. The negative radius compensates for the
+    // shift.
     let angle = Math::mul_add(second as f32, RADIANS, 0.5 * RADIANS - PI);
     [radius * fast::sin(angle), radius * fast::cos(angle)]
 }
 
-/// Applies [`normal2`] to both halves of a block.
+/// Applies [`normal2`] to both halves of a block of words.
 #[inline(always)]
 pub fn normal4([a, b, c, d]: [u32; 4]) -> [f32; 4] {
     let ([x, y], [z, w]) = (normal2([a, b]), normal2([c, d]));
     [x, y, z, w]
 }
 
-/// Returns two independent normal numbers of mean 0 and variance 1 with the accuracy of `f64` from four words, by the
+/// Returns two independent normal numbers with mean 0 and variance 1 and `f64` accuracy from four words by the
 /// Box-Muller method, like `curand_normal2_double`.
 ///
-/// GPU and host results differ as much as their logarithms do, by a few units in the last place.
+/// GPU and host results differ by a few units in the last place because the GPU and the host compute logarithms
+/// differently.
 #[inline(always)]
 pub fn normal2_f64([a, b, c, d]: [u32; 4]) -> [f64; 2] {
     let radius = (-2.0 * uniform_f64([a, b]).ln()).sqrt();
@@ -194,20 +196,20 @@ pub fn normal2_f64([a, b, c, d]: [u32; 4]) -> [f64; 2] {
     [radius * sine, radius * cosine]
 }
 
-/// Returns sine and cosine of πx for x from 0 to 2, within 3·10⁻¹⁶, without the lookup table in memory that a general
-/// sine needs.
+/// Returns the sine and cosine of πx for x from 0 to 2, with an error of at most 3·10⁻¹⁶. Unlike a general sine, the
+/// function needs no lookup table in memory.
 #[inline(always)]
 fn sin_cos_pi(x: f64) -> (f64, f64) {
-    // The nearest quarter turn; the remaining angle is exact.
+    // The nearest quarter turn. The remaining angle is exact.
     let quarter = (2.0 * x + 0.5) as i32;
     let angle = (x - 0.5 * quarter as f64) * core::f64::consts::PI;
     let square = angle * angle;
-    // Taylor series, whose next term is below 10⁻¹⁸ up to π / 4.
+    // Taylor series. Up to π / 4, the first omitted term is below 10⁻¹⁸.
     let mut sine = 0.0;
     let mut cosine = 0.0;
     let mut n = 8;
     while n > 0 {
-        // Terms of index 2n + 1 and 2n, by Horner's method: 1 - x² / ((2n) (2n + 1)) (…).
+        // Terms with indices 2n + 1 and 2n, evaluated by Horner's method: 1 - x² / ((2n) (2n + 1)) (…).
         let k = 2.0 * n as f64;
         sine = square * (-1.0 / (k * (k + 1.0))) * (1.0 + sine);
         cosine = square * (-1.0 / (k * (k - 1.0))) * (1.0 + cosine);
@@ -218,13 +220,13 @@ fn sin_cos_pi(x: f64) -> (f64, f64) {
     if quarter & 2 == 0 { (sine, cosine) } else { (-sine, -cosine) }
 }
 
-/// Float types of random numbers: `f32` and `f64`.
+/// A float type of random numbers: `f32` or `f64`.
 pub trait Draw: Math {
-    /// Numbers per block of four words: 4 or 2.
+    /// Number of results per block of four words: 4 or 2.
     const LANES: usize;
-    /// Returns uniform numbers in (0, 1]; only the first [`LANES`](Self::LANES) are valid.
+    /// Returns uniform numbers in (0, 1], of which only the first [`LANES`](Self::LANES) are valid.
     fn uniform(words: [u32; 4]) -> [Self; 4];
-    /// Returns normal numbers of mean 0 and variance 1; only the first [`LANES`](Self::LANES) are valid.
+    /// Returns normal numbers with mean 0 and variance 1, of which only the first [`LANES`](Self::LANES) are valid.
     fn normal(words: [u32; 4]) -> [Self; 4];
 }
 

@@ -1,15 +1,16 @@
-//! Single-launch, deterministic reductions of whole arrays, in which the last block to finish combines the partial
-//! results.
+//! Deterministic single-launch reductions of whole arrays. The last block to finish combines the partial results of all
+//! blocks.
 //!
 //! [`#[reduction]`](macro@crate::reduction) generates such a kernel from an associative operator. The generated kernels
-//! call [`reduce`], which handwritten kernels can call with their own [`Reduction`].
+//! call [`reduce`], which you can also call from handwritten kernels with your own [`Reduction`].
 //!
 //! The order in which values are combined depends only on the length, the address of the first element modulo `VECTOR`,
-//! and the launch configuration. Each block folds a strided share of the input. Each thread folds into several
-//! independent values, one per lane of a vector. A fixed tree of warp shuffles and shared memory combines the threads'
-//! values. Thread 0 of each block writes the block's value to the workspace and counts the block as finished. The block
-//! that completes the count combines all values in index order. Lanes and threads do not follow the order of the
-//! elements, so the operator must be commutative as well as associative, or use the index.
+//! and the launch configuration. Each block folds a strided share of the input. Each thread folds its elements into
+//! several independent values, one per vector lane. A fixed tree of warp shuffles and shared memory combines the
+//! threads' values. Thread 0 of each block writes the block's value to the workspace and increments the counter of
+//! finished blocks. The block that completes the count combines the values of all blocks in index order. Lanes and
+//! threads do not follow the element order, so the operator must be commutative as well as associative, or must use the
+//! index.
 
 use core::mem::size_of;
 
@@ -21,9 +22,10 @@ use crate::{shared_array, thread, warp};
 #[cfg(not(target_arch = "nvptx64"))]
 pub use crate::family::Reduce;
 
-/// The partial value (accumulator) of a reduction: any [`KernelType`] without padding, of at most [`MAX_BYTES`].
+/// The partial value (accumulator) of a reduction. The value can be of any [`KernelType`] without padding and of at
+/// most [`MAX_BYTES`].
 pub trait Partial: Copy {
-    /// Returns the value of the lane `delta` above; all lanes in `mask` must call it.
+    /// Returns the value from the lane that is `delta` higher. All lanes in `mask` must call it.
     fn shuffle_down(self, mask: u32, delta: u32) -> Self;
 }
 
@@ -34,7 +36,7 @@ impl<T: KernelType> Partial for T {
     }
 }
 
-/// A reduction: its types and operation.
+/// A reduction, defined by its types and operations.
 pub trait Reduction {
     /// Type of an element.
     type Item: Copy;
@@ -43,12 +45,13 @@ pub trait Reduction {
     /// Type of the result.
     type Output: Copy;
 
-    /// Returns the identity: the partial value of no elements.
+    /// Returns the identity, which is the partial value of zero elements.
     fn identity() -> Self::Partial;
-    /// Accumulates element `index`; called with increasing indices per partial value.
+    /// Accumulates element `index`. For each partial value, calls have increasing indices.
     fn fold(partial: Self::Partial, value: Self::Item, index: u64) -> Self::Partial;
-    /// Accumulates the elements of a vector whose first element is `index`, by default each into its own partial value.
-    /// An implementation may leave some partial values unchanged, because all of them are combined in the end.
+    /// Accumulates the elements of a vector whose first element is `index`. By default, each element goes into its own
+    /// partial value. An implementation may leave some partial values unchanged, because all of them are combined at
+    /// the end.
     #[inline(always)]
     fn fold_vector<const N: usize>(partials: &mut [Self::Partial; N], vector: [Self::Item; N], index: u64) {
         each::<N>(|lane| partials[lane] = Self::fold(partials[lane], vector[lane], index + lane as u64));
@@ -62,24 +65,24 @@ pub trait Reduction {
 /// Maximum size of a partial value, in bytes.
 pub const MAX_BYTES: usize = 256;
 
-/// Returns the workspace size in bytes of a reduction with partial values of `value_bytes` in a grid of `blocks`. The
-/// workspace must be aligned to 16 bytes, or to the value if its alignment is larger. Its first 16 bytes must be zero
-/// before the first use. Every launch leaves them zero, so launches on one stream can share the workspace. Launches
-/// that may overlap must not share it.
+/// Returns the workspace size in bytes of a reduction in a grid of `blocks` blocks, where each partial value has
+/// `value_bytes` bytes. The workspace must be aligned to 16 bytes, or to the alignment of the value if that is larger.
+/// Its first 16 bytes must be zero before the first use. Every launch leaves these bytes zero, so launches on one
+/// stream can share the workspace. Launches that may overlap must not share a workspace.
 pub const fn workspace_bytes(value_bytes: usize, blocks: usize) -> usize {
     HEADER_BYTES + value_bytes.next_multiple_of(16) * blocks
 }
 
-/// Header bytes of the workspace before the blocks' partial values. The header starts with the counter of finished
-/// blocks.
+/// Size of the workspace's header, which precedes the blocks' partial values. The header starts with the counter of
+/// finished blocks.
 const HEADER_BYTES: usize = 16;
 
-/// Reduces `input`; returns `Some` with the value in exactly one thread of the launch.
+/// Reduces `input`. Returns `Some` with the value in exactly one thread of the launch, and `None` in all others.
 ///
 /// # Safety
 ///
-/// The launch must be one-dimensional. `workspace` must meet the requirements of [`workspace_bytes`], for the blocks of
-/// the grid. Nothing else may use it until the launch ends.
+/// The launch must be one-dimensional. `workspace` must meet the requirements of [`workspace_bytes`] for the blocks of
+/// the grid. Nothing else may use the workspace until the launch ends.
 #[inline(always)]
 pub unsafe fn reduce<R: Reduction, const ITEMS: usize, const VECTOR: usize>(
     input: &[R::Item],
@@ -95,18 +98,18 @@ pub unsafe fn reduce<R: Reduction, const ITEMS: usize, const VECTOR: usize>(
     }
 
     let mut is_last = false;
-    // SAFETY: by this function's contract only this launch uses the header.
+    // SAFETY: by this function's contract, only this launch uses the header.
     let finished = unsafe { Atomic::<u32, Device>::from_ptr(workspace.cast()) };
     // SAFETY: the partial values follow the header and are aligned to 16 bytes.
     let partials: *mut R::Partial = unsafe { workspace.byte_add(HEADER_BYTES).cast() };
     if first_thread {
         // SAFETY: slot `block_idx_x` belongs to this block.
         unsafe { partials.add(thread::block_idx_x() as usize).write(share) };
-        // Releases this block's partial value, and acquires the values of the blocks that were counted earlier.
+        // Releases this block's partial value, and acquires the partial values of the blocks that were counted earlier.
         is_last = finished.fetch_add(1, Ordering::AcqRel) == blocks - 1;
     }
     // The barrier makes the writes that thread 0 acquired visible to the whole block. It also prevents `block_combine`
-    // from overwriting the slots of shared memory while they are read.
+    // from overwriting shared memory slots that are still being read.
     if !thread::sync_threads_or(is_last) {
         return None;
     }
@@ -130,33 +133,33 @@ pub unsafe fn reduce_into<R: Reduction, const ITEMS: usize, const VECTOR: usize>
     workspace: *mut u64,
     result: *mut R::Output,
 ) {
-    // SAFETY: by this function's contract.
+    // SAFETY: guaranteed by this function's contract.
     if let Some(total) = unsafe { reduce::<R, ITEMS, VECTOR>(input, workspace) } {
-        // SAFETY: only one thread gets here, and `result` is valid.
+        // SAFETY: only one thread reaches this line, and `result` is valid.
         unsafe { result.write(R::finish(total)) };
     }
 }
 
-/// Combines the partial values of all blocks of the grid, within the calling block. Only its thread 0 returns the
-/// result. The caller must place a barrier between this function and [`block_combine`].
+/// Combines the partial values of all blocks of the grid, using all threads of the calling block. Only thread 0 of the
+/// block returns the result. The caller must place a barrier between this function and [`block_combine`].
 ///
 /// # Safety
 ///
-/// `partials` must contain one value for each block of a one-dimensional grid. All of them must be written, and the
-/// writes ordered before this call.
+/// `partials` must contain one value for each block of a one-dimensional grid. All of these values must have been
+/// written, and the writes must be ordered before this call.
 #[inline(always)]
 unsafe fn combine_partials<R: Reduction>(partials: *const R::Partial) -> R::Partial {
     let mut total = R::identity();
     let mut i = thread::thread_idx_x();
     while i < thread::grid_dim_x() {
-        // SAFETY: by this function's contract.
+        // SAFETY: guaranteed by this function's contract.
         total = R::combine(total, unsafe { partials.add(i as usize).read() });
         i += thread::block_dim_x();
     }
     block_combine::<R>(total)
 }
 
-/// Folds this thread's share of the input, which all threads of the launch divide among them.
+/// Folds this thread's share of the input, which is divided among all threads of the launch.
 #[inline(always)]
 fn thread_share<R: Reduction, const ITEMS: usize, const N: usize>(input: &[R::Item]) -> R::Partial {
     let (ptr, len) = (input.as_ptr(), input.len());
@@ -164,12 +167,12 @@ fn thread_share<R: Reduction, const ITEMS: usize, const N: usize>(input: &[R::It
     let mut lanes = [R::identity(); N];
     for_each::<[R::Item; N], ITEMS>(
         split.vectors,
-        // SAFETY: vector i covers elements head + i * N .. + N, all below `tail`, and is aligned by `Split`.
+        // SAFETY: vector i covers elements head + i * N .. + N, which are all below `tail`, and `Split` aligns it.
         |i| unsafe { load(ptr.add(split.head + i * N)) },
         |i, vector| R::fold_vector(&mut lanes, vector, (split.head + i * N) as u64),
     );
     let mut partial = R::identity();
-    // SAFETY: `edges` visits indices below `len` only.
+    // SAFETY: `edges` visits only indices below `len`.
     split.edges(len, |i| partial = R::fold(partial, unsafe { *ptr.add(i) }, i as u64));
     each::<N>(|lane| partial = R::combine(partial, lanes[lane]));
     partial
@@ -188,11 +191,12 @@ fn block_combine<R: Reduction>(value: R::Partial) -> R::Partial {
         return total;
     }
     if lane == 0 {
-        // SAFETY: each of at most 32 warps has a slot of at least the size and alignment of a partial value.
+        // SAFETY: a block has at most 32 warps, and each has a slot of at least the size and alignment of a partial
+        // value.
         unsafe { slots.byte_add(index as usize * slot_bytes::<R::Partial>()).write(total) };
     }
     thread::sync_threads();
-    // All warps continue, so that none diverges; only the result of the first warp is used.
+    // All warps continue, so that none diverges, but only the first warp's result is used.
     let warps = threads.div_ceil(warp::WARP_SIZE);
     let value = if lane < warps {
         // SAFETY: warp `lane` wrote its slot before the barrier.
@@ -203,7 +207,7 @@ fn block_combine<R: Reduction>(value: R::Partial) -> R::Partial {
     warp_combine::<R>(value, lane, lanes)
 }
 
-/// Combines the values of the first `lanes` lanes of a warp, which has only these lanes. Lane 0 returns the result.
+/// Combines the values of the first `lanes` lanes of a warp that has only these lanes. Lane 0 returns the result.
 #[inline(always)]
 fn warp_combine<R: Reduction>(mut value: R::Partial, lane: u32, lanes: u32) -> R::Partial {
     let mask = if lanes == warp::WARP_SIZE { warp::FULL_MASK } else { (1 << lanes) - 1 };
@@ -218,16 +222,16 @@ fn warp_combine<R: Reduction>(mut value: R::Partial, lane: u32, lanes: u32) -> R
     value
 }
 
-/// Returns the bytes per warp slot, at least 16.
+/// Returns the number of bytes per warp slot, which is at least 16.
 const fn slot_bytes<P>() -> usize {
     let bytes = size_of::<P>().next_power_of_two();
     if bytes < size_of::<u128>() { size_of::<u128>() } else { bytes }
 }
 
-/// Returns shared memory for one value of each of 32 warps.
+/// Returns shared memory for 32 values, one per warp.
 #[inline(always)]
 fn slots<P>() -> *mut P {
-    // A static cannot depend on `P`. The kernel contains only the array that it uses.
+    // A static cannot depend on `P`, so there is one static per size. The kernel contains only the static that it uses.
     match slot_bytes::<P>() {
         16 => shared_array![u128; 32].cast(),
         32 => shared_array![[u128; 2]; 32].cast(),

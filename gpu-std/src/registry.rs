@@ -1,15 +1,16 @@
-//! Registry of all kernels of the program, collected by the linker. The runtime, the tuner and the command line list
-//! it.
+//! Registry of all kernels of the program, collected by the linker. The runtime, the tuner and the command-line tool
+//! list these kernels.
 //!
-//! A kernel crate is part of the program if the program uses any of its items; `use my_kernels as _;` is enough.
+//! A kernel crate is linked into the program if the program uses any of the crate's items; `use my_kernels as _;` is
+//! enough.
 
 use gpu_spec::KernelInfo;
 
-/// Every kernel instance, in unspecified order; `#[kernel]` adds to it.
+/// All kernel instances, in unspecified order. `#[kernel]` adds to this list.
 #[linkme::distributed_slice]
 pub static KERNELS: [&'static KernelInfo];
 
-/// Returns every kernel instance in the program.
+/// Returns all kernel instances in the program.
 ///
 /// ```
 /// for kernel in gpu_std::registry::kernels() {

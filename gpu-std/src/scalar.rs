@@ -3,14 +3,14 @@
 //! | trait | types |
 //! | --- | --- |
 //! | [`Scalar`] | `f32 f64 f16 bf16 i8 u8 i16 u16 i32 u32 i64 u64` |
-//! | [`Number`], which has sums | `f32 f64 f16 bf16 i32 u32 i64 u64` |
+//! | [`Number`], which supports sums and products | `f32 f64 f16 bf16 i32 u32 i64 u64` |
 //! | [`Float`] | `f32 f64 f16 bf16` |
 //! | [`Integer`] | `i8 u8 i16 u16 i32 u32 i64 u64` |
 //! | [`Element`] | every [`Scalar`], and [`Checked<bool>`](crate::Checked) |
 //! | [`Bits`] | every [`Integer`], and [`Checked<bool>`](crate::Checked) |
 //!
-//! A [`Float`] is a [`Number`], and a [`Number`] or an [`Integer`] is a [`Scalar`]. All these traits are sealed. 16-bit
-//! floats are computed in `f32`, their [`Scalar::Accumulator`].
+//! Every [`Float`] is a [`Number`], and every [`Number`] or [`Integer`] is a [`Scalar`]. All these traits are sealed.
+//! Computations with 16-bit floats use `f32`, their [`Scalar::Accumulator`].
 
 use core::fmt::Debug;
 use core::hash::Hash;
@@ -48,7 +48,7 @@ pub trait Scalar: Sealed + KernelType + Pod + PartialEq + PartialOrd + Debug + S
     const MIN_IDENTITY: Self;
     /// Identity of the maximum: −∞, or the smallest integer.
     const MAX_IDENTITY: Self;
-    /// Distance from 1 to the next larger value; 0 for integers.
+    /// Distance from 1 to the next larger value, or 0 for integers.
     const EPSILON: f64;
     /// True if the type has negative values.
     const IS_SIGNED: bool = true;
@@ -58,25 +58,25 @@ pub trait Scalar: Sealed + KernelType + Pod + PartialEq + PartialOrd + Debug + S
 
     /// Converts to the accumulator type, exactly.
     fn to_acc(self) -> Self::Accumulator;
-    /// Converts to the nearest number to `value`.
+    /// Returns the number of this type that is nearest to `value`.
     fn from_acc(value: Self::Accumulator) -> Self;
 
-    /// Returns the sum; integers wrap.
+    /// Returns the sum. Integers wrap around on overflow.
     fn wrapping_add(self, other: Self) -> Self;
-    /// Returns the product; integers wrap.
+    /// Returns the product. Integers wrap around on overflow.
     fn wrapping_mul(self, other: Self) -> Self;
 
-    /// Returns the minimum; NaN if either is NaN. −0 is less than +0.
+    /// Returns the minimum, or NaN if either operand is NaN. −0 is less than +0.
     fn min_propagate(self, other: Self) -> Self;
-    /// Returns the maximum; NaN if either is NaN. +0 is greater than −0.
+    /// Returns the maximum, or NaN if either operand is NaN. +0 is greater than −0.
     fn max_propagate(self, other: Self) -> Self;
 
-    /// Converts as `as` does: integers wrap, and floats round to nearest even. A cast from float to integer truncates
-    /// and saturates, and NaN becomes 0.
+    /// Converts as `as` does: integers wrap around, and floats round to nearest even. A cast from a float to an integer
+    /// truncates and saturates, and NaN becomes 0.
     fn cast<U: Scalar>(self) -> U;
 }
 
-/// Conversion from the widest types, through which any number can be converted to any other.
+/// Conversions from the widest types, through which any number can be converted to any other type.
 #[doc(hidden)]
 pub trait From64: Sized {
     fn from_i64(value: i64) -> Self;
@@ -85,7 +85,7 @@ pub trait From64: Sized {
     fn from_f64(value: f64) -> Self;
 }
 
-/// A number with sums and products: `f32 f64 f16 bf16 i32 u32 i64 u64`.
+/// A number that supports sums and products: `f32 f64 f16 bf16 i32 u32 i64 u64`.
 ///
 /// ```
 /// use gpu_std::scalar::{Number, Scalar};
@@ -97,9 +97,10 @@ pub trait From64: Sized {
 /// assert_eq!(sum(&[i32::MAX, 1]), 1 << 31);
 /// ```
 pub trait Number: Scalar {
-    /// Type of a sum or product: the type itself for floats, `i64` for signed and `u64` for unsigned integers.
+    /// Type of a sum or product: the type itself for floats, `i64` for signed integers, and `u64` for unsigned
+    /// integers.
     type Sum: Scalar<Accumulator = Self::SumAccumulator>;
-    /// Accumulator type of a sum or product: `f32` for `f16` and `bf16`, [`Self::Sum`] for all others.
+    /// Accumulator type of a sum or product: `f32` for `f16` and `bf16`, and [`Self::Sum`] for all others.
     type SumAccumulator: Scalar<Accumulator = Self::SumAccumulator>;
 }
 
@@ -139,7 +140,7 @@ pub trait Integer:
 
 /// A type with bitwise operations: an [`Integer`], or `Checked<bool>`.
 pub trait Bits: Element {
-    /// Operand of the XOR that inverts a value.
+    /// Operand that inverts a value by XOR.
     #[doc(hidden)]
     const ONES: Self;
 }
@@ -159,8 +160,8 @@ macro_rules! bits {
 }
 bits! { i8: -1; u8: u8::MAX; i16: -1; u16: u16::MAX; i32: -1; u32: u32::MAX; i64: -1; u64: u64::MAX; }
 
-/// A type that operations fill, compare and convert: every [`Scalar`], and [`Checked<bool>`](crate::Checked), the form
-/// of `bool` in a buffer.
+/// A type that operations can fill, compare and convert: every [`Scalar`], and [`Checked<bool>`](crate::Checked), which
+/// represents `bool` in a buffer.
 ///
 /// ```
 /// use gpu_std::Checked;
@@ -172,7 +173,7 @@ bits! { i8: -1; u8: u8::MAX; i16: -1; u16: u16::MAX; i32: -1; u32: u32::MAX; i64
 /// assert_eq!((bytes(1.0_f64), bytes(Checked::from(true))), (8, 1));
 /// ```
 pub trait Element: Sealed + KernelType + DeviceCopy {
-    /// Type that kernels use for the elements: the type itself, or `u8` for `Checked<bool>`.
+    /// Type with which kernels process the elements: the type itself, or `u8` for `Checked<bool>`.
     type Scalar: Scalar;
     /// True if a cast to this type tests for nonzero.
     #[doc(hidden)]
@@ -224,7 +225,7 @@ pub trait Float:
     + Div<Output = Self>
     + Neg<Output = Self>
 {
-    /// Returns `self` · y + z, rounded once. This also holds for `f16` and `bf16`, for which a computation in the
+    /// Returns `self` · y + z, rounded once. This is also true of `f16` and `bf16`, for which a computation in the
     /// accumulator type would round twice.
     ///
     /// ```
@@ -251,7 +252,8 @@ macro_rules! wide_floats {
 }
 wide_floats! { f32 f64 }
 
-/// Returns x · y + z for rounding to a 16-bit float. The product is exact, and an inexact sum is rounded to odd.
+/// Returns x · y + z in a form that can be rounded to a 16-bit float. The product is exact, and an inexact sum is
+/// rounded to odd.
 #[inline(always)]
 fn odd_mul_add(x: f64, y: f64, z: f64) -> f64 {
     let product = x * y;
@@ -274,7 +276,7 @@ macro_rules! fused_narrow_floats {
                 #[cfg(target_arch = "nvptx64")]
                 if crate::arch() >= $min_arch {
                     let out: u16;
-                    // SAFETY: the instruction computes only on registers.
+                    // SAFETY: the instruction accesses only registers.
                     unsafe {
                         core::arch::asm!(
                             concat!($instruction, " {0}, {1}, {2}, {3};"),
@@ -320,7 +322,7 @@ extremes! { min_f32: f32, <, is_sign_negative; max_f32: f32, >, is_sign_positive
 #[cfg(target_arch = "nvptx64")]
 use crate::nvvm::{maximum_f32 as max_f32, minimum_f32 as min_f32};
 
-/// Types that are their own accumulator.
+/// Implements `Scalar` for types that are their own accumulator.
 macro_rules! plain {
     ($($t:ident: [$zero:expr, $one:expr, $largest:ident, $smallest:ident, $epsilon:expr],
         [$add:expr, $mul:expr, $min:expr, $max:expr], $wide:ident $from_wide:ident;)*) => { $(
@@ -453,8 +455,8 @@ macro_rules! narrow_floats {
         impl From64 for $t {
             #[inline(always)]
             fn from_i64(value: i64) -> Self {
-                // This code avoids the absolute value, because ptxas 13.0 computes a negative one for the smallest
-                // `i32`.
+                // This code avoids the absolute value, which ptxas 13.0 computes incorrectly (as a negative number) for
+                // the smallest `i32`.
                 let exact = if value >> 53 == value >> 63 { value } else { spared(value as u64) as i64 };
                 $t::from_f32(round_to_odd(exact as f64))
             }
@@ -476,18 +478,18 @@ macro_rules! narrow_floats {
 }
 narrow_floats! { f16; bf16; }
 
-/// Clears the lowest 12 bits of a number of more than 53 bits, so that `f64` represents it exactly. A sticky bit, ORed
-/// into bit 12, records whether any of them was set. The result rounds to the same 16-bit float, also as a two's
-/// complement number.
+/// Clears the lowest 12 bits of a number that has more than 53 bits, so that `f64` represents it exactly. If any of
+/// these bits was set, bit 12 is set as a sticky bit. The result rounds to the same 16-bit float, even if it is read as
+/// a two's complement number.
 #[inline(always)]
 fn spared(value: u64) -> u64 {
     const SPARE: u64 = (1 << 12) - 1;
     value & !SPARE | ((value & SPARE != 0) as u64) << 12
 }
 
-/// Rounds `value` to `f32` by round-to-odd. If `value` is not an `f32`, the result is the adjacent `f32` with an odd
-/// last bit. The result rounds to the same 16-bit float as `value`, because it is on the same side of every tie.
-/// (`half`'s own conversion from `f64` ignores the lower half of the mantissa.)
+/// Rounds `value` to `f32` by round-to-odd. If `value` is not representable in `f32`, the result is the adjacent `f32`
+/// whose last bit is odd. The result rounds to the same 16-bit float as `value` because both are on the same side of
+/// every tie. (`half`'s own conversion from `f64` ignores the lower half of the mantissa.)
 #[inline(always)]
 fn round_to_odd(value: f64) -> f32 {
     let near = value as f32;

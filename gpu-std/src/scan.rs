@@ -1,18 +1,18 @@
-//! Single-pass scans of whole arrays, for scans, scans by key and user-written kernels.
+//! Single-pass scans of whole arrays, which also support scans by key and your own kernels.
 //!
 //! [`#[scan]`](macro@crate::scan) generates such a kernel from an associative operator. The generated kernels call
-//! [`scan_slice`]; [`scan()`] is for kernels that do more, such as scans of several arrays.
+//! [`scan_slice`]. Use [`scan()`] for kernels that do more, such as scans of several arrays.
 //!
 //! A scan reads each element once and writes each result once. A tile consists of `ITEMS` rows of vectors of `N`
-//! elements per thread, warp after warp. A row of a warp is 32 adjacent vectors, so that all accesses cover whole cache
-//! lines. Each thread combines the elements of its vectors. The lanes of the warp scan their rows by shuffles, and the
-//! warps of the block scan their totals in shared memory. The blocks scan their totals by [decoupled
-//! look-back](crate::look_back).
+//! elements per thread. The warps' parts of a tile follow one another. A row of a warp consists of 32 adjacent vectors,
+//! so that all accesses cover whole cache lines. Each thread combines the elements of its vectors. The lanes of a warp
+//! scan their rows with shuffles, and the warps of a block scan their totals in shared memory. The blocks scan their
+//! totals by [decoupled look-back](crate::look_back).
 //!
-//! The order in which elements are combined, and therefore the bits of the result, depend only on a few parameters.
-//! These are the length, the alignment of the first element, the number of threads per block, `ITEMS` and `N`. The
-//! order is a tree that combines neighbors. The operation must be associative (or nearly, as float addition is), but
-//! need not be commutative.
+//! The combination order of the elements, and therefore the bits of the result, depend only on a few parameters. These
+//! parameters are the length, the alignment of the first element, the number of threads per block, `ITEMS` and `N`. The
+//! combination order is a tree that combines neighbors. The operation must be associative, at least approximately (like
+//! float addition), but need not be commutative.
 
 use crate::atomic::Atomic;
 use crate::disjoint::{DisjointMut, Unclaimed};
@@ -27,7 +27,7 @@ pub use crate::family::Scan;
 
 /// An associative operation.
 pub trait Operation {
-    /// Type of an element as it is loaded.
+    /// Type of an element as loaded.
     type Item: Copy;
     /// Type in which elements are combined.
     type Value: KernelType;
@@ -42,17 +42,17 @@ pub trait Operation {
     fn value(item: Self::Item) -> Self::Value;
     /// Combines adjacent values, in their order.
     fn combine(a: Self::Value, b: Self::Value) -> Self::Value;
-    /// Converts a value to a result.
+    /// Converts a combined value to a result.
     fn output(value: Self::Value) -> Self::Output;
 }
 
-/// Input and output arrays of a [`scan()`].
+/// The input and output arrays of a [`scan()`].
 ///
 /// Positions are counted from `head` elements before the first element, where vectors of `N` elements are aligned.
 ///
 /// # Safety
 ///
-/// The methods must not have preconditions other than those that they state.
+/// The methods must not have preconditions other than those stated here.
 pub unsafe trait Arrays<O: Operation, const N: usize> {
     /// Returns the number of elements.
     fn len(&self) -> usize;
@@ -62,10 +62,10 @@ pub unsafe trait Arrays<O: Operation, const N: usize> {
         self.len() == 0
     }
 
-    /// Returns the number of elements between an aligned address and the first element, less than `N`.
+    /// Returns the number of elements between the last aligned address and the first element, which is less than `N`.
     fn head(&self) -> usize;
 
-    /// Loads elements `i` to `i + N`.
+    /// Loads elements `i..i + N`.
     ///
     /// # Safety
     ///
@@ -79,44 +79,43 @@ pub unsafe trait Arrays<O: Operation, const N: usize> {
     /// `i` must be below the length.
     unsafe fn load(&self, i: usize) -> O::Item;
 
-    /// Writes results `i` to `i + N`.
+    /// Writes results `i..i + N`.
     ///
     /// # Safety
     ///
-    /// The conditions of [`load_vector`](Self::load_vector) apply, and no other thread may read or write these
-    /// elements.
+    /// The conditions of [`load_vector`](Self::load_vector) apply, and no other thread may read or write these results.
     unsafe fn store_vector(&self, i: usize, values: [O::Value; N]);
 
     /// Writes result `i`.
     ///
     /// # Safety
     ///
-    /// `i` must be below the length, and no other thread may read or write this element.
+    /// `i` must be below the length, and no other thread may read or write this result.
     unsafe fn store(&self, i: usize, value: O::Value);
 }
 
-/// Returns the number of elements per tile of a [`scan()`] with blocks of `threads`.
+/// Returns the number of elements per tile of a [`scan()`] with blocks of `threads` threads.
 #[inline(always)]
 pub const fn tile_len(threads: usize, items: usize, lanes: usize) -> usize {
     threads * items * lanes
 }
 
-/// Returns the number of tiles of a [`scan()`] (see [`tile_len`]).
+/// Returns the number of tiles of a [`scan()`]; see [`tile_len`] for their length.
 #[inline(always)]
 pub const fn tiles(len: usize, head: usize, tile_len: usize) -> usize {
     if len == 0 { 0 } else { (head + len).div_ceil(tile_len) }
 }
 
-/// Division of an array into tiles that start at aligned vectors. Positions are counted from `head` elements before the
-/// first element. `head` is the number of elements by which the address of the first exceeds a multiple of the vector
-/// size.
+/// Divides an array into tiles that start at aligned vectors. Positions are counted from `head` elements before the
+/// first element. `head` is the distance, in elements, from the last multiple of the vector size to the address of the
+/// first element.
 #[derive(Debug, Clone, Copy)]
 pub struct Tiling {
     /// Number of elements.
     pub len: usize,
-    /// Positions before the first element.
+    /// Number of positions before the first element.
     pub head: usize,
-    /// Positions per tile (see [`tile_len`]).
+    /// Number of positions per tile (see [`tile_len`]).
     pub tile_len: u32,
 }
 
@@ -127,7 +126,8 @@ impl Tiling {
         tiles(self.len, self.head, self.tile_len as usize)
     }
 
-    /// Returns the positions of a tile that contain elements, relative to its start: the first, and one past the last.
+    /// Returns the range of positions in a tile that contain elements, relative to the tile's start: the first
+    /// position, and one past the last.
     #[inline(always)]
     pub const fn bounds(&self, tile: u32) -> (u32, u32) {
         let (head, tile_len) = (self.head, self.tile_len);
@@ -144,23 +144,24 @@ impl Tiling {
         bounds.0 == 0 && bounds.1 == self.tile_len
     }
 
-    /// Returns the element at the start of a tile; for the first tile, the index may wrap to before the array.
+    /// Returns the index of the element at the start of a tile. For the first tile, the index may wrap because the
+    /// position lies before the array.
     #[inline(always)]
     pub const fn first(&self, tile: u32) -> usize {
         (tile as usize * self.tile_len as usize).wrapping_sub(self.head)
     }
 }
 
-/// Returns the maximum number of tiles of a scan of `len` elements of `bytes` at any alignment, with accesses of
-/// `vector` bytes.
+/// Returns the maximum number of tiles, over all alignments, of a scan of `len` elements of `bytes` bytes with accesses
+/// of `vector` bytes.
 pub const fn max_tiles(len: usize, bytes: usize, threads: usize, items: usize, vector: usize) -> usize {
     let lanes = crate::vectorized::lanes_of(bytes, vector);
     tiles(len, lanes - 1, tile_len(threads, rows(bytes, items), lanes))
 }
 
-/// Returns the number of accesses per thread and tile of [`scan_slice`], computed from `ITEMS`. It is halved, if
-/// possible, for elements that are not 4 bytes large. These take more registers, so that fewer blocks would fit on an
-/// SM.
+/// Returns the number of accesses per thread and tile of [`scan_slice`], computed from `ITEMS`. For elements that are
+/// not 4 bytes large, the number is halved if possible. Such elements take more registers, so fewer blocks would fit on
+/// an SM.
 const fn rows(bytes: usize, items: usize) -> usize {
     if bytes != 4 && items > 1 && items.is_power_of_two() { items / 2 } else { items }
 }
@@ -171,11 +172,11 @@ struct Slices<O: Operation> {
     out: *mut O::Output,
     len: usize,
     head: usize,
-    /// True if the output is aligned to vectors at the same elements as the input.
+    /// True if vectors of the output are aligned at the same elements as vectors of the input.
     out_fits: bool,
 }
 
-// SAFETY: `scan_slice` creates it from arrays of `len` elements.
+// SAFETY: `scan_slice` creates the value from arrays of `len` elements.
 unsafe impl<O: Operation, const N: usize> Arrays<O, N> for Slices<O> {
     #[inline(always)]
     fn len(&self) -> usize {
@@ -203,7 +204,7 @@ unsafe impl<O: Operation, const N: usize> Arrays<O, N> for Slices<O> {
                 results[lane] = O::output(values[lane]);
             }
         });
-        // SAFETY: guaranteed by the caller; the address is aligned if `i + head` is a multiple of `N`.
+        // SAFETY: guaranteed by the caller; the address is aligned because `i + head` is a multiple of `N`.
         unsafe {
             if self.out_fits {
                 store(self.out.add(i), results);
@@ -219,16 +220,16 @@ unsafe impl<O: Operation, const N: usize> Arrays<O, N> for Slices<O> {
     }
 }
 
-/// Scans `x` to `out`, up to the length of the shorter. The results equal those of [`scan()`]; exclusive results
-/// include `initial`. `workspace` is a pointer to the workspace and its number of words.
+/// Scans `x` to `out`, up to the length of the shorter array. The results equal those of [`scan()`]. Exclusive results
+/// include `initial`. `workspace` contains a pointer to the workspace and the number of its words.
 ///
-/// All threads of all blocks must call the function once per launch, in blocks whose size is a multiple of 32 threads.
+/// All threads of all blocks must call the function once per launch. The block size must be a multiple of 32 threads.
 ///
 /// # Safety
 ///
-/// Blocks must have at most 256 threads. The workspace must be as [`TileQueue::new`] requires for the [`max_tiles`] of
-/// the length. It must contain the words of [`workspace_len`](crate::look_back::workspace_len) for values of
-/// `O::Value`. Nothing else may use the workspace or `out` until the launch ends.
+/// Blocks must have at most 256 threads. The workspace must meet the requirements of [`TileQueue::new`] for the
+/// [`max_tiles`] of the length. It must contain [`workspace_len`](crate::look_back::workspace_len) words for values of
+/// type `O::Value`. Nothing else may use the workspace or `out` until the launch ends.
 #[inline(always)]
 #[track_caller]
 pub unsafe fn scan_slice<O: Operation, const ITEMS: usize, const VECTOR: usize>(
@@ -240,7 +241,7 @@ pub unsafe fn scan_slice<O: Operation, const ITEMS: usize, const VECTOR: usize>(
 ) {
     let len = if x.len() < out.len() { x.len() } else { out.len() };
     let (x, out) = (x.as_ptr(), out.as_mut_ptr());
-    // SAFETY: by this function's contract; an atomic has the layout of its number.
+    // SAFETY: guaranteed by this function's contract; an atomic has the layout of its number.
     let workspace =
         unsafe { core::slice::from_raw_parts(workspace.cast_const().cast::<Atomic<u64>>(), workspace_len) };
     let initial = if exclusive { initial } else { O::identity() };
@@ -250,7 +251,7 @@ pub unsafe fn scan_slice<O: Operation, const ITEMS: usize, const VECTOR: usize>(
         let slices = Slices::<O> { x, out, len, head, out_fits };
         let of_thread = const { rows(size_of::<O::Item>(), ITEMS) };
         let tiles = tiles(len, head, tile_len(block::threads() as usize, of_thread, N));
-        // SAFETY: by this function's contract.
+        // SAFETY: guaranteed by this function's contract.
         unsafe {
             let mut queue = TileQueue::new(workspace, tiles);
             if const { rows(size_of::<O::Item>(), ITEMS) == ITEMS } {
@@ -264,19 +265,21 @@ pub unsafe fn scan_slice<O: Operation, const ITEMS: usize, const VECTOR: usize>(
     })
 }
 
-/// Scans an array: combines `initial` with the elements up to and including each one, or, if `exclusive`, before it.
+/// Scans an array. Each result combines `initial` with the elements up to and including its own position, or, if
+/// `exclusive`, before it.
 ///
-/// All threads of all blocks must call the function once per launch, in blocks whose size is a multiple of 32 threads.
-/// `queue` must cover the [`tiles`] of the array, and no tile may have been taken from it.
+/// All threads of all blocks must call the function once per launch. The block size must be a multiple of 32 threads.
+/// `queue` must cover the [`tiles`] of the array, and no tile may have been taken from it yet.
 ///
 /// # Safety
 ///
-/// Blocks must have at most 256 threads. The queue's workspace must contain the words of
-/// [`workspace_len`](crate::look_back::workspace_len) for values of `O::Value`.
+/// Blocks must have at most 256 threads. The queue's workspace must contain
+/// [`workspace_len`](crate::look_back::workspace_len) words for values of type `O::Value`.
 ///
 /// # Panics
 ///
-/// Panics on the emulated device if the block size is not a multiple of 32 up to 256, or the workspace is too small.
+/// Panics on the emulated device if the block size is not a multiple of 32 or exceeds 256, or if the workspace is too
+/// small.
 #[inline(always)]
 #[track_caller]
 pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
@@ -288,7 +291,7 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
     let threads = block::threads();
     check(threads.is_multiple_of(WARP_SIZE), "a scan takes blocks of a multiple of 32 threads");
     check(threads as usize <= MAX_THREADS, "a scan takes blocks of up to 256 threads");
-    // SAFETY: by this function's contract.
+    // SAFETY: guaranteed by this function's contract.
     let look_back = unsafe { LookBack::<O::Value>::new(queue) };
     let (own, lane) = (thread::linear_in_block(), warp::lane_id());
     let tile_len = tile_len(threads as usize, ITEMS, N) as u32;
@@ -301,7 +304,7 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
         each::<ITEMS>(|row| {
             let in_row = row * row_len;
             if tiling.is_whole(bounds) {
-                // SAFETY: the whole tile lies within the array; the thread's position and the rows are multiples of
+                // SAFETY: the whole tile lies within the array, and the thread's position and the rows are multiples of
                 // `N`.
                 rows[row] = unsafe { arrays.load_vector(first + in_row) };
             } else {
@@ -316,11 +319,11 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
         });
         rows
     };
-    // The thread's first element of a tile; in the first tile it may lie before the array.
+    // The thread's first element of a tile. In the first tile, this element may lie before the array.
     let first = |tile: u32| tiling.first(tile).wrapping_add(of_thread as usize);
 
-    // Shared memory in which a thread stores its rows of elements, for the waiting tile and the next one. The rows then
-    // take no registers while the block waits for others, and are not loaded from global memory twice.
+    // Shared memory in which a thread stores its rows of elements for two tiles: the waiting tile and the next one. The
+    // rows then take no registers while the block waits for other blocks, and are not loaded from global memory twice.
     let stages: *mut u128 = if const { is_kept::<O, ITEMS, N>() } {
         shared_array![u128; 2 * MAX_ROWS * MAX_THREADS]
     } else {
@@ -331,8 +334,8 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
     };
     let mut stage = 0;
 
-    // The tile whose total is published and whose results are not yet stored. Its prefix arrives while the next tile is
-    // loaded.
+    // The tile whose total is published but whose results are not yet stored. Its prefix arrives while the block loads
+    // the next tile.
     let mut waiting: Option<Found<O::Value, ITEMS>> = None;
     loop {
         // No array has 2^32 tiles.
@@ -349,7 +352,8 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
         let mut found = None;
         if let Some(tile) = next {
             if const { is_kept::<O, ITEMS, N>() } {
-                // SAFETY: the slots belong to this thread, and there are slots for `MAX_ROWS` of `MAX_THREADS`.
+                // SAFETY: the slots belong to this thread, and there are `MAX_ROWS` slots for each of `MAX_THREADS`
+                // threads.
                 each::<ITEMS>(|row| unsafe { store(slot(stage, row), rows[row]) });
             }
             let scanned = Found::of::<O, N>(tile, rows);
@@ -394,13 +398,13 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
                 });
                 let in_row = row * row_len;
                 if tiling.is_whole(bounds) {
-                    // SAFETY: as for the loads; the tile belongs only to this block.
+                    // SAFETY: as for the loads; only this block owns the tile.
                     unsafe { arrays.store_vector(first + in_row, values) };
                 } else {
                     each::<N>(|i| {
                         let place = of_thread + (in_row + i) as u32;
                         if place >= bounds.0 && place < bounds.1 {
-                            // SAFETY: just checked; the tile belongs only to this block.
+                            // SAFETY: the position was just checked; only this block owns the tile.
                             unsafe { arrays.store(first.wrapping_add(in_row + i), values[i]) };
                         }
                     });
@@ -415,26 +419,26 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
     }
 }
 
-/// Maximum threads per block, and maximum rows per thread that are kept in shared memory.
+/// Maximum number of threads per block, and maximum number of rows per thread that are kept in shared memory.
 const MAX_THREADS: usize = 256;
 const MAX_ROWS: usize = 4;
 
-/// Returns true if rows are kept in shared memory; otherwise they are loaded again.
+/// Returns true if rows are kept in shared memory. Rows that are not kept are loaded again.
 const fn is_kept<O: Operation, const ITEMS: usize, const N: usize>() -> bool {
     size_of::<[O::Item; N]>() <= 16 && ITEMS <= MAX_ROWS
 }
 
-/// A thread's results for a tile.
+/// A thread's intermediate results for a tile.
 struct Found<V, const ITEMS: usize> {
     tile: u32,
-    /// Combined value of the tile.
+    /// Combined value of the whole tile.
     total: V,
-    /// Exclusive prefix, within the tile, of the thread's vector in each row.
+    /// For each row, the exclusive prefix of the thread's vector within the tile.
     befores: [V; ITEMS],
 }
 
 impl<V: KernelType, const ITEMS: usize> Found<V, ITEMS> {
-    /// Scans the rows of a tile, with all threads of the block.
+    /// Scans the rows of a tile with all threads of the block.
     #[inline(always)]
     #[track_caller]
     fn of<O: Operation<Value = V>, const N: usize>(tile: u32, rows: [[O::Item; N]; ITEMS]) -> Self {

@@ -1,4 +1,4 @@
-//! [`Sealed`]: supertrait of traits that no other crate may implement, since `unsafe` code relies on them.
+//! [`Sealed`]: supertrait of traits that no other crate may implement, because `unsafe` code relies on them.
 
 use half::{bf16, f16};
 

@@ -4,8 +4,8 @@ use core::ffi::c_void;
 
 use gpu_spec::{Extents2, Extents3, Length, ParamKind, WrongLength};
 
-/// The shape of a slice or view that a launch passes. It represents the parameter in the expression of
-/// `#[kernel(bytes = …)]`, which runs on the host.
+/// The shape of a slice or view that is passed to a launch. In the expression of `#[kernel(bytes = …)]`, which runs on
+/// the host, it represents the parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     planes: usize,
@@ -15,7 +15,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Returns the number of elements, excluding the padding between the rows of a view.
+    /// Returns the number of elements. Padding between the rows of a view does not count.
     pub fn len(self) -> usize {
         self.planes * self.rows * self.columns
     }
@@ -30,17 +30,17 @@ impl Shape {
         self.len() * self.element
     }
 
-    /// Returns the number of planes; 1 for a slice or a 2-D view.
+    /// Returns the number of planes, which is 1 for a slice or a 2-D view.
     pub fn planes(self) -> usize {
         self.planes
     }
 
-    /// Returns the number of rows per plane; 1 for a slice.
+    /// Returns the number of rows per plane, which is 1 for a slice.
     pub fn rows(self) -> usize {
         self.rows
     }
 
-    /// Returns the number of elements per row; the length for a slice.
+    /// Returns the number of elements per row. For a slice, this is its length.
     pub fn columns(self) -> usize {
         self.columns
     }
@@ -58,7 +58,7 @@ pub unsafe fn read_argument<T>(args: *const *const c_void, index: usize) -> T {
 /// Reads the shape of a slice or view of `T` whose kernel parameters start at `index`.
 ///
 /// # Safety
-/// The conditions of [`read_argument`] must hold for each kernel parameter of this kind of parameter.
+/// The conditions of [`read_argument`] must hold for all kernel parameters of this kind of parameter.
 pub unsafe fn read_shape<T>(args: *const *const c_void, index: usize, kind: ParamKind) -> Shape {
     let element = size_of::<T>();
     // SAFETY: guaranteed by the caller.
@@ -78,7 +78,7 @@ pub unsafe fn read_shape<T>(args: *const *const c_void, index: usize, kind: Para
     Shape { planes, rows, columns, element }
 }
 
-/// Reads the shape of an optional parameter like [`read_shape`].
+/// Reads the shape of an optional parameter, like [`read_shape`].
 ///
 /// # Safety
 /// The conditions of [`read_shape`] apply.
@@ -93,8 +93,8 @@ pub unsafe fn read_optional_shape<T>(
     }
 }
 
-/// Reads the length of a slice or view like [`read_shape`]. For a planes view, this is the length of one plane. Returns
-/// `None` if the parameter is absent.
+/// Reads the length of a slice or view, as [`read_shape`] reads its shape. For a planes view, this is the length of one
+/// plane. Returns `None` if the parameter is absent.
 ///
 /// # Safety
 /// The conditions of [`read_shape`] apply.
@@ -120,7 +120,7 @@ pub unsafe fn length<T>(
     Ok(Some(length))
 }
 
-/// Converts the extent that a launch requested to a length.
+/// Converts the extent that a launch requested to a length for the `same_len` check.
 pub fn launch_length(extent: Option<[u64; 3]>) -> Option<Length> {
     extent.map(|sides| Length { name: None, sides })
 }

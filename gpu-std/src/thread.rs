@@ -1,7 +1,7 @@
-//! Indices of a thread, barriers of its block, and memory fences.
+//! Thread indices, block barriers and memory fences.
 //!
-//! A launch is a grid of blocks of threads, each in up to three dimensions. Indices are as in CUDA. Linear indices
-//! count x fastest, then y, then z.
+//! A launch is a grid of blocks, which consist of threads. Grid and blocks have up to three dimensions. Indices have
+//! the same meaning as in CUDA. In linear indices, x varies fastest, then y, then z.
 
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::host::{collective, thread as emulated};
@@ -50,25 +50,25 @@ coordinates! {
     grid_dim_z = nctaid_z, grid_dim[2];
 }
 
-/// Returns the thread's index in its block: x, y, z.
+/// Returns the thread's index in its block along x, y and z.
 #[inline(always)]
 pub fn thread_idx() -> [u32; 3] {
     [thread_idx_x(), thread_idx_y(), thread_idx_z()]
 }
 
-/// Returns the block's index in the grid: x, y, z.
+/// Returns the block's index in the grid along x, y and z.
 #[inline(always)]
 pub fn block_idx() -> [u32; 3] {
     [block_idx_x(), block_idx_y(), block_idx_z()]
 }
 
-/// Returns the number of threads per block along x, y, z.
+/// Returns the number of threads per block along x, y and z.
 #[inline(always)]
 pub fn block_dim() -> [u32; 3] {
     [block_dim_x(), block_dim_y(), block_dim_z()]
 }
 
-/// Returns the number of blocks in the grid along x, y, z.
+/// Returns the number of blocks in the grid along x, y and z.
 #[inline(always)]
 pub fn grid_dim() -> [u32; 3] {
     [grid_dim_x(), grid_dim_y(), grid_dim_z()]
@@ -76,21 +76,21 @@ pub fn grid_dim() -> [u32; 3] {
 
 /// Returns the thread's index in a one-dimensional launch: `block_idx_x * block_dim_x + thread_idx_x`.
 ///
-/// Wraps at 2³²; [`unique_index`] does not.
+/// The index wraps at 2³²; that of [`unique_index`] does not.
 #[inline(always)]
 pub fn index_1d() -> u32 {
     block_idx_x().wrapping_mul(block_dim_x()).wrapping_add(thread_idx_x())
 }
 
-/// Returns the thread's x and y index in a two-dimensional launch; [`unique_2d`] returns a claim to the element in row
-/// y and column x.
+/// Returns the thread's x and y indices in a two-dimensional launch. [`unique_2d`] returns a claim to the element in
+/// row y and column x.
 #[inline(always)]
 pub fn index_2d() -> [u32; 2] {
     [index_1d(), block_idx_y().wrapping_mul(block_dim_y()).wrapping_add(thread_idx_y())]
 }
 
-/// Returns the thread's x, y and z index in a three-dimensional launch; [`unique_3d`] returns a claim to the element in
-/// plane z, row y and column x.
+/// Returns the thread's x, y and z indices in a three-dimensional launch. [`unique_3d`] returns a claim to the element
+/// in plane z, row y and column x.
 #[inline(always)]
 pub fn index_3d() -> [u32; 3] {
     let [x, y] = index_2d();
@@ -110,12 +110,12 @@ pub fn launch_size() -> usize {
     blocks * (block_dim_x() * block_dim_y() * block_dim_z()) as usize
 }
 
-/// Waits until every thread of the block has arrived (CUDA `__syncthreads`). Writes to shared or global memory before
-/// the barrier are visible to all threads of the block after it.
+/// Waits until every thread of the block has arrived (CUDA `__syncthreads`). Writes to shared or global memory that
+/// precede the barrier are visible to all threads of the block after it.
 ///
-/// Every thread of the block that has not returned must reach a barrier. If one does not, the emulated device reports a
-/// deadlock and a GPU hangs. The threads of a warp may diverge, because the barrier is PTX's `barrier.sync` without
-/// `.aligned`, which is also defined in divergent code.
+/// Every thread of the block that has not returned must reach a barrier. If a thread never reaches one, the emulated
+/// device reports a deadlock and a GPU hangs. The threads of a warp may diverge. The barrier is PTX's `barrier.sync`
+/// without `.aligned`, which is also defined in divergent code.
 #[inline(always)]
 #[track_caller]
 pub fn sync_threads() {
@@ -125,21 +125,21 @@ pub fn sync_threads() {
     collective::barrier(false);
 }
 
-/// Synchronizes like [`sync_threads`], and returns the number of threads with a true `predicate`.
+/// Synchronizes like [`sync_threads`], and returns the number of threads whose `predicate` is true.
 #[inline(always)]
 #[track_caller]
 pub fn sync_threads_count(predicate: bool) -> u32 {
     gpu_or_host!(nvvm::barrier_count(0, predicate), collective::barrier(predicate).count)
 }
 
-/// Synchronizes like [`sync_threads`], and returns whether `predicate` was true in all threads.
+/// Synchronizes like [`sync_threads`], and returns whether `predicate` is true in all threads.
 #[inline(always)]
 #[track_caller]
 pub fn sync_threads_and(predicate: bool) -> bool {
     gpu_or_host!(nvvm::barrier_and(0, predicate), collective::barrier(predicate).and)
 }
 
-/// Synchronizes like [`sync_threads`], and returns whether `predicate` was true in any thread.
+/// Synchronizes like [`sync_threads`], and returns whether `predicate` is true in any thread.
 #[inline(always)]
 #[track_caller]
 pub fn sync_threads_or(predicate: bool) -> bool {
@@ -147,29 +147,29 @@ pub fn sync_threads_or(predicate: bool) -> bool {
 }
 
 /// Orders this thread's earlier memory accesses before its later ones, as observed by other threads of the block.
-/// Equals [`atomic::fence`](crate::atomic::fence) with `AcqRel` in block scope.
+/// Equivalent to [`atomic::fence`](crate::atomic::fence) with `AcqRel` in block scope.
 #[inline(always)]
 pub fn block_fence() {
     crate::atomic::fence::<crate::atomic::scope::Block>(core::sync::atomic::Ordering::AcqRel);
 }
 
-/// Orders this thread's earlier memory accesses before its later ones, as observed by all threads of the device. Equals
-/// [`atomic::fence`](crate::atomic::fence) with `AcqRel` in device scope. An atomic store after the fence publishes the
-/// writes before it.
+/// Orders this thread's earlier memory accesses before its later ones, as observed by all threads of the device.
+/// Equivalent to [`atomic::fence`](crate::atomic::fence) with `AcqRel` in device scope. An atomic store after the fence
+/// publishes the writes that precede the fence.
 #[inline(always)]
 pub fn device_fence() {
     crate::atomic::fence::<crate::atomic::scope::Device>(core::sync::atomic::Ordering::AcqRel);
 }
 
 /// Orders this thread's earlier memory accesses before its later ones, as observed by the host and other devices.
-/// Equals [`atomic::fence`](crate::atomic::fence) with `AcqRel` in system scope.
+/// Equivalent to [`atomic::fence`](crate::atomic::fence) with `AcqRel` in system scope.
 #[inline(always)]
 pub fn system_fence() {
     crate::atomic::fence::<crate::atomic::scope::System>(core::sync::atomic::Ordering::AcqRel);
 }
 
-/// Suspends the calling thread for about `nanoseconds` (between zero and twice that), at most a millisecond. Use it in
-/// loops that poll for another thread. On the emulated device it lets other threads run.
+/// Suspends the calling thread for about `nanoseconds` (between zero and twice that time), and for at most one
+/// millisecond. Use it in loops that wait for another thread. On the emulated device, it lets other threads run.
 #[inline(always)]
 #[track_caller]
 pub fn nanosleep(nanoseconds: u32) {
@@ -182,9 +182,9 @@ pub fn nanosleep(nanoseconds: u32) {
     }
 }
 
-/// Pauses in a loop that polls another device or the host. Call it in addition to reading the atomic. On the emulated
-/// device the host thread sleeps briefly, because the awaited work may need the CPU. On the GPU, the function does
-/// nothing.
+/// Pauses in a loop that waits for another device or the host. The loop must still read the atomic variable. On the
+/// emulated device, the host thread sleeps briefly, because the awaited work may need the CPU. On the GPU, the function
+/// does nothing.
 #[inline(always)]
 #[track_caller]
 pub fn system_pause() {

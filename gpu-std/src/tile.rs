@@ -1,7 +1,7 @@
 //! Tiles: sub-warp groups of 1, 2, 4, 8, 16 or 32 adjacent lanes, like CUDA's `thread_block_tile`.
 //!
-//! All threads of the tile must call every function, because they wait for each other. The functions that return the
-//! thread's rank are an exception. Different tiles of a warp can execute different code.
+//! All threads of the tile must call each function of this module, because they wait for each other. The functions that
+//! return sizes, indices, ranks or masks are exceptions. Different tiles of a warp can execute different code.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -26,15 +26,15 @@ use crate::scalar::Scalar;
 use crate::warp::{self, WARP_SIZE};
 use crate::{block, thread};
 
-/// The calling thread's tile: `N` adjacent lanes, the first of which is a multiple of `N`.
+/// The calling thread's tile: `N` adjacent lanes. The first lane's index is a multiple of `N`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tile<const N: u32> {
-    /// Makes the type neither `Send` nor `Sync`, because a tile is meaningful only to the thread that created it.
+    /// Makes the type neither `Send` nor `Sync`, because a tile is only meaningful to the thread that created it.
     _of_this_thread: PhantomData<*const ()>,
 }
 
 impl<const N: u32> Tile<N> {
-    /// Mask of the lanes of the lowest tile.
+    /// Mask of the lanes in the lowest tile.
     const LANES: u32 = {
         assert!(N.is_power_of_two() && N <= WARP_SIZE, "a tile has 1, 2, 4, 8, 16 or 32 threads");
         u32::MAX >> (WARP_SIZE - N)
@@ -44,8 +44,8 @@ impl<const N: u32> Tile<N> {
     ///
     /// # Panics
     ///
-    /// Panics if the number of threads of a block is not a multiple of `N`. `N` other than 1, 2, 4, 8, 16 or 32 does
-    /// not compile.
+    /// Panics if the number of threads per block is not a multiple of `N`. Does not compile if `N` is not 1, 2, 4, 8,
+    /// 16 or 32.
     #[inline(always)]
     #[track_caller]
     pub fn current() -> Self {
@@ -83,66 +83,67 @@ impl<const N: u32> Tile<N> {
         warp::lane_id() & !(N - 1)
     }
 
-    /// Waits until all threads of the tile have arrived. Their earlier memory writes are visible to all of them
-    /// afterwards.
+    /// Waits until all threads of the tile have arrived. Memory writes that these threads made before the barrier are
+    /// visible to all of them after it.
     #[inline(always)]
     #[track_caller]
     pub fn sync(&self) {
         warp::sync_warp(self.mask());
     }
 
-    /// Returns the value that the thread of rank `rank` (modulo the size) passes.
+    /// Returns the value passed by the thread of rank `rank` modulo the tile size.
     #[inline(always)]
     #[track_caller]
     pub fn shuffle<T: KernelType>(&self, value: T, rank: u32) -> T {
         warp::shuffle_width(self.mask(), value, rank, N)
     }
 
-    /// Returns the value of the thread `delta` ranks below; the lowest `delta` threads receive their own value. `delta`
-    /// must be less than 32.
+    /// Returns the value of the thread whose rank is `delta` lower. The lowest `delta` threads receive their own value.
+    /// `delta` must be less than 32.
     #[inline(always)]
     #[track_caller]
     pub fn shuffle_up<T: KernelType>(&self, value: T, delta: u32) -> T {
         warp::shuffle_up_width(self.mask(), value, delta, N)
     }
 
-    /// Returns the value of the thread `delta` ranks above; the highest `delta` threads receive their own value.
-    /// `delta` must be less than 32.
+    /// Returns the value of the thread whose rank is `delta` higher. The highest `delta` threads receive their own
+    /// value. `delta` must be less than 32.
     #[inline(always)]
     #[track_caller]
     pub fn shuffle_down<T: KernelType>(&self, value: T, delta: u32) -> T {
         warp::shuffle_down_width(self.mask(), value, delta, N)
     }
 
-    /// Returns the value of the thread whose rank is the caller's XOR `rank_mask`, which must be less than the size.
+    /// Returns the value of the thread whose rank is the caller's rank XOR `rank_mask`, which must be less than the
+    /// tile size.
     #[inline(always)]
     #[track_caller]
     pub fn shuffle_xor<T: KernelType>(&self, value: T, rank_mask: u32) -> T {
         warp::shuffle_xor_width(self.mask(), value, rank_mask & (N - 1), N)
     }
 
-    /// Returns whether `predicate` is true in all threads.
+    /// Returns whether `predicate` is true in all threads of the tile.
     #[inline(always)]
     #[track_caller]
     pub fn all(&self, predicate: bool) -> bool {
         warp::all(self.mask(), predicate)
     }
 
-    /// Returns whether `predicate` is true in any thread.
+    /// Returns whether `predicate` is true in any thread of the tile.
     #[inline(always)]
     #[track_caller]
     pub fn any(&self, predicate: bool) -> bool {
         warp::any(self.mask(), predicate)
     }
 
-    /// Returns a mask of the threads in which `predicate` is true; bit `r` stands for the thread of rank `r`.
+    /// Returns a mask of the threads in which `predicate` is true. Bit `r` represents the thread of rank `r`.
     #[inline(always)]
     #[track_caller]
     pub fn ballot(&self, predicate: bool) -> u32 {
         warp::ballot(self.mask(), predicate) >> self.first_lane()
     }
 
-    /// Returns a mask of the threads whose `value` has the same bits as the caller's; bit `r` stands for the thread of
+    /// Returns a mask of the threads whose `value` has the same bits as the caller's. Bit `r` represents the thread of
     /// rank `r`.
     #[inline(always)]
     #[track_caller]
@@ -150,17 +151,17 @@ impl<const N: u32> Tile<N> {
         warp::match_any(self.mask(), value) >> self.first_lane()
     }
 
-    /// Returns whether `value` has the same bits in all threads.
+    /// Returns whether `value` has the same bits in all threads of the tile.
     #[inline(always)]
     #[track_caller]
     pub fn match_all<T: KernelType>(&self, value: T) -> bool {
         warp::match_all(self.mask(), value)
     }
 
-    /// Combines the values of all threads. `combine` must be commutative and associative (or nearly, as float addition
-    /// is). Every thread receives the same result, bit for bit.
+    /// Combines the values of all threads of the tile. `combine` must be commutative and associative. Approximate
+    /// associativity, as of float addition, is sufficient. Every thread receives the same result, bit for bit.
     ///
-    /// The values are combined in a tree whose levels combine threads `N / 2`, …, 2, 1 apart.
+    /// The values are combined in a tree whose levels combine threads with ranks that differ by `N / 2`, …, 2, 1.
     #[inline(always)]
     #[track_caller]
     pub fn reduce<T: KernelType>(&self, value: T, combine: impl Fn(T, T) -> T) -> T {
@@ -173,7 +174,8 @@ impl<const N: u32> Tile<N> {
         total
     }
 
-    /// Returns the sum, in every thread. Integers wrap; `f16` and `bf16` are rounded after every addition.
+    /// Returns the sum of the values in every thread. Integers wrap around on overflow, and `f16` and `bf16` sums are
+    /// rounded after every addition.
     #[inline(always)]
     #[track_caller]
     pub fn reduce_add<T: KernelType + Scalar>(&self, value: T) -> T {
@@ -183,7 +185,7 @@ impl<const N: u32> Tile<N> {
         self.reduce(value, T::wrapping_add)
     }
 
-    /// Returns the smallest value, in every thread; NaN if any value is NaN.
+    /// Returns the smallest value in every thread, or NaN if any value is NaN.
     #[inline(always)]
     #[track_caller]
     pub fn reduce_min<T: KernelType + Scalar>(&self, value: T) -> T {
@@ -193,7 +195,7 @@ impl<const N: u32> Tile<N> {
         self.reduce(value, T::min_propagate)
     }
 
-    /// Returns the largest value, in every thread; NaN if any value is NaN.
+    /// Returns the largest value in every thread, or NaN if any value is NaN.
     #[inline(always)]
     #[track_caller]
     pub fn reduce_max<T: KernelType + Scalar>(&self, value: T) -> T {
@@ -203,14 +205,14 @@ impl<const N: u32> Tile<N> {
         self.reduce(value, T::max_propagate)
     }
 
-    /// Returns true if a GPU can reduce values of type `T` in one instruction, in a warp or a part of it.
+    /// Returns true if a GPU can reduce values of type `T`, in a warp or a part of one, with one instruction.
     #[inline(always)]
     fn is_one_instruction<T: KernelType>() -> bool {
         T::INTEGER != 0 && size_of::<T>() == 4
     }
 
     /// Combines the values of the threads up to and including the caller, in the order of their ranks. `combine` must
-    /// be associative (or nearly).
+    /// be associative, at least approximately.
     #[inline(always)]
     #[track_caller]
     pub fn inclusive_scan<T: KernelType>(&self, value: T, combine: impl Fn(T, T) -> T) -> T {
@@ -228,7 +230,7 @@ impl<const N: u32> Tile<N> {
     }
 
     /// Combines `identity` and the values of the threads below the caller, in the order of their ranks. `combine` must
-    /// be associative (or nearly).
+    /// be associative, at least approximately.
     #[inline(always)]
     #[track_caller]
     pub fn exclusive_scan<T: KernelType>(&self, value: T, identity: T, combine: impl Fn(T, T) -> T) -> T {

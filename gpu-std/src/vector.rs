@@ -1,12 +1,13 @@
-//! [`Vector`]: several elements in one memory access.
+//! [`Vector`]: several elements that one memory access loads or stores.
 
 use core::ops::{Index, IndexMut};
 
-/// `N` elements that are loaded and stored at once. For example, a `Vector<f32, 4>` is one 16-byte access on the GPU.
+/// `N` elements that are loaded and stored together. For example, loading a `Vector<f32, 4>` is one 16-byte access on
+/// the GPU.
 ///
-/// Vectors of 1, 2, 4, 8 and 16 bytes take one access. Multiples of 16 bytes take several accesses of 16 bytes. Vectors
-/// of any other size are accessed element by element. The type itself has the alignment of `T`; only [`Vector::load`]
-/// and [`Vector::store`] require more.
+/// Vectors of 1, 2, 4, 8 and 16 bytes take one access. Vectors of larger multiples of 16 bytes take several accesses of
+/// 16 bytes. Vectors of any other size are accessed element by element. The type itself only has the alignment of `T`.
+/// [`Vector::load`] and [`Vector::store`] require more.
 ///
 /// ```
 /// use gpu_std::Vector;
@@ -28,7 +29,7 @@ impl<T: Copy, const N: usize> Vector<T, N> {
     /// Size of the vector in bytes.
     pub const BYTES: usize = N * size_of::<T>();
 
-    /// Alignment that [`load`](Self::load) and [`store`](Self::store) require, which is the alignment of one access.
+    /// Alignment that [`load`](Self::load) and [`store`](Self::store) require: the size of one access.
     pub const ALIGN: usize = match Self::BYTES {
         1 | 2 | 4 | 8 => Self::BYTES,
         bytes if bytes > 0 && bytes % 16 == 0 => 16,
@@ -63,11 +64,11 @@ impl<T: Copy, const N: usize> Vector<T, N> {
     ///
     /// # Safety
     ///
-    /// `ptr` must be valid for reads of `N` elements, all initialized, and aligned to [`ALIGN`](Self::ALIGN) bytes.
+    /// `ptr` must be valid for reads of `N` initialized elements, and aligned to [`ALIGN`](Self::ALIGN) bytes.
     ///
     /// # Panics
     ///
-    /// Panics on the emulated device if `ptr` is not so aligned.
+    /// Panics on the emulated device if `ptr` does not have this alignment.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn load(ptr: *const T) -> Self {
@@ -99,7 +100,7 @@ impl<T: Copy, const N: usize> Vector<T, N> {
     ///
     /// # Panics
     ///
-    /// Panics on the emulated device if `ptr` is not so aligned.
+    /// Panics on the emulated device if `ptr` does not have this alignment.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn store(self, ptr: *mut T) {
@@ -125,12 +126,14 @@ impl<T: Copy, const N: usize> Vector<T, N> {
 }
 
 impl<T: Copy, const N: usize> Vector<T, N> {
-    /// Stores `N` elements to global memory with a streaming hint: evict-first in the L2 cache (PTX's `st.cs`). It is
-    /// for outputs larger than the cache that all blocks write at several positions at once.
+    /// Stores `N` elements to global memory with a streaming hint, so that the L2 cache evicts them first (PTX's
+    /// `st.cs`). Use it for outputs that are larger than the cache and that all blocks write at several positions at
+    /// once.
     ///
     /// # Safety
     ///
-    /// The conditions of [`store`](Self::store) apply, and `ptr` must point to global memory, as kernel arguments do.
+    /// The conditions of [`store`](Self::store) apply, and `ptr` must point to global memory, as pointers in kernel
+    /// arguments do.
     ///
     /// # Panics
     ///
@@ -142,8 +145,8 @@ impl<T: Copy, const N: usize> Vector<T, N> {
         if Self::BYTES > 0 && Self::BYTES % 16 == 0 {
             let mut access = 0;
             while access < Self::BYTES / 16 {
-                // SAFETY: guaranteed by the caller. The local variable may be aligned to less than an access, whose
-                // bytes are within the vector.
+                // SAFETY: guaranteed by the caller. The local variable may have a smaller alignment than an access; the
+                // bytes of each access are within the vector.
                 unsafe {
                     let [a, b, c, d] = (&raw const self).cast::<[u32; 4]>().add(access).read_unaligned();
                     core::arch::asm!(
@@ -172,22 +175,22 @@ impl<T: Copy, const N: usize> Vector<T, N> {
     ///
     /// # Safety
     ///
-    /// The conditions of [`Vector::load`] apply, every bit pattern must be a valid `A`, and the size of `A` must divide
+    /// The conditions of [`Vector::load`] apply. Every bit pattern must be a valid `A`, and the size of `A` must divide
     /// the vector's size.
     #[inline(always)]
     unsafe fn load_as<A>(ptr: *const T) -> Self {
         let mut vector = core::mem::MaybeUninit::<Self>::uninit();
         let mut access = 0;
         while access < Self::BYTES / size_of::<A>() {
-            // SAFETY: guaranteed by the caller; the local variable may be aligned to less than an `A`, so its access is
-            // unaligned.
+            // SAFETY: guaranteed by the caller; the local variable may have a smaller alignment than `A`, so the access
+            // to it is unaligned.
             unsafe {
                 let part = ptr.cast::<A>().add(access).read();
                 vector.as_mut_ptr().cast::<A>().add(access).write_unaligned(part);
             }
             access += 1;
         }
-        // SAFETY: all bytes are written, from `N` valid elements.
+        // SAFETY: all bytes have been written, from `N` valid elements.
         unsafe { vector.assume_init() }
     }
 
@@ -195,14 +198,14 @@ impl<T: Copy, const N: usize> Vector<T, N> {
     ///
     /// # Safety
     ///
-    /// The conditions of [`Vector::store`] apply, every bit pattern must be a valid `A`, and the size of `A` must
+    /// The conditions of [`Vector::store`] apply. Every bit pattern must be a valid `A`, and the size of `A` must
     /// divide the vector's size.
     #[inline(always)]
     unsafe fn store_as<A>(self, ptr: *mut T) {
         let mut access = 0;
         while access < Self::BYTES / size_of::<A>() {
-            // SAFETY: guaranteed by the caller; the local variable may be aligned to less than an `A`, so its access is
-            // unaligned.
+            // SAFETY: guaranteed by the caller; the local variable may have a smaller alignment than `A`, so the access
+            // to it is unaligned.
             unsafe {
                 let part = (&raw const self).cast::<A>().add(access).read_unaligned();
                 ptr.cast::<A>().add(access).write(part);
@@ -212,7 +215,7 @@ impl<T: Copy, const N: usize> Vector<T, N> {
     }
 }
 
-/// Panics on a misaligned address, at which a GPU would stop with a misaligned-address error.
+/// Panics for a misaligned address, for which a GPU would stop with a misaligned-address error.
 #[cfg(not(target_arch = "nvptx64"))]
 #[inline(always)]
 #[track_caller]

@@ -1,9 +1,9 @@
-//! Vectorized distribution of an array over the threads of a launch: whole vectors in tiles, single elements at the
-//! edges.
+//! Vectorized distribution of an array over the threads of a launch, with whole vectors in tiles and single elements at
+//! the edges.
 //!
-//! [`elementwise`](mod@crate::elementwise) and [`reduction`](mod@crate::reduction) are built on these functions, which
-//! also serve kernels of other forms. Exactly one thread of the first row ([`in_first_row`]) visits each element of
-//! `0..len`, for any grid and block.
+//! [`elementwise`](mod@crate::elementwise) and [`reduction`](mod@crate::reduction) are built on these functions. You
+//! can also call them from your own kernels. For any grid and block, each element of `0..len` is visited by exactly one
+//! thread of the first row ([`in_first_row`]).
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -38,8 +38,8 @@ use core::mem::{size_of, transmute_copy};
 
 use crate::{Vector, thread};
 
-/// Returns the number of elements of type `T` per access of `vector` bytes (1, 2, 4, 8 or 16). It is one if the size of
-/// `T` is not a power of two or exceeds the access.
+/// Returns the number of elements of type `T` per access of `vector` bytes (1, 2, 4, 8 or 16). The result is 1 if the
+/// size of `T` is not a power of two or exceeds the access.
 pub const fn lanes<T>(vector: usize) -> usize {
     lanes_of(size_of::<T>(), vector)
 }
@@ -67,12 +67,12 @@ macro_rules! __with_lanes {
         $body
     }};
 }
-/// `with_lanes!(lanes, N => body)` runs `body` with the constant `N` set to `lanes` (1, 2, 4, 8 or 16). `lanes` is a
-/// constant expression that may depend on type and const parameters, which an array length must not.
+/// `with_lanes!(lanes, N => body)` expands to `body` with the constant `N` set to `lanes` (1, 2, 4, 8 or 16). `lanes`
+/// is a constant expression. Unlike an array length, it may depend on type and const parameters.
 pub use crate::__with_lanes as with_lanes;
 
-/// Calls `f(0)` to `f(N - 1)`, for N up to 32, without a loop. Indexed arrays are then allocated in registers even if
-/// `f` is large. LLVM does not unroll a loop with a large body, and leaves its arrays in memory.
+/// Calls `f(0)` to `f(N - 1)` without a loop, for `N` up to 32. Arrays indexed in `f` then stay in registers even if
+/// `f` is large. In contrast, LLVM does not unroll a loop with a large body, so its arrays stay in memory.
 #[inline(always)]
 pub fn each<const N: usize>(mut f: impl FnMut(usize)) {
     const { assert!(N <= 32, "an unrolled loop has at most 32 rounds") };
@@ -86,14 +86,14 @@ pub fn each<const N: usize>(mut f: impl FnMut(usize)) {
     calls!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31);
 }
 
-/// Hides `value`, a number of 4 or 8 bytes, from the optimizer. Computations on the result are therefore evaluated at
-/// this point, in each iteration of a loop. They are not merged with other computations on the same value, whose
-/// results would occupy registers.
+/// Hides `value`, which must have 4 or 8 bytes, from the optimizer. Computations on the result are therefore evaluated
+/// after this point, in each iteration of a loop. LLVM does not merge them with other computations on the same value,
+/// whose results would occupy registers.
 #[inline(always)]
 pub fn opaque<T: Copy>(value: T) -> T {
     const { assert!(size_of::<T>() == 4 || size_of::<T>() == 8, "a register has 4 or 8 bytes") };
     #[cfg(target_arch = "nvptx64")]
-    // SAFETY: the assembly is only a comment; the register contains the bytes of the value.
+    // SAFETY: the assembly consists only of a comment, and the register contains the bytes of the value.
     unsafe {
         if size_of::<T>() == 4 {
             let mut bits: u32 = transmute_copy(&value);
@@ -109,21 +109,22 @@ pub fn opaque<T: Copy>(value: T) -> T {
     value
 }
 
-/// Returns true if y and z of this thread and of its block are 0. Other threads have no work.
+/// Returns true if the y and z indices of both this thread and its block are 0. Threads for which the function returns
+/// false have no work.
 #[inline(always)]
 pub fn in_first_row() -> bool {
     thread::thread_idx_y() | thread::thread_idx_z() | thread::block_idx_y() | thread::block_idx_z() == 0
 }
 
-/// Returns true if `ptr` is aligned to a vector of `N` elements.
+/// Returns true if `ptr` is aligned to the size of a vector of `N` elements.
 #[inline(always)]
 pub fn aligned<T, const N: usize>(ptr: *const T) -> bool {
     ptr.addr().is_multiple_of(N * size_of::<T>())
 }
 
-/// Loads `N` elements in one access, if they have 1, 2, 4, 8 or 16 bytes.
+/// Loads `N` elements, in one access if they have 1, 2, 4, 8 or 16 bytes in total.
 ///
-/// [`Vector`] itself rejects other sizes at compile time. With [`with_lanes`], such sizes occur in branches that are
+/// [`Vector`] itself rejects other sizes at compile time. With [`with_lanes`], other sizes occur in branches that are
 /// never taken but must compile.
 ///
 /// # Safety
@@ -131,7 +132,7 @@ pub fn aligned<T, const N: usize>(ptr: *const T) -> bool {
 /// `ptr` must be valid for reads of `N` elements and aligned to the size of the vector.
 #[inline(always)]
 pub unsafe fn load<T: Copy, const N: usize>(ptr: *const T) -> [T; N] {
-    // SAFETY: by this function's contract; a vector of integers of the same size holds the same bytes.
+    // SAFETY: guaranteed by this function's contract; a vector of integers of the same size contains the same bytes.
     unsafe {
         match N * size_of::<T>() {
             1 => transmute_copy(&Vector::<u8, 1>::load(ptr.cast())),
@@ -144,14 +145,14 @@ pub unsafe fn load<T: Copy, const N: usize>(ptr: *const T) -> [T; N] {
     }
 }
 
-/// Calls [`load`] if `is_there`, otherwise returns `otherwise`. On a GPU the load is one predicated instruction without
-/// a branch, so that several loads are issued back to back. Use it for memory that nothing writes during the launch.
-/// Unless `KEPT` is set, 16-byte accesses do not allocate in the L1 cache.
+/// Returns the result of [`load`] if `is_there`, otherwise `otherwise`. On a GPU, the load is one predicated
+/// instruction without a branch, so that several loads can be issued back to back. Use it only for memory that nothing
+/// writes during the launch. Unless `KEPT` is true, 16-byte accesses do not allocate lines in the L1 cache.
 ///
 /// # Safety
 ///
-/// If `is_there`, the conditions of [`load`] apply. Nothing may write the elements while the kernel runs, and `ptr`
-/// must point to global memory.
+/// If `is_there` is true, the conditions of [`load`] apply. Nothing may write the elements while the kernel runs, and
+/// `ptr` must point to global memory.
 #[inline(always)]
 pub unsafe fn load_or<T: Copy, const N: usize, const KEPT: bool>(
     ptr: *const T,
@@ -159,7 +160,7 @@ pub unsafe fn load_or<T: Copy, const N: usize, const KEPT: bool>(
     otherwise: [T; N],
 ) -> [T; N] {
     #[cfg(target_arch = "nvptx64")]
-    // SAFETY: by this function's contract; the values have the bytes of the registers.
+    // SAFETY: guaranteed by this function's contract; the values consist of the bytes in the registers.
     unsafe {
         macro_rules! predicated {
             ($load:literal, $register:ident, $bits:ty) => {{
@@ -211,14 +212,14 @@ pub unsafe fn load_or<T: Copy, const N: usize, const KEPT: bool>(
         }
     }
     if is_there {
-        // SAFETY: by this function's contract.
+        // SAFETY: guaranteed by this function's contract.
         unsafe { load(ptr) }
     } else {
         otherwise
     }
 }
 
-/// Stores `N` elements in one access, if they have 1, 2, 4, 8 or 16 bytes.
+/// Stores `N` elements, in one access if they have 1, 2, 4, 8 or 16 bytes in total.
 ///
 /// # Safety
 ///
@@ -238,10 +239,10 @@ pub unsafe fn store<T: Copy, const N: usize>(ptr: *mut T, values: [T; N]) {
     }
 }
 
-/// An array split at the addresses where aligned vectors of `N` elements start and end.
+/// Divides an array at the addresses where its aligned vectors of `N` elements start and end.
 #[derive(Clone, Copy)]
 pub struct Split {
-    /// Elements before the first aligned address.
+    /// Number of elements before the first aligned address.
     pub head: usize,
     /// Number of whole vectors after the head.
     pub vectors: usize,
@@ -250,7 +251,7 @@ pub struct Split {
 }
 
 impl Split {
-    /// Splits `len` elements at `ptr`.
+    /// Divides the `len` elements at `ptr`.
     #[inline(always)]
     pub fn new<T, const N: usize>(ptr: *const T, len: usize) -> Self {
         let bytes = N * size_of::<T>();
@@ -261,7 +262,7 @@ impl Split {
         Self { head, vectors, tail: head + vectors * N }
     }
 
-    /// Calls `visit` for the elements outside the vectors, one per thread, in the first threads of the launch.
+    /// Calls `visit` for each element outside the vectors. The first threads of the launch visit one element each.
     #[inline(always)]
     pub fn edges(self, len: usize, mut visit: impl FnMut(usize)) {
         let count = self.head + (len - self.tail);
@@ -275,8 +276,8 @@ impl Split {
 }
 
 /// Visits `0..count` in tiles of `ITEMS` × block size. Thread t of a block visits positions t, t + block size, … of
-/// each tile. In a full tile it issues all loads before it uses the first value. Within a thread, the indices of the
-/// calls increase.
+/// each tile. In a full tile, the thread issues all loads before it uses the first value. Within a thread, the calls
+/// have increasing indices.
 #[inline(always)]
 pub fn for_each<V: Copy, const ITEMS: usize>(
     count: usize,
@@ -306,7 +307,7 @@ pub fn for_each<V: Copy, const ITEMS: usize>(
     }
 }
 
-/// Creates an array of `f(i)` for each lane i.
+/// Creates an array that contains `f(i)` for each lane i.
 #[inline(always)]
 pub fn lanewise<U: Copy, const N: usize>(f: impl Fn(usize) -> U) -> [U; N] {
     let mut out = [f(0); N];
@@ -318,9 +319,10 @@ pub fn lanewise<U: Copy, const N: usize>(f: impl Fn(usize) -> U) -> [U; N] {
     out
 }
 
-/// Visits `0..len` in runs, each given by its first index and number of elements. Runs are aligned vectors of `N`
-/// elements at `ptr`, and the elements before and after them. Unlike [`for_each`] and [`Split::edges`], it has a single
-/// call site of `visit`, which keeps a kernel small. Each thread has only one run in flight.
+/// Visits `0..len` in runs, each given by its first index and number of elements. Runs are the aligned vectors of `N`
+/// elements at `ptr`, and the elements before and after these vectors. Unlike [`for_each`] and [`Split::edges`], this
+/// function contains a single call of `visit`, which keeps a kernel small. In return, each thread has only one run in
+/// flight.
 #[inline(always)]
 pub fn for_each_run<T, const N: usize>(ptr: *const T, len: usize, mut visit: impl FnMut(usize, usize)) {
     let split = Split::new::<T, N>(ptr, len);
@@ -341,33 +343,33 @@ pub fn for_each_run<T, const N: usize>(ptr: *const T, len: usize, mut visit: imp
     }
 }
 
-/// Stores the first `count` of `values` to `ptr` at element `first`, in one access if `count` is `N` and they are
-/// aligned.
+/// Stores the first `count` values of `values` to `ptr`, starting at element `first`. It uses one access if `count` is
+/// `N` and the address is aligned.
 ///
 /// # Safety
 ///
-/// The elements must be valid to write.
+/// The elements must be valid for writes.
 #[inline(always)]
 pub unsafe fn store_run<T: Copy, const N: usize>(ptr: *mut T, first: usize, count: usize, values: [T; N]) {
     let ptr = ptr.wrapping_add(first);
     if count == N && aligned::<T, N>(ptr) {
-        // SAFETY: by this function's contract, and aligned.
+        // SAFETY: guaranteed by this function's contract, and the address is aligned.
         return unsafe { store(ptr, values) };
     }
     each::<N>(|lane| {
         if lane < count {
-            // SAFETY: by this function's contract.
+            // SAFETY: guaranteed by this function's contract.
             unsafe { ptr.add(lane).write(values[lane]) };
         }
     });
 }
 
-/// Extracts the 16 bytes that start at byte `shift` (below 16) of two consecutive 16-byte accesses, for data at an
-/// unaligned address. It costs 15 instructions if `shift` is the same in all threads.
+/// Extracts the 16 bytes that start at byte `shift` (below 16) of two consecutive 16-byte accesses. Use it for data at
+/// an unaligned address. The function takes 15 instructions if `shift` is the same in all threads.
 #[inline(always)]
 pub fn realign(low: [u32; 4], high: [u32; 4], shift: usize) -> [u32; 4] {
     let mut words = [low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]];
-    // Shifts by two words and by one word first, then by bytes within a word.
+    // Shifts first by two words and by one word, and then by bytes within a word.
     if shift & 8 != 0 {
         words = [words[2], words[3], words[4], words[5], words[6], words[7], 0, 0];
     }

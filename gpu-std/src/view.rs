@@ -1,17 +1,17 @@
 //! Read-only 2-D and 3-D views: [`Slice2`] and [`Slice3`].
 //!
 //! The sides and strides are launch parameters and part of the view, so they are the same in all threads. An index of
-//! any integer type is in range exactly if it is at least 0 and below the side. `row - 1` of an unsigned index may
-//! wrap, which makes it out of range.
+//! any integer type is in range if and only if it is at least 0 and below the side. If an unsigned index `row - 1`
+//! wraps around, the result is out of range.
 //!
 //! # Order of indices and sizes
 //!
-//! Shapes and indices have the outermost dimension first, like Rust arrays. A view of `as_2d(rows, columns)` has
-//! elements `[row, column]`, and a view of `as_3d(planes, rows, columns)` has elements `[plane, row, column]`. This
-//! holds for [`Slice2`] and [`Slice3`], the claims of [`unique_2d`](crate::thread::unique_2d) and
+//! In shapes and indices, the outermost dimension comes first, as in Rust arrays. A view from `as_2d(rows, columns)`
+//! has elements `[row, column]`, and a view from `as_3d(planes, rows, columns)` has elements `[plane, row, column]`.
+//! The same order applies to [`Slice2`] and [`Slice3`], the claims of [`unique_2d`](crate::thread::unique_2d) and
 //! [`unique_3d`](crate::thread::unique_3d), [`Shared`](crate::Shared) arrays, and [`Tiles`](crate::disjoint::Tiles).
-//! *Threads* have x first, as in CUDA: `Launch::cover((columns, rows))`, `block(x, y)`, and a thread's own indices,
-//! such as [`index_2d`](crate::thread::index_2d). x is the column, and y is the row.
+//! For *threads*, x comes first, as in CUDA: `Launch::cover((columns, rows))`, `block(x, y)`, and a thread's own
+//! indices, such as [`index_2d`](crate::thread::index_2d). x is the column, and y is the row.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -38,7 +38,7 @@ use gpu_spec::{Extents2, Extents3};
 
 use crate::disjoint::{Unique2d, Unique3d};
 
-/// An integer type that can index a side of a view: `u32`, `i32`, `usize`, `isize`, `u64`, `i64`, `u16`, `u8`.
+/// An integer type for the indices of a view: `u32`, `i32`, `usize`, `isize`, `u64`, `i64`, `u16` or `u8`.
 pub trait Coordinate: sealed::Coordinate {}
 
 mod sealed {
@@ -47,7 +47,7 @@ mod sealed {
     pub trait Coordinate: Copy + Display {
         /// Returns whether the index is in range for `side`, which is at most `i32::MAX`.
         fn is_below(self, side: u32) -> bool;
-        /// Returns the index, which must be in range for a side.
+        /// Returns the index as a `u32`. The index must be in range for a side.
         fn get(self) -> u32;
     }
 }
@@ -57,7 +57,7 @@ macro_rules! coordinates {
         impl sealed::Coordinate for $t {
             #[inline(always)]
             fn is_below(self, side: u32) -> bool {
-                // A negative number becomes larger than any side.
+                // The cast makes a negative number larger than any side.
                 (self as $wide) < side as $wide
             }
             #[inline(always)]
@@ -70,10 +70,10 @@ macro_rules! coordinates {
 }
 coordinates! { u8 as u32, u16 as u32, u32 as u32, i32 as u32, usize as usize, isize as usize, u64 as u64, i64 as u64 }
 
-/// Read-only 2-D view, as a kernel parameter. Copying a view does not copy the elements.
+/// A read-only 2-D view, as a kernel parameter. Copying a view does not copy the elements.
 ///
-/// A launch passes `buffer.as_2d(rows, columns)?`. Elements can be [`Atomic`](crate::atomic::Atomic)s, which all
-/// threads can read and change. For a `Slice2<Atomic<T>>`, a launch passes `buffer.as_2d_mut(rows, columns)?` of a
+/// A launch passes `buffer.as_2d(rows, columns)?`. The elements can be [`Atomic`](crate::atomic::Atomic)s, which all
+/// threads can read and update. For a `Slice2<Atomic<T>>`, a launch passes `buffer.as_2d_mut(rows, columns)?` with a
 /// buffer of `T`.
 ///
 /// ```
@@ -105,7 +105,7 @@ impl<T> Clone for Slice2<'_, T> {
 
 impl<T> Copy for Slice2<'_, T> {}
 
-// SAFETY: the view is a shared reference to the elements.
+// SAFETY: the view is equivalent to a shared reference to the elements.
 unsafe impl<T: Sync> Send for Slice2<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for Slice2<'_, T> {}
@@ -115,11 +115,11 @@ impl<'a, T> Slice2<'a, T> {
     ///
     /// # Safety
     ///
-    /// `data` must be aligned, not null, and valid for reads of `extents.span()` elements for `'a`. As for a shared
-    /// reference to each element, nothing may change the elements except through atomics.
+    /// `data` must be aligned, not null, and valid for reads of `extents.span()` elements for `'a`. As with shared
+    /// references to the elements, nothing may change them except through atomics.
     #[inline(always)]
     pub unsafe fn from_raw_parts(data: *const T, extents: Extents2) -> Self {
-        // SAFETY: guaranteed by the caller. The assumption removes the null comparison of an `Option<&T>`.
+        // SAFETY: guaranteed by the caller. This assumption removes the null check of the `Option<&T>`.
         unsafe { core::hint::assert_unchecked(!data.is_null()) };
         Self { data, extents, _borrow: PhantomData }
     }
@@ -136,7 +136,8 @@ impl<'a, T> Slice2<'a, T> {
         self.extents.columns() as usize
     }
 
-    /// Returns the distance between the starts of adjacent rows, in elements; at least the number of columns.
+    /// Returns the distance between the starts of adjacent rows, in elements. The distance is at least the number of
+    /// columns.
     #[inline(always)]
     pub fn row_stride(self) -> usize {
         self.extents.row_stride() as usize
@@ -145,11 +146,11 @@ impl<'a, T> Slice2<'a, T> {
     /// Returns the element at `[row, column]`, or `None` if it is out of range.
     #[inline(always)]
     pub fn get<I: Coordinate>(self, [row, column]: [I; 2]) -> Option<&'a T> {
-        // Both comparisons are evaluated, so that only one branch remains.
+        // Both comparisons are evaluated so that only one branch remains.
         if !(column.is_below(self.extents.columns()) & row.is_below(self.extents.rows())) {
             return None;
         }
-        // SAFETY: both are in range, so the element is within the span.
+        // SAFETY: both indices are in range, so the element is within the span.
         Some(unsafe { &*self.data.add(self.extents.offset([row.get(), column.get()])) })
     }
 
@@ -186,7 +187,8 @@ impl<'a, T> Slice2<'a, T> {
         if !row.is_below(self.extents.rows()) {
             return None;
         }
-        // SAFETY: the row is within the span; a row without elements has its own address or that of the first row.
+        // SAFETY: the row is within the span. A row without elements has its own address or the address of the first
+        // row.
         Some(unsafe {
             core::slice::from_raw_parts(
                 self.data.wrapping_add(self.extents.offset([row.get(), 0])),
@@ -195,7 +197,7 @@ impl<'a, T> Slice2<'a, T> {
         })
     }
 
-    /// Returns a pointer to the first element, valid for `(rows - 1) * row_stride + columns` elements.
+    /// Returns a pointer to the first element. It is valid for `(rows - 1) * row_stride + columns` elements.
     #[inline(always)]
     pub fn as_ptr(self) -> *const T {
         self.data
@@ -241,7 +243,7 @@ impl<T> fmt::Debug for Slice2<'_, T> {
     }
 }
 
-/// Read-only 3-D view, as a kernel parameter.
+/// A read-only 3-D view, as a kernel parameter.
 ///
 /// A launch passes `buffer.as_3d(planes, rows, columns)?`.
 ///
@@ -273,7 +275,7 @@ impl<T> Clone for Slice3<'_, T> {
 
 impl<T> Copy for Slice3<'_, T> {}
 
-// SAFETY: the view is a shared reference to the elements.
+// SAFETY: the view is equivalent to a shared reference to the elements.
 unsafe impl<T: Sync> Send for Slice3<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for Slice3<'_, T> {}
@@ -286,7 +288,7 @@ impl<'a, T> Slice3<'a, T> {
     /// The conditions of [`Slice2::from_raw_parts`] apply.
     #[inline(always)]
     pub unsafe fn from_raw_parts(data: *const T, extents: Extents3) -> Self {
-        // SAFETY: guaranteed by the caller. The assumption removes the null comparison of an `Option<&T>`.
+        // SAFETY: guaranteed by the caller. This assumption removes the null check of the `Option<&T>`.
         unsafe { core::hint::assert_unchecked(!data.is_null()) };
         Self { data, extents, _borrow: PhantomData }
     }
@@ -315,7 +317,8 @@ impl<'a, T> Slice3<'a, T> {
         self.extents.plane_stride() as usize
     }
 
-    /// Returns the distance between the starts of adjacent rows, in elements; at least the number of columns.
+    /// Returns the distance between the starts of adjacent rows, in elements. The distance is at least the number of
+    /// columns.
     #[inline(always)]
     pub fn row_stride(self) -> usize {
         self.extents.row_stride() as usize
@@ -331,7 +334,7 @@ impl<'a, T> Slice3<'a, T> {
         if !is_inside {
             return None;
         }
-        // SAFETY: all are in range, so the element is within the span.
+        // SAFETY: all indices are in range, so the element is within the span.
         Some(unsafe { &*self.data.add(extents.offset([plane.get(), row.get(), column.get()])) })
     }
 
@@ -341,7 +344,7 @@ impl<'a, T> Slice3<'a, T> {
         if !(row.is_below(self.extents.rows()) & plane.is_below(self.extents.planes())) {
             return None;
         }
-        // SAFETY: as for a row of `Slice2`.
+        // SAFETY: as for a row of a `Slice2`.
         Some(unsafe {
             core::slice::from_raw_parts(
                 self.data.wrapping_add(self.extents.offset([plane.get(), row.get(), 0])),

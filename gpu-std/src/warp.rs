@@ -1,17 +1,19 @@
-//! Warp-level collective operations among 32 threads (lanes), without shared memory.
+//! Warp-level collective operations among the 32 threads (lanes) of a warp, without shared memory.
 //!
-//! The lane of a thread is its [`linear_in_block`](crate::thread::linear_in_block) modulo 32.
+//! A thread's lane is its [`linear_in_block`](crate::thread::linear_in_block) modulo 32.
 //!
 //! Every function of this module except [`lane_id`], [`active_mask`] and [`elect`] takes a mask of lanes. All lanes in
-//! the mask must call the function with the same mask, and wait for each other. The caller must be in the mask. If
-//! lanes disagree or never arrive, the emulated device reports a fault. A GPU hangs or returns unspecified values.
+//! the mask must call the function with the same mask. They wait for each other. The caller must be in the mask. If
+//! lanes pass different masks or never arrive, the emulated device reports a fault. In these cases, a GPU hangs or
+//! returns unspecified values.
 //!
-//! The functions are nevertheless safe. This is an exception to the guarantees of safe code, like
-//! [`cluster::arrive`](crate::cluster::arrive). In PTX, the behavior of a call is undefined if lanes disagree or a lane
-//! is outside its mask. On existing GPUs such a call behaves as described above, for the calling warp. A check in each
-//! call would cost as much as the call.
+//! The functions are safe despite this. This is an exception to the guarantees of safe code, as is
+//! [`cluster::arrive`](crate::cluster::arrive). In PTX, the behavior is undefined if lanes pass different masks or a
+//! caller is outside its mask. On existing GPUs, the effect is limited to the calling warp, as described above. A check
+//! in each call would cost as much as the call itself.
 //!
-//! Lanes exchange any [`KernelType`] without padding, including structs, with one instruction per 32 bits.
+//! Lanes can exchange any [`KernelType`] without padding, including structs. An exchange takes one instruction per 32
+//! bits.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -50,28 +52,29 @@ pub const WARP_SIZE: u32 = 32;
 /// Mask of all 32 lanes.
 pub const FULL_MASK: u32 = u32::MAX;
 
-/// Returns the lane of the calling thread, 0 to 31.
+/// Returns the calling thread's lane, from 0 to 31.
 #[inline(always)]
 pub fn lane_id() -> u32 {
     gpu_or_host!(nvvm::laneid(), emulated::lane())
 }
 
 /// Returns the mask of the lanes that currently execute this instruction together with the caller. The hardware
-/// determines these lanes, so the function does not tell a kernel which mask to pass.
+/// determines these lanes, so the result is not a suitable mask for the other functions.
 #[inline(always)]
 #[track_caller]
 pub fn active_mask() -> u32 {
     gpu_or_host!(nvvm::activemask(), collective::active_mask())
 }
 
-/// Returns true if the caller is the lowest lane in `mask`, and therefore in exactly one lane of the mask. The function
-/// does not wait.
+/// Returns true if the caller is the lowest lane in `mask`. It is therefore true in exactly one lane of the mask. The
+/// function does not wait.
 #[inline(always)]
 pub fn elect(mask: u32) -> bool {
     lane_id() == mask.trailing_zeros()
 }
 
-/// Waits until all lanes in `mask` have arrived. Their earlier memory writes are visible to all of them afterwards.
+/// Waits until all lanes in `mask` have arrived. Memory writes that these threads made before the barrier are visible
+/// to all of them after it.
 #[inline(always)]
 #[track_caller]
 pub fn sync_warp(mask: u32) {
@@ -118,22 +121,22 @@ macro_rules! shuffles {
 }
 
 shuffles! {
-    /// The value that lane `lane` (modulo 32) passes. Unspecified if that lane is not in the mask.
+    /// Returns the value passed by lane `lane` modulo 32. The value is unspecified if that lane is not in the mask.
     shuffle, shuffle_width(lane) = shfl_idx, 0x1f, |_, lane, first, width| Some(first | lane & (width - 1));
 
-    /// Returns the value of the lane `delta` below; the lowest `delta` lanes receive their own value. `delta` must be
-    /// less than 32.
+    /// Returns the value of the lane that is `delta` lower. The lowest `delta` lanes receive their own value. `delta`
+    /// must be less than 32.
     shuffle_up, shuffle_up_width(delta) = shfl_up, 0, |lane, delta, first, _| {
         lane.checked_sub(delta).filter(|&source| source >= first)
     };
 
-    /// Returns the value of the lane `delta` above; the highest `delta` lanes receive their own value. `delta` must be
-    /// less than 32.
+    /// Returns the value of the lane that is `delta` higher. The highest `delta` lanes receive their own value. `delta`
+    /// must be less than 32.
     shuffle_down, shuffle_down_width(delta) = shfl_down, 0x1f, |lane, delta, first, width| {
         Some(lane + delta).filter(|&source| source < first + width)
     };
 
-    /// Returns the value of the lane whose index is the caller's XOR `lane_mask`.
+    /// Returns the value of the lane whose index is the caller's lane XOR `lane_mask`.
     shuffle_xor, shuffle_xor_width(lane_mask) = shfl_bfly, 0x1f, |lane, lane_mask, first, width| {
         Some(lane ^ lane_mask).filter(|&source| source < first + width)
     };
@@ -160,8 +163,8 @@ pub fn ballot(mask: u32, predicate: bool) -> u32 {
     gpu_or_host!(nvvm::vote_ballot(mask, predicate), matching(mask, "ballot", predicate as u64, 1))
 }
 
-/// Returns the lanes of the mask whose `value` has the same bits as the caller's. A NaN therefore matches the same NaN,
-/// and +0 does not match −0.
+/// Returns the lanes of the mask whose `value` has the same bits as the caller's value. NaN therefore matches a NaN
+/// with the same bits, and +0 does not match −0.
 #[inline(always)]
 #[track_caller]
 pub fn match_any<T: KernelType>(mask: u32, value: T) -> u32 {
@@ -189,11 +192,11 @@ pub fn match_any<T: KernelType>(mask: u32, value: T) -> u32 {
 #[inline(always)]
 #[track_caller]
 pub fn match_all<T: KernelType>(mask: u32, value: T) -> bool {
-    // If all lanes of the mask match the value of one caller, they match the value of every caller.
+    // If all lanes of the mask match the value of one lane, they match the value of every lane.
     match_any(mask, value) == mask
 }
 
-/// Returns the value of `lane`, as [`gather`] does.
+/// Returns the value of `lane`, in the same way as [`gather`].
 #[cfg(not(target_arch = "nvptx64"))]
 #[track_caller]
 fn of_lane<T: KernelType>(mask: u32, operation: &'static str, value: T, lane: u32) -> T {
@@ -207,8 +210,8 @@ fn of_lane<T: KernelType>(mask: u32, operation: &'static str, value: T, lane: u3
     found
 }
 
-/// Returns the values of all lanes of the mask. The values of other lanes, which are unspecified on a GPU, are filled
-/// with 0xA5 bytes.
+/// Returns the values of all lanes of the mask. Bytes of the other lanes' values, which are unspecified on a GPU, are
+/// set to 0xA5.
 #[cfg(not(target_arch = "nvptx64"))]
 #[track_caller]
 fn gather<T: KernelType>(mask: u32, operation: &'static str, value: T) -> [T; WARP_SIZE as usize] {
@@ -232,18 +235,18 @@ fn matching(mask: u32, operation: &'static str, bits: u64, wanted: u64) -> u32 {
         .fold(0, |found, lane| found | 1 << lane)
 }
 
-/// Combines the values of all lanes of the mask. `combine` must be commutative and associative (or nearly, as float
-/// addition is). Every lane receives the same result, bit for bit.
+/// Combines the values of all lanes of the mask. `combine` must be commutative and associative. Approximate
+/// associativity, as of float addition, is sufficient. Every lane receives the same result, bit for bit.
 ///
-/// For the full mask, values are combined in a tree whose levels combine lanes 16, 8, 4, 2 and 1 apart. For any other
-/// mask, they are combined from the lowest lane to the highest.
+/// For the full mask, the values are combined in a tree whose levels combine lanes that are 16, 8, 4, 2 and 1 apart.
+/// For any other mask, the values are combined from the lowest lane to the highest.
 #[inline(always)]
 #[track_caller]
 pub fn reduce<T: KernelType>(mask: u32, value: T, combine: impl Fn(T, T) -> T) -> T {
     reduce_named(mask, value, "reduce", combine)
 }
 
-/// Combines like [`reduce`], with an `operation` name for messages.
+/// Combines values like [`reduce`]. Error messages name the `operation`.
 #[inline(always)]
 #[track_caller]
 fn reduce_named<T: KernelType>(
@@ -292,12 +295,12 @@ fn reduce_named<T: KernelType>(
     }
 }
 
-/// Combines the values of lanes 0 to `count` − 1, in the order of the lanes. `combine` must be associative (or nearly).
-/// Every lane receives the same result, bit for bit. All 32 lanes must call it with the same `count`, from 1 to 32; the
-/// values of the other lanes are ignored.
+/// Combines the values of lanes 0 to `count` − 1, in the order of the lanes. `combine` must be associative, at least
+/// approximately. Every lane receives the same result, bit for bit. All 32 lanes must call it with the same `count`,
+/// which must be from 1 to 32. The values of the other lanes are ignored.
 ///
-/// It takes five steps, in a tree of neighbors whose levels combine values 1, 2, 4, 8 and 16 lanes apart. Unlike
-/// [`reduce`], the operation need not be commutative.
+/// The reduction takes five steps, in a tree that combines neighbors: its levels combine values that are 1, 2, 4, 8 and
+/// 16 lanes apart. Unlike [`reduce`], the operation need not be commutative.
 #[inline(always)]
 #[track_caller]
 pub fn reduce_first<T: KernelType>(count: u32, value: T, combine: impl Fn(T, T) -> T) -> T {
@@ -314,8 +317,8 @@ pub fn reduce_first<T: KernelType>(count: u32, value: T, combine: impl Fn(T, T) 
     shuffle(FULL_MASK, total, 0)
 }
 
-/// Returns the lanes of the mask whose `value` has the same lowest `BITS` bits as the caller's. It is [`match_any`] for
-/// a few bits, with one vote per bit, which is faster on a GPU.
+/// Returns the lanes of the mask whose `value` has the same lowest `BITS` bits as the caller's value. The function is a
+/// variant of [`match_any`] for a few bits. Each bit takes one vote, which is faster on a GPU.
 #[inline(always)]
 #[track_caller]
 pub fn match_bits<const BITS: u32>(mask: u32, value: u32) -> u32 {
@@ -325,8 +328,8 @@ pub fn match_bits<const BITS: u32>(mask: u32, value: u32) -> u32 {
         let mut same = mask;
         let mut bit = 0;
         while bit < BITS {
-            // The loop body is assembly, because LLVM would shift the value for each bit and test it twice.
-            // SAFETY: the lanes of the mask vote together; only registers change.
+            // The loop body is written in assembly because LLVM would shift the value for each bit and test it twice.
+            // SAFETY: the lanes of the mask vote together, and only registers change.
             unsafe {
                 core::arch::asm!(
                     "{{ .reg .pred p; .reg .b32 set, other;",
@@ -350,10 +353,11 @@ pub fn match_bits<const BITS: u32>(mask: u32, value: u32) -> u32 {
     match_any(mask, value & (u32::MAX >> (32 - BITS)))
 }
 
-/// Combines the values of the lanes of the mask up to and including the caller, starting with the lowest. `combine`
-/// must be associative (or nearly).
+/// Combines the values of the lanes of the mask up to and including the caller, in the order of the lanes. `combine`
+/// must be associative, at least approximately.
 ///
-/// It takes five steps if the mask consists of all lanes below some number, and one step per lane if the mask has gaps.
+/// If the mask consists of all lanes below some number, the scan takes five steps. If the mask has gaps, the scan takes
+/// one step per lane.
 #[inline(always)]
 #[track_caller]
 pub fn inclusive_scan<T: KernelType>(mask: u32, value: T, combine: impl Fn(T, T) -> T) -> T {
@@ -383,8 +387,8 @@ pub fn inclusive_scan<T: KernelType>(mask: u32, value: T, combine: impl Fn(T, T)
     total
 }
 
-/// Combines `identity` and the values of the lanes of the mask below the caller, starting with the lowest. `combine`
-/// must be associative (or nearly).
+/// Combines `identity` and the values of the lanes of the mask below the caller, in the order of the lanes. `combine`
+/// must be associative, at least approximately.
 #[inline(always)]
 #[track_caller]
 pub fn exclusive_scan<T: KernelType>(mask: u32, value: T, identity: T, combine: impl Fn(T, T) -> T) -> T {
@@ -394,7 +398,7 @@ pub fn exclusive_scan<T: KernelType>(mask: u32, value: T, identity: T, combine: 
     let before = if has_no_gaps(mask) {
         shuffle_up(mask, within, 1)
     } else {
-        // The lowest lane reads its own value and ignores it.
+        // The lowest lane reads its own value, which is then ignored.
         shuffle(mask, within, if lower == 0 { lane } else { 31 - lower.leading_zeros() })
     };
     if lower == 0 { identity } else { combine(identity, before) }
@@ -406,8 +410,8 @@ fn has_no_gaps(mask: u32) -> bool {
     mask & mask.wrapping_add(1) == 0
 }
 
-/// Returns the sum over the lanes of the mask, in every lane. Integers wrap. Floats are added in a fixed order, so the
-/// same values give bit-identical sums. `f16` and `bf16` are rounded after every addition.
+/// Returns the sum over the lanes of the mask, in each of these lanes. Integers wrap. Floats are added in a fixed
+/// order, so the same values give bit-identical sums. `f16` and `bf16` sums are rounded after every addition.
 #[inline(always)]
 #[track_caller]
 pub fn reduce_add<T: KernelType + Scalar>(mask: u32, value: T) -> T {
@@ -418,7 +422,7 @@ pub fn reduce_add<T: KernelType + Scalar>(mask: u32, value: T) -> T {
     reduce_named(mask, value, "reduce_add", T::wrapping_add)
 }
 
-/// Returns the smallest value over the lanes of the mask, in every lane; NaN if any value is NaN.
+/// Returns the smallest value among the lanes of the mask, or NaN if any value is NaN, in each of these lanes.
 #[inline(always)]
 #[track_caller]
 pub fn reduce_min<T: KernelType + Scalar>(mask: u32, value: T) -> T {
@@ -431,7 +435,7 @@ pub fn reduce_min<T: KernelType + Scalar>(mask: u32, value: T) -> T {
     reduce_named(mask, value, "reduce_min", T::min_propagate)
 }
 
-/// Returns the largest value over the lanes of the mask, in every lane; NaN if any value is NaN.
+/// Returns the largest value among the lanes of the mask, or NaN if any value is NaN, in each of these lanes.
 #[inline(always)]
 #[track_caller]
 pub fn reduce_max<T: KernelType + Scalar>(mask: u32, value: T) -> T {
@@ -460,10 +464,10 @@ macro_rules! bitwise {
 }
 
 bitwise! {
-    /// Returns the bits set in all lanes of the mask, in every lane.
+    /// Returns, in each lane of the mask, the bits that are set in all of these lanes.
     reduce_and, BitAnd::bitand = redux_and;
-    /// Returns the bits set in any lane of the mask, in every lane.
+    /// Returns, in each lane of the mask, the bits that are set in any of these lanes.
     reduce_or, BitOr::bitor = redux_or;
-    /// Returns the bits set in an odd number of lanes of the mask, in every lane.
+    /// Returns, in each lane of the mask, the bits that are set in an odd number of these lanes.
     reduce_xor, BitXor::bitxor = redux_xor;
 }

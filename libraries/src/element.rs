@@ -1,4 +1,4 @@
-//! [`LibraryType`]: the element types common to all libraries.
+//! [`LibraryType`]: the element types that all libraries have in common.
 
 #[cfg(any(feature = "dnn", feature = "sparse"))]
 use std::ops::{Add, AddAssign, Mul};
@@ -21,7 +21,7 @@ pub enum DataType {
 }
 
 impl DataType {
-    /// Returns Rust's name of the type.
+    /// Returns the Rust name of the type.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -36,12 +36,13 @@ impl DataType {
     }
 }
 
-/// An element type of the libraries, one of [`DataType`]. The emulated device converts elements to `f64` and back.
+/// An element type of the libraries. Each corresponds to a value of [`DataType`]. The emulated device converts elements
+/// to `f64` and back.
 pub trait LibraryType: DeviceCopy {
     const TYPE: DataType;
     /// Converts exactly to `f64`.
     fn to_f64(self) -> f64;
-    /// Rounds to the nearest value.
+    /// Rounds `value` to the nearest value of this type.
     fn from_f64(value: f64) -> Self;
 }
 
@@ -73,10 +74,10 @@ elements! {
     bf16, Bf16, |x| x.to_f64(), |x| bf16::from_f64(x);
 }
 
-/// Floating-point types of cuDNN and cuSPARSE: `f32`, `f64`, `f16` and `bf16`. The trait is sealed.
+/// A floating-point type of cuDNN and cuSPARSE: `f32`, `f64`, `f16` or `bf16`. The trait is sealed.
 #[cfg(any(feature = "dnn", feature = "sparse"))]
 pub trait FloatType: LibraryType {
-    /// Accumulation type, and type of scales and normalization parameters: `f64` for `f64`, `f32` for the others.
+    /// Type of accumulation, scales and normalization parameters: `f64` for `f64`, and `f32` for all others.
     type Real: FloatType<Real = Self::Real> + Add<Output = Self::Real> + Mul<Output = Self::Real> + AddAssign;
 }
 
@@ -91,7 +92,7 @@ macro_rules! float_types {
 #[cfg(any(feature = "dnn", feature = "sparse"))]
 float_types!(f32: f32, f64: f64, f16: f32, bf16: f32);
 
-/// A scalar as a library reads it: `f64` for computation in `f64`, otherwise `f32`.
+/// A scalar in the type that a library reads: `f64` for computations in `f64`, otherwise `f32`.
 #[cfg(any(feature = "dnn", feature = "sparse", feature = "fft"))]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Factor {
@@ -106,13 +107,13 @@ impl Factor {
         Self { single: value as f32, double: value, is_double: T::TYPE == DataType::F64 }
     }
 
-    /// Returns the address of the value, which must outlive the use of the address.
+    /// Returns the address of the value. The value must outlive all uses of the address.
     pub fn as_ptr(&self) -> *const std::ffi::c_void {
         if self.is_double { (&raw const self.double).cast() } else { (&raw const self.single).cast() }
     }
 }
 
-/// NVIDIA's type codes, in the bindings of each library.
+/// Defines NVIDIA's type codes for the bindings of each library.
 #[cfg(feature = "blas")]
 macro_rules! codes {
     ($($(#[$feature:meta])? $library:ident),*) => { $(

@@ -1,4 +1,4 @@
-//! [`LibraryError`]: errors of NVIDIA's libraries, and [`VendorVersion`], which they report.
+//! [`LibraryError`]: errors of NVIDIA's libraries. [`VendorVersion`]: the version of a library.
 
 use std::fmt;
 
@@ -37,7 +37,7 @@ impl fmt::Display for VendorVersion {
     }
 }
 
-/// An error of one of NVIDIA's libraries, or of a request to it.
+/// An error of one of NVIDIA's libraries, or an error in a request to one.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LibraryError {
@@ -49,9 +49,9 @@ pub enum LibraryError {
     Missing {
         /// Library name.
         library: &'static str,
-        /// File name between `lib` and `.so`.
+        /// The part of the file name between `lib` and `.so`.
         file: &'static str,
-        /// PyPI package that contains it.
+        /// PyPI package that contains the library.
         package: &'static str,
     },
 
@@ -62,7 +62,7 @@ pub enum LibraryError {
     TooOld {
         /// Library name.
         library: &'static str,
-        /// Version that was found.
+        /// The version that was found.
         version: VendorVersion,
         /// Minimum major version.
         minimum: u32,
@@ -75,9 +75,9 @@ pub enum LibraryError {
         library: &'static str,
         /// Function name.
         call: &'static str,
-        /// Returned status, by NVIDIA's name.
+        /// The returned status, under NVIDIA's name for it.
         status: String,
-        /// The request, and a possible remedy.
+        /// The request and a possible remedy.
         context: Option<String>,
     },
 
@@ -86,16 +86,16 @@ pub enum LibraryError {
     Shape {
         /// Requested operation.
         operation: &'static str,
-        /// The mismatch, with the values, and the accepted ones.
+        /// The mismatched values, and the values that are accepted.
         problem: String,
     },
 
-    /// The library, or this GPU, does not support the request.
+    /// The library or this GPU does not support the request.
     #[error("{operation}: {what} is not supported{}", needs.as_deref().map(|n| format!("; it needs {n}")).unwrap_or_default())]
     Unsupported {
         /// Requested operation.
         operation: &'static str,
-        /// Unsupported type, layout or option.
+        /// The unsupported type, layout or option.
         what: String,
         /// A supported alternative.
         needs: Option<String>,
@@ -126,7 +126,7 @@ pub enum LibraryError {
 }
 
 impl LibraryError {
-    /// Creates the error of a failed call; an empty context becomes `None`.
+    /// Creates the error of a call that failed. An empty context becomes `None`.
     #[cold]
     pub(crate) fn of_call(
         library: &'static str,
@@ -150,7 +150,7 @@ impl LibraryError {
     }
 }
 
-/// Returns an error unless all operands are on the stream's device.
+/// Returns an error if any operand is not on the stream's device.
 pub(crate) fn check_devices<const N: usize>(
     stream: &Stream,
     operation: &'static str,

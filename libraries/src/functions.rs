@@ -1,20 +1,20 @@
-//! [`functions`]: library functions, looked up by name on the first call.
+//! [`functions`]: library functions that are looked up by name on the first call.
 //!
-//! The bindings declare return codes as an enumeration of the codes of one version. Later versions add codes, and an
-//! enumeration value that is not declared is undefined behavior. The functions of this module therefore return plain
-//! numbers.
+//! The bindings declare return codes as an enumeration of the codes of one version. Later versions add codes, and
+//! reading an enumeration value that is not declared is undefined behavior. The functions of this module therefore
+//! return plain numbers.
 
-/// Declares functions of a loaded library, which `$library` returns. A function that is missing in the library's
-/// version returns `$missing`.
+/// Declares functions of a loaded library, which `$library` returns. If the library's version does not have a function,
+/// that function returns `$missing`.
 macro_rules! functions {
     ($library:path, $status:ty, $missing:expr; $($name:ident($($argument:ident: $type:ty),*);)*) => { $(
-        /// Calls the library function of this name; its safety conditions apply.
+        /// Calls the library function with this name. The safety conditions of that function apply.
         #[allow(non_snake_case, clippy::too_many_arguments, reason = "as in the library")]
         pub(super) unsafe fn $name($($argument: $type),*) -> $status {
             type Function = unsafe extern "C" fn($($type),*) -> $status;
             static FUNCTION: std::sync::OnceLock<Option<Function>> = std::sync::OnceLock::new();
             let function = FUNCTION.get_or_init(|| {
-                // SAFETY: the library is loaded, and this is the type of the function.
+                // SAFETY: the library is loaded, and the function has this type.
                 unsafe { $library().get(concat!(stringify!($name), "\0").as_bytes()).ok().map(|found| *found) }
             });
             match function {

@@ -1,8 +1,8 @@
-//! [`HandlePool`]: handles of a library on one device, each used by one thread at a time.
+//! [`HandlePool`]: handles of a library on one device, each of which is used by one thread at a time.
 //!
-//! A handle is created if none is free, and returned when its guard is dropped. A handle last used on the same stream
-//! is preferred, because it needs no setup. The number of handles never exceeds the maximum number of concurrent calls.
-//! Handles are destroyed with the device.
+//! A handle is created if none is free, and returns to the pool when its guard is dropped. The pool prefers a handle
+//! that was last used on the same stream, because that handle needs no setup. The number of handles never exceeds the
+//! maximum number of concurrent calls. The handles are destroyed together with the device.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
@@ -23,7 +23,7 @@ pub(crate) trait LibraryHandle: Sized + Send {
 /// See the [module's documentation](self).
 #[derive(Debug)]
 pub(crate) struct HandlePool<H> {
-    /// Unused handles, with the stream each is set to.
+    /// Unused handles, each with the stream to which it is set.
     spare: Mutex<Vec<(u64, H)>>,
 }
 
@@ -34,7 +34,7 @@ impl<H> Default for HandlePool<H> {
 }
 
 impl<H: LibraryHandle> HandlePool<H> {
-    /// Acquires a handle set to `stream`. The device's context must be current.
+    /// Acquires a handle that is set to `stream`. The device's context must be current.
     pub fn acquire(&self, stream: &Stream) -> Result<HandleGuard<'_, H>> {
         let id = stream.id();
         let spare = {
@@ -60,12 +60,12 @@ impl<H: LibraryHandle> HandlePool<H> {
     }
 }
 
-/// A handle that returns to its pool on drop.
+/// A handle that returns to its pool when the guard is dropped.
 #[derive(Debug)]
 pub(crate) struct HandleGuard<'a, H> {
     pool: &'a HandlePool<H>,
     stream: u64,
-    /// Present until the guard is dropped.
+    /// The handle, which is present until the guard is dropped.
     handle: Option<H>,
 }
 

@@ -1,36 +1,37 @@
-//! NVIDIA's libraries, with the conventions of the runtime. Calls run on streams, buffers cannot be freed or
-//! overwritten while in use, and workspaces come from the caching allocator.
+//! NVIDIA's libraries with the conventions of the runtime. Calls run on streams, buffers cannot be freed or overwritten
+//! while they are in use, and workspaces come from the caching allocator.
 //!
-//! | module | library | on the emulated device |
+//! | module | library | implementation on the emulated device |
 //! | --- | --- | --- |
 //! | [`blas`] | cuBLAS, cuBLASLt | all operations |
 //! | [`dnn`] | cuDNN: convolution, pooling, softmax, batch normalization | plain Rust |
 //! | [`fft`] | cuFFT | all operations, with `rustfft` |
 //! | [`sparse`] | cuSPARSE | all operations, sequentially |
-//! | [`rand`] | cuRAND | an error |
+//! | [`rand`] | cuRAND | none; calls return an error |
 //!
-//! On the emulated device, captured library work is a host function. On that device, a graph with such work cannot be
-//! the body of a conditional node ([`Graph::add_if`](warpsmith_runtime::Graph::add_if) and similar methods). As in
-//! CUDA, such a body cannot contain host functions.
+//! On the emulated device, captured library work becomes a host function. On that device, a graph that contains such
+//! work cannot be the body of a conditional node ([`Graph::add_if`](warpsmith_runtime::Graph::add_if) and similar
+//! methods). As in CUDA, the body of a conditional node cannot contain host functions.
 //!
-//! Each module is a cargo feature of the same name; a program compiles only the modules that it enables.
+//! Each module has a cargo feature of the same name, and a program compiles only the modules that it enables.
 //!
 //! The libraries are loaded on first use. [`Vendor::version`] reports whether a library is installed. A call that needs
-//! a missing library fails with [`LibraryError::Missing`] and has no effect. The search order is: the system's default
-//! paths; the folders in `WARPSMITH_LIBRARY_PATH` (separated by `:`); `CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`; the
-//! packages of the active Python environment. Relative folders are ignored. In a set-uid program, the variables are
-//! ignored as well.
+//! a missing library fails with [`LibraryError::Missing`] and has no effect. The libraries are searched for in the
+//! following order: the system's default paths; the folders in `WARPSMITH_LIBRARY_PATH` (separated by `:`);
+//! `CUDA_HOME`, `CUDA_PATH` and `/usr/local/cuda`; the packages of the active Python environment. Relative paths are
+//! ignored. In a set-uid program, these environment variables are ignored as well.
 //!
-//! Every operation checks shapes, strides and types before anything is enqueued. An operation returns before it has
-//! run, and can be captured in a graph unless its documentation states otherwise. Library handles are kept per device,
-//! are used by one thread at a time, and are preferably reused on the same stream. Two streams never share a workspace.
+//! Every operation checks shapes, strides and types before anything is enqueued. Operations return before they have
+//! run, and can be captured in graphs unless their documentation states otherwise. Each device has its own library
+//! handles. A handle is used by one thread at a time, and is preferably reused on the same stream. Two streams never
+//! share a workspace.
 //!
-//! The first use of a library creates a handle, which may wait for the whole device. CUDA forbids this wait while a
-//! stream of the device is captured, so a capture in another thread then fails with an error. The capturing thread
-//! itself may use a library for the first time.
+//! The first use of a library creates a handle, which may wait until the whole device is idle. CUDA forbids this wait
+//! while a stream of the device is being captured, so a capture in another thread fails with an error in this case. The
+//! thread that captures may itself use a library for the first time.
 
 #![deny(missing_docs)]
-// If no library is enabled, only `Vendor` is used.
+// If no library is enabled, only `Vendor` is in use.
 #![cfg_attr(
     not(any(feature = "blas", feature = "dnn", feature = "fft", feature = "rand", feature = "sparse")),
     allow(dead_code)

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-/// A device's cached plans for [`blas::matmul`](crate::blas::matmul), for the convolutions of [`dnn`](crate::dnn) or
-/// for [`fft`](crate::fft). A plan contains the state that was chosen or computed for one shape.
+/// A device's cached plans for [`blas::matmul`](crate::blas::matmul), for the convolutions of [`dnn`](crate::dnn), or
+/// for [`fft`](crate::fft). A plan contains the state that was selected or computed for one shape.
 ///
 /// ```
 /// use warpsmith_runtime::Device;
@@ -23,27 +23,27 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 pub struct PlanCache<'a>(pub(crate) &'a dyn Kept);
 
 impl PlanCache<'_> {
-    /// Returns the number of plans.
+    /// Returns the number of cached plans.
     pub fn size(&self) -> usize {
         self.0.sizes().0
     }
 
-    /// Returns the maximum number of plans: by default 1024 for `blas`, 4096 for `fft`, 10 000 for `dnn`.
+    /// Returns the maximum number of plans. The defaults are 1024 for `blas`, 4096 for `fft` and 10 000 for `dnn`.
     pub fn max_size(&self) -> usize {
         self.0.sizes().1
     }
 
-    /// Sets the maximum number of plans. With 0, each call creates its own plan.
+    /// Sets the maximum number of cached plans. If the maximum is 0, each call creates its own plan.
     pub fn set_max_size(&self, max: usize) {
         self.0.set_max_size(max);
     }
 
-    /// Drops all plans. Plans in use by calls or graphs stay alive.
+    /// Drops all plans. Plans that are in use by calls or graphs stay alive.
     pub fn clear(&self) {
         self.0.clear();
     }
 
-    /// Returns the cache hits and misses since the device was opened.
+    /// Returns the numbers of cache hits and cache misses since the device was opened.
     pub fn hits_and_misses(&self) -> (u64, u64) {
         self.0.hits_and_misses()
     }
@@ -51,7 +51,7 @@ impl PlanCache<'_> {
 
 /// A cache of plans.
 pub(crate) trait Kept: fmt::Debug + Sync {
-    /// Returns the size and the maximum size.
+    /// Returns the current size and the maximum size.
     fn sizes(&self) -> (usize, usize);
     fn set_max_size(&self, max: usize);
     fn clear(&self);
@@ -65,7 +65,7 @@ mod plans {
     use super::*;
     use warpsmith_runtime::error::Result;
 
-    /// Plans that any thread may use.
+    /// Plans that any thread can use.
     pub(crate) struct Plans<K, P>(Mutex<Counted<K, P>>);
 
     struct Counted<K, P> {
@@ -83,13 +83,13 @@ mod plans {
             self.0.lock().unwrap_or_else(PoisonError::into_inner)
         }
 
-        /// Returns true if the cache contains a plan for the key. The query does not count as a use.
+        /// Returns true if the cache contains a plan for the key. The query does not count as a use of the plan.
         pub fn has(&self, key: &K) -> bool {
             self.lock().plans.entries.contains_key(key)
         }
 
-        /// Returns the plan for a key. `make` is called without the lock, so two threads may both create a plan; one of
-        /// the two is kept.
+        /// Returns the plan for a key, and creates it with `make` if it is missing. `make` is called without holding
+        /// the lock, so two threads may both create a plan, of which one is kept.
         pub fn get_or_make(&self, key: &K, make: impl FnOnce() -> Result<P>) -> Result<Arc<P>> {
             let mut cache = self.lock();
             if let Some(plan) = cache.plans.get(key).cloned() {
@@ -142,9 +142,9 @@ mod plans {
 #[cfg(feature = "blas")]
 pub(crate) use self::plans::Plans;
 
-/// A map with LRU eviction.
+/// A map that evicts the least recently used entries.
 pub(crate) struct Lru<K, V> {
-    /// Values with the time of their last use.
+    /// The values, each with the time of its last use.
     entries: HashMap<K, (u64, V), BuildHasherDefault<Words>>,
     max: usize,
     now: u64,
@@ -156,7 +156,7 @@ impl<K, V> fmt::Debug for Lru<K, V> {
     }
 }
 
-/// Methods return evicted values, which callers must drop while they hold no lock.
+/// Some methods return evicted values. Callers must drop these values while they hold no lock.
 impl<K: Eq + Hash + Clone, V> Lru<K, V> {
     pub fn new(max: usize) -> Self {
         Self { entries: HashMap::default(), max, now: 0 }
@@ -206,8 +206,9 @@ impl<K: Eq + Hash + Clone, V> Lru<K, V> {
     }
 }
 
-/// Hash function of the keys, with one rotation and one multiplication per word. It is several times as fast as the
-/// standard library's. This is sufficient, because the keys are not chosen by an adversary.
+/// Hash function for the keys, which takes one rotation and one multiplication per word. The hash function is several
+/// times as fast as that of the standard library. Its quality is sufficient because the keys are not chosen by an
+/// adversary.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Words(u64);
 
@@ -233,7 +234,7 @@ impl Hasher for Words {
     }
 
     fn finish(&self) -> u64 {
-        // The map uses the lowest bits, which a multiplication mixes least.
+        // The map uses the lowest bits, which the multiplication mixes least.
         self.0 ^ (self.0 >> 32)
     }
 }

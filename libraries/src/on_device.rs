@@ -1,15 +1,15 @@
-//! [`OnDevice`]: library plans and generators, which need the device's context when they are dropped.
+//! [`OnDevice`]: library plans and generators that need the device's context when they are dropped.
 
 use std::ops::{Deref, DerefMut};
 
 use warpsmith_runtime::device::Device;
 use warpsmith_runtime::extension::{WeakDevice, drop_elsewhere, in_host_function};
 
-/// A library's state on a device, which is dropped with the device's context current, on any thread. The state does not
-/// keep the device alive, because the device may own the state as an extension.
+/// A library's state on a device. It can be dropped on any thread; the drop makes the device's context current. The
+/// state does not keep the device alive, because the device may own the state as an extension.
 #[derive(Debug)]
 pub(crate) struct OnDevice<T: Send + 'static> {
-    /// Present until this is dropped.
+    /// The state, which is present until this is dropped.
     value: Option<T>,
     device: WeakDevice,
 }
@@ -39,15 +39,15 @@ impl<T: Send> DerefMut for OnDevice<T> {
 impl<T: Send> Drop for OnDevice<T> {
     fn drop(&mut self) {
         let value = self.value.take();
-        // If the upgrade fails, the device is closing and has made its context current.
+        // If the upgrade fails, the device is being closed and has already made its context current.
         let Some(device) = self.device.upgrade() else { return drop(value) };
         if in_host_function() && !device.is_forked() {
-            // The value is dropped first.
+            // The value is dropped first, before the device.
             return drop_elsewhere(Box::new((Self { value, device: self.device.clone() }, device)));
         }
         match device.bind() {
             Ok(_calls) => drop(value),
-            // After a fork, the device belongs to another process, and so does the library's state on it.
+            // After a fork, the device belongs to the other process, and so does the library's state on the device.
             Err(_) => std::mem::forget(value),
         }
     }

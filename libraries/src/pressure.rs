@@ -1,4 +1,4 @@
-//! [`with_memory`]: frees device memory for allocations made by a library itself.
+//! [`with_memory`]: frees device memory for allocations that a library makes itself.
 
 use crate::error::LibraryError;
 use warpsmith_runtime::device::Device;
@@ -10,7 +10,7 @@ pub(super) fn with_memory<R>(device: &Device, make: impl Fn() -> Result<R>) -> R
     let made = make();
     match made.as_ref().err().and_then(Error::downcast_ref) {
         Some(error) if lacks_memory(error) => {
-            // If releasing fails, for example during a graph capture, the library's error is more informative.
+            // If releasing memory fails, for example during graph capture, the library's error is more informative.
             let freed = device.memory().empty_cache().unwrap_or(0);
             if freed > 0 { make() } else { made }
         }
@@ -18,8 +18,8 @@ pub(super) fn with_memory<R>(device: &Device, make: impl Fn() -> Result<R>) -> R
     }
 }
 
-/// Returns true if the status reports an allocation failure: `CUFFT_ALLOC_FAILED`, `CURAND_STATUS_ALLOCATION_FAILED`
-/// and the like.
+/// Returns true if the status reports an allocation failure, such as `CUFFT_ALLOC_FAILED` or
+/// `CURAND_STATUS_ALLOCATION_FAILED`.
 fn lacks_memory(error: &LibraryError) -> bool {
     matches!(error, LibraryError::Call { status, .. } if status.contains("ALLOC"))
 }
@@ -43,7 +43,7 @@ mod tests {
         let device = Device::with_driver(EmulatedDriver::builder().build(), 0)?;
         let stream = Stream::new(&device)?;
         let calls = Cell::new(0);
-        // The function succeeds once nothing is cached or in use.
+        // The function succeeds once no memory is cached or in use.
         let run = |status: &str| {
             with_memory(&device, || {
                 calls.set(calls.get() + 1);

@@ -1,4 +1,4 @@
-//! Scaling elements by a factor, with cuBLAS, for libraries that do not scale themselves.
+//! Scales elements by a factor with cuBLAS, for libraries that do not scale their results.
 
 use cudarc::cublas::sys::{self, cublasOperation_t};
 
@@ -10,21 +10,21 @@ use warpsmith_runtime::driver::DevicePtr;
 use warpsmith_runtime::error::Result;
 use warpsmith_runtime::stream::Stream;
 
-/// Number of rows of the matrix as which most of a long array is scaled.
+/// A long array is scaled mostly as a matrix with this number of rows.
 const ROWS: usize = 8192;
-/// Minimum number of elements for `geam`, from which on it saves more time than its extra launch costs.
+/// Minimum number of elements for which `geam` saves more time than its additional launch costs.
 const LONG: usize = 1 << 18;
 
-/// Returns an error if cuBLAS is needed but missing.
+/// Returns an error if cuBLAS is needed but not installed.
 pub(super) fn check_library(device: &Device) -> Result<()> {
     if device.is_emulated() { Ok(()) } else { Vendor::Cublas.version().map(|_| ()) }
 }
 
-/// Enqueues the scaling of `len` elements on a GPU's stream. [`check_library`] must have succeeded, and the device's
-/// context must be current.
+/// Enqueues the scaling of `len` elements on a GPU's stream. The address must refer to `len` elements, and their use
+/// must be ordered.
 ///
 /// # Safety
-/// The address must have `len` elements, and their use must be ordered.
+/// [`check_library`] must have succeeded, and the device's context must be current.
 pub(super) unsafe fn enqueue<T: LibraryType>(
     stream: &Stream,
     at: DevicePtr,
@@ -33,7 +33,7 @@ pub(super) unsafe fn enqueue<T: LibraryType>(
 ) -> Result<()> {
     let mut handle = crate::blas::State::of(stream.device()).handles.acquire(stream)?;
     handle.set_device_scalars(false)?;
-    // `ScalEx` reaches 2.6 TB/s on an H200, `geam` 4.1 TB/s.
+    // On an H200, `ScalEx` reaches 2.6 TB/s, and `geam` reaches 4.1 TB/s.
     let columns = if len >= LONG { len / ROWS } else { 0 };
     // SAFETY: there are at least `ROWS * columns` elements of this type.
     let is_scaled = columns > 0 && unsafe { scale_rows::<T>(&handle, at, columns, factor) }?;
@@ -47,20 +47,20 @@ pub(super) unsafe fn enqueue<T: LibraryType>(
     let (data, computed) =
         (code::cublas(T::TYPE), if T::TYPE == DataType::F64 { DataType::F64 } else { DataType::F32 });
     let computed = code::cublas(computed);
-    // Scaling half as many complex numbers would take only two thirds of the time (H200), but the neighbor of an
-    // infinite number would be wrong. SAFETY: the factor is a local variable of the computation type, read before the
-    // call returns; the elements are as the caller guarantees.
+    // Scaling half as many complex numbers would take only two thirds of the time (on an H200), but the neighbor of an
+    // infinite number would be wrong. SAFETY: the factor is a local variable of the computation type that is read
+    // before the call returns; the caller guarantees the elements.
     check("cublasScalEx_64", unsafe {
         sys::cublasScalEx_64(handle.raw(), len, factor.as_ptr(), computed, rest, data, 1, computed)
     })
 }
 
-/// Scales `columns` times [`ROWS`] elements with cuBLAS's fastest call. Returns false if cuBLAS has no such call for
-/// the type.
+/// Scales `columns` times [`ROWS`] elements with the fastest cuBLAS call for this purpose. Returns false if cuBLAS has
+/// no such call for the type.
 ///
 /// # Safety
-/// The address must have `rows * columns` elements, their use must be ordered on the handle's stream, and the handle
-/// must take factors from the host.
+/// The address must refer to `rows * columns` elements, their use must be ordered on the handle's stream, and the
+/// handle must take factors from host memory.
 unsafe fn scale_rows<T: LibraryType>(
     handle: &Handle,
     at: DevicePtr,
@@ -71,9 +71,9 @@ unsafe fn scale_rows<T: LibraryType>(
     macro_rules! geam {
         ($function:ident, $type:ty) => {{
             let (factor, none, at) = (factor as $type, 0.0, at.0 as *mut $type);
-            // SAFETY: the elements are as the caller guarantees. cuBLAS accepts one matrix for input and output; the
-            // second input is not read if its factor is 0. Both factors are local variables, read before the call
-            // returns.
+            // SAFETY: the caller guarantees the elements. cuBLAS accepts the same matrix as input and output, and does
+            // not read the second input if its factor is 0. Both factors are local variables that are read before the
+            // call returns.
             unsafe {
                 sys::$function(
                     handle.raw(), plain, plain, rows, columns, &factor, at, rows, &none, at, rows, at, rows,

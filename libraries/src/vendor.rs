@@ -1,7 +1,7 @@
-//! [`Vendor`]: NVIDIA's libraries, with their availability and version.
+//! [`Vendor`]: NVIDIA's libraries, and the versions in which they are installed.
 //!
-//! Each library is searched for once per process. No function of this module panics. The bindings' own loader, which
-//! panics if a library is missing, is called only for a library that has already been loaded.
+//! Each library is searched for once per process. No function of this module panics. The bindings' own loader panics if
+//! a library is missing, so it is called only for a library that has already been loaded.
 
 use std::sync::OnceLock;
 
@@ -9,24 +9,24 @@ use crate::error::{LibraryError, VendorVersion};
 use warpsmith_runtime::driver::library_paths::LibraryPaths;
 use warpsmith_runtime::error::{Error, Result};
 
-/// Names and versions of a library.
+/// The names and versions of a library.
 struct Entry {
     name: &'static str,
-    /// File name between `lib` and `.so`.
+    /// The part of the file name between `lib` and `.so`.
     file: &'static str,
-    /// PyPI package that contains it.
+    /// PyPI package that contains the library.
     package: &'static str,
     /// Oldest major version whose functions and types match the bindings.
     minimum: u32,
     is_loaded: unsafe fn() -> bool,
-    /// Returns major, minor and patch version of a loaded library.
+    /// Function that returns the major, minor and patch version of a loaded library.
     version: fn() -> Option<[i32; 3]>,
 }
 
 macro_rules! vendors {
     ($($feature:literal: #[$doc:meta] $vendor:ident, $name:literal, $file:literal, $package:literal, $minimum:literal,
         $module:ident :: $get:ident, $status:ident :: $ok:ident;)*) => {
-        /// One of NVIDIA's libraries, if its feature is enabled.
+        /// One of NVIDIA's libraries. Each variant exists if the library's feature is enabled.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Vendor {
             $(#[cfg(feature = $feature)] #[$doc] $vendor,)*
@@ -50,8 +50,8 @@ macro_rules! vendors {
                             let parts = [Property::MAJOR_VERSION, Property::MINOR_VERSION, Property::PATCH_LEVEL];
                             let mut version = [0; 3];
                             for (value, part) in version.iter_mut().zip(parts) {
-                                // SAFETY: the library is loaded (callers have checked); the pointer is to a local
-                                // variable.
+                                // SAFETY: the library is loaded (callers have checked this), and the pointer refers to
+                                // a local variable.
                                 if unsafe { sys::$get(part, value) } != sys::$status::$ok {
                                     return None;
                                 }
@@ -87,12 +87,12 @@ vendors! {
 }
 
 impl Vendor {
-    /// Returns NVIDIA's name of the library.
+    /// Returns NVIDIA's name for the library.
     pub fn name(self) -> &'static str {
         self.entry().name
     }
 
-    /// Returns the version that this process uses. The first call in a process loads the library.
+    /// Returns the version of the library that this process uses. The first call in a process loads the library.
     ///
     /// ```
     /// use warpsmith_libraries::Vendor;
@@ -106,7 +106,8 @@ impl Vendor {
     /// ```
     ///
     /// # Errors
-    /// Returns [`LibraryError::Missing`] if it is not installed or cannot be loaded, or [`LibraryError::TooOld`].
+    /// Returns [`LibraryError::Missing`] if the library is not installed or cannot be loaded, or
+    /// [`LibraryError::TooOld`].
     pub fn version(self) -> Result<VendorVersion> {
         static KNOWN: [OnceLock<std::result::Result<VendorVersion, LibraryError>>; 6] =
             [const { OnceLock::new() }; 6];
@@ -116,7 +117,7 @@ impl Vendor {
 
     fn load(self) -> std::result::Result<VendorVersion, LibraryError> {
         let Entry { name, file, package, minimum, is_loaded, version } = self.entry();
-        // SAFETY: it loads a library of NVIDIA, whose initializers may run at any time.
+        // SAFETY: the call loads a library from NVIDIA, whose initializers may run at any time.
         let found = unsafe { is_loaded() } || {
             preload(file, &LibraryPaths::of_process());
             // SAFETY: as above.
@@ -131,8 +132,8 @@ impl Vendor {
     }
 }
 
-/// Loads the newest version of a library from the first of the folders that contains it. The system then finds it by
-/// its soname.
+/// Loads the newest version of a library from the first of the folders that contains one. Afterwards, the system finds
+/// the library by its soname.
 #[cfg(unix)]
 fn preload(file: &str, paths: &LibraryPaths) {
     use std::os::unix::ffi::OsStrExt;
@@ -151,8 +152,8 @@ fn preload(file: &str, paths: &LibraryPaths) {
         versions.sort();
         versions.into_iter().rev().map(|(_, path)| path).find(|path| {
             let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
-            // SAFETY: the string is zero-terminated. A library of NVIDIA is loaded, whose initializers may run at any
-            // time; it is never unloaded.
+            // SAFETY: the string is zero-terminated. The call loads a library from NVIDIA, whose initializers may run
+            // at any time. It is never unloaded.
             let loaded = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_GLOBAL) };
             !loaded.is_null()
         })

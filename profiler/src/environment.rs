@@ -1,11 +1,12 @@
-//! `WARPSMITH_PROFILE=FILE` and `WARPSMITH_COUNTERS=FILE`, which record an unchanged program, or count its kernels.
-//! Recording starts when the first device is opened and stops at the end of the program.
+//! `WARPSMITH_PROFILE=FILE` records an unchanged program, and `WARPSMITH_COUNTERS=FILE` counts its kernels. Recording
+//! starts when the program opens its first device and stops when the program ends.
 //!
-//! This applies to every program that links the profiler, with one exception. A program with elevated privileges
-//! (set-user-id) ignores the variables, because the environment must not select the files that it writes. `%p` in the
-//! name is replaced by the process ID, for programs that start other programs. `WARPSMITH_COUNTERS_LAUNCHES` is the
-//! number of launches to count per kernel, or `all`. `WARPSMITH_COUNTERS_KERNELS` is a list of texts, separated by `;`,
-//! that select kernels by parts of their names. A forked process is not recorded.
+//! This works for every program that links the profiler, with one exception. A program with elevated privileges
+//! (set-user-ID) ignores the variables, because its environment must not select the files that it writes. In the file
+//! name, `%p` is replaced by the process ID, for programs that start other programs. `WARPSMITH_COUNTERS_LAUNCHES`
+//! specifies the number of launches that are counted per kernel, or `all`. `WARPSMITH_COUNTERS_KERNELS` is a list of
+//! texts, separated by `;`; only kernels whose names contain one of them are counted. Forked processes are not
+//! recorded.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Once};
@@ -48,7 +49,7 @@ fn file(variable: &str) -> Option<PathBuf> {
     Some(text.replace("%p", &std::process::id().to_string()).into())
 }
 
-/// Returns the number of launches to count, if the variable is set.
+/// Returns the number of launches to be counted, if the variable is set.
 fn launches() -> Result<Option<u64>, String> {
     let Some(value) = std::env::var_os(LAUNCHES).filter(|value| !value.is_empty()) else { return Ok(None) };
     let value = value.to_string_lossy();
@@ -61,7 +62,7 @@ fn launches() -> Result<Option<u64>, String> {
         .ok_or(format!("{LAUNCHES}={value} is no number of launches; give one from 1 on, or `all`"))
 }
 
-/// Returns the texts that the names of counted kernels contain.
+/// Returns the texts of which the name of a counted kernel must contain at least one.
 fn kernels() -> Vec<String> {
     let value = std::env::var_os(KERNELS).unwrap_or_default();
     value.to_string_lossy().split(';').filter(|name| !name.is_empty()).map(str::to_owned).collect()
@@ -109,7 +110,7 @@ fn finish_at_exit() -> bool {
         // A panic must not unwind out of this function.
         let _ = std::panic::catch_unwind(finish);
     }
-    // SAFETY: the function has no parameters, and exists until the end of the program.
+    // SAFETY: the function has no parameters and exists until the end of the program.
     unsafe { libc::atexit(at_exit) == 0 }
 }
 

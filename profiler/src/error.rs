@@ -7,7 +7,7 @@ pub(crate) use warpsmith_runtime::Result;
 use warpsmith_runtime::driver::activity::ActivityError;
 use warpsmith_runtime::driver::counters::CounterError;
 
-/// Error of the profiler, wrapped in a [`warpsmith_runtime::Error`]. Either nothing is recorded, or a trace is
+/// A profiler error, carried in a [`warpsmith_runtime::Error`]. If one is returned, nothing is recorded, or a trace is
 /// incomplete.
 ///
 /// ```
@@ -25,12 +25,12 @@ use warpsmith_runtime::driver::counters::CounterError;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfilerError {
-    /// The process already records, or reads hardware counters.
+    /// The process is already recording or reading hardware counters.
     #[error(
         "a profiler is already recording in this process, or hardware counters are being read; stop it first"
     )]
     Recording,
-    /// The process was forked from one in which a profiler records.
+    /// The process was forked from one in which a profiler is recording.
     #[error(
         "this process was forked from one in which a profiler records, and cannot use it; start the profiler in a \
          program of its own"
@@ -58,7 +58,7 @@ pub enum ProfilerError {
         /// Cause and remedy.
         error: CounterError,
     },
-    /// The file cannot be written. Data that was written before remains readable.
+    /// The file cannot be written. Data that had been written before the error remains readable.
     #[error("the trace {} cannot be written: {reason}", path.display())]
     File {
         /// The file.
@@ -66,13 +66,13 @@ pub enum ProfilerError {
         /// Cause and remedy.
         reason: String,
     },
-    /// The system could not create a thread for the profiler.
+    /// The operating system could not create a thread for the profiler.
     #[error("no thread for the profiler: {reason}")]
     Thread {
         /// Error of the operating system.
         reason: String,
     },
-    /// A schedule that records no step.
+    /// The schedule does not record any steps.
     #[error("a schedule with `record: 0` records nothing; set it to the number of steps to record")]
     EmptySchedule,
 }

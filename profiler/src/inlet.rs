@@ -16,8 +16,8 @@ pub(crate) struct Inlet {
     driver: DriverIndex,
 }
 
-/// Starts recording a driver, unless it is already recorded or excluded, or the recording is ending. Only one driver
-/// starts at a time.
+/// Starts recording a driver, unless it is already being recorded, is excluded, or the recording is ending. Only one
+/// driver can start at a time.
 pub(crate) fn start(recording: &Arc<Recording>, driver: &Arc<dyn Driver>) -> Result<()> {
     let Some(_starting) = recording.begin_starting() else { return Ok(()) };
     let Some(index) = recording.add_driver(driver)? else { return Ok(()) };
@@ -28,7 +28,7 @@ pub(crate) fn start(recording: &Arc<Recording>, driver: &Arc<dyn Driver>) -> Res
             Ok(())
         }
         Err(error) => {
-            // The host side is recorded in any case.
+            // Activity of the host is recorded in any case.
             recording.note(&format!("{} records", driver.name()), format!("none: {error}"));
             Err(ProfilerError::Driver { driver: driver.name(), error }.into())
         }
@@ -74,7 +74,8 @@ impl ActivitySink for Inlet {
                 Activity::Overhead { start, end, what } => {
                     Raw::Overhead { start, end, what: local.name(recording, what) }
                 }
-                // Ranges are attributed through the operations inside them.
+                // Range records of the driver are ignored, because ranges are joined with work through the operations
+                // inside them.
                 _ => return,
             };
             local.push(recording, raw);

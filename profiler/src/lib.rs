@@ -1,4 +1,4 @@
-//! Profiler, which records device and host activity and creates traces.
+//! Profiler that records device and host activity and creates traces.
 //!
 //! ```
 //! use warpsmith_profiler::{Profiler, ProfilerOptions};
@@ -19,9 +19,9 @@
 //! | --- | --- |
 //! | trace a part of a program | [`Profiler::start`] and [`Profiler::stop`], or [`Profiler::guard`] |
 //! | write a trace of unlimited size to a file | [`Profiler::to_file`] |
-//! | record some steps of a loop | [`Schedule`] |
+//! | record selected steps of a loop | [`Schedule`] |
 //! | read hardware counters: bytes, hit rates, occupancy, stalls | [`Counters`] |
-//! | record an unchanged program | `WARPSMITH_PROFILE=FILE` or `WARPSMITH_COUNTERS=FILE` in its environment |
+//! | record an unchanged program | the environment variable `WARPSMITH_PROFILE=FILE` or `WARPSMITH_COUNTERS=FILE` |
 #![deny(missing_docs)]
 
 mod counters;

@@ -5,7 +5,7 @@ use std::panic::Location;
 
 use gpu_spec::KernelInfo;
 
-/// Returns the kernel's name with the generic arguments of its instance, for example `axpy<f32, 4>`.
+/// Returns the name of a kernel with the generic arguments of its instance, for example `axpy<f32, 4>`.
 pub(crate) fn kernel(info: &KernelInfo) -> String {
     let types = info.types.iter().map(|argument| argument.name.to_owned());
     let consts = info.consts.iter().map(|argument| argument.value.to_string());
@@ -18,7 +18,7 @@ pub(crate) fn kernel(info: &KernelInfo) -> String {
     name
 }
 
-/// Formats a source line, for example `src/main.rs:12`.
+/// Formats a source line, for example as `src/main.rs:12`.
 pub(crate) fn line(site: &Location<'_>) -> String {
     format!("{}:{}", site.file(), site.line())
 }

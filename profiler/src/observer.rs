@@ -15,7 +15,7 @@ use crate::recording::{Recording, address_of};
 pub(crate) struct HostObserver(pub(crate) Arc<Recording>);
 
 impl HostObserver {
-    /// Returns the operation's driver if it is recorded.
+    /// Returns the driver of an operation if the driver is being recorded.
     #[inline]
     fn driver(&self, local: &mut Local, observed: &Observed<'_>) -> Option<DriverIndex> {
         // SAFETY: only the address of the driver is used.
@@ -24,7 +24,7 @@ impl HostObserver {
         local.driver(address, || self.0.driver_at(address))
     }
 
-    /// Returns the number of a stream in records.
+    /// Returns the number that a stream has in records.
     fn number(
         &self,
         local: &mut Local,

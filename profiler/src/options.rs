@@ -23,15 +23,15 @@ pub struct ProfilerOptions {
 }
 
 impl Default for ProfilerOptions {
-    /// Returns the default, which records all devices of the process with 20 samples per second.
+    /// Returns the default options, which record all devices of the process and take 20 samples per second.
     fn default() -> Self {
         Self { devices: Vec::new(), activity: ActivityOptions::default(), samples_hz: 20 }
     }
 }
 
 impl ProfilerOptions {
-    /// Records every device of this device's driver. Can be called repeatedly. Without a call, all devices of the
-    /// process are recorded, including devices that are opened later.
+    /// Records every device of the driver of `device`. Can be called repeatedly. If this method is never called, all
+    /// devices of the process are recorded, including devices that are opened later.
     pub fn device(mut self, device: &Device) -> Self {
         self.devices.push(device.clone());
         self
@@ -43,15 +43,16 @@ impl ProfilerOptions {
         self
     }
 
-    /// Sets the host memory, in bytes, for records that are not yet in the trace or its file. The default is 256 MiB
-    /// each for the driver and the profiler. When this memory is full, records are dropped and counted.
+    /// Sets how much host memory, in bytes, is used for records that have not yet been added to the trace or its file.
+    /// The default is 256 MiB each for the driver and for the profiler. When this memory is full, records are dropped
+    /// and counted.
     pub fn memory(mut self, bytes: usize) -> Self {
         self.activity.memory = bytes;
         self
     }
 
-    /// Sets the rate at which clocks, power, temperature and memory of CUDA devices are sampled, in samples per second.
-    /// The default is 20, and the maximum is 100; 0 disables sampling.
+    /// Sets the rate at which the clocks, power, temperature and memory of CUDA devices are sampled, in samples per
+    /// second. The default is 20, and the maximum is 100; 0 disables sampling.
     pub fn samples_hz(mut self, hz: u32) -> Self {
         self.samples_hz = hz.min(100);
         self

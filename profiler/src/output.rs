@@ -18,7 +18,7 @@ pub(crate) enum Output {
 }
 
 impl Output {
-    /// Creates a JSON file. It is compressed if its name ends in `.gz`.
+    /// Creates a JSON file. The file is compressed if its name ends in `.gz`.
     pub(crate) fn file(path: &Path) -> Result<Output> {
         check_name(path)
             .map_err(|reason| ProfilerError::File { path: path.to_path_buf(), reason: reason.to_owned() })?;
@@ -44,7 +44,7 @@ impl Output {
         self.sink().record(record)
     }
 
-    /// Writes buffered data to the file. The file is then readable even if the program ends here.
+    /// Writes buffered data to the file. Afterwards, the file is readable even if the program ends here.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         match self {
             Output::Memory(_) => Ok(()),
@@ -53,7 +53,7 @@ impl Output {
         }
     }
 
-    /// Ends the file. Returns the trace if it is in memory.
+    /// Ends the file. Returns the trace, provided that it is in memory.
     pub(crate) fn finish(self) -> io::Result<Option<Trace>> {
         match self {
             Output::Memory(trace) => return Ok(Some(*trace)),

@@ -21,10 +21,10 @@ use crate::ranges::RangeInlet;
 use crate::recording::{Recording, address_of};
 use crate::samples;
 
-/// Interval at which records are written to a file.
+/// Interval at which records are written to the file.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// ID of the process that records or counts; 0 for none.
+/// ID of the process that is recording or counting; 0 if there is none.
 static RECORDING_IN: AtomicU32 = AtomicU32::new(0);
 
 /// Exclusive right of one recorder to record or count in this process.
@@ -41,7 +41,7 @@ impl Claim {
         }
     }
 
-    /// Returns whether the claim was taken in this process, and not in a parent that forked it.
+    /// Returns whether the claim was taken in this process, and not in a parent process from which this one was forked.
     pub(crate) fn is_own(&self) -> bool {
         self.0 == std::process::id()
     }
@@ -55,10 +55,11 @@ impl Drop for Claim {
     }
 }
 
-/// Current recording, which also records drivers that are opened later.
+/// Current recording, to which drivers that are opened later are added.
 static CURRENT: Mutex<Option<Arc<Recording>>> = Mutex::new(None);
 
-/// Records devices and host until it is stopped, and keeps the trace in memory. Only one profiler can run per process.
+/// Records devices and the host until it is stopped, and keeps the trace in memory. Only one profiler can run per
+/// process.
 ///
 /// ```
 /// use warpsmith_profiler::{Profiler, ProfilerOptions};
@@ -80,9 +81,9 @@ static CURRENT: Mutex<Option<Arc<Recording>>> = Mutex::new(None);
 #[derive(Debug)]
 pub struct Profiler(Running);
 
-/// Records devices and host until it is finished or dropped, and writes a file meanwhile. Records that are not written
-/// yet use at most [`ProfilerOptions::memory`]. Each track and each distinct text needs some additional memory; the
-/// number of range names is bounded.
+/// Records devices and the host until it is finished or dropped, and writes a file in the meantime. Records that have
+/// not been written yet use at most [`ProfilerOptions::memory`] bytes. Each track and each distinct text uses some
+/// additional memory; the number of distinct range names is bounded.
 ///
 /// ```
 /// use warpsmith_profiler::Profiler;
@@ -133,23 +134,24 @@ impl Profiler {
     /// Starts recording.
     ///
     /// # Errors
-    /// [`ProfilerError::Recording`] while another profiler of the process records. [`ProfilerError::Forked`] in a
-    /// process that was forked from one that records. [`ProfilerError::Driver`] if an open device cannot be recorded.
-    /// [`ProfilerError::MixedClocks`].
+    /// [`ProfilerError::Recording`] if another profiler in the process is recording. [`ProfilerError::Forked`] in a
+    /// process that was forked from one that is recording. [`ProfilerError::Driver`] if an open device cannot be
+    /// recorded. [`ProfilerError::MixedClocks`].
     pub fn start(options: ProfilerOptions) -> Result<Self> {
         Running::start(options, || Ok(Output::Memory(Box::default()))).map(Self)
     }
 
-    /// Starts recording all devices to a file. The file is JSON in PyTorch's format, compressed if the name ends in
+    /// Starts recording all devices to a file. The file is JSON in PyTorch's format, is compressed if its name ends in
     /// `.gz`, and is created immediately. If the program is killed, the file is readable up to the last half second.
     ///
     /// # Errors
-    /// The errors of [`Self::start`]; [`ProfilerError::File`], also for a name that ends in `.pftrace`.
+    /// The errors of [`Self::start`]; [`ProfilerError::File`] if the file cannot be created or its name ends in
+    /// `.pftrace`.
     pub fn to_file(path: impl AsRef<Path>) -> Result<FileProfiler> {
         FileProfiler::start(ProfilerOptions::default(), path.as_ref())
     }
 
-    /// Waits for device work that is running, stops recording, and returns the trace.
+    /// Waits for running device work, stops recording, and returns the trace.
     ///
     /// # Errors
     /// [`ProfilerError::Forked`] in a forked process, because the recording belongs to its parent.
@@ -158,7 +160,7 @@ impl Profiler {
         Ok(trace.unwrap_or_default())
     }
 
-    /// Returns a guard that stops recording when it is dropped, and then calls `handler` with the trace.
+    /// Returns a guard that, when dropped, stops recording and then calls `handler` with the trace.
     ///
     /// ```
     /// use warpsmith_profiler::ProfilerOptions;
@@ -177,7 +179,7 @@ impl Profiler {
 }
 
 impl ProfilerOptions {
-    /// Starts a profiler with these options that keeps the trace in memory.
+    /// Starts a profiler that uses these options and keeps the trace in memory.
     ///
     /// # Errors
     /// The errors of [`Profiler::start`].
@@ -185,7 +187,7 @@ impl ProfilerOptions {
         Profiler::start(self)
     }
 
-    /// Starts a profiler with these options that writes a file.
+    /// Starts a profiler that uses these options and writes a file.
     ///
     /// # Errors
     /// The errors of [`Profiler::to_file`].
@@ -200,10 +202,10 @@ impl FileProfiler {
         Ok(Self { running, path: path.to_path_buf() })
     }
 
-    /// Waits for device work that is running, stops recording, and completes the file.
+    /// Waits for running device work, stops recording, and completes the file.
     ///
     /// # Errors
-    /// [`ProfilerError::File`] if the file could not be written completely; the data that was written before is kept.
+    /// [`ProfilerError::File`] if the file could not be written completely; data that had been written before is kept.
     /// [`ProfilerError::Forked`] in a forked process, because the recording belongs to its parent.
     pub fn finish(mut self) -> Result<Written> {
         self.end()
@@ -230,7 +232,7 @@ impl Drop for ProfilerGuard {
     fn drop(&mut self) {
         let (Some(profiler), Some(handler)) = (self.profiler.take(), self.handler.take()) else { return };
         if std::thread::panicking() {
-            // If the handler also panicked, the program would abort.
+            // If the handler panicked as well, the program would abort.
             return;
         }
         match profiler.stop() {
@@ -250,7 +252,7 @@ impl std::fmt::Debug for ProfilerGuard {
 #[derive(Debug)]
 struct Running {
     parts: Option<Parts>,
-    /// Claim that lasts as long as the recording.
+    /// Claim that is held for as long as the recording lasts.
     claim: Option<Claim>,
 }
 
@@ -268,7 +270,7 @@ impl std::fmt::Debug for Parts {
     }
 }
 
-/// Result of ending an output: the result of the write, the losses, and the number of records.
+/// Outcome of ending an output: the result of the write, the losses, and the number of records.
 type Ended = (std::io::Result<()>, Loss, u64);
 
 impl Running {
@@ -288,7 +290,7 @@ impl Running {
         self.parts.is_some()
     }
 
-    /// Stops the recording. If `waits` is true, it first waits for the devices.
+    /// Stops the recording. If `waits` is true, waits for the devices first.
     fn stop(&mut self, waits: bool) -> Result<(Option<Trace>, Ended)> {
         let Some(parts) = self.parts.take() else {
             return Ok((None, (Ok(()), Loss::default(), 0)));
@@ -319,7 +321,7 @@ impl Parts {
         let open = open_devices();
         let mut only: Vec<Arc<dyn Driver>> = Vec::new();
         for device in &options.devices {
-            // SAFETY: the driver is only used for recording, and is kept alive.
+            // SAFETY: the driver is used only for recording and is kept alive.
             let (driver, _) = unsafe { device.driver() };
             if !only.iter().any(|known| address_of(known) == address_of(driver)) {
                 only.push(Arc::clone(driver));
@@ -351,7 +353,7 @@ impl Parts {
         let mut parts = Self { recording, joiner, observation, listening, threads: Vec::new() };
         let spawned = parts.spawn(streams, options.samples_hz);
         if let Err(error) = spawned {
-            // The output contains no data that must be written.
+            // The output contains no data that still has to be written.
             let _ = parts.stop(false);
             return Err(ProfilerError::Thread { reason: error.to_string() }.into());
         }
@@ -424,7 +426,7 @@ fn about(recording: &Recording) -> Vec<(String, String)> {
     facts
 }
 
-/// Stops recording on all drivers, and returns their losses.
+/// Stops recording on all drivers and returns their losses.
 fn stop_drivers(recording: &Recording) -> Loss {
     let mut loss = Loss::default();
     recording.end_starting();
@@ -449,8 +451,8 @@ fn stop_drivers(recording: &Recording) -> Loss {
     loss
 }
 
-/// Describes new devices. Memory that their allocators allocated before the recording is included; later allocations
-/// are recorded.
+/// Describes new devices. The description includes memory that their allocators had allocated before the recording;
+/// later allocations are recorded.
 fn describe(recording: &Recording, joiner: &Mutex<Joiner>, is_before: bool) {
     let open = if is_before { open_devices() } else { Vec::new() };
     let mut joiner = lock(joiner);
@@ -482,11 +484,11 @@ fn describe(recording: &Recording, joiner: &Mutex<Joiner>, is_before: bool) {
     }
 }
 
-/// Drains records: periodically for a file, and otherwise when their memory becomes full.
+/// Drains the records: periodically if they are written to a file, and otherwise when their memory fills up.
 fn drain(recording: &Recording, joiner: &Mutex<Joiner>, streams: bool) {
     while recording.sleep(if streams { PERIOD } else { Duration::from_secs(3600) }) {
         for recorded in recording.drivers() {
-            // If this fails, the error occurs again when the driver stops.
+            // If this fails, the same error occurs again when the driver stops recording.
             let _ = recorded.driver.activity_flush();
         }
         describe(recording, joiner, false);
@@ -506,7 +508,7 @@ fn current() -> Option<Arc<Recording>> {
     lock(&CURRENT).clone()
 }
 
-/// Starts recording a driver. It is called while the driver opens a device.
+/// Starts recording a driver. Called while the driver opens a device.
 pub(crate) fn driver_opens(driver: &Arc<dyn Driver>) {
     if let Some(recording) = current()
         && let Err(error) = inlet::start(&recording, driver)

@@ -9,7 +9,7 @@ use crate::raw::{Push, Raw};
 use crate::recording::Recording;
 use crate::recording::log::{Local, with_local};
 
-/// Receives the program's ranges and marks. See the [module documentation](self).
+/// Receives the ranges and marks of the program. See the [module documentation](self).
 pub(crate) struct RangeInlet(pub(crate) Arc<Recording>);
 
 impl RangeInlet {

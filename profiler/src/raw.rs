@@ -1,4 +1,5 @@
-//! Raw data of operations and records before they are joined. The values are plain, so that storing them is cheap.
+//! Raw data of operations and records before the two are joined. The values are plain data, so that storing them is
+//! cheap.
 
 use std::panic::Location;
 
@@ -11,7 +12,7 @@ use warpsmith_trace::{CounterId, Name, Payload};
 /// Index of a driver in the list of recorded drivers.
 pub(crate) type DriverIndex = u16;
 
-/// Raw record. Its names refer to the texts of the [recording](crate::recording::Recording).
+/// Raw record. The names in it refer to texts of the [recording](crate::recording::Recording).
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Raw {
     Span(Span),
@@ -49,7 +50,7 @@ pub(crate) enum Raw {
         what: Name,
     },
     Push(Push),
-    /// Start of a range that another thread can end, and that does not enclose operations of its thread.
+    /// Start of a range that another thread may end and that does not enclose operations of its own thread.
     Start(Push),
     Pop {
         id: u64,
@@ -96,11 +97,11 @@ pub(crate) struct Push {
 /// A runtime operation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span {
-    /// ID of the operation; later operations have larger IDs.
+    /// ID of the operation; IDs increase in the order of the operations.
     pub(crate) id: u64,
     pub(crate) driver: DriverIndex,
     pub(crate) device: u32,
-    /// Number of the stream in records; `None` for an operation without a stream.
+    /// Number of the stream in records; `None` if the operation has no stream.
     pub(crate) stream: Option<u32>,
     pub(crate) start: u64,
     pub(crate) end: u64,
@@ -164,12 +165,12 @@ pub(crate) enum What {
 }
 
 impl Span {
-    /// Returns whether the operation captures work, or adds work to a graph.
+    /// Returns whether the operation captures work or adds work to a graph.
     pub(crate) fn captures(&self) -> bool {
         self.is_capturing || matches!(self.what, What::GraphAdd)
     }
 
-    /// Returns whether a device record must exist for the operation's work.
+    /// Returns whether the work of the operation must have a device record.
     pub(crate) fn is_work(&self) -> bool {
         let enqueues = match self.what {
             What::Launch { .. } => true,

@@ -9,7 +9,7 @@ use crate::raw::Raw;
 use crate::recording::Recording;
 use crate::recording::log::with_local;
 
-/// Returns the values of a device with their names and units.
+/// Returns the values of a device, with their names and units.
 fn values(telemetry: &Telemetry) -> [(&'static str, &'static str, Option<f64>); 5] {
     [
         ("SM clock", "MHz", telemetry.sm_clock_mhz.map(f64::from)),
@@ -26,7 +26,7 @@ pub(crate) fn sample(recording: &Recording, hz: u32) {
     let mut next = Instant::now();
     let mut counters: Vec<((u32, &'static str), CounterId)> = Vec::new();
     while !recording.is_stopping() {
-        // In simulated time, there is no clock at which to take samples.
+        // In simulated time, samples cannot be taken periodically.
         let drivers = if recording.is_simulated() { Vec::new() } else { recording.drivers() };
         for recorded in drivers {
             for ordinal in 0..recorded.devices {
@@ -47,7 +47,7 @@ pub(crate) fn sample(recording: &Recording, hz: u32) {
                 }
             }
         }
-        // Samples that were missed are skipped.
+        // Missed samples are skipped.
         next = (next + period).max(Instant::now());
         while !recording.is_stopping() {
             let left = next.saturating_duration_since(Instant::now());

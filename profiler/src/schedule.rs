@@ -7,11 +7,11 @@ use crate::error::{ProfilerError, Result};
 use crate::options::ProfilerOptions;
 use crate::profiler::Profiler;
 
-/// Selects the steps of a loop that are recorded, as in PyTorch's `torch.profiler.schedule`.
+/// Selects which steps of a loop are recorded, as in PyTorch's `torch.profiler.schedule`.
 ///
-/// The schedule skips the first steps and then runs in cycles. A cycle consists of steps that are not recorded, warm-up
-/// steps that are recorded and discarded (they absorb one-time costs), and steps that are kept. Each kept step is a
-/// range, for example `ProfilerStep#7`.
+/// The schedule skips the first steps and then runs in cycles. Each cycle consists of steps that are not recorded,
+/// warm-up steps that are recorded and then discarded (they absorb one-time costs), and steps that are recorded and
+/// kept. Each kept step becomes a range, for example `ProfilerStep#7`.
 ///
 /// ```
 /// use warpsmith_profiler::{ProfilerOptions, Schedule};
@@ -34,20 +34,20 @@ use crate::profiler::Profiler;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Schedule {
-    /// Number of steps at the start of the loop that do not belong to a cycle.
+    /// Number of steps at the start of the loop that belong to no cycle.
     pub skip: u64,
-    /// Number of steps at the start of a cycle that are not recorded.
+    /// Number of steps at the start of each cycle that are not recorded.
     pub wait: u64,
-    /// Number of steps after `wait` that are recorded and discarded.
+    /// Number of steps after those of `wait` that are recorded and discarded.
     pub warm_up: u64,
-    /// Number of steps after `warm_up` that are recorded and kept, at least 1.
+    /// Number of steps after those of `warm_up` that are recorded and kept; at least 1.
     pub record: u64,
-    /// Number of cycles; 0 for no limit.
+    /// Number of cycles; 0 means no limit.
     pub repeat: u64,
 }
 
 impl Default for Schedule {
-    /// Returns the default, which discards the first step and keeps the second.
+    /// Returns the default schedule, which discards the first step and keeps the second.
     fn default() -> Self {
         Self { skip: 0, wait: 0, warm_up: 1, record: 1, repeat: 1 }
     }
@@ -62,8 +62,8 @@ enum Phase {
 }
 
 impl Schedule {
-    /// Starts at step 0 of the loop. At the end of the last step of each cycle, calls `handler` with the trace and the
-    /// number of the cycle, starting at 0.
+    /// Starts the schedule at step 0 of the loop. At the end of the last step of each cycle, `handler` is called with
+    /// the trace and the zero-based number of the cycle.
     ///
     /// # Errors
     /// [`ProfilerError::EmptySchedule`]; the errors of [`Profiler::start`].
@@ -95,8 +95,8 @@ impl Schedule {
     }
 }
 
-/// Loop that a [`Schedule`] records. If it is dropped within a cycle, the handler is called with the steps of that
-/// cycle that were kept.
+/// Loop that a [`Schedule`] records. If it is dropped within a cycle, the handler is called with the steps of this
+/// cycle that have been kept so far.
 #[must_use = "it stops when it is dropped"]
 pub struct Scheduled<H: FnMut(Trace, u64)> {
     schedule: Schedule,
@@ -109,11 +109,11 @@ pub struct Scheduled<H: FnMut(Trace, u64)> {
 }
 
 impl<H: FnMut(Trace, u64)> Scheduled<H> {
-    /// Ends a step of the loop. After the last step of a cycle, it waits for the devices and calls the handler.
+    /// Ends the current step of the loop. After the last step of a cycle, waits for the devices and calls the handler.
     ///
     /// # Errors
-    /// The errors of [`Profiler::start`] and [`Profiler::stop`]. The loop can continue, and later cycles are still
-    /// recorded.
+    /// The errors of [`Profiler::start`] and [`Profiler::stop`]. After an error, the loop can continue, and later
+    /// cycles are still recorded.
     pub fn step(&mut self) -> Result<()> {
         let (before, cycle) = self.schedule.phase(self.step);
         let is_same_cycle = self.schedule.phase(self.step + 1).1 == cycle;
@@ -127,18 +127,18 @@ impl<H: FnMut(Trace, u64)> Scheduled<H> {
         self.enter(before)
     }
 
-    /// Returns the number of the current step, starting at 0.
+    /// Returns the zero-based number of the current step.
     pub fn current_step(&self) -> u64 {
         self.step
     }
 
-    /// Starts a step. `before` is the phase of the previous step.
+    /// Starts a step. `before` is the phase of the preceding step.
     fn enter(&mut self, before: Phase) -> Result<()> {
         let (phase, _) = self.schedule.phase(self.step);
         match (before, phase) {
             (Phase::Off, Phase::WarmUp) => self.profiler = Some(Profiler::start(self.options.clone())?),
             (Phase::WarmUp, Phase::Record) | (Phase::Off, Phase::Record) => {
-                // The records of the warm-up are discarded together with its profiler.
+                // The records of the warm-up are discarded together with their profiler.
                 if let Some(warm_up) = self.profiler.take() {
                     warm_up.stop()?;
                 }

@@ -1,19 +1,19 @@
-//! Benchmarking and tuning of kernels: the kernels of [`ops`](crate::ops), and a program's own. The module needs the
-//! feature `bench`.
+//! Benchmarking and tuning of kernels: the kernels of [`ops`](crate::ops), and your program's own kernels. The module
+//! is available with the feature `bench`.
 //!
 //! This module re-exports everything from `warpsmith_tuner`. [`bench_main!`](crate::bench_main) defines a benchmark
 //! program with the commands of `warpsmith`. [`suite`] adds the benchmarks of this crate's operations, and the probes
-//! that measure the peaks.
+//! that measure the device's peaks.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | `operations` | the operations as benchmarks |
-//! | `rows` | the row operations, with their data and references |
-//! | `ordered` | scans, selection, histograms |
-//! | `sort` | the sort |
-//! | `products` | GEMM, by schedule |
-//! | `own` | a user's own functions and operators as benchmarks |
-//! | `prepare` | data of the benchmarks, and the reference they are checked against |
+//! | `rows` | the row operations, with their data and reference results |
+//! | `ordered` | scans, selection and histograms |
+//! | `sort` | sorting |
+//! | `products` | GEMM, with one configuration per schedule |
+//! | `own` | your own functions and operators as benchmarks |
+//! | `prepare` | the benchmarks' data, and the references that check their results |
 //! | `probes` | copies, reads and FMAs that measure the device's peaks |
 
 mod operations;
@@ -42,7 +42,8 @@ pub use warpsmith_tuner::*;
 
 use benchmark::{Benchmark, Suite};
 
-/// Returns a suite of the operations of [`ops`](crate::ops), after `own` benchmarks. The names must be unique.
+/// Returns a suite of your `own` benchmarks, followed by the operations of [`ops`](crate::ops). The benchmarks' names
+/// must be unique.
 ///
 /// ```
 /// let suite = warpsmith::bench::suite(Vec::new());
@@ -65,7 +66,7 @@ pub fn suite(own: Vec<Box<dyn Benchmark>>) -> Suite {
     Suite { benchmarks, left_out: left_out.collect(), probes }
 }
 
-/// Features with operations: name, whether it is enabled, and prefixes of the operations' names.
+/// Features that add operations: the feature's name, whether it is enabled, and the prefixes of its operations' names.
 const FEATURES: [(&str, bool, &[&str]); 5] = [
     ("histogram", cfg!(feature = "histogram"), &["histogram_"]),
     ("rows", cfg!(feature = "rows"), &["sum_", "argmax_", "softmax_", "layer_norm_", "rms_norm_", "swiglu_"]),
@@ -74,15 +75,16 @@ const FEATURES: [(&str, bool, &[&str]); 5] = [
     ("tensor", cfg!(feature = "tensor"), &["matmul"]),
 ];
 
-/// Returns a suite of only `own` benchmarks, with the probes.
+/// Returns a suite that contains only your `own` benchmarks and the probes.
 pub fn only(own: Vec<Box<dyn Benchmark>>) -> Suite {
     Suite { benchmarks: own, left_out: Vec::new(), probes }
 }
 
-/// Defines the `main` of a program that measures and tunes these benchmarks, with the commands of `warpsmith`. With `;
-/// ops` at the end, the program includes the operations of [`ops`](crate::ops). The macro needs the feature `command`.
+/// Defines the `main` function of a program that measures and tunes these benchmarks, with the commands of `warpsmith`.
+/// With `; ops` at the end, the program also includes the operations of [`ops`](crate::ops). The macro is available
+/// with the feature `command`.
 ///
-/// In `benches/tune.rs`, with `harness = false` in `Cargo.toml`:
+/// For example, in `benches/tune.rs`, with `harness = false` in `Cargo.toml`:
 ///
 /// ```ignore
 /// use kernels::saxpy;
@@ -101,8 +103,8 @@ pub fn only(own: Vec<Box<dyn Benchmark>>) -> Suite {
 /// warpsmith::bench_main!(tuned_saxpy());
 /// ```
 ///
-/// Then run `cargo bench --bench tune -- tune saxpy`, with `--features` if the bench has required features.
-/// `examples/own-kernels` in the repository is such a package.
+/// Then run `cargo bench --bench tune -- tune saxpy`. Add `--features` if the bench has required features.
+/// `examples/own-kernels` in the repository is an example of such a package.
 #[cfg(feature = "command")]
 #[macro_export]
 macro_rules! bench_main {

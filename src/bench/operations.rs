@@ -1,7 +1,7 @@
 //! Benchmarks of the operations of [`ops`](crate::ops): their names, types, tuning spaces and bytes moved.
 //!
-//! A name here is the kernel's name in the source, so that the report of the GPU image contains it. A type is listed
-//! only if an instance for it exists.
+//! Each name is the kernel's name in the source, so that the report of the GPU image contains it. A type is listed only
+//! if the kernel has an instance for it.
 
 use gpu_spec::KernelSpec;
 use warpsmith_runtime::{Device, GpuImage};
@@ -14,7 +14,7 @@ use warpsmith_tuner::value::Configuration;
 use super::prepare::prepare;
 use crate::ops::{self, Config};
 
-/// Element types by name, with their size in bytes.
+/// Names of the element types, with their sizes in bytes.
 const DTYPES: [(&str, u64); 8] =
     [("f32", 4), ("f64", 8), ("f16", 2), ("bf16", 2), ("i32", 4), ("u32", 4), ("i64", 8), ("u64", 8)];
 
@@ -22,18 +22,19 @@ const DTYPES: [(&str, u64); 8] =
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
     name: &'static str,
-    /// Kernel that serves the operation.
+    /// The kernel that implements the operation.
     kernel: &'static str,
     summary: &'static str,
-    /// Elements read per element of the size.
+    /// Number of elements read per element of the problem size.
     reads: u64,
-    /// Elements written per element of the size.
+    /// Number of elements written per element of the problem size.
     writes: u64,
-    /// Arrays of this size that one launch accesses: one fewer than reads plus writes if an array is updated in place.
+    /// Number of arrays of the problem size that one launch accesses. It is one less than reads plus writes if an array
+    /// is updated in place.
     arrays: u64,
     /// True if only half of the output is written.
     writes_half: bool,
-    /// Floating-point operations per element of the size. The number is 0 for pure data movement, and for functions
+    /// Floating-point operations per element of the problem size. It is 0 for pure data movement, and for functions
     /// whose operation count depends on the implementation.
     flops: u64,
 }
@@ -49,12 +50,12 @@ const fn operation(
     Operation { name, kernel: name, summary, reads, writes, arrays, flops, writes_half: false }
 }
 
-/// Defines an operation that shares its kernel with others.
+/// Defines an operation that shares its kernel with other operations.
 const fn served(kernel: &'static str, operation: Operation) -> Operation {
     Operation { kernel, ..operation }
 }
 
-/// Every operation that can be measured.
+/// All operations that can be measured.
 pub const OPERATIONS: [Operation; 37] = [
     operation("copy", "y = x", 1, 1, 2, 0),
     operation("fill", "y = value", 0, 1, 1, 0),
@@ -115,7 +116,7 @@ impl Benchmark for Operation {
     }
 
     fn dtypes(&self) -> Vec<&'static str> {
-        // `copy` and `fill` have instances by element size, and each instance serves every type of that size.
+        // `copy` and `fill` have one instance per element size, which serves all types of that size.
         let has_instances = |dtype: &&'static str| !ops::instances_of(self.kernel, dtype).is_empty();
         DTYPES.iter().map(|&(dtype, _)| dtype).filter(has_instances).collect()
     }
@@ -123,7 +124,7 @@ impl Benchmark for Operation {
     fn space(&self, dtype: &str, device: &Device) -> Space {
         let instances = ops::instances_of(self.kernel, dtype);
         if device.is_emulated() {
-            // A launch takes milliseconds on the emulated device.
+            // A launch takes milliseconds on the emulated device, so the tuning space is small.
             return Space::new()
                 .axis("block", [64, 256])
                 .axis("grid", ["auto"])
@@ -147,7 +148,7 @@ impl Benchmark for Operation {
             bytes: array.saturating_mul(self.reads).saturating_add(written),
             flops: if is_float(dtype) { n.saturating_mul(self.flops) } else { 0 },
             footprint: array.saturating_mul(self.arrays),
-            // The check also allocates the initial content of the outputs.
+            // The check also allocates memory for the initial contents of the outputs.
             spare: array.saturating_mul(self.writes),
         }
     }
@@ -166,17 +167,17 @@ impl Benchmark for Operation {
     }
 }
 
-/// Converts the operation's configuration to values on axes.
+/// Converts an operation's configuration to values on the axes of its tuning space.
 pub fn configuration(config: &Config) -> Configuration {
     let Config { block, grid, items, vector } = *config;
     let start = Configuration::default().with("block", block).with("grid", grid.to_string());
     start.with("items", items).with("vector", vector)
 }
 
-/// Converts values on axes to the operation's configuration.
+/// Converts values on the axes of a tuning space to an operation's configuration.
 ///
 /// # Errors
-/// Returns an error for a missing or invalid value.
+/// Returns an error if a value is missing or invalid.
 pub fn config(
     configuration: &Configuration,
 ) -> std::result::Result<Config, Box<dyn std::error::Error + Send + Sync>> {
@@ -190,12 +191,12 @@ pub fn config(
     })
 }
 
-/// Returns whether operations on elements of the type are floating-point operations.
+/// Returns whether operations on elements of this type are floating-point operations.
 fn is_float(dtype: &str) -> bool {
     matches!(dtype, "f32" | "f64" | "f16" | "bf16")
 }
 
-/// Returns the size of an element in bytes; 0 for a name that is not a type.
+/// Returns the size of an element in bytes, or 0 if the name is not a type.
 fn element_bytes(dtype: &str) -> u64 {
     DTYPES.iter().find(|&&(name, _)| name == dtype).map_or(0, |&(_, bytes)| bytes)
 }

@@ -17,11 +17,11 @@ use crate::ops;
 #[cfg(feature = "scan")]
 use crate::ops::{Comparison, Config};
 
-/// Bins of a histogram.
+/// Number of bins of the histogram.
 #[cfg(feature = "histogram")]
 const BINS: usize = 256;
 
-/// Enqueues one scan: stream, configuration, input, output.
+/// Enqueues one scan. The arguments are the stream, configuration, input and output.
 #[cfg(feature = "scan")]
 type Scan<T> = fn(&Stream, Config, &DeviceBuffer<T>, &mut DeviceBuffer<T>) -> warpsmith_runtime::Result<()>;
 
@@ -82,7 +82,7 @@ pub(super) fn select<T: Number>(setup: &Setup<'_>) -> Prepared {
     Ok(Some(Box::new(Arrays::new(setup.stream, setup.copies, parts)?)))
 }
 
-/// Prepares a histogram of 256 even bins; the data falls into about 200 of them.
+/// Prepares a histogram of 256 even bins. The data falls into about 200 of them.
 #[cfg(feature = "histogram")]
 pub(super) fn histogram<T: Number + Binned>(setup: &Setup<'_>) -> Prepared {
     let is_float = T::EPSILON > 0.0;

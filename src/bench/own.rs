@@ -1,4 +1,4 @@
-//! [`map`] and [`reduce`]: benchmarks of a user's own functions and operators, which `#[elementwise]` and
+//! [`map`] and [`reduce`] return benchmarks of your own functions and operators that `#[elementwise]` and
 //! `#[reduction]` turned into kernels.
 
 use std::sync::Arc;
@@ -20,20 +20,20 @@ use warpsmith_tuner::verify::Tolerance;
 use super::operations::{config, configuration};
 use crate::ops::{self, Config, Instances};
 
-/// Launches with a configuration: stream, configuration, input arrays, output.
+/// Launches a kernel. The arguments are the stream, configuration, input arrays and output.
 type Launch<I, O> = Box<
     dyn Fn(&Stream, Config, &[DeviceBuffer<I>], &mut DeviceBuffer<O>) -> warpsmith_runtime::Result<()>
         + Send
         + Sync,
 >;
 
-/// Kind of check of the output.
+/// The kind of check for the output.
 enum Check<I> {
     Each(fn([f64; 3]) -> f64),
     Whole(fn(&[I]) -> f64),
 }
 
-/// A benchmark of a user's own function or operator.
+/// A benchmark of the user's own function or operator.
 struct Own<I: Scalar, O: Scalar> {
     image: &'static GpuImage,
     variants: &'static [Variant],
@@ -44,9 +44,9 @@ struct Own<I: Scalar, O: Scalar> {
 }
 
 /// Returns the benchmark of a function over arrays of `I`. `launch` must call [`ops::map_with`] for the function.
-/// `reference` computes an element in f64 from the elements of the first three arrays. The configurations combine the
-/// instances that the kernel crate lists with suitable block sizes and grids. [`ops::map`] uses the configuration that
-/// [`tune`](crate::bench) finds.
+/// `reference` computes an element of the result in f64 from the elements of the first three arrays. The configurations
+/// combine the instances that the kernel crate declares with suitable block and grid sizes. [`ops::map`] then uses the
+/// configuration that [`tune`](crate::bench) finds.
 ///
 /// ```
 /// use warpsmith::bench::{self, benchmark::{Benchmark, Setup}};
@@ -86,7 +86,7 @@ pub fn map<F: Elementwise, I: Scalar, O: Scalar>(
     }
 }
 
-/// Returns the benchmark of an operator, like [`map`]. `reference` is the result in f64.
+/// Returns the benchmark of an operator, like [`map`]. `reference` computes the result in f64.
 ///
 /// ```
 /// use warpsmith::bench::{self, benchmark::{Benchmark, Setup}};
@@ -127,7 +127,7 @@ impl<I: Scalar, O: Scalar> Own<I, O> {
         self.variants.iter().map(|variant| (variant.spec)()).collect()
     }
 
-    /// Returns the bytes per element of the arrays that are read, and of the array that is written.
+    /// Returns two sums over the arrays: the bytes read per element, and the bytes written per element.
     fn bytes(&self) -> [u64; 2] {
         let params = self.specs().first().map_or(&[][..], |spec| spec.params);
         let of = |kind: ParamKind| {

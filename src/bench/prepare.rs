@@ -1,4 +1,5 @@
-//! Maps the name of an operation and a type to a [`Case`]: the operation to call, its data, and the expected result.
+//! Creates a [`Case`] from the names of an operation and a type: the operation to call, its data, and the expected
+//! result.
 
 use gpu_kernels::arithmetic::{Binary, Unary};
 use gpu_std::random::Draw;
@@ -18,17 +19,18 @@ use super::ordered;
 use crate::ops::{self, Config};
 use crate::random::{Layout, fixed};
 
-/// Tolerance of one rounding more than in the reference, because results are rounded first to f32, then to a half type.
+/// Tolerance of one more rounding than in the reference, because results are rounded first to f32 and then to a half
+/// type.
 const ROUNDED: Tolerance = Tolerance { relative: 1.0, absolute: 0.0 };
-/// Tolerance of functions that are not correctly rounded, some with cancellation in the argument.
+/// Tolerance for functions that are not correctly rounded, some of which suffer from cancellation in the argument.
 const FUNCTION: Tolerance = Tolerance { relative: 4.0, absolute: 2.0 };
-/// Maximum absolute error of normal numbers computed with approximate functions: 6·10⁻⁴, next to 0.
+/// Maximum absolute error of normal numbers that are computed with approximate functions: 6·10⁻⁴, reached near 0.
 const NORMAL_ERROR: f64 = 6.1e-4;
-/// Factor of axpy, and the value that fill writes. Both are exact in every float type.
+/// Factor of axpy, and value that fill writes. It is exact in every float type.
 const FACTOR: f64 = 1.5;
 const FILLED: f64 = 3.0;
 
-/// Allocates an operation's buffers on the stream's device; `None` if the operation does not support the type.
+/// Allocates an operation's buffers on the stream's device. Returns `None` if the operation does not support the type.
 ///
 /// # Errors
 /// Returns an out-of-memory error, and any other [enqueue errors](crate::Error#enqueue-errors).
@@ -61,18 +63,19 @@ pub fn prepare(name: &str, setup: &Setup<'_>) -> Prepared {
 
 struct Setting<'a>(&'a Setup<'a>);
 
-/// Prepared case; `None` if the operation does not support the type.
+/// A prepared case, or `None` if the operation does not support the type.
 pub type Prepared = Result<Option<Box<dyn Case>>>;
 
-/// Enqueues one launch: stream, configuration, input arrays, output array.
+/// Enqueues one launch. The arguments are the stream, configuration, input arrays and output array.
 type Launch<I, O> =
     fn(&Stream, Config, &[DeviceBuffer<I>], &mut DeviceBuffer<O>) -> warpsmith_runtime::Result<()>;
 
-/// Enqueues one launch of random numbers: stream, configuration, seed and layout, output array.
+/// Enqueues one launch that generates random numbers. The arguments are the stream, configuration, seed and layout, and
+/// output array.
 type DrawFn<T> = fn(&Stream, Config, (u64, Layout), DeviceSliceMut<'_, T>) -> warpsmith_runtime::Result<()>;
 
 impl Setting<'_> {
-    /// Prepares kernels that exist for float types only, or for all types.
+    /// Prepares kernels that exist only for float types, or for all types.
     fn real<T: Float<Accumulator: Draw>>(&self, kernel: &str) -> Prepared {
         match kernel {
             "axpy" => self.axpy::<T>(),
@@ -303,8 +306,8 @@ impl Setting<'_> {
         self.arrays(inputs, initial, launch, Expected::Each(reference, Vec::new()), tolerance)
     }
 
-    /// Prepares random numbers of a fixed seed, which the host generates too. `numbers` returns the numbers of a block
-    /// of words.
+    /// Prepares random numbers with a fixed seed, which the host generates too. `numbers` computes the numbers of a
+    /// block of words.
     fn drawn<T: Float>(
         &self,
         launch: DrawFn<T>,
@@ -368,7 +371,7 @@ impl Setting<'_> {
     }
 }
 
-/// Enqueues a unary operation.
+/// Enqueues a unary operation in the given configuration.
 fn unary<T: Number>(
     stream: &Stream,
     config: Config,
@@ -379,7 +382,7 @@ fn unary<T: Number>(
     ops::unary_with(stream, Some(config), operation, inputs[0].as_slice(), out.into())
 }
 
-/// Enqueues a binary operation.
+/// Enqueues a binary operation in the given configuration.
 fn binary<T: Number>(
     stream: &Stream,
     config: Config,
@@ -390,7 +393,7 @@ fn binary<T: Number>(
     ops::binary_with(stream, Some(config), operation, (&inputs[0]).into(), (&inputs[1]).into(), out.into())
 }
 
-/// Returns the index of the first element with the largest key.
+/// Returns the index of the first element whose key is the largest.
 fn first<T: Scalar>(data: &[T], key: fn(f64) -> f64) -> f64 {
     let better =
         |a: (usize, f64), b: (usize, f64)| if b.1 > a.1 || (b.1 == a.1 && b.0 < a.0) { b } else { a };

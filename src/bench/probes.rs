@@ -1,7 +1,8 @@
-//! Probes that measure the device's peaks: a copy, a read and FMAs, interleaved with the kernels under test.
+//! Probes that measure the device's peaks with a copy, a read and FMAs. They are interleaved with the kernels under
+//! test.
 //!
-//! The copy and the read are this crate's own operations in their default configurations, over arrays much larger than
-//! the cache. The FMAs operate on registers only.
+//! The copy and the read are this crate's own operations in their default configurations, over arrays that are much
+//! larger than the cache. The FMAs access only registers.
 
 use gpu_kernels::probe::{FLOPS_PER_ROUND, fma_probe};
 use warpsmith_runtime::{Device, DeviceBuffer, Launch, PreparedLaunch, Stream};
@@ -13,11 +14,11 @@ use warpsmith_tuner::verify::Check;
 
 use super::operations::{OPERATIONS, Operation};
 
-/// Rounds of multiplications per thread.
+/// Number of rounds of multiplications per thread.
 const ROUNDS: u32 = 4096;
 
-/// Creates the probes: `copy`, `read` and, on a real device, `fma`. On the emulated device, a time of `fma` has no
-/// meaning.
+/// Creates the probes: `copy`, `read` and, on a real device, `fma`. On the emulated device, `fma` is omitted because
+/// its time would have no meaning.
 ///
 /// # Errors
 /// Returns an out-of-memory error, and any other [enqueue errors](crate::Error#enqueue-errors).
@@ -29,8 +30,8 @@ pub fn probes(stream: &Stream) -> Result<Vec<Probe>> {
     Ok(probes)
 }
 
-/// Returns the number of elements of a bandwidth probe: enough to make the start and the end of a launch negligible, up
-/// to an eighth of the memory.
+/// Returns the number of elements of a bandwidth probe. It is large enough to make the start and end of a launch
+/// negligible, up to an eighth of the memory.
 fn elements(device: &Device) -> Result<u64> {
     let wanted = if device.is_emulated() { 1 << 16 } else { 1 << 28 };
     Ok((device.memory().available()? / 64).clamp(1, wanted))
@@ -44,14 +45,14 @@ fn operation(probe: &'static str, name: &str, stream: &Stream) -> Result<Probe> 
     let setup = Setup { stream, dtype: "f32", n: n as usize, copies: 1, seed: 1 };
     Ok(Probe {
         name: probe,
-        // Another probe measures compute, because the additions of the read are hidden behind its loads.
+        // Compute throughput is left to another probe, because the additions of the read are hidden behind its loads.
         work: Work { flops: 0, ..operation.work("f32", n) },
         configuration: operation.default_configuration("f32", n, stream.device()),
         case: operation.prepare(&setup)?,
     })
 }
 
-/// FMAs in registers, with one wave of resident threads.
+/// FMAs in registers, in one wave of resident threads.
 struct Multiply {
     stream: Stream,
     launch: PreparedLaunch<fma_probe>,

@@ -1,8 +1,8 @@
-//! Benchmarks of GEMM, whose configurations are the available schedules. The sizes alone determine the default
-//! schedule; a program selects another one with [`matmul_with`](crate::tensor::matmul_with).
+//! Benchmarks of GEMM, whose configurations are the available schedules. The default schedule depends only on the
+//! sizes. A program can select another one with [`matmul_with`](crate::tensor::matmul_with).
 //!
-//! For a size of n elements, `b` is the largest square matrix that fits, with sides that are multiples of 8. `a` has
-//! the same number of rows as `b`, or the number in the benchmark's name.
+//! For a size of n elements, `b` is the largest square matrix that fits and whose sides are multiples of 8. `a` has as
+//! many rows as `b`, or the number of rows in the benchmark's name.
 
 use gpu_spec::KernelSpec;
 use gpu_std::scalar::Scalar;
@@ -18,15 +18,15 @@ use warpsmith_tuner::verify::Tolerance;
 
 use crate::tensor::{self, Epilogue, Matrix, Schedule, matmul_with};
 
-/// Tolerance for the order of the additions, and one rounding.
+/// Tolerance for a different order of additions and one rounding.
 const SUMS: Tolerance = Tolerance { relative: 2.0, absolute: 64.0 };
 
-/// GEMM of 16-bit matrices, with row-major `a` and transposed `b`.
+/// A GEMM of 16-bit matrices, with row-major `a` and transposed `b`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Product {
     name: &'static str,
     summary: &'static str,
-    /// Rows of `a`; `None` for a square GEMM.
+    /// Number of rows of `a`, or `None` for a square GEMM.
     rows: Option<u64>,
 }
 
@@ -38,7 +38,7 @@ pub const PRODUCTS: &[Product] = &[
 ];
 
 impl Product {
-    /// Returns m, and the side of `b`.
+    /// Returns m and the side of `b`.
     fn sides(&self, n: u64) -> [u64; 2] {
         let side = (n.isqrt() / 8 * 8).max(8);
         [self.rows.unwrap_or(side), side]
@@ -88,7 +88,7 @@ impl Benchmark for Product {
     }
 
     fn instance(&self, _: &str, _: &Configuration) -> Option<&'static KernelSpec> {
-        // No launch looks up a tuned schedule, so there is no instance to store it for.
+        // No launch looks up a tuned schedule, so there is no instance to store one for.
         None
     }
 
@@ -123,7 +123,8 @@ impl Product {
         T: Scalar + tensor::GemmElement<Sum = f32, Output = T>,
     {
         let [m, side] = self.sides(setup.n as u64).map(|side| side as usize);
-        // All rows are multiples of one row by powers of two, so the host computes the expected result without a GEMM.
+        // Each row is the same row scaled by plus or minus a power of two, so the host can compute the expected result
+        // without a GEMM.
         let factor = |row: usize| f64::from([1.0f32, -1.0, 0.5, 2.0, -0.5, -2.0, 0.25][row % 7]);
         let of = |seed: u64, rows: usize| -> (Vec<f64>, Vec<T>) {
             let row: Vec<T> = generate(Values::Spread, seed, side);

@@ -1,7 +1,7 @@
-//! Benchmarks of the row operations, each at several row lengths, which are part of the name. A size of n elements
-//! stands for as many whole rows as fit, at least one.
+//! Benchmarks of the row operations, each at several row lengths. The row length is part of the name. A size of n
+//! elements means as many whole rows as fit, but at least one.
 //!
-//! Each benchmark has one configuration, because the row length determines the number of threads per row.
+//! Each benchmark has only one configuration, because the row length determines the number of threads per row.
 
 use gpu_spec::KernelSpec;
 use gpu_std::scalar::{Float, Scalar};
@@ -46,7 +46,7 @@ pub struct RowOperation {
 
 macro_rules! operations {
     ($($kind:ident $name:literal $summary:literal: $($columns:literal)*;)*) => {
-        /// Every row operation, at every length.
+        /// Every row operation at every row length.
         pub const ROW_OPERATIONS: &[RowOperation] = &[$($(RowOperation {
             name: concat!($name, "_", $columns),
             summary: concat!($summary, " of rows of ", $columns),
@@ -68,13 +68,13 @@ operations! {
 }
 
 impl RowOperation {
-    /// Returns rows and columns for a size.
+    /// Returns the numbers of rows and columns for a problem size.
     fn sides(&self, n: u64) -> (usize, usize) {
         let columns = self.columns.min(n.max(1));
         ((n / columns).max(1) as usize, columns as usize)
     }
 
-    /// Returns the numbers of arrays of this size that are read and written.
+    /// Returns how many arrays of the problem size are read, and how many are written.
     fn arrays(&self) -> (u64, u64) {
         match self.kind {
             Kind::SumRows | Kind::SumColumns | Kind::ArgmaxRows => (1, 0),
@@ -140,7 +140,8 @@ impl RowOperation {
                     let dot: f64 = of[0].iter().zip(&of[1]).map(|(y, dy)| y * dy).sum();
                     of[0].iter().zip(&of[1]).map(|(y, dy)| y * (dy - dot)).collect()
                 });
-                // The sum adds as many terms as there are columns, up to 16 each, in a tree over chains of 32.
+                // The sum adds as many terms as there are columns. Each term is at most 16, and the terms are added in
+                // a tree over chains of 32.
                 let tolerance = Tolerance { relative: 4.0, absolute: 4.0 * 16.0 * columns as f64 };
                 case::<T, T>(setup, inputs, expected, tolerance, move |s, i, o| {
                     let (y, dy) = (i[0].as_2d(rows, columns)?, i[1].as_2d(rows, columns)?);

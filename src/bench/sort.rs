@@ -1,4 +1,4 @@
-//! Benchmark of the sort. It is not an [`Operation`](super::Operation), because its kernels have only one
+//! Benchmark of the sort operation. It is not an [`Operation`](super::Operation), because its kernels have only one
 //! configuration.
 
 use gpu_spec::KernelSpec;
@@ -14,12 +14,12 @@ use warpsmith_tuner::verify::Tolerance;
 
 use crate::ops::{self, Order, SortKey};
 
-/// Sort of keys with random bits. Its work includes the bytes moved by all passes.
+/// A sort of keys with random bits. Its work includes the bytes that all passes transfer.
 #[derive(Debug, Clone, Copy)]
 pub struct Sort;
 
 impl Sort {
-    /// Returns the bytes per key; 0 for a name that is not a key type.
+    /// Returns the number of bytes per key, or 0 if the name is not a key type.
     fn bytes(dtype: &str) -> u64 {
         match dtype {
             "f32" | "i32" | "u32" => 4,
@@ -57,7 +57,7 @@ impl Benchmark for Sort {
     fn work(&self, dtype: &str, n: u64) -> Work {
         let bytes = Self::bytes(dtype);
         let array = n.saturating_mul(bytes);
-        // The sort reads the keys once for the counts, then reads and writes them once for each byte of a key.
+        // The sort reads the keys once to count digits, and then reads and writes them once for each byte of a key.
         Work {
             bytes: array.saturating_mul(1 + 2 * bytes),
             flops: 0,
@@ -91,7 +91,7 @@ impl Benchmark for Sort {
     }
 }
 
-/// Prepares keys of random bits, without NaN, which is not comparable.
+/// Prepares keys with random bits, except NaN, which cannot be compared.
 fn keys<T: SortKey>(setup: &Setup<'_>, order: fn(&T, &T) -> std::cmp::Ordering) -> Result<Box<dyn Case>> {
     let bits: Vec<u64> =
         (0..setup.n as u64).map(|i| setup.seed.wrapping_add(i).wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect();

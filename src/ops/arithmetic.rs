@@ -1,5 +1,5 @@
-//! Elementwise arithmetic, comparisons and selection, with broadcast inputs. One kernel serves many operations,
-//! selected by an operation code.
+//! Elementwise arithmetic, comparisons and selection, with broadcast inputs. One kernel implements many operations,
+//! which are selected by an operation code.
 
 use gpu_kernels::arithmetic::{Binary, Compare, Unary};
 use gpu_kernels::operand::Form;
@@ -25,7 +25,7 @@ pub(crate) fn unary_with<T: Scalar>(
     same_length(name, ("x", x.len()), ("the output", out.len()))?;
     let arrays = [x.as_device_ptr(), out.as_device_ptr()];
     let launch = Operation::new::<T>(stream, "unary", out.len(), &arrays, config);
-    // SAFETY: these are the parameters of the kernel.
+    // SAFETY: these arguments match the parameters of the kernel.
     unsafe { launch.launch::<(Value<Unary>, Slice<T>, SliceMut<T>), _>((operation, x, out)) }
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn binary_with<T: Element>(
     let out = out.cast::<T::Scalar>()?;
     let arrays = [x.address(), y.address(), out.as_device_ptr()];
     let launch = Operation::new::<T::Scalar>(stream, "binary", n, &arrays, config);
-    // SAFETY: these are the parameters of the kernel.
+    // SAFETY: these arguments match the parameters of the kernel.
     unsafe {
         launch.launch::<(
             Value<Binary>,
@@ -77,7 +77,7 @@ pub(crate) fn compare_with<T: Element>(
     let out = out.cast::<u8>()?;
     let arrays = [x.address(), y.address(), out.as_device_ptr()];
     let launch = Operation::new::<T::Scalar>(stream, "compare", n, &arrays, config);
-    // SAFETY: these are the parameters of the kernel, which writes 0 or 1.
+    // SAFETY: these arguments match the parameters of the kernel, which writes 0 or 1.
     unsafe {
         launch.launch::<(
             Value<Compare>,
@@ -93,11 +93,11 @@ pub(crate) fn compare_with<T: Element>(
     }
 }
 
-/// `out[i] = if condition[i] { x[i] } else { y[i] }`. Condition bytes that are not a valid `bool` count as true unless
-/// they are 0. Each input may be broadcast.
+/// `out[i] = if condition[i] { x[i] } else { y[i] }`. Condition bytes that are neither 0 nor a valid `bool` count as
+/// true. Each input can be broadcast.
 ///
 /// # Errors
-/// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch), [`OpError::Shape`](crate::OpError::Shape); also
+/// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch), [`OpError::Shape`](crate::OpError::Shape), and
 /// the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -136,7 +136,7 @@ pub(crate) fn select_with<T: Element>(
     let widths =
         [condition.width("select", "condition", n), x.width("select", "x", n), y.width("select", "y", n)];
     let width = common_width("select", widths)?;
-    // A scalar condition selects one input for all elements.
+    // If the condition is a scalar, it selects one input for all elements.
     let (x, y) = match condition.scalar() {
         None => (x, y),
         Some(value) if value.bits() != 0 => (x, x),
@@ -151,7 +151,7 @@ pub(crate) fn select_with<T: Element>(
     }
 }
 
-/// Like [`select()`], on unsigned integers of the element size.
+/// Like [`select()`], but operates on unsigned integers of the element size.
 fn select_as<T: Element, S: Scalar>(
     stream: &Stream,
     config: Option<Config>,
@@ -163,12 +163,13 @@ fn select_as<T: Element, S: Scalar>(
 ) -> Result<()> {
     let (x, y) = (x.arguments(bits::<T, S>, S::ZERO)?, y.arguments(bits::<T, S>, S::ZERO)?);
     let out = out.cast::<S>()?;
-    // The condition does not limit the vector width, because the bytes of an unaligned condition are read one by one.
+    // The condition does not limit the vector width, because the kernel reads the bytes of an unaligned condition one
+    // by one.
     let arrays = [x.address(), y.address(), out.as_device_ptr()];
     let launch = Operation::new::<S>(stream, "select", out.len(), &arrays, config);
     let arguments =
         (width, condition.form, condition.array, x.form, x.value, x.array, y.form, y.value, y.array, out);
-    // SAFETY: these are the parameters of the kernel.
+    // SAFETY: these arguments match the parameters of the kernel.
     unsafe {
         launch.launch::<(
             Value<usize>,
@@ -185,7 +186,8 @@ fn select_as<T: Element, S: Scalar>(
     }
 }
 
-/// `out[i] = min(max(x[i], low), high)`; NaN stays NaN. If `low > high`, the result is `high`. A NaN bound is ignored.
+/// `out[i] = min(max(x[i], low), high)`, and NaN elements stay NaN. If `low > high`, the result is `high`. A bound that
+/// is NaN is ignored.
 ///
 /// # Errors
 /// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) and the [enqueue
@@ -223,13 +225,13 @@ pub(crate) fn clamp_with<T: Scalar>(
     same_length("clamp", ("x", x.len()), ("the output", out.len()))?;
     let arrays = [x.as_device_ptr(), out.as_device_ptr()];
     let launch = Operation::new::<T>(stream, "clamp", out.len(), &arrays, config);
-    // SAFETY: these are the parameters of the kernel.
+    // SAFETY: these arguments match the parameters of the kernel.
     unsafe { launch.launch::<(Value<T>, Value<T>, Slice<T>, SliceMut<T>), _>((low, high, x, out)) }
 }
 
-/// `out[i] = x[i] + weight * (y[i] - x[i])`; `f16` and `bf16` are computed in `f32` and rounded once. The result is
-/// exactly `x[i]` for a weight of 0 and exactly `y[i]` for a weight of 1, even if the other input is infinite or NaN. A
-/// result in range does not overflow, even if `y[i] - x[i]` does.
+/// `out[i] = x[i] + weight * (y[i] - x[i])`. `f16` and `bf16` results are computed in `f32` and rounded once. The
+/// result is exactly `x[i]` for a weight of 0 and exactly `y[i]` for a weight of 1, even if the other input is infinite
+/// or NaN. The result is correct whenever it is in range, even if `y[i] - x[i]` is not.
 ///
 /// # Errors
 /// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) and the [enqueue
@@ -270,7 +272,7 @@ pub(crate) fn lerp_with<T: Float>(
     }
     let arrays = [x.as_device_ptr(), y.as_device_ptr(), out.as_device_ptr()];
     let launch = Operation::new::<T>(stream, "lerp", out.len(), &arrays, config);
-    // SAFETY: these are the parameters of the kernel.
+    // SAFETY: these arguments match the parameters of the kernel.
     unsafe { launch.launch::<(Value<T>, Slice<T>, Slice<T>, SliceMut<T>), _>((weight, x, y, out)) }
 }
 
@@ -295,11 +297,11 @@ macro_rules! unary {
     )* };
 }
 unary! {
-    /// `out[i] = -x[i]`; integers wrap.
+    /// `out[i] = -x[i]`. Integers wrap around on overflow.
     neg: Scalar, Neg, [1i32, -2, 0] => [-1, 2, 0];
-    /// `out[i] = |x[i]|`; the smallest signed integer is unchanged.
+    /// `out[i] = |x[i]|`. The smallest signed integer stays unchanged.
     abs: Scalar, Abs, [-1.5f32, 2.0] => [1.5, 2.0];
-    /// Sign: `out[i]` is -1, 0 or 1; zeros and NaN are unchanged.
+    /// The sign of `x[i]`: -1, 0 or 1. Zeros keep their sign, and NaN stays NaN.
     sign: Scalar, Sign, [-2.5f32, 0.0, 7.0] => [-1.0, 0.0, 1.0];
     /// `out[i] = √x[i]`.
     sqrt: Float, Sqrt, [4.0f32, 2.25] => [2.0, 1.5];
@@ -317,8 +319,8 @@ unary! {
     tanh: Float, Tanh, [-1.0f32, 0.5] => "[-0.762, 0.462]";
     /// `out[i] = x[i] / (1 + exp(-x[i]))`.
     silu: Float, Silu, [-1.0f32, 2.0] => "[-0.269, 1.762]";
-    /// GELU, tanh approximation: `out[i] = x / 2 * (1 + tanh(√(2 / π) * (x + 0.044715 x³)))` for `x = x[i]`.
-    /// [`gelu()`](super::gelu) is the exact form.
+    /// GELU in the tanh approximation: `out[i] = x / 2 * (1 + tanh(√(2 / π) * (x + 0.044715 x³)))` for `x = x[i]`.
+    /// [`gelu()`](super::gelu) is the exact version.
     gelu_tanh: Float, GeluTanh, [-1.0f32, 2.0] => "[-0.159, 1.955]";
     /// Rounds down: `out[i] = ⌊x[i]⌋`.
     floor: Float, Floor, [1.7f32, -1.2] => [1.0, -2.0];
@@ -330,7 +332,7 @@ unary! {
     trunc: Float, Trunc, [1.7f32, -1.7] => [1.0, -1.0];
 }
 
-/// `out[i] = !x[i]`: bitwise for integers, logical for `bool`.
+/// `out[i] = !x[i]`, which is bitwise for integers and logical for `bool`.
 ///
 /// # Errors
 /// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) and the [enqueue
@@ -357,9 +359,9 @@ macro_rules! binary {
         $(#[$doc])*
         ///
         /// # Errors
-        /// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch),
-        /// [`OpError::Shape`](crate::OpError::Shape) for a broadcast input; also the [enqueue
-        /// errors](crate::Error#enqueue-errors).
+        /// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) and the [enqueue
+        /// errors](crate::Error#enqueue-errors), and for a broadcast input also
+        /// [`OpError::Shape`](crate::OpError::Shape).
         #[doc = binary_example!($name, $x, $y, $result)]
         #[track_caller]
         pub fn $name<'x, 'y, 'o, T: $bound>(
@@ -374,13 +376,16 @@ macro_rules! binary {
     )* };
 }
 binary! { binary_with:
-    /// `out[i] = x[i] - y[i]`; integers wrap.
+    /// `out[i] = x[i] - y[i]`. Integers wrap around on overflow.
     sub: Scalar => T, Binary::Sub, [5i32, 2], [3, 4] => [2, -2];
-    /// `out[i] = x[i] / y[i]`. Integer division truncates and wraps, and the result for a divisor of 0 is 0.
+    /// `out[i] = x[i] / y[i]`. Integer division truncates and wraps around on overflow, and its result for a divisor of
+    /// 0 is 0.
     div: Scalar => T, Binary::Div, [7i32, -7, 1], [2, 2, 0] => [3, -3, 0];
-    /// Smaller of `x[i]` and `y[i]`; NaN if either of them is NaN. ([`min()`](super::min) is the minimum of an array.)
+    /// The smaller of `x[i]` and `y[i]`, or NaN if either is NaN. ([`min()`](super::min) computes the minimum of an
+    /// array.)
     minimum: Scalar => T, Binary::Minimum, [1.0f32, 5.0], [2.0, 3.0] => [1.0, 3.0];
-    /// Larger of `x[i]` and `y[i]`; NaN if either of them is NaN. ([`max()`](super::max) is the maximum of an array.)
+    /// The larger of `x[i]` and `y[i]`, or NaN if either is NaN. ([`max()`](super::max) computes the maximum of an
+    /// array.)
     maximum: Scalar => T, Binary::Maximum, [1.0f32, 5.0], [2.0, 3.0] => [2.0, 5.0];
     /// `x[i]` to the power `y[i]`.
     pow: Float => T, Binary::Pow, [2.0f32, 9.0], [3.0, 0.5] => "[8.000, 3.000]";
@@ -390,43 +395,41 @@ binary! { binary_with:
     bit_or: Bits => T, Binary::BitOr, [0xF0u8, 0x0F], [0x3C, 0x3C] => [0xFC, 0x3F];
     /// `out[i] = x[i] ^ y[i]`, for integers and `bool`.
     bit_xor: Bits => T, Binary::BitXor, [0xF0u8, 0x0F], [0x3C, 0x3C] => [0xCC, 0x33];
-    /// `out[i] = x[i] << y[i]`; the shift count is taken modulo the bit width.
+    /// `out[i] = x[i] << y[i]`, with the shift count modulo the bit width.
     shl: Integer => T, Binary::Shl, [1u32, 3], 4 => [16, 48];
-    /// `out[i] = x[i] >> y[i]`; the shift count is taken modulo the bit width. The shift is arithmetic for signed
-    /// integers.
+    /// `out[i] = x[i] >> y[i]`, with the shift count modulo the bit width. The shift is arithmetic for signed integers.
     shr: Integer => T, Binary::Shr, [-16i32, 48], 4 => [-1, 3];
 }
 binary! { compare_with:
-    /// `out[i] = x[i] == y[i]`; false for NaN.
+    /// `out[i] = x[i] == y[i]`, which is false for NaN.
     eq: Element => Checked<bool>, Compare::Eq, [1.0f32, 2.0, f32::NAN], 2.0
         => (Checked::from_slice(&[false, true, false]));
-    /// `out[i] = x[i] != y[i]`; true for NaN.
+    /// `out[i] = x[i] != y[i]`, which is true for NaN.
     ne: Element => Checked<bool>, Compare::Ne, [1.0f32, 2.0, f32::NAN], 2.0
         => (Checked::from_slice(&[true, false, true]));
-    /// `out[i] = x[i] < y[i]`; false for NaN.
+    /// `out[i] = x[i] < y[i]`, which is false for NaN.
     lt: Element => Checked<bool>, Compare::Lt, [1.0f32, 2.0, 3.0], 2.0
         => (Checked::from_slice(&[true, false, false]));
-    /// `out[i] = x[i] <= y[i]`; false for NaN.
+    /// `out[i] = x[i] <= y[i]`, which is false for NaN.
     le: Element => Checked<bool>, Compare::Le, [1.0f32, 2.0, 3.0], 2.0
         => (Checked::from_slice(&[true, true, false]));
-    /// `out[i] = x[i] > y[i]`; false for NaN.
+    /// `out[i] = x[i] > y[i]`, which is false for NaN.
     gt: Element => Checked<bool>, Compare::Gt, [1.0f32, 2.0, 3.0], 2.0
         => (Checked::from_slice(&[false, false, true]));
-    /// `out[i] = x[i] >= y[i]`; false for NaN.
+    /// `out[i] = x[i] >= y[i]`, which is false for NaN.
     ge: Element => Checked<bool>, Compare::Ge, [1.0f32, 2.0, 3.0], 2.0
         => (Checked::from_slice(&[false, true, true]));
 }
 
-/// Defines `add` and `mul`. A dedicated kernel serves them if no input is broadcast and such a kernel exists for the
-/// type.
+/// Defines `add` and `mul`. If no input is broadcast and a dedicated kernel exists for the type, that kernel is used.
 macro_rules! own_kernels {
     ($($(#[$doc:meta])* $name:ident, $with:ident, $operation:expr, $x:tt, $y:tt => $result:tt;)*) => { $(
         $(#[$doc])*
         ///
         /// # Errors
-        /// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch),
-        /// [`OpError::Shape`](crate::OpError::Shape) for a broadcast input; also the [enqueue
-        /// errors](crate::Error#enqueue-errors).
+        /// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) and the [enqueue
+        /// errors](crate::Error#enqueue-errors), and for a broadcast input also
+        /// [`OpError::Shape`](crate::OpError::Shape).
         #[doc = binary_example!($name, $x, $y, $result)]
         #[track_caller]
         pub fn $name<'x, 'y, 'o, T: Scalar>(
@@ -457,14 +460,14 @@ macro_rules! own_kernels {
             same_length(name, ("y", b.len()), ("the output", out.len()))?;
             let arrays = [a.as_device_ptr(), b.as_device_ptr(), out.as_device_ptr()];
             let launch = Operation::new::<T>(stream, name, out.len(), &arrays, config.into());
-            // SAFETY: these are the parameters of both kernels.
+            // SAFETY: these arguments match the parameters of both kernels.
             unsafe { launch.launch::<(Slice<T>, Slice<T>, SliceMut<T>), _>((a, b, out)) }
         }
     )* };
 }
 own_kernels! {
-    /// `out[i] = x[i] + y[i]`; integers wrap.
+    /// `out[i] = x[i] + y[i]`. Integers wrap around on overflow.
     add, add_with, Binary::Add, [1i32, 2], [10, 20] => [11, 22];
-    /// `out[i] = x[i] * y[i]`; integers wrap.
+    /// `out[i] = x[i] * y[i]`. Integers wrap around on overflow.
     mul, mul_with, Binary::Mul, [2.0f32, 3.0], [10.0, 0.5] => [20.0, 1.5];
 }

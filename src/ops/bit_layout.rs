@@ -9,7 +9,7 @@ pub(super) fn bits<T: Scalar>(x: T) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Bit layout of a type, for kernels that take integers of its size.
+/// The bit layout of a type, for kernels that take integers of the type's size.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BitLayout {
     /// Sign bit.
@@ -17,11 +17,12 @@ pub(super) struct BitLayout {
     pub sign: u64,
     #[cfg_attr(not(feature = "scan"), allow(dead_code, reason = "comparisons alone need it"))]
     pub is_float: bool,
-    /// Bits to invert in a number whose highest bit is set, and bits to invert in every number. The results, as
-    /// unsigned integers, have the order of the numbers.
+    /// Two masks: the bits to invert in a number whose highest bit is set, and the bits to invert in every number. Read
+    /// as unsigned integers, the results have the same order as the numbers.
     pub negative: u64,
     pub always: u64,
-    /// Bits of a float's magnitude, and the largest magnitude that is not NaN. For an integer, both contain all bits.
+    /// The bits of a float's magnitude, and the largest magnitude that is not NaN. For an integer, both values contain
+    /// all bits.
     pub magnitude: u64,
     pub most: u64,
 }

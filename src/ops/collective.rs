@@ -1,4 +1,4 @@
-//! Operations on the buffers of several devices.
+//! Operations on buffers of several devices.
 
 use gpu_std::scalar::Number;
 use warpsmith_runtime::extension::site;
@@ -9,18 +9,19 @@ use super::arithmetic::add;
 use super::launch::same_length;
 use warpsmith_runtime::Result;
 
-/// Computes `out[i] = x[i] + y[i] + …`, for buffers on any devices of one driver. Returns a new buffer, allocated on
-/// the stream.
+/// Computes `out[i] = x[i] + y[i] + …` for buffers on any devices of one driver. Returns the sum in a new buffer, which
+/// is allocated on the stream.
 ///
-/// The sources are added sequentially in their order, so the result is deterministic. Each addition rounds to the type;
-/// integers wrap. A source on another device is first copied to the stream's device. In addition to the result, the
-/// operation uses two temporary buffers of the same length. To broadcast buffers from one device to several, or to copy
-/// them back without adding, use [`transfer::collective`](crate::transfer::collective).
+/// The sources are added sequentially in their order, so the result is deterministic. Each addition is rounded to the
+/// type, and integers wrap around on overflow. A source on another device is first copied to the stream's device. In
+/// addition to the result, the operation uses two temporary buffers of the same length. To broadcast buffers from one
+/// device to several, or to copy them back without adding them, use
+/// [`transfer::collective`](crate::transfer::collective).
 ///
 /// # Errors
-/// Returns [`EmptyList`](warpsmith_runtime::Error::EmptyList) for an empty list of sources; [`OpError::LengthMismatch`]
-/// if their lengths differ; [`NoPeerAccess`](warpsmith_runtime::Error::NoPeerAccess) for devices of two drivers; also
-/// the [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`EmptyList`](warpsmith_runtime::Error::EmptyList) if there are no sources, [`OpError::LengthMismatch`] if
+/// their lengths differ, and [`NoPeerAccess`](warpsmith_runtime::Error::NoPeerAccess) if the devices belong to two
+/// drivers. Also returns the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*, emulated::EmulatedDriver};
@@ -62,20 +63,20 @@ pub fn reduce_add<'s, T: Number, S: Into<DeviceSlice<'s, T>>>(
     Ok(sum)
 }
 
-/// Like [`reduce_add`], for many buffers: for each position in the lists, computes the sum of all buffers at that
-/// position, on the stream's device.
+/// Like [`reduce_add`], but for many buffers: for each position in the lists, it computes the sum of all buffers at
+/// that position on the stream's device.
 ///
-/// `lists` contains one list per device. All lists must contain the same buffer lengths in the same order, such as the
-/// gradients of data-parallel model replicas. Small buffers are coalesced into buffers of up to `buffer_bytes` before
-/// they are copied and added, so that few copies and few kernels run. A good value is
-/// [`COALESCE_BYTES`](crate::transfer::collective::COALESCE_BYTES). The sums are bit-identical to those of
-/// [`reduce_add`]. Call it once per element type.
+/// `lists` contains one list per device. All lists must contain buffers of the same lengths in the same order. For
+/// example, each list contains the gradients of one data-parallel model replica. Small buffers are coalesced into
+/// buffers of up to `buffer_bytes` bytes before they are copied and added, which reduces the number of copies and
+/// kernels. A good value is [`COALESCE_BYTES`](crate::transfer::collective::COALESCE_BYTES). The sums are bit-identical
+/// to those of [`reduce_add`]. Call this function once per element type.
 ///
 /// # Errors
-/// Returns [`EmptyList`](warpsmith_runtime::Error::EmptyList) for an empty list of lists;
-/// [`LengthMismatch`](warpsmith_runtime::Error::LengthMismatch) if the number or the lengths of buffers differ;
-/// [`DifferentDevices`](warpsmith_runtime::Error::DifferentDevices) if the buffers of one list are on several devices;
-/// also the errors of [`reduce_add`].
+/// Returns [`EmptyList`](warpsmith_runtime::Error::EmptyList) if there are no lists, and
+/// [`LengthMismatch`](warpsmith_runtime::Error::LengthMismatch) if the lists differ in the number or the lengths of
+/// their buffers. Returns [`DifferentDevices`](warpsmith_runtime::Error::DifferentDevices) if the buffers of one list
+/// are on several devices. Also returns the errors of [`reduce_add`].
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*, emulated::EmulatedDriver, transfer::collective::COALESCE_BYTES};

@@ -1,7 +1,8 @@
-//! Stream compaction: copies the selected elements in order. Each operation is one launch and reads every element once.
+//! Stream compaction: copies the selected elements in order. Each operation takes one launch, which reads every element
+//! once.
 //!
-//! The number of selected elements is written to `count`, a single element on the device; the operation does not wait
-//! for it. Output elements beyond that number are unchanged.
+//! The number of selected elements is written to `count`, a single element on the device. The operation does not wait
+//! for this number. Output elements past that number stay unchanged.
 
 use gpu_kernels::access::access;
 use gpu_kernels::compact::{self, workspace_len};
@@ -35,11 +36,11 @@ pub enum Comparison {
     GreaterOrEqual,
     /// `==`
     Equal,
-    /// `!=`, true for NaN.
+    /// `!=`, which is true for NaN.
     NotEqual,
 }
 
-/// Outputs of a partition. Without `rejected`, only the selected elements are written.
+/// The outputs of a partition. If `rejected` is `None`, only the selected elements are written.
 struct Outputs<'a, T: DeviceCopy> {
     selected: DeviceSliceMut<'a, T>,
     rejected: Option<DeviceSliceMut<'a, T>>,
@@ -47,7 +48,7 @@ struct Outputs<'a, T: DeviceCopy> {
 }
 
 impl<T: DeviceCopy> Outputs<'_, T> {
-    /// Returns an error if an output does not have the length of the input.
+    /// Returns an error if the length of an output differs from the length of the input.
     fn check(&self, operation: &'static str, len: usize) -> Result<()> {
         same_length(operation, ("x", len), ("selected", self.selected.len()))?;
         if let Some(rejected) = &self.rejected {
@@ -57,7 +58,7 @@ impl<T: DeviceCopy> Outputs<'_, T> {
     }
 }
 
-/// Plans a kernel of `gpu_kernels::compact` over `x`, and runs `launch` with the plan and a workspace.
+/// Plans a launch over `x` of a kernel from `gpu_kernels::compact`, and calls `launch` with the plan and a workspace.
 fn with_plan<T: Scalar>(
     (operation, kernel): (&'static str, &'static str),
     stream: &Stream,
@@ -92,8 +93,8 @@ fn flagged<T: Scalar>(
         return to.count.copy_from_host(&[0]);
     }
     with_plan((operation, "compact_flagged"), stream, config, &x, |plan, workspace, words| {
-        // SAFETY: these are the parameters of the kernel; the outputs are as long as the input, and the workspace has
-        // enough words for the tiles.
+        // SAFETY: these arguments match the parameters of the kernel; the outputs are as long as the input, and the
+        // workspace has enough words for the tiles.
         unsafe {
             match to.rejected {
                 Some(rejected) => {
@@ -113,7 +114,7 @@ fn flagged<T: Scalar>(
     })
 }
 
-/// Like [`flagged`], on unsigned integers of the element size.
+/// Like [`flagged`], but operates on unsigned integers of the element size.
 fn flagged_by_size<T: Element>(
     operation: &'static str,
     stream: &Stream,
@@ -136,7 +137,8 @@ fn flagged_by_size<T: Element>(
     }
 }
 
-/// Range of keys, as integers of the element size: the arguments of `gpu_kernels::compact::compact_compared`.
+/// A range of keys, as integers of the element size. The range forms the arguments of
+/// `gpu_kernels::compact::compact_compared`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Keys {
     transform: [u64; 2],
@@ -146,13 +148,13 @@ struct Keys {
 }
 
 impl Keys {
-    /// Returns the keys of all numbers for which the comparison with `with` holds.
+    /// Returns the keys of all numbers whose comparison with `with` is true.
     #[allow(clippy::eq_op, reason = "NaN is not equal to itself")]
     fn of<T: Scalar>(comparison: Comparison, with: T) -> Self {
         let BitLayout { sign, is_float, negative, always, .. } = BitLayout::of::<T>();
         let key = |x: u64| always ^ if x & sign == 0 { x } else { x ^ negative };
         let (smallest, largest) = (key(bits(T::MAX_IDENTITY)), key(bits(T::MIN_IDENTITY)));
-        // The keys of -0 and +0 are adjacent.
+        // The keys of -0 and +0 are adjacent, so a range can contain both.
         let (low, high) = match is_float && with == T::ZERO {
             true => (key(sign), key(0)),
             false => (key(bits(with)), key(bits(with))),
@@ -165,13 +167,13 @@ impl Keys {
             Comparison::GreaterOrEqual => Some((low, largest)),
             Comparison::Equal | Comparison::NotEqual => Some((low, high)),
         };
-        // `None` stands for an empty range.
+        // `None` means an empty range.
         let (first, last) = range.filter(|(first, last)| first <= last).unwrap_or((1, 0));
         Self { transform: [negative, always], first, last, is_inverted: comparison == Comparison::NotEqual }
     }
 }
 
-/// Selects the elements whose keys are in the range, on integers of the element size.
+/// Selects the elements whose keys are in the range. The selection operates on integers of the element size.
 fn between<T: Scalar>(
     operation: &'static str,
     stream: &Stream,
@@ -248,7 +250,7 @@ fn compared<T: Number>(
     }
 }
 
-/// Writes the first element of each run of equal elements and, if requested, its index.
+/// Writes the first element of each run of equal elements, and its index if requested.
 fn runs<T: Number>(
     operation: &'static str,
     stream: &Stream,
@@ -272,7 +274,7 @@ fn runs<T: Number>(
     }
 }
 
-/// Like [`runs`], on integers of the element size; `equality` defines which bit patterns are equal.
+/// Like [`runs`], but operates on integers of the element size. `equality` defines which bit patterns are equal.
 fn runs_of<T: Scalar>(
     operation: &'static str,
     stream: &Stream,
@@ -298,7 +300,7 @@ fn runs_of<T: Scalar>(
     let [magnitude, most] = equality.map(T::from_u64);
     with_plan((operation, "compact_runs"), stream, config, &x, |plan, workspace, words| {
         let Outputs { selected, count, .. } = to;
-        // SAFETY: as in `flagged`; there are as many indices as elements, and they fit 32 bits.
+        // SAFETY: as in `flagged`; there are as many indices as elements, and the indices fit in 32 bits.
         unsafe {
             match indices {
                 Some(indices) => plan
@@ -318,8 +320,8 @@ fn runs_of<T: Scalar>(
     })
 }
 
-/// Writes the elements for which the comparison of `x[i]` with `with` holds to the start of `selected`, in order, and
-/// their number to `count`. `selected` must have the length of `x`.
+/// Writes the elements whose comparison with `with` is true to the start of `selected`, in order, and writes their
+/// number to `count`. `selected` must have the same length as `x`.
 ///
 /// # Errors
 /// Returns [`OpError::LengthMismatch`] and the [enqueue errors](crate::Error#enqueue-errors).
@@ -365,8 +367,8 @@ pub fn select_if_with<'x, 's, 'c, T: Number>(
     compared("select_if", stream, config.into(), (comparison, with), x.into(), to)
 }
 
-/// Writes the elements whose flag is true to the start of `selected`, in order, and their number to `count`. `flags`
-/// and `selected` must have the length of `x`.
+/// Writes the elements whose flag is true to the start of `selected`, in order, and writes their number to `count`.
+/// `flags` and `selected` must have the same length as `x`.
 ///
 /// # Errors
 /// Returns [`OpError::LengthMismatch`] and the [enqueue errors](crate::Error#enqueue-errors).
@@ -397,7 +399,7 @@ pub fn select_flagged<'x, 'f, 's, 'c, T: Element>(
 }
 
 /// Like [`select_if()`], but also writes the other elements to the start of `rejected`, in order. `selected` and
-/// `rejected` must have the length of `x`.
+/// `rejected` must have the same length as `x`.
 ///
 /// # Errors
 /// Returns [`OpError::LengthMismatch`] and the [enqueue errors](crate::Error#enqueue-errors).
@@ -465,9 +467,9 @@ pub fn partition_flagged<'x, 'f, 's, 'r, 'c, T: Element>(
     flagged_by_size("partition_flagged", stream, None, (x.into(), flags.into()), to)
 }
 
-/// Writes the first element of each run of equal elements to the start of `selected`, and the number of runs to
-/// `count`, like PyTorch's `unique_consecutive`. `selected` must have the length of `x`. NaN equals nothing, and −0
-/// equals +0.
+/// Writes the first element of each run of equal elements to the start of `selected`, and writes the number of runs to
+/// `count`, like PyTorch's `unique_consecutive`. `selected` must have the same length as `x`. NaN is not equal to any
+/// element, and −0 equals +0.
 ///
 /// # Errors
 /// Returns [`OpError::LengthMismatch`] and the [enqueue errors](crate::Error#enqueue-errors).
@@ -509,13 +511,13 @@ pub fn unique_with<'x, 's, 'c, T: Number>(
     runs("unique", stream, config.into(), x.into(), to, None)
 }
 
-/// Run-length encoding: like [`unique()`], and also writes the length of run i to `lengths[i]`. `lengths` must also
-/// have the length of `x`.
+/// Run-length encoding: like [`unique()`], but also writes the length of run i to `lengths[i]`. `lengths` must also
+/// have the same length as `x`.
 ///
-/// The operation uses temporary memory for one array of the size of `lengths`, and two launches.
+/// The operation takes two launches, and temporary memory for one array of the size of `lengths`.
 ///
 /// # Errors
-/// Returns [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for 2³² elements or more; also the [enqueue
+/// Returns [`OpError::Unsupported`] for 2³² elements or more. Also returns [`OpError::LengthMismatch`] and the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```

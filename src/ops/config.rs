@@ -1,8 +1,8 @@
-//! Launch configuration of an operation: [`Config`], the available instances, and the default choice.
+//! Launch configurations of operations: [`Config`], the available instances, and the default configuration.
 //!
-//! All configurations of an operation give the same result, except for the order of additions in a reduction. A block
-//! processes tiles of `block × items` accesses of `vector` bytes. If the grid has fewer blocks than there are tiles,
-//! each block loops over several tiles.
+//! All configurations of an operation give the same result, except that reductions may add elements in a different
+//! order. Each block processes tiles of `block × items` accesses of `vector` bytes. If the grid has fewer blocks than
+//! there are tiles, each block loops over several tiles.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,15 +19,15 @@ use warpsmith_runtime::{Device, DeviceProperties};
 use crate::op_error::OpError;
 use warpsmith_runtime::{Error, Result};
 
-/// The number of blocks of a launch.
+/// Rule for the number of blocks in a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum GridRule {
-    /// One block per tile; for reductions, at most one wave.
+    /// One block per tile. For reductions, at most one wave of blocks.
     Auto,
-    /// This number of waves, but at most one block per tile.
+    /// As many waves of blocks as specified, but at most one block per tile.
     Waves(u32),
-    /// Exactly this number of blocks; for random numbers, whose blocks form rows, rounded up to whole rows.
+    /// As many blocks as specified. For random numbers, whose blocks form rows, the number is rounded up to whole rows.
     Blocks(u32),
 }
 
@@ -84,11 +84,11 @@ impl From<GridRule> for String {
 pub struct Config {
     /// Threads per block.
     pub block: u32,
-    /// The number of blocks.
+    /// The rule for the number of blocks.
     pub grid: GridRule,
-    /// Accesses that a thread keeps in flight.
+    /// Number of accesses that each thread keeps in flight.
     pub items: u32,
-    /// Bytes per access, where arrays are aligned to it.
+    /// Number of bytes per access, used where the arrays are aligned to it.
     pub vector: u32,
 }
 
@@ -99,10 +99,10 @@ impl fmt::Display for Config {
     }
 }
 
-/// Part of a configuration that is fixed at compile time: one instance in the GPU image.
+/// The part of a configuration that is fixed at compile time, which selects one instance in the GPU image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Variant {
-    /// Accesses that a thread keeps in flight.
+    /// Number of accesses that each thread keeps in flight.
     pub items: u32,
     /// Bytes per access.
     pub vector: u32,
@@ -110,8 +110,8 @@ pub struct Variant {
     pub max_block: u32,
 }
 
-/// Returns the instances of `kernel` (its source name, for example `reduce_sum`) for `dtype` (for example `f32`),
-/// sorted; empty if there are none. `copy` and `fill` distinguish types by size only.
+/// Returns the sorted instances of `kernel` (its source name, such as `reduce_sum`) for `dtype` (such as `f32`). The
+/// list is empty if there are none. For `copy` and `fill`, types are distinguished only by their size.
 ///
 /// ```
 /// let variants = warpsmith::ops::variants("axpy", "f32");
@@ -132,13 +132,13 @@ pub fn variants(kernel: &str, dtype: &str) -> Vec<Variant> {
     found
 }
 
-/// Kernel specifications behind [`variants`].
+/// Returns the kernel specifications of the instances that [`variants`] lists.
 #[cfg(feature = "bench")]
 pub(crate) fn instances_of(kernel: &str, dtype: &str) -> Vec<&'static KernelSpec> {
     of_types(kernel, dtype).into_iter().flat_map(|all| all.values().copied()).collect()
 }
 
-/// Instance of `kernel` for `dtype` that `config` names.
+/// Returns the instance of `kernel` for `dtype` that `config` specifies.
 pub(crate) fn instance(kernel: &'static str, dtype: &str, config: &Config) -> Result<&'static KernelSpec> {
     let all = of_types(kernel, dtype);
     all.and_then(|all| all.get(&(config.items, config.vector)).copied()).ok_or_else(|| {
@@ -147,7 +147,7 @@ pub(crate) fn instance(kernel: &'static str, dtype: &str, config: &Config) -> Re
     })
 }
 
-/// Error for a configuration that names no instance.
+/// Returns the error for a configuration that does not match any instance.
 pub(super) fn no_such_variant(
     kernel: &'static str,
     dtype: String,
@@ -158,7 +158,7 @@ pub(super) fn no_such_variant(
     OpError::NoSuchVariant { kernel, dtype, items, vector, available }.into()
 }
 
-/// Package of the operations' kernels.
+/// Package that contains the operations' kernels.
 pub(super) const PACKAGE: &str = "warpsmith-gpu-kernels";
 
 pub(super) type ByVariant = BTreeMap<(u32, u32), &'static KernelSpec>;
@@ -167,8 +167,8 @@ fn of_types(kernel: &str, dtype: &str) -> Option<&'static ByVariant> {
     instances(kernel, dtype).map(|(_, by_variant)| by_variant)
 }
 
-/// Instances of the operations' kernels. They are found by type, not by name: the registry may hold kernels of another
-/// package with the same names.
+/// Returns all instances of the operations' kernels. They are found by type and not by name, because the registry may
+/// contain kernels of another package with the same names.
 fn all_instances() -> Vec<&'static KernelSpec> {
     use gpu_kernels::{arg_reduce, arithmetic, cast, copy, elementwise, fill, move_rows, random, reduce};
 
@@ -208,17 +208,17 @@ fn all_instances() -> Vec<&'static KernelSpec> {
     all
 }
 
-/// Instances of one kernel of the operations.
+/// All instances of one kernel that implements operations.
 #[derive(Default)]
 struct OfKernel {
-    /// Instances by type arguments and variant.
+    /// Instances, by type arguments and variant.
     by_types: HashMap<String, ByVariant>,
-    /// Available variants per type.
+    /// Variants that exist for every type.
     variants: Vec<(u32, u32)>,
 }
 
-/// Instances of a kernel, from a cached table. The lookup is on the critical path of small operations, which are
-/// host-bound.
+/// Returns the instances of a kernel from a cached table. This lookup is on the critical path of small operations,
+/// which are host-bound.
 fn of_kernel(kernel: &str) -> Option<&'static OfKernel> {
     static TABLE: OnceLock<HashMap<&'static str, OfKernel>> = OnceLock::new();
     let table = TABLE.get_or_init(|| {
@@ -242,19 +242,19 @@ fn of_kernel(kernel: &str) -> Option<&'static OfKernel> {
     table.get(kernel)
 }
 
-/// Instances of a kernel for the given type arguments, by variant, and the type arguments under which they are
-/// compiled.
+/// Returns the instances of a kernel for the given type arguments by variant, and the type arguments for which these
+/// instances are compiled.
 pub(super) fn instances(kernel: &str, dtype: &str) -> Option<(&'static str, &'static ByVariant)> {
     let by_types = &of_kernel(kernel)?.by_types;
     let found = by_types.get_key_value(dtype).or_else(|| match dtype.split_once(',') {
-        // Conversions to integers give the same bits for signed and unsigned.
+        // Conversions to signed and unsigned integers of the same size give the same bits.
         Some((from, to)) => by_types.get_key_value(&format!("{from},{}", same_size(to)?)),
         None => by_types.get_key_value(same_size(dtype)?),
     });
     found.map(|(types, by_variant)| (types.as_str(), by_variant))
 }
 
-/// Unsigned integer of the size of `dtype`.
+/// Returns the unsigned integer type of the size of `dtype`.
 fn same_size(dtype: &str) -> Option<&'static str> {
     match dtype {
         "i8" | "u8" => Some("u8"),
@@ -265,29 +265,30 @@ fn same_size(dtype: &str) -> Option<&'static str> {
     }
 }
 
-/// Default configuration of an operation: for `kernel` over `n` elements of `element_bytes` on `device`. It applies if
-/// no configuration is given and none was [tuned](super::tuned_config).
+/// Returns the default configuration of `kernel` over `n` elements of `element_bytes` bytes on `device`. This
+/// configuration is used if none is specified and none was [tuned](super::tuned_config).
 ///
-/// On a GPU, a block has one eighth of the threads that an SM holds ([`usual_block`]).
+/// On a GPU, each block has one eighth of the threads that fit on an SM ([`usual_block`]).
 ///
-/// - Elementwise kernels: one access per thread and one tile per block. This keeps enough bytes in flight, and the
-///   hardware's block scheduler balances the load.
-/// - GELU, the most compute-heavy elementwise kernel: several waves of blocks that loop over the tiles.
-/// - Too few 16-byte accesses to give every SM a block: the smallest available accesses and, if these are still too
-///   few, smaller blocks ([`spread_block`]).
-/// - Random numbers, which are compute-bound: several waves of blocks, so that a thread generates about 256 numbers, or
-///   96 uniform numbers of four bytes.
-/// - Reductions: several accesses per thread and one wave of blocks even for small inputs, so that few partial results
+/// - Elementwise kernels: one access per thread and one tile per block. This configuration keeps enough bytes in
+///   flight, and the hardware's block scheduler balances the load.
+/// - GELU, the elementwise kernel with the most computation: several waves of blocks, each of which loops over several
+///   tiles.
+/// - Inputs with too few 16-byte accesses to give every SM a block: the smallest available accesses and, if these are
+///   still too few, smaller blocks ([`spread_block`]).
+/// - Random numbers, which are compute-bound: several waves of blocks, so that each thread generates about 256 numbers,
+///   or 96 uniform numbers of four bytes.
+/// - Reductions: several accesses per thread and one wave of blocks, even for small inputs, so that few partial results
 ///   remain.
 ///
-/// Measured on an H200 for ten kernels, at 2^16 to 2^28 elements of f32 (most also bf16). With the blocks of 256 and
-/// accesses of 16 bytes chosen there, they were on average within about 2 % of the best configuration. At 2^16, the
-/// best configurations of copy and axpy had accesses of 4 bytes. For uniform (f32, bf16, f64) and normal (f32, bf16)
-/// numbers, the chosen number of waves was within 8 % of the best number of blocks at 2^20. It was within 4 % from 2^22
-/// on, except for f64 at 2^22 (14 %).
+/// The defaults were measured on an H200 for ten kernels, at 2^16 to 2^28 elements of f32 (for most kernels also bf16).
+/// With the chosen blocks of 256 threads and accesses of 16 bytes, the results were on average within about 2 % of the
+/// best configuration. At 2^16 elements, the best configurations of copy and axpy used accesses of 4 bytes. For uniform
+/// (f32, bf16, f64) and normal (f32, bf16) numbers, the chosen number of waves was within 8 % of the best number of
+/// blocks at 2^20 elements. From 2^22 elements on, it was within 4 %, except for f64 at 2^22 elements (14 %).
 ///
-/// On the emulated device, each thread has an overhead of tens of nanoseconds before its first element, so few threads
-/// are launched.
+/// On the emulated device, each thread has an overhead of tens of nanoseconds before its first element, so the default
+/// launches few threads.
 ///
 /// ```
 /// use warpsmith::Device;
@@ -301,7 +302,7 @@ pub fn default_config(kernel: &str, element_bytes: usize, n: usize, device: &Dev
     default_of(Instances::own(kernel), element_bytes, n, device)
 }
 
-/// [`default_config`] for any kernel with variants.
+/// Returns the [`default_config`] of any kernel that has variants.
 pub(crate) fn default_of(kernel: Instances<'_>, element_bytes: usize, n: usize, device: &Device) -> Config {
     if !device.is_emulated() {
         return gpu_config(kernel, element_bytes, n, device.properties());
@@ -319,14 +320,14 @@ pub(super) fn is_reduction(kernel: &str) -> bool {
     kernel.starts_with("reduce_")
 }
 
-/// Returns whether the kernel's blocks take tiles in order and wait for preceding tiles. Its tuned block size is a
-/// multiple of 32, and blocks beyond one wave would have no work.
+/// Returns whether the kernel's blocks take tiles in order and wait for preceding tiles. The tuned block size of such a
+/// kernel is a multiple of 32, and blocks beyond one wave would have no work.
 pub(super) fn takes_tiles_in_order(kernel: &str) -> bool {
     kernel.starts_with("scan_") || kernel.starts_with("compact_")
 }
 
 fn gpu_config(kernel: Instances<'_>, element_bytes: usize, n: usize, device: &DeviceProperties) -> Config {
-    // For unary functions of many 16-bit elements, compute time equals memory time: small blocks interleave the two.
+    // For unary functions of many 16-bit elements, compute time equals memory time. Small blocks interleave the two.
     let is_unary_of_many = kernel.own_name() == "unary" && element_bytes == 2 && n >= 1 << 24;
     let block = if is_unary_of_many { usual_block(device).min(64) } else { usual_block(device) };
     let (items, grid) = match kernel.own_name() {
@@ -338,7 +339,7 @@ fn gpu_config(kernel: Instances<'_>, element_bytes: usize, n: usize, device: &De
         "uniform" | "normal" | "exponential" | "integers" | "bernoulli" => {
             (1, waves_of_threads(n, 256, device))
         }
-        // Its computation is too expensive for one block per tile.
+        // GELU's computation is too expensive for one block per tile.
         "gelu" => (1, GridRule::Waves(if element_bytes == 2 { 32 } else { 16 })),
         _ => (1, GridRule::Auto),
     };
@@ -356,8 +357,8 @@ fn gpu_config(kernel: Instances<'_>, element_bytes: usize, n: usize, device: &De
     Config { block: spread_block(device, block, threads), vector, ..config }
 }
 
-/// Number of waves so that each thread computes about `of_thread` of `n` elements, for kernels with half the maximum
-/// occupancy of an SM.
+/// Returns the number of waves with which each thread computes about `of_thread` of `n` elements, for kernels at half
+/// the maximum occupancy of an SM.
 fn waves_of_threads(n: usize, of_thread: usize, device: &DeviceProperties) -> GridRule {
     let resident =
         device.multiprocessors as usize * (device.max_threads_per_multiprocessor as usize / 2).max(1);
@@ -365,14 +366,14 @@ fn waves_of_threads(n: usize, of_thread: usize, device: &DeviceProperties) -> Gr
     GridRule::Waves(waves.clamp(1, 1 << 16) as u32)
 }
 
-/// Set of instances of a kernel to choose from.
+/// The set of a kernel's instances from which a configuration is chosen.
 #[derive(Clone, Copy)]
 pub(crate) enum Instances<'a> {
-    /// Instances of a kernel of this crate: its name, and the variants of all types.
+    /// Instances of a kernel of this crate: the kernel's name, and the variants that all types have.
     Own(&'a str, &'a [(u32, u32)]),
     /// Instances of a user's `#[elementwise]` function or `#[reduction]` operator.
     Family {
-        /// All variants for the types.
+        /// All variants that exist for the types.
         variants: &'static [FamilyVariant],
         /// True for a reduction operator.
         is_reduction: bool,
@@ -380,12 +381,13 @@ pub(crate) enum Instances<'a> {
 }
 
 impl<'a> Instances<'a> {
-    /// Instances of a kernel of this crate.
+    /// Returns the instances of a kernel of this crate.
     pub fn own(kernel: &'a str) -> Self {
         Self::Own(kernel, of_kernel(kernel).map_or(&[], |of_kernel| &of_kernel.variants))
     }
 
-    /// Name of a kernel of this crate; empty for a user's kernel, whose amount of work is not known.
+    /// Returns the name of a kernel of this crate. The name is empty for a user's kernel, whose amount of work is not
+    /// known.
     fn own_name(self) -> &'a str {
         match self {
             Instances::Own(kernel, _) => kernel,
@@ -401,7 +403,7 @@ impl<'a> Instances<'a> {
         }
     }
 
-    /// Items and vector bytes of each variant.
+    /// Returns the items and vector bytes of each variant.
     fn variants(self) -> impl Iterator<Item = (u32, u32)> {
         let (own, family) = match self {
             Instances::Own(_, variants) => (variants, &[][..]),
@@ -410,18 +412,19 @@ impl<'a> Instances<'a> {
         own.iter().copied().chain(family.iter().map(|variant| (variant.items, variant.vector)))
     }
 
-    /// Largest number of items of an instance up to `preferred`, or the smallest available.
+    /// Returns the largest number of items among the instances that is at most `preferred`, or the smallest number if
+    /// there is none.
     fn nearest_items(self, preferred: u32) -> u32 {
         let all = || self.variants().map(|(items, _)| items);
         all().filter(|&items| items <= preferred).max().or_else(|| all().min()).unwrap_or(1)
     }
 
-    /// Largest access in bytes of the instances with this number of items.
+    /// Returns the largest access, in bytes, among the instances with this number of items.
     fn largest_vector(self, items: u32) -> u32 {
         self.variants().filter(|variant| variant.0 == items).map(|(_, vector)| vector).max().unwrap_or(16)
     }
 
-    /// Smallest access in bytes of the instances with this number of items.
+    /// Returns the smallest access, in bytes, among the instances with this number of items.
     fn smallest_vector(self, items: u32) -> u32 {
         self.variants().filter(|variant| variant.0 == items).map(|(_, vector)| vector).min().unwrap_or(16)
     }
@@ -432,7 +435,7 @@ pub(crate) fn tile(config: &Config, element_bytes: usize) -> usize {
     config.block as usize * config.items as usize * (config.vector as usize / element_bytes).max(1)
 }
 
-/// Number of blocks for `n` elements, at least 1. `resident` is the number of blocks in one wave.
+/// Returns the number of blocks for `n` elements, which is at least 1. `resident` is the number of blocks in one wave.
 pub(crate) fn blocks(
     config: &Config,
     reduction: bool,
@@ -482,7 +485,7 @@ mod tests {
         assert!(variants("no_such_kernel", "f32").is_empty());
     }
 
-    /// A kernel of another package with the same name.
+    /// A kernel with the same name in another package.
     #[gpu_std::__private::linkme::distributed_slice(gpu_std::registry::KERNELS)]
     #[linkme(crate = gpu_std::__private::linkme)]
     static FORGED: &KernelInfo = &KernelInfo {
@@ -503,7 +506,7 @@ mod tests {
 
     #[test]
     fn every_kernel_with_variants_is_known() {
-        // Kernels with only one of the two are selected by their operations, not by a configuration.
+        // Kernels with only one of the two constants are selected by their operations, not by a configuration.
         let is_variant = |spec: &&KernelInfo| {
             let has = |parameter| spec.const_argument(parameter).is_some();
             has("ITEMS") && has("VECTOR") && !std::ptr::eq(*spec, FORGED)
@@ -522,7 +525,7 @@ mod tests {
         assert_eq!(nearest("reduce_prod", 1), 4);
     }
 
-    /// Properties of the emulated device, with the SM and thread counts of a GPU.
+    /// Returns the properties of the emulated device, with the SM and thread counts of a GPU.
     fn gpu(multiprocessors: u32, threads: u32) -> DeviceProperties {
         let mut properties = Device::emulated(0).unwrap().properties().clone();
         (properties.multiprocessors, properties.max_threads_per_multiprocessor) = (multiprocessors, threads);

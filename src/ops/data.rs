@@ -1,4 +1,4 @@
-//! Data movement: copy, fill, cast.
+//! Data movement: copy, fill and cast.
 
 use gpu_spec::param::{Slice, SliceMut, Value};
 use gpu_std::scalar::{Element, Scalar};
@@ -9,10 +9,10 @@ use super::config::Config;
 use super::launch::{Operation, same_length};
 use warpsmith_runtime::Result;
 
-/// Computes `dst[i] = src[i]` bit by bit, for any type including structs.
+/// Copies `dst[i] = src[i]` bit by bit, for any type, including structs.
 ///
-/// This is the copy kernel that `bench` and `tune` measure. Programs should use [`Stream::copy`], which needs no kernel
-/// and also copies between devices, or [`Stream::copy_rows`] for rows.
+/// This is the copy kernel that `bench` and `tune` measure. Programs should use [`Stream::copy`] instead, which needs
+/// no kernel and can also copy between devices, or [`Stream::copy_rows`] for rows.
 ///
 /// # Errors
 /// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) and the [enqueue
@@ -48,7 +48,8 @@ pub fn copy_with<'s, 'd, T: DeviceCopy>(
     let _site = site();
     let (src, dst) = (src.into(), dst.into());
     same_length("copy", ("src", src.len()), ("dst", dst.len()))?;
-    // The kernel copies integers of 8 bytes, or of the largest size that divides the size and the alignment of `T`.
+    // The kernel copies integers of 8 bytes, or of the largest size that divides both the size and the alignment of
+    // `T`.
     match size_of::<T>() | align_of::<T>() {
         _ if size_of::<T>() == 0 => Ok(()),
         bits if bits % 8 == 0 => copy_as::<u64>(stream, config.into(), src.cast()?, dst.cast()?),
@@ -66,7 +67,7 @@ fn copy_as<T: Scalar>(
 ) -> Result<()> {
     let arrays = [src.as_device_ptr(), dst.as_device_ptr()];
     let operation = Operation::new::<T>(stream, "copy", dst.len(), &arrays, config);
-    // SAFETY: these are the parameters of the kernel.
+    // SAFETY: these arguments match the parameters of the kernel.
     unsafe { operation.launch::<(Slice<T>, SliceMut<T>), _>((src, dst)) }
 }
 
@@ -105,19 +106,19 @@ pub fn fill_with<'d, T: Element>(
     let dst = dst.into().cast::<T::Scalar>()?;
     let array = dst.as_device_ptr();
     let operation = Operation::new::<T::Scalar>(stream, "fill", dst.len(), &[array], config.into());
-    // SAFETY: these are the parameters of the kernel, which takes the unsigned integer of the size of the type.
+    // SAFETY: these arguments match the parameters of the kernel, which takes the unsigned integer of the type's size.
     unsafe { operation.launch::<(Value<T::Scalar>, SliceMut<T::Scalar>), _>((value.to_scalar(), dst)) }
 }
 
-/// `dst[i] = src[i] as U`, with Rust's conversion rules:
+/// `dst[i] = src[i] as U`, with the conversion rules of Rust:
 ///
 /// | from | to | result |
 /// | --- | --- | --- |
-/// | float, integer | float | nearest, ties to even; infinity if out of range |
-/// | float | integer | truncated; saturated if out of range, 0 for NaN |
+/// | float, integer | float | nearest value, ties to even; infinity if out of range |
+/// | float | integer | truncated; saturated if out of range; 0 for NaN |
 /// | integer | integer | truncated to the lowest bits, or sign-extended or zero-extended to a wider type |
-/// | `Checked<bool>` | number | 0 or 1 (bytes that are not a valid `bool`: their value as `u8`) |
-/// | number | `Checked<bool>` | `x != 0`: true for NaN, false for -0.0 |
+/// | `Checked<bool>` | number | 0 or 1; bytes that are not a valid `bool` are converted as `u8` |
+/// | number | `Checked<bool>` | `x != 0`, which is true for NaN and false for -0.0 |
 ///
 /// # Errors
 /// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) and the [enqueue
@@ -168,7 +169,7 @@ pub fn cast_with<'s, 'd, T: Element, U: Element>(
             Operation::between::<T::Scalar, U::Scalar>(stream, kernel, dst.len(), &arrays, config)
         }
     };
-    // SAFETY: these are the parameters of all three kernels, up to the signedness of integers; a `Checked<bool>` has
-    // the bytes of a `u8`.
+    // SAFETY: these arguments match the parameters of all three kernels, up to the signedness of integers; a
+    // `Checked<bool>` has the bytes of a `u8`.
     unsafe { operation.launch::<(Slice<T::Scalar>, SliceMut<U::Scalar>), _>((src, dst)) }
 }

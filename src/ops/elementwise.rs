@@ -1,4 +1,5 @@
-//! Elementwise operations: `out[i] = f(x[i], y[i], …)`. `f16` and `bf16` are computed in `f32` and rounded once.
+//! Elementwise operations: `out[i] = f(x[i], y[i], …)`. For `f16` and `bf16`, the function is computed in `f32` and the
+//! result is rounded once.
 
 use gpu_spec::param::{Slice, SliceMut, Value};
 use gpu_std::scalar::Float;
@@ -10,8 +11,8 @@ use super::example::unary_example;
 use super::launch::{Operation, same_length};
 use warpsmith_runtime::Result;
 
-/// Defines each operation, and its form for a given configuration, which the tuner measures. The arguments include the
-/// parameters of its kernel.
+/// Defines each operation, and a variant that takes a configuration, which the tuner measures. The arguments include
+/// the parameters of the operation's kernel.
 macro_rules! operations {
     (@value $scalar:ident) => { Value<T> };
     (@slice $input:ident) => { Slice<T> };
@@ -50,7 +51,7 @@ macro_rules! operations {
             $(same_length(name, (stringify!($input), $input.len()), ($label, $out.len()))?;)+
             let arrays = [$($input.as_device_ptr(),)+ $out.as_device_ptr()];
             let operation = Operation::new::<T>(stream, name, $out.len(), &arrays, config.into());
-            // SAFETY: these are the parameters of the kernel.
+            // SAFETY: these arguments match the parameters of the kernel.
             unsafe {
                 operation
                     .launch::<($(operations!(@value $scalar),)? $(operations!(@slice $input),)+ SliceMut<T>), _>(
@@ -88,10 +89,10 @@ operations! {
     /// # Ok::<(), warpsmith::Error>(())
     /// ```
     fma, fma_with: Float, (; x y z => out, "the output");
-    /// `out[i] = max(x[i], 0)`; NaN stays NaN.
+    /// `out[i] = max(x[i], 0)`, and NaN stays NaN.
     #[doc = unary_example!(relu, [-1.5f32, 2.5], [0.0, 2.5])]
     relu, relu_with: Float, (; x => out, "the output");
-    /// `out[i] = x[i] / 2 * (1 + erf(x[i] / √2))`, the exact form of GELU.
+    /// `out[i] = x[i] / 2 * (1 + erf(x[i] / √2))`, the exact version of GELU.
     #[doc = unary_example!(gelu, [-1.0f32, 1.0], "[-0.159, 0.841]")]
     gelu, gelu_with: Float, (; x => out, "the output");
     /// `out[i] = 1 / (1 + exp(-x[i]))`.

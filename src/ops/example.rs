@@ -1,6 +1,6 @@
-//! Doctests of operations that macros define, so that each operation has its own example.
+//! Doctests for operations that macros define, so that each operation has its own example.
 
-/// Lines of a doctest that creates `stream`, a stream of the emulated device.
+/// Lines of a doctest that create `stream`, a stream of the emulated device.
 macro_rules! example {
     ($($line:expr),+ $(,)?) => {
         concat!(
@@ -25,7 +25,8 @@ macro_rules! buffer {
     };
 }
 
-/// Statement of a doctest that compares the buffer `$name` with an array, or with a text of three decimals.
+/// Statement of a doctest that compares the buffer `$name` with an array, or with a text with three decimals per
+/// element.
 macro_rules! holds {
     ($name:ident, [$($element:tt)*]) => {
         concat!("assert_eq!(", stringify!($name), ".to_host()?, [", stringify!($($element)*), "]);")
@@ -50,7 +51,7 @@ macro_rules! unary_example {
     };
 }
 
-/// Doctest of an operation with two inputs; the second is an array or a number.
+/// Doctest of an operation with two inputs. The second input is an array or a number.
 macro_rules! binary_example {
     ($name:ident, $x:tt, [$($y:tt)*], $out:tt) => {
         $crate::ops::example::example!(

@@ -1,6 +1,7 @@
-//! Histograms: exact counts, in one launch that reads every element once.
+//! Histograms with exact counts, computed in one launch that reads every element once.
 //!
-//! `counts` contains the bins of channel 0, then those of channel 1, and so on. The operations overwrite it.
+//! `counts` contains the bins of channel 0, followed by the bins of channel 1, and so on. The operations overwrite
+//! previous counts.
 
 use gpu_kernels::histogram::{Binned, Bins, even_edges};
 use gpu_spec::SharedLen;
@@ -15,20 +16,20 @@ use crate::IMAGE;
 use crate::op_error::OpError;
 use warpsmith_runtime::Result;
 
-/// Shared memory budget in bytes for all copies of the counters together.
+/// Shared memory budget, in bytes, for all copies of the counters together.
 const COPIES_BYTES: usize = 16 << 10;
 /// Maximum number of copies of the counters.
 const MAX_COPIES: usize = 8;
-/// Maximum shared memory in bytes for one copy of the counters, or for the edges.
+/// Maximum amount of shared memory, in bytes, for one copy of the counters, or for the edges.
 const MAX_BYTES: usize = 24 << 10;
-/// Maximum number of equal-width bins. With more bins, the estimate of a bin could be wrong by more than one.
+/// Maximum number of equal-width bins. With more bins, the estimated bin of an element could be wrong by more than one.
 const MAX_BINS: usize = 1 << 20;
 
 fn unsupported<R>(operation: &'static str, problem: String) -> Result<R> {
     Err(OpError::Unsupported { operation, problem }.into())
 }
 
-/// Returns the number of channels, and of bins per channel, for `counts` counters in total.
+/// Returns the number of channels and the number of bins per channel, for `counts` counters in total.
 fn shape(operation: &'static str, len: usize, channels: usize, counts: usize) -> Result<[u32; 2]> {
     if channels == 0 || !counts.is_multiple_of(channels) || counts == 0 {
         return unsupported(
@@ -50,8 +51,8 @@ fn shape(operation: &'static str, len: usize, channels: usize, counts: usize) ->
     }
 }
 
-/// Returns the length of a block's counters in shared memory: as many copies as fit the budget, or 0 if one copy is too
-/// large.
+/// Returns the length of a block's counters in shared memory: as many copies as fit in the budget, or 0 if one copy
+/// does not fit.
 fn local_len(counts: usize) -> usize {
     match counts * 4 {
         bytes if bytes > MAX_BYTES => 0,
@@ -89,9 +90,9 @@ fn plan<'s, T: Scalar>(
     Ok(plan)
 }
 
-/// Range of numbers, `lower..upper` or `lower..=upper`, for [`histogram_even()`].
+/// A range of numbers: `lower..upper` or `lower..=upper`.
 pub trait BinRange<T>: sealed::Sealed {
-    /// Returns the two ends, and whether the last bin includes the upper one.
+    /// Returns both ends of the range, and whether the last bin includes the upper end.
     #[doc(hidden)]
     fn ends(self) -> (T, T, bool);
 }
@@ -116,17 +117,18 @@ impl<T> BinRange<T> for std::ops::RangeInclusive<T> {
 }
 
 /// Counts the elements in n bins of equal width, where n is the length of `counts`. Bin i covers the half-open interval
-/// from `lower + i * width` to the start of the next bin. Elements outside the range, and NaN, are not counted.
+/// from `lower + i * width` to the start of the next bin. NaN and elements outside the range are not counted.
 ///
-/// For `lower..upper` the width is `(upper - lower) / n`. `lower..=upper` includes `upper`. For integers, this range
-/// contains one more value, so that `0..=255` covers all values of `u8`. For floats the width is the same, and `upper`
-/// falls into the last bin.
+/// For `lower..upper`, the width is `(upper - lower) / n`. `lower..=upper` includes `upper`. For integers,
+/// `lower..=upper` contains one more value, so that `0..=255` covers all values of `u8`. For floats, the width is the
+/// same as for `lower..upper`, and `upper` falls into the last bin.
 ///
-/// The counts are exact for any finite range, because an element's bin is the one that contains its unrounded value.
+/// The counts are exact for any finite range, because each element is counted in the bin that contains its unrounded
+/// value.
 ///
 /// # Errors
-/// Returns [`OpError::Unsupported`] for a range that is empty or not finite, for zero bins, and for more than 2²⁰ bins;
-/// also the [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::Unsupported`] if the range is empty or not finite, if there are no bins, or if there are more
+/// than 2²⁰ bins. Also returns the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -150,8 +152,8 @@ pub fn histogram_even<'x, 'c, T: Element<Scalar = T> + Binned>(
     histogram_even_with(stream, None, x, 1, range, counts)
 }
 
-/// Like [`histogram_even()`], for each of `channels` interleaved channels: element i belongs to channel `i % channels`.
-/// The counts of a channel are adjacent.
+/// Like [`histogram_even()`], but for each of `channels` interleaved channels. Element i belongs to channel `i %
+/// channels`. The counts of a channel are adjacent.
 ///
 /// # Errors
 /// Returns the errors of [`histogram_even()`], and [`OpError::Unsupported`] if the length is not a multiple of
@@ -231,19 +233,19 @@ pub fn histogram_even_with<'x, 'c, T: Element<Scalar = T> + Binned>(
     }
     let table = table_len::<T>(edges.len());
     let arguments = (channels, count, lower, last, factors, fraction, slack, &edges, x, table, local, counts);
-    // SAFETY: these are the parameters of the kernel.
+    // SAFETY: these arguments match the parameters of the kernel.
     unsafe { plan.launch::<Params<T>, _>(arguments) }
 }
 
-/// Counts the elements between adjacent `edges`: bin i covers `edges[i]` (inclusive) to `edges[i + 1]` (exclusive).
-/// `counts` must have one element less than `edges`. Elements below the first edge, elements at or above the last, and
-/// NaN are not counted.
+/// Counts the elements between adjacent `edges`. Bin i covers the interval from `edges[i]` (inclusive) to `edges[i +
+/// 1]` (exclusive). `counts` must have one element fewer than `edges`. Elements below the first edge, elements at or
+/// above the last, and NaN are not counted.
 ///
-/// The edges must be ascending; otherwise the counts are unspecified.
+/// The edges must be in ascending order; otherwise, the counts are unspecified.
 ///
 /// # Errors
-/// Returns [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for fewer than two edges; also the [enqueue
-/// errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::Unsupported`] if there are fewer than two edges. Also returns [`OpError::LengthMismatch`] and the
+/// [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -266,7 +268,7 @@ pub fn histogram_edges<'x, 'e, 'c, T: Number>(
     histogram_edges_with(stream, None, x, edges, 1, counts)
 }
 
-/// Like [`histogram_edges()`], for each of `channels` interleaved channels, which share the edges.
+/// Like [`histogram_edges()`], but for each of `channels` interleaved channels, which share the edges.
 ///
 /// # Errors
 /// Returns the errors of [`histogram_edges()`], and [`OpError::Unsupported`] if the length is not a multiple of
@@ -327,6 +329,6 @@ pub fn histogram_edges_with<'x, 'e, 'c, T: Number>(
     let Some(plan) = plan((NAME, NAME), stream, config.into(), &x, &mut counts)? else { return Ok(()) };
     let table = table_len::<T>(edges.len());
     let local = SharedLen(local_len(counts.len()));
-    // SAFETY: these are the parameters of the kernel.
+    // SAFETY: these arguments match the parameters of the kernel.
     unsafe { plan.launch::<Params<T>, _>((channels, edges, x, table, local, counts)) }
 }

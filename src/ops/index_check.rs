@@ -10,8 +10,8 @@ pub(super) fn read<T: DeviceCopy>(array: DeviceSlice<'_, T>, place: u64) -> Resu
     Ok(array.slice(place as usize..=place as usize).to_host()?[0])
 }
 
-/// Returns an error if an index is not below `bound` or, with `is_unique`, occurs twice. The function waits for the
-/// stream.
+/// Returns an error if an index is not below `bound`, or if `is_unique` is true and an index occurs twice. The function
+/// waits for the stream.
 pub(super) fn check_indices<I: Index>(
     stream: &Stream,
     operation: &'static str,

@@ -1,4 +1,4 @@
-//! [`Indices`], and the operations that use them: gather and scatter of elements and rows.
+//! [`Indices`], and the operations that take them: gather and scatter of elements and rows.
 
 use std::fmt::Debug;
 
@@ -21,7 +21,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// An index type: u32 or i64.
+/// An index type: `u32` or `i64`.
 pub trait Index: move_rows::Index + Scalar + Into<i128> + sealed::Sealed {
     /// Enqueues the check.
     #[doc(hidden)]
@@ -67,10 +67,10 @@ macro_rules! index {
 }
 index! { u32 i64 }
 
-/// Indices that have been checked to be in range.
+/// Indices in device memory that have been checked to be in range.
 ///
-/// The constructor checks the indices once and waits for the result. Operations that take `Indices` are therefore
-/// asynchronous and check nothing. The elements cannot change while they are borrowed.
+/// The constructor checks the indices once, and waits for the result of the check. Operations that take `Indices` are
+/// therefore asynchronous and check no indices. The indices cannot change while they are borrowed.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -95,10 +95,10 @@ pub struct Indices<'a, I: Index> {
 }
 
 impl<'a, I: Index> Indices<'a, I> {
-    /// Checks that all indices are at least 0 and below `limit`, as required by gather.
+    /// Checks that all indices are at least 0 and below `limit`, as gather requires.
     ///
     /// # Errors
-    /// Returns [`OpError::Index`](crate::OpError::Index), which names the first such index; also the [enqueue
+    /// Returns [`OpError::Index`](crate::OpError::Index), which names the first invalid index, and the [enqueue
     /// errors](crate::Error#enqueue-errors).
     #[track_caller]
     pub fn new(stream: &Stream, elements: impl Into<DeviceSlice<'a, I>>, limit: usize) -> Result<Self> {
@@ -106,12 +106,12 @@ impl<'a, I: Index> Indices<'a, I> {
         Self::checked(stream, elements.into(), limit, false)
     }
 
-    /// Checks also that no index occurs twice, as required by scatter. The check uses temporary memory of one bit per
-    /// element below `limit`.
+    /// Also checks that no index occurs twice, as scatter requires. The check uses one bit of temporary memory per
+    /// index below `limit`.
     ///
     /// # Errors
     /// Returns the errors of [`new`](Self::new), and [`OpError::DuplicateIndex`](crate::OpError::DuplicateIndex), which
-    /// names the smallest duplicate.
+    /// names the smallest duplicate index.
     #[track_caller]
     pub fn unique(stream: &Stream, elements: impl Into<DeviceSlice<'a, I>>, limit: usize) -> Result<Self> {
         let _site = site();
@@ -138,7 +138,8 @@ impl<'a, I: Index> Indices<'a, I> {
         self.limit
     }
 
-    /// Returns an error if there are fewer elements or rows than the limit for which the indices were checked.
+    /// Returns an error if the number of available elements or rows is below the limit for which the indices were
+    /// checked.
     fn chooses(&self, operation: &'static str, what: &str, available: usize) -> Result<()> {
         if self.limit <= available {
             return Ok(());
@@ -159,11 +160,11 @@ impl<'a, I: Index> Indices<'a, I> {
     }
 }
 
-/// Copies rows of any element type by indices.
+/// Copies rows with elements of any type, selected by indices.
 ///
 /// # Safety
-/// Both slices must contain the rows that `indices` select, of `width` elements at these pitches. No index may occur
-/// twice if the indices select the rows to be written.
+/// Both slices must contain the rows that `indices` select, which have `width` elements and these pitches. If the
+/// indices select the rows to write, no index may occur twice.
 unsafe fn by_indices<T: DeviceCopy, I: Index>(
     stream: &Stream,
     indices: &Indices<'_, I>,
@@ -192,9 +193,9 @@ unsafe fn by_indices<T: DeviceCopy, I: Index>(
 /// `to[i] = from[indices[i]]`.
 ///
 /// # Errors
-/// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) unless `to` has one element per index;
-/// [`OpError::Shape`](crate::OpError::Shape) if the indices were checked for a limit above the length of `from`; also
-/// the [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) unless `to` has one element per index, and
+/// [`OpError::Shape`](crate::OpError::Shape) if the indices were checked for a limit above the length of `from`. Also
+/// returns the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -218,15 +219,15 @@ pub fn gather<'f, 't, T: DeviceCopy, I: Index>(
     let (from, to) = (from.into(), to.into());
     same_length("gather", ("indices", indices.len()), ("the output", to.len()))?;
     indices.chooses("gather", "elements", from.len())?;
-    // SAFETY: an element is a row of width 1; all indices are below the number of elements of `from`.
+    // SAFETY: an element is a row of width 1, and all indices are below the number of elements of `from`.
     unsafe { by_indices(stream, indices, (1, [1, 1], false), from, to) }
 }
 
-/// `to[[i, column]] = from[[indices[i], column]]`: gathers rows of a table, like an embedding lookup.
+/// `to[[i, column]] = from[[indices[i], column]]`. Gathers rows of a table, as in an embedding lookup.
 ///
 /// # Errors
 /// Returns [`OpError::Shape`](crate::OpError::Shape) if the widths differ, if `to` does not have one row per index, or
-/// if the indices were checked for a limit above the number of rows; also the [enqueue
+/// if the indices were checked for a limit above the number of rows. Also returns the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -253,17 +254,17 @@ pub fn gather_rows<T: DeviceCopy, I: Index>(
     same_width("gather_rows", width, to.columns())?;
     same_length("gather_rows", ("indices", indices.len()), ("the rows of the output", to.rows()))?;
     indices.chooses("gather_rows", "rows", from.rows())?;
-    // SAFETY: all indices are below the number of rows that are read.
+    // SAFETY: all indices are below the number of rows to read.
     unsafe { by_indices(stream, indices, (width, pitches, false), from.elements(), to.into_elements()) }
 }
 
-/// `to[indices[i]] = from[i]`; the other elements of `to` are unchanged. The indices must be unique (see
+/// `to[indices[i]] = from[i]`. The other elements of `to` stay unchanged. The indices must be unique (see
 /// [`Indices::unique`]).
 ///
 /// # Errors
-/// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) unless `from` has one element per index;
-/// [`OpError::Shape`](crate::OpError::Shape) if the indices were checked for a limit above the length of `to`, or were
-/// not checked to be unique; also the [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) unless `from` has one element per index, and
+/// [`OpError::Shape`](crate::OpError::Shape) if the indices were checked for a limit above the length of `to` or not
+/// checked to be unique. Also returns the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -292,16 +293,16 @@ pub fn scatter<'f, 't, T: DeviceCopy, I: Index>(
     same_length("scatter", ("indices", indices.len()), ("the input", from.len()))?;
     indices.chooses("scatter", "elements", to.len())?;
     indices.writes("scatter")?;
-    // SAFETY: an element is a row of width 1; all indices are below the number of elements of `to`, and unique.
+    // SAFETY: an element is a row of width 1, and all indices are unique and below the number of elements of `to`.
     unsafe { by_indices(stream, indices, (1, [1, 1], true), from, to) }
 }
 
-/// `to[[indices[i], column]] = from[[i, column]]`; the other rows of `to` are unchanged. The indices must be unique
+/// `to[[indices[i], column]] = from[[i, column]]`. The other rows of `to` stay unchanged. The indices must be unique
 /// (see [`Indices::unique`]).
 ///
 /// # Errors
 /// Returns [`OpError::Shape`](crate::OpError::Shape) if the widths differ, if `from` does not have one row per index,
-/// if the indices were checked for a limit above the number of rows, or were not checked to be unique; also the
+/// or if the indices were checked for a limit above the number of rows or not checked to be unique. Also returns the
 /// [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -328,7 +329,7 @@ pub fn scatter_rows<T: DeviceCopy, I: Index>(
     same_length("scatter_rows", ("indices", indices.len()), ("the rows of the input", from.rows()))?;
     indices.chooses("scatter_rows", "rows", to.rows())?;
     indices.writes("scatter_rows")?;
-    // SAFETY: all indices are below the number of rows that are written, and unique.
+    // SAFETY: all indices are unique and below the number of rows to write.
     unsafe { by_indices(stream, indices, (width, pitches, true), from.elements(), to.into_elements()) }
 }
 

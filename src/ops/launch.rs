@@ -1,7 +1,7 @@
 //! [`Operation`]: turns a kernel's name, element type, length and configuration into a checked launch.
 //!
-//! Instances are looked up by name, or belong to a user's function or operator. A configuration that was read from a
-//! file or swept by a tuner therefore needs no code of its own.
+//! Instances are looked up by name, or belong to a user's function or operator. Configurations that are read from a
+//! file or swept by a tuner therefore need no code of their own.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ use crate::IMAGE;
 use crate::op_error::OpError;
 use warpsmith_runtime::Result;
 
-/// Returns an error if two arrays of an operation differ in length.
+/// Returns an error if two arrays of an operation have different lengths.
 pub(crate) fn same_length(
     operation: &'static str,
     (first_name, first): (&'static str, usize),
@@ -29,30 +29,30 @@ pub(crate) fn same_length(
     Err(OpError::LengthMismatch { operation, first_name, first, second_name, second }.into())
 }
 
-/// Source of a kernel's instances.
+/// The source of a kernel's instances.
 enum Code {
-    /// This crate's image, with the kernel's type arguments, joined by commas.
+    /// This crate's image. The value contains the kernel's type arguments, joined by commas.
     Own(Cow<'static, str>),
     /// A user's image.
     Family { image: &'static GpuImage, variants: &'static [Variant], is_reduction: bool },
 }
 
-/// A kernel to be launched over `n` elements.
+/// A launch of a kernel over `n` elements, before an instance is selected.
 pub(crate) struct Operation<'a> {
     stream: &'a Stream,
     kernel: &'static str,
     code: Code,
     element_bytes: usize,
     n: usize,
-    /// Common alignment of all arrays, in bytes, at most 16.
+    /// Common alignment of all arrays, in bytes, up to 16.
     alignment: u32,
     config: Option<Config>,
-    /// Threads per row of blocks, for a grid with rows.
+    /// Number of threads per row of blocks, for a grid with rows.
     row: Option<u32>,
 }
 
 impl<'a> Operation<'a> {
-    /// Creates the operation of a kernel with one element type, over `n` elements of the arrays at these addresses.
+    /// Creates the operation of a kernel that has one element type, over `n` elements of the arrays at these addresses.
     pub fn new<T: Scalar>(
         stream: &'a Stream,
         kernel: &'static str,
@@ -78,7 +78,7 @@ impl<'a> Operation<'a> {
         Self { stream, kernel, code, element_bytes, n, alignment, config, row: None }
     }
 
-    /// Creates the operation of a kernel that moves elements of one type by indices of another.
+    /// Creates the operation of a kernel that moves elements of type `T` by indices of type `I`.
     pub fn by_indices<T: Scalar, I: Scalar>(
         stream: &'a Stream,
         kernel: &'static str,
@@ -89,8 +89,8 @@ impl<'a> Operation<'a> {
         Self { element_bytes: size_of::<T>(), ..Self::between::<T, I>(stream, kernel, n, arrays, config) }
     }
 
-    /// Creates the operation of a user's function or operator, with its code in `image`. The size of its largest
-    /// elements is `element_bytes`.
+    /// Creates the operation of a user's function or operator, whose code is in `image`. `element_bytes` is the size of
+    /// the operation's largest elements.
     pub fn of_family(
         stream: &'a Stream,
         image: &'static GpuImage,
@@ -105,8 +105,8 @@ impl<'a> Operation<'a> {
         Self { stream, kernel, code, element_bytes, n, alignment, config, row: None }
     }
 
-    /// Selects a 2-D grid of rows of blocks (along y), each with `threads` threads. The number of blocks is rounded up
-    /// to whole rows.
+    /// Selects a 2-D grid that consists of rows of blocks (along y) with `threads` threads per row. The number of
+    /// blocks is rounded up to whole rows.
     pub fn in_rows_of(self, threads: u32) -> Self {
         Self { row: Some(threads), ..self }
     }
@@ -128,7 +128,7 @@ impl<'a> Operation<'a> {
         let spec = self.instance(&config)?;
         let function = module.function(spec)?;
         let resident = || {
-            // Returns the number of blocks in one wave, which the function caches.
+            // The function caches the result, which is the number of blocks in one wave.
             let most = device.properties().max_grid[0] as usize;
             let all =
                 Launch::linear(most.saturating_mul(config.block as usize).max(1), config.block).waves(1);
@@ -149,7 +149,7 @@ impl<'a> Operation<'a> {
         Ok(Plan { stream: self.stream, function, grid: [blocks.div_ceil(rows), rows], config })
     }
 
-    /// Returns the configuration that the device's store contains for the operation.
+    /// Returns the configuration for this operation from the device's store.
     fn tuned(&self, module: &Module) -> Option<Config> {
         let store = LaunchStore::of(module.device());
         if !store.has_tuned() {
@@ -171,7 +171,7 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// Returns the instance that a configuration names.
+    /// Returns the instance that a configuration specifies.
     fn instance(&self, config: &Config) -> Result<&'static KernelSpec> {
         match &self.code {
             Code::Own(dtype) => config::instance(self.kernel, dtype, config),
@@ -186,7 +186,7 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// Enqueues the launch; does nothing if there are no elements.
+    /// Enqueues the launch. Does nothing if there are no elements.
     ///
     /// # Safety
     /// The conditions of [`Plan::launch`] apply.
@@ -199,7 +199,7 @@ impl<'a> Operation<'a> {
     }
 }
 
-/// Returns the instance of a user's function or operator that a configuration names.
+/// Returns the instance of a user's function or operator that a configuration specifies.
 fn of_config(variants: &[Variant], config: &Config) -> Option<&'static KernelSpec> {
     let is_it = |variant: &&Variant| (variant.items, variant.vector) == (config.items, config.vector);
     variants.iter().find(is_it).map(|variant| (variant.spec)())
@@ -211,7 +211,7 @@ fn family_types(variants: &[Variant]) -> String {
     types.iter().map(|argument| argument.name).collect::<Vec<_>>().join(",")
 }
 
-/// An operation with its selected instance and grid.
+/// An operation whose instance and grid have been selected.
 pub(crate) struct Plan<'a> {
     stream: &'a Stream,
     function: Function,
@@ -220,7 +220,7 @@ pub(crate) struct Plan<'a> {
 }
 
 impl Plan<'_> {
-    /// Returns the number of blocks of the grid.
+    /// Returns the number of blocks in the grid.
     pub fn blocks(&self) -> u32 {
         self.grid[0] * self.grid[1]
     }
@@ -234,8 +234,8 @@ impl Plan<'_> {
     /// Enqueues the launch.
     ///
     /// # Safety
-    /// `P` must be the kernel's parameters. If the kernel is unsafe, its conditions must hold for a launch of
-    /// [`Self::blocks`] blocks with these arguments. The grid is one-dimensional, except for an operation [in
+    /// `P` must be the markers of the kernel's parameters. If the kernel is unsafe, its conditions must hold for a
+    /// launch of [`Self::blocks`] blocks with these arguments. The grid is one-dimensional, unless the operation is [in
     /// rows](Operation::in_rows_of).
     pub unsafe fn launch<P, A: Arguments<P>>(&self, arguments: A) -> Result<()> {
         let launch = Launch::grid_block((self.grid[0], self.grid[1]), self.config.block);

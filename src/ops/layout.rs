@@ -1,5 +1,5 @@
-//! Row movement: transposes, concatenation and splitting. Elements of any type, including structs, are moved bit by
-//! bit.
+//! Data movement by rows: transposes, concatenation and splitting. Elements of any type, including structs, are moved
+//! bit by bit.
 
 use std::ops::Range;
 
@@ -18,12 +18,13 @@ use super::launch::Operation;
 use crate::IMAGE;
 use crate::op_error::OpError;
 
-/// Returns the error for mismatched shapes.
+/// Returns the error for shapes that do not match.
 pub(super) fn misfit<T>(operation: &'static str, problem: String) -> Result<T> {
     Err(OpError::Shape { operation, problem }.into())
 }
 
-/// Runs `$body` with `$unit`, the largest integer type whose size divides the size and the alignment of `$t`.
+/// Expands to `$body` with `$unit` set to the largest integer type whose size divides both the size and the alignment
+/// of `$t`.
 macro_rules! with_unit {
     ($t:ty, $unit:ident => $body:expr) => {
         match size_of::<$t>() | align_of::<$t>() {
@@ -48,11 +49,11 @@ macro_rules! with_unit {
 }
 pub(super) use with_unit;
 
-/// Moves rows of units, in order or by indices.
+/// Moves rows of units, in order or selected by indices.
 ///
 /// # Safety
-/// Both pointers must be valid for the rows that `rows` describes. No index may occur twice if the indices select the
-/// row to be written.
+/// Both pointers must be valid for the rows that `rows` describes. If the indices select the row to write, no index may
+/// occur twice.
 pub(super) unsafe fn launch_rows<U: Scalar, I: Scalar>(
     stream: &Stream,
     rows: Rows,
@@ -63,8 +64,8 @@ pub(super) unsafe fn launch_rows<U: Scalar, I: Scalar>(
     let n = rows.count as usize * rows.width as usize;
     let arrays = [from.as_device_ptr(), to.as_device_ptr()];
     let operation = Operation::by_indices::<U, I>(stream, "move_rows", n, &arrays, None);
-    // SAFETY: these are the parameters of the kernel, and its conditions hold by the conditions of this function. A
-    // buffer that is read and one that is written do not overlap.
+    // SAFETY: these arguments match the parameters of the kernel, and this function's conditions imply the kernel's
+    // conditions. A buffer that is read and a buffer that is written do not overlap.
     unsafe {
         operation.launch::<(Value<Rows>, Optional<Slice<I>>, Pointer<U>, PointerMut<U>), _>((
             rows, indices, from, to,
@@ -72,7 +73,7 @@ pub(super) unsafe fn launch_rows<U: Scalar, I: Scalar>(
     }
 }
 
-/// Copies rows between views of one shape, whose row strides may differ.
+/// Copies rows between two views of the same shape, whose row strides may differ.
 fn copy_rows<T: DeviceCopy>(
     stream: &Stream,
     from: DeviceSlice2<'_, T>,
@@ -97,7 +98,7 @@ fn copy_rows<T: DeviceCopy>(
             pitches: pitches.map(of),
             scatters: 0,
         };
-        // SAFETY: both views have these rows; there are no indices.
+        // SAFETY: both views contain these rows, and there are no indices.
         unsafe { launch_rows::<U, u32>(stream, rows, None, from.cast()?, to.cast()?) }
     })
 }
@@ -105,8 +106,8 @@ fn copy_rows<T: DeviceCopy>(
 /// `to[[column, row]] = from[[row, column]]`.
 ///
 /// # Errors
-/// Returns [`OpError::Shape`] unless the shape of `to` is the transpose of the shape of `from`, and for elements of a
-/// size other than 1, 2, 4, 8 or 16 bytes; also the [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::Shape`] if the shape of `to` is not the transpose of the shape of `from`, or if the element size
+/// is not 1, 2, 4, 8 or 16 bytes. Also returns the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -130,10 +131,10 @@ pub fn transpose<T: DeviceCopy>(
     turn("transpose", stream, (shape, turned, pitches), from.elements(), to.into_elements())
 }
 
-/// Like [`transpose()`], for each plane: `to[[plane, column, row]] = from[[plane, row, column]]`.
+/// Like [`transpose()`], but for each plane: `to[[plane, column, row]] = from[[plane, row, column]]`.
 ///
 /// # Errors
-/// Returns the errors of [`transpose()`], and [`OpError::Shape`] if the numbers of planes differ.
+/// Returns the errors of [`transpose()`], and [`OpError::Shape`] if the number of planes differs.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -158,7 +159,8 @@ pub fn transpose_batched<T: DeviceCopy>(
     turn("transpose_batched", stream, (shape, turned, pitches), from.elements(), to.into_elements())
 }
 
-/// Transposes a batch of `[count, rows, columns]` matrices with the given row and matrix strides on both sides.
+/// Transposes a batch of `[count, rows, columns]` matrices, with separate row and matrix strides for source and
+/// destination.
 fn turn<T: DeviceCopy>(
     operation: &'static str,
     stream: &Stream,
@@ -215,12 +217,12 @@ where
     let tiles = shape.count.saturating_mul(shape.rows.div_ceil(side) * shape.columns.div_ceil(side));
     let most = u64::from(stream.device().properties().max_grid[0]);
     let launch = Launch::grid_block(tiles.min(most) as u32, threads(size_of::<U>()));
-    // SAFETY: views have these elements; a view that is read and one that is written do not overlap; the block size is
-    // the kernel's.
+    // SAFETY: the views contain these elements, a view that is read does not overlap one that is written, and the block
+    // size is the kernel's.
     unsafe { kernel.launch_unsafe(stream, launch, (shape, from, to)) }
 }
 
-/// Returns the ranges of consecutive parts of these sizes, and the sum of the sizes.
+/// Returns the ranges of consecutive parts with these sizes, and the sum of the sizes.
 fn ranges(sizes: impl IntoIterator<Item = usize>) -> (Vec<Range<usize>>, usize) {
     let mut end = 0;
     let range = |size: usize| {
@@ -232,7 +234,7 @@ fn ranges(sizes: impl IntoIterator<Item = usize>) -> (Vec<Range<usize>>, usize) 
     (ranges, end)
 }
 
-/// Returns an error unless the parts together have the size of the whole.
+/// Returns an error if the sizes of the parts do not add up to the size of the whole.
 fn fits(
     operation: &'static str,
     (what, sum, whole): (&str, usize, usize),
@@ -260,7 +262,7 @@ macro_rules! along {
         #[doc = concat!("Views one ", $doc, " the other, in `to`.")]
         ///
         /// # Errors
-        /// Returns [`OpError::Shape`] if the parts do not add up to the whole; also the [enqueue
+        /// Returns [`OpError::Shape`] if the parts do not add up to the whole. Also returns the [enqueue
         /// errors](crate::Error#enqueue-errors).
         $(#[$concat_example])*
         #[track_caller]
@@ -282,7 +284,7 @@ macro_rules! along {
         #[doc = concat!("The reverse of [`", stringify!($concat), "()`]: parts of `from`, one ", $doc, " the other.")]
         ///
         /// # Errors
-        /// Returns [`OpError::Shape`] if the parts do not add up to the whole; also the [enqueue
+        /// Returns [`OpError::Shape`] if the parts do not add up to the whole. Also returns the [enqueue
         /// errors](crate::Error#enqueue-errors).
         $(#[$split_example])*
         #[track_caller]

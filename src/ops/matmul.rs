@@ -1,4 +1,4 @@
-//! GEMM, by the fastest implementation that supports the device and the matrices.
+//! GEMM, which selects the fastest implementation that supports the device and the matrices.
 
 use half::{bf16, f16};
 use warpsmith_runtime::extension::site;
@@ -10,8 +10,8 @@ pub use warpsmith_tensor::{
     matmul_f32, matmul_grouped, matmul_scaled, matmul_tf32x3,
 };
 
-/// Element types of [`matmul()`], with the output type if it differs: `bf16`, `f16`, `i8` (to `i32`), [`F8E4M3`] (to
-/// `bf16`). The trait is sealed.
+/// An element type of [`matmul()`], with the output type in parentheses if it differs: `bf16`, `f16`, `i8` (to `i32`)
+/// or [`F8E4M3`] (to `bf16`). The trait is sealed.
 ///
 /// ```
 /// # use warpsmith::{bf16, prelude::*};
@@ -35,7 +35,7 @@ pub use warpsmith_tensor::{
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 pub trait MatrixNumber: GemmElement {
-    /// Runs the GEMM in cuBLAS, for operands that our kernels do not support; `error` states the reason.
+    /// Runs the GEMM with cuBLAS, for operands that our kernels do not support. `error` states the reason.
     #[doc(hidden)]
     fn by_library(product: Product<'_, '_, Self>, error: Error) -> Result<()> {
         let _ = product;
@@ -43,7 +43,7 @@ pub trait MatrixNumber: GemmElement {
     }
 }
 
-/// Operands of a GEMM.
+/// The operands of a GEMM.
 #[doc(hidden)]
 #[cfg_attr(not(feature = "blas"), expect(dead_code, reason = "cuBLAS alone takes it"))]
 pub struct Product<'a, 'c, T: GemmElement> {
@@ -69,22 +69,22 @@ macro_rules! by_library {
 
 by_library!(bf16, f16, i8);
 
-/// GEMM: `c = a * b`, with `a` m×k, `b` k×n and `c` m×n. Each operand is a 2-D view or a 3-D view (a batch). `a` and
-/// `b` may be transposed (see [`Matrix::transposed`]). An unbatched `a` or `b` is broadcast over the batch. Sums are
-/// accumulated in `f32`, or in `i32` for `i8`, and rounded once. For [`F8E4M3`], the tensor cores add products with
-/// about 14 bits of mantissa.
+/// GEMM: `c = a * b`, where `a` is m×k, `b` is k×n and `c` is m×n. Each operand is a 2-D view or a 3-D view, which is a
+/// batch. `a` and `b` can be transposed (see [`Matrix::transposed`]). An unbatched `a` or `b` is broadcast over the
+/// batch. Sums are accumulated in `f32` (for `i8`, in `i32`) and rounded once. For [`F8E4M3`], the tensor cores add
+/// products with about 14 mantissa bits.
 ///
 /// Rust kernels run on GPUs of compute capability 9.0 and on the emulated device. The kernels require the address, row
-/// stride and plane stride of each matrix to be multiples of 16 bytes. For 8-bit types, `a` must not be transposed and
-/// `b` must be. If `a` is not transposed and the type is not `i8`, `c` may have any alignment.
+/// stride and plane stride of each matrix to be multiples of 16 bytes. For 8-bit types, `a` must not be transposed, and
+/// `b` must be transposed. If `a` is not transposed and the type is not `i8`, `c` can have any alignment.
 ///
-/// Skinny GEMM: for an `a` of up to 16 rows of 16-bit elements and a transposed `b`, Rust kernels run from compute
+/// Skinny GEMM: if `a` has up to 16 rows of 16-bit elements and `b` is transposed, Rust kernels run from compute
 /// capability 8.0 on. Unsupported layouts, alignments and devices fall back to cuBLAS (feature `blas`), except for
-/// [`F8E4M3`]. Without that feature, they result in an error.
+/// [`F8E4M3`]. Without that feature, such calls return an error.
 ///
 /// # Errors
-/// Returns [`TensorError::Shape`]; without cuBLAS [`TensorError::Alignment`], [`TensorError::Layout`] and
-/// [`TensorError::Device`]; also the [enqueue errors](crate::Error#enqueue-errors) and cuBLAS errors.
+/// Returns [`TensorError::Shape`], the [enqueue errors](crate::Error#enqueue-errors) and cuBLAS errors. Without cuBLAS,
+/// also returns [`TensorError::Alignment`], [`TensorError::Layout`] and [`TensorError::Device`].
 ///
 /// ```
 /// # use warpsmith::{bf16, ops, prelude::*};
@@ -115,12 +115,12 @@ pub fn matmul<'a, 'b, 'c, T: MatrixNumber>(
     })
 }
 
-/// Computes `c = activation(scale * a * b + bias)`, with the [`Epilogue`] fused into the GEMM, without a separate pass
-/// over `c`. Otherwise like [`matmul()`].
+/// Computes `c = activation(scale * a * b + bias)`. The [`Epilogue`] is fused into the GEMM, so there is no separate
+/// pass over `c`. Otherwise like [`matmul()`].
 ///
 /// # Errors
-/// Returns the errors of [`matmul()`], and [`TensorError::Shape`] for a bias whose length is not the number of columns
-/// of `c`.
+/// Returns the errors of [`matmul()`], and [`TensorError::Shape`] if the length of the bias is not the number of
+/// columns of `c`.
 ///
 /// ```
 /// # use warpsmith::{bf16, ops, prelude::*};
@@ -151,9 +151,9 @@ pub fn matmul_fused<'a, 'b, 'c, T: MatrixNumber<Sum = f32>>(
     or_by_library(result, |error| T::by_library(Product { stream, epilogue: *epilogue, a, b, c }, error))
 }
 
-/// Like [`matmul_fused()`], for `f32` in TF32: multiplies the upper 19 bits (sign, 8 bits of exponent, 10 of mantissa).
-/// The other bits are truncated, so the product of two numbers has a relative error of up to 2^-9. If `b` is not
-/// transposed, cuBLAS computes the GEMM.
+/// Like [`matmul_fused()`], but for `f32` operands in TF32. Only their upper 19 bits (sign, 8 exponent bits, 10
+/// mantissa bits) are multiplied. The other bits are truncated, so the product of two elements has a relative error of
+/// up to 2^-9. If `b` is not transposed, cuBLAS computes the GEMM.
 ///
 /// # Errors
 /// Returns the errors of [`matmul_fused()`].
@@ -196,7 +196,7 @@ pub fn matmul_tf32<'a, 'b, 'c>(
     })
 }
 
-/// Falls back to `library` if our kernels do not support the operands.
+/// Calls `library` as a fallback if our kernels do not support the operands.
 fn or_by_library(result: Result<()>, library: impl FnOnce(Error) -> Result<()>) -> Result<()> {
     let Err(error) = result else { return Ok(()) };
     match error.downcast_ref() {

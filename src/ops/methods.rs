@@ -5,7 +5,7 @@ use warpsmith_runtime::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, R
 
 use gpu_std::scalar::{Float, Number};
 
-/// Defines the trait. Each method calls the function of its name.
+/// Defines the trait. Each method calls the function of the same name.
 macro_rules! methods {
     ($(#[$doc:meta])* $trait:ident: $($name:ident: $bound:ident => $value:ty;)*) => {
         $(#[$doc])*
@@ -17,7 +17,7 @@ macro_rules! methods {
                 #[doc = concat!("Calls [`ops::", stringify!($name), "()`](super::", stringify!($name), "()).")]
                 ///
                 /// # Errors
-                /// Returns the errors of that function.
+                /// Returns the errors of the function of the same name.
                 #[track_caller]
                 fn $name(&self) -> Result<$value>
                 where
@@ -34,8 +34,8 @@ macro_rules! methods {
 
 methods! {
     /// Full reductions of a buffer or slice, on the stream on which the buffer was allocated. Each method calls the
-    /// function of [`ops`](crate::ops) with its name. It waits for the value, and supports the same types and special
-    /// cases, with the same errors.
+    /// function in [`ops`](crate::ops) that has the same name. It waits for the value, and has the same types, special
+    /// cases and errors as the function.
     ///
     /// ```
     /// # use warpsmith::prelude::*;

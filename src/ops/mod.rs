@@ -1,22 +1,23 @@
-//! Operations on device memory, on any device: typed, checked, asynchronous.
+//! Operations on device memory, on any device. They are typed, checked and asynchronous.
 //!
-//! Every operation is enqueued on the given stream and returns before it has run, except the reductions that return a
-//! value to the host. Inputs and outputs are [`DeviceBuffer`](crate::DeviceBuffer)s or slices of them, at any
+//! Every operation is enqueued on the given stream and returns before it has run. The exceptions are reductions that
+//! return a value to the host. Inputs and outputs are [`DeviceBuffer`](crate::DeviceBuffer)s or slices of them, at any
 //! alignment. Buffers must be on the stream's device, except for the inputs of [`reduce_add()`]. Mismatched lengths are
-//! an error, in which case nothing is enqueued. Operations on zero elements are valid and launch nothing; only a
+//! an error. In this case, nothing is enqueued. Operations on zero elements are valid and launch nothing. Only a
 //! minimum or maximum of zero elements is an error.
 //!
-//! An operation `x` uses the configuration that was tuned for the type, size, alignment and device ([`tuned_config`]).
-//! If there is none, it uses the default ([`default_config`]). [`variants`] lists the available instances. Results of a
-//! floating-point reduction may differ in the last bits between configurations. To make them independent of tuning,
-//! install an empty store: `LaunchStore::in_memory().install(&device)`.
+//! An operation uses the configuration that was tuned for the type, size, alignment and device ([`tuned_config`]). If
+//! no tuned configuration exists, the operation uses the default ([`default_config`]). [`variants`] lists the available
+//! instances. The results of a floating-point reduction may differ in the last bits between configurations. To make
+//! results independent of tuning, install an empty store: `LaunchStore::in_memory().install(&device)`.
 //!
-//! All operations have the same order of arguments: the stream, options, inputs (arrays, then numbers), outputs. A full
-//! reduction `x` waits for its value; `x_into` is asynchronous and leaves the value on the device. Positions, and
-//! counts of elements of a whole array, are `u64`; indices that a caller passes can be of any [`Index`].
+//! All operations take their arguments in the same order: the stream, options, inputs (first arrays, then numbers), and
+//! outputs. A full reduction such as `sum` waits for its value. Its counterpart with the suffix `_into` is asynchronous
+//! and leaves the value on the device. Positions in, and element counts of, a whole array are `u64`. Indices that a
+//! caller passes can be of any [`Index`] type.
 //!
 //! Copies, elementwise operations, full reductions and random numbers are always available. The features `histogram`,
-//! `rows`, `scan` and `sort` of this crate add the other families, and `families` adds all four.
+//! `rows`, `scan` and `sort` of this crate add the other families of operations. `families` enables all four.
 //!
 //! | operation | types |
 //! | --- | --- |
@@ -24,33 +25,33 @@
 //! | [`concat_rows()`], [`concat_columns()`], [`split_rows()`], [`split_columns()`], [`gather()`], [`gather_rows()`], [`scatter()`], [`scatter_rows()`] | every [`DeviceCopy`](crate::DeviceCopy) |
 //! | [`transpose()`], [`transpose_batched()`] | every [`DeviceCopy`](crate::DeviceCopy) of 1, 2, 4, 8 or 16 bytes |
 //! | [`fill()`] | every [`Element`] |
-//! | [`cast()`] | from every [`Element`] to every [`Element`], `bool` among them |
+//! | [`cast()`] | from every [`Element`] to every [`Element`], including `bool` |
 //! | [`add()`], [`sub()`], [`mul()`], [`div()`], [`minimum()`], [`maximum()`], [`neg()`], [`abs()`], [`sign()`], [`clamp()`] | every [`Scalar`] |
-//! | [`eq()`], [`ne()`], [`lt()`], [`le()`], [`gt()`], [`ge()`], to `Checked<bool>`; [`select()`] | every [`Element`] |
+//! | [`eq()`], [`ne()`], [`lt()`], [`le()`], [`gt()`], [`ge()`], whose results are `Checked<bool>`; [`select()`] | every [`Element`] |
 //! | [`not()`], [`bit_and()`], [`bit_or()`], [`bit_xor()`] | every [`Bits`] |
 //! | [`shl()`], [`shr()`] | every [`Integer`] |
 //! | [`sqrt()`], [`rsqrt()`], [`reciprocal()`], [`log()`], [`pow()`], [`sin()`], [`cos()`], [`tanh()`], [`silu()`], [`gelu_tanh()`], [`floor()`], [`ceil()`], [`round()`], [`trunc()`], [`lerp()`] | every [`Float`] |
-//! | [`reduce_add()`], [`reduce_add_coalesced()`], of buffers on several devices | every [`Number`] |
+//! | [`reduce_add()`], [`reduce_add_coalesced()`], for buffers on several devices | every [`Number`] |
 //! | [`axpy()`], [`fma()`], [`relu()`], [`gelu()`], [`sigmoid()`], [`exp()`] | every [`Float`] |
-//! | [`sum()`], [`prod()`], [`min()`], [`max()`], [`argmin()`], [`argmax()`]; as methods [`ReduceExt`] | every [`Number`] |
+//! | [`sum()`], [`prod()`], [`min()`], [`max()`], [`argmin()`], [`argmax()`]; also as methods of [`ReduceExt`] | every [`Number`] |
 //! | [`mean()`] | every [`Float`] |
-//! | [`sum_rows()`], [`sum_columns()`], [`sum_segments()`], and so for `prod`, `min`, `max`, `argmin`, `argmax` | every [`Number`] |
-//! | [`softmax()`], [`log_softmax()`], [`layer_norm()`], [`rms_norm()`] of each row, and their backward passes | every [`Float`] |
+//! | [`sum_rows()`], [`sum_columns()`], [`sum_segments()`], and the same for `prod`, `min`, `max`, `argmin` and `argmax` | every [`Number`] |
+//! | [`softmax()`], [`log_softmax()`], [`layer_norm()`] and [`rms_norm()`] of each row, and their backward passes | every [`Float`] |
 //! | [`dot()`] | every [`Number`] |
-//! | [`count_if()`], [`any()`], [`all()`] | every [`Element`], `bool` among them |
+//! | [`count_if()`], [`any()`], [`all()`] | every [`Element`], including `bool` |
 //! | [`variance()`], [`l1_norm()`], [`l2_norm()`] | every [`Float`] |
 //! | [`swiglu()`], [`rotary()`], [`sample()`] | every [`Float`] |
 //! | [`top_k()`] of each row | every [`Number`] |
-//! | [`append_to_cache()`] | every [`Element`], by every [`Index`] |
+//! | [`append_to_cache()`] | every [`Element`], with every [`Index`] |
 //! | [`mean_rows()`], [`mean_columns()`], [`mean_segments()`] | every [`Float`] |
-//! | [`map()`], [`reduce()`], [`inclusive_scan()`], [`exclusive_scan()`] | the types of your own function or operator, which a kernel crate turns into a kernel in one line |
+//! | [`map()`], [`reduce()`], [`inclusive_scan()`], [`exclusive_scan()`] | the types of your own function or operator, which a one-line attribute in a kernel crate turns into a kernel |
 //! | [`inclusive_sum()`], [`exclusive_sum()`], [`inclusive_min()`], [`exclusive_min()`], [`inclusive_max()`], [`exclusive_max()`], [`inclusive_sum_by_key()`], [`exclusive_sum_by_key()`] | every [`Number`] |
 //! | [`select_if()`], [`partition_if()`], [`unique()`], [`run_lengths()`], [`histogram_edges()`], [`multi_histogram_edges()`] | every [`Number`] |
 //! | [`select_flagged()`], [`partition_flagged()`] | every [`Element`] |
 //! | [`sort()`], [`sort_pairs()`], [`sort_segments()`], [`merge_sorted()`] | every [`SortKey`] |
 //! | [`lower_bound()`], [`upper_bound()`] | every [`Number`] |
 //! | [`histogram_even()`], [`multi_histogram_even()`] | f32, f64, f16, bf16, u8, i32, u32 |
-//! | `matmul`, `matmul_fused`, with the feature `tensor` | `bf16`, `f16`, `i8`, FP8; `matmul_f32`, `matmul_tf32x3`, `matmul_tf32`: f32; `matmul_grouped`: `bf16` and `f16`; `matmul_4bit`: weight-only int4 (W4A16) with `bf16` or `f16` activations; `matmul_scaled`: block-scaled FP8 |
+//! | `matmul`, `matmul_fused`, with the feature `tensor` | `bf16`, `f16`, `i8`, FP8. Also: `matmul_f32`, `matmul_tf32x3` and `matmul_tf32` for `f32`; `matmul_grouped` for `bf16` and `f16`; `matmul_4bit` for weight-only int4 (W4A16) with `bf16` or `f16` activations; `matmul_scaled` for block-scaled FP8 |
 //! | `attention`, `attention_with_lse`, `attention_backward`, with the feature `tensor` | `bf16`, `f16` |
 //!
 //! ```
@@ -66,8 +67,8 @@
 //!
 //! # Generic code
 //!
-//! A function that is generic over the element type needs one bound: [`Float`], [`Integer`], [`Number`] or [`Scalar`].
-//! Kernels use the same traits, from [`gpu_std::scalar`].
+//! A function that is generic over the element type needs only one bound: [`Float`], [`Integer`], [`Number`] or
+//! [`Scalar`]. Kernels use the same traits, which are defined in [`gpu_std::scalar`].
 //!
 //! ```
 //! use warpsmith::ops::{self, Float};
@@ -170,7 +171,7 @@ pub use reduce::{
     max_into_with, mean, min, min_into, min_into_with, prod, prod_into, prod_into_with, sum, sum_into,
     sum_into_with,
 };
-// These items are listed by name, so that the compiler can name the feature that a missing item needs.
+// These items are listed by name so that, for a missing item, the compiler can name the feature that enables it.
 #[cfg(feature = "rows")]
 pub use rows::{
     Predicate, RotaryPairs, Sampling, all, all_into, any, any_into, append_to_cache, argmax_columns,

@@ -7,7 +7,7 @@ use warpsmith_runtime::{DeviceBuffer, DeviceCopy, DevicePtr, DeviceSlice, Device
 use super::launch::same_length;
 use crate::op_error::OpError;
 
-/// Input of an elementwise operation: an array of the output's length, or a broadcast scalar, [`row()`] or
+/// An input of an elementwise operation: an array of the output's length, or a broadcast scalar, [`row()`] or
 /// [`column()`].
 ///
 /// ```
@@ -37,7 +37,7 @@ enum Source<'a, T: DeviceCopy> {
     Column(DeviceSlice<'a, T>),
 }
 
-/// Broadcasts one row to all rows of the output, which must have as many columns.
+/// Broadcasts one row to all rows of the output. The output must have as many columns as the row has elements.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -53,7 +53,7 @@ pub fn row<'a, T: DeviceCopy>(elements: impl Into<DeviceSlice<'a, T>>) -> Operan
     Operand(Source::Row(elements.into()))
 }
 
-/// Broadcasts one column to all columns of the output, which must have as many rows.
+/// Broadcasts one column to all columns of the output. The output must have as many rows as the column has elements.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -86,7 +86,7 @@ macro_rules! from_arrays {
 }
 from_arrays!(DeviceSlice<'a, T>, &'a DeviceBuffer<T>, &'a DeviceSliceMut<'_, T>, &DeviceSlice<'a, T>);
 
-/// Kernel arguments of an operand.
+/// The kernel arguments for an operand.
 pub(super) struct Arguments<'a, S: DeviceCopy> {
     pub form: Form,
     pub value: S,
@@ -94,14 +94,14 @@ pub(super) struct Arguments<'a, S: DeviceCopy> {
 }
 
 impl<S: DeviceCopy> Arguments<'_, S> {
-    /// Returns the address of the array; for a scalar, an address that is aligned to any size.
+    /// Returns the address of the array. For a scalar, returns an address that is aligned to any size.
     pub fn address(&self) -> DevicePtr {
         self.array.as_ref().map_or(DevicePtr::NULL, DeviceSlice::as_device_ptr)
     }
 }
 
 impl<'a, T: DeviceCopy> Operand<'a, T> {
-    /// Returns the array, if it has the shape of the output.
+    /// Returns the array if it has the shape of the output.
     pub(super) fn each(&self) -> Option<DeviceSlice<'a, T>> {
         match self.0 {
             Source::Each(array) => Some(array),
@@ -109,7 +109,7 @@ impl<'a, T: DeviceCopy> Operand<'a, T> {
         }
     }
 
-    /// Returns the value, if the operand is a scalar.
+    /// Returns the value if the operand is a scalar.
     pub(super) fn scalar(&self) -> Option<T> {
         match self.0 {
             Source::Scalar(value) => Some(value),
@@ -117,10 +117,10 @@ impl<'a, T: DeviceCopy> Operand<'a, T> {
         }
     }
 
-    /// Returns the row width of an output of `len` elements, if the operand determines it.
+    /// Returns the row width of an output of `len` elements if the operand determines this width.
     ///
     /// # Errors
-    /// Returns an error for a length that does not match.
+    /// Returns an error if the length does not match.
     pub(super) fn width(
         &self,
         operation: &'static str,
@@ -148,7 +148,7 @@ impl<'a, T: DeviceCopy> Operand<'a, T> {
         Ok(Some(if what == "row" { count } else { len / count }))
     }
 
-    /// Returns the kernel arguments, as elements with the same bytes.
+    /// Returns the kernel arguments, converted to elements with the same bytes.
     pub(super) fn arguments<S: DeviceCopy>(
         &self,
         bits: impl Fn(T) -> S,
@@ -166,10 +166,10 @@ impl<'a, T: DeviceCopy> Operand<'a, T> {
     }
 }
 
-/// Returns the row width on which all operands agree; 1 if no operand determines it.
+/// Returns the row width on which all operands agree, or 1 if no operand determines it.
 ///
 /// # Errors
-/// Returns an error for a length that does not match, or for widths that differ.
+/// Returns an error if a length does not match or the widths differ.
 pub(super) fn common_width(
     operation: &'static str,
     widths: impl IntoIterator<Item = Result<Option<usize>>>,
@@ -189,7 +189,7 @@ pub(super) fn common_width(
     Ok(common.unwrap_or(1))
 }
 
-/// Returns the unsigned integer with the bytes of a number.
+/// Returns the unsigned integer that has the bytes of a number.
 pub(super) fn bits<T: Element, S: bytemuck::Pod>(value: T) -> S {
     let number = value.to_scalar();
     bytemuck::pod_read_unaligned(bytemuck::bytes_of(&number))

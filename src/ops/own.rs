@@ -1,5 +1,5 @@
-//! Launches of a user's functions and operators that `#[elementwise]` and `#[reduction]` turned into kernels. As in the
-//! operations of this crate, the tuned configuration applies, or otherwise the default.
+//! Launches of user-defined functions and operators that `#[elementwise]` and `#[reduction]` turned into kernels. As in
+//! this crate's own operations, the tuned configuration applies, or the default if there is none.
 
 use gpu_spec::{KernelSpec, ParamKind};
 use gpu_std::elementwise::Elementwise;
@@ -14,13 +14,13 @@ use super::config::Config;
 use super::launch::{Operation, same_length};
 use super::reduce::{element, value};
 
-/// Computes `out[i] = f(x[i], y[i], …)` for a function `F` that [`#[elementwise]`](macro@gpu_std::elementwise) turned
-/// into a kernel, with its code in `image`. The arguments are those of the function: a buffer or slice per array and a
-/// value per scalar. The output follows, unless the function updates its last array.
+/// Computes `out[i] = f(x[i], y[i], …)` with a function `F` that [`#[elementwise]`](macro@gpu_std::elementwise) turned
+/// into a kernel. Its code is in `image`. The arguments are those of the function: a buffer or slice for each array,
+/// and a value for each scalar. The output follows the inputs, unless the function updates its last array.
 ///
 /// # Errors
-/// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) if an array and the output differ in length;
-/// also the [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) if an array and the output have different
+/// lengths. Also returns the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// use warpsmith::gpu_std::prelude::*;
@@ -52,7 +52,7 @@ pub fn map<F: Elementwise>(
     map_with::<F>(stream, image, None, arguments)
 }
 
-/// Like [`map()`], with a configuration. The kernel crate lists the available instances.
+/// Like [`map()`], but with an explicit configuration. The kernel crate declares the available instances.
 ///
 /// # Errors
 /// Returns the errors of [`map()`], and [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
@@ -94,11 +94,12 @@ pub fn map_with<F: Elementwise>(
     let addresses: Vec<DevicePtr> = arrays.0.iter().map(|array| array.address).collect();
     let (variants, config) = ((F::VARIANTS, false), config.into());
     let operation = Operation::of_family(stream, image, variants, element_bytes, out.len, &addresses, config);
-    // SAFETY: these are the parameters of the kernel, by the contract of `Elementwise`, and it is safe.
+    // SAFETY: by the contract of `Elementwise`, these arguments match the parameters of the kernel, and the kernel is
+    // safe.
     unsafe { operation.launch::<F::Params, _>(arguments) }
 }
 
-/// The slices among the arguments of a launch.
+/// The slices among a launch's arguments.
 struct Arrays(Vec<Array>);
 
 struct Array {
@@ -109,7 +110,7 @@ struct Array {
 }
 
 impl Arrays {
-    /// Collects the slices of a kernel that takes only values and slices.
+    /// Collects the slices from the arguments of a kernel that takes only values and slices.
     fn of<P, A: Arguments<P>>(spec: &KernelSpec, arguments: &A) -> Self {
         with_ptx_params::<P, A, _>(arguments, |machine| {
             let mut slots = machine.iter();
@@ -117,7 +118,7 @@ impl Arrays {
             for param in spec.params {
                 let (Some(first), false) = (slots.next(), param.kind == ParamKind::Value) else { continue };
                 let Some(second) = slots.next() else { continue };
-                // SAFETY: the kernel parameters of a slice are a pointer and a length, of 8 bytes each.
+                // SAFETY: the kernel parameters of a slice are a pointer and a length of 8 bytes each.
                 let [address, len] =
                     [*first, *second].map(|slot| unsafe { slot.cast::<u64>().read_unaligned() });
                 let array = Array {
@@ -133,12 +134,12 @@ impl Arrays {
     }
 }
 
-/// Element type of an operator's input; `Output` is its result type.
+/// Element type of an operator's input. `Output` is the operator's result type.
 type Item<R> = <<R as Reduce>::Operator as Reduction>::Item;
 type Output<R> = <<R as Reduce>::Operator as Reduction>::Output;
 
-/// Reduces `x` with an operator `R` that [`#[reduction]`](macro@gpu_std::reduction) turned into a kernel, with its code
-/// in `image`. The function waits for the result. The result for zero elements is computed from the operator's
+/// Reduces `x` with an operator `R` that [`#[reduction]`](macro@gpu_std::reduction) turned into a kernel. Its code is
+/// in `image`. The function waits for the result. For zero elements, the result is computed from the operator's
 /// identity.
 ///
 /// # Errors
@@ -171,15 +172,15 @@ where
     let _site = site();
     let x = x.into();
     let operation = operation::<R>(stream, image, &x, None);
-    // SAFETY: the kernel is a reduction of these types, by the contract of `Reduce`.
+    // SAFETY: by the contract of `Reduce`, the kernel is a reduction of these types.
     unsafe { value(stream, &operation, x, value_bytes::<R>(), of_nothing::<R>()) }
 }
 
 /// Like [`reduce()`], but leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) unless `out` has one element; also the [enqueue
-/// errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) unless `out` has one element. Also returns the
+/// [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// use warpsmith::gpu_std::prelude::*;
@@ -213,7 +214,7 @@ where
     reduce_into_with::<R>(stream, image, None, x, out)
 }
 
-/// Like [`reduce_into()`], with a configuration.
+/// Like [`reduce_into()`], but with an explicit configuration.
 ///
 /// # Errors
 /// Returns the errors of [`reduce_into()`], and [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
@@ -253,7 +254,7 @@ where
     let name = R::VARIANTS.first().map_or("reduce", |variant| (variant.spec)().name);
     same_length(name, ("the output", out.len()), ("a single value", 1))?;
     let operation = operation::<R>(stream, image, &x, config.into());
-    // SAFETY: the kernel is a reduction of these types, by the contract of `Reduce`; `out` is one element.
+    // SAFETY: by the contract of `Reduce`, the kernel is a reduction of these types; `out` has one element.
     unsafe { element(stream, &operation, x, value_bytes::<R>(), out, of_nothing::<R>()) }
 }
 
@@ -271,7 +272,7 @@ where
     Operation::of_family(stream, image, variants, element_bytes, x.len(), &[x.as_device_ptr()], config)
 }
 
-/// Returns the bytes of an operator's accumulator.
+/// Returns the size of the operator's accumulator in bytes.
 const fn value_bytes<R: Reduce>() -> usize {
     size_of::<<R::Operator as Reduction>::Partial>()
 }

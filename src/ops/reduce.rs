@@ -1,8 +1,8 @@
-//! Full reductions. Each reduction is one launch. The same configuration, data and alignment give bit-identical
+//! Full reductions. Each of them takes one launch. The same configuration, data and alignment give bit-identical
 //! results.
 //!
-//! The forms that return a value wait for it. The `_into` forms are asynchronous. They leave the value on the device in
-//! the accumulator type, which is `f32` for `f16` and `bf16`.
+//! The functions that return a value wait for it. The `_into` functions are asynchronous. They leave the value on the
+//! device in the accumulator type, which is `f32` for `f16` and `bf16`.
 
 use gpu_kernels::reduce::mean_of;
 use gpu_spec::param::{PointerMut, Slice};
@@ -17,10 +17,10 @@ use super::workspace;
 use crate::op_error::OpError;
 use warpsmith_runtime::Result;
 
-/// Bytes of an accumulator of this module's reductions.
+/// Size of an accumulator of this module's reductions, in bytes.
 const VALUE_BYTES: usize = 16;
 
-/// Launches `kernel` over `x` and waits for its value; for zero elements the result is `of_nothing`.
+/// Launches `kernel` over `x` and waits for the result. If `x` is empty, the result is `of_nothing`.
 fn to_host<T: Number, D: DeviceCopy>(
     stream: &Stream,
     kernel: &'static str,
@@ -32,7 +32,7 @@ fn to_host<T: Number, D: DeviceCopy>(
     unsafe { value(stream, &operation, x, VALUE_BYTES, of_nothing) }
 }
 
-/// Launches `kernel` over `x`, which stores its value in `out`; for zero elements the result is `of_nothing`.
+/// Launches `kernel` over `x`. It stores its result in `out`. If `x` is empty, the result is `of_nothing`.
 fn to_element<T: Number, D: DeviceCopy>(
     stream: &Stream,
     kernel: &'static str,
@@ -43,14 +43,14 @@ fn to_element<T: Number, D: DeviceCopy>(
 ) -> Result<()> {
     same_length(kernel, ("the output", out.len()), ("a single value", 1))?;
     let operation = Operation::new::<T>(stream, kernel, x.len(), &[x.as_device_ptr()], config);
-    // SAFETY: the kernel is a reduction of `T` to `D`; `out` is one element.
+    // SAFETY: the kernel is a reduction of `T` to `D`, and `out` has one element.
     unsafe { element(stream, &operation, x, VALUE_BYTES, out, of_nothing) }
 }
 
-/// Launches a reduction over `x` and waits for its value; for zero elements the result is `of_nothing`.
+/// Launches a reduction over `x` and waits for its result. If `x` is empty, the result is `of_nothing`.
 ///
 /// # Safety
-/// The operation's kernel must reduce `T` to `D`, with accumulators of at most `value_bytes`.
+/// The operation's kernel must reduce `T` to `D` with accumulators of at most `value_bytes` bytes.
 pub(super) unsafe fn value<T: DeviceCopy, D: DeviceCopy>(
     stream: &Stream,
     operation: &Operation<'_>,
@@ -62,23 +62,24 @@ pub(super) unsafe fn value<T: DeviceCopy, D: DeviceCopy>(
         return Ok(of_nothing);
     }
     let plan = operation.plan()?;
-    // SAFETY: the plan's launch is on this stream, with the plan's number of blocks, and its kernel leaves the header
+    // SAFETY: the plan's launch is on this stream with the plan's number of blocks, and its kernel leaves the header
     // zero.
     unsafe {
         workspace::with(stream, plan.blocks(), value_bytes, |workspace| {
             let arguments = (x, workspace.partials(), workspace.result());
-            // SAFETY: these are the parameters of the kernel; the launch is one-dimensional; the workspace is this
-            // stream's, large enough for the plan's blocks, and locked until the value has been read.
+            // SAFETY: these arguments match the kernel's parameters, and the launch is one-dimensional. The workspace
+            // belongs to this stream, is large enough for the plan's blocks, and stays locked until the value has been
+            // read.
             plan.launch::<(Slice<T>, PointerMut<u64>, PointerMut<D>), _>(arguments)?;
             workspace.read(stream)
         })
     }
 }
 
-/// Launches a reduction over `x`, which stores its value in `out`; for zero elements the result is `of_nothing`.
+/// Launches a reduction over `x` that stores its result in `out`. If `x` is empty, the result is `of_nothing`.
 ///
 /// # Safety
-/// The conditions of [`value`] apply, and `out` must be one element.
+/// The conditions of [`value`] apply, and `out` must have one element.
 pub(super) unsafe fn element<T: DeviceCopy, D: DeviceCopy>(
     stream: &Stream,
     operation: &Operation<'_>,
@@ -91,14 +92,14 @@ pub(super) unsafe fn element<T: DeviceCopy, D: DeviceCopy>(
         return out.copy_from_host(&[of_nothing]);
     }
     let plan = operation.plan()?;
-    // SAFETY: the plan's launch is on this stream, with the plan's number of blocks, and its kernel leaves the header
+    // SAFETY: the plan's launch is on this stream with the plan's number of blocks, and its kernel leaves the header
     // zero.
     unsafe {
         workspace::with(stream, plan.blocks(), value_bytes, |workspace| {
             let arguments = (x, workspace.partials(), out);
-            // SAFETY: these are the parameters of the kernel; the launch is one-dimensional; the workspace is this
-            // stream's, large enough for the plan's blocks, and locked until the launch is enqueued; `out` is one
-            // element.
+            // SAFETY: these arguments match the kernel's parameters, the launch is one-dimensional, and `out` has one
+            // element. The workspace belongs to this stream, is large enough for the plan's blocks, and stays locked
+            // until the launch is enqueued.
             plan.launch::<(Slice<T>, PointerMut<u64>, PointerMut<D>), _>(arguments)
         })
     }
@@ -109,11 +110,11 @@ fn not_empty<T: Number>(operation: &'static str, x: &DeviceSlice<'_, T>) -> Resu
     if x.is_empty() { Err(OpError::Empty { operation }.into()) } else { Ok(()) }
 }
 
-/// Returns the sum of the elements. Floats are summed in their own type (`f16` and `bf16` in `f32`), integers in 64
+/// Returns the sum of the elements. Floats are summed in their own type (`f16` and `bf16` in `f32`), and integers in 64
 /// bits with wraparound. The sum of zero elements is 0.
 ///
-/// A floating-point sum is infinite or NaN if a running sum leaves the range, even if the total is in range, as for
-/// `[3e38, 3e38, -3e38]`. A [`mean()`] stays in range.
+/// A floating-point sum is infinite or NaN if an intermediate sum overflows, even if the total is in range, as for
+/// `[3e38, 3e38, -3e38]`. The accumulation of a [`mean()`] does not overflow in this case.
 ///
 /// # Errors
 /// Returns the [enqueue errors](crate::Error#enqueue-errors).
@@ -131,7 +132,7 @@ pub fn sum<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> 
     to_host(stream, "reduce_sum", x.into(), T::SumAccumulator::ZERO).map(Scalar::cast)
 }
 
-/// Returns the product of the elements, in the types of [`sum()`]. The product of zero elements is 1.
+/// Returns the product of the elements, with the same types as [`sum()`]. The product of zero elements is 1.
 ///
 /// # Errors
 /// Returns the [enqueue errors](crate::Error#enqueue-errors).
@@ -149,8 +150,8 @@ pub fn prod<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) ->
     to_host(stream, "reduce_prod", x.into(), T::SumAccumulator::ONE).map(Scalar::cast)
 }
 
-/// Returns the mean, rounded once from the accumulated sum. The mean of in-range elements is in range, even if their
-/// sum is not. The mean of zero elements is NaN.
+/// Returns the mean, which is rounded once from the accumulated sum. If all elements are in range, the mean is in range
+/// too, even if the sum is not. The mean of zero elements is NaN.
 ///
 /// # Errors
 /// Returns the [enqueue errors](crate::Error#enqueue-errors).
@@ -169,7 +170,7 @@ pub fn mean<'x, T: Float>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> 
     Ok(mean_of::<T, T>(to_host(stream, "reduce_mean", x, [T::SumAccumulator::ZERO; 2])?, x.len()))
 }
 
-/// Returns the minimum; NaN if any element is NaN.
+/// Returns the minimum, or NaN if any element is NaN.
 ///
 /// # Errors
 /// Returns [`OpError::Empty`] and the [enqueue errors](crate::Error#enqueue-errors).
@@ -189,7 +190,7 @@ pub fn min<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> 
     to_host(stream, "reduce_min", x, T::Accumulator::MIN_IDENTITY).map(T::from_acc)
 }
 
-/// Returns the maximum; NaN if any element is NaN.
+/// Returns the maximum, or NaN if any element is NaN.
 ///
 /// # Errors
 /// Returns [`OpError::Empty`] and the [enqueue errors](crate::Error#enqueue-errors).
@@ -209,7 +210,7 @@ pub fn max<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> 
     to_host(stream, "reduce_max", x, T::Accumulator::MAX_IDENTITY).map(T::from_acc)
 }
 
-/// Returns the index of the minimum: the first of equal elements, or the first NaN if there is one.
+/// Returns the index of the minimum. It is the first of equal elements, or the first NaN if there is one.
 ///
 /// # Errors
 /// Returns [`OpError::Empty`] and the [enqueue errors](crate::Error#enqueue-errors).
@@ -229,7 +230,7 @@ pub fn argmin<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) 
     to_host(stream, "reduce_argmin", x, 0)
 }
 
-/// Returns the index of the maximum: the first of equal elements, or the first NaN if there is one.
+/// Returns the index of the maximum. It is the first of equal elements, or the first NaN if there is one.
 ///
 /// # Errors
 /// Returns [`OpError::Empty`] and the [enqueue errors](crate::Error#enqueue-errors).
@@ -249,7 +250,7 @@ pub fn argmax<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) 
     to_host(stream, "reduce_argmax", x, 0)
 }
 
-/// Defines the two forms of a reduction that leave the value on the device.
+/// Defines two variants of a reduction that leave the value on the device.
 macro_rules! into {
     (
         $name:ident, $kernel:literal, $device:ty, $of_nothing:expr, $nothing_doc:literal, $into:ident, $into_with:ident,
@@ -258,7 +259,7 @@ macro_rules! into {
         #[doc = concat!("[`", stringify!($name), "()`], left on the device in `out`, a single element. ", $nothing_doc)]
         ///
         /// # Errors
-        /// Returns [`OpError::LengthMismatch`] unless `out` has one element; also the [enqueue
+        /// Returns [`OpError::LengthMismatch`] unless `out` has one element. Also returns the [enqueue
         /// errors](crate::Error#enqueue-errors).
         #[doc = into_example!($into, $x, [$value])]
         #[track_caller]

@@ -1,4 +1,4 @@
-//! Prefix scans. Each scan is one launch that reads and writes every element once. The same configuration, data and
+//! Prefix scans. Each of them is one launch that reads and writes every element once. The same configuration, data and
 //! alignment give bit-identical results.
 
 use gpu_kernels::scan::{max_tiles, workspace_len};
@@ -16,7 +16,7 @@ use super::tile_queue;
 use crate::op_error::OpError;
 use warpsmith_runtime::Result;
 
-/// Returns an error for a block size that is not a multiple of the warp size.
+/// Returns an error if the block size is not a multiple of the warp size.
 pub(super) fn whole_warps(operation: &'static str, plan: &Plan<'_>) -> Result<()> {
     let block = plan.config().block;
     if block.is_multiple_of(32) {
@@ -49,7 +49,8 @@ fn launch<T: Number>(
     // SAFETY: the launch is on this stream, and its kernel uses the workspace as a `TileQueue`.
     unsafe {
         tile_queue::with(stream, operation, words, |workspace, words| {
-            // SAFETY: these are the parameters of the kernel; the workspace has enough words for the tiles.
+            // SAFETY: these arguments match the parameters of the kernel, and the workspace has enough words for the
+            // tiles.
             plan.launch::<Params<T>, _>((exclusive, initial, x, workspace, words, out))
         })
     }
@@ -62,8 +63,8 @@ type Combined<S> = <<S as Scan>::Operator as scan::Operation>::Value;
 /// Result type of a user's scan.
 type Output<S> = <<S as Scan>::Operator as scan::Operation>::Output;
 
-/// Inclusive scan of `x` to `out`, of the same length, with an operator that [`#[scan]`](macro@gpu_std::scan) turned
-/// into a kernel, with its code in `image`. `out[i]` combines elements 0 to i.
+/// Inclusive scan of `x` to `out`, which must have the same length. [`#[scan]`](macro@gpu_std::scan) turned the
+/// operator `S` into a kernel, whose code is in `image`. `out[i]` combines elements 0 to i.
 ///
 /// # Errors
 /// Returns [`OpError::LengthMismatch`] and the [enqueue errors](crate::Error#enqueue-errors).
@@ -102,8 +103,8 @@ where
     own::<S>(stream, image, (false, S::Operator::identity()), x.into(), out.into())
 }
 
-/// Exclusive scan: like [`inclusive_scan()`], but combines `initial` with the elements before each one. `out[0]` is
-/// `initial`.
+/// Exclusive scan: like [`inclusive_scan()`], but each result combines `initial` with the elements before its own
+/// position. `out[0]` is `initial`.
 ///
 /// # Errors
 /// Returns the errors of [`inclusive_scan()`].
@@ -140,7 +141,7 @@ where
     own::<S>(stream, image, (true, initial), x.into(), out.into())
 }
 
-/// Launches a user's scan, in the configuration of our own scans if such an instance exists.
+/// Launches a user's scan. It uses the configuration of our own scans if such an instance exists.
 fn own<S: Scan>(
     stream: &Stream,
     image: &'static GpuImage,
@@ -174,14 +175,14 @@ where
     // SAFETY: the launch is on this stream, and its kernel uses the workspace as a `TileQueue`.
     unsafe {
         tile_queue::with(stream, name, workspace_len(size_of::<Combined<S>>(), tiles), |workspace, words| {
-            // SAFETY: these are the parameters of the kernel, by the contract of `Scan`; the workspace has enough words
-            // for the tiles.
+            // SAFETY: by the contract of `Scan`, these arguments match the parameters of the kernel; the workspace has
+            // enough words for the tiles.
             plan.launch::<Params<S>, _>((exclusive, initial, x, workspace, words, out))
         })
     }
 }
 
-/// Launches the sum by key, for values of type f32, f64, f16, bf16, u32 or u64.
+/// Launches the sum by key for values of type f32, f64, f16, bf16, u32 or u64.
 fn by_key<T: Number, K: Scalar>(
     operation: &'static str,
     (stream, config): (&Stream, Option<Config>),
@@ -199,14 +200,14 @@ fn by_key<T: Number, K: Scalar>(
     // SAFETY: the launch is on this stream, and its kernel uses the workspace as a `TileQueue`.
     unsafe {
         tile_queue::with(stream, operation, words, |workspace, words| {
-            // SAFETY: these are the parameters of the kernel; the arrays have the same length, and the workspace has
-            // enough words for the tiles.
+            // SAFETY: these arguments match the parameters of the kernel, the arrays have the same length, and the
+            // workspace has enough words for the tiles.
             plan.launch::<Params<T, K>, _>((exclusive, keys, x, workspace, words, out))
         })
     }
 }
 
-/// Like [`by_key`], with values and keys converted to the kernel's types.
+/// Like [`by_key`], but first converts values and keys to types that the kernel supports.
 fn by_any_key<T: Number, K: Element>(
     operation: &'static str,
     stream: &Stream,
@@ -222,7 +223,7 @@ fn by_any_key<T: Number, K: Element>(
     }
     macro_rules! of_values {
         ($k:ty) => {
-            // Wrapping sums have the same bits for signed and unsigned integers.
+            // Wrapping sums of signed and unsigned integers have the same bits.
             match T::NAME {
                 "i32" => by_key::<u32, $k>(
                     operation,
@@ -252,11 +253,11 @@ fn by_any_key<T: Number, K: Element>(
     }
 }
 
-/// Inclusive running sum within each run of equal keys, like [`inclusive_sum()`]. Keys can be any [`Element`] of 4 or 8
-/// bytes, and are equal if their bits are.
+/// Inclusive running sum within each run of equal keys, like [`inclusive_sum()`]. Keys can be of any [`Element`] type
+/// of 4 or 8 bytes, and are equal if their bits are equal.
 ///
 /// # Errors
-/// Returns [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for keys of 1 or 2 bytes; also the [enqueue
+/// Returns [`OpError::Unsupported`] for keys of 1 or 2 bytes. Also returns [`OpError::LengthMismatch`] and the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -280,7 +281,7 @@ pub fn inclusive_sum_by_key<'k, 'x, 'o, K: Element, T: Number>(
     by_any_key("inclusive_sum_by_key", stream, None, false, keys.into(), (x.into(), out.into()))
 }
 
-/// Exclusive running sum within each run of equal keys; 0 at the first element of a run. Otherwise like
+/// Exclusive running sum within each run of equal keys. At the first element of a run, the sum is 0. Otherwise like
 /// [`inclusive_sum_by_key()`].
 ///
 /// # Errors
@@ -307,7 +308,7 @@ pub fn exclusive_sum_by_key<'k, 'x, 'o, K: Element, T: Number>(
     by_any_key("exclusive_sum_by_key", stream, None, true, keys.into(), (x.into(), out.into()))
 }
 
-/// Defines each scan, and its form for a given configuration, which the tuner measures.
+/// Defines each scan, and a variant that takes a configuration, which the tuner measures.
 macro_rules! scans {
     ($(
         $(#[$doc:meta])*
@@ -347,10 +348,10 @@ macro_rules! scans {
 }
 
 scans! {
-    /// Inclusive running sum: `out[i] = x[0] + … + x[i]`, like PyTorch's `cumsum`, with input and output of one type.
-    /// Integers wrap; `f16` and `bf16` are summed in `f32`, and each result is rounded once.
+    /// Inclusive running sum: `out[i] = x[0] + … + x[i]`, like PyTorch's `cumsum`. Input and output have the same type.
+    /// Integers wrap around on overflow. `f16` and `bf16` are summed in `f32`, and each result is rounded once.
     ///
-    /// A result is rounded as often as in pairwise summation, plus once for about every 2²⁰ elements before it.
+    /// A result is rounded as often as in pairwise summation, plus once for about every 2²⁰ preceding elements.
     ///
     /// ```
     /// # use warpsmith::{ops, prelude::*};
@@ -374,16 +375,16 @@ scans! {
     /// # Ok::<(), warpsmith::Error>(())
     /// ```
     exclusive_sum, exclusive_sum_with = "scan_sum", true, ZERO, initial;
-    /// Running minimum; NaN from the first NaN on.
+    /// Running minimum. Results are NaN from the first NaN element on.
     #[doc = unary_example!(inclusive_min, [3i32, 1, 2, 0], [3, 1, 1, 0])]
     inclusive_min, inclusive_min_with = "scan_min", false, MIN_IDENTITY;
-    /// Minimum of `initial` and all preceding elements; NaN after the first NaN.
+    /// Minimum of `initial` and all preceding elements. Results are NaN after the first NaN element.
     #[doc = binary_example!(exclusive_min, [3i32, 1, 2, 0], 2, [2, 2, 1, 1])]
     exclusive_min, exclusive_min_with = "scan_min", true, MIN_IDENTITY, initial;
-    /// Running maximum; NaN from the first NaN on.
+    /// Running maximum. Results are NaN from the first NaN element on.
     #[doc = unary_example!(inclusive_max, [1i32, 3, 2, 4], [1, 3, 3, 4])]
     inclusive_max, inclusive_max_with = "scan_max", false, MAX_IDENTITY;
-    /// Maximum of `initial` and all preceding elements; NaN after the first NaN.
+    /// Maximum of `initial` and all preceding elements. Results are NaN after the first NaN element.
     #[doc = binary_example!(exclusive_max, [1i32, 3, 2, 4], 2, [2, 2, 3, 3])]
     exclusive_max, exclusive_max_with = "scan_max", true, MAX_IDENTITY, initial;
 }

@@ -1,4 +1,4 @@
-//! Radix sorts, binary searches in sorted arrays, and merges. The operations are asynchronous, and each uses temporary
+//! Radix sorts, binary searches in sorted arrays, and merges. All operations are asynchronous. Each uses temporary
 //! memory of the size of its outputs.
 
 use gpu_kernels::key_transform::{self, Bits, KeyTransform};
@@ -23,8 +23,9 @@ use warpsmith_runtime::Result;
 
 /// Sort order.
 ///
-/// The order is total. For floats it is −∞, …, −0, +0, …, +∞, NaN. NaNs are greater than all numbers, regardless of
-/// sign and payload, and keep their bits. NaNs with the sign bit set come after NaNs without.
+/// The order is total. For floats, the ascending order is −∞, …, −0, +0, …, +∞, NaN. NaNs count as greater than all
+/// numbers, whatever their sign and payload, and keep their bits. NaNs whose sign bit is set come after NaNs whose sign
+/// bit is clear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Order {
     /// Smallest first.
@@ -34,20 +35,20 @@ pub enum Order {
     Descending,
 }
 
-/// A key type that can be sorted: `f32`, `i32`, `u32`, `f64`, `i64`, `u64`.
+/// A key type that can be sorted: `f32`, `i32`, `u32`, `f64`, `i64` or `u64`.
 pub trait SortKey: Number + sealed::Key {}
 
 mod sealed {
     use super::*;
 
-    /// A key as the bits that a radix sort processes.
+    /// A key type whose bits a radix sort processes.
     pub trait Key {
         type Bits: KeyBits;
-        /// Order-preserving key transform (ascending) of the type's bits.
+        /// Order-preserving key transform of the type's bits, for ascending order.
         const TRANSFORM: KeyTransform<Self::Bits>;
     }
 
-    /// Arrays of one pass over pairs: keys, values and their outputs, in this order.
+    /// The arrays of one pass over pairs: keys, values, output keys and output values, in this order.
     pub type Pass<'a, K, V> = (
         DeviceSlice<'a, K>,
         Option<DeviceSlice<'a, V>>,
@@ -55,12 +56,12 @@ mod sealed {
         Option<DeviceSliceMut<'a, V>>,
     );
 
-    /// A payload value of 4 or 8 bytes.
+    /// A payload type of 4 or 8 bytes.
     pub trait Payload: Scalar {}
     impl Payload for u32 {}
     impl Payload for u64 {}
 
-    /// Kernels for keys of one size.
+    /// Launches the kernels for keys of one size.
     pub trait KeyBits: Bits + DeviceCopy {
         fn histogram(
             of: &Launcher<'_>,
@@ -70,7 +71,8 @@ mod sealed {
         ) -> Result<()>;
 
         /// # Safety
-        /// The conditions of `radix_pass` must hold, except for the lengths of the arrays, which this function checks.
+        /// The conditions of `radix_pass` must hold, except those on the lengths of the arrays, which this function
+        /// checks.
         unsafe fn pass<V: Payload>(
             of: &Launcher<'_>,
             transform: (KeyTransform<Self>, u32),
@@ -100,7 +102,7 @@ mod sealed {
 
 use sealed::{KeyBits, Pass, Payload};
 
-/// Launch target of the kernels of a sort: a stream and the loaded module.
+/// Launch target of a sort's kernels: a stream and the loaded module.
 pub struct Launcher<'a> {
     stream: &'a Stream,
     module: Module,
@@ -111,7 +113,7 @@ impl<'a> Launcher<'a> {
         Ok(Self { stream, module: stream.device().load(&IMAGE)? })
     }
 
-    /// Returns a launch of one wave, with at most one block for each of `tiles`.
+    /// Returns a launch of one wave, with at most one block for each of the `tiles` tiles.
     fn over(tiles: usize, threads: usize) -> Launch {
         Launch::linear(tiles.saturating_mul(threads), threads as u32).waves(1)
     }
@@ -171,8 +173,8 @@ macro_rules! key_bits {
             ) -> Result<()> {
                 let launch = Launcher::over(offsets.len() - 1, THREADS);
                 let kernel = of.module.kernel::<radix::sort_segments<$k>>()?;
-                // SAFETY: `sort_segments` of this module checked the lengths, and that the offsets do not decrease, so
-                // segments do not overlap.
+                // SAFETY: `sort_segments` in this module has checked the lengths, and that the offsets do not decrease,
+                // so segments do not overlap.
                 unsafe { kernel.launch_unsafe(of.stream, launch, (negative, always, nans, keys, offsets, spare, out)) }
             }
 
@@ -210,7 +212,7 @@ keys! {
     f64 as u64: !(1 << 63), 1 << 63, (1 << 52) - 1;
 }
 
-/// Returns the key transform of a type in an order.
+/// Returns the key transform of a type for a sort order.
 fn transform_of<T: SortKey>(order: Order) -> KeyTransform<T::Bits> {
     match order {
         Order::Ascending => T::TRANSFORM,
@@ -218,7 +220,7 @@ fn transform_of<T: SortKey>(order: Order) -> KeyTransform<T::Bits> {
     }
 }
 
-/// Returns an error if indices would not fit in 32 bits.
+/// Returns an error if indices do not fit in 32 bits.
 fn countable(operation: &'static str, len: usize) -> Result<()> {
     if u32::try_from(len).is_ok() {
         return Ok(());
@@ -228,7 +230,7 @@ fn countable(operation: &'static str, len: usize) -> Result<()> {
     Err(OpError::Unsupported { operation, problem }.into())
 }
 
-/// Sorts at least one and fewer than 2³² keys, and their values.
+/// Sorts at least one and fewer than 2³² keys together with their values.
 fn sort_bits<K: KeyBits, V: Payload>(
     operation: &'static str,
     stream: &Stream,
@@ -254,7 +256,7 @@ fn sort_bits<K: KeyBits, V: Payload>(
         tile_queue::with(stream, operation, words, |workspace, words| {
             for place in 0..indices {
                 let starts = counts.slice(place * DIGITS..(place + 1) * DIGITS);
-                // The number of passes is even, so the last one writes to `out`.
+                // The number of passes is even, so the last pass writes to `out`.
                 let to_spare = place % 2 == 0;
                 let pairs = match (place, to_spare) {
                     (0, _) => (
@@ -285,10 +287,10 @@ fn sort_bits<K: KeyBits, V: Payload>(
     }
 }
 
-/// Sorts `x` to `out`, which must have the same length.
+/// Sorts `x` into `out`, which must have the same length.
 ///
 /// # Errors
-/// Returns [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for 2³² elements or more; also the [enqueue
+/// Returns [`OpError::Unsupported`] for 2³² elements or more. Also returns [`OpError::LengthMismatch`] and the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -317,12 +319,12 @@ pub fn sort<'x, 'o, T: SortKey>(
     sort_bits::<T::Bits, u32>("sort", stream, transform_of::<T>(order), x.cast()?, None, (out.cast()?, None))
 }
 
-/// Sorts pairs by key: writes the sorted keys to `keys_out` and their values to `values_out`. The sort is stable. All
-/// arrays must have the same length; a value is any [`Element`] of 4 or 8 bytes.
+/// Sorts pairs by key, and writes the sorted keys to `keys_out` and their values to `values_out`. The sort is stable.
+/// All arrays must have the same length. Values can be of any [`Element`] type of 4 or 8 bytes.
 ///
 /// # Errors
-/// Returns [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for values of 1 or 2 bytes, and for 2³² elements or
-/// more; also the [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::Unsupported`] for values of 1 or 2 bytes, and for 2³² elements or more. Also returns
+/// [`OpError::LengthMismatch`] and the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops::{self, Order}, prelude::*};
@@ -379,18 +381,18 @@ pub fn sort_pairs<'k, 'v, 'o, 'p, K: SortKey, V: Element>(
     }
 }
 
-/// Sorts each segment of `x`, from `offsets[i]` (inclusive) to `offsets[i + 1]` (exclusive), to the same positions of
-/// `out`, which must have the length of `x`. Elements of `out` outside all segments are unchanged.
+/// Sorts each segment of `x`, from `offsets[i]` (inclusive) to `offsets[i + 1]` (exclusive), into the same positions of
+/// `out`. `out` must have the same length as `x`. Elements of `out` outside all segments stay unchanged.
 ///
-/// One block sorts one segment, so throughput grows with the number of segments. For a few long segments, call
+/// One block sorts each segment, so throughput grows with the number of segments. For a few long segments, call
 /// [`sort()`] on each.
 ///
-/// The operation waits for the stream in order to check the offsets.
+/// The operation waits for the stream because it checks the offsets.
 ///
 /// # Errors
-/// Returns [`OpError::Offset`] for offsets that decrease or exceed the length of `x`, before anything is written;
-/// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for an empty array of offsets, and for 2³² elements or more;
-/// also the [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::Offset`], before anything is written, if offsets decrease or exceed the length of `x`. Returns
+/// [`OpError::Unsupported`] if the array of offsets is empty, or for 2³² elements or more. Also returns
+/// [`OpError::LengthMismatch`] and the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops::{self, Order}, prelude::*};
@@ -437,10 +439,10 @@ pub fn sort_segments<'x, 'f, 'o, T: SortKey>(
     )
 }
 
-/// Merges `a` and `b`, both sorted in the given order, to `out`, whose length must be the sum of their lengths. Of
-/// equal keys, those of `a` come first.
+/// Merges `a` and `b`, which must both be sorted in the given order, into `out`. The length of `out` must be the sum of
+/// their lengths. Among equal keys, those of `a` come first.
 ///
-/// If an input is not sorted, the contents of `out` are unspecified: some of the keys, in some order.
+/// If an input is not sorted, `out` contains unspecified input keys in an unspecified order.
 ///
 /// # Errors
 /// Returns [`OpError::LengthMismatch`] and the [enqueue errors](crate::Error#enqueue-errors).
@@ -472,7 +474,7 @@ pub fn merge_sorted<'a, 'b, 'o, T: SortKey>(
     KeyBits::merge(&Launcher::new(stream)?, transform_of::<T>(order), a.cast()?, b.cast()?, out.cast()?)
 }
 
-/// Launches the binary search for `keys` in `sorted`.
+/// Launches the binary search for all `keys` in `sorted`.
 fn search<T: Number>(
     operation: &'static str,
     upper: bool,
@@ -494,16 +496,16 @@ fn search<T: Number>(
     };
     let launch = Launch::auto(keys.len());
     let function = stream.device().load(&IMAGE)?.function(spec)?;
-    // SAFETY: these are the parameters of the kernel, which is safe.
+    // SAFETY: these arguments match the parameters of the kernel, which is safe.
     unsafe { function.launch_as::<Params<T>, _>(stream, launch, &(upper, sorted, keys, out)) }
 }
 
-/// Returns, for each key, the number of elements of `sorted` that are less than the key. This is the first insertion
-/// position, like C++'s `lower_bound` and PyTorch's `searchsorted`. NaN is greater than every number and equal to NaN,
-/// as in [`sort()`]. `sorted` must be ascending; otherwise the positions are unspecified.
+/// Computes, for each key, the number of elements of `sorted` that are less than the key. This is the first insertion
+/// position, like C++'s `lower_bound` and PyTorch's `searchsorted`. NaN counts as greater than every number and equal
+/// to NaN, as in [`sort()`]. `sorted` must be in ascending order; otherwise, the positions are unspecified.
 ///
 /// # Errors
-/// Returns [`OpError::LengthMismatch`] unless `out` has the length of `keys`; also the [enqueue
+/// Returns [`OpError::LengthMismatch`] unless `out` has the same length as `keys`. Also returns the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -527,8 +529,8 @@ pub fn lower_bound<'s, 'k, 'o, T: Number>(
     search("lower_bound", false, stream, sorted.into(), keys.into(), out.into())
 }
 
-/// Returns, for each key, the number of elements of `sorted` that are not greater than the key. This is the last
-/// insertion position. Otherwise like [`lower_bound()`].
+/// Computes, for each key, the number of elements of `sorted` that are not greater than the key. This number is the
+/// last insertion position. Otherwise like [`lower_bound()`].
 ///
 /// # Errors
 /// Returns the errors of [`lower_bound()`].

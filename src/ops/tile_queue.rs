@@ -1,16 +1,16 @@
-//! Scratch memory for kernels whose blocks take tiles in order ([`gpu_std::look_back`]): one workspace per stream and
-//! size.
+//! Scratch memory for kernels whose blocks take tiles in order ([`gpu_std::look_back`]), with one workspace per stream
+//! and size.
 //!
 //! A workspace is initialized to zero, and every launch leaves it in the state that the next launch requires. When the
-//! epochs are used up, the kernel clears the whole workspace, so it must receive all of it. Sizes are therefore powers
-//! of two, with separate memory for each size.
+//! epochs wrap, the kernel clears the whole workspace, so the kernel must receive all of it. Workspace sizes are
+//! therefore powers of two, and each size has separate memory.
 
 use warpsmith_runtime::driver::DevicePtr;
 use warpsmith_runtime::{Error, Result, Stream};
 
 use crate::op_error::OpError;
 
-/// Scratch purposes for sizes of 2¹⁶, 2¹⁷, … bytes.
+/// Purposes of the scratch memory with sizes of 2¹⁶, 2¹⁷, … bytes.
 const PURPOSES: [&str; 25] = [
     "tiles 2^16",
     "tiles 2^17",
@@ -39,11 +39,11 @@ const PURPOSES: [&str; 25] = [
     "tiles 2^40",
 ];
 
-/// Runs `work` with the address and size of the stream's workspace of at least `words` 64-bit words. No other thread
-/// can enqueue work with the workspace in the meantime.
+/// Runs `work` with the address and size of a workspace of the stream that has at least `words` 64-bit words. In the
+/// meantime, no other thread can enqueue work that uses the workspace.
 ///
 /// # Safety
-/// `work` must enqueue work with the workspace on this stream only, and only kernels that use it as a
+/// `work` must use the workspace only in work on this stream, and only in kernels that use it as a
 /// [`TileQueue`](gpu_std::look_back::TileQueue).
 pub(super) unsafe fn with<R>(
     stream: &Stream,
@@ -59,7 +59,7 @@ pub(super) unsafe fn with<R>(
         return Err(Error::from(OpError::Unsupported { operation, problem }));
     };
     let bytes = 1 << (16 + class);
-    // SAFETY: the setup work is on this stream; the caller guarantees the rest.
+    // SAFETY: the setup work runs on this stream; the caller guarantees the rest.
     unsafe {
         stream.with_scratch(purpose, bytes, |memory, new| {
             if new {

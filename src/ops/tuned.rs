@@ -1,7 +1,8 @@
-//! [`tuned_config`]: the configuration that a tuner found for an operation, if it can be launched.
+//! [`tuned_config`]: the configuration that a tuner found for an operation, provided that it can be launched.
 //!
-//! A record in the store was written by another program and may be damaged or belong to an older build. A record that
-//! names no existing instance, or that an operation cannot launch, is skipped. It never causes an error.
+//! A record in the store was written by another program, and may be damaged or belong to an older build. If a record
+//! names no existing instance, or a configuration that an operation cannot launch, it is skipped. Such a record never
+//! causes an error.
 
 use gpu_spec::KernelSpec;
 use warpsmith_runtime::store::{LaunchStore, TunedConfiguration, TuningKey};
@@ -10,21 +11,24 @@ use warpsmith_runtime::{Device, DevicePtr, Module};
 use super::config::{self, Config, GridRule};
 use crate::IMAGE;
 
-/// Maximum number of waves in a stored configuration of a reduction, because each block needs its own memory.
+/// Maximum number of waves in a stored configuration of a reduction. The number is limited because each block needs its
+/// own memory.
 const MAX_WAVES: u32 = 64;
-/// Maximum number of blocks in a stored configuration, independent of the number of elements. Only elementwise kernels
-/// may have more blocks, up to one per element. A corrupt number would otherwise keep the device busy without work.
+/// Maximum number of blocks in a stored configuration, whatever the number of elements. Only elementwise kernels can
+/// have more blocks, up to one per element. Without this limit, a corrupt number could keep the device busy without
+/// work.
 const MAX_BLOCKS: u32 = 1 << 16;
 
-/// Returns the fastest configuration that a tuner found for `kernel` (its source name, for example `reduce_sum`) and
-/// `dtype` (as in [`variants`](super::variants): `f32`, or `f32,f64` for a cast). The configuration is for `n` elements
-/// on `device`, the current kernel code, and arrays aligned to `alignment` bytes, the minimum over all arrays. An
-/// alignment above 16 counts as 16. Returns `None` if nothing was tuned, or if the result cannot be launched.
+/// Returns the fastest configuration that a tuner found for `kernel` and `dtype`. `kernel` is a source name, such as
+/// `reduce_sum`. `dtype` is `f32` or, for a cast, `f32,f64`, as in [`variants`](super::variants). The configuration
+/// applies to `n` elements on `device`, the current kernel code, and arrays that are all aligned to at least
+/// `alignment` bytes. Alignments above 16 count as 16. Returns `None` if nothing was tuned or the result cannot be
+/// launched.
 ///
-/// Every operation uses this configuration if none is given, and otherwise falls back to
-/// [`default_config`](super::default_config). The device's [`LaunchStore`] is searched under the instance's own type
-/// arguments. For `copy` and `fill`, these are the unsigned integer of the type's size. For a reduction, the alignment
-/// is the alignment of its input.
+/// Every operation uses this configuration if none is specified. If there is none, the operation falls back to
+/// [`default_config`](super::default_config). The search in the device's [`LaunchStore`] uses the instance's own type
+/// arguments. For `copy` and `fill`, the type argument is the unsigned integer of the type's size. For a reduction,
+/// `alignment` is the alignment of the input.
 ///
 /// ```
 /// use warpsmith::Device;
@@ -38,14 +42,14 @@ const MAX_BLOCKS: u32 = 1 << 16;
 /// ```
 pub fn tuned_config(kernel: &str, dtype: &str, n: usize, alignment: u32, device: &Device) -> Option<Config> {
     let store = LaunchStore::of(device);
-    // The image is not loaded if the store has no tuned configurations.
+    // If the store contains no tuned configurations, the image is not loaded.
     if !store.has_tuned() {
         return None;
     }
     find_own(&store, &device.load(&IMAGE).ok()?, kernel, dtype, n, alignment)
 }
 
-/// Like [`tuned_config`], from the store of a device on which the image is loaded.
+/// Like [`tuned_config`], but takes the store of a device on which the image is already loaded.
 pub(super) fn find_own(
     store: &LaunchStore,
     module: &Module,
@@ -60,16 +64,16 @@ pub(super) fn find_own(
     find(store, module, &known, instance, n, alignment)
 }
 
-/// Name of a kernel in a store, and its kind.
+/// The name under which a store contains a kernel, and the kernel's kind.
 pub(super) struct Known<'a> {
     pub package: &'a str,
     pub kernel: &'a str,
-    /// Type arguments of the kernel, joined with commas.
+    /// The kernel's type arguments, joined by commas.
     pub types: &'a str,
     pub is_reduction: bool,
 }
 
-/// Returns the tuned configuration for a kernel of an image, if `instance` returns an instance for it.
+/// Returns the tuned configuration for a kernel of an image if `instance` finds an instance for it.
 pub(super) fn find(
     store: &LaunchStore,
     module: &Module,
@@ -100,8 +104,8 @@ pub(super) fn find(
         .then_some(config)
 }
 
-/// Returns the configuration with these values; `None` if one is missing, or if there is an axis that operations do not
-/// support.
+/// Returns the configuration with these values, or `None` if a value is missing or there is an axis that operations do
+/// not support.
 fn from_values(tuned: &TunedConfiguration) -> Option<Config> {
     let (mut block, mut grid, mut items, mut vector) = (None, None, None, None);
     for (axis, value) in &tuned.values {
@@ -116,7 +120,7 @@ fn from_values(tuned: &TunedConfiguration) -> Option<Config> {
     Some(Config { block: block?, grid: grid?, items: items?, vector: vector? })
 }
 
-/// Returns the common alignment of all addresses in bytes, at most 16.
+/// Returns the common alignment of all addresses, in bytes, up to 16.
 pub(super) fn alignment(addresses: &[DevicePtr]) -> u32 {
     let all = addresses.iter().fold(16, |all, address| all | address.0);
     1 << all.trailing_zeros()

@@ -1,7 +1,8 @@
-//! Scratch memory for reductions: one workspace per stream, so that two streams never share one.
+//! Scratch memory for reductions. Each stream has its own workspace, so two streams never share one.
 //!
-//! A workspace is initialized to zero, and every reduction leaves its header zero, so successive launches on one stream
-//! need no memset. The stream keeps the workspace, and replaces it with a larger one if a larger grid needs it.
+//! A workspace is initialized to zero, and every reduction leaves its header zero, so consecutive launches on one
+//! stream need no memset. The stream keeps the workspace, and replaces it with a larger one if a larger grid requires
+//! it.
 
 use gpu_std::reduction::{MAX_BYTES, workspace_bytes};
 use warpsmith_runtime::driver::DevicePtr;
@@ -9,9 +10,9 @@ use warpsmith_runtime::{DeviceCopy, Stream};
 
 use warpsmith_runtime::Result;
 
-/// Bytes at the start of the memory for a value that is copied to the host.
+/// Bytes at the start of the memory, reserved for a value that is copied to the host.
 const RESULT_BYTES: usize = MAX_BYTES;
-/// Grids of up to this number of blocks share the first allocation.
+/// All grids of up to this number of blocks fit in the first allocation.
 const MIN_BLOCKS: u32 = 1024;
 
 /// Scratch memory of one stream.
@@ -20,11 +21,11 @@ pub(super) struct Workspace {
     memory: DevicePtr,
 }
 
-/// Runs `work` with the stream's workspace, allocated or grown for `blocks` with values of `value_bytes`. No other
-/// thread can enqueue work with the workspace in the meantime.
+/// Runs `work` with the stream's workspace, which is allocated or grown for `blocks` blocks with values of
+/// `value_bytes` bytes. In the meantime, no other thread can enqueue work that uses the workspace.
 ///
 /// # Safety
-/// `work` must enqueue work with the workspace on this stream only, for grids of up to `blocks`, and its kernels must
+/// `work` must use the workspace only in work on this stream, for grids of up to `blocks` blocks, and its kernels must
 /// leave the header zero.
 pub(super) unsafe fn with<R>(
     stream: &Stream,
@@ -32,10 +33,10 @@ pub(super) unsafe fn with<R>(
     value_bytes: usize,
     work: impl FnOnce(&Workspace) -> Result<R>,
 ) -> Result<R> {
-    // Sizes are powers of two, so that a growing grid seldom needs a new allocation.
+    // Sizes are powers of two, so that grids of growing size rarely need a new allocation.
     let blocks = blocks.max(MIN_BLOCKS).checked_next_power_of_two().unwrap_or(blocks);
     let bytes = RESULT_BYTES + workspace_bytes(value_bytes, blocks as usize);
-    // SAFETY: the setup work is on this stream; the caller guarantees the rest.
+    // SAFETY: the setup work runs on this stream; the caller guarantees the rest.
     unsafe {
         stream.with_scratch("reduce", bytes, |memory, new| {
             if new {
@@ -48,12 +49,12 @@ pub(super) unsafe fn with<R>(
 }
 
 impl Workspace {
-    /// Returns the address of a value for the host.
+    /// Returns the address of the value that is copied to the host.
     pub fn result(&self) -> DevicePtr {
         self.memory
     }
 
-    /// Returns the address of the partial results, the kernel's workspace.
+    /// Returns the address of the partial results, which is the kernel's workspace.
     pub fn partials(&self) -> DevicePtr {
         self.memory.offset(RESULT_BYTES)
     }
@@ -68,15 +69,15 @@ impl Workspace {
                 instead: "use the form that writes it to a buffer, `…_into`",
             }));
         }
-        // SAFETY: the driver calls receive only the stream's own handles and the memory that it keeps.
+        // SAFETY: the driver calls receive only the stream's own handles, and memory that the stream keeps alive.
         let (driver, context) = unsafe { stream.device().driver() };
-        // SAFETY: the memory is valid. `value` stays valid until the stream has been synchronized; after that the copy
-        // is not running, regardless of the outcome.
+        // SAFETY: the memory is valid. `value` stays valid until the stream has been synchronized. After that, the copy
+        // is no longer running, whatever its outcome.
         let copied = unsafe {
             let target = std::ptr::from_mut(&mut value).cast();
             driver.copy_to_host(context, target, self.memory, size_of::<T>(), stream.handle())
         };
-        // The stream's error takes precedence, because it explains a fault.
+        // The stream's error takes precedence because it explains the fault.
         stream.synchronize()?;
         copied?;
         Ok(value)

@@ -1,5 +1,5 @@
-//! Random numbers from the start of a seed's sequence, with a configuration, and the same numbers on the host, for
-//! benchmarks.
+//! Random numbers from the start of a seed's sequence with an explicit configuration, and the same numbers on the host,
+//! for benchmarks.
 
 use gpu_std::random::Philox;
 use gpu_std::scalar::Float;
@@ -16,7 +16,7 @@ fn numbers((seed, layout): (u64, Layout)) -> Numbers {
     Numbers { seed, offset: 0, layout, replay: None }
 }
 
-/// [`uniform`](super::uniform()) with a new generator.
+/// Like [`uniform`](super::uniform()), but with a new generator.
 pub(crate) fn uniform<T: Float>(
     stream: &Stream,
     config: Config,
@@ -27,7 +27,7 @@ pub(crate) fn uniform<T: Float>(
     draw.run_with(&numbers(of), out, uniform_launch(T::ZERO, T::ONE))
 }
 
-/// [`normal`](super::normal()) with a new generator, with mean 0 and standard deviation 1.
+/// Like [`normal`](super::normal()), but with a new generator, mean 0 and standard deviation 1.
 pub(crate) fn normal<T: Float>(
     stream: &Stream,
     config: Config,
@@ -38,7 +38,7 @@ pub(crate) fn normal<T: Float>(
     draw.run_with(&numbers(of), out, normal_launch(0.0, 1.0))
 }
 
-/// Returns the numbers that these operations write to `n` elements; `numbers` returns the numbers of a block of words.
+/// Returns the numbers that these operations write to `n` elements. `numbers` computes the numbers of a block of words.
 pub(crate) fn expected<T: Float>(
     (seed, layout): (u64, Layout),
     n: usize,

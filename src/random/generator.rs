@@ -13,16 +13,17 @@ use super::replay::Replay;
 use crate::op_error::OpError;
 use warpsmith_runtime::Result;
 
-/// Seed of a new generator, the same as in PyTorch.
+/// The seed of a new generator, which is the same as in PyTorch.
 pub const DEFAULT_SEED: u64 = 67_280_421_310_721;
 
-/// Largest offset, because states store the offset as a signed number.
+/// The largest offset. The offset is limited because states store it as a signed number.
 const MAX_OFFSET: u64 = i64::MAX as u64;
 
-/// Random number generator: a seed, and an offset that each operation advances. Clones share both.
+/// A random number generator, which consists of a seed and an offset. Each operation advances the offset. Clones share
+/// both.
 ///
 /// A generator is not tied to a device, because its numbers depend only on its [`Layout`], seed and offset. An
-/// operation on a captured stream takes its numbers when the graph is launched (see [`random`](super)).
+/// operation on a captured stream takes its numbers each time the graph is launched (see [`random`](super)).
 ///
 /// ```
 /// use warpsmith::random::Generator;
@@ -49,20 +50,20 @@ pub(super) struct Shared {
 
 pub(super) struct State {
     pub seed: u64,
-    /// Offset in words of each subsequence, a multiple of 4.
+    /// Offset within each subsequence, in words. The offset is a multiple of 4.
     pub offset: u64,
     layout: Layout,
-    /// Captures that take numbers from the generator, and the graphs instantiated from them.
+    /// Captures that take numbers from the generator, and the graphs that were instantiated from them.
     captures: Vec<Weak<Replay>>,
 }
 
-/// Numbers reserved for one operation.
+/// The numbers that are reserved for one operation.
 pub(crate) struct Numbers {
     pub seed: u64,
-    /// Offset from the start of the sequence, or from the start of a graph's launch.
+    /// Offset of the numbers from the start of the sequence, or from the start of a graph launch.
     pub offset: u64,
     pub layout: Layout,
-    /// Device location of the launch's seed and offset, for captured operations.
+    /// For captured operations, the location of the launch's seed and offset in device memory.
     pub(super) replay: Option<Arc<Replay>>,
 }
 
@@ -77,7 +78,7 @@ impl Generator {
         Self { shared: Arc::new(Shared { state: Mutex::new(state) }) }
     }
 
-    /// Sets the seed, and resets the offset to 0.
+    /// Sets the seed and resets the offset to 0.
     ///
     /// # Errors
     /// Returns [`OpError::Random`] while a capture that uses the generator is active.
@@ -85,7 +86,7 @@ impl Generator {
         self.change("Generator::manual_seed", |state| (state.seed, state.offset) = (seed, 0))
     }
 
-    /// Sets a fresh seed from the operating system, and resets the offset to 0. Returns the seed.
+    /// Sets a new seed from the operating system, resets the offset to 0, and returns the seed. Returns the seed.
     ///
     /// # Errors
     /// Returns the errors of [`Self::manual_seed`].
@@ -100,7 +101,7 @@ impl Generator {
         self.shared.lock().seed
     }
 
-    /// Returns the offset: the number of words of each subsequence that are used up.
+    /// Returns the offset, which is the number of words of each subsequence that are already used.
     ///
     /// # Errors
     /// Returns the errors of [`Self::manual_seed`].
@@ -108,11 +109,11 @@ impl Generator {
         self.change("Generator::offset", |state| state.offset)
     }
 
-    /// Sets the offset, which must be a multiple of 4. An operation whose numbers would pass offset 2⁶³ fails, whereas
+    /// Sets the offset, which must be a multiple of 4. An operation fails if its numbers would pass offset 2⁶³, whereas
     /// a graph launch wraps to 0.
     ///
     /// # Errors
-    /// Returns [`OpError::Random`] for an offset that is not a multiple of 4 or not below 2⁶³, and the errors of
+    /// Returns [`OpError::Random`] if the offset is not a multiple of 4 or not below 2⁶³. Also returns the errors of
     /// [`Self::manual_seed`].
     pub fn set_offset(&self, offset: u64) -> Result<()> {
         let call = "Generator::set_offset";
@@ -120,7 +121,7 @@ impl Generator {
         self.change(call, |state| state.offset = offset)
     }
 
-    /// Returns the state in PyTorch's format: the seed and the offset, 8 bytes each, little-endian.
+    /// Returns the state in PyTorch's format: the seed and the offset as little-endian numbers of 8 bytes each.
     ///
     /// # Errors
     /// Returns the errors of [`Self::manual_seed`].
@@ -128,12 +129,12 @@ impl Generator {
         self.change("Generator::state", |state| state.bytes())
     }
 
-    /// Sets the state: 16 bytes as returned by [`Self::state`], or 8 bytes with only the seed, the format of old
-    /// versions of PyTorch.
+    /// Sets the state, which consists of 16 bytes as returned by [`Self::state`], or of 8 bytes with only the seed (the
+    /// format of old versions of PyTorch).
     ///
     /// # Errors
-    /// Returns [`OpError::Random`] for any other number of bytes and for an offset that [`Self::set_offset`] rejects,
-    /// and the errors of [`Self::manual_seed`].
+    /// Returns [`OpError::Random`] for any other number of bytes or an offset that [`Self::set_offset`] rejects. Also
+    /// returns the errors of [`Self::manual_seed`].
     pub fn set_state(&self, state: &[u8]) -> Result<()> {
         let call = "Generator::set_state";
         let parts = seed_and_offset(call, state)?;
@@ -154,15 +155,16 @@ impl Generator {
         self.change("Generator::set_layout", |state| state.layout = layout)
     }
 
-    /// Calls `change`, unless a capture that uses the generator is active.
+    /// Calls `change` unless a capture that uses the generator is active.
     fn change<R>(&self, call: &'static str, change: impl FnOnce(&mut State) -> R) -> Result<R> {
         let mut state = self.shared.lock();
         state.check_not_capturing(call)?;
         Ok(change(&mut state))
     }
 
-    /// Calls `work` with numbers for an operation on a stream. `increment` returns the required advance of the offset
-    /// for a layout. If `work` fails, the offset is restored, unless other numbers were taken in the meantime.
+    /// Calls `work` with numbers for an operation on a stream. `increment` computes, for a layout, the number of words
+    /// by which to advance the offset. If `work` fails, the offset is restored, unless other numbers were taken in the
+    /// meantime.
     pub(crate) fn with_numbers<R>(
         &self,
         stream: &Stream,
@@ -186,7 +188,7 @@ impl Generator {
         }
     }
 
-    /// Returns the numbers and the offset after them.
+    /// Returns the reserved numbers, and the offset that follows them.
     fn take(
         &self,
         stream: &Stream,
@@ -244,7 +246,7 @@ impl State {
     }
 }
 
-/// Extracts seed and offset from a state's bytes.
+/// Extracts the seed and the offset from a state's bytes.
 fn seed_and_offset(call: &'static str, state: &[u8]) -> Result<(u64, u64)> {
     let (seed, offset) = match state.as_chunks() {
         ([seed], []) => (*seed, [0; 8]),
@@ -267,7 +269,7 @@ fn check_offset(call: &'static str, offset: u64) -> Result<()> {
     Err(OpError::Random { call, problem }.into())
 }
 
-/// Returns the offset after an operation.
+/// Returns the offset that follows an operation.
 pub(super) fn after(call: &'static str, offset: u64, increment: u64) -> Result<u64> {
     offset.checked_add(increment).filter(|&offset| offset <= MAX_OFFSET).ok_or_else(|| {
         OpError::Random {
@@ -282,7 +284,7 @@ fn fresh_seed() -> u64 {
     let mut bytes = [0; 8];
     match File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)) {
         Ok(()) => u64::from_le_bytes(bytes),
-        // The hasher's keys also come from the operating system, and differ from call to call.
+        // The hasher's keys also come from the operating system and differ between calls.
         Err(_) => RandomState::new().hash_one("seed"),
     }
 }
@@ -295,7 +297,7 @@ impl fmt::Debug for Generator {
     }
 }
 
-/// Generators that [`manual_seed_all`] changes.
+/// The generators that [`manual_seed_all`] changes.
 struct Defaults {
     seed: u64,
     made: Vec<Weak<Shared>>,
@@ -307,11 +309,11 @@ fn defaults() -> MutexGuard<'static, Defaults> {
     DEFAULTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Default generator of a device.
+/// The default generator of a device.
 struct DefaultGenerator(Generator);
 
-/// Returns the default generator of a device, for programs that do not need their own. Every call returns the same
-/// generator. Its seed is [`DEFAULT_SEED`], or the last seed set by [`manual_seed_all`].
+/// Returns the device's default generator, for programs that do not need their own. Every call returns the same
+/// generator. Its seed is [`DEFAULT_SEED`], or the last seed that was set with [`manual_seed_all`].
 ///
 /// ```
 /// use warpsmith::random;
@@ -336,7 +338,7 @@ pub fn default_generator(device: &Device) -> Generator {
 /// Sets the seed of the default generators of all devices, including devices that are opened later.
 ///
 /// # Errors
-/// Returns [`OpError::Random`] while a capture that uses one of the generators is active, in which case no seed is
+/// Returns [`OpError::Random`] while a capture that uses one of these generators is active. In this case, no seed is
 /// changed.
 ///
 /// ```
@@ -352,8 +354,8 @@ pub fn manual_seed_all(seed: u64) -> Result<()> {
     seed_everywhere("random::manual_seed_all", seed)
 }
 
-/// Sets one fresh seed from the operating system for the default generators of all devices, including devices that are
-/// opened later. Returns the seed.
+/// Sets one new seed from the operating system for the default generators of all devices, including devices that are
+/// opened later, and returns it. Returns the seed.
 ///
 /// # Errors
 /// Returns the errors of [`manual_seed_all`].
@@ -381,7 +383,7 @@ fn seed_everywhere(call: &'static str, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// Returns the states of the devices' default generators, taken at one point in time, each in the format of
+/// Returns the states of the devices' default generators at one point in time, each in the format of
 /// [`Generator::state`].
 ///
 /// ```
@@ -397,19 +399,19 @@ fn seed_everywhere(call: &'static str, seed: u64) -> Result<()> {
 /// ```
 ///
 /// # Errors
-/// Returns [`OpError::Random`] while a capture that uses one of the generators is active, and for a device that is
-/// listed twice.
+/// Returns [`OpError::Random`] if a device is listed twice, or while a capture that uses one of these generators is
+/// active.
 pub fn states(devices: &[Device]) -> Result<Vec<[u8; 16]>> {
     let mut states = vec![[0; 16]; devices.len()];
     of_devices("random::states", devices, |index, state| states[index] = state.bytes())?;
     Ok(states)
 }
 
-/// Sets the states of the devices' default generators, each like [`Generator::set_state`].
+/// Sets the states of the devices' default generators, as [`Generator::set_state`] does for one generator.
 ///
 /// # Errors
-/// Returns the errors of [`states`] and [`Generator::set_state`], and an error unless there is one state per device. In
-/// these cases no state is changed.
+/// Returns the errors of [`states`] and [`Generator::set_state`], and an error unless there is exactly one state per
+/// device. In these cases, no state is changed.
 ///
 /// ```
 /// use warpsmith::random;
@@ -433,7 +435,7 @@ pub fn set_states(devices: &[Device], states: &[impl AsRef<[u8]>]) -> Result<()>
     of_devices(call, devices, |index, state| (state.seed, state.offset) = parts[index])
 }
 
-/// Calls `change` with the state of each device's default generator and its index.
+/// Calls `change` with the index of each device and the state of its default generator.
 fn of_devices(call: &'static str, devices: &[Device], change: impl FnMut(usize, &mut State)) -> Result<()> {
     let of = |device: &Device| default_generator(device).shared;
     let generators: Vec<Arc<Shared>> = devices.iter().map(of).collect();
@@ -443,12 +445,12 @@ fn of_devices(call: &'static str, devices: &[Device], change: impl FnMut(usize, 
             return Err(OpError::Random { call, problem }.into());
         }
     }
-    // A thread that locks several generators holds this lock, so that no two threads deadlock.
+    // A thread that locks several generators holds this lock, so that two such threads cannot deadlock.
     let _defaults = defaults();
     change_all(call, &generators, change)
 }
 
-/// Calls `change` with the state of each generator and its index, unless a capture that uses one of them is active.
+/// Calls `change` with the index and state of each generator, unless a capture that uses one of them is active.
 fn change_all(
     call: &'static str,
     generators: &[Arc<Shared>],

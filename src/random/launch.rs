@@ -1,4 +1,4 @@
-//! Launches of operations with the numbers reserved for them.
+//! Launches of operations with the numbers that are reserved for them.
 
 use gpu_kernels::random::COLUMNS;
 use gpu_std::scalar::Scalar;
@@ -10,11 +10,11 @@ use crate::ops::Config;
 use crate::ops::launch::Operation;
 use warpsmith_runtime::Result;
 
-/// Start position of a launch, as passed to its kernel.
+/// Start position of a launch, in the form that its kernel takes.
 pub(super) struct Begin<'a> {
     pub seed: u64,
     pub offset: u64,
-    /// Seed and offset in device memory for a captured operation; otherwise empty.
+    /// Seed and offset in device memory for a captured operation. Otherwise, the slice is empty.
     pub base: DeviceSlice<'a, u64>,
     /// Number of virtual threads.
     pub threads: u32,
@@ -25,14 +25,14 @@ pub(super) struct Draw<'a> {
     /// The operation's name.
     pub call: &'static str,
     pub kernel: &'static str,
-    /// Numbers generated from one block of words.
+    /// Number of results that are generated from one block of words.
     pub lanes: usize,
     pub stream: &'a Stream,
     pub config: Option<Config>,
 }
 
 impl Draw<'_> {
-    /// Takes the numbers for all of `out`, and launches once, or once per part if the array is too large for one
+    /// Takes numbers for all of `out`, and launches the kernel once, or once per part if the array is too large for one
     /// launch.
     pub fn run<T: Scalar>(
         &self,
@@ -53,7 +53,7 @@ impl Draw<'_> {
             .with_numbers(self.stream, self.call, increment, |numbers| self.run_with(numbers, out, launch))
     }
 
-    /// Like [`Self::run`], with numbers that are already taken.
+    /// Like [`Self::run`], but with numbers that have already been taken.
     pub fn run_with<T: Scalar>(
         &self,
         numbers: &Numbers,
@@ -63,7 +63,7 @@ impl Draw<'_> {
         let Numbers { seed, mut offset, layout, .. } = *numbers;
         let parts = parts(out.len(), size_of::<T>());
         if parts.len() > 1 {
-            // PyTorch takes numbers for the whole array before it splits the array, and leaves these numbers unused.
+            // PyTorch takes numbers for the whole array before it divides the array, and leaves those numbers unused.
             offset += layout.increment(out.len(), self.lanes);
         }
         with_base(numbers, self.stream, |base| {

@@ -5,14 +5,14 @@ use warpsmith_runtime::{Device, DeviceProperties};
 use crate::op_error::OpError;
 use warpsmith_runtime::Result;
 
-/// Threads per block of PyTorch's launches.
+/// Number of threads per block in PyTorch's launches.
 const BLOCK: u64 = 256;
-/// Distance in bytes from the first to the last element at which an array is halved.
+/// Arrays are halved if the distance between their first and last elements, in bytes, is at least this value.
 const FARTHEST: u64 = (1 << 31) - 1;
 
-/// SM count and threads per SM, which determine how numbers are divided among virtual threads. PyTorch fills an array
-/// with as many threads as fit on the device at once, each with its own subsequence. Generators do the same on any
-/// device.
+/// The number of SMs and the threads per SM, which determine how numbers are divided among virtual threads. PyTorch
+/// fills an array with as many threads as fit on the device at the same time, each of which has its own subsequence.
+/// Generators use the same division on any device.
 ///
 /// ```
 /// use warpsmith::random::Layout;
@@ -29,14 +29,13 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Layout of NVIDIA's H100 (SXM) and H200.
+    /// The layout of NVIDIA's H100 (SXM) and H200.
     pub const H200: Self = Self { multiprocessors: 132, threads_per_multiprocessor: 2048 };
 
-    /// Returns the layout of a device with this number of SMs and of threads per SM.
+    /// Returns the layout of a device with this number of SMs and this number of threads per SM.
     ///
     /// # Errors
-    /// Returns [`OpError::Random`] for zero SMs, for fewer than 256 threads per SM, and for 2³⁰ threads or more in
-    /// total.
+    /// Returns [`OpError::Random`] if there are no SMs, fewer than 256 threads per SM, or 2³⁰ threads or more in total.
     pub fn new(multiprocessors: u32, threads_per_multiprocessor: u32) -> Result<Self> {
         let layout = Self { multiprocessors, threads_per_multiprocessor };
         let problem = if multiprocessors == 0 || u64::from(threads_per_multiprocessor) < BLOCK {
@@ -50,7 +49,7 @@ impl Layout {
         Err(OpError::Random { call: "Layout::new", problem: found }.into())
     }
 
-    /// Returns the layout of a device; [`Self::H200`] for the emulated device.
+    /// Returns the layout of a device. For the emulated device, it is [`Self::H200`].
     pub fn of(device: &Device) -> Self {
         let DeviceProperties { multiprocessors, max_threads_per_multiprocessor, .. } = *device.properties();
         match Self::new(multiprocessors, max_threads_per_multiprocessor) {
@@ -73,21 +72,21 @@ impl Layout {
         u64::from(self.multiprocessors) * (u64::from(self.threads_per_multiprocessor) / BLOCK)
     }
 
-    /// Returns the number of virtual threads for `n` elements; `n` must be at least 1.
+    /// Returns the number of virtual threads for `n` elements. `n` must be at least 1.
     pub(crate) fn threads(&self, n: usize) -> u32 {
         // `new` limits the result to less than 2^30.
         ((n as u64).div_ceil(BLOCK).min(self.max_blocks()) * BLOCK) as u32
     }
 
-    /// Returns the advance of the offset for `n` elements with `lanes` numbers per block of words; `n` must be at least
-    /// 1.
+    /// Returns the advance of the offset for `n` elements with `lanes` numbers per block of words. `n` must be at
+    /// least 1.
     pub(crate) fn increment(&self, n: usize, lanes: usize) -> u64 {
         ((n as u64 - 1) / (u64::from(self.threads(n)) * lanes as u64) + 1) * 4
     }
 }
 
-/// Returns the lengths of the parts in which an array is filled. The array is halved until the last element of a part
-/// starts less than 2³¹ − 1 bytes after the first.
+/// Returns the lengths of the parts into which an array is divided. The array is halved until the last element of a
+/// part starts less than 2³¹ − 1 bytes after the first.
 pub(super) fn parts(n: usize, element_bytes: usize) -> Vec<usize> {
     let last = (n as u64).saturating_sub(1).saturating_mul(element_bytes as u64);
     if last < FARTHEST { vec![n] } else { [n / 2, n - n / 2].map(|half| parts(half, element_bytes)).concat() }

@@ -20,7 +20,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// Output type of [`bernoulli`]: `u8`, `f32`, `f64`, `f16`, `bf16`.
+/// An output type of [`bernoulli`]: `u8`, `f32`, `f64`, `f16` or `bf16`.
 pub trait Bernoulli: Scalar + sealed::Sealed {}
 
 macro_rules! flags {
@@ -31,12 +31,12 @@ macro_rules! flags {
 }
 flags!(u8, f32, f64, f16, bf16);
 
-/// Launches a kernel whose parameters are the start of its numbers, these values, and the output.
+/// Launches a kernel whose parameters are the start position of its numbers, the given values, and the output.
 macro_rules! launch {
     ($t:ty; $($value:expr => $type:ty),*) => {
         move |operation: &Operation<'_>, begin: Begin<'_>, out: DeviceSliceMut<'_, $t>| {
             let Begin { seed, offset, base, threads } = begin;
-            // SAFETY: these are the parameters of the kernel.
+            // SAFETY: these arguments match the parameters of the kernel.
             unsafe {
                 operation.launch::<(
                     Value<u64>, Value<u64>, Slice<u64>, Value<u32>, $(Value<$type>,)* SliceMut<$t>,
@@ -50,13 +50,14 @@ fn problem<R>(call: &'static str, problem: String) -> Result<R> {
     Err(OpError::Random { call, problem }.into())
 }
 
-/// Returns how many numbers of type `T` are generated from one block of words.
+/// Returns the number of results of type `T` that are generated from one block of words.
 pub(super) const fn lanes<T: Scalar>() -> usize {
     if size_of::<T::Accumulator>() == 8 { 2 } else { 4 }
 }
 
-/// Fills `out` with uniform numbers in [0, 1), bit-identical to `torch.rand` on CUDA with the generator's seed, offset
-/// and [layout](super::Layout). `f16` and `bf16` are rounded from `f32`; a number that rounds to 1 becomes 0.
+/// Fills `out` with uniform numbers in [0, 1). They are bit-identical to `torch.rand` on CUDA with the generator's
+/// seed, offset and [layout](super::Layout). `f16` and `bf16` results are rounded from `f32`, and a number that rounds
+/// to 1 becomes 0.
 ///
 /// # Errors
 /// Returns the [enqueue errors](crate::Error#enqueue-errors).
@@ -94,15 +95,15 @@ pub fn uniform_with<'o, T: Float>(
     draw("uniform", "uniform", lanes::<T>(), stream, config.into()).run(generator, out.into(), launch)
 }
 
-/// Fills `out` with uniform numbers in `range`, like PyTorch's `uniform_`: low + u (high − low), rounded, for u in (0,
-/// 1], with high replaced by low.
+/// Fills `out` with uniform numbers in `range`, like PyTorch's `uniform_`. A number is low + u (high − low), rounded,
+/// for u in (0, 1], and high is replaced by low.
 ///
-/// The length high − low is rounded to the type first, as in PyTorch. If that increases the length, as for ends of very
-/// different magnitude, numbers may exceed high by up to half the spacing of the type's numbers at that length. `f16`
-/// and `bf16` are computed in `f32` and rounded.
+/// As in PyTorch, the length high − low is first rounded to the type. If the rounding increases the length, which can
+/// happen if the ends differ greatly in magnitude, numbers may exceed high. The excess is at most half the spacing of
+/// the type's numbers at that length. `f16` and `bf16` results are computed in `f32` and rounded.
 ///
 /// # Errors
-/// Returns [`OpError::Random`] for a range that is empty, or whose ends or length are not finite; also the [enqueue
+/// Returns [`OpError::Random`] if the range is empty or its ends or length are not finite. Also returns the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -146,13 +147,13 @@ pub(super) fn uniform_launch<T: Float>(
     launch!(T; from => T, to => T)
 }
 
-/// Fills `out` with normal numbers of this mean and standard deviation, in the order of PyTorch's `normal_`. `f16` and
-/// `bf16` are computed in `f32` and rounded. `f32` has the accuracy of [`normal2`](crate::gpu_std::random::normal2), so
-/// values may differ from PyTorch's in the last bits.
+/// Fills `out` with normal numbers with this mean and standard deviation, in the order of PyTorch's `normal_`. `f16`
+/// and `bf16` results are computed in `f32` and rounded. `f32` results have the accuracy of
+/// [`normal2`](crate::gpu_std::random::normal2), so they may differ from PyTorch's results in the last bits.
 ///
 /// # Errors
-/// Returns [`OpError::Random`] for a negative standard deviation, and for a mean or standard deviation that is not
-/// finite in the type; also the [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::Random`] if the standard deviation is negative, or if the mean or standard deviation is not
+/// finite in the type. Also returns the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*, random::{self, Generator}};
@@ -207,16 +208,17 @@ pub(super) fn normal_launch<T: Float>(
     launch!(T; mean => f64, std => f64)
 }
 
-/// Fills `out` with exponentially distributed numbers of this rate (the inverse of the mean), in the order of PyTorch's
-/// `exponential_`: −ln(u) / rate, rounded, for u in (0, 1]. −ln(1) is replaced by a minimum above 0.
+/// Fills `out` with exponentially distributed numbers with this rate (the inverse of the mean), in the order of
+/// PyTorch's `exponential_`. A number is −ln(u) / rate, rounded, for u in (0, 1]. −ln(1) is replaced by a positive
+/// minimum.
 ///
-/// The numbers are above 0 and finite, unless the rate moves them out of the type's range. The minimum is 2⁻²⁴ / rate
-/// (f64: 2⁻⁵³ / rate), which rounds to 0 for f16 at rates of 2 and above. The largest `f16` numbers are infinite below
-/// a rate of about 4 · 10⁻⁴. `f32` and `bf16` leave the range only at rates above 10³⁷ or below 10⁻³⁷.
+/// The numbers are positive and finite, unless the rate moves them out of the type's range. The minimum is 2⁻²⁴ / rate
+/// (for f64, 2⁻⁵³ / rate). For f16, the minimum rounds to 0 at rates of 2 and above. At rates below about 4 · 10⁻⁴, the
+/// largest `f16` numbers become infinite. `f32` and `bf16` leave the range only at rates above 10³⁷ or below 10⁻³⁷.
 ///
 /// # Errors
-/// Returns [`OpError::Random`] for a rate that is not positive and finite, and for a rate whose mean is not
-/// representable in `f32` (or in `f64`, for `f64`); also the [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::Random`] if the rate is not positive and finite, or if its mean is not representable in `f32`
+/// (for `f64` results, in `f64`). Also returns the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*, random::{self, Generator}};
@@ -246,13 +248,13 @@ pub fn exponential<'o, T: Float>(
     draw.run(generator, out.into(), launch!(T; 1.0 / rate => f64))
 }
 
-/// Fills `out` with integers in `range`, like `torch.randint`: random words modulo the size of the range. The words
-/// have 32 bits for sizes below 2²⁸ and 64 bits otherwise. For sizes up to 2⁶⁰, an integer occurs at most a sixteenth
-/// more often than another; for larger sizes, up to twice as often. For a power of two, all integers are equally
-/// likely.
+/// Fills `out` with integers in `range`, like `torch.randint`. An integer is a random word modulo the size of the
+/// range. The words have 32 bits for sizes below 2²⁸, and 64 bits for larger sizes. For sizes up to 2⁶⁰, an integer
+/// occurs at most a sixteenth more often than any other. For larger sizes, some integers occur up to twice as often as
+/// others. If the size is a power of two, all integers are equally likely.
 ///
 /// # Errors
-/// Returns [`OpError::Random`] for an empty range; also the [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::Random`] if the range is empty. Also returns the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{prelude::*, random::{self, Generator}};
@@ -275,17 +277,18 @@ pub fn integers<'o, T: Integer + Number>(
     if start >= end {
         return problem("integers", format!("the range {start:?}..{end:?} is empty"));
     }
-    // The difference of 64-bit numbers wraps to the correct value.
+    // The difference of 64-bit numbers wraps around to the correct value.
     let range = end.cast::<i64>().wrapping_sub(start.cast()) as u64;
     let draw = draw("integers", "integers", if range < WIDE_RANGE { 4 } else { 2 }, stream, None);
     draw.run(generator, out.into(), launch!(T; start => T, range => u64))
 }
 
-/// Fills `out` with 1 with probability `p`, rounded to f32, and 0 otherwise. For `p` = 1 the result is always 1,
-/// whereas PyTorch returns 0 once in 2²⁵ times.
+/// Sets each element of `out` to 1 with probability `p` (rounded to `f32`), and to 0 otherwise. For `p` = 1, the result
+/// is always 1, whereas PyTorch returns 0 about once in 2²⁵ numbers.
 ///
 /// # Errors
-/// Returns [`OpError::Random`] for a `p` below 0 or above 1; also the [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::Random`] if `p` is below 0 or above 1. Also returns the [enqueue
+/// errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{prelude::*, random::{self, Generator}};
@@ -310,13 +313,13 @@ pub fn bernoulli<'o, T: Bernoulli>(
     draw.run(generator, out.into(), launch!(T; threshold => f32))
 }
 
-/// Drops each element with probability `p`. For a dropped element, `mask[i]` and `y[i]` are 0, even if `x[i]` is NaN.
-/// Otherwise `mask[i]` is 1 and `y[i]` is `x[i]` / (1 − p).
+/// Drops each element of `x` with probability `p`. For a dropped element, `mask[i]` and `y[i]` are 0, even if `x[i]` is
+/// NaN. Otherwise, `mask[i]` is 1 and `y[i]` is `x[i]` / (1 − p).
 ///
-/// The dropped elements do not depend on the [layout](super::Layout).
+/// The choice of dropped elements does not depend on the [layout](super::Layout).
 ///
 /// # Errors
-/// Returns [`OpError::Random`] for a `p` below 0 or above 1; [`OpError::LengthMismatch`]; also the [enqueue
+/// Returns [`OpError::Random`] if `p` is below 0 or above 1. Also returns [`OpError::LengthMismatch`] and the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -359,21 +362,22 @@ pub fn dropout<'x, 'y, 'm, T: Float>(
             with_base(numbers, stream, |base| {
                 let arrays = [x.as_device_ptr(), y.as_device_ptr()];
                 let operation = Operation::new::<T>(stream, "dropout", x.len(), &arrays, None);
-                // SAFETY: these are the parameters of the kernel.
+                // SAFETY: these arguments match the parameters of the kernel.
                 unsafe { operation.launch::<Params<T>, _>((seed, offset, base, keep, x, y, mask)) }
             })
         },
     )
 }
 
-/// Fills `out` with 0 to n − 1 in random order, where n is its length.
+/// Fills `out` with the integers from 0 to n − 1 in random order, where n is its length.
 ///
-/// The order is computed, not sorted, so the operation uses no temporary memory and only one launch. There are at most
-/// 2¹²⁸ orders, so for more than 34 elements not every order can occur. The order differs from PyTorch's `randperm`. It
-/// does not depend on the [layout](super::Layout).
+/// The order is computed rather than sorted, so the operation takes one launch and no temporary memory. There are at
+/// most 2¹²⁸ different orders, so for more than 34 elements, not every order can occur. The order differs from that of
+/// PyTorch's `randperm`. The order does not depend on the [layout](super::Layout).
 ///
 /// # Errors
-/// Returns [`OpError::Random`] if n − 1 does not fit the type; also the [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::Random`] if n − 1 does not fit in the type. Also returns the [enqueue
+/// errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{prelude::*, random::{self, Generator}};
@@ -413,7 +417,7 @@ pub fn permutation<'o, T: Integer + Number>(
             let Numbers { seed, offset, .. } = *numbers;
             with_base(numbers, stream, |base| {
                 let operation = Operation::new::<T>(stream, "permutation", n, &[out.as_device_ptr()], None);
-                // SAFETY: these are the parameters of the kernel.
+                // SAFETY: these arguments match the parameters of the kernel.
                 unsafe { operation.launch::<Params<T>, _>((seed, offset, base, a, b, out)) }
             })
         },
@@ -430,8 +434,8 @@ pub(super) fn draw<'a>(
     Draw { call, kernel, lanes, stream, config }
 }
 
-/// Returns the f32 threshold for uniform numbers that is nearest to the probability, as in PyTorch. Returns an error
-/// unless `p`, the caller's argument, is a probability.
+/// Returns the `f32` threshold for uniform numbers that is nearest to the probability, as PyTorch computes it. Returns
+/// an error unless `p`, the caller's argument, is a probability.
 fn threshold(call: &'static str, p: f64, probability: f64) -> Result<f32> {
     if !(0.0..=1.0).contains(&p) {
         return problem(call, format!("the probability must be from 0 to 1, found {p}"));

@@ -1,4 +1,4 @@
-//! `out = softmax(scale * q * k^T) * v`: checks the heads, and launches the kernel.
+//! `out = softmax(scale * q * k^T) * v`: checks the sizes of the heads and launches the kernel.
 
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
@@ -17,14 +17,16 @@ use crate::heads::{Extents, Heads, HeadsMut};
 use crate::matmul::check_device;
 
 const OPERATION: &str = "attention";
-/// Maximum rows per plane, so that row numbers do not overflow.
+/// Maximum number of rows per plane. Larger planes would overflow the kernel's row indices.
 const MAX_ROWS: usize = 1 << 30;
 /// Maximum number of tiles per launch.
 pub(crate) const MAX_TILES: u64 = 1 << 31;
-/// Maximum bytes of k and v that concurrently running blocks read together, so that they stay in the L2 cache.
+/// Maximum size, in bytes, of the k and v tiles that concurrently running blocks read. Up to this size, the tiles stay
+/// in the L2 cache.
 const RASTER_GROUP_BYTES: usize = 32 << 20;
 
-/// Attention options. The defaults are a scale of `1 / sqrt(dim)`, no mask, and sequences of equal lengths.
+/// Attention options. By default, the scale is `1 / sqrt(dim)`, there is no mask, and all sequences have the same
+/// length.
 ///
 /// ```
 /// use warpsmith_tensor::Attention;
@@ -37,24 +39,25 @@ pub struct Attention<'a> {
     /// Softmax scale, which must be positive and finite. `None` means `1 / sqrt(dim)`.
     pub scale: Option<f32>,
     /// True for a causal mask, aligned to the bottom right as in FlashAttention. With n rows of q and m rows of k, row
-    /// i of q attends to the rows of k up to `i + m - n`. If k has fewer rows than q, the first rows of q attend to no
-    /// rows.
+    /// i of q attends to the rows of k up to and including row `i + m - n`. If k has fewer rows than q, the first rows
+    /// of q attend to no rows.
     pub is_causal: bool,
-    /// Sequence offsets, if the sequences have different lengths.
+    /// Sequence offsets for variable-length sequences; `None` if all sequences have the same length.
     pub offsets: Option<Offsets<'a>>,
 }
 
-/// Offsets of variable-length sequences that are packed one after another, in device memory. The views have one
-/// sequence; packed sequence i consists of the rows from `offsets[i]` to `offsets[i + 1]`. Sequences can be empty.
+/// Offsets, in device memory, of variable-length sequences that are packed one after another. Each view must describe a
+/// single sequence; packed sequence i consists of its rows from `offsets[i]` up to, but not including,
+/// `offsets[i + 1]`. Sequences can be empty.
 ///
 /// The host does not read the offsets. Rows beyond the end of the view, and rows that already belong to an earlier
-/// sequence, are ignored. Rows of `out` and `sums` that belong to no sequence are unchanged. Offsets are `u32`, because
-/// a view has fewer than 2^31 rows.
+/// sequence, are ignored. Rows of `out` and `sums` that belong to no sequence are left unchanged. Offsets are `u32`,
+/// because a view has fewer than 2^31 rows.
 #[derive(Debug, Clone, Copy)]
 pub struct Offsets<'a> {
-    /// Offsets of q, `out` and `sums`, in ascending order: one more than there are sequences.
+    /// Offsets of q, `out` and `sums` in ascending order; the length is the number of sequences plus one.
     pub q: DeviceSlice<'a, u32>,
-    /// Offsets of k and v, as many as for q.
+    /// Offsets of k and v; the length must equal that of the offsets of q.
     pub k: DeviceSlice<'a, u32>,
 }
 
@@ -81,17 +84,17 @@ macro_rules! elements {
 }
 elements!(bf16, f16);
 
-/// Computes `out = softmax(scale * q * k^T) * v` for each head of each sequence. Rows that attend to no rows become
-/// zero.
+/// Computes `out = softmax(scale * q * k^T) * v` for each head of each sequence. Rows of `out` whose query attends to
+/// no rows are set to zero.
 ///
 /// | operand | heads | rows |
 /// | --- | --- | --- |
 /// | `q`, `out` | a multiple of the heads of `k` | any number |
-/// | `k`, `v` | each head is shared by the same number of consecutive heads of `q` | any number |
+/// | `k`, `v` | each is shared by the same number of consecutive heads of `q` | any number |
 ///
 /// A row has 64, 128 or 256 elements. Each operand can have its own layout. NaN in a row of `k` or `v` propagates to
-/// the rows that attend to it. NaN in `v` can also reach rows of the same sequence for which it is masked, because 0 *
-/// NaN is NaN.
+/// the rows that attend to it. Because 0 * NaN is NaN, a NaN in `v` can also reach rows of the same sequence that are
+/// masked from it.
 ///
 /// ```
 /// use half::bf16;
@@ -135,12 +138,13 @@ pub fn attention<T: HeadElement>(
     run(stream, options, [q, k, v], out, None)
 }
 
-/// [`attention()`] that also stores the log-sum-exp (LSE) of each row's scores in
-/// `sums[(sequence * heads + head) * rows + row]`. The LSE of a row that attends to no rows is `-inf`. Merging split-KV
-/// partial results requires the LSE.
+/// Like [`attention()`], but also stores the log-sum-exp (LSE) of each row's scores in
+/// `sums[(sequence * heads + head) * rows + row]`. The LSE of a row that attends to no rows is `-inf`. The LSE is
+/// needed to merge split-KV partial results.
 ///
 /// # Errors
-/// As for [`attention()`]; [`TensorError::Heads`] if the length of `sums` is not the number of rows of all heads.
+/// The errors of [`attention()`]; [`TensorError::Heads`] if the length of `sums` is not the total number of rows of all
+/// heads.
 ///
 /// ```
 /// use half::bf16;
@@ -209,7 +213,8 @@ pub(crate) fn check_scale(operation: &'static str, options: &Attention<'_>, dim:
     Err(TensorError::Scale { operation, scale: scale.to_string() }.into())
 }
 
-/// Returns the factor of the scores before `exp2`. It is never so small that its product with a score of -inf is NaN.
+/// Returns the factor by which scores are multiplied before `exp2`. The factor is large enough that its product with a
+/// score of `-inf` is not NaN.
 pub(crate) fn factor(scale: f32) -> f32 {
     (scale * std::f32::consts::LOG2_E).clamp(f32::MIN_POSITIVE, f32::MAX)
 }
@@ -286,8 +291,8 @@ pub(crate) fn check_alignment<T>(
     Ok(())
 }
 
-/// Returns the number of heads, out of `all`, whose tiles are scheduled together. Their blocks read two operands with
-/// the sizes of `read`; `group` heads share the same operands.
+/// Returns how many of the `all` heads are scheduled together. Blocks of one head read two operands of the size `read`;
+/// each group of `group` heads shares the same operands.
 pub(crate) fn raster_group<T>(read: &Extents, group: usize, all: usize) -> u32 {
     let bytes = (2 * read.rows * read.dim * size_of::<T>()).max(1);
     (group * (RASTER_GROUP_BYTES / bytes).max(1)).min(all) as u32
@@ -340,7 +345,7 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
                 format!("q has {tiles} tiles of {TILE_Q} rows, and fewer than {MAX_TILES} are worked on");
             return Err(TensorError::Heads { operation: OPERATION, what }.into());
         }
-        // Without rows of k, the kernel reads neither k nor v, and no tensor map can describe them.
+        // Without rows of k, the kernel reads neither k nor v, and no valid tensor map exists for them.
         let (k, v) = if of_k.rows == 0 { (q, q) } else { (k, v) };
         let inputs = [(q, TILE_Q), (k, H::KEYS), (v, BOX)];
         let rows_first =
@@ -362,9 +367,9 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
         let launch = Launch::grid_block(tiles as u32, THREADS).shared(H::SHARED_BYTES);
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
         let arguments = (maps.0, maps.1, maps.2, out.elements, sums, offsets.0, offsets.1, shape);
-        // SAFETY: the maps have the boxes that the kernel requires, for heads of these sizes, which match. `out` and
-        // `sums` are borrowed exclusively. `out` is aligned and has the rows of q, `sums` has one element per row, and
-        // both offset arrays have the same length.
+        // SAFETY: the tensor maps have the boxes that the kernel requires, and the sizes of the heads have been checked
+        // to match. `out` and `sums` are borrowed exclusively. `out` is aligned and has as many rows as q, `sums` has
+        // one element per row, and both offset arrays have the same length.
         unsafe { kernel.launch_unsafe(stream, launch, arguments) }
     }
 }
@@ -374,10 +379,10 @@ pub(crate) fn strides(extents: &Extents) -> HeadStrides {
     HeadStrides { row: row as u64, head: head as u64, plane: plane as u64 }
 }
 
-/// Returns the tensor layout of the heads; each box has `tile` rows of one head.
+/// Returns the tensor layout of the heads; each box contains `tile` rows of one head.
 pub(crate) fn layout<T>(extents: &Extents, tile: u32) -> TensorLayout<4> {
-    // A stride that is never used does not have to be a multiple of 16 bytes or exceed the inner dimensions. It is
-    // rounded up, because tensor maps require both.
+    // The kernel does not use the stride of a dimension of size 1, so the stride may be misaligned or smaller than the
+    // inner dimensions. Tensor maps reject such a stride, so it is rounded up.
     let unit = 16 / size_of::<T>();
     let mut dims = [extents.dim, extents.rows, extents.heads, extents.planes];
     let mut strides =

@@ -36,7 +36,7 @@ pub struct Attended<'a, T: DeviceCopy> {
     pub sums: DeviceSlice<'a, f32>,
 }
 
-/// Gradients to write. Each has the sizes of its operand, in any layout.
+/// Gradients that the call writes. Each has the same shape as its operand, but may have a different layout.
 #[derive(Debug)]
 pub struct Gradients<'a, T: DeviceCopy> {
     /// Gradient of q.
@@ -70,12 +70,12 @@ macro_rules! elements {
 }
 elements!(bf16, f16);
 
-/// Backward pass of [`attention()`](crate::attention()). It computes the gradients of `q`, `k` and `v` from the
-/// gradient `dout` of `out`. The options must be those of the forward pass. A row has 64 or 128 elements. The gradients
-/// of a head of k and v are summed over all heads of q that attend to it. Rows of q that attend to no rows have a
-/// gradient of zero, as do rows of k that no row attends to. Rows that belong to no sequence are unchanged. NaN in a
-/// row of a sequence can reach the gradients of rows of the same sequence for which it is masked, because 0 * NaN is
-/// NaN.
+/// Computes the backward pass of [`attention()`](crate::attention()). The outputs are the gradients of `q`, `k` and
+/// `v`, computed from the gradient `dout` of `out`. The options must be the same as in the forward pass. A row has 64
+/// or 128 elements. The gradients of a head of k and v are summed over all heads of q that attend to it. The gradient
+/// is zero for rows of q that attend to no rows, and for rows of k to which no row attends. Gradient rows that belong
+/// to no sequence are left unchanged. Because 0 * NaN is NaN, a NaN in a row can also reach the gradients of rows of
+/// the same sequence that are masked from it.
 ///
 /// The attention probabilities are recomputed. The probabilities and their gradients are rounded to the element type
 /// before they are multiplied. Sums are `f32`, and the order of the additions depends only on the sizes.
@@ -117,9 +117,10 @@ elements!(bf16, f16);
 /// ```
 ///
 /// # Errors
-/// [`TensorError::Heads`], also for rows of 256 elements; [`TensorError::Scale`]; [`TensorError::Alignment`] for a view
-/// whose address, row stride or head stride is not a multiple of 16 bytes; [`TensorError::Device`] if the compute
-/// capability is not 9.0; [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
+/// [`TensorError::Heads`] if the sizes do not match or a row has 256 elements; [`TensorError::Scale`];
+/// [`TensorError::Alignment`] for a view whose address, row stride or head stride is not a multiple of 16 bytes;
+/// [`TensorError::Device`] if the compute capability is not 9.0;
+/// [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]
 pub fn attention_backward<T: GradientElement>(
     stream: &Stream,
@@ -236,12 +237,13 @@ type Keys<T> = (
 );
 
 impl<'a, T: HeadElement> Call<'a, '_, T> {
-    /// Number of sequences: the number of planes, or the number of packed sequences.
+    /// Returns the number of sequences: the number of planes, or the number of packed sequences.
     fn count(&self) -> usize {
         self.options.offsets.map_or(self.attended.q.extents.planes, |offsets| offsets.q.len() - 1)
     }
 
-    /// Returns the kernel parameters of the sequences. Blocks process the tiles of `raster_group` heads at a time.
+    /// Returns the kernel parameters that describe the sequences. Blocks process the tiles of `raster_group` heads at a
+    /// time.
     fn sequences(&self, raster_group: u32) -> Sequences {
         let (of_q, of_k) = (self.attended.q.extents, self.attended.k.extents);
         Sequences {
@@ -277,7 +279,7 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
                 planes as u32,
                 dim as u32,
             );
-            // SAFETY: both operands have these checked sizes and strides, and `delta` has one element per row.
+            // SAFETY: the sizes and strides of both operands have been checked, and `delta` has one element per row.
             unsafe { kernel.launch_unsafe(self.stream, launch, arguments)? };
         }
         Ok(delta)
@@ -298,7 +300,7 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
         if count == 0 {
             return Ok(());
         }
-        // An operand without rows is not read, and no tensor map can describe it.
+        // An operand without rows is not read, and no valid tensor map exists for it.
         let (queries, keys) = match (of_q.rows, of_k.rows) {
             (0, 0) => return Ok(()),
             (0, _) => ([k, k], [k, v]),
@@ -336,14 +338,14 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
         let device = stream.device();
         let to = strides(&gradients.q.extents);
         let of_queries = of(raster_group::<T>(&of_k, group, of_q.heads * count), to, to);
-        // Each block reads the heads of q of its group.
+        // Each block reads all heads of q in its group.
         let read = Extents { rows: of_q.rows * group, ..of_q };
         let to = (strides(&gradients.k.extents), strides(&gradients.v.extents));
         let of_keys = of(raster_group::<T>(&read, 1, of_k.heads * count), to.0, to.1);
         let Sequences { q_rows, k_rows, .. } = of_keys.sequences;
         let turned =
             Sequences { heads: of_k.heads as u32, q_rows: k_rows, k_rows: q_rows, ..of_keys.sequences };
-        // All operations that can fail come before the first launch, so that an error leaves nothing enqueued.
+        // All fallible operations come before the first launch, so that an error leaves nothing enqueued.
         let launch = |tiles| Launch::grid_block(tiles, THREADS).shared(shared_bytes(H::DIM));
         let launches = (launch(tiles(of_queries.sequences)?), launch(tiles(turned)?));
         let module = device.load(&IMAGE)?;
@@ -352,9 +354,9 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
         if of_q.rows > 0 {
             let ([q, k, v, dout], offsets, dq) = (for_queries, offsets(), gradients.q.elements);
             let arguments = (q, k, v, dout, sums, delta, dq, offsets.0, offsets.1, of_queries);
-            // SAFETY: the maps have the boxes that the kernel requires, for heads of these sizes. The gradient is
-            // borrowed exclusively, aligned, and has the rows of q. `sums` and `delta` have one element per row, and
-            // both offset arrays have the same length.
+            // SAFETY: the tensor maps have the boxes that the kernel requires for heads of these sizes. The gradient is
+            // borrowed exclusively, is aligned, and has as many rows as q. `sums` and `delta` have one element per row,
+            // and both offset arrays have the same length.
             unsafe { kernels.0.launch_unsafe(stream, launches.0, arguments)? };
         }
         if of_k.rows > 0 {

@@ -7,7 +7,7 @@ pub use warpsmith_tensor_kernels::epilogue::Activation;
 
 use crate::error::TensorError;
 
-/// GEMM epilogue, applied before rounding: `activation(scale * sum + bias)`.
+/// GEMM epilogue, applied to the sums before they are rounded: `activation(scale * sum + bias)`.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -25,8 +25,8 @@ use crate::error::TensorError;
 pub struct Epilogue<'a, C: DeviceCopy> {
     /// Scale (alpha), 1 by default. For FP8, pass the product of the scales of `a` and `b`.
     pub scale: f32,
-    /// Bias: one element per column of `c`, added to each row. A grouped GEMM has one element per column of each group.
-    /// None by default.
+    /// Bias: one element per column of `c`, added to every row. For a grouped GEMM, one element per column of each
+    /// group. None by default.
     pub bias: Option<DeviceSlice<'a, C>>,
     /// Activation, applied last. None by default.
     pub activation: Activation,

@@ -2,7 +2,7 @@
 
 use warpsmith_runtime::{Device, Error};
 
-/// Error of an operation, with its remedy. [`Error::downcast_ref`] returns it.
+/// Error of a GEMM or attention function, with its remedy. To get it from an [`Error`], call [`Error::downcast_ref`].
 ///
 /// ```
 /// use half::bf16;
@@ -61,7 +61,7 @@ pub enum TensorError {
         scale: String,
     },
 
-    /// The address or a stride of a matrix or of heads does not have the alignment that the kernel requires.
+    /// The address or a stride of a matrix or of attention heads is not aligned as the kernel requires.
     #[error(
         "{operation}: the rows of {matrix} begin every {bytes} bytes from {address:#x}; the kernel needs multiples of 16 of \
          both: pad the rows{}",
@@ -98,7 +98,7 @@ pub enum TensorError {
     Schedule {
         /// The operation.
         operation: &'static str,
-        /// The unsupported part, and the supported values.
+        /// The unsupported part of the schedule, and the values that are supported.
         what: String,
     },
 
@@ -122,14 +122,14 @@ pub enum TensorError {
 }
 
 impl TensorError {
-    /// Returns the error for a device whose compute capability is not among the `needed` ones.
+    /// Returns the error for a device whose compute capability is not one of those in `needed`.
     pub(crate) fn device(operation: &'static str, device: &Device, needed: &'static str) -> Error {
         let capability = device.properties().capability;
         Self::Device { operation, device: device.id().to_string(), capability, needed }.into()
     }
 }
 
-/// Additional remedy for GEMM: cuBLAS.
+/// Returns an additional remedy for GEMMs: cuBLAS.
 fn or_library(operation: &str) -> &'static str {
     if operation == "matmul" {
         ", or have cuBLAS multiply: `warpsmith::ops` does, with the feature `blas`"

@@ -21,9 +21,10 @@ use crate::matrix::{Matrix, MatrixMut, check_rows};
 const OPERATION: &str = "matmul_grouped";
 /// Maximum number of blocks per launch.
 const MAX_BLOCKS: u64 = i32::MAX as u64;
-/// Maximum number of tile rows per raster group. The blocks of a group proceed together to the next tile column.
+/// Maximum number of tile rows per raster group. The blocks of a raster group proceed together from one tile column to
+/// the next.
 const MAX_RASTER_GROUP: usize = 16;
-/// Maximum mean number of rows per group for which the 64-row tiles are used.
+/// Mean number of rows per group up to which 64-row tiles are used.
 const MAX_SMALL_ROWS: usize = 64;
 
 /// Element types of [`matmul_grouped()`]: `bf16` and `f16`.
@@ -33,18 +34,20 @@ pub trait GroupedElement: DeviceCopy {
 }
 
 /// Grouped GEMM, as in mixture-of-experts layers: `c = activation(scale * a * b + bias)`. Group i consists of the rows
-/// of `a` from `offsets[i]` to `offsets[i + 1]`; it is multiplied by plane i of `b`. `a` is m×k, `b` has a k×n matrix
-/// per group, and `c` is m×n.
+/// of `a` from `offsets[i]` up to, but not including, `offsets[i + 1]`; it is multiplied by plane i of `b`. `a` is m×k,
+/// `b` contains one k×n matrix per group, and `c` is m×n.
 ///
-/// There is one more offset than there are groups. Offsets are `u32`, because a view has fewer than 2^31 rows. They are
-/// in device memory, and the host does not read them. A group ends where the next one starts. For any offsets, no row
-/// belongs to two groups. Rows of `c` that belong to no group are unchanged. The bias has n elements per group. `c`
-/// needs no alignment. Sums are `f32` and rounded once.
+/// The number of offsets is the number of groups plus one. Offsets are `u32`, because a view has fewer than 2^31 rows.
+/// The offsets are in device memory; the host does not read them. A group ends where the next one starts. Whatever the
+/// offsets are, no row belongs to two groups. Rows of `c` that belong to no group are left unchanged. The bias has n
+/// elements per group. `c` does not have to be aligned. Products are accumulated in `f32`, and each result is rounded
+/// once.
 ///
 /// # Errors
-/// [`TensorError::Groups`], also if k is 0; [`TensorError::Layout`] for a transposed `a`; [`TensorError::Alignment`]
-/// for an `a` or `b` whose address, row stride or plane stride is not a multiple of 16 bytes; [`TensorError::Device`]
-/// if the compute capability is not 9.0; [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
+/// [`TensorError::Groups`] if the sizes do not match or k is 0; [`TensorError::Layout`] for a transposed `a`;
+/// [`TensorError::Alignment`] for an `a` or `b` whose address, row stride or plane stride is not a multiple of 16
+/// bytes; [`TensorError::Device`] if the compute capability is not 9.0;
+/// [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 ///
 /// ```
 /// use half::bf16;
@@ -188,9 +191,9 @@ impl<T: DeviceCopy> Product<'_, '_, T> {
             .shared(shared_bytes(height, width, STAGES, 1));
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
         let arguments = (maps.0, maps.1, c.elements, offsets, epilogue.bias, groups, epilogue.finish());
-        // SAFETY: the instance matches the layouts and the tile. The maps have its boxes, for matrices of these sizes,
-        // with one plane of `b` per group; the views check that all sizes are below 2^31. Offsets and bias have the
-        // lengths that the kernel requires; `c` is borrowed exclusively.
+        // SAFETY: the kernel instance matches the layouts and the tile. The tensor maps have its boxes and describe
+        // matrices of these sizes, with one plane of `b` per group; the views check that all sizes are below 2^31.
+        // Offsets and bias have the lengths that the kernel requires; `c` is borrowed exclusively.
         unsafe { kernel.launch_unsafe(stream, launch, arguments) }
     }
 }

@@ -7,13 +7,13 @@ use crate::error::TensorError;
 /// Sizes and strides of heads in memory, in elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extents {
-    /// Elements per row.
+    /// Number of elements per row.
     pub dim: usize,
-    /// Rows per head: the tokens of a sequence.
+    /// Number of rows per head, which are the tokens of a sequence.
     pub rows: usize,
-    /// Heads per plane.
+    /// Number of heads per plane.
     pub heads: usize,
-    /// Number of planes: sequences.
+    /// Number of planes (sequences).
     pub planes: usize,
     /// Stride between the rows of a head.
     pub row: usize,
@@ -24,13 +24,13 @@ pub(crate) struct Extents {
 }
 
 impl Extents {
-    /// Returns whether the rows of a head are stored consecutively.
+    /// Returns whether the rows of each head are stored consecutively.
     pub fn is_by_head(&self) -> bool {
         self.row <= self.head
     }
 }
 
-/// Read-only attention heads: `sequences x heads x rows` of `dim` elements, in one of two layouts.
+/// Read-only attention heads with the shape `sequences x heads x rows x dim`, in one of two layouts.
 ///
 /// ```
 /// # fn main() -> Result<(), warpsmith_runtime::Error> {
@@ -61,7 +61,7 @@ pub struct HeadsMut<'a, T: DeviceCopy> {
     pub(crate) extents: Extents,
 }
 
-/// Layout `[token, head, element]` of a view with this shape and these strides.
+/// Interprets a view with this shape and these strides as `[token, head, element]`.
 fn by_token(
     [tokens, heads, dim]: [usize; 3],
     [token, head]: [usize; 2],
@@ -71,7 +71,7 @@ fn by_token(
     Ok(Extents { dim, rows, heads, planes: sequences, row: token, head, plane: rows * token })
 }
 
-/// Layout `[head, token, element]` of a view with this shape and these strides.
+/// Interprets a view with this shape and these strides as `[head, token, element]`.
 fn by_head([all_heads, rows, dim]: [usize; 3], [head, row]: [usize; 2], sequences: usize) -> Result<Extents> {
     let heads = divided(all_heads, sequences, "heads")?;
     Ok(Extents { dim, rows, heads, planes: sequences, row, head, plane: heads * head })
@@ -88,22 +88,22 @@ fn divided(count: usize, sequences: usize, of: &str) -> Result<usize> {
 macro_rules! sizes {
     ($($name:ident),*) => { $(
         impl<T: DeviceCopy> $name<'_, T> {
-            /// Elements per row.
+            /// Returns the number of elements per row.
             pub fn dim(&self) -> usize {
                 self.extents.dim
             }
 
-            /// Rows per head: the tokens of a sequence.
+            /// Returns the number of rows per head, which are the tokens of a sequence.
             pub fn rows(&self) -> usize {
                 self.extents.rows
             }
 
-            /// Heads per sequence.
+            /// Returns the number of heads per sequence.
             pub fn heads(&self) -> usize {
                 self.extents.heads
             }
 
-            /// Number of sequences, all of which have the same length.
+            /// Returns the number of sequences, all of which have the same length.
             pub fn sequences(&self) -> usize {
                 self.extents.planes
             }
@@ -115,8 +115,9 @@ sizes!(Heads, HeadsMut);
 macro_rules! from_views {
     ($($name:ident, $view:ident: $elements:ident;)*) => { $(
         impl<'a, T: DeviceCopy> $name<'a, T> {
-            /// Layout `[sequence, token, head, element]`: tokens are stored consecutively, with one row per head in
-            /// each. The view has one plane per token of all sequences, `heads` rows and `dim` columns.
+            /// Creates heads in the layout `[sequence, token, head, element]`: tokens are stored consecutively, and
+            /// each contains one row per head. The view must have one plane per token of all sequences, `heads` rows
+            /// per plane, and `dim` columns.
             ///
             /// # Errors
             /// [`TensorError::Heads`] if the number of tokens is not a multiple of the number of sequences.
@@ -126,8 +127,8 @@ macro_rules! from_views {
                 Ok(Self { elements: view.$elements(), extents })
             }
 
-            /// Layout `[sequence, head, token, element]`: heads are stored consecutively. The view has one plane per
-            /// head of all sequences, one row per token of a sequence, and `dim` columns.
+            /// Creates heads in the layout `[sequence, head, token, element]`: heads are stored consecutively. The view
+            /// must have one plane per head of all sequences, one row per token of a sequence, and `dim` columns.
             ///
             /// # Errors
             /// [`TensorError::Heads`] if the number of planes is not a multiple of the number of sequences.

@@ -1,4 +1,5 @@
-//! `c = a * b`: checks the matrices, selects the instance, the cluster size and split-K, and launches the kernel.
+//! `c = a * b`: checks the matrices, selects the kernel instance, the cluster size and the split-K factor, and
+//! launches the kernel.
 
 use gpu_std::tensor::{F8E4M3, KMajor, MnMajor};
 use gpu_std::{Kernel, param};
@@ -20,7 +21,7 @@ use crate::schedule::{CLUSTER, LARGE, SHARED, Schedule, Work, multiprocessors};
 use crate::{IMAGE, skinny};
 
 const OPERATION: &str = "matmul";
-/// Threads per block of the kernel for k = 0.
+/// Threads per block of the kernel that handles k = 0.
 const NOTHING_THREADS: u32 = 256;
 
 /// Element types of matrices.
@@ -35,28 +36,29 @@ pub trait GemmElement: kernels::GemmOperand<Output: DeviceCopy> + DeviceCopy {
     /// Enqueues the GEMM.
     #[doc(hidden)]
     fn launch(product: Product<'_, '_, Self>) -> Result<()>;
-    /// Enqueues the GEMM with the non-persistent kernel: one tile per cluster. `None` if the type has no such kernel.
+    /// Function that enqueues the GEMM with the non-persistent kernel, which computes one tile per cluster. `None` if
+    /// there is no such kernel for the type.
     #[doc(hidden)]
     const BY_CLUSTERS: Option<fn(Product<'_, '_, Self>) -> Result<()>>;
-    /// Enqueues the epilogue of a GEMM with k = 0. `None` if the type has no epilogues.
+    /// Function that enqueues the epilogue of a GEMM with k = 0. `None` if there are no epilogues for the type.
     #[doc(hidden)]
     const OF_NOTHING: Option<fn(Product<'_, '_, Self>) -> Result<()>>;
-    /// Enqueues a skinny GEMM. `None` if the type has no such kernel.
+    /// Enqueues a skinny GEMM. `None` if there is no such kernel for the type.
     #[doc(hidden)]
     const SKINNY: Option<skinny::Enqueue<Self, Self::Output>>;
 }
 
 /// GEMM: `c = a * b`, with `a` m×k, `b` k×n and `c` m×n, for each matrix of a batch. Each sum is rounded once. An
-/// unbatched `a` or `b` is broadcast over the batch. The order of the additions depends on the sizes, on the device,
-/// and on whether `c` starts at a multiple of 16 bytes. With k = 0, `c` becomes zero.
+/// unbatched `a` or `b` is broadcast over the batch. The order of the additions depends on the sizes, the device, and
+/// whether `c` starts at a multiple of 16 bytes. With k = 0, `c` is set to zero.
 ///
 /// # Errors
 /// [`TensorError::Shape`]; [`TensorError::Alignment`] for a matrix whose address or row stride is not a multiple of 16
 /// bytes; [`TensorError::Layout`] for a layout that the type does not support; [`TensorError::Device`] if the compute
 /// capability is not 9.0; [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 ///
-/// There are two exceptions. If `a` is not transposed and the type is not i8, `c` needs no alignment. Skinny GEMM, with
-/// up to 16 rows of 16-bit elements and a transposed `b`, requires only compute capability 8.0.
+/// There are two exceptions. `c` does not have to be aligned if `a` is not transposed and the type is not i8. Skinny
+/// GEMM, with up to 16 rows of 16-bit elements and a transposed `b`, requires only compute capability 8.0.
 ///
 /// ```
 /// use half::bf16;
@@ -83,10 +85,11 @@ pub fn matmul<'a, 'b, 'c, T: GemmElement>(
     run(stream, None, &Epilogue::default(), a.into(), b.into(), c.into())
 }
 
-/// [`matmul()`] with a fused [`Epilogue`], which needs no separate pass over `c`. With k = 0 the sums are zero.
+/// Like [`matmul()`], but with a fused [`Epilogue`], which avoids a separate pass over `c`. With k = 0 the sums are
+/// zero.
 ///
 /// # Errors
-/// As for [`matmul()`]; [`TensorError::Shape`] if the length of the bias is not the number of columns of `c`.
+/// The errors of [`matmul()`]; [`TensorError::Shape`] if the length of the bias is not the number of columns of `c`.
 ///
 /// ```
 /// use half::bf16;
@@ -115,10 +118,10 @@ pub fn matmul_fused<'a, 'b, 'c, T: GemmElement<Sum = f32>>(
     run(stream, None, epilogue, a.into(), b.into(), c.into())
 }
 
-/// [`matmul_fused()`] with a schedule. `None` selects the default schedule.
+/// Like [`matmul_fused()`], but with a given schedule. `None` selects the default schedule.
 ///
 /// # Errors
-/// As for [`matmul_fused()`]; [`TensorError::Schedule`] if no kernel exists for the schedule.
+/// The errors of [`matmul_fused()`]; [`TensorError::Schedule`] if no kernel exists for the schedule.
 ///
 /// ```
 /// use half::bf16;
@@ -213,7 +216,7 @@ fn run<T: GemmElement>(
     };
     let product = Product { stream, a, b, c, epilogue: *epilogue, work, schedule };
     match (T::BY_CLUSTERS, T::OF_NOTHING) {
-        // No tensor map can describe matrices without columns.
+        // No valid tensor map exists for matrices without columns.
         (_, Some(of_nothing)) if k == 0 => of_nothing(product),
         (Some(by_clusters), _) if has_clusters && !work.is_persistent(&schedule) => by_clusters(product),
         _ => T::launch(product),
@@ -228,7 +231,7 @@ pub(crate) fn check_device(operation: &'static str, device: &Device) -> Result<(
     Err(TensorError::device(operation, device, "9.0 alone"))
 }
 
-/// Writes zeros, which are the sums for k = 0.
+/// Writes zeros, which are the sums if k = 0.
 fn zero<T: DeviceCopy>(stream: &Stream, c: &mut MatrixMut<'_, T>) -> Result<()> {
     let Stored { planes, rows, columns, plane_stride, row_stride } = c.stored;
     for row in (0..planes).flat_map(|plane| (0..rows).map(move |row| plane * plane_stride + row * row_stride))
@@ -265,7 +268,7 @@ macro_rules! elements {
     )* };
 }
 
-/// Selects the instance for the tile of the schedule.
+/// Selects the kernel instance for the tile of the schedule.
 macro_rules! by_tile {
     ($product:ident, $kernel:ident<$($ty:ty),*>) => {
         match $product.schedule.tile {
@@ -279,7 +282,7 @@ macro_rules! by_tile {
     };
 }
 
-/// Selects the instance for the layouts of `a` and `b`.
+/// Selects the kernel instance for the layouts of `a` and `b`.
 macro_rules! by_layout {
     ($product:ident, $ty:ty) => {
         match ($product.a.is_transposed, $product.b.is_transposed, $product.schedule.cluster) {
@@ -372,14 +375,14 @@ impl<'a, 'c, T: GemmElement> Product<'a, 'c, T> {
         let (bias, finish) = (self.epilogue.bias, self.epilogue.finish());
         let Self { stream, a, b, c, work, schedule, .. } = self;
         let inputs = Inputs { stream, a, b, work, schedule };
-        // SAFETY: the instance matches the layouts and the cluster size, and the bias has n elements.
+        // SAFETY: the kernel instance matches the layouts and the cluster size, and the bias has n elements.
         unsafe { inputs.launch::<K, _, _>(c, |[a, b], c, sizes| (a, b, c, bias, sizes, finish)) }
     }
 
     fn plain<K: Kernel<Params = Plain<T, T::Output>>>(self) -> Result<()> {
         let Self { stream, a, b, c, work, schedule, .. } = self;
         let inputs = Inputs { stream, a, b, work, schedule };
-        // SAFETY: the instance matches the layouts and the cluster size.
+        // SAFETY: the kernel instance matches the layouts and the cluster size.
         unsafe { inputs.launch::<K, _, _>(c, |[a, b], c, sizes| (a, b, c, sizes)) }
     }
 
@@ -396,8 +399,9 @@ impl<'a, 'c, T: GemmElement> Product<'a, 'c, T> {
         let launch = if schedule.starts_early() { launch.dependent() } else { launch };
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
         let arguments = (a, b, c.elements, bias, inputs.sizes(), rows(c.stored), cluster, finish);
-        // SAFETY: the instance matches the layouts and the tile. The maps have its boxes, for matrices of these sizes,
-        // which the views check to be below 2^31. `c` is borrowed exclusively, and the bias has n elements.
+        // SAFETY: the kernel instance matches the layouts and the tile. The tensor maps have its boxes and describe
+        // matrices of these sizes; the views check that the sizes are below 2^31. `c` is borrowed exclusively, and the
+        // bias has n elements.
         unsafe { kernel.launch_unsafe(stream, launch, arguments) }
     }
 
@@ -409,7 +413,7 @@ impl<'a, 'c, T: GemmElement> Product<'a, 'c, T> {
         let blocks = blocks.div_ceil(NOTHING_THREADS.into()).min((work.multiprocessors.max(1) * 8).into());
         let launch = Launch::grid_block(blocks as u32, NOTHING_THREADS);
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
-        // SAFETY: `c` has the matrices of the batch, and the bias has n elements.
+        // SAFETY: `c` contains all matrices of the batch, and the bias has n elements.
         unsafe { kernel.launch_unsafe(stream, launch, (c.elements, bias, sizes, rows(c.stored), finish)) }
     }
 }
@@ -428,10 +432,10 @@ struct Inputs<'a, T: DeviceCopy> {
 }
 
 impl<'a, T: GemmElement> Inputs<'a, T> {
-    /// Launches a kernel with the arguments that `arguments` returns for the maps and the sizes.
+    /// Launches a kernel with the arguments that the closure `arguments` builds from the tensor maps and the sizes.
     ///
     /// # Safety
-    /// The kernel is an instance of [`kernels::product`] with these layouts and the cluster size of the schedule.
+    /// The kernel must be an instance of [`kernels::product`] for these layouts and the cluster size of the schedule.
     unsafe fn launch<'c, K: Kernel, C: DeviceCopy, A: Arguments<K::Params>>(
         self,
         c: MatrixMut<'c, C>,
@@ -442,18 +446,19 @@ impl<'a, T: GemmElement> Inputs<'a, T> {
         let maps = [a_map(self.a, TILE_M)?, b_map(self.b, TILE_N / cluster)?];
         let c = c.elements.tensor_map_mut(&c_layout)?;
         let tiles = self.tiles()?;
-        // An SM has enough shared memory for only one block.
+        // The shared memory of an SM is enough for only one block.
         let resident = (self.work.multiprocessors / cluster).max(1);
         let grid = tiles.min(resident) * cluster;
         let launch = Launch::grid_block(grid, THREADS).shared(SHARED_BYTES).cluster(cluster).dependent();
         let kernel = self.stream.device().load(&IMAGE)?.kernel::<K>()?;
         let arguments = arguments(maps, c, self.sizes());
-        // SAFETY: the maps have the boxes that the kernel requires, for matrices of these sizes, which the views check
-        // to be below 2^31. `c` is borrowed exclusively. The caller guarantees the kernel.
+        // SAFETY: the tensor maps have the boxes that the kernel requires and describe matrices of these sizes; the
+        // views check that the sizes are below 2^31. `c` is borrowed exclusively. The caller guarantees that the kernel
+        // is a matching instance.
         unsafe { kernel.launch_unsafe(self.stream, launch, arguments) }
     }
 
-    /// Problem size in the form of the kernel parameter.
+    /// Returns the problem size in the form of the kernel parameter.
     fn sizes(&self) -> Sizes {
         Sizes {
             m: self.work.m,
@@ -466,7 +471,7 @@ impl<'a, T: GemmElement> Inputs<'a, T> {
         }
     }
 
-    /// Number of tiles over the whole batch, one per cluster.
+    /// Returns the number of tiles in the whole batch; each cluster computes one.
     fn tiles(&self) -> Result<u32> {
         let Schedule { tile: [height, width], cluster, split_k } = self.schedule;
         let Work { m, n, batches, .. } = self.work;
@@ -481,15 +486,15 @@ impl<'a, T: GemmElement> Inputs<'a, T> {
     }
 }
 
-/// Maximum number of tiles. Tile numbers then do not overflow, and a grid can have two blocks per tile.
+/// Maximum number of tiles. Up to this limit, tile indices do not overflow, and a grid can have two blocks per tile.
 const MAX_TILES: u64 = (1 << 30) - 1;
 
-/// Tensor map of `a`, whose boxes have `rows` rows.
+/// Returns the tensor map of `a`, with boxes of `rows` rows.
 pub(crate) fn a_map<T: DeviceCopy>(a: Matrix<'_, T>, rows: u32) -> Result<TensorMap<'_, T, 3>> {
     operand_map(a, !a.is_transposed, rows)
 }
 
-/// Tensor map of `b`, whose boxes have `columns` columns.
+/// Returns the tensor map of `b`, with boxes of `columns` columns.
 pub(crate) fn b_map<T: DeviceCopy>(b: Matrix<'_, T>, columns: u32) -> Result<TensorMap<'_, T, 3>> {
     operand_map(b, b.is_transposed, columns)
 }
@@ -504,8 +509,8 @@ fn operand_map<T: DeviceCopy>(
 }
 
 fn layout<T>(stored: Stored, [width, height]: [u32; 2]) -> TensorLayout<3> {
-    // A stride that is never used does not have to be a multiple of 16 bytes. It is rounded up, because tensor maps
-    // require a multiple.
+    // The kernel does not use the stride of a dimension of size 1, so the stride may not be a multiple of 16 bytes.
+    // Tensor maps require such a multiple, so the stride is rounded up.
     let unit = 16 / size_of::<T>();
     let stride = |elements: usize| elements.next_multiple_of(unit).max(unit);
     TensorLayout {

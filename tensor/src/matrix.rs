@@ -12,9 +12,9 @@ use crate::error::TensorError;
 pub(crate) struct Stored {
     /// Number of matrices.
     pub planes: usize,
-    /// Rows per matrix.
+    /// Number of rows per matrix.
     pub rows: usize,
-    /// Elements per row.
+    /// Number of elements per row.
     pub columns: usize,
     /// Plane stride: distance between the starts of adjacent matrices.
     pub plane_stride: usize,
@@ -22,8 +22,8 @@ pub(crate) struct Stored {
     pub row_stride: usize,
 }
 
-/// Read-only matrix or batch of matrices. [`From`] a view creates a row-major matrix, and [`Self::transposed`] a
-/// column-major one.
+/// Read-only matrix or batch of matrices. [`From`] a view creates a row-major matrix; [`Self::transposed`] turns it
+/// into a column-major one.
 ///
 /// ```
 /// # fn main() -> Result<(), warpsmith_runtime::Error> {
@@ -74,17 +74,17 @@ impl<'a, T: DeviceCopy> Matrix<'a, T> {
         Self { is_transposed: !self.is_transposed, ..self }
     }
 
-    /// Number of rows. For a transposed matrix, this is the number of columns in memory.
+    /// Returns the number of rows. For a transposed matrix, this is the number of columns in memory.
     pub fn rows(&self) -> usize {
         if self.is_transposed { self.stored.columns } else { self.stored.rows }
     }
 
-    /// Number of columns. For a transposed matrix, this is the number of rows in memory.
+    /// Returns the number of columns. For a transposed matrix, this is the number of rows in memory.
     pub fn columns(&self) -> usize {
         if self.is_transposed { self.stored.rows } else { self.stored.columns }
     }
 
-    /// Number of matrices in the batch.
+    /// Returns the number of matrices in the batch.
     pub fn planes(&self) -> usize {
         self.stored.planes
     }
@@ -94,49 +94,49 @@ impl<'a, T: DeviceCopy> Matrix<'a, T> {
         self.is_transposed
     }
 
-    /// Distance between the starts of adjacent rows in memory, in elements.
+    /// Returns the distance between the starts of adjacent rows in memory, in elements.
     pub fn row_stride(&self) -> usize {
         self.stored.row_stride
     }
 
-    /// Distance between the starts of adjacent matrices, in elements.
+    /// Returns the distance between the starts of adjacent matrices, in elements.
     pub fn plane_stride(&self) -> usize {
         self.stored.plane_stride
     }
 
-    /// Elements from the first to the last, including gaps between rows.
+    /// Returns the elements from the first to the last, including gaps between rows.
     pub fn elements(&self) -> DeviceSlice<'a, T> {
         self.elements
     }
 }
 
 impl<'a, T: DeviceCopy> MatrixMut<'a, T> {
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.stored.rows
     }
 
-    /// Number of columns.
+    /// Returns the number of columns.
     pub fn columns(&self) -> usize {
         self.stored.columns
     }
 
-    /// Number of matrices in the batch.
+    /// Returns the number of matrices in the batch.
     pub fn planes(&self) -> usize {
         self.stored.planes
     }
 
-    /// Distance between the starts of adjacent rows, in elements.
+    /// Returns the distance between the starts of adjacent rows, in elements.
     pub fn row_stride(&self) -> usize {
         self.stored.row_stride
     }
 
-    /// Distance between the starts of adjacent matrices, in elements.
+    /// Returns the distance between the starts of adjacent matrices, in elements.
     pub fn plane_stride(&self) -> usize {
         self.stored.plane_stride
     }
 
-    /// Elements from the first to the last, including gaps between rows, as a writable slice.
+    /// Returns the elements from the first to the last, including gaps between rows, as a writable slice.
     pub fn into_elements(self) -> DeviceSliceMut<'a, T> {
         self.elements
     }
@@ -202,7 +202,7 @@ from_views! {
     DeviceSlice3, DeviceSliceMut3: stored_3;
 }
 
-/// Fails if the address or a stride does not have the alignment that the kernels require.
+/// Fails if the address or a stride is not aligned as the kernels require.
 pub(crate) fn check_rows<T: DeviceCopy>(
     operation: &'static str,
     matrix: &'static str,

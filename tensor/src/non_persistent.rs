@@ -11,7 +11,7 @@ use crate::schedule::{MIDDLE, Schedule, Work, multiprocessors};
 /// Maximum number of blocks per launch.
 const MAX_BLOCKS: u64 = i32::MAX as u64;
 
-/// Schedule with clusters, for tiles of `ROWS` x `COLUMNS`.
+/// Launch schedule in clusters, with tiles of `ROWS` x `COLUMNS`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clusters {
     /// Problem size, as passed to the kernel.
@@ -21,12 +21,12 @@ pub(crate) struct Clusters {
 }
 
 impl Clusters {
-    /// Selects the schedule for matrices that were checked, with `tile_k` columns of `a` per stage. `slower` is the
-    /// time of a stage relative to a stage of a single GEMM. `shared` is the relative time of clusters that share
-    /// tiles.
+    /// Selects the schedule for matrices that have been checked; a stage covers `tile_k` columns of `a`. `slower` is
+    /// the duration of a stage relative to a stage of a single GEMM. `shared` is the relative duration of clusters
+    /// whose blocks share tiles of `b`.
     ///
     /// # Errors
-    /// [`TensorError::Shape`] if there are more tiles than the maximum number of blocks in a launch.
+    /// [`TensorError::Shape`] if the number of tiles exceeds the maximum number of blocks per launch.
     pub fn new<T: DeviceCopy, C: DeviceCopy>(
         operation: &'static str,
         stream: &Stream,
@@ -65,14 +65,14 @@ impl Clusters {
         Ok(Self { sizes, schedule, blocks: blocks as u32 })
     }
 
-    /// Returns the launch of a kernel with `stages` pipeline stages of `parts` tiles per operand.
+    /// Returns the launch configuration of a kernel with `stages` pipeline stages of `parts` tiles per operand.
     pub fn launch(&self, stages: usize, parts: u32) -> Launch {
         Launch::grid_block(self.blocks, THREADS_ALONE)
             .shared(shared_bytes(ROWS, COLUMNS, stages, parts))
             .cluster(self.schedule.split_k * self.schedule.cluster)
     }
 
-    /// Number of vertically adjacent tiles per cluster.
+    /// Returns the number of vertically adjacent tiles per cluster.
     pub fn shared_by(&self) -> u32 {
         self.schedule.cluster
     }

@@ -15,8 +15,8 @@ use crate::matmul::{a_map, b_map, check_device};
 use crate::matrix::{Matrix, MatrixMut, check_rows, check_sides};
 use crate::non_persistent::Clusters;
 
-/// Relative time of tiles that share tiles of `b`, as in [`schedule::SHARED`](crate::schedule::SHARED). These values
-/// were measured on an H200; for this kernel, sharing also pays with several waves.
+/// Relative duration of tiles whose clusters share tiles of `b`, as in [`schedule::SHARED`](crate::schedule::SHARED).
+/// The values were measured on an H200; in this kernel, sharing also pays off with several waves.
 const SHARED: [f64; 2] = [0.97; 2];
 
 const OPERATION: &str = "matmul_scaled";
@@ -25,22 +25,22 @@ const OPERATION: &str = "matmul_scaled";
 /// smaller.
 #[derive(Debug, Clone, Copy)]
 pub struct BlockScales<'a> {
-    /// Scales of `a`, one per row and block along k: m rows of ceil(k / 128) scales.
+    /// Scales of `a`, one per row and block along k: m rows with ceil(k / 128) scales each.
     pub a: DeviceSlice<'a, f32>,
-    /// Scales of `b`, one per 128 columns and block along k: ceil(n / 128) rows of ceil(k / 128) scales.
+    /// Scales of `b`, one per 128 columns and block along k: ceil(n / 128) rows with ceil(k / 128) scales each.
     pub b: DeviceSlice<'a, f32>,
 }
 
 /// Block-scaled FP8 GEMM: `c = activation(scale * a * b + bias)`, where each element is multiplied by the scale of its
-/// block. `a` is m×k, `b` is k×n and transposed, and `c` is m×n and needs no alignment. The tensor cores add the
-/// products of a block along k with about 14 bits of mantissa. These sums are multiplied by both scales and accumulated
-/// in `f32`; the result is rounded once. k = 0 is an error.
+/// block. `a` is m×k, `b` is k×n and must be transposed, and `c` is m×n and does not have to be aligned. The tensor
+/// cores accumulate the products of a block along k with about 14 bits of mantissa. These sums are multiplied by both
+/// scales and accumulated in `f32`; the result is rounded once. k must not be 0.
 ///
 /// # Errors
-/// [`TensorError::Shape`], also for a batch; [`TensorError::Layout`] for a transposed `a` or a `b` that is not
-/// transposed; [`TensorError::Alignment`] for an `a` or `b` whose address or row stride is not a multiple of 16 bytes;
-/// [`TensorError::Device`] if the compute capability is not 9.0; [enqueue
-/// errors](warpsmith_runtime::Error#enqueue-errors).
+/// [`TensorError::Shape`] if the sizes do not match, for a batch, and if k is 0; [`TensorError::Layout`] for a
+/// transposed `a` or a `b` that is not transposed; [`TensorError::Alignment`] for an `a` or `b` whose address or row
+/// stride is not a multiple of 16 bytes; [`TensorError::Device`] if the compute capability is not 9.0;
+/// [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 ///
 /// ```
 /// use half::bf16;
@@ -112,7 +112,8 @@ pub fn matmul_scaled<'a, 'b, 'c>(
     let (sizes, shared_by) = (clusters.sizes, clusters.shared_by());
     let (bias, finish) = (epilogue.bias, epilogue.finish());
     let arguments = (maps.0, maps.1, scales.a, scales.b, c.elements, bias, sizes, rows, shared_by, finish);
-    // SAFETY: the maps have the boxes of the kernel, for matrices of these sizes, which the views check to be below
-    // 2^31. The lengths of the scales match these sizes; `c` is borrowed exclusively, and the bias has n elements.
+    // SAFETY: the tensor maps have the boxes of the kernel and describe matrices of these sizes; the views check that
+    // the sizes are below 2^31. The numbers of scales match these sizes; `c` is borrowed exclusively, and the bias has
+    // n elements.
     unsafe { kernel.launch_unsafe(stream, clusters.launch(STAGES, 1), arguments) }
 }

@@ -4,7 +4,8 @@ use warpsmith_runtime::Device;
 use warpsmith_tensor_kernels::matmul::{ROW_BYTES, TILE_M, TILE_N};
 use warpsmith_tensor_kernels::non_persistent;
 
-/// GEMM schedule: tile, cluster size and split-K. The default depends on the sizes, the type and the number of SMs.
+/// GEMM schedule: tile, cluster size and split-K. The default depends on the sizes, the element type and the number of
+/// SMs.
 ///
 /// ```
 /// use warpsmith_tensor::Schedule;
@@ -17,28 +18,28 @@ use warpsmith_tensor_kernels::non_persistent;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Schedule {
     /// Rows and columns of a tile of `c`. Tiles have 128 or 64 rows and 256, 192 or 128 columns. For a transposed `a`
-    /// and for i8, the only tile is 128 x 256.
+    /// and for i8, the tile must be 128 x 256.
     pub tile: [u32; 2],
-    /// Vertically adjacent tiles per cluster that share the tiles of `b` (TMA multicast): 1 or 2. Must be 1 for tiles
-    /// of 192 columns.
+    /// Number of vertically adjacent tiles per cluster that share tiles of `b` by TMA multicast: 1 or 2. Must be 1 for
+    /// tiles of 192 columns.
     pub cluster: u32,
-    /// Split-K factor: 1, 2, 3, 4 or 8 blocks of the cluster accumulate a range of K each. Their partial sums are added
-    /// in order. `cluster * split_k` must be at most 8. The factor must be 1 for tiles of 192 columns, for a transposed
-    /// `a`, and for i8.
+    /// Split-K factor: 1, 2, 3, 4 or 8 blocks of the cluster each accumulate a range of K. Their partial sums are added
+    /// in block order. `cluster * split_k` must be at most 8. The factor must be 1 for tiles of 192 columns, for a
+    /// transposed `a`, and for i8.
     pub split_k: u32,
 }
 
-/// Tile of the kernels of [`matmul`](mod@warpsmith_tensor_kernels::matmul).
+/// Tile size of the kernels in [`matmul`](mod@warpsmith_tensor_kernels::matmul).
 pub(crate) const LARGE: [u32; 2] = [TILE_M, TILE_N];
-/// Tile of kernels that have only one tile size.
+/// Tile size of the kernels that support only one.
 pub(crate) const MIDDLE: [u32; 2] = [non_persistent::ROWS as u32, non_persistent::COLUMNS as u32];
 
-/// Cluster size with tile sharing (TMA multicast).
+/// Number of blocks per cluster if the blocks share tiles (TMA multicast).
 pub(crate) const CLUSTER: u32 = 2;
 
-/// Microseconds per stage of a tile on one SM. They do not depend on the type, because a stage has the same number of
-/// bytes for each type. This and the following constants were fitted to measurements on an H100.
-/// `run-tensor DEVICE schedules` of the bundle repeats the measurements.
+/// Returns the microseconds that one SM needs per stage of a tile. They do not depend on the element type, because a
+/// stage has the same number of bytes for each type. This and the following constants were fitted to measurements on an
+/// H100. `run-tensor DEVICE schedules` of the bundle repeats the measurements.
 const fn stage_us(tile: [u32; 2]) -> f64 {
     match tile {
         LARGE => 0.65,
@@ -49,29 +50,29 @@ const fn stage_us(tile: [u32; 2]) -> f64 {
     }
 }
 
-/// Relative time of 64 x 128 tiles if only one is resident on an SM, where two would fit.
+/// Relative duration of 64 x 128 tiles if only one of them is resident on an SM that has room for two.
 const ALONE: f64 = 0.79;
-/// Relative time of non-persistent kernels that share tiles of `b`: for one wave, and for several.
+/// Relative duration of non-persistent kernels whose blocks share tiles of `b`: with one wave, and with several.
 pub(crate) const SHARED: [f64; 2] = [0.97, 1.08];
-/// Relative time of persistent kernels that share tiles of `b`, and their one-time cost in microseconds.
+/// Relative duration of persistent kernels whose blocks share tiles of `b`, and their fixed cost in microseconds.
 const PERSISTENT_SHARED: (f64, f64) = (0.985, 1.0);
-/// Launch latency in microseconds: the time before the first block starts, and the additional time if it has to wait
-/// for the end of the preceding launch.
+/// Launch latency in microseconds: the time until the first block starts, and the additional time if that block has to
+/// wait for the end of the preceding launch.
 const BEGIN_US: (f64, f64) = (2.0, 2.3);
-/// One-time prologue and epilogue of a persistent kernel, launch latency included, in microseconds.
+/// Fixed cost of a persistent kernel, including the launch latency, in microseconds: prologue and epilogue.
 const PERSISTENT_US: f64 = 3.0;
-/// Prologue and epilogue of a non-persistent kernel, in microseconds per wave.
+/// Cost of a non-persistent kernel's prologue and epilogue, in microseconds per wave.
 const NON_PERSISTENT_US: f64 = 2.0;
-/// Split-K reduction within a cluster, in microseconds: the fixed cost, and the cost per part.
+/// Cost of a split-K reduction within a cluster, in microseconds: the fixed cost, and the cost per part.
 const ADD_US: (f64, f64) = (0.5, 0.5);
 /// Memory bandwidth in bytes per microsecond.
 const BYTES_PER_US: f64 = 2.4e6;
-/// Weight of the compute time in the cost of memory-bound schedules. Among these, it favors the schedule with the most
-/// compute headroom.
+/// Weight of the compute time in the cost estimate of memory-bound schedules. Of several such schedules, it favors the
+/// one with the most compute headroom.
 const SPARE: f64 = 0.02;
 
-/// SMs, out of 132, that clusters of this number of blocks can use. A cluster must fit in one GPC. The values for 3 and
-/// 6 blocks are estimates.
+/// Returns how many of 132 SMs can be occupied by clusters of this number of blocks. A cluster must fit in one GPC. The
+/// values for 3 and 6 blocks are estimates.
 const fn in_clusters(blocks: u32) -> u32 {
     match blocks {
         1 => 132,
@@ -88,23 +89,24 @@ const fn in_clusters(blocks: u32) -> u32 {
 pub(crate) struct Work {
     pub m: u32,
     pub n: u32,
-    /// Stages along K.
+    /// Number of stages along K.
     pub stages: u32,
     pub batches: u32,
     pub multiprocessors: u32,
     /// Tile sizes for which kernels exist.
     pub tiles: &'static [[u32; 2]],
-    /// True if there are non-persistent kernels, with or without split-K.
+    /// True if non-persistent kernels exist, with or without split-K.
     pub has_clusters: bool,
-    /// True if there are persistent kernels for large tiles.
+    /// True if persistent kernels exist for large tiles.
     pub is_persistent: bool,
-    /// Time of a stage, relative to a stage of a single GEMM.
+    /// Duration of a stage relative to a stage of a single GEMM.
     pub slower: f64,
-    /// [`SHARED`], or other values for kernels with different memory behavior.
+    /// [`SHARED`], or the corresponding values of a kernel with different memory behavior.
     pub shared: [f64; 2],
 }
 
-/// Number of SMs for scheduling. It is small for emulated devices, so that small GEMMs in tests cover all schedules.
+/// Returns the number of SMs that schedules are selected for. For emulated devices it is small, so that small GEMMs in
+/// tests cover all schedules.
 pub(crate) fn multiprocessors(device: &Device) -> u32 {
     if device.is_emulated() { 16 } else { device.properties().multiprocessors }
 }
@@ -116,8 +118,8 @@ impl Schedule {
     /// Available split-K factors.
     pub const SPLIT_K: [u32; 5] = [1, 2, 3, 4, 8];
 
-    /// Default schedule of a GEMM with 16-bit elements and more than 16 rows. `a` is m×k and `b` is k×n, both with
-    /// contiguous k, and the rows of `c` start at multiples of 16 bytes.
+    /// Returns the default schedule of a GEMM with 16-bit elements and more than 16 rows. `a` is m×k and `b` is k×n,
+    /// both contiguous along k, and the rows of `c` start at multiples of 16 bytes.
     ///
     /// ```
     /// use warpsmith_runtime::Device;
@@ -144,20 +146,20 @@ impl Schedule {
         })
     }
 
-    /// Returns whether kernels for the schedule exist, provided that `a` is not transposed and the type is not i8.
+    /// Returns whether kernels exist for the schedule, assuming that `a` is not transposed and the type is not i8.
     pub fn exists(&self) -> bool {
         self.missing(&Self::TILES, true).is_none()
     }
 
-    /// Returns whether blocks of a non-persistent kernel start while blocks of the preceding launch still run. With
-    /// larger clusters, or several blocks per SM, the freed slots lead to an uneven placement, which was slower in
-    /// measurements.
+    /// Returns whether blocks of a non-persistent kernel start while blocks of the preceding launch are still running.
+    /// With larger clusters, or several blocks per SM, blocks would be placed unevenly in the freed slots, which was
+    /// slower in measurements.
     pub(crate) fn starts_early(&self) -> bool {
         let [height, width] = self.tile;
         self.cluster * self.split_k <= 2 && non_persistent::resident(height as usize, width as usize) == 1
     }
 
-    /// Describes the unsupported part and the supported values, if the schedule has no kernel.
+    /// If no kernel exists for the schedule, describes the unsupported part and the supported values.
     pub(crate) fn missing(&self, tiles: &[[u32; 2]], has_clusters: bool) -> Option<String> {
         let Self { tile, cluster, split_k } = *self;
         let [rows, columns] = tile;
@@ -196,7 +198,7 @@ impl Schedule {
 }
 
 impl Work {
-    /// Stages of each of `split_k` parts except the last.
+    /// Returns the number of stages in each of `split_k` parts except the last.
     pub fn split_stages(&self, split_k: u32) -> u32 {
         self.stages.div_ceil(split_k).max(1)
     }
@@ -206,7 +208,7 @@ impl Work {
         self.is_persistent && schedule.tile == LARGE && schedule.split_k == 1
     }
 
-    /// Estimated time in microseconds.
+    /// Returns the estimated duration in microseconds.
     fn cost(&self, schedule: &Schedule) -> f64 {
         let Schedule { tile: tile @ [height, width], cluster, split_k } = *schedule;
         let rows = u64::from(self.m.div_ceil(height * cluster));
@@ -251,13 +253,13 @@ mod tests {
         assert_eq!(Schedule::of(work(8192, 8192, 128)), Schedule { tile: LARGE, cluster: 2, split_k: 1 });
         let small = Schedule::of(work(64, 4096, 64));
         assert!(small.tile != LARGE && small.split_k > 1, "{small:?}");
-        // Split-K does not pay for a small K.
+        // Split-K does not pay off for a small K.
         assert_eq!(Schedule::of(work(64, 4096, 2)).split_k, 1);
     }
 
     #[test]
     fn rows_of_tiles_that_would_be_left_over_are_not_paired() {
-        // For 33 tile rows, 17 pairs would need five waves, while 33 single tiles need four.
+        // For 33 tile rows, 17 pairs would require five waves, whereas 33 single tiles require four.
         let work = Work { tiles: &[LARGE], ..work(4097, 4096, 64) };
         assert_eq!(Schedule::of(work), Schedule { tile: LARGE, cluster: 1, split_k: 1 });
     }

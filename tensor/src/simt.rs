@@ -19,10 +19,10 @@ const OPERATION: &str = "matmul_f32";
 const MAX_TILES: u64 = i32::MAX as u64;
 
 /// Full-precision `f32` GEMM without tensor cores: `c = activation(scale * a * b + bias)`, with `a` m×k, `b` k×n and
-/// `c` m×n, for each matrix of a batch. An unbatched `a` or `b` is broadcast over the batch. The error is at most k *
-/// 2^-24 times the sum of the absolute products. The products are added in the order of k. `a` and `b` can be
-/// transposed. Matrices can have any alignment and stride; multiples of 16 bytes are faster. With k = 0 the sums are
-/// zero.
+/// `c` m×n, for each matrix of a batch. An unbatched `a` or `b` is broadcast over the batch. The absolute error is at
+/// most k * 2^-24 times the sum of the absolute products. The products are added in order of increasing k. `a` and `b`
+/// can be transposed. Matrices can have any alignment and stride; accesses are faster if both are multiples of 16
+/// bytes. With k = 0 the sums are zero.
 ///
 /// # Errors
 /// [`TensorError::Shape`]; [`TensorError::Device`] for a compute capability below 8.0; [enqueue
@@ -114,9 +114,9 @@ impl Product<'_, '_> {
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
         let arguments =
             (a.elements, b.elements, c.elements, epilogue.bias, sizes, strides, epilogue.finish());
-        // SAFETY: sizes and strides describe the matrices, in the layouts of the instance; the views check that the
-        // dimensions are below 2^31. `c` is borrowed exclusively, the bias has n elements, and there is one block per
-        // tile.
+        // SAFETY: the sizes and strides describe the matrices, in the layouts of the kernel instance; the views check
+        // that the dimensions are below 2^31. `c` is borrowed exclusively, the bias has n elements, and there is one
+        // block per tile.
         unsafe { kernel.launch_unsafe(stream, Launch::grid_block(tiles, THREADS), arguments) }
     }
 }

@@ -1,4 +1,5 @@
-//! Skinny GEMM (M ≤ 16): 16-bit operands for [`matmul()`](crate::matmul()), and weight-only int4 (W4A16).
+//! Skinny GEMM (M ≤ 16): with 16-bit operands for [`matmul()`](crate::matmul()), and with int4 weights (weight-only,
+//! W4A16).
 
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
@@ -26,7 +27,7 @@ pub(crate) fn check_device(operation: &'static str, device: &Device) -> Result<(
     Err(TensorError::device(operation, device, "8.0 and later"))
 }
 
-/// Returns whether a GEMM is skinny and its operands have the layout that these kernels require.
+/// Returns whether a GEMM is skinny and its operands are laid out as these kernels require.
 pub(crate) fn is_product<T: DeviceCopy>(a: &Matrix<'_, T>, b: &Matrix<'_, T>) -> bool {
     a.rows() <= MAX_M as usize && !a.is_transposed && b.is_transposed
 }
@@ -40,33 +41,34 @@ pub trait Element4: Number4 + DeviceCopy {
 }
 
 /// Packed int4 weights, `k` x `n`. Each column is divided into groups of 128 consecutive codes. Code `c` represents
-/// `scale * (c - zero)`, with the scale and the zero point of its group.
+/// `scale * (c - zero)`, where `scale` and `zero` are the scale and zero point of its group.
 ///
 /// Published 4-bit formats, such as GPTQ and AWQ with a group size of 128, store these values in another order. Reorder
-/// the values once, before the first GEMM.
+/// such values once, before the first GEMM.
 #[derive(Debug, Clone, Copy)]
 pub struct Int4Weights<'a, T: DeviceCopy> {
-    /// n columns of k codes, with two codes per byte, the first in the lower four bits. The slice has n * k / 2 bytes,
-    /// and its address is a multiple of 16 bytes.
+    /// Codes: n columns of k codes, with two codes per byte, the first in the lower four bits. The slice must have n *
+    /// k / 2 bytes, and its address must be a multiple of 16 bytes.
     pub codes: DeviceSlice<'a, u8>,
-    /// Scale per group: n columns of k / 128 scales.
+    /// Scale of each group: n columns of k / 128 scales.
     pub scales: DeviceSlice<'a, T>,
-    /// Zero point per group, 0 to 127, because only the lower seven bits are used. The default is 8 for all groups.
+    /// Zero point of each group, between 0 and 127, because only the lower seven bits are used. `None` means a zero
+    /// point of 8 for all groups.
     pub zeros: Option<DeviceSlice<'a, u8>>,
 }
 
 const OPERATION: &str = "matmul_4bit";
 
 /// Weight-only int4 GEMM (W4A16): `c = activation(scale * a * weights + bias)`, with `a` m×k, the weights k×n and `c`
-/// m×n. The weights are dequantized to the type of `a` without their scale, which is applied to the `f32` sum of each
-/// group. The result is rounded once. Up to 16 rows, the kernel is memory-bound and reads the weights once. The order
-/// of the additions depends only on the sizes.
+/// m×n. The weights are dequantized to the type of `a` without their scales; the `f32` sum of each group is then
+/// multiplied by the scale of the group. The result is rounded once. For up to 16 rows, the kernel is memory-bound and
+/// reads the weights only once. The order of the additions depends only on the sizes.
 ///
 /// # Errors
-/// [`TensorError::Shape`], also if k is not a multiple of 128; [`TensorError::Layout`] for a transposed `a`;
-/// [`TensorError::Alignment`] for an `a` or codes whose address or row stride is not a multiple of 16 bytes;
-/// [`TensorError::Device`] for a compute capability below 8.0; [enqueue
-/// errors](warpsmith_runtime::Error#enqueue-errors).
+/// [`TensorError::Shape`] if the sizes do not match or k is not a multiple of 128; [`TensorError::Layout`] for a
+/// transposed `a`; [`TensorError::Alignment`] for an `a` or codes whose address or row stride is not a multiple of 16
+/// bytes; [`TensorError::Device`] for a compute capability below 8.0;
+/// [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 ///
 /// ```
 /// use half::bf16;
@@ -149,7 +151,7 @@ pub struct Product4<'a, 'c, T: Element4> {
     c: MatrixMut<'c, T>,
 }
 
-/// Selects the instance by the number of row groups and column tiles.
+/// Selects the kernel instance for the number of row groups and column tiles.
 macro_rules! instance {
     ($sizes:expr, $multiprocessors:expr, $is_4bit:literal, $launch:ident::<$kernel:ident<$ty:ty>>($($argument:expr),*)) => {{
         let blocks = Blocks::new(&$sizes, $multiprocessors, $is_4bit);
@@ -196,7 +198,7 @@ pub struct Product<'a, 'c, T: DeviceCopy, C: DeviceCopy> {
 #[doc(hidden)]
 pub type Enqueue<T, C> = fn(Product<'_, '_, T, C>) -> Result<()>;
 
-/// Enqueues a skinny GEMM, for the types that have kernels.
+/// Enqueues a skinny GEMM, for the element types that have kernels.
 pub(crate) fn product<T: Element4>(product: Product<'_, '_, T, T>) -> Result<()> {
     T::launch_skinny(product)
 }
@@ -220,22 +222,22 @@ fn sizes<T: DeviceCopy>(a: &Matrix<'_, T>, b: Option<&Matrix<'_, T>>, c: &Matrix
 /// Block tile of a skinny GEMM.
 #[derive(Clone, Copy)]
 struct Blocks {
-    /// Row groups of A per block.
+    /// Number of row groups of A per block.
     groups: u32,
-    /// Column tiles of B per block.
+    /// Number of column tiles of B per block.
     tiles: u32,
 }
 
 impl Blocks {
-    /// Selects two column tiles per block if there are enough blocks. This halves the reads of A, which matters with
-    /// 4-bit weights or if A has many rows.
+    /// Selects two column tiles per block if this leaves enough blocks. With two tiles, A is read half as often, which
+    /// matters for 4-bit weights and if A has many rows.
     fn new(sizes: &SkinnySizes, multiprocessors: u32, is_4bit: bool) -> Self {
         let groups = if sizes.m > GROUP_M { 2 } else { 1 };
         let has_two = (is_4bit || groups == 2) && 8 * sizes.n.div_ceil(2 * TILE_N) >= 7 * multiprocessors;
         Self { groups, tiles: if has_two { 2 } else { 1 } }
     }
 
-    /// Returns the launch that covers C.
+    /// Returns the launch configuration that covers C.
     fn launch(
         self,
         operation: &'static str,
@@ -304,6 +306,6 @@ fn launch_4bit<K: Kernel<Params = Coded<T>>, T: Element4>(
     let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
     let c: DeviceSliceMut<'_, T> = c.elements;
     let arguments = (a.elements, codes, scales, zeros, c, epilogue.bias, sizes, epilogue.finish());
-    // SAFETY: as above; the lengths of codes, scales and zeros have been checked.
+    // SAFETY: as above; the lengths of the codes, scales and zero points have been checked.
     unsafe { kernel.launch_unsafe(stream, launch, arguments) }
 }

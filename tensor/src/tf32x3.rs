@@ -18,17 +18,18 @@ use crate::schedule::SHARED;
 use crate::simt::matmul_f32;
 
 const OPERATION: &str = "matmul_tf32x3";
-/// Maximum number of tiles of a matrix that the split kernel supports.
+/// Maximum number of tiles per matrix that the split kernel supports.
 const MAX_TILES: u64 = i32::MAX as u64;
 
-/// [`matmul_f32()`] on tensor cores (3xTF32). It splits each `f32` into a high and a low part of 11 bits each, and sums
-/// three GEMMs of these parts. The error is about the same as for [`matmul_f32()`], but the results are not
-/// bit-identical. Numbers below 2^-103 lose some of their bits. An infinity in `a` or `b` makes its row or column
-/// infinite or NaN, and so does a product that overflows. The parts are stored in temporary memory of twice the size of
-/// `a` and `b`. With k = 0 the sums are zero.
+/// Computes [`matmul_f32()`] on tensor cores (3xTF32). Each `f32` is split into a high and a low part of 11 bits each,
+/// and the results of three GEMMs of these parts are added. The error is about as large as for [`matmul_f32()`], but
+/// the results are not bit-identical. Numbers below 2^-103 lose some of their bits. An infinity in `a` or `b` makes its
+/// row or column of `c` infinite or NaN, as does a product that overflows. The parts are stored in temporary memory
+/// that is twice as large as `a` and `b`. With k = 0 the sums are zero.
 ///
 /// # Errors
-/// As for [`matmul_f32()`]; [`TensorError::Device`] if the compute capability is not 9.0.
+/// The errors of [`matmul_f32()`], except that [`TensorError::Device`] is returned if the compute capability is not
+/// 9.0.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
@@ -73,16 +74,16 @@ pub fn matmul_tf32x3<'a, 'b, 'c>(
     let (sizes, shared_by) = (clusters.sizes, clusters.shared_by());
     let kernel = stream.device().load(&IMAGE)?.kernel::<kernel>()?;
     let arguments = (maps.0, maps.1, c.elements, epilogue.bias, sizes, rows, shared_by, epilogue.finish());
-    // SAFETY: the maps have the boxes of the kernel, for the parts of matrices of these sizes, which the views check to
-    // be below 2^31. `c` is borrowed exclusively, and the bias has n elements.
+    // SAFETY: the tensor maps have the boxes of the kernel and describe the parts of matrices of these sizes; the views
+    // check that the sizes are below 2^31. `c` is borrowed exclusively, and the bias has n elements.
     unsafe { kernel.launch_unsafe(stream, clusters.launch(STAGES, 2), arguments) }
 }
 
-/// Matrix or batch to split, in which each row along K becomes two.
+/// Matrix or batch to split; each of its rows along K becomes two.
 struct Divided<'a> {
     from: DeviceSlice<'a, f32>,
     whole: Whole,
-    /// True if K is not the contiguous dimension in memory.
+    /// True if K is not the dimension that is contiguous in memory.
     is_across: bool,
 }
 
@@ -126,19 +127,19 @@ impl<'a> Divided<'a> {
         let most = stream.device().properties().multiprocessors.max(1) * 16;
         let launch = Launch::grid_block(most.min(self.whole.tiles() as u32), SPLIT_THREADS);
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
-        // SAFETY: `from` has these matrices, and `parts` has the number of elements that their parts need.
+        // SAFETY: `from` contains these matrices, and `parts` has room for both parts of all elements.
         unsafe { kernel.launch_unsafe(stream, launch, (self.from, parts, self.whole)) }
     }
 }
 
-/// Parts of matrices. Each matrix has two planes, with rows along K.
+/// Parts of a batch of matrices. Each matrix becomes two planes, with rows along K.
 struct Parts {
     parts: DeviceBuffer<f32>,
     stored: Stored,
 }
 
 impl Parts {
-    /// Returns the parts as a matrix with rows along K, or with columns along K if `is_transposed`.
+    /// Returns the parts as a matrix, with rows along K or, if `is_transposed`, with columns along K.
     fn matrix(&self, is_transposed: bool) -> Matrix<'_, f32> {
         Matrix { elements: self.parts.as_slice(), stored: self.stored, is_transposed }
     }

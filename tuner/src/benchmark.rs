@@ -1,5 +1,5 @@
-//! [`Benchmark`] describes a kernel so that it can be measured and tuned. [`Suite`] contains the benchmarks of a
-//! program.
+//! [`Benchmark`] describes a kernel so that the kernel can be measured and tuned. [`Suite`] contains the benchmarks of
+//! a program.
 
 use std::collections::HashSet;
 
@@ -14,26 +14,26 @@ use crate::value::Configuration;
 /// Memory traffic, arithmetic and memory footprint of one launch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Bytes that a launch must read and write, at least.
+    /// Minimum number of bytes that a launch reads and writes.
     pub bytes: u64,
-    /// Floating-point operations; 0 if they do not matter.
+    /// Floating-point operations; 0 if they are irrelevant to the kernel's speed.
     pub flops: u64,
-    /// Bytes of device memory per buffer set.
+    /// Bytes of device memory per set of buffers.
     pub footprint: u64,
-    /// Bytes of device memory that are needed once, in addition to the buffer sets.
+    /// Bytes of device memory that are required once, in addition to the sets of buffers.
     pub spare: u64,
 }
 
 /// Parameters for preparing a case.
 #[derive(Debug, Clone, Copy)]
 pub struct Setup<'a> {
-    /// Stream to launch on.
+    /// Stream on which to launch.
     pub stream: &'a Stream,
     /// Element type: one of [`Benchmark::dtypes`].
     pub dtype: &'a str,
     /// Number of elements to process.
     pub n: usize,
-    /// Number of buffer sets that launches cycle through, so that no launch finds its data in the cache.
+    /// Number of sets of buffers through which launches cycle, so that no launch finds its data in the cache.
     pub copies: usize,
     /// Seed for the input data.
     pub seed: u64,
@@ -41,9 +41,9 @@ pub struct Setup<'a> {
 
 /// Kernel that can be measured.
 ///
-/// [`ArrayKernel`](crate::kernel::ArrayKernel) implements this trait in a few lines for kernels over arrays of one to
-/// three dimensions ([`ArrayKernel::shape`](crate::kernel::ArrayKernel::shape)). For other kernels, implement the trait
-/// with a [`Case`] of your own or with [`Arrays`](crate::case::Arrays):
+/// For kernels over arrays of one to three dimensions, [`ArrayKernel`](crate::kernel::ArrayKernel) implements this
+/// trait in a few lines (see [`ArrayKernel::shape`](crate::kernel::ArrayKernel::shape)). For other kernels, implement
+/// the trait with your own [`Case`] or with [`Arrays`](crate::case::Arrays):
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -132,38 +132,39 @@ pub struct Setup<'a> {
 /// # }
 /// ```
 pub trait Benchmark: Send + Sync {
-    /// Name on the command line and in results.
+    /// Returns the benchmark's name on the command line and in results.
     fn name(&self) -> &str;
 
-    /// Summary of the kernel in a few words.
+    /// Returns a summary of the kernel in a few words.
     fn summary(&self) -> &str {
         ""
     }
 
-    /// Image that contains the kernel's code.
+    /// Returns the image that contains the kernel's code.
     fn image(&self) -> &'static GpuImage;
 
-    /// Element types with which it can be measured, with the default first.
+    /// Returns the element types with which the kernel can be measured, the default first.
     fn dtypes(&self) -> Vec<&'static str> {
         vec!["f32"]
     }
 
-    /// Sizes to measure if the user specifies none. An empty list selects the default sizes.
+    /// Returns the sizes that are measured if the user specifies none. An empty list selects the default sizes.
     fn sizes(&self, device: &Device) -> Vec<u64> {
         let _ = device;
         Vec::new()
     }
 
-    /// Space of all configurations that are worth measuring.
+    /// Returns the space of all configurations that are worth measuring.
     fn space(&self, dtype: &str, device: &Device) -> Space;
 
-    /// Configuration that is used without tuning. It is always measured, and before all others.
+    /// Returns the configuration that is used without tuning. It is always measured, and it is measured before all
+    /// others.
     fn default_configuration(&self, dtype: &str, n: u64, device: &Device) -> Configuration;
 
-    /// Cost of a launch over `n` elements, which saturates at 64 bits.
+    /// Returns the cost of a launch over `n` elements; the numbers saturate at 64 bits.
     fn work(&self, dtype: &str, n: u64) -> Work;
 
-    /// Kernel instance that a configuration launches. The winner is stored under the name of this instance.
+    /// Returns the kernel instance that a configuration launches. The winner is stored under the name of this instance.
     fn instance(&self, dtype: &str, configuration: &Configuration) -> Option<&'static KernelSpec>;
 
     /// Allocates and fills the buffers on the stream's device.
@@ -173,7 +174,7 @@ pub trait Benchmark: Send + Sync {
     fn prepare(&self, setup: &Setup<'_>) -> Result<Box<dyn Case>>;
 }
 
-/// Probe of a device limit, which is a kernel that only moves data or only computes.
+/// Probe of a device limit: a kernel that only moves data or only computes.
 pub struct Probe {
     /// Name: `copy`, `read` or `fma`.
     pub name: &'static str,
@@ -189,14 +190,14 @@ pub struct Probe {
 pub struct Suite {
     /// Benchmarks in the order in which they are listed. Their names must be distinct.
     pub benchmarks: Vec<Box<dyn Benchmark>>,
-    /// Benchmarks of disabled cargo features, each with the prefix of their names and the feature.
+    /// Benchmarks of disabled cargo features: the prefix of their names, and the name of the feature.
     pub left_out: Vec<(&'static str, &'static str)>,
     /// Function that creates the probes with which results are compared.
     pub probes: fn(&Stream) -> Result<Vec<Probe>>,
 }
 
 impl Suite {
-    /// Checks that all benchmarks have distinct names.
+    /// Checks that the names of all benchmarks are distinct.
     ///
     /// # Errors
     /// [`Error::SameName`], which contains the duplicate name.
@@ -208,7 +209,7 @@ impl Suite {
         }
     }
 
-    /// Finds a benchmark by name. A leading `reduce_` can be omitted.
+    /// Finds a benchmark by name. A leading `reduce_` may be omitted.
     ///
     /// # Errors
     /// [`Error::LeftOut`], which names the feature that provides the benchmark. [`Error::UnknownKernel`], which
@@ -226,7 +227,7 @@ impl Suite {
     }
 }
 
-/// Returns the benchmark's own name for the type that `text` specifies.
+/// Returns the benchmark's own name for the element type that `text` specifies.
 ///
 /// # Errors
 /// [`Error::UnknownDtype`], which lists the supported types.
@@ -243,7 +244,7 @@ fn short(name: &str) -> &str {
     name.strip_prefix("reduce_").unwrap_or(name)
 }
 
-/// Suggests names among `known` that are similar to `name`.
+/// Suggests those names in `known` that are similar to `name`.
 pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let name = name.to_lowercase();
     let known: Vec<&str> = known.collect();

@@ -1,10 +1,10 @@
 //! [`Case`]: one kernel, type and size on a device, with filled buffers. It can be launched and checked in any
 //! configuration.
 //!
-//! Guarantees: [`Case::check`] first poisons the output (or restores it if the kernel updates it), so that the output
-//! of an earlier launch cannot pass the check. It then compares every element. To keep the check cheap, only the output
-//! of the first correct configuration is compared with the float64 reference on the host. A later output with the same
-//! bytes is correct with the same error, while an output with different bytes is compared with the reference.
+//! [`Case::check`] first poisons the output, or restores it if the kernel updates it, so that the output of an earlier
+//! launch cannot pass the check. It then compares every element. To keep the check cheap, only the output of the first
+//! correct configuration is compared with the float64 reference on the host. A later output with the same bytes is
+//! correct, with the same error; one with different bytes is compared with the reference.
 
 use gpu_std::scalar::Scalar;
 use warpsmith_runtime::{DeviceBuffer, Stream};
@@ -15,27 +15,27 @@ use crate::verify::{Check, Tolerance, compare, same_bytes};
 
 /// Kernel with its buffers.
 pub trait Case {
-    /// Number of buffer copies that launches cycle through.
+    /// Returns the number of buffer copies through which launches cycle.
     fn copies(&self) -> usize;
 
-    /// Selects the configuration for the launches and checks that follow. Work that is needed only once per
-    /// configuration belongs here.
+    /// Selects the configuration for subsequent launches and checks. Work that is required only once per configuration
+    /// belongs in this method.
     ///
     /// # Errors
     /// The configuration cannot be launched.
     fn select(&mut self, configuration: &Configuration) -> Result<()>;
 
-    /// Enqueues a launch on one of the buffer copies.
+    /// Enqueues a launch that uses one of the buffer copies.
     ///
     /// # Errors
     /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors); [`Error::NothingSelected`].
     fn launch(&mut self, copy: usize) -> Result<()>;
 
-    /// Launches the kernel once on poisoned output, waits for completion, and checks the result.
+    /// Launches the kernel once on poisoned output, waits for the launch, and checks the result.
     ///
     /// # Errors
-    /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors). An incorrect result is not an error: the returned
-    /// [`Check`] reports it.
+    /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors). An incorrect result is not an error, but is
+    /// reported by the returned [`Check`].
     fn check(&mut self) -> Result<Check>;
 }
 
@@ -52,7 +52,7 @@ pub type LaunchFn<I, O, C> =
 
 /// Expected output of a case.
 pub enum Expected<I> {
-    /// Function of the elements at the same index in up to three host arrays.
+    /// Function of the elements that have the same index in up to three host arrays.
     Each(fn([f64; 3]) -> f64, Vec<Vec<I>>),
     /// Single value.
     One(f64),
@@ -60,12 +60,13 @@ pub enum Expected<I> {
     All(Vec<f64>),
 }
 
-/// Case of a kernel with input arrays of `I` and one output array of `O`. Each configuration is converted to a `C`.
+/// Case of a kernel with input arrays of `I` and one output array of `O`. Each configuration is converted to a value of
+/// type `C`.
 pub struct Arrays<I: Scalar, O: Scalar, C> {
     stream: Stream,
     inputs: Vec<Vec<DeviceBuffer<I>>>,
     outputs: Vec<DeviceBuffer<O>>,
-    /// Initial contents of the output in a check.
+    /// Contents of the output before a check.
     initial: DeviceBuffer<O>,
     choose: ChooseFn<C>,
     chosen: Option<C>,
@@ -73,7 +74,7 @@ pub struct Arrays<I: Scalar, O: Scalar, C> {
     expected: Expected<I>,
     tolerance: Tolerance,
     found: Vec<O>,
-    /// Output of a configuration that was compared with the reference and found correct, with its check.
+    /// Output that was compared with the reference and found correct, together with its check.
     verified: Option<(Vec<O>, Check)>,
 }
 
@@ -94,7 +95,7 @@ pub struct Parts<I: Scalar, O: Scalar, C> {
 }
 
 impl<I: Scalar, O: Scalar, C> Arrays<I, O, C> {
-    /// Allocates `copies` sets of the arrays on the stream's device, and fills them.
+    /// Allocates `copies` sets of the arrays on the stream's device and fills them.
     ///
     /// # Errors
     /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
@@ -213,7 +214,8 @@ mod tests {
         Arrays::new(&stream, 2, parts).unwrap()
     }
 
-    /// Returns a copy kernel that writes nothing for blocks of 64 and skips the last element for blocks of 96.
+    /// Returns a copy kernel that is deliberately faulty: it writes nothing for blocks of 64 threads and skips the last
+    /// element for blocks of 96.
     fn faulty(
         stream: &Stream,
         block: u32,

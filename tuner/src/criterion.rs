@@ -1,14 +1,13 @@
 //! [`EventTime`]: a criterion measurement that reads the device's clock instead of the host's.
 //!
-//! Guarantees: a time is the device time between two events on the stream. It excludes the host's part of a launch,
-//! unless the device has run out of work and waits for the host.
+//! A time is the device time between two events on the stream. It excludes the host's part of a launch, unless the
+//! device has run out of work and is waiting for the host.
 
 use criterion::Throughput;
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use warpsmith_runtime::{Event, Stream};
 
-/// Measures the nanoseconds between two events on a stream, which is the device time of the work that is enqueued
-/// between them.
+/// Measures the nanoseconds between two events on a stream: the device time of the work enqueued between the events.
 ///
 /// ```
 /// use criterion::Criterion;
@@ -38,8 +37,8 @@ pub struct EventTime {
 }
 
 impl EventTime {
-    /// Measures the work that is enqueued on this stream. Work on other streams is included only as far as this stream
-    /// waits for it.
+    /// Measures work that is enqueued on the given stream. Work on other streams is included only insofar as this
+    /// stream waits for it.
     pub fn new(stream: &Stream) -> Self {
         Self { stream: stream.clone() }
     }

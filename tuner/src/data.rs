@@ -1,10 +1,10 @@
 //! Element types, and input values for measuring and checking kernels.
 //!
-//! Guarantees: values depend only on the seed and the index, so they can be generated in parallel. Every value is
-//! exactly representable in its type. For sums and products, the data leads to the same exact result in every order of
-//! evaluation. A single element that a kernel skips or counts twice is therefore detected, which a rounding error bound
-//! could not guarantee. Data for minima and maxima contains each extreme value at two indices; an index search must
-//! return the first.
+//! Values depend only on the seed and the index, so they can be generated in parallel. Every value is exactly
+//! representable in its type. The exact result of sums and products of these values is the same in every order of
+//! evaluation. Therefore, even a single element that a kernel skips or counts twice is detected, which a bound on
+//! rounding errors could not guarantee. Data for minima and maxima contains each extreme value at two indices; a kernel
+//! that searches for an index must return the first.
 
 use gpu_std::scalar::Scalar;
 use rayon::prelude::*;
@@ -12,7 +12,7 @@ use rayon::prelude::*;
 /// Number of elements that one task generates or checks.
 pub const CHUNK: usize = 1 << 16;
 
-/// Returns the initial contents of an output, which no kernel here writes: NaN, or bytes of 0xA5.
+/// Returns the initial contents of an output, which no kernel writes: NaN, or bytes of 0xA5.
 pub fn poison<T: Scalar>() -> T {
     match T::EPSILON > 0.0 {
         true => f64::NAN.cast(),
@@ -23,13 +23,14 @@ pub fn poison<T: Scalar>() -> T {
 /// Kinds of input values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Values {
-    /// Values from -4 to 4 (integers: -100 to 100; unsigned: from 0), in steps that the type can represent.
+    /// Values from -4 to 4 (for integers, from -100 to 100; for unsigned types, from 0) in steps that the type can
+    /// represent.
     Spread,
-    /// Small whole numbers around 0 (0 and 1 for unsigned types). Sums of 2^32 of them are exact.
+    /// Small whole numbers around 0 (for unsigned types, 0 and 1). The sum of 2^32 of them is exact.
     Whole,
-    /// 1 and -1 (1 for unsigned types), and at most eight times 2. Their products are exact.
+    /// 1 and -1 (for unsigned types, only 1), and the value 2 at most eight times. Their products are exact.
     Factors,
-    /// As [`Values::Spread`], with the same maximum at two indices and the same minimum at two others.
+    /// Like [`Values::Spread`], but with the same maximum at two indices and the same minimum at two other indices.
     Extremes,
 }
 
@@ -72,7 +73,7 @@ fn spread<T: Scalar>(random: u64) -> T {
     }
 }
 
-/// Computes a hash of an index (the finalizer of SplitMix64).
+/// Computes the hash of an index (the finalizer of SplitMix64).
 fn hash(seed: u64, index: u64) -> u64 {
     let mut z = seed.wrapping_add(index.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -1,7 +1,8 @@
 //! [`Document`]: the results of a run.
 //!
-//! Guarantees: after [`Document::write`], the file is either the whole new document or the previous file. Times that
-//! are read from a document are positive and finite. Within one [`SCHEMA`] version, fields are only added.
+//! After [`Document::write`], the file contains either the whole new document or what it contained before. Times that
+//! have been read from a document are positive and finite. Fields can be added within a [`SCHEMA`] version, but are
+//! neither changed nor removed.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -19,10 +20,10 @@ use crate::value::Configuration;
 /// Version of the document format.
 pub const SCHEMA: u32 = 2;
 
-/// Fraction of the maximum clock below which the clocks of a run count as low.
+/// Fraction of the maximum clock below which the clocks of a run are considered low.
 const LOW_CLOCK: f64 = 0.95;
 
-/// Maximum size of a file that is read, in bytes.
+/// Maximum size of a file to be read, in bytes.
 const MAX_BYTES: u64 = 128 << 20;
 
 /// Part of a document that determines whether the rest can be read.
@@ -31,7 +32,7 @@ struct Schema {
     schema: Option<u32>,
 }
 
-/// All results of one run on one device.
+/// All results of a run on one device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Document {
     /// Version of the format: [`SCHEMA`].
@@ -40,7 +41,7 @@ pub struct Document {
     pub run: RunInfo,
     /// Device on which the run was measured.
     pub device: DeviceInfo,
-    /// Peak rates that were measured on the device, in the order in which the probes were first measured.
+    /// Peak rates measured on the device, in the order in which the probes were first timed.
     pub probes: Vec<ProbeResult>,
     /// One record for each kernel, type, size, mode and configuration.
     pub results: Vec<Record>,
@@ -57,8 +58,8 @@ pub struct RunInfo {
     pub seconds: f64,
     /// Version of Warpsmith.
     pub version: String,
-    /// Toolchain of the kernels: rustc, LLVM and ptxas with their versions. On an emulated device, this is the rustc of
-    /// the program itself.
+    /// Toolchain of the kernels: the versions of rustc, LLVM and ptxas. For an emulated device, the version of the
+    /// rustc that compiled the program.
     pub toolchain: String,
     /// True if the run was ended early.
     pub interrupted: bool,
@@ -81,11 +82,11 @@ pub struct DeviceInfo {
     pub memory: u64,
     /// L2 cache in bytes.
     pub l2_cache: u64,
-    /// Memory bandwidth of the data sheet in GB/s (10^9 bytes per second); `None` on an emulated device.
+    /// Memory bandwidth according to the data sheet, in GB/s (10^9 bytes per second); `None` for an emulated device.
     pub memory_gbps: Option<f64>,
     /// Driver version.
     pub driver: String,
-    /// CUDA version that the driver supports; empty in documents of older versions and on an emulated device.
+    /// CUDA version that the driver supports; empty in older documents and for an emulated device.
     #[serde(default)]
     pub cuda: String,
     /// State of the device when the run started.
@@ -94,7 +95,7 @@ pub struct DeviceInfo {
     pub after: Condition,
 }
 
-/// State that a device reports. Fields that it does not report are `None`.
+/// State that a device reports. Fields that the device does not report are `None`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Condition {
     /// SM clock in MHz.
@@ -118,11 +119,11 @@ pub struct Condition {
 pub struct ProbeResult {
     /// Name: `copy`, `read` or `fma`.
     pub name: String,
-    /// GB/s (10^9 bytes per second); 0 for a probe that computes.
+    /// GB/s (10^9 bytes per second); 0 for a probe that only computes.
     pub gbps: f64,
-    /// GFLOP/s; 0 for a probe that moves data.
+    /// GFLOP/s; 0 for a probe that only moves data.
     pub gflops: f64,
-    /// Number of samples, interleaved with those of the kernels.
+    /// Number of samples, which were interleaved with those of the kernels.
     pub samples: usize,
 }
 
@@ -134,7 +135,7 @@ pub enum Outcome {
     Correct,
     /// At least one output element did not match the float64 reference.
     Incorrect,
-    /// The configuration could not be launched, or its launch failed.
+    /// The configuration was rejected, or its launch failed.
     Failed,
     /// The process or the device crashed.
     Crashed,
@@ -149,7 +150,7 @@ pub(crate) struct Measured {
     pub problem: String,
     /// Largest difference from the reference.
     pub max_error: Option<f64>,
-    /// Times of the configuration, if it is correct.
+    /// Times of the configuration, provided that it is correct.
     pub timing: Option<Timing>,
 }
 
@@ -171,25 +172,25 @@ pub struct Record {
     pub n: u64,
     /// Launch configuration.
     pub configuration: Configuration,
-    /// True for the configuration that is launched without tuning.
+    /// True for the configuration that is used without tuning.
     pub is_default: bool,
-    /// True if a tuning run selected it; always false in other documents.
+    /// True if a tuning run selected this configuration; always false in other documents.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_winner: bool,
     /// Outcome of the configuration.
     pub outcome: Outcome,
     /// Error text; empty if there was no error.
     pub problem: String,
-    /// Largest difference from the reference; `null` if there is none, or if it is NaN or infinite.
+    /// Largest difference from the reference; `null` if there is none, or if the difference is NaN or infinite.
     pub max_error: Option<f64>,
-    /// Bytes that the kernel must read and write, at least.
+    /// Minimum number of bytes that the kernel reads and writes.
     pub bytes: u64,
-    /// Floating-point operations of the kernel; 0 if they do not matter.
+    /// Floating-point operations of the kernel; 0 if they are irrelevant to its speed.
     pub flops: u64,
-    /// Times; `None` if the configuration could not be launched or was incorrect.
+    /// Times; `None` if the configuration was rejected, failed or was incorrect.
     pub timing: Option<Timing>,
-    /// Time in microseconds that the probe takes for the same bytes (or operations), interleaved with the kernel;
-    /// `None` without probes.
+    /// Time in microseconds that the probe, interleaved with the kernel, takes for the same bytes or operations; `None`
+    /// without probes.
     pub probe_us: Option<f64>,
     /// Requested mode.
     #[serde(default)]
@@ -207,18 +208,18 @@ impl Record {
         self.summary().map(|summary| summary.median)
     }
 
-    /// Returns true if the result was correct and the configuration was timed.
+    /// Returns whether the result is correct and the configuration was timed.
     pub fn is_usable(&self) -> bool {
         self.outcome == Outcome::Correct && self.median_us().is_some()
     }
 
-    /// Returns the mode of the times, or the requested mode if there are no times.
+    /// Returns the mode of the times or, if there are no times, the requested mode.
     pub fn mode(&self) -> Mode {
         self.timing.as_ref().map_or(self.mode, |timing| timing.mode)
     }
 
-    /// Returns the throughput at the median time, in GB/s (10^9 bytes per second). Returns `None` for a kernel that
-    /// moves no bytes.
+    /// Returns the throughput at the median time, in GB/s (10^9 bytes per second). Returns `None` if the kernel does
+    /// not move bytes.
     pub fn gbps(&self) -> Option<f64> {
         if self.bytes == 0 {
             return None;
@@ -226,13 +227,13 @@ impl Record {
         self.median_us().map(|us| self.bytes as f64 / us / 1e3)
     }
 
-    /// Returns the fraction of the memory bandwidth of the data sheet; 1 is 100 %.
+    /// Returns the throughput as a fraction of the memory bandwidth according to the data sheet; 1 means 100 %.
     pub fn of_datasheet(&self, device: &DeviceInfo) -> Option<f64> {
         Some(self.gbps()? / device.memory_gbps?)
     }
 
-    /// Returns the fraction of the rate of the interleaved probe. Returns `None` if there are no times, and for a
-    /// kernel that neither moves bytes nor computes.
+    /// Returns the throughput as a fraction of that of the interleaved probe. Returns `None` if there are no times, or
+    /// if the kernel neither moves bytes nor computes.
     pub fn of_probe(&self) -> Option<f64> {
         if self.bytes.max(self.flops) == 0 {
             return None;
@@ -273,7 +274,7 @@ impl DeviceInfo {
 }
 
 impl Condition {
-    /// Reads the current state of a device. Fields that it does not report are `None`.
+    /// Reads the current state of a device. Fields that the device does not report are `None`.
     pub fn of(device: &Device) -> Self {
         let now = device.telemetry().unwrap_or_default();
         Self {
@@ -289,7 +290,7 @@ impl Condition {
 }
 
 impl Document {
-    /// Returns true if every configuration was correct.
+    /// Returns whether every configuration was correct.
     pub fn all_correct(&self) -> bool {
         self.results.iter().all(|record| record.outcome == Outcome::Correct)
     }
@@ -307,14 +308,14 @@ impl Document {
         cases
     }
 
-    /// Returns the best record of each kernel, type, size and mode, in the order in which they were measured. The best
-    /// record is the winner of a tuning run, or otherwise the fastest correct configuration.
+    /// Returns the best record for each kernel, type, size and mode, in the order in which they were measured. The best
+    /// record is the winner of a tuning run or, if there is none, the fastest correct configuration.
     pub fn best(&self) -> Vec<&Record> {
         self.cases().iter().filter_map(|case| best(case)).collect()
     }
 
-    /// Returns the median clock of all samples and the maximum clock of the device in MHz, if the former is below 95 %
-    /// of the latter. The device then runs below its peak, for any reason.
+    /// Returns the median clock of all samples and the maximum clock of the device in MHz, provided that the former is
+    /// below 95 % of the latter. In this case, the device ran below its peak, for whatever reason.
     pub fn low_clock(&self) -> Option<(u32, u32)> {
         let highest = self.device.after.max_sm_clock_mhz.or(self.device.before.max_sm_clock_mhz)?;
         let timings = self.results.iter().filter_map(|record| record.timing.as_ref());
@@ -336,7 +337,7 @@ impl Document {
     /// Parses a document from JSON text.
     ///
     /// # Errors
-    /// The cause: malformed JSON, another schema, or an impossible launch time.
+    /// A message with the cause: malformed JSON, a different schema, or an impossible launch time.
     pub fn from_json(text: &str) -> std::result::Result<Self, String> {
         let no_document = |error: serde_json::Error| format!("it is no document of results: {error}");
         match serde_json::from_str(text).map_err(no_document)? {
@@ -364,14 +365,14 @@ impl Document {
         }
     }
 
-    /// Formats the document as JSON text, which ends in a line feed.
+    /// Formats the document as JSON text that ends with a line feed.
     pub fn to_json(&self) -> String {
         let mut text = serde_json::to_string_pretty(self).expect("plain data always becomes JSON");
         text.push('\n');
         text
     }
 
-    /// Writes the document to `path` and creates missing parent folders.
+    /// Writes the document to `path`, creating missing parent folders.
     ///
     /// # Errors
     /// [`Error::Write`], which contains the path and the system's error.
@@ -380,7 +381,7 @@ impl Document {
     }
 }
 
-/// Returns the best usable record of a case, which is the winner of a tuning run, or otherwise the fastest.
+/// Returns the best usable record of a case: the winner of a tuning run or, if there is none, the fastest record.
 pub fn best<'a>(case: &[&'a Record]) -> Option<&'a Record> {
     case.iter().copied().rfind(|record| record.is_winner && record.is_usable()).or_else(|| fastest(case))
 }

@@ -1,11 +1,11 @@
-//! Errors of the tuner. Each error contains its cause and remedy in one line.
+//! Tuner errors. Each error states its cause and its remedy in one line.
 
 use std::path::PathBuf;
 
 /// Result with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Reason why a run could not be set up or finished.
+/// Reason for which a run could not be set up or finished.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -35,10 +35,10 @@ pub enum Error {
         /// Similar names, or all names.
         hint: String,
     },
-    /// Kernel that was not included when this program was built.
+    /// A kernel that was not included when this program was built.
     #[error(
         "{name} is left out of this program: build it with the feature `{feature}` of warpsmith; for the command, \
-         `cargo install warpsmith-cli --features full`, or the same from git"
+         `cargo install --path cli --features full` in the clone of Warpsmith"
     )]
     LeftOut {
         /// Name as given.
@@ -46,7 +46,7 @@ pub enum Error {
         /// Cargo feature that includes the kernel.
         feature: &'static str,
     },
-    /// Two benchmarks of a program have the same name.
+    /// Two benchmarks in a program have the same name.
     #[error(
         "two benchmarks are called {name:?}, and only one could be selected; give each a name of its own"
     )]
@@ -72,15 +72,15 @@ pub enum Error {
     EmptySpace {
         /// Name of the kernel.
         kernel: String,
-        /// Number of configurations without the restrictions.
+        /// Number of configurations before the restrictions.
         before: usize,
         /// Restrictions, each with the number of configurations that it excludes.
         refused: Vec<String>,
     },
-    /// A case was launched before a configuration was selected.
+    /// A case was launched before a configuration had been selected.
     #[error("no configuration was chosen; call select before launch and check")]
     NothingSelected,
-    /// Buffers that do not fit in device memory.
+    /// Buffers that do not fit in the device's memory.
     #[error(
         "{kernel} {dtype} of {} elements needs {} of device memory and {} are free; give a smaller size",
         crate::size::format_size(*n),
@@ -121,7 +121,7 @@ pub enum Error {
         /// Cause and remedy.
         reason: String,
     },
-    /// A configuration has crashed the device, so nothing more can be measured in this process.
+    /// A configuration has crashed the device, so nothing else can be measured in this process.
     #[error(
         "{case} with {configuration} stopped the device: {problem}; leave out one of its values with --axis and start again"
     )]
@@ -133,7 +133,7 @@ pub enum Error {
         /// Cause of the crash.
         problem: String,
     },
-    /// A benchmark's launch failed or was refused.
+    /// The launch of a benchmark failed or was rejected.
     #[error(transparent)]
     Launch(#[from] Box<dyn std::error::Error + Send + Sync>),
     /// The runtime returned an error.
@@ -142,7 +142,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns true if the request itself is invalid, and not the machine at fault.
+    /// Returns whether the request itself is invalid, rather than the machine being at fault.
     pub fn is_usage_error(&self) -> bool {
         !matches!(self, Error::Runtime(_) | Error::Launch(_) | Error::NothingSelected | Error::Lost { .. })
     }

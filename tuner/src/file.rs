@@ -1,7 +1,7 @@
 //! Reads files of bounded size, and writes files atomically.
 //!
-//! Guarantees: after a write, the path contains either the whole new file or its previous content. Writing does not
-//! follow symbolic links.
+//! After a write, the path contains either the whole new file or what it contained before. Writing does not follow
+//! symbolic links.
 
 #[cfg(any(test, feature = "command"))]
 use std::ffi::OsString;
@@ -13,7 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, Result};
 
-/// Reads the text of a file of at most `most` bytes.
+/// Reads the text of a file with a size of at most `most` bytes.
 ///
 /// # Errors
 /// [`Error::Read`] if the file does not exist, is too large, or is not UTF-8.
@@ -28,7 +28,7 @@ pub fn read_text(path: &Path, most: u64) -> Result<String> {
     Ok(text)
 }
 
-/// Writes a text to `path` atomically, and creates missing parent folders.
+/// Writes a text to `path` atomically, creating missing parent folders.
 ///
 /// # Errors
 /// [`Error::Write`], which contains the path and the system's error.
@@ -36,7 +36,7 @@ pub fn write_text(path: &Path, text: &str) -> Result<()> {
     write_partial(path, text, |partial| fs::rename(partial, path))
 }
 
-/// Checks in advance that [`write_text`] can write to `path`. Creates missing parent folders.
+/// Checks in advance whether [`write_text`] can write to `path`. Creates missing parent folders.
 ///
 /// # Errors
 /// [`Error::Write`], which contains the path and the system's error.
@@ -49,13 +49,13 @@ pub fn check_writable(path: &Path) -> Result<()> {
     write_partial(path, "", |partial| fs::remove_file(partial))
 }
 
-/// Writes a new file next to `path` and passes it to `finish`. Removes the file if this fails.
+/// Writes a new file next to `path` and passes it to `finish`. If this fails, the new file is removed.
 fn write_partial(path: &Path, text: &str, finish: impl FnOnce(&Path) -> io::Result<()>) -> Result<()> {
     let fail = |source| Error::Write { path: path.to_path_buf(), source };
     if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
         fs::create_dir_all(parent).map_err(fail)?;
     }
-    // The file is new and has an unpredictable name, so that an existing file or link is not touched.
+    // The file is new and has an unpredictable name, so no existing file or link is touched.
     let mut partial = path.as_os_str().to_os_string();
     partial.push(format!(".{:016x}.partial", fastrand::u64(..)));
     let partial = PathBuf::from(partial);
@@ -63,16 +63,16 @@ fn write_partial(path: &Path, text: &str, finish: impl FnOnce(&Path) -> io::Resu
     let written = file.write_all(text.as_bytes());
     drop(file);
     written.and_then(|()| finish(&partial)).map_err(|source| {
-        // The returned error is the first failure. A leftover partial file is harmless.
+        // The returned error describes the first failure. A leftover partial file does no harm.
         let _ = fs::remove_file(&partial);
         fail(source)
     })
 }
 
-/// Returns the default path of the results. In a cargo project (a `Cargo.toml` in the current folder), this is in
-/// `warpsmith/` in cargo's target folder. Otherwise, it is in the folder of the launch store's file, which is
-/// `WARPSMITH_CACHE_DIR`, or `warpsmith` in the user's cache folder. Returns `None` if there is no such folder. The
-/// file name consists of the command, the time in seconds since 1970, and the process ID.
+/// Returns the default path of the results file. In a cargo project (if the current folder contains a `Cargo.toml`),
+/// the file is in the folder `warpsmith/` of cargo's target folder. Otherwise, it is in the folder of the launch
+/// store's file: `WARPSMITH_CACHE_DIR`, or `warpsmith` in the user's cache folder. If there is no such folder, returns
+/// `None`. The file name consists of the command, the time in seconds since 1970, and the process ID.
 #[cfg(any(test, feature = "command"))]
 pub fn default_path(command: &str) -> Option<PathBuf> {
     let folder = match Path::new("Cargo.toml").is_file() {
@@ -83,8 +83,8 @@ pub fn default_path(command: &str) -> Option<PathBuf> {
     Some(folder.join(format!("{command}-{seconds}-{}.json", std::process::id())))
 }
 
-/// Returns cargo's target folder. It is determined from cargo's environment variables, otherwise from the path of the
-/// running program, and otherwise `target`.
+/// Returns cargo's target folder. The folder is determined from cargo's environment variables or, failing that, from
+/// the path of the running program; the last resort is `target`.
 #[cfg(any(test, feature = "command"))]
 fn target_folder() -> PathBuf {
     let [program, here] = [std::env::current_exe().ok(), std::env::current_dir().ok()];
@@ -135,7 +135,7 @@ mod tests {
                 fs::write(project.join(target).join("CACHEDIR.TAG"), "").unwrap();
             }
             assert_eq!(of(&[("CARGO_MANIFEST_DIR", "/p")], &program), expected);
-            // In this case, cargo did not run the program.
+            // In this case, the program was not run by cargo.
             assert_eq!(of(&[], &program), Path::new("target"));
             let named =
                 [("CARGO_MANIFEST_DIR", "/p"), ("CARGO_TARGET_DIR", "/t"), ("CARGO_BUILD_TARGET_DIR", "/b")];
@@ -169,7 +169,7 @@ mod tests {
         let folder = folder("links");
         let (path, other) = (folder.join("a.json"), folder.join("other"));
         fs::write(&other, "not ours").unwrap();
-        // There are links at an old, predictable partial path, and at the path to replace.
+        // There are symbolic links at a predictable partial path and at the path to be replaced.
         let partial = folder.join(format!("a.json.{}.partial", std::process::id()));
         std::os::unix::fs::symlink(&other, &partial).unwrap();
         std::os::unix::fs::symlink(&other, &path).unwrap();

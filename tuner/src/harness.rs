@@ -1,8 +1,8 @@
 //! [`Harness`]: checks and times the configurations of a plan.
 //!
-//! Guarantees: `bench` and `tune` measure only through this type. A run has one stream and one stopwatch, which also
-//! time its probes at the start and the end of every case, and after every [`EVERY`] timings in between. All timings of
-//! a case use the number of launches per sample of its first timing.
+//! `bench` and `tune` measure only through this type. A run uses one stream and one stopwatch. The stopwatch also times
+//! the probes: at the start and end of every case, and after every [`EVERY`] timings in between. All timings of a case
+//! use the same number of launches per sample as its first timing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(crate) struct Harness<'a> {
     stop: &'a Arc<AtomicBool>,
     instruments: Option<Instruments>,
     ready: Option<Ready>,
-    /// Error of the probes. After an error, no probe is timed.
+    /// Error of the probes. Error of a probe; after an error, no probe is timed.
     problem: Option<Error>,
 }
 
@@ -36,7 +36,7 @@ struct Instruments {
     probes: Probes,
 }
 
-/// Prepared case, with the checks of its configurations.
+/// A case that has been prepared, with the checks of its configurations.
 struct Ready {
     case: Box<dyn Case>,
     effort: Effort,
@@ -46,12 +46,14 @@ struct Ready {
 }
 
 impl<'a> Harness<'a> {
-    /// Creates a harness, which also times the suite's probes if `has_probes`. Timings end once `stop` is set.
+    /// Creates a harness, which also times the probes of the suite if `has_probes` is true. Timings end as soon as
+    /// `stop` is set.
     pub fn new(plan: &'a Plan<'a>, has_probes: bool, stop: &'a Arc<AtomicBool>) -> Self {
         Self { plan, has_probes, stop, instruments: None, ready: None, problem: None }
     }
 
-    /// Frees the prepared case, if there is one. If `is_probed`, first times its probes once more.
+    /// Frees the prepared case, if there is one. If `is_probed` is true, times the probes of the case once more before
+    /// that.
     pub fn close(&mut self, planned: &PlannedCase<'_>, is_probed: bool) {
         if self.ready.take().is_some() && is_probed {
             self.probe(planned);
@@ -59,7 +61,8 @@ impl<'a> Harness<'a> {
         self.instruments.take_if(|instruments| instruments.stream.device().is_lost());
     }
 
-    /// Returns the time in microseconds that the probes need for the work of a case, according to their latest times.
+    /// Returns the time, in microseconds, that the probes would need for the work of a case, according to their latest
+    /// timings.
     pub fn limit_us(&self, planned: &PlannedCase<'_>) -> Option<f64> {
         self.instruments.as_ref()?.probes.limit_us(&planned.work)
     }
@@ -69,7 +72,7 @@ impl<'a> Harness<'a> {
         self.instruments.as_ref().map_or_else(Vec::new, |instruments| instruments.probes.results())
     }
 
-    /// Takes the error of the probes, if there is one.
+    /// Takes the error of the probes, if there was one.
     pub fn problem(&mut self) -> Option<Error> {
         self.problem.take()
     }
@@ -82,12 +85,12 @@ impl<'a> Harness<'a> {
         self.instruments.as_ref().map_or(Ok(()), |instruments| Ok(instruments.stream.synchronize()?))
     }
 
-    /// Checks a configuration unless it was already checked. If it is correct, times it and checks it once more. A
-    /// refused or failed configuration is an outcome, not an error. The outcome is [`Outcome::Crashed`] if the device
-    /// is lost.
+    /// Checks a configuration, unless it has already been checked. If the configuration is correct, times it and then
+    /// checks it once more. A configuration that is rejected or fails is an outcome rather than an error. If the device
+    /// is lost, the outcome is [`Outcome::Crashed`].
     ///
     /// # Errors
-    /// The error if the case cannot be prepared.
+    /// An error if the case cannot be prepared.
     pub fn measure(&mut self, planned: &PlannedCase<'_>, configuration: &Configuration) -> Result<Measured> {
         self.open(planned)?;
         if self.ready.as_ref().is_some_and(|ready| ready.since >= EVERY) {
@@ -109,10 +112,10 @@ impl<'a> Harness<'a> {
             let case = &mut *ready.case;
             let timing = instruments.watch.time(case, configuration, plan.mode(), ready.effort)?;
             ready.effort.launches.get_or_insert(timing.launches_per_sample);
-            // Work that is still queued can fail. The failure then belongs to this configuration.
+            // Work that is still queued can fail. In this case, the failure belongs to this configuration.
             instruments.stream.synchronize()?;
             if known.is_none() {
-                // The check is repeated, because a configuration can be correct only in its first launch.
+                // The check is repeated, because a configuration may be correct only in its first launch.
                 let after = ready.check(configuration)?;
                 if !after.correct() {
                     return Ok(found(after, "after it was timed: "));
@@ -122,7 +125,7 @@ impl<'a> Harness<'a> {
         }))
     }
 
-    /// Checks a configuration without timing it, even if it was already checked.
+    /// Checks a configuration without timing it, even if it has already been checked.
     ///
     /// # Errors
     /// The errors of [`Self::measure`].
@@ -152,7 +155,7 @@ impl<'a> Harness<'a> {
         })
     }
 
-    /// Times the probes of a case. After a failure, no probe is timed.
+    /// Times the probes of a case. After a failure, no further probe is timed.
     fn probe(&mut self, planned: &PlannedCase<'_>) {
         let Some(Instruments { watch, probes, .. }) = &mut self.instruments else { return };
         if let Err(error) = probes.time(&planned.work, watch, self.plan.effort()) {
@@ -164,7 +167,8 @@ impl<'a> Harness<'a> {
         }
     }
 
-    /// Prepares a case unless it is already prepared. The probes are freed if the case needs their memory.
+    /// Prepares a case, unless it has already been prepared. If the case needs the memory of the probes, the probes are
+    /// freed.
     fn open(&mut self, planned: &PlannedCase<'_>) -> Result<()> {
         if self.ready.is_some() {
             return Ok(());
@@ -202,7 +206,7 @@ impl Ready {
     }
 }
 
-/// Converts a check to a result. The text of a problem starts with `when`.
+/// Converts a check to a measurement result. If there is a problem, its text starts with `when`.
 fn found(check: Check, when: &str) -> Measured {
     Measured {
         outcome: if check.correct() { Outcome::Correct } else { Outcome::Incorrect },

@@ -1,7 +1,7 @@
 //! [`ArrayKernel`]: describes a kernel over arrays as a benchmark, in a few lines.
 //!
 //! It supports kernels that read arrays of one type and write one array. For other kernels, implement [`Benchmark`]
-//! with a [`Case`] of your own.
+//! with your own [`Case`].
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ type Launcher<I, O> = Box<dyn Fn(&Stream, &[DeviceBuffer<I>], &mut DeviceBuffer<
 /// Function that creates a launcher for a launch shape.
 type Prepare<I, O> =
     Arc<dyn Fn(&Device, &'static GpuImage, Launch) -> LaunchResult<Launcher<I, O>> + Send + Sync>;
-/// Function that returns the launch of a configuration over a number of elements.
+/// Function that returns the launch configuration for a number of elements.
 type Shape = Arc<dyn Fn(&Configuration, usize) -> Result<Launch> + Send + Sync>;
 /// Function that computes the whole output from the whole input.
 type Reference<I> = Arc<dyn Fn(&[Vec<I>]) -> Vec<f64> + Send + Sync>;
@@ -36,8 +36,8 @@ enum Check<I> {
 
 /// Kernel that reads arrays of `I` and writes an array of `O`.
 ///
-/// By default, the kernel has one input array of spread values. Its output has the same length, and must equal the
-/// reference within four roundings. The default work is the number of bytes in all these arrays.
+/// By default, the kernel has one input array of spread values. The output has the same length as the input, and must
+/// equal the reference within four roundings. The default for the bytes in the work is the total size of these arrays.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -94,7 +94,7 @@ pub struct ArrayKernel<I: Scalar, O: Scalar> {
 }
 
 impl<I: Scalar, O: Scalar> ArrayKernel<I, O> {
-    /// Describes a kernel whose code is in `image`. `reference` computes each output element from the elements at the
+    /// Describes a kernel whose code is in `image`. `reference` computes each output element from the elements with the
     /// same index in the first three input arrays. If the kernel updates the output, the old contents of the output
     /// follow the inputs.
     pub fn new(name: &'static str, image: &'static GpuImage, reference: fn([f64; 3]) -> f64) -> Self {
@@ -117,8 +117,8 @@ impl<I: Scalar, O: Scalar> ArrayKernel<I, O> {
         }
     }
 
-    /// Describes a kernel like [`Self::new`], if its elements depend on elements at other indices. `reference` computes
-    /// the whole output from the whole input.
+    /// Like [`Self::new`], but for a kernel whose output elements depend on input elements at other indices.
+    /// `reference` computes the whole output from the whole input.
     pub fn with_reference(
         name: &'static str,
         image: &'static GpuImage,
@@ -127,9 +127,9 @@ impl<I: Scalar, O: Scalar> ArrayKernel<I, O> {
         Self { check: Check::All(Arc::new(reference)), ..Self::new(name, image, |_| 0.0) }
     }
 
-    /// Adds an instance of the kernel and its launch. A kernel with constants (`ITEMS`) needs one call per compiled
-    /// combination. The constants become axes of the space, in lower case, and block sizes are limited to the launch
-    /// bounds.
+    /// Adds an instance of the kernel, with the function that launches it. A kernel with constants (such as `ITEMS`)
+    /// requires one call for each combination that was compiled. The constants become axes of the space, with
+    /// lower-case names, and block sizes are limited to the launch bounds.
     #[must_use]
     pub fn launch<K: Kernel + 'static>(
         mut self,
@@ -153,8 +153,8 @@ impl<I: Scalar, O: Scalar> ArrayKernel<I, O> {
         self
     }
 
-    /// Sets the function that returns the launch of a configuration over `n` elements; the default is
-    /// [`Configuration::launch`]. It is needed for kernels in two and three dimensions, whose block shapes (`16x16`)
+    /// Sets the function that returns the launch configuration over `n` elements; the default is
+    /// [`Configuration::launch`]. It is required for two- and three-dimensional kernels, whose block shapes (`16x16`)
     /// can then be an axis.
     ///
     /// ```
@@ -242,7 +242,7 @@ impl<I: Scalar, O: Scalar> ArrayKernel<I, O> {
         self
     }
 
-    /// Sets the sizes to measure if the user specifies none.
+    /// Sets the sizes that are measured if the user specifies none.
     #[must_use]
     pub fn over_sizes(mut self, sizes: impl IntoIterator<Item = u64>) -> Self {
         self.sizes = sizes.into_iter().collect();
@@ -256,22 +256,22 @@ impl<I: Scalar, O: Scalar> ArrayKernel<I, O> {
         self
     }
 
-    /// Sets the function that returns the output length for an input length; by default, both are equal.
+    /// Sets the function that returns the output length for an input length; by default, both lengths are equal.
     #[must_use]
     pub fn output_len(mut self, len: fn(usize) -> usize) -> Self {
         self.output_len = len;
         self
     }
 
-    /// Sets the allowed difference between output and reference.
+    /// Sets the allowed difference between the output and the reference.
     #[must_use]
     pub fn tolerance(mut self, tolerance: Tolerance) -> Self {
         self.tolerance = tolerance;
         self
     }
 
-    /// Sets the function that returns the number of floating-point operations for n elements, for the roofline of
-    /// compute-bound kernels.
+    /// Sets the function that returns the number of floating-point operations for n elements, which is needed for the
+    /// roofline of compute-bound kernels.
     #[must_use]
     pub fn flops(mut self, flops: fn(u64) -> u64) -> Self {
         self.flops = flops;
@@ -289,7 +289,7 @@ impl<I: Scalar, O: Scalar> ArrayKernel<I, O> {
 }
 
 impl<T: Scalar> ArrayKernel<T, T> {
-    /// Declares that the kernel updates the output array, which then counts as both read and written.
+    /// Declares that the kernel updates the output array, so that the array counts as both read and written.
     #[must_use]
     pub fn updates(mut self) -> Self {
         self.updates = true;
@@ -355,7 +355,7 @@ impl<I: Scalar, O: Scalar> Benchmark for ArrayKernel<I, O> {
         } else {
             vec![poison::<O>(); len]
         };
-        // Only kernels whose input and output types are equal can update the output, so the byte cast is valid.
+        // Only a kernel whose input and output types are equal can update its output, so the byte cast is valid.
         let updated: Vec<Vec<I>> =
             if self.updates { vec![bytemuck::cast_slice(&initial).to_vec()] } else { Vec::new() };
         let expected = match &self.check {

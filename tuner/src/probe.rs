@@ -1,8 +1,8 @@
-//! Measured peaks of the device. Probes are interleaved with the kernels, so that "percent of the roofline" has a
-//! measured denominator.
+//! Measured peaks of the device. Probes are interleaved with the kernels, so that the "percent of the roofline" refers
+//! to a measured peak.
 //!
-//! Guarantees: a probe is timed at the start and the end of every case, and after every [`EVERY`] configurations in
-//! between, always in [`Mode::Cold`]. A probe is timed only if some record is compared with it.
+//! A probe is timed at the start and at the end of every case, and after every [`EVERY`] configurations in between,
+//! always in [`Mode::Cold`]. Probes with which no record is compared are not timed.
 
 use warpsmith_runtime::Stream;
 
@@ -18,7 +18,7 @@ pub const EVERY: usize = 8;
 /// Probes of a run and their results.
 pub struct Probes {
     all: Vec<Measured>,
-    /// Results of probes that were freed.
+    /// Results of probes that have been freed.
     before: Vec<ProbeResult>,
 }
 
@@ -28,12 +28,12 @@ struct Measured {
     samples: Vec<f64>,
     /// Median of the latest samples.
     latest_us: Option<f64>,
-    /// Launches per sample.
+    /// Number of launches per sample.
     launches: Option<u32>,
 }
 
 impl Probes {
-    /// Returns an empty set, with which nothing is compared.
+    /// Returns an empty set of probes, so that nothing is compared.
     pub fn none() -> Self {
         Self { all: Vec::new(), before: Vec::new() }
     }
@@ -47,7 +47,7 @@ impl Probes {
         Ok(Self { all: (suite.probes)(stream)?.into_iter().map(measured).collect(), before: Vec::new() })
     }
 
-    /// Frees the memory of the probes and keeps their results so far. Returns false if there was no probe.
+    /// Frees the memory of the probes and keeps the results obtained so far. Returns false if there were no probes.
     pub fn release(&mut self) -> bool {
         let had_any = !self.all.is_empty();
         self.before = self.results();
@@ -72,8 +72,8 @@ impl Probes {
         Ok(())
     }
 
-    /// Returns the time in microseconds that the probes need for `work`, according to their latest times. It is the
-    /// maximum of the times for moving its bytes and for computing its operations.
+    /// Returns the time, in microseconds, that the probes would need for `work`, according to their latest timings. It
+    /// is the larger of the times for moving its bytes and for computing its operations.
     pub fn limit_us(&self, work: &Work) -> Option<f64> {
         let share = |part: u64, of: u64| if of == 0 { 0.0 } else { part as f64 / of as f64 };
         let limits = self.all.iter().filter(|measured| stands_for(&measured.probe, work));
@@ -85,7 +85,7 @@ impl Probes {
         limits.max_by(f64::total_cmp).filter(|us| *us > 0.0)
     }
 
-    /// Returns the results of the probes that were timed.
+    /// Returns the results of the probes that have been timed.
     pub fn results(&self) -> Vec<ProbeResult> {
         let result = |measured: &Measured| {
             let summary = summarise(&measured.samples)?;
@@ -101,8 +101,9 @@ impl Probes {
     }
 }
 
-/// Returns true if launches of `work` are compared with this probe. Kernels that write almost nothing use the read
-/// probe, and other kernels that move data use the copy probe. Kernels that declare operations use the FMA probe.
+/// Returns whether launches of `work` are compared with this probe. Kernels that write almost nothing are compared with
+/// the read probe, and other kernels that move data with the copy probe. Kernels that declare operations are compared
+/// with the FMA probe.
 fn stands_for(probe: &Probe, work: &Work) -> bool {
     if probe.work.flops > 0 {
         return work.flops > 0;

@@ -1,9 +1,9 @@
-//! A whole run, which checks the request, and then measures every kernel, type, size and configuration.
+//! A whole run: it checks the request and then measures every kernel, type, size and configuration.
 //!
-//! Guarantees: nothing is launched before the whole request has been checked and fits in device memory. The default
-//! configuration of each kernel, type and size is always measured, and before all others. Results are passed on one by
-//! one, so that a later failure does not lose any of them. A configuration that is refused or fails is recorded as
-//! such, and the run continues unless the device is lost.
+//! Nothing is launched before the whole request has been checked, including whether it fits in device memory. The
+//! default configuration of each kernel, type and size is always measured, and it is measured before all others.
+//! Results are passed on one by one, so that a later failure does not lose any of them. If a configuration is rejected
+//! or fails, this is recorded, and the run continues unless the device is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ use crate::harness::Harness;
 use crate::measure::{Effort, Mode, Stopwatch};
 use crate::value::{Configuration, Value};
 
-/// Maximum number of buffer copies of a small case.
+/// Maximum number of buffer copies for a small case.
 const MAX_COPIES: u64 = 4096;
 
 /// Request for a run: kernels, types, sizes, axes, mode and effort.
@@ -27,11 +27,11 @@ const MAX_COPIES: u64 = 4096;
 pub struct Request {
     /// Names of kernels.
     pub kernels: Vec<String>,
-    /// Names of types. An empty list selects each kernel's default type.
+    /// Names of types. An empty list selects the default type of each kernel.
     pub dtypes: Vec<String>,
     /// Element counts. An empty list selects the default sizes.
     pub sizes: Vec<u64>,
-    /// Values for axes, which replace the values that the benchmark declares.
+    /// Values of axes, which replace the values that the benchmark declares.
     pub axes: Vec<(String, Vec<Value>)>,
     /// Kind of launches to time.
     pub mode: Mode,
@@ -39,7 +39,7 @@ pub struct Request {
     pub effort: Effort,
 }
 
-/// Kernel, type and size in a plan.
+/// A kernel, type and size in a plan.
 #[derive(Clone)]
 pub struct PlannedCase<'a> {
     /// Benchmark of the kernel.
@@ -50,9 +50,9 @@ pub struct PlannedCase<'a> {
     pub n: u64,
     /// Cost of a launch.
     pub work: Work,
-    /// Number of buffer copies that launches cycle through.
+    /// Number of buffer copies through which launches cycle.
     pub copies: usize,
-    /// Configurations to measure, with the default first.
+    /// Configurations to be measured, the default first.
     pub configurations: Vec<Configuration>,
 }
 
@@ -62,12 +62,12 @@ impl PlannedCase<'_> {
         &self.configurations[0]
     }
 
-    /// Returns the name in progress and error messages, for example `axpy f32 2^20`.
+    /// Returns a name for progress and error messages, for example `axpy f32 2^20`.
     pub fn describe(&self) -> String {
         format!("{} {} {}", self.benchmark.name(), self.dtype, crate::size::format_size(self.n))
     }
 
-    /// Allocates the buffers on the stream's device, and fills them with data that is generated from `seed`.
+    /// Allocates the buffers on the stream's device and fills them with data generated from `seed`.
     ///
     /// # Errors
     /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
@@ -97,10 +97,10 @@ impl PlannedCase<'_> {
     }
 }
 
-/// Results of a run, without its records.
+/// Results of a run except for its records.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finished {
-    /// True if everything was measured, and false if the run was stopped.
+    /// True if everything has been measured; false if the run was stopped.
     pub complete: bool,
     /// Results of the probes.
     pub probes: Vec<ProbeResult>,
@@ -112,7 +112,7 @@ impl std::fmt::Debug for PlannedCase<'_> {
     }
 }
 
-/// Request that has passed all checks.
+/// A request that has passed all checks.
 pub struct Plan<'a> {
     suite: &'a Suite,
     device: Device,
@@ -127,12 +127,12 @@ impl<'a> Plan<'a> {
     /// Checks a request against the suite and the device.
     ///
     /// # Errors
-    /// An unknown kernel, type, axis or value, an empty space, or sizes that do not fit in the free memory of the
-    /// device.
+    /// An error for an unknown kernel, type, axis or value, for an empty space, and for sizes that do not fit in the
+    /// free memory of the device.
     pub fn new(suite: &'a Suite, device: &Device, request: &Request) -> Result<Self> {
         let free = device.memory().available()?;
         let free = free - Stopwatch::cover_bytes(device, free);
-        // One sixteenth of the memory remains free for alignment, code and other programs.
+        // One sixteenth of the memory is left free for alignment, code and other programs.
         let free = free - free / 16;
         let mut cases: Vec<PlannedCase<'a>> = Vec::new();
         for name in &request.kernels {
@@ -177,7 +177,7 @@ impl<'a> Plan<'a> {
         Ok(Plan { suite, device, mode, effort, is_narrowed, cases })
     }
 
-    /// Returns the device of the measurements.
+    /// Returns the device on which the plan is measured.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -187,7 +187,7 @@ impl<'a> Plan<'a> {
         self.suite
     }
 
-    /// Returns the kind of launches to time.
+    /// Returns which kind of launches is timed.
     pub fn mode(&self) -> Mode {
         self.mode
     }
@@ -197,27 +197,29 @@ impl<'a> Plan<'a> {
         self.effort
     }
 
-    /// Returns true if the user specified values of axes, so that spaces can be smaller than those of the benchmarks.
+    /// Returns whether the user specified values for axes, in which case spaces may be smaller than those of the
+    /// benchmarks.
     pub fn is_narrowed(&self) -> bool {
         self.is_narrowed
     }
 
-    /// Returns the total number of configurations to measure.
+    /// Returns the total number of configurations to be measured.
     pub fn len(&self) -> usize {
         self.cases.iter().map(|case| case.configurations.len()).sum()
     }
 
-    /// Returns true if there is nothing to measure.
+    /// Returns whether there is nothing to measure.
     pub fn is_empty(&self) -> bool {
         self.cases.is_empty()
     }
 
-    /// Measures everything, and also times probes if `probes`. `each` receives every record as soon as it is created,
-    /// with its case. Once `stop` is set, the run ends with the samples taken so far.
+    /// Measures everything, and also times the probes if `probes` is true. `each` is called with every record and the
+    /// record's case, as soon as the record has been created. When `stop` is set, the run ends with the samples taken
+    /// so far.
     ///
     /// # Errors
-    /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors), such as out of memory or a lost device. Earlier
-    /// records have already been passed to `each`.
+    /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors), such as out of memory or a lost device. Records
+    /// created before the error have already been passed to `each`.
     pub fn run(
         &self,
         probes: bool,
@@ -233,7 +235,7 @@ impl<'a> Plan<'a> {
                 let measured = harness.measure(planned, configuration)?;
                 harness.problem().map_or(Ok(()), Err)?;
                 if matches!(measured.outcome, Outcome::Failed | Outcome::Crashed) {
-                    // This also fails on a lost device, which ends the run.
+                    // This call also fails on a lost device, which ends the run.
                     harness.synchronize()?;
                 }
                 let Measured { outcome, problem, max_error, timing } = measured;
@@ -253,7 +255,7 @@ pub(crate) fn seed() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
 }
 
-/// Returns the sizes to measure, which are default sizes if none are specified.
+/// Returns the sizes to be measured: those in `given` or, if there are none, the default sizes.
 fn sizes(benchmark: &dyn Benchmark, device: &Device, given: &[u64]) -> Vec<u64> {
     let usual: &[u64] = if device.is_emulated() {
         &[1 << 12, 1 << 16, 1 << 20]
@@ -267,9 +269,10 @@ fn sizes(benchmark: &dyn Benchmark, device: &Device, given: &[u64]) -> Vec<u64> 
     }
 }
 
-/// Returns the number of copies of `footprint` bytes that launches cycle through, if `spare` more bytes are needed once
-/// and `free` bytes are free. As far as memory allows, it is at least two, and enough to fill three times the L2 cache,
-/// which has `l2` bytes. On an emulated device it is one. Returns `None` if not even one copy fits in memory.
+/// Returns how many copies of `footprint` bytes launches cycle through, if `spare` further bytes are needed once and
+/// `free` bytes are free. As far as memory allows, there are at least two copies, and enough to fill the L2 cache of
+/// `l2` bytes three times. On an emulated device, there is one copy. Returns `None` if not even one copy fits in
+/// memory.
 fn copies(emulated: bool, l2: u64, footprint: u64, spare: u64, free: u64) -> Option<usize> {
     let footprint = footprint.max(1);
     let affordable = free.checked_sub(spare)? / footprint;

@@ -1,7 +1,7 @@
-//! Human-readable element counts, such as `65536`, `65_536`, `2^16`, `64K`, `1M` and `2G`.
+//! Element counts in human-readable form, such as `65536`, `65_536`, `2^16`, `64K`, `1M` and `2G`.
 //!
-//! Guarantees: a parsed count is at least 1 and fits in a `u64`. For any other text, the error repeats the text and
-//! shows the correct form. `K`, `M` and `G` are powers of 1024.
+//! A parsed count is at least 1 and fits in a `u64`. For any other text, an error repeats the text and shows the
+//! correct form. `K`, `M` and `G` are powers of 1024.
 
 use crate::error::{Error, Result};
 
@@ -17,7 +17,7 @@ const HOW: &str = "write a whole number of elements such as 65536, 2^16, 64K, 1M
 /// ```
 ///
 /// # Errors
-/// [`Error::Size`] for a text that is not a whole number from 1 to 2^64 - 1 in one of these forms.
+/// [`Error::Size`] if the text is not a whole number from 1 to 2^64 - 1 in one of these forms.
 pub fn parse_size(text: &str) -> Result<u64> {
     let trimmed = text.trim();
     let fail = |reason: String| Error::Size { text: text.to_string(), reason };
@@ -60,12 +60,12 @@ pub fn parse_size(text: &str) -> Result<u64> {
     Ok(size)
 }
 
-/// Formats an element count. Exact powers of two from 1024 on are formatted as `2^k`, and others as digits.
+/// Formats an element count. Powers of two from 1024 on are formatted as `2^k`, and all other counts as digits.
 pub fn format_size(n: u64) -> String {
     if n >= 1024 && n.is_power_of_two() { format!("2^{}", n.trailing_zeros()) } else { n.to_string() }
 }
 
-/// Formats a number of bytes with a binary unit for messages, for example `1.5 GiB`.
+/// Formats a number of bytes for messages, with a binary unit, for example `1.5 GiB`.
 pub fn format_bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut value = bytes as f64;

@@ -1,8 +1,8 @@
-//! Configuration space of a kernel: axes, and restrictions of their combinations.
+//! Configuration space of a kernel: axes, and restrictions on the combinations of their values.
 //!
-//! Guarantees: [`Space::configurations`] is the product of the axes, without the configurations that a restriction
-//! excludes. It contains no duplicates and is in the order of the axes, with the last axis varying fastest. An invalid
-//! value for an axis is an error and never silently ignored, and so is an empty space.
+//! [`Space::configurations`] is the product of the axes without the configurations that a restriction excludes. It
+//! contains no duplicates; its order is that of the axes, with the last axis varying fastest. A value that is invalid
+//! on its axis is an error and is never silently ignored; an empty space is an error, too.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
@@ -14,15 +14,15 @@ use gpu_spec::KernelSpec;
 use crate::error::{Error, Result};
 use crate::value::{Configuration, Value, parse_block};
 
-/// Maximum number of combinations of values, before restrictions.
+/// Maximum number of combinations of values before restrictions.
 const MAX_CONFIGURATIONS: usize = 1_000_000;
 
-/// Rule for the number of blocks.
+/// Rule that determines the number of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grid {
-    /// Default of the kernel.
+    /// The kernel's default.
     Auto,
-    /// This multiple of the number of blocks that can be resident on the device at once.
+    /// This multiple of the number of blocks that can be resident on the device at the same time.
     Waves(u32),
     /// Exactly this number of blocks.
     Blocks(u32),
@@ -47,30 +47,30 @@ impl FromStr for Grid {
     }
 }
 
-/// Kind of the values on an axis, which determines the other values that users can specify.
+/// Kind of values on an axis, which determines the values that users can specify in addition to the declared ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AxisKind {
-    /// Compiled-in or otherwise fixed values, of which only the declared ones are valid.
+    /// Values that are compiled in or otherwise fixed; only the declared ones are valid.
     Fixed,
-    /// Threads per block, such as `128`, `16x16` or `8x8x4`. The product can be any multiple of 32, up to the device's
-    /// limit.
+    /// Threads per block, such as `128`, `16x16` or `8x8x4`. The product may be any multiple of 32, up to the limit of
+    /// the device.
     Block,
     /// Number of blocks; see [`Grid`].
     Grid,
-    /// Dynamic shared memory per block in bytes, which can be any number.
+    /// Dynamic shared memory per block in bytes, which may be any number.
     Shared,
     /// Blocks per cluster, from 1 to 16.
     Cluster,
 }
 
-/// Axis with a name and the values to try.
+/// An axis: its name, and the values to be tried.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Axis {
     /// Name of the axis in `--axis NAME=…` and in results.
     pub name: Arc<str>,
     /// Kind of the values.
     pub kind: AxisKind,
-    /// Values to try, in order. The search tries the neighbors of a value.
+    /// Values to try, in order. The search tries the neighbors of a value in this list.
     pub values: Vec<Value>,
 }
 
@@ -95,18 +95,18 @@ type Rule = Arc<dyn Fn(&Configuration) -> bool + Send + Sync>;
 pub struct Space {
     axes: Vec<Axis>,
     restrictions: Vec<(Arc<str>, Rule)>,
-    /// Maximum threads per block on the device; 0 if unknown.
+    /// Maximum number of threads per block on the device; 0 if unknown.
     max_block: u32,
 }
 
 impl Space {
-    /// Creates a space without axes, which contains one configuration without values.
+    /// Creates a space without axes, which contains a single configuration without values.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds an axis. [`AxisKind`] defines the meaning of `block`, `grid`, `shared` and `cluster`. Any other axis
-    /// accepts only the declared values.
+    /// Adds an axis. [`AxisKind`] defines the meaning of the axes `block`, `grid`, `shared` and `cluster`. Any other
+    /// axis accepts only its declared values.
     #[must_use]
     pub fn axis(mut self, name: &str, values: impl IntoIterator<Item = impl Into<Value>>) -> Self {
         let kind = match name {
@@ -122,8 +122,9 @@ impl Space {
         self
     }
 
-    /// Adds an axis for each constant of a kernel's instances, named in lower case (`ITEMS` becomes `items`). The axes
-    /// are restricted to the combinations that were compiled, and block sizes to the launch bounds of the instances.
+    /// Adds an axis for each constant of the instances of a kernel; its name is in lower case (`ITEMS` becomes
+    /// `items`). The axes are restricted to the combinations that were compiled, and block sizes are restricted to the
+    /// launch bounds of the instances.
     #[must_use]
     pub fn instances(mut self, instances: &[&'static KernelSpec]) -> Self {
         let Some(first) = instances.first() else { return self };
@@ -143,7 +144,8 @@ impl Space {
         })
     }
 
-    /// Excludes the configurations for which `rule` returns false. `name` is reported if no configuration remains.
+    /// Excludes the configurations for which `rule` returns false. If no configuration remains, the error contains
+    /// `name`.
     #[must_use]
     pub fn restrict(
         mut self,
@@ -154,7 +156,7 @@ impl Space {
         self
     }
 
-    /// Sets the device's maximum number of threads per block, which limits the values on the axis `block`.
+    /// Sets the maximum number of threads per block of the device, which limits the values on the axis `block`.
     #[must_use]
     pub fn max_block(mut self, threads: u32) -> Self {
         self.max_block = threads;
@@ -190,7 +192,7 @@ impl Space {
         Ok(())
     }
 
-    /// Returns the name of the first restriction that excludes a configuration, if any.
+    /// Returns the name of the first restriction that excludes a configuration, if there is one.
     pub fn refused_by(&self, configuration: &Configuration) -> Option<&str> {
         self.restrictions.iter().find(|(_, rule)| !rule(configuration)).map(|(name, _)| &**name)
     }
@@ -198,8 +200,8 @@ impl Space {
     /// Returns every configuration.
     ///
     /// # Errors
-    /// [`Error::EmptySpace`], which contains the number of configurations without restrictions, and the restrictions
-    /// that exclude them. [`Error::Axis`] for more than a million combinations.
+    /// [`Error::EmptySpace`], which contains the number of configurations before restrictions, and the restrictions
+    /// that exclude them. [`Error::Axis`] if there are more than a million combinations.
     pub fn configurations(&self, kernel: &str) -> Result<Vec<Configuration>> {
         let lengths = self.axes.iter().map(|axis| axis.values.len());
         let product = lengths.fold(1usize, usize::saturating_mul);
@@ -250,7 +252,7 @@ impl fmt::Debug for Space {
     }
 }
 
-/// Returns the instance whose constants equal the configuration's values on the axes with their names.
+/// Returns the instance whose constants equal the values of the configuration on the axes with the same names.
 pub fn instance(
     instances: &[&'static KernelSpec],
     configuration: &Configuration,
@@ -269,7 +271,7 @@ fn threads(block: [u32; 3]) -> u64 {
     block.iter().map(|side| u64::from(*side)).fold(1, u64::saturating_mul)
 }
 
-/// Checks that a value is valid on an axis. If it is not, returns the reason.
+/// Checks whether a value is valid on an axis. If it is not, returns the reason as the error.
 fn check(axis: &Axis, value: &Value, max_block: u32) -> std::result::Result<(), String> {
     match (axis.kind, value) {
         (AxisKind::Fixed, value) if axis.values.contains(value) => Ok(()),

@@ -1,6 +1,6 @@
 //! Statistics of samples: percentiles, confidence intervals of medians, and ratios of medians.
 //!
-//! Guarantees: everything is deterministic. Percentiles interpolate between order statistics, which is also numpy's
+//! All functions are deterministic. Percentiles interpolate linearly between order statistics, as numpy does by
 //! default. No sample is discarded.
 
 mod bootstrap;
@@ -28,7 +28,7 @@ pub struct Summary {
     pub p99: f64,
 }
 
-/// Summarizes samples. Returns `None` if there are none.
+/// Summarizes samples. Returns `None` if there are no samples.
 pub fn summarise(samples: &[f64]) -> Option<Summary> {
     let sorted = sorted(samples);
     Some(Summary {
@@ -40,7 +40,7 @@ pub fn summarise(samples: &[f64]) -> Option<Summary> {
     })
 }
 
-/// Returns the `p` quantile (0 to 1) of `sorted`, which must be in ascending order.
+/// Returns the `p` quantile, with `p` from 0 to 1, of `sorted`, which must be in ascending order.
 fn percentile(sorted: &[f64], p: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     let position = p * last as f64;
@@ -49,10 +49,10 @@ fn percentile(sorted: &[f64], p: f64) -> Option<f64> {
     Some(sorted[low] + (sorted[high] - sorted[low]) * (position - low as f64))
 }
 
-/// Returns half the width of the median's 95 % confidence interval, relative to the median. The interval comes from
-/// order statistics, so it makes no assumption about the distribution. It is cheap enough to compute after every
-/// sample, but it assumes that samples are independent. It is infinite below [`FEWEST`] samples, for which no interval
-/// exists.
+/// Returns half the width of the median's 95 % confidence interval, relative to the median. The interval is derived
+/// from order statistics, so it makes no assumption about the distribution. It is cheap enough to be computed after
+/// every sample, but it assumes that the samples are independent. For fewer than [`FEWEST`] samples, no interval
+/// exists, and the result is infinite.
 pub fn relative_uncertainty(samples: &[f64]) -> f64 {
     let n = samples.len();
     if n < FEWEST {
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn uncertainty_falls_with_samples_and_grows_with_spread() {
-        // The samples repeat a fixed range of values, 1.00, 1.01, … 1.09.
+        // The samples cycle through a fixed range of values: 1.00, 1.01, … 1.09.
         let ramp = |n: usize| (0..n).map(|i| 1.0 + (i % 10) as f64 / 100.0).collect::<Vec<_>>();
         assert!(relative_uncertainty(&ramp(5)).is_infinite());
         let (few, many) = (relative_uncertainty(&ramp(20)), relative_uncertainty(&ramp(2000)));

@@ -1,7 +1,7 @@
-//! Values of axes, and configurations, which contain one value for each axis.
+//! Values on axes, and configurations, which contain one value for each axis.
 //!
-//! Guarantees: a configuration can be parsed from its own JSON and from its own text. Two configurations are equal if
-//! and only if they have the same values on the same axes.
+//! A configuration can be parsed from its own JSON and from its own text. Two configurations are equal if and only if
+//! they have the same values on the same axes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::space::Grid;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Value {
-    /// Number, for example of threads, items or bytes.
+    /// A number, for example of threads, items or bytes.
     Number(u64),
     /// Text, for example `waves:4`.
     Text(String),
@@ -45,14 +45,14 @@ impl From<u64> for Value {
 }
 
 /// # Panics
-/// Panics for a negative number.
+/// Panics if the number is negative.
 impl From<i32> for Value {
     fn from(number: i32) -> Self {
         Value::Number(number.try_into().expect("values are not negative"))
     }
 }
 
-/// Converts a text to a number if possible, and otherwise keeps it as text.
+/// Converts a text to a number if possible; otherwise keeps it as text.
 impl From<&str> for Value {
     fn from(text: &str) -> Self {
         match text.parse() {
@@ -68,7 +68,7 @@ impl From<String> for Value {
     }
 }
 
-/// Configuration with a value for each axis of a space, ordered by the names of the axes.
+/// A configuration: one value for each axis of a space, ordered by the names of the axes.
 ///
 /// ```
 /// use warpsmith_tuner::value::Configuration;
@@ -93,7 +93,7 @@ impl Configuration {
         self.0.iter().map(|(axis, value)| (axis.as_str(), value))
     }
 
-    /// Returns this configuration with another value on an axis. The axis is added if it is missing.
+    /// Returns this configuration with a different value on an axis. If the axis is missing, it is added.
     #[must_use]
     pub fn with(mut self, axis: &str, value: impl Into<Value>) -> Self {
         self.0.insert(axis.to_owned(), value.into());
@@ -103,7 +103,7 @@ impl Configuration {
     /// Returns the number on an axis.
     ///
     /// # Errors
-    /// [`Error::Axis`] if the axis does not exist, or if its value is not a 32-bit number.
+    /// [`Error::Axis`] if the axis does not exist or its value is not a 32-bit number.
     pub fn number(&self, axis: &str) -> Result<u32> {
         let fail = |text: String, reason: &str| Error::Axis {
             axis: axis.to_owned(),
@@ -123,7 +123,7 @@ impl Configuration {
     /// axis.
     ///
     /// # Errors
-    /// [`Error::Axis`] for a value that is not a block shape.
+    /// [`Error::Axis`] if the value is not a block shape.
     pub fn block(&self) -> Result<Option<[u32; 3]>> {
         let Some(value) = self.get("block") else { return Ok(None) };
         let text = value.to_string();
@@ -137,11 +137,11 @@ impl Configuration {
         }
     }
 
-    /// Returns a launch that covers an extent of one to three dimensions. It uses the axes `block` (such as `16x16`),
-    /// `shared` (bytes) and `cluster` (blocks along x), if they are present.
+    /// Returns a launch configuration that covers an extent of one to three dimensions. The axes `block` (such as
+    /// `16x16`), `shared` (in bytes) and `cluster` (blocks along x) are used if present.
     ///
     /// # Errors
-    /// [`Error::Axis`] for a value that is invalid on its axis, and if there is an axis `grid`.
+    /// [`Error::Axis`] if a value is invalid on its axis, or if there is an axis `grid`.
     pub fn cover(&self, extent: impl Into<Dim>) -> Result<Launch> {
         if let Some(grid) = self.get("grid") {
             return Err(Error::Axis {
@@ -157,11 +157,11 @@ impl Configuration {
         })
     }
 
-    /// Returns a launch over `n` threads or items. It uses the axes `block`, `grid`, `shared` (bytes) and `cluster`
-    /// (blocks), if they are present.
+    /// Returns a launch configuration for `n` threads or items. The axes `block`, `grid`, `shared` (in bytes) and
+    /// `cluster` (in blocks) are used if present.
     ///
     /// # Errors
-    /// [`Error::Axis`] for a value that is invalid on its axis.
+    /// [`Error::Axis`] if a value is invalid on its axis.
     pub fn launch(&self, n: usize) -> Result<Launch> {
         let block = match self.block()? {
             None => None,
@@ -205,7 +205,7 @@ impl Configuration {
     }
 }
 
-/// Parses threads along x, y and z, each at least 1, from a text such as `16x16`.
+/// Parses the numbers of threads along x, y and z, each at least 1, from a text such as `16x16`.
 pub(crate) fn parse_block(text: &str) -> Option<[u32; 3]> {
     let mut block = [1; 3];
     for (index, side) in text.split('x').enumerate() {

@@ -1,15 +1,15 @@
-//! Comparison of a kernel's output with a float64 reference.
+//! Comparison of the output of a kernel with a float64 reference.
 //!
-//! Guarantees: every element is compared. An element is correct if it equals the reference rounded to its type, or if
-//! it differs from the exact reference by no more than the operation's [`Tolerance`]. NaN is correct only if the
-//! reference is also NaN.
+//! Every element is compared. An element is correct if it equals the reference rounded to the element type,
+//! or if it differs from the exact reference by no more than the [`Tolerance`] of the operation. NaN is correct only if
+//! the reference is also NaN.
 
 use gpu_std::scalar::Scalar;
 use rayon::prelude::*;
 
 use crate::data::CHUNK;
 
-/// Allowed difference of a result from the reference, in units of the type's epsilon.
+/// Allowed difference between a result and the reference, in units of the epsilon of the element type.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tolerance {
     /// Part of the tolerance that is multiplied by the magnitude of the reference.
@@ -20,7 +20,7 @@ pub struct Tolerance {
 }
 
 impl Tolerance {
-    /// Allows only the rounding of the reference to the type.
+    /// Allows only the rounding of the reference to the element type.
     pub const EXACT: Tolerance = Tolerance { relative: 0.0, absolute: 0.0 };
 }
 
@@ -29,14 +29,14 @@ impl Tolerance {
 pub struct Check {
     /// Number of incorrect elements.
     pub incorrect: u64,
-    /// Largest difference. It is infinite or NaN if an output is not finite but should be.
+    /// Largest difference. It is infinite or NaN if an output element is not finite although it should be.
     pub max_error: f64,
-    /// First incorrect element, as index, actual value and expected value.
+    /// First incorrect element: its index, its value and the expected value.
     pub first: Option<(u64, f64, f64)>,
 }
 
 impl Check {
-    /// Returns true if no element is incorrect.
+    /// Returns whether no element is incorrect.
     pub fn correct(&self) -> bool {
         self.incorrect == 0
     }
@@ -101,7 +101,7 @@ pub fn compare<T: Scalar>(
         .reduce(|| Check::RIGHT, Check::merge)
 }
 
-/// Returns true if two slices contain the same bytes, which are compared in parallel.
+/// Returns whether two slices contain the same bytes; the comparison runs in parallel.
 pub fn same_bytes<T: Scalar>(a: &[T], b: &[T]) -> bool {
     let (a, b): (&[u8], &[u8]) = (bytemuck::cast_slice(a), bytemuck::cast_slice(b));
     a.len() == b.len() && a.par_chunks(CHUNK * 4).zip(b.par_chunks(CHUNK * 4)).all(|(a, b)| a == b)
@@ -150,7 +150,7 @@ mod tests {
         let third = f16::from_f64(1.0 / 3.0);
         let check = compare(&[third], Tolerance::EXACT, |_| 1.0 / 3.0);
         assert!(check.correct() && check.max_error > 0.0 && check.max_error < 1e-3);
-        // Values that overflow the type must be infinite on both sides.
+        // Values that overflow the element type must be infinite on both sides.
         assert!(compare(&[f16::INFINITY], Tolerance::EXACT, |_| 1e9).correct());
         assert!(compare(&[f64::NAN], Tolerance::EXACT, |_| f64::NAN).correct());
         let poisoned = compare(&[0.0, f32::NAN, 0.0], Tolerance { relative: 9.0, absolute: 9.0 }, |_| 0.0);

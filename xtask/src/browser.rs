@@ -1,9 +1,8 @@
 //! Finds or installs the browser in which the page tests run.
 
-use warpsmith_builder::setup::{install_debian_packages, is_root_on_debian};
-
 use crate::error::{Error, Result};
 use crate::process::find;
+use crate::setup::install;
 
 /// Names under which Chromium and Chrome are installed.
 const PROGRAMS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
@@ -13,13 +12,7 @@ pub fn ensure() -> Result<()> {
     if is_there() {
         return Ok(());
     }
-    // A fresh machine has no package list, or an old one: the second attempt updates it first.
-    if is_root_on_debian()
-        && let Err(failure) = install_debian_packages(&["chromium"], false)
-            .or_else(|_| install_debian_packages(&["chromium"], true))
-    {
-        println!("    {failure}");
-    }
+    install("chromium");
     if is_there() {
         return Ok(());
     }

@@ -17,7 +17,7 @@ use crate::licences;
 use crate::package;
 use crate::process::{beside_cargo, cargo, run, step};
 use crate::reference;
-use crate::setup::setup;
+use crate::setup::{debugger, setup};
 use crate::words;
 
 /// Examples of the root package; each checks its own result.
@@ -64,6 +64,16 @@ pub fn check(root: &Path) -> Result<()> {
         let programs = ["test", "--workspace", "--test", "tuner", "--test", "trace"];
         run(linted(&programs).args(["--", "--ignored", "in_browser::"]))
     };
+    // Kernels with all debug information and without optimization, as a user's in a debugger.
+    let in_debugger = || {
+        debugger();
+        let settings =
+            ["opt-level=0", "debug=2"].map(|of| format!("profile.dev.package.warpsmith-gpu-std.{of}"));
+        let program = ["test", "--package", "warpsmith-gpu-std", "--test", "emulated"];
+        let mut test = linted(&program);
+        test.args(settings.iter().flat_map(|setting| ["--config", setting]));
+        run(test.args(["--", "--ignored", "in_gdb::"]))
+    };
     let examples = || {
         EXAMPLES.iter().try_for_each(|name| run(Command::new(built_example(root, name)).arg("cpu")))?;
         let mut processes = Command::new(target_dir(root).join("debug/warpsmith"));
@@ -90,7 +100,7 @@ pub fn check(root: &Path) -> Result<()> {
         book::build_if_possible(root)
     };
     let checked_kernels = || check_device_library(root).map(drop);
-    let steps: [(&str, &dyn Fn() -> Result<()>); 13] = [
+    let steps: [(&str, &dyn Fn() -> Result<()>); 14] = [
         ("format", &format),
         ("layers", &layers),
         ("licences", &licences),
@@ -101,6 +111,7 @@ pub fn check(root: &Path) -> Result<()> {
         ("tests", &tests),
         ("documentation", &documentation),
         ("checked kernels", &checked_kernels),
+        ("kernels in a debugger", &in_debugger),
         ("pages in a browser", &page),
         ("examples", &examples),
         ("project of a user", &scaffold),

@@ -88,7 +88,7 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let root = root();
     let result = match arguments.as_slice() {
-        ["setup"] => setup::setup(&root),
+        ["setup"] => setup::setup(&root).inspect(|()| setup::debugger()),
         ["quickstart"] => quickstart::quickstart(&root),
         ["test"] => check::check(&root),
         ["test", "--quick"] => quick::quick(&root),

@@ -3,9 +3,11 @@
 use std::fs;
 use std::path::Path;
 
+use warpsmith_builder::setup::{install_debian_packages, is_root_on_debian};
+
 use crate::check::target_dir;
 use crate::error::{Error, Result};
-use crate::process::step;
+use crate::process::{find, step};
 
 /// Makes this machine able to compile GPU kernels. Fast if everything is installed.
 pub fn setup(root: &Path) -> Result<()> {
@@ -13,6 +15,24 @@ pub fn setup(root: &Path) -> Result<()> {
         mark(&target_dir(root))?;
         warpsmith_builder::setup::install(&mut |line| println!("    {line}")).map_err(Error::Setup)
     })
+}
+
+/// Installs gdb if it is missing, for the test of kernels in a debugger. Without it, everything else works.
+pub fn debugger() {
+    if find("gdb").is_none() {
+        install("gdb");
+    }
+}
+
+/// Installs a Debian package if this process can, and prints why it failed.
+pub fn install(package: &str) {
+    // A fresh machine has no package list, or an old one: the second attempt updates it first.
+    if is_root_on_debian()
+        && let Err(failure) =
+            install_debian_packages(&[package], false).or_else(|_| install_debian_packages(&[package], true))
+    {
+        println!("    {failure}");
+    }
 }
 
 /// Marks the target folder, so that the builder recognizes it. Cargo marks it only when it creates the folder itself.

@@ -34,6 +34,8 @@ pub struct Kernel {
     pub is_arch_specific: bool,
     /// Requested stack in bytes; 0 if none is requested.
     pub stack: u32,
+    /// Maximum number of threads per block; 0 if none is given.
+    pub max_threads: u32,
     /// Block dimensions that every launch must have.
     pub block: Option<[u32; 3]>,
     /// Cluster dimensions that every launch must have.
@@ -187,7 +189,18 @@ pub fn rewrite(line: &str, records: &Records<'_>) -> Result<(String, Kernel), Re
         attribute("cluster_dim", sides(cluster));
     }
     rewritten.push_str(after);
-    Ok((rewritten, Kernel { symbol, min_arch, is_arch_specific, stack, block, cluster, ..Kernel::default() }))
+    let max_threads = bounds.max_threads;
+    let kernel = Kernel {
+        symbol,
+        min_arch,
+        is_arch_specific,
+        stack,
+        max_threads,
+        block,
+        cluster,
+        ..Kernel::default()
+    };
+    Ok((rewritten, kernel))
 }
 
 /// Returns the head of a `define` line with each tensor map passed by value, as a grid constant. `ptr %0` becomes `ptr
@@ -270,7 +283,8 @@ mod tests {
             rewritten,
             "define ptx_kernel void @axpy__f32(float %0) unnamed_addr #12 \"nvvm.maxntid\"=\"256\" \"nvvm.minctasm\"=\"2\" {"
         );
-        assert_eq!(kernel, Kernel { symbol: "axpy__f32".to_owned(), min_arch: 90, ..Kernel::default() });
+        let symbol = "axpy__f32".to_owned();
+        assert_eq!(kernel, Kernel { symbol, min_arch: 90, max_threads: 256, ..Kernel::default() });
         let (_, kernel) = plain("define ptx_kernel void @k() section \".warpsmith,0,0,0,16384\" {").unwrap();
         assert_eq!((kernel.min_arch, kernel.stack), (0, 16384));
     }

@@ -12,8 +12,13 @@ fn a_module_with_everything_is_rewritten_as_before() {
         assert_eq!(actual, expected, "line {} of golden/output.ll", number + 1);
     }
     assert_eq!(rewritten.ir.lines().count(), OUTPUT.lines().count());
-    let kernel = |symbol: &str, min_arch| Kernel { symbol: symbol.to_owned(), min_arch, ..Kernel::default() };
-    assert_eq!(rewritten.kernels, [kernel("k1", 90), kernel("k2", 0)]);
+    let kernel = |symbol: &str, min_arch, max_threads| Kernel {
+        symbol: symbol.to_owned(),
+        min_arch,
+        max_threads,
+        ..Kernel::default()
+    };
+    assert_eq!(rewritten.kernels, [kernel("k1", 90, 256), kernel("k2", 0, 0)]);
 }
 
 #[test]

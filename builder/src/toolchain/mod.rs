@@ -72,18 +72,8 @@ impl<T> Search<T> {
     }
 }
 
-/// Command that installs everything for a package outside this repository.
-pub const SETUP_COMMAND: &str = "cargo install warpsmith-cli && warpsmith setup";
-
-/// Returns the command that installs everything for the package in `folder`: [`SETUP_COMMAND`], or this repository's
-/// command if `folder` lies inside it.
-pub fn setup_command(folder: &Path) -> &'static str {
-    let is_repository =
-        |dir: &Path| dir.join("xtask/Cargo.toml").is_file() && dir.join("gpu-std/Cargo.toml").is_file();
-    // Cargo's own checkout of a git dependency is not a place to run commands in.
-    let is_checkout = folder.components().any(|part| part.as_os_str() == "checkouts");
-    if !is_checkout && folder.ancestors().any(is_repository) { "cargo xtask setup" } else { SETUP_COMMAND }
-}
+/// Command that installs everything.
+pub const SETUP_COMMAND: &str = "warpsmith setup";
 
 /// A variable names a program or a folder of programs by a relative path, which depends on the folder in which a build
 /// runs.
@@ -262,11 +252,5 @@ mod tests {
         assert!(!folder.join("RAN").exists());
         env::set_current_dir("/").unwrap();
         std::fs::remove_dir_all(folder).unwrap();
-    }
-
-    #[test]
-    fn dependents_are_not_sent_to_xtask() {
-        assert_eq!(setup_command(Path::new("/somewhere/else")), SETUP_COMMAND);
-        assert_eq!(setup_command(Path::new(env!("CARGO_MANIFEST_DIR"))), "cargo xtask setup");
     }
 }

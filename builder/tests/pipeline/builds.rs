@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::alone::only_alone;
 use crate::common::{build, folders, image_types, ptx, scratch_crate};
-use warpsmith_builder::{Arch, Error, PtxBuilder};
+use warpsmith_builder::{Arch, Error, ImageReport, PtxBuilder};
 
 /// Panic handler of a crate without gpu-std.
 pub const HANDLER: &str = "#[panic_handler] fn panic(_: &core::panic::PanicInfo) -> ! { loop {} }\n";
@@ -69,6 +69,49 @@ fn generated_code_is_kept_for_other_builds() {
     std::fs::write(entry, "damaged").unwrap();
     assert_eq!(build("cache-fourth", "1.0"), first);
     assert_ne!(std::fs::read(entry).unwrap(), b"damaged");
+}
+
+/// Returns the reports of the image that is built from the crate of `test`.
+fn reports(test: &str) -> Vec<ImageReport> {
+    let own = folders(test).out_dir.join("crate").canonicalize().unwrap();
+    let reports = ImageReport::all(&folders(test).target_dir).unwrap();
+    reports.into_iter().filter(|report| report.kernel_folder == own).collect()
+}
+
+#[test]
+fn an_image_has_a_report_fresh_and_from_the_caches() {
+    let cache = folders("report").out_dir.join("kept");
+    only_alone!("WARPSMITH_IMAGE_CACHE" => cache.to_str().unwrap());
+    let _ = std::fs::remove_dir_all(&cache);
+    let _ = std::fs::remove_dir_all(folders("report-again").out_dir);
+    let folder = scratch_crate("report", &format!("{HANDLER}{}", KERNEL.replace("VALUE", "1.0")));
+    let builder = PtxBuilder::new(&folder).archs([Arch::SM_80, Arch::SM_90A]);
+    let image = build("report", &builder).unwrap();
+    let file = image.watched.iter().find(|path| path.extension().is_some_and(|e| e == "json")).unwrap();
+    let expected = |report: &ImageReport| {
+        let archs: Vec<&str> = report.kernels[0].resources.iter().map(|r| r.arch.as_str()).collect();
+        assert_eq!((report.package.as_str(), &archs[..]), ("scratch-report", &["sm_80", "sm_90a"][..]));
+        assert!(report.kernels[0].resources.iter().all(|r| r.registers > 0));
+        assert_eq!((&report.kernels, &report.reason, report.changed_source()), (&image.kernels, &None, None));
+    };
+    expected(&reports("report")[0]);
+
+    // A report that was removed comes back with a build that does nothing else.
+    std::fs::remove_file(file).unwrap();
+    assert!(build("report", &builder).unwrap().reused);
+    expected(&reports("report")[0]);
+
+    // Another output folder takes the code from the user's cache, and has a report of its own.
+    let again = build("report-again", &builder).unwrap();
+    assert!(!again.reused);
+    let both = reports("report");
+    assert_eq!(both.len(), 2, "{both:?}");
+    both.iter().for_each(expected);
+
+    let source = folder.join("src/lib.rs");
+    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(1);
+    std::fs::File::options().append(true).open(&source).unwrap().set_modified(later).unwrap();
+    assert_eq!(reports("report")[0].changed_source(), Some(source.as_path()));
 }
 
 #[test]

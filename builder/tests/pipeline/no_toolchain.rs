@@ -17,7 +17,7 @@ fn the_image_says_what_to_install() {
     }
     let built = PtxBuilder::new("kernels").build_in(&folders).unwrap();
     let reason = built.reason.unwrap();
-    assert!(reason.contains("cargo xtask setup"), "{reason}");
+    assert!(reason.contains("install one with: warpsmith setup"), "{reason}");
     assert_eq!(built.warnings.len(), 1);
     assert!(
         built.warnings[0].starts_with("fixture-kernels is built without a GPU image"),
@@ -36,7 +36,7 @@ fn the_image_says_what_to_install() {
         error.contains("WARPSMITH_REQUIRE_GPU_IMAGE") && error.contains("/no/such/rustc: no such file"),
         "{error}"
     );
-    assert!(error.contains("cargo xtask setup"), "{error}");
+    assert!(error.contains("install one with: warpsmith setup"), "{error}");
 
     // SAFETY: as above.
     unsafe { std::env::set_var("DOCS_RS", "1") };
@@ -72,7 +72,8 @@ fn a_missing_libdevice_is_a_warning_unless_required() {
     assert_eq!(built.warnings.len(), 1);
     assert!(built.warnings[0].contains("the emulated device works"), "{:?}", built.warnings);
     assert!(
-        built.warnings[0].contains("xtask setup") && built.watched.iter().any(|path| path.ends_with("src"))
+        built.warnings[0].contains("warpsmith setup")
+            && built.watched.iter().any(|path| path.ends_with("src"))
     );
 
     // SAFETY: no other thread of this process uses the environment.

@@ -6,7 +6,10 @@ mod commands;
 #[cfg(unix)]
 mod launch;
 mod new;
+mod package;
 mod profile;
+#[cfg(unix)]
+mod sanitize;
 mod shared;
 mod traces;
 mod tuning;

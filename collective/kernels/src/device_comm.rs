@@ -1,22 +1,22 @@
 //! [`DeviceComm`]: the memory that the kernels of all ranks share, and the barrier between them.
 //!
 //! Each rank has a *segment* that all ranks map. A segment contains flags, then [words](crate::words), then halves.
-//! Each of these has two *sides*, which operations use alternately. Block b of rank r sets a flag in every rank's
-//! segment. It then waits until block b of every rank has set its flag in the segment of rank r. Each rank thus polls
-//! memory of its own device. A flag contains the sequence number of the operation, its *epoch*, and a hash of the
-//! rank's operation. Ranks with different operations therefore detect the mismatch before they return any received
-//! data.
+//! Each of these parts has two *sides*, which operations use alternately. Block b of rank r sets a flag in every rank's
+//! segment. The block then waits until block b of every other rank has set its flag in the segment of rank r. Each rank
+//! thus polls only memory of its own device. A flag contains the sequence number of the operation, called its *epoch*,
+//! and a hash of the operation that the rank runs. Ranks that run different operations therefore detect the mismatch
+//! before they return any received data.
 //!
-//! Epochs are counted in device memory, so that a graph can repeat a launch. All kernels of a communicator run in the
-//! order of one stream, so the counter changes only between kernels. In that order, epoch e + 1 starts after epoch e
-//! has ended in all blocks. Before an epoch ends, every block of every kernel waits for the flags that all other ranks
-//! set in that epoch. This applies to every kernel and number of blocks, and whether or not the rank receives anything.
-//! When a rank has ended epoch e + 1, all other ranks have therefore started epoch e + 1, and have ended epoch e. Hence
-//! a whole side is free again when epoch e + 2 starts, whichever part of it epoch e has used. From the start of the
-//! kernel, a rank can write to that side, in its own segment or in another rank's segment. One barrier per epoch is
-//! therefore enough if the epoch only reads data that other ranks wrote before the barrier.
+//! Epochs are counted in device memory, so that a graph can repeat a launch. All kernels of a communicator run in
+//! stream order, so the counter changes only between kernels. In this order, epoch e + 1 starts only after epoch e has
+//! ended in all blocks. Before an epoch ends, every block of every kernel waits for the flags that all other ranks set
+//! in that epoch. This applies to every kernel and every number of blocks, whether or not the rank receives any data.
+//! When epoch e + 1 has ended on one rank, all other ranks have therefore started epoch e + 1, and epoch e has ended on
+//! them. Hence, when epoch e + 2 starts, a whole side is free again, no matter which part of the side epoch e has used.
+//! A rank may therefore write to that side from the start of the kernel, in its own segment or in that of another rank.
+//! One barrier per epoch is enough if the epoch reads only data that other ranks wrote before the barrier.
 //!
-//! A kernel that waits too long, is aborted by the host, or detects another operation writes a [`Verdict`] to host
+//! A kernel that waits too long, is aborted by the host, or detects a different operation writes a [`Verdict`] to host
 //! memory and ends. All later kernels also end. No kernel spins forever.
 
 use gpu_std::atomic::{Atomic, Ordering, scope};
@@ -29,43 +29,43 @@ use crate::words::SIDE_BYTES;
 pub const MAX_RANKS: usize = 8;
 /// Maximum number of threads per block.
 pub const THREADS: u32 = 512;
-/// Maximum number of blocks of a launch.
+/// Maximum number of blocks per launch.
 pub const MAX_BLOCKS: usize = 128;
 /// Maximum number of barriers per epoch.
 pub const PHASES: usize = 2;
 /// Size of the flags of a segment, in bytes.
 pub(crate) const FLAG_BYTES: usize = 2 * PHASES * MAX_RANKS * MAX_BLOCKS * size_of::<u64>();
-/// Size of the part of a segment before its halves (flags and words), in bytes. It must be zero before the first
-/// operation.
+/// Size of the part of a segment that precedes the halves (flags and words), in bytes. This part must be zero before
+/// the first operation.
 pub const HEAD_BYTES: usize = FLAG_BYTES + 2 * SIDE_BYTES;
-/// Number of words at `control` of a [`DeviceComm`].
+/// Number of words at the address `control` of a [`DeviceComm`].
 pub const CONTROL_WORDS: usize = MAX_BLOCKS + 1;
-/// Index of the control word that is set when a kernel has failed.
+/// Index of the control word that is set if a kernel has failed.
 const FAILED: usize = MAX_BLOCKS;
-/// Number of words at `host` of a [`DeviceComm`].
+/// Number of words at the address `host` of a [`DeviceComm`].
 pub const HOST_WORDS: usize = 2;
-/// Index of the host word through which the host aborts kernels. A non-zero value aborts.
+/// Index of the host word with which the host aborts kernels. Any nonzero value aborts them.
 pub const ABORT: usize = 0;
-/// Index of the host word with the first verdict that is not [`Verdict::None`].
+/// Index of the host word that receives the first verdict other than [`Verdict::None`].
 pub const VERDICT: usize = 1;
-/// Number of reads of a flag between two checks of the clock and the host's abort word.
+/// Number of times that a flag is read between two checks of the clock and of the host's abort word.
 const POLLS: u32 = if cfg!(target_arch = "nvptx64") { 4096 } else { 64 };
 
-/// Reason why a kernel has failed.
+/// Reason for which a kernel has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// The kernel has not failed.
     None,
-    /// The host aborted it.
+    /// The host aborted the kernel.
     Aborted,
     /// A rank did not arrive in time.
     TimedOut {
-        /// The rank that did not arrive.
+        /// Rank that did not arrive.
         rank: usize,
         /// Hash of the kernel's operation.
         hash: u32,
     },
-    /// A rank runs another operation.
+    /// A rank is running a different operation.
     Mismatched {
         /// The rank.
         rank: usize,
@@ -99,28 +99,28 @@ impl Verdict {
     }
 }
 
-/// A rank's view of an operation, passed to its kernel. All addresses are accessible to the rank's device.
+/// View that one rank has of an operation, passed to its kernel. All addresses must be accessible to the rank's device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, KernelType)]
 #[repr(C)]
 pub struct DeviceComm {
     /// Addresses of the segments of all ranks.
     pub segments: [u64; MAX_RANKS],
-    /// Address of [`CONTROL_WORDS`] words of `u32` that belong to the rank. They contain the last epoch, once per
-    /// block, and a word that is non-zero if a kernel has failed. Before the first operation, the epochs must be the
-    /// same on all ranks, and the last word must be zero.
+    /// Address of [`CONTROL_WORDS`] words of `u32` that belong to the rank. For each block, there is one word with the
+    /// last epoch; the remaining word is nonzero if a kernel has failed. Before the first operation, the epochs must be
+    /// the same on all ranks, and the remaining word must be zero.
     pub control: u64,
-    /// Address of [`HOST_WORDS`] words of `u64` in host memory, zero before the first operation.
+    /// Address of [`HOST_WORDS`] words of `u64` in host memory, which must be zero before the first operation.
     pub host: u64,
-    /// Address of a table of [`MAX_RANKS`] addresses (`u64`) of the program's elements on all ranks. It is used if the
+    /// Address of a table of [`MAX_RANKS`] addresses (`u64`) of the program's elements on all ranks. Used if the
     /// elements are accessed directly.
     pub direct: u64,
-    /// Offset of the operation's elements from these addresses, in bytes.
+    /// Offset, in bytes, of the operation's elements from these addresses.
     pub direct_offset: u64,
     /// Size of a half in bytes, a multiple of 16.
     pub half_bytes: u64,
     /// Timeout of a barrier, in nanoseconds.
     pub timeout: u64,
-    /// Hash of the operation, which differs between operations.
+    /// Hash of the operation; different operations have different hashes.
     pub hash: u32,
     /// This rank.
     pub rank: u32,
@@ -130,22 +130,23 @@ pub struct DeviceComm {
     pub options: u32,
 }
 
-/// Returns the epoch after `epoch`. It uses the other side, and is never zero, the initial value of the memory.
+/// Returns the epoch after `epoch`. It uses the other side, and is never zero, because zero is the initial value of the
+/// memory.
 #[inline(always)]
 const fn after(epoch: u32) -> u32 {
     if epoch == u32::MAX { 2 } else { epoch + 1 }
 }
 
-/// An epoch in which a block takes part.
+/// An epoch in which a block participates.
 #[derive(Clone, Copy)]
 pub(crate) struct Epoch {
-    /// Communicator state. This is a copy because a nullable reference would keep the state in local memory.
+    /// Communicator state. A copy, because a nullable reference would keep the state in local memory.
     pub(crate) comm: DeviceComm,
     pub(crate) number: u32,
 }
 
 impl DeviceComm {
-    /// Returns the address of a rank's segment.
+    /// Returns the address of the segment of rank `rank`.
     #[inline(always)]
     pub(crate) fn segment(&self, rank: usize) -> usize {
         // Indexing, even in a loop, would move the communicator state to local memory.
@@ -161,7 +162,7 @@ impl DeviceComm {
 
     #[inline(always)]
     fn control<'a>(&self, word: usize) -> &'a Atomic<u32> {
-        // SAFETY: the word exists, and it is only accessed atomically while the kernel runs.
+        // SAFETY: the word exists, and it is accessed only atomically while the kernel runs.
         unsafe { Atomic::from_ptr((self.control as *mut u32).add(word)) }
     }
 
@@ -171,19 +172,20 @@ impl DeviceComm {
         unsafe { Atomic::from_ptr((self.host as *mut u64).add(word)) }
     }
 
-    /// Starts the block's part of the next epoch. Returns `None` if a kernel has failed.
+    /// Starts the next epoch for the calling block. Returns `None` if a kernel has failed.
     ///
     /// # Safety
-    /// The addresses must be valid, as documented for the fields. All threads of the block must call it exactly once.
+    /// The addresses must be valid, as documented for the fields. All threads of the block must call this function
+    /// exactly once.
     #[inline(always)]
     pub(crate) unsafe fn begin(&self) -> Option<Epoch> {
         // SAFETY: guaranteed by the caller.
         let (epoch, has_failed) = unsafe { self.begin_alone() };
-        // All threads of the block must take the same branch, even if a kernel on another stream fails in the meantime.
+        // All threads of the block must take the same branch, even if a kernel in another stream fails in the meantime.
         if thread::sync_threads_or(has_failed) { None } else { Some(epoch) }
     }
 
-    /// Starts the thread's part of the next epoch, and returns whether a kernel has failed. The result can differ
+    /// Starts the next epoch for the calling thread, and returns whether a kernel has failed. The result may differ
     /// between the threads of a block.
     ///
     /// # Safety
@@ -195,7 +197,7 @@ impl DeviceComm {
         (Epoch { comm: *self, number: after(last) }, has_failed)
     }
 
-    /// Records the reason for the kernel's failure.
+    /// Records why the kernel has failed.
     #[inline(always)]
     pub(crate) fn fail(&self, verdict: Verdict) {
         if self.control(FAILED).swap(1, Ordering::Relaxed) == 0 {
@@ -205,20 +207,20 @@ impl DeviceComm {
 }
 
 impl Epoch {
-    /// Returns the side that the epoch uses.
+    /// Returns the side that this epoch uses.
     #[inline(always)]
     pub(crate) fn side(&self) -> usize {
         (self.number & 1) as usize
     }
 
-    /// Returns the start of the epoch's half of a rank's segment.
+    /// Returns the start of the half that this epoch uses in the segment of a rank.
     #[inline(always)]
     pub(crate) fn half<T>(&self, rank: usize) -> *mut T {
         let half = self.side() * self.comm.half_bytes as usize;
         (self.comm.segment(rank) + HEAD_BYTES + half) as *mut T
     }
 
-    /// Returns the address of a rank's elements that are accessed directly.
+    /// Returns the address of the elements of a rank that are accessed directly.
     ///
     /// # Safety
     /// The rank and the table must exist.
@@ -229,32 +231,33 @@ impl Epoch {
         (start + self.comm.direct_offset) as *mut T
     }
 
-    /// Returns the flag that `from` sets in the segment of `of` in a phase of the epoch, for the calling block.
+    /// Returns the flag of the calling block that `from` sets in the segment of `of`, in the given phase of the epoch.
     #[inline(always)]
     pub(crate) fn flag<'a>(&self, of: usize, phase: usize, from: usize) -> &'a Atomic<u64, scope::System> {
         let index =
             ((self.side() * PHASES + phase) * MAX_RANKS + from) * MAX_BLOCKS + thread::block_idx_x() as usize;
         let segment = self.comm.segment(of) as *mut u64;
-        // SAFETY: the address is among the segment's flags, which are only accessed atomically and are valid while the
-        // kernel runs.
+        // SAFETY: the address is that of one of the segment's flags, which are accessed only atomically and stay valid
+        // while the kernel runs.
         unsafe { Atomic::from_ptr(segment.add(index)) }
     }
 
-    /// Returns the flag value that a rank sets if it runs the same operation.
+    /// Returns the value of the flag of a rank that runs the same operation.
     #[inline(always)]
     pub(crate) fn word(&self) -> u64 {
         (self.number as u64) << 32 | self.comm.hash as u64
     }
 
-    /// Waits until this block of every rank has reached the barrier. Earlier writes of these blocks are then visible.
-    /// Returns false in all threads of the block if the kernel must end.
+    /// Waits until the corresponding block of every rank has reached the barrier. Writes that these blocks made before
+    /// the barrier are then visible. Returns false, in all threads of the block, if the kernel must end.
     #[inline(always)]
     pub(crate) fn barrier(&self, phase: usize) -> bool {
         thread::sync_threads();
         let (own, peer) = (self.comm.rank as usize, thread::linear_in_block() as usize);
         let mut has_failed = false;
         if peer < self.comm.world as usize {
-            // The release store orders the writes of all threads of the block, which have synchronized above.
+            // The release store also covers the writes of all other threads of the block, because the block has
+            // synchronized above.
             self.flag(peer, phase, own).store(self.word(), Ordering::Release);
             has_failed = !self.await_flag(self.flag(own, phase, peer), peer);
         }
@@ -273,8 +276,8 @@ impl Epoch {
         }
     }
 
-    /// Returns whether the flag's rank runs the same operation, or `None` if the flag is from another epoch. A mismatch
-    /// fails the kernel.
+    /// Returns whether the rank of this flag runs the same operation, or `None` if the flag belongs to another epoch. A
+    /// mismatch fails the kernel.
     #[inline(always)]
     pub(crate) fn is_set(&self, flag: u64, peer: usize) -> Option<bool> {
         if (flag >> 32) as u32 != self.number {
@@ -287,10 +290,11 @@ impl Epoch {
         Some(is_same)
     }
 
-    /// Ends the block's part of the epoch. All threads of the block must have synchronized since its start.
+    /// Ends the epoch for the calling block. All threads of the block must have synchronized since the start of the
+    /// epoch.
     #[inline(always)]
     pub(crate) fn end(self) {
-        // Each block updates its own counter, and some counters of blocks that the grid does not have.
+        // Each block updates its own counter, and a share of the counters of blocks that the grid does not contain.
         let (blocks, threads) = (thread::grid_dim_x() as usize, thread::block_dim_x() as usize);
         let mut block = thread::block_idx_x() as usize + thread::thread_idx_x() as usize * blocks;
         while block < MAX_BLOCKS {
@@ -300,16 +304,17 @@ impl Epoch {
     }
 }
 
-/// Waiting state of a thread, with its start time.
+/// State of a waiting thread, with the start time of the wait.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Wait {
     polls: u32,
-    /// Start time on the clock, or zero before the first check of the clock.
+    /// Start time of the wait, or zero before the clock is first read.
     since: u64,
 }
 
 impl Wait {
-    /// Checks whether to continue polling after a poll found no data from a rank. Returns false if the kernel must end.
+    /// Called after a poll has found no data from a rank. Returns whether to continue polling. If it returns false, the
+    /// kernel must end.
     #[inline(always)]
     pub(crate) fn goes_on(&mut self, comm: &DeviceComm, peer: usize) -> bool {
         self.polls = self.polls.wrapping_add(1);

@@ -1,8 +1,8 @@
 //! `exchange`: a kernel that moves elements of any type between the ranks.
 //!
-//! Each rank copies blocks of its elements to its half, and reads blocks from the halves of other ranks, with one
-//! barrier. The choice of blocks makes it an `all_gather`, `gather`, `broadcast`, `scatter` or `all_to_all`. Without
-//! any blocks it is a barrier.
+//! Each rank copies blocks of its elements to its half and, after one barrier, reads blocks from the halves of other
+//! ranks. Depending on the blocks, the operation is an `all_gather`, `gather`, `broadcast`, `scatter` or `all_to_all`.
+//! Without any blocks, it is a barrier.
 
 use gpu_std::KernelType;
 use gpu_std::prelude::*;
@@ -11,8 +11,8 @@ use crate::device_comm::DeviceComm;
 use crate::packed::Packed;
 use crate::vectors::{copy, own_vectors, vectors};
 
-/// Blocks that a rank provides and reads, all of the same length. A half contains the blocks of its rank consecutively,
-/// each aligned to 16 bytes.
+/// Blocks that a rank provides, and blocks that it reads; all have the same length. A half contains the blocks of its
+/// rank one after another, each aligned to 16 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, KernelType)]
 #[repr(C)]
 pub struct Blocks {
@@ -20,28 +20,29 @@ pub struct Blocks {
     pub stride: u64,
     /// Number of blocks that the rank provides.
     pub given: u32,
-    /// First rank whose block it reads. The other ranks follow consecutively.
+    /// First rank whose block is read. The other ranks follow consecutively.
     pub first: u32,
     /// Number of ranks from which it reads a block.
     pub taken: u32,
-    /// Index of the block that it reads from each of these ranks.
+    /// Index of the block that is read from each of these ranks.
     pub block: u32,
 }
 
-/// Provides blocks of `len` elements at `x`, and stores the blocks that it reads to `y`, starting with the block from
-/// rank `first`. `T` represents all types whose arrays have the same alignment.
+/// Provides blocks of `len` elements from `x`, and stores the blocks that it reads to `y`, starting with the block of
+/// rank `first`. `T` stands for all types whose arrays have the same alignment.
 ///
 /// # Safety
-/// All ranks must launch the kernel in the same shape, with 1-D blocks and grids of at most
-/// [`THREADS`](crate::device_comm::THREADS) threads and [`MAX_BLOCKS`](crate::device_comm::MAX_BLOCKS) blocks. The
-/// block size in bytes must be the same, and the [`DeviceComm`]s must belong to one communicator and differ only in the
-/// rank. Ranks must provide the blocks that other ranks read. A half must be large enough for the provided blocks. `x`
-/// and `y` must be valid for the blocks. They can be the same memory if each block that is stored there was provided
-/// from there, or if none was.
+/// All ranks must launch the kernel in the same shape: 1-D blocks and grids, with at most
+/// [`THREADS`](crate::device_comm::THREADS) threads per block and [`MAX_BLOCKS`](crate::device_comm::MAX_BLOCKS)
+/// blocks. On all ranks, the blocks must have the same size in bytes, and the [`DeviceComm`]s must belong to one
+/// communicator and differ only in the rank. Each rank must provide all blocks that other ranks read from it. A half
+/// must be large enough for the blocks that are provided. `x` must be valid for reads and `y` for writes of the
+/// respective blocks. They may be the same memory if each block that is stored in a place was also provided from that
+/// place, or if no block was provided.
 #[kernel(types(T = u8, u32), launch_bounds(512, 1))]
 pub unsafe fn exchange<T: Packed>(x: *const T, y: *mut T, len: usize, blocks: Blocks, comm: DeviceComm) {
-    // SAFETY: the caller's contract. In every block, each vector belongs to one thread: before the barrier the vectors
-    // of this rank, after it the vectors of other ranks.
+    // SAFETY: guaranteed by the caller. In every block, each vector belongs to one thread: a vector of this rank before
+    // the barrier, and vectors of other ranks after it.
     unsafe {
         let Some(epoch) = comm.begin() else { return };
         let (count, stride) = (vectors::<T>(len), blocks.stride as usize);
@@ -55,7 +56,7 @@ pub unsafe fn exchange<T: Packed>(x: *const T, y: *mut T, len: usize, blocks: Bl
         if !epoch.barrier(0) {
             return;
         }
-        // Each rank starts with the next rank, so that not all of them read from the same rank.
+        // Each rank starts with the rank that follows it, so that not all ranks read from the same rank at once.
         let taken = blocks.taken as usize;
         for step in 0..taken {
             let place = (comm.rank as usize + 1 + step) % taken;

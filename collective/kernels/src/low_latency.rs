@@ -1,7 +1,8 @@
 //! `reduce_low_latency`: low-latency all-reduce and reduce with [words](crate::words) (LL protocol).
 //!
 //! Each rank pushes its elements to all other ranks and reduces the elements that are pushed to it. No rank reads over
-//! the links, and no access waits for another. (n - 1) times the elements cross the links, at twice their size.
+//! the links, and no access has to wait for another. The elements of each rank cross the links (n - 1) times, at twice
+//! their size.
 //!
 //! The results are bit-identical to those of [`reduce`](mod@crate::reduce).
 
@@ -15,19 +16,20 @@ use crate::reduce::options;
 use crate::vectors::{first, load, store, stride, vectors};
 use crate::words::{Slot, are_of};
 
-/// Maximum block size of the kernel for up to `world` ranks. Kernels for more ranks need more registers per thread.
+/// Returns the maximum number of threads per block of the kernel for up to `world` ranks. The more ranks a kernel
+/// supports, the more registers it requires per thread.
 pub const fn threads(world: usize) -> u32 {
     if world <= 2 { 512 } else { 256 }
 }
 
-/// Reduces the `len` elements at `x` of all ranks into `y`, which can be `x`. `WORLD` must be at least the number of
-/// ranks.
+/// Reduces the `len` elements at `x` of all ranks into `y`, which may be the same memory as `x`. `WORLD` must be at
+/// least the number of ranks.
 ///
 /// # Safety
-/// All ranks must launch the kernel in the same shape: 1-D blocks and grids, at most [`threads`] threads and
-/// [`MAX_BLOCKS`](crate::device_comm::MAX_BLOCKS) blocks, with at least as many threads per block as ranks. The
-/// [`DeviceComm`]s must belong to one communicator and differ only in the rank. The elements must fit in the
-/// [`room`](crate::words::room). `x` must be valid for reads, `y` for writes.
+/// All ranks must launch the kernel in the same shape: 1-D blocks and grids, with at most [`threads`] threads per block
+/// and [`MAX_BLOCKS`](crate::device_comm::MAX_BLOCKS) blocks, and with at least as many threads per block as ranks. The
+/// [`DeviceComm`]s must belong to one communicator and differ only in the rank. The elements must fit into
+/// [`room`](crate::words::room). `x` must be valid for reads and `y` for writes.
 #[kernel(
     types(T = i8, u8, i32, u32, i64, u64, f16, f32, f64, bf16),
     consts(WORLD = 2, 4, 8),
@@ -44,11 +46,11 @@ pub unsafe fn reduce_low_latency<T: Packed, const WORLD: usize>(
     let mut is_there = vector < count;
     let mut elements = T::of_words([0; 4]);
     if is_there {
-        // The elements are loaded before the epoch, so that both loads are in flight together.
-        // SAFETY: the vector has elements.
+        // The elements are loaded before the epoch starts, so that both loads are in flight at the same time. SAFETY:
+        // the vector contains elements.
         elements = unsafe { load(x, len, vector) };
     }
-    // SAFETY: the caller's contract.
+    // SAFETY: guaranteed by the caller.
     let (epoch, mut has_failed) = unsafe { comm.begin_alone() };
     let has = |option| comm.options & option != 0;
     let how = Reduce {
@@ -59,7 +61,7 @@ pub unsafe fn reduce_low_latency<T: Packed, const WORLD: usize>(
     let exchange = Exchange { epoch, vectors: count };
     let is_for_this = options::is_for(comm.options, comm.rank as usize);
     let mut is_first = true;
-    // All threads of a block execute each iteration of the loop, and at least one.
+    // All threads of a block execute every iteration of the loop, and at least one iteration.
     loop {
         if has(options::SCALED) {
             elements = T::scale(elements, factor);
@@ -78,24 +80,24 @@ pub unsafe fn reduce_low_latency<T: Packed, const WORLD: usize>(
             // SAFETY: as above.
             has_failed = unsafe { !exchange.receive(vector, wanted, is_first, &mut of_ranks) };
         }
-        // No thread stores results until all threads of the block have verified that all ranks run the same operation.
+        // No thread stores results before all threads of the block have verified that all ranks run the same operation.
         if thread::sync_threads_or(has_failed) {
             return;
         }
         if wanted {
             let result = T::reduce(how, of_ranks.map(T::of_words));
-            // SAFETY: the vector has elements, which belong to this thread.
+            // SAFETY: the vector contains elements, and they belong to this thread.
             unsafe { store(result, y, len, vector) };
         }
         vector += stride();
         is_first = false;
-        // The block's first vector belongs to its first thread.
+        // The first vector of a block belongs to the block's first thread.
         if vector - thread::thread_idx_x() as usize >= count {
             break;
         }
         is_there = vector < count;
         if is_there {
-            // SAFETY: the vector has elements.
+            // SAFETY: the vector contains elements.
             elements = unsafe { load(x, len, vector) };
         }
     }
@@ -111,7 +113,7 @@ struct Exchange {
 }
 
 impl Exchange {
-    /// Returns the other rank whose flag this thread waits for, if any.
+    /// Returns the other rank for whose flag this thread waits, if any.
     #[inline(always)]
     fn peer(&self) -> Option<usize> {
         let (peer, comm) = (thread::thread_idx_x(), &self.epoch.comm);
@@ -152,7 +154,7 @@ impl Exchange {
         }
     }
 
-    /// Waits for a vector of all other ranks if it is `wanted`, and for this thread's flag if the vector is the first
+    /// Waits for this vector of all other ranks if it is `wanted`, and for this thread's flag if it is the first vector
     /// of the block. Returns false if the kernel must end.
     ///
     /// # Safety
@@ -169,7 +171,7 @@ impl Exchange {
         let peer = if is_first { self.peer() } else { None };
         let mut wait = Wait::default();
         loop {
-            // All reads are issued before the first result is used, so that all of them are in flight together.
+            // All reads are issued before the first result is used, so that they are all in flight at the same time.
             let flag = peer.map(|peer| self.epoch.flag(own, 0, peer).load(Ordering::Relaxed));
             let mut words = [[0; 4]; WORLD];
             let mut rank = 0;

@@ -1,7 +1,7 @@
 //! Reduction steps in rank order: ((x0 + x1) + x2) + …
 //!
-//! Guarantees: the GPU and the host execute the same steps, so results are bit-identical, except for the bits of NaN.
-//! Integers wrap.
+//! The GPU and the host execute the same steps, so that results are bit-identical, except for the bits of NaN. Integers
+//! wrap around on overflow.
 
 pub use gpu_std::scalar::Scalar;
 
@@ -11,9 +11,9 @@ pub trait Accumulate: Copy {
     fn add(self, other: Self) -> Self;
     /// Returns the product.
     fn multiply(self, other: Self) -> Self;
-    /// Returns the quotient, rounded towards zero for integers.
+    /// Returns the quotient; for integers, it is rounded towards zero.
     fn divide(self, ranks: u32) -> Self;
-    /// Returns the smaller number. It returns `self` if both are equal, and `other` if `self` is NaN.
+    /// Returns the smaller number. Returns `self` if both numbers are equal, and `other` if `self` is NaN.
     fn less(self, other: Self) -> Self;
     /// Returns the larger number, with the same rules for equal numbers and NaN.
     fn greater(self, other: Self) -> Self;
@@ -34,8 +34,8 @@ macro_rules! integers {
 
             #[inline(always)]
             fn divide(self, ranks: u32) -> Self {
-                // The wider type prevents overflow, and the minimum of 1 prevents division by zero, for every number of
-                // ranks.
+                // For every number of ranks, the wider type prevents overflow, and the minimum of 1 prevents a division
+                // by zero.
                 (self as $wide).wrapping_div(ranks.max(1) as $wide) as Self
             }
 
@@ -109,7 +109,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// Returns the step with this number, or the last step for an unknown number.
+    /// Returns the step with the given number, or the last step if there is none.
     #[inline(always)]
     pub const fn of(number: u32) -> Self {
         match number {

@@ -5,7 +5,7 @@ use gpu_std::{Vector, bf16, f16};
 use crate::number::{Accumulate, Scalar, Step};
 use crate::vectors::once;
 
-/// Element type with vectorized access and reduction.
+/// Element type that can be accessed and reduced as vectors.
 pub trait Packed: Scalar<Accumulator: Accumulate> {
     /// Number of elements in 16 bytes.
     const LANES: usize;
@@ -13,19 +13,19 @@ pub trait Packed: Scalar<Accumulator: Accumulate> {
     /// Vector of [`Self::LANES`] elements.
     type Lanes: Copy;
 
-    /// Reads [`Self::LANES`] elements in one access.
+    /// Reads [`Self::LANES`] elements in a single access.
     ///
     /// # Safety
     /// The elements must be valid for reads and aligned to 16 bytes.
     unsafe fn load(from: *const Self) -> Self::Lanes;
 
-    /// Writes [`Self::LANES`] elements in one access.
+    /// Writes [`Self::LANES`] elements in a single access.
     ///
     /// # Safety
     /// The elements must be valid for writes and aligned to 16 bytes.
     unsafe fn store(lanes: Self::Lanes, to: *mut Self);
 
-    /// Reads the first `lanes` elements, at most [`Self::LANES`]; the others are zero.
+    /// Reads the first `lanes` elements, at most [`Self::LANES`]; the remaining lanes are zero.
     ///
     /// # Safety
     /// The elements must be valid for reads.
@@ -57,12 +57,12 @@ pub struct Reduce {
     pub step: Step,
     /// Number of ranks, at least one.
     pub world: u32,
-    /// True if the sum is divided by the number of ranks.
+    /// True if the sum is to be divided by the number of ranks.
     pub is_average: bool,
 }
 
 impl Reduce {
-    /// Finishes a reduction: divides the sum for an average, and converts it to the element type.
+    /// Finishes a reduction: divides the sum if the result is an average, and converts the result to the element type.
     #[inline(always)]
     pub fn finish<T: Packed>(self, wide: T::Accumulator) -> T {
         T::from_acc(if self.is_average { wide.divide(self.world) } else { wide })
@@ -116,13 +116,13 @@ macro_rules! packed {
 
             #[inline(always)]
             fn of_words(words: [u32; 4]) -> Self::Lanes {
-                // SAFETY: both types have 16 bytes, and all bit patterns are valid numbers.
+                // SAFETY: both types have a size of 16 bytes, and all bit patterns are valid numbers.
                 unsafe { core::mem::transmute_copy(&words) }
             }
 
             #[inline(always)]
             fn to_words(lanes: Self::Lanes) -> [u32; 4] {
-                // SAFETY: both types have 16 bytes, and all bit patterns are valid numbers.
+                // SAFETY: both types have a size of 16 bytes, and all bit patterns are valid numbers.
                 unsafe { core::mem::transmute_copy(&lanes) }
             }
 
@@ -157,8 +157,8 @@ macro_rules! packed {
                         result
                     }};
                 }
-                // The sum is handled first and separately, because a jump table takes time, and so does an unneeded
-                // division.
+                // The sum has a branch of its own, checked first, because a jump table and an unneeded division would
+                // take time.
                 if how.step == Step::Add && !how.is_average {
                     return by!(Step::Add, Self::from_acc);
                 }

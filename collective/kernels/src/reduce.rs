@@ -1,17 +1,18 @@
 //! `reduce`: all-reduce, reduce and reduce-scatter.
 //!
-//! A rank writes its elements to the halves of the ranks that reduce them. Writing over the links is faster than
+//! Each rank writes its elements to the halves of the ranks that reduce them. Over the links, writing is faster than
 //! reading, because no rank waits for a response. *One-shot*: each rank writes its elements to all other ranks and
-//! reduces the elements of all ranks. It needs one barrier, and (n - 1) times the elements cross the links. *Two-shot*:
-//! each rank reduces a part of the elements and writes the results to all other ranks. It needs two barriers, and 2 (n
-//! - 1) / n times the elements cross the links. *Direct*: the elements are in symmetric memory, and each rank reads its
-//! part there. A reduce-scatter computes only each rank's block, which is the first shot of two-shot.
+//! reduces the elements of all ranks. It requires one barrier, and the elements of each rank cross the links (n - 1)
+//! times. *Two-shot*: each rank reduces a part of the elements and writes the results to all other ranks. It requires
+//! two barriers, and the elements of each rank cross the links 2 * (n - 1) / n times. *Direct*: the elements are in
+//! symmetric memory, and each rank reads its part from there. A reduce-scatter computes only the block of each rank,
+//! which is the first step of two-shot.
 //!
 //! Each result is reduced in rank order. In two-shot, one rank computes it for all ranks; in one-shot, every rank
-//! executes the same steps. The results are therefore bit-identical on all ranks, in every run, and to those of the
+//! executes the same steps. Therefore, the results are bit-identical on all ranks, in every run, and to those of the
 //! Host backend.
 //!
-//! Block b of a rank writes elements for block b of another rank, and reads the elements that this block has written,
+//! Block b of a rank writes elements for block b of another rank, and reads the elements that the latter has written,
 //! because both process the same vectors of each part.
 
 use gpu_std::prelude::*;
@@ -22,34 +23,35 @@ use crate::number::Step;
 use crate::packed::{Packed, Reduce};
 use crate::vectors::{copy, first, load, once, own_vectors, store, stride, vectors};
 
-/// Bits of [`DeviceComm::options`]. The [`Step`] is stored in the lowest bits, followed by these options. All ranks
-/// must pass the same options.
+/// Bits of [`DeviceComm::options`]. The lowest bits contain the [`Step`], and the bits above them contain these
+/// options. All ranks must pass the same options.
 pub mod options {
     /// Bits of the step.
     pub const STEP: u32 = 3;
     /// Divides sums by the number of ranks.
     pub const AVERAGE: u32 = 1 << 2;
-    /// First multiplies the rank's elements by its factor. Cannot be combined with [`DIRECT`].
+    /// First multiplies the rank's elements by the rank's factor. Cannot be combined with [`DIRECT`].
     pub const SCALED: u32 = 1 << 3;
-    /// Selects two-shot. Of this and the following options, [`low_latency`](mod@crate::low_latency) supports only
+    /// Selects two-shot. Among this and the following options, [`low_latency`](mod@crate::low_latency) supports only
     /// [`to`].
     pub const TWO_SHOT: u32 = 1 << 4;
     /// Reads elements at [`DeviceComm::direct`](super::DeviceComm::direct). Requires [`TWO_SHOT`] or [`SCATTER`].
     pub const DIRECT: u32 = 1 << 5;
-    /// Computes one block of the result per rank; `x` has one block per rank. Cannot be combined with [`TWO_SHOT`].
+    /// Computes one block of the result per rank; `x` contains one block per rank. Cannot be combined with
+    /// [`TWO_SHOT`].
     pub const SCATTER: u32 = 1 << 6;
-    /// With [`DIRECT`] and [`TWO_SHOT`]: the results replace the elements on all ranks.
+    /// With [`DIRECT`] and [`TWO_SHOT`], the results replace the elements on all ranks.
     pub const IN_PLACE: u32 = 1 << 7;
-    /// First bit of the root field. The field contains one more than the only rank that receives the results, or zero
-    /// for all ranks.
+    /// First bit of the root field. The field contains the only rank that receives the results, plus one, or zero for
+    /// all ranks.
     const ROOT: u32 = 8;
 
-    /// Returns the option that sends the results only to `root`. Other ranks do not use `y`.
+    /// Returns the option that sends the results only to rank `root`. Other ranks do not use `y`.
     pub const fn to(root: usize) -> u32 {
         (root as u32 + 1) << ROOT
     }
 
-    /// Returns whether a rank receives results.
+    /// Returns whether the rank `rank` receives results.
     #[inline(always)]
     pub(crate) const fn is_for(options: u32, rank: usize) -> bool {
         let root = options >> ROOT;
@@ -57,18 +59,19 @@ pub mod options {
     }
 }
 
-/// Reduces `len` elements at `x` of all ranks into `y`, which can be `x`. With [`options::SCATTER`], it reduces `len`
-/// elements of each block of `x`. The blocks are `stride` elements apart, and `y` can be the rank's own block. `WORLD`
-/// must be at least the number of ranks.
+/// Reduces `len` elements at `x` of all ranks into `y`, which may be the same memory as `x`. With [`options::SCATTER`],
+/// reduces `len` elements of each block of `x`. The starts of the blocks are `stride` elements apart, and `y` may be
+/// the rank's own block. `WORLD` must be at least the number of ranks.
 ///
 /// # Safety
-/// All ranks must launch the kernel in the same shape, with 1-D blocks and grids of at most
-/// [`THREADS`](crate::device_comm::THREADS) threads and [`MAX_BLOCKS`](crate::device_comm::MAX_BLOCKS) blocks. The
-/// [`DeviceComm`]s must belong to one communicator and differ only in the rank. A half must be large enough for the
-/// elements of all other ranks, each aligned to 16 bytes. With [`options::SCATTER`], these are only the other ranks'
-/// elements of the rank's own block. In two-shot, the elements must fit in the first 50 % of the half, and the results
-/// in the rest. Directly accessed elements need no space in the half, except in two-shot for results that are not in
-/// place; blocks then start at multiples of 16 bytes. `x` must be valid for reads, `y` for writes.
+/// All ranks must launch the kernel in the same shape: 1-D blocks and grids, with at most
+/// [`THREADS`](crate::device_comm::THREADS) threads per block and [`MAX_BLOCKS`](crate::device_comm::MAX_BLOCKS)
+/// blocks. The [`DeviceComm`]s must belong to one communicator and differ only in the rank. A half must be large enough
+/// for the elements of all other ranks, where the elements of each rank are aligned to 16 bytes. With
+/// [`options::SCATTER`], this includes only the elements of the rank's own block. In two-shot, the elements must fit
+/// into the first 50 % of the half, and the results into the rest. Directly accessed elements need no space in the
+/// half, except in two-shot for results that are not in place; in this case, blocks must start at multiples of 16
+/// bytes. `x` must be valid for reads and `y` for writes.
 #[kernel(
     types(T = i8, u8, i32, u32, i64, u64, f16, f32, f64, bf16),
     consts(WORLD = 2, 4, 8),
@@ -82,7 +85,7 @@ pub unsafe fn reduce<T: Packed, const WORLD: usize>(
     factor: T,
     comm: DeviceComm,
 ) {
-    // SAFETY: the caller's contract.
+    // SAFETY: guaranteed by the caller.
     let Some(epoch) = (unsafe { comm.begin() }) else { return };
     let has = |option| comm.options & option != 0;
     let how = Reduce {
@@ -94,7 +97,7 @@ pub unsafe fn reduce<T: Packed, const WORLD: usize>(
     let factor = has(options::SCALED).then_some(factor);
     let parts = match (has(options::TWO_SHOT), has(options::SCATTER)) {
         (true, _) => {
-            // `max` avoids the panic of a division by zero.
+            // `max` avoids the panic that a division by zero would cause.
             let part = vectors::<T>(len).div_ceil((comm.world as usize).max(1)) * T::LANES;
             Parts { stride: part, len: part, end: len }
         }
@@ -102,45 +105,45 @@ pub unsafe fn reduce<T: Packed, const WORLD: usize>(
         (false, false) => Parts { stride: 0, len, end: len },
     };
     let work = Work { how, x, y, parts, factor, rank, epoch };
-    // SAFETY: the caller's contract.
+    // SAFETY: guaranteed by the caller.
     if unsafe { work.run::<WORLD>() } {
         epoch.end();
     }
 }
 
-/// The parts of the elements that each rank reduces.
+/// Division of the elements into the parts that each rank reduces.
 #[derive(Clone, Copy)]
 struct Parts {
     /// Number of elements from the start of one rank's part to the start of the next.
     stride: usize,
-    /// Number of elements of a part. Parts at the end can have fewer.
+    /// Maximum number of elements of a part. The last parts may have fewer.
     len: usize,
     end: usize,
 }
 
 impl Parts {
-    /// Returns the start of a rank's part.
+    /// Returns the start of the part of a rank.
     #[inline(always)]
     fn start(self, rank: usize) -> usize {
         (rank * self.stride).min(self.end)
     }
 
-    /// Returns the number of elements of a rank's part.
+    /// Returns the number of elements in the part of a rank.
     #[inline(always)]
     fn len(self, rank: usize) -> usize {
         self.len.min(self.end - self.start(rank))
     }
 }
 
-/// Maximum number of vectors per thread in flight together.
+/// Maximum number of vectors that a thread has in flight at the same time.
 const DEPTH: usize = 2;
 
-/// Number of vectors that are reduced together. The number of registers limits it.
+/// Returns the number of vectors that a thread reduces at the same time. It is limited by the number of registers.
 const fn depth(world: usize) -> usize {
     if world == 2 { DEPTH } else { 1 }
 }
 
-/// Work of a thread in an operation.
+/// Work of one thread in an operation.
 #[derive(Clone, Copy)]
 struct Work<T> {
     how: Reduce,
@@ -169,7 +172,7 @@ impl<T: Packed> Work<T> {
         options::is_for(self.epoch.comm.options, rank)
     }
 
-    /// Loads a vector of the rank's `len` elements, multiplied by the rank's factor if there is one.
+    /// Loads a vector of the rank's `len` elements and multiplies it by the rank's factor, if there is one.
     ///
     /// # Safety
     /// The contract of [`load`].
@@ -183,22 +186,23 @@ impl<T: Packed> Work<T> {
         }
     }
 
-    /// Returns the rank `steps` after this one, modulo the number of ranks. `steps` must be less than that number.
+    /// Returns the rank that follows this one by `steps`, modulo the number of ranks. `steps` must be less than the
+    /// number of ranks.
     #[inline(always)]
     fn after(&self, steps: usize) -> usize {
         let (rank, world) = (self.rank + steps, self.how.world as usize);
         if rank < world { rank } else { rank - world }
     }
 
-    /// Returns the slot in the half of rank `of` to which `from` writes its elements of a part. Each rank except `of`
-    /// has a slot.
+    /// Returns the slot in the half of rank `of` to which rank `from` writes its elements of a part. Every rank except
+    /// `of` has a slot.
     #[inline(always)]
     fn slot(&self, of: usize, from: usize) -> *mut T {
         let place = from - usize::from(from > of);
         self.epoch.half::<T>(of).wrapping_add(place * vectors::<T>(self.parts.len) * T::LANES)
     }
 
-    /// Returns the address of the two-shot results in a rank's half.
+    /// Returns the address of the two-shot results in the half of a rank.
     #[inline(always)]
     fn results(&self, of: usize) -> *mut T {
         self.epoch.half::<T>(of).wrapping_byte_add(self.epoch.comm.half_bytes as usize / 2)
@@ -211,15 +215,15 @@ impl<T: Packed> Work<T> {
         let world = self.how.world as usize;
         let (is_direct, is_in_place) = (self.has(options::DIRECT), self.has(options::IN_PLACE));
         let is_two_shot = self.has(options::TWO_SHOT);
-        // SAFETY: the caller's contract. The first barrier is between the other ranks' writes of the elements of a part
-        // and their reader. The second is between the results of that part and their readers. Until then, no other rank
-        // accesses the addresses of the part. Only the rank that owns the part reads its elements, and then overwrites
-        // them.
+        // SAFETY: guaranteed by the caller. The first barrier separates the writes of a part's elements by the other
+        // ranks from the rank that reads them. The second barrier separates the writes of that part's results from the
+        // ranks that read them. Until the second barrier, no other rank accesses the addresses of the part. Only the
+        // rank that owns the part reads the elements and then overwrites them.
         unsafe {
-            // Each rank starts with the next rank, so that not all of them write to the same rank.
+            // Each rank starts with the rank that follows it, so that not all ranks write to the same rank at once.
             for step in 1..if is_direct { 0 } else { world } {
                 let rank = self.after(step);
-                // In two-shot all ranks reduce.
+                // In two-shot, all ranks reduce.
                 if is_two_shot || self.is_for(rank) {
                     self.give(rank);
                 }
@@ -230,7 +234,7 @@ impl<T: Packed> Work<T> {
             if is_two_shot || self.is_for(self.rank) {
                 self.reduce::<WORLD>();
             }
-            // The program may reuse its memory once all ranks have read it.
+            // The program may reuse its memory after all ranks have read it.
             if (is_two_shot || is_direct) && !self.epoch.barrier(1) {
                 return false;
             }
@@ -247,7 +251,7 @@ impl<T: Packed> Work<T> {
         true
     }
 
-    /// Writes this rank's elements of another rank's part into its slot on that rank.
+    /// Writes this rank's elements of the part of another rank into this rank's slot there.
     ///
     /// # Safety
     /// The contract of [`reduce`].
@@ -258,12 +262,12 @@ impl<T: Packed> Work<T> {
         let mut vector = first();
         while vector < count {
             once();
-            // All reads are issued before the first result is used, so that all of them are in flight together.
+            // All reads are issued before the first result is used, so that they are all in flight at the same time.
             let mut elements = [T::of_words([0; 4]); DEPTH];
             let mut step = 0;
             while step < DEPTH {
                 if vector + step * stride < count {
-                    // SAFETY: the vector has elements.
+                    // SAFETY: the vector contains elements.
                     elements[step] = unsafe { self.own(from, len, vector + step * stride) };
                 }
                 step += 1;
@@ -291,8 +295,8 @@ impl<T: Packed> Work<T> {
         let mut vector = first();
         while vector < count {
             once();
-            // This prevents LLVM from computing the address of each rank's elements before the loop, for which there
-            // are not enough registers.
+            // This prevents LLVM from computing the address of each rank's elements before the loop, because there are
+            // not enough registers for these addresses.
             let mut this = *self;
             this.rank = opaque(this.rank);
             this.parts.len = opaque(this.parts.len);
@@ -306,11 +310,12 @@ impl<T: Packed> Work<T> {
                     let mut rank = 0;
                     while rank < WORLD {
                         if this.is_other(rank) {
-                            // SAFETY: the other ranks' elements are stored as full vectors, at a multiple of 16 bytes.
+                            // SAFETY: the elements of the other ranks are stored as full vectors, starting at a
+                            // multiple of 16 bytes.
                             elements[step][rank] =
                                 unsafe { T::load(this.source(rank, start).add(vector * T::LANES)) };
                         } else if rank == this.rank {
-                            // SAFETY: the vector has elements.
+                            // SAFETY: the vector contains elements.
                             elements[step][rank] = unsafe { this.own(own, len, vector) };
                         }
                         rank += 1;
@@ -322,7 +327,7 @@ impl<T: Packed> Work<T> {
             while step < depth(WORLD) {
                 let vector = vector + step * stride;
                 if vector < count {
-                    // SAFETY: the vector has elements, which have been read.
+                    // SAFETY: the vector contains elements, and they have been read.
                     unsafe { this.put(T::reduce(this.how, elements[step]), start, len, vector) };
                 }
                 step += 1;
@@ -331,11 +336,11 @@ impl<T: Packed> Work<T> {
         }
     }
 
-    /// Returns the address of another rank's elements in this rank's part, which starts at `start`. They are in a slot
-    /// of this rank's half, or in the other rank's own memory if accessed directly.
+    /// Returns the address of the elements of another rank in this rank's part, which starts at `start`. The elements
+    /// are in a slot of this rank's half or, if they are accessed directly, in the memory of the other rank.
     ///
     /// # Safety
-    /// The rank must exist, and so must the table if elements are accessed directly.
+    /// The rank must exist, and if elements are accessed directly, the table must exist as well.
     #[inline(always)]
     unsafe fn source(&self, rank: usize, start: usize) -> *mut T {
         if self.has(options::DIRECT) {
@@ -346,11 +351,11 @@ impl<T: Packed> Work<T> {
         }
     }
 
-    /// Writes results of this rank's part, which starts at `start`, to this rank's memory, and in two-shot also to all
+    /// Writes results of this rank's part, which starts at `start`, to this rank's memory and, in two-shot, also to all
     /// other ranks.
     ///
     /// # Safety
-    /// The vector must have elements, which have been read.
+    /// The vector must contain elements, and they must have been read.
     #[inline(always)]
     unsafe fn put(&self, result: T::Lanes, start: usize, len: usize, vector: usize) {
         let is_two_shot = self.has(options::TWO_SHOT);
@@ -361,7 +366,7 @@ impl<T: Packed> Work<T> {
         }
         let others = if is_two_shot { self.how.world as usize } else { 0 };
         for rank in 0..others {
-            // This keeps a single loop body for all ranks.
+            // This call keeps a single loop body for all ranks.
             let rank = opaque(rank);
             if rank != self.rank && self.is_for(rank) {
                 // SAFETY: the rank exists, and so does the table if it is needed. The caller guarantees the rest.

@@ -1,11 +1,12 @@
-//! Words of the LL protocol. A word contains 32 bits of elements and their epoch, and is written in one access.
+//! Words of the LL protocol. A word contains 32 bits of elements together with their epoch, and is written in one
+//! access.
 //!
-//! A rank pushes words to the segments of other ranks. A receiver that finds the current epoch in a word also has the
-//! elements in the same word. It therefore needs no separate flag and no ordering between accesses. Epochs are never
-//! zero, so memory that was never written contains no valid word.
+//! A rank pushes words to the segments of other ranks. A receiver that finds the current epoch in a word has also
+//! received the elements in that word. It therefore needs neither a separate flag nor an ordering between accesses.
+//! Epochs are never zero, so memory that has never been written contains no valid word.
 //!
-//! A side of a segment has a *slot* per rank, which only that rank writes. A vector, which is 16 bytes of elements, is
-//! stored as two pairs of words. A slot contains the first pairs of all vectors, then the second pairs, so that the
+//! A side of a segment contains one *slot* per rank, which only that rank writes. A vector (16 bytes of elements) is
+//! stored as two pairs of words. In a slot, the first pairs of all vectors precede the second pairs, so that the
 //! accesses of a warp are contiguous.
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -13,26 +14,26 @@ use gpu_std::atomic::{Atomic, Ordering, scope};
 
 use crate::device_comm::{Epoch, FLAG_BYTES};
 
-/// Size of the words of an epoch in a segment, in bytes.
+/// Size of the words that an epoch uses in a segment, in bytes.
 pub(crate) const SIDE_BYTES: usize = 4 << 20;
 /// Size of a pair of words, in bytes.
 const PAIR: usize = 16;
 
-/// Returns the maximum size of the elements, in bytes, for kernels that support `world` ranks.
+/// Returns the maximum total size of the elements, in bytes, for kernels that support `world` ranks.
 pub const fn room(world: usize) -> usize {
     SIDE_BYTES / world / 2
 }
 
-/// Location of a rank's words, in its own segment or in another rank's segment.
+/// Location of the words of a rank, in its own segment or in that of another rank.
 #[derive(Clone, Copy)]
 pub(crate) struct Slot {
     first: usize,
-    /// Distance from the first pairs to the second pairs, in bytes.
+    /// Distance between the first and the second pair of a vector, in bytes.
     stride: usize,
 }
 
 impl Slot {
-    /// Returns the slot in the segment of `of` to which `from` pushes `vectors` vectors.
+    /// Returns the slot in the segment of rank `of` to which rank `from` pushes `vectors` vectors.
     #[inline(always)]
     pub fn new<const WORLD: usize>(epoch: &Epoch, of: usize, from: usize, vectors: usize) -> Self {
         let side = epoch.comm.segment(of) + FLAG_BYTES + epoch.side() * SIDE_BYTES;
@@ -42,7 +43,7 @@ impl Slot {
     /// Pushes a vector.
     ///
     /// # Safety
-    /// The slot must contain the vector, and belong to this rank.
+    /// The slot must contain the vector and belong to this rank.
     #[inline(always)]
     pub unsafe fn push(self, vector: usize, elements: [u32; 4], epoch: u32) {
         let [a, b, c, d] = elements.map(|element| (epoch as u64) << 32 | element as u64);
@@ -54,10 +55,10 @@ impl Slot {
         }
     }
 
-    /// Reads the current words of a vector.
+    /// Reads the words of a vector as they currently are.
     ///
     /// # Safety
-    /// The slot must contain the vector, and be in this rank's segment.
+    /// The slot must contain the vector and be in this rank's segment.
     #[inline(always)]
     pub unsafe fn look(self, vector: usize) -> [u64; 4] {
         let first = self.first + vector * PAIR;
@@ -67,7 +68,7 @@ impl Slot {
     }
 }
 
-/// Returns whether all words have this epoch.
+/// Returns whether all words contain this epoch.
 #[inline(always)]
 pub(crate) fn are_of(words: [u64; 4], epoch: u32) -> bool {
     let [a, b, c, d] = words.map(|word| (word >> 32) as u32 ^ epoch);
@@ -77,11 +78,12 @@ pub(crate) fn are_of(words: [u64; 4], epoch: u32) -> bool {
 /// Writes two words, each atomically.
 ///
 /// # Safety
-/// The words must be valid global memory, aligned to 16 bytes, that is only used for words while the kernel runs.
+/// The words must be valid global memory that is aligned to 16 bytes and is used only for words while the kernel runs.
 #[inline(always)]
 unsafe fn store(to: *mut u64, [a, b]: [u64; 2]) {
     #[cfg(target_arch = "nvptx64")]
-    // SAFETY: the caller's contract. With the default options of `asm!`, LLVM assumes that the assembly changes memory.
+    // SAFETY: guaranteed by the caller. With the default options of `asm!`, LLVM assumes that the assembly writes
+    // memory.
     unsafe {
         core::arch::asm!(
             "{{ .reg .b64 global; cvta.to.global.u64 global, {to}; st.relaxed.sys.global.v2.b64 [global], {{{a}, {b}}}; }}",
@@ -89,7 +91,7 @@ unsafe fn store(to: *mut u64, [a, b]: [u64; 2]) {
         );
     }
     #[cfg(not(target_arch = "nvptx64"))]
-    // SAFETY: the caller's contract.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         Atomic::<u64, scope::System>::from_ptr(to).store(a, Ordering::Relaxed);
         Atomic::<u64, scope::System>::from_ptr(to.add(1)).store(b, Ordering::Relaxed);
@@ -105,7 +107,8 @@ unsafe fn load(from: *mut u64) -> [u64; 2] {
     #[cfg(target_arch = "nvptx64")]
     {
         let (a, b): (u64, u64);
-        // SAFETY: the caller's contract. With the default options of `asm!`, LLVM assumes that memory can change.
+        // SAFETY: guaranteed by the caller. With the default options of `asm!`, LLVM assumes that the memory may have
+        // changed.
         unsafe {
             core::arch::asm!(
                 "{{ .reg .b64 global; cvta.to.global.u64 global, {from}; ld.relaxed.sys.global.v2.b64 {{{a}, {b}}}, [global]; }}",
@@ -115,7 +118,7 @@ unsafe fn load(from: *mut u64) -> [u64; 2] {
         [a, b]
     }
     #[cfg(not(target_arch = "nvptx64"))]
-    // SAFETY: the caller's contract.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         [
             Atomic::<u64, scope::System>::from_ptr(from).load(Ordering::Relaxed),

@@ -9,16 +9,16 @@ use crate::error::{CollectiveError, Error, Result};
 use crate::failure::Failure;
 use crate::launch::Launch;
 
-/// Key under which rank 0 publishes the colors and keys of all ranks.
+/// Key under which rank 0 publishes the colors and ordering keys of all ranks.
 const ALL: &str = "all";
 
 impl Communicator {
-    /// Splits the communicator: ranks that pass the same color form a new communicator, ordered by key, then by rank.
-    /// All ranks must call it. A rank that passes `None` for the color receives `None`. The new communicator uses the
-    /// stream and the options of this one, which remains usable.
+    /// Splits the communicator: the ranks that pass the same color form a new communicator, ordered first by `key` and
+    /// then by rank. All ranks must call it. On a rank that passes `None` as the color, the call returns `None`. The
+    /// new communicator uses the stream and options of this one, which remains usable.
     ///
-    /// Ranks in different threads or processes must call it concurrently. One thread that drives several ranks cannot
-    /// call it.
+    /// The ranks must make this call concurrently, from different threads or processes. Therefore, a thread that drives
+    /// several ranks cannot make this call.
     ///
     /// # Errors
     /// The errors of [`Self::init`]; [`CommunicatorError`](crate::CommunicatorError) if this communicator has failed.
@@ -47,13 +47,13 @@ impl Communicator {
     }
 
     /// Creates a communicator without the excluded ranks; the other ranks keep their order. All remaining ranks must
-    /// call it with the same list. It also works after a failure, so that a program can continue without a failed rank.
-    /// This communicator is not changed.
+    /// make this call with the same list. The call also works after a failure, so a program can continue without the
+    /// failed rank. This communicator remains unchanged.
     ///
     /// # Errors
     /// [`CollectiveError::Argument`] if the list names this rank or a rank that does not exist, or omits a rank known
-    /// to have failed; otherwise the errors of [`Self::init`]. If a lost process served the store, the store is also
-    /// lost.
+    /// to have failed; otherwise the errors of [`Self::init`]. If the lost process served the store, the store is lost
+    /// as well.
     pub fn shrink(&self, excluded: &[usize]) -> Result<Self> {
         let argument = |reason| {
             Error::from(CollectiveError::Argument { operation: "shrink", rank: self.rank(), reason })
@@ -85,14 +85,14 @@ impl Communicator {
 
     /// Creates a communicator of a subset of the ranks, in which this rank is `rank`.
     fn part(&self, name: String, rank: usize, world_size: usize) -> Result<Self> {
-        // The new run ID excludes ranks that left the old communicator from the new one.
+        // The new run ID keeps ranks that have left the old communicator out of the new one.
         let run_id = format!("{}/{}/{name}", self.launch.run_id, self.mesh.id);
         let launch = Launch { rank, world_size, run_id, store: None, ..self.launch.clone() };
         let options = self.options.clone().name(format!("{}, {name}", self.options.name));
         Self::connect(&self.stream, launch, Arc::clone(&self.store), options)
     }
 
-    /// Key prefix of a split.
+    /// Returns the key prefix of a split.
     fn split_keys(&self, split: u64) -> String {
         format!("{}/communicator/{}/split/{split}", self.launch.key_prefix(), self.mesh.id)
     }
@@ -107,8 +107,8 @@ impl Communicator {
         .into()
     }
 
-    /// Collects the colors and keys of all ranks. Rank 0 gathers them, because direct reads would need a number of
-    /// store operations that is quadratic in the number of ranks.
+    /// Collects the colors and keys of all ranks. Rank 0 gathers them. If every rank read them directly, the number of
+    /// store operations would be quadratic in the number of ranks.
     fn gather_colors(&self, prefix: &str, deadline: Instant) -> Result<Vec<(Option<u32>, i64)>> {
         let garbage = |rank: usize| self.split_error(format!("rank {rank} has put garbage into the store"));
         if self.rank() > 0 {
@@ -126,7 +126,7 @@ impl Communicator {
         Ok(all)
     }
 
-    /// Reads a value that another rank stores for a split. Returns early if the communicator fails.
+    /// Reads a value that another rank stores during a split. Returns early if the communicator fails.
     fn read(&self, key: &str, prefix: &str, deadline: Instant) -> Result<Vec<u8>> {
         let mut pause = Duration::from_micros(500);
         loop {

@@ -1,4 +1,4 @@
-//! Selection of a communicator's backend. All ranks use the same inputs, so they select the same backend.
+//! Selection of a communicator's backend. All ranks use the same inputs and therefore select the same backend.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::mesh::{DeviceFacts, Mesh};
 use crate::nccl::{self, NcclBackend};
 use crate::peer::{self, PeerBackend};
 
-/// Inputs of the selection, available after the rendezvous.
+/// Inputs of the backend selection, which are available after the rendezvous.
 pub(super) struct Choosing<'a> {
     pub stream: &'a Stream,
     pub options: &'a CommunicatorOptions,
@@ -58,7 +58,7 @@ impl Choosing<'_> {
                 }
                 let rest = match is_emulated {
                     true => Some(self.host()?),
-                    // A rank without NCCL has reported this in its facts.
+                    // A rank without NCCL has reported this in its device facts.
                     false if self.devices.iter().all(|device| matches!(device.nccl, Some(Ok(_)))) => {
                         Some(self.nccl()?)
                     }
@@ -86,7 +86,7 @@ impl Choosing<'_> {
         peer::Making { mesh, stream, timeout, is_auto }
     }
 
-    /// Returns the reason why the ranks cannot access each other's memory, as far as it is known before an attempt.
+    /// Returns why the ranks cannot access each other's memory, as far as this is known without trying it.
     fn why_no_peers(&self) -> Option<String> {
         if self.devices.len() > peer::MAX_RANKS {
             return Some(format!(

@@ -7,8 +7,8 @@ use crate::backend::Kind;
 use crate::element::{ReduceOp, Reducible};
 use crate::error::Result;
 
-/// Operations of [`Communicator::group`](super::Communicator::group). Each call is checked immediately, and enqueued
-/// after the closure returns. The methods match the methods of [`Communicator`](super::Communicator).
+/// Operations of [`Communicator::group`](super::Communicator::group). Each call is checked immediately but enqueued
+/// only after the closure returns. The methods correspond to those of [`Communicator`](super::Communicator).
 pub struct Group<'a> {
     pub(super) place: Place,
     pub(super) calls: Vec<Prepared<'a>>,
@@ -20,30 +20,30 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// Adds the operation of [`Communicator::send`](super::Communicator::send) to the group.
+    /// Adds a [`send`](super::Communicator::send) to the group.
     ///
     /// # Errors
-    /// The errors of that method.
+    /// The errors of the [`Communicator`](super::Communicator) method.
     pub fn send<T: DeviceCopy>(&mut self, x: impl Into<DeviceSlice<'a, T>>, to: usize) -> Result<()> {
         let x = x.into();
         self.place.check_rank("send", "receiver", to)?;
         self.add(Prepared::new::<T>(Kind::Send { to }, x.len()).reads(&x))
     }
 
-    /// Adds the operation of [`Communicator::recv`](super::Communicator::recv) to the group.
+    /// Adds a [`recv`](super::Communicator::recv) to the group.
     ///
     /// # Errors
-    /// The errors of that method.
+    /// The errors of the [`Communicator`](super::Communicator) method.
     pub fn recv<T: DeviceCopy>(&mut self, from: usize, y: impl Into<DeviceSliceMut<'a, T>>) -> Result<()> {
         let y = y.into();
         self.place.check_rank("recv", "sender", from)?;
         self.add(Prepared::new::<T>(Kind::Receive { from }, y.len()).writes(&y))
     }
 
-    /// Adds the operation of [`Communicator::all_reduce`](super::Communicator::all_reduce) to the group.
+    /// Adds an [`all_reduce`](super::Communicator::all_reduce) to the group.
     ///
     /// # Errors
-    /// The errors of that method.
+    /// The errors of the [`Communicator`](super::Communicator) method.
     pub fn all_reduce<T: Reducible>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
@@ -55,11 +55,10 @@ impl<'a> Group<'a> {
         self.add(Prepared::new::<T>(Kind::AllReduce, x.len()).reads(&x).writes(&y).reduces(op))
     }
 
-    /// Adds the operation of [`Communicator::all_reduce_in_place`](super::Communicator::all_reduce_in_place) to the
-    /// group.
+    /// Adds an [`all_reduce_in_place`](super::Communicator::all_reduce_in_place) to the group.
     ///
     /// # Errors
-    /// The errors of that method.
+    /// The errors of the [`Communicator`](super::Communicator) method.
     pub fn all_reduce_in_place<T: Reducible>(
         &mut self,
         op: ReduceOp<T>,
@@ -71,10 +70,10 @@ impl<'a> Group<'a> {
         self.add(prepared)
     }
 
-    /// Adds the operation of [`Communicator::reduce`](super::Communicator::reduce) to the group.
+    /// Adds a [`reduce`](super::Communicator::reduce) to the group.
     ///
     /// # Errors
-    /// The errors of that method.
+    /// The errors of the [`Communicator`](super::Communicator) method.
     pub fn reduce<T: Reducible>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
@@ -95,10 +94,10 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Adds the operation of [`Communicator::broadcast`](super::Communicator::broadcast) to the group.
+    /// Adds a [`broadcast`](super::Communicator::broadcast) to the group.
     ///
     /// # Errors
-    /// The errors of that method.
+    /// The errors of the [`Communicator`](super::Communicator) method.
     pub fn broadcast<T: DeviceCopy>(
         &mut self,
         root: usize,
@@ -109,10 +108,10 @@ impl<'a> Group<'a> {
         self.add(Prepared::new::<T>(Kind::Broadcast { root }, buffer.len()).writes(&buffer))
     }
 
-    /// Adds the operation of [`Communicator::all_gather`](super::Communicator::all_gather) to the group.
+    /// Adds an [`all_gather`](super::Communicator::all_gather) to the group.
     ///
     /// # Errors
-    /// The errors of that method.
+    /// The errors of the [`Communicator`](super::Communicator) method.
     pub fn all_gather<T: DeviceCopy>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
@@ -123,11 +122,10 @@ impl<'a> Group<'a> {
         self.add(Prepared::new::<T>(Kind::AllGather, x.len()).reads(&x).writes(&y))
     }
 
-    /// Adds the operation of [`Communicator::all_gather_in_place`](super::Communicator::all_gather_in_place) to the
-    /// group.
+    /// Adds an [`all_gather_in_place`](super::Communicator::all_gather_in_place) to the group.
     ///
     /// # Errors
-    /// The errors of that method.
+    /// The errors of the [`Communicator`](super::Communicator) method.
     pub fn all_gather_in_place<T: DeviceCopy>(
         &mut self,
         buffer: impl Into<DeviceSliceMut<'a, T>>,
@@ -139,10 +137,10 @@ impl<'a> Group<'a> {
         self.add(prepared)
     }
 
-    /// Adds the operation of [`Communicator::reduce_scatter`](super::Communicator::reduce_scatter) to the group.
+    /// Adds a [`reduce_scatter`](super::Communicator::reduce_scatter) to the group.
     ///
     /// # Errors
-    /// The errors of that method.
+    /// The errors of the [`Communicator`](super::Communicator) method.
     pub fn reduce_scatter<T: Reducible>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
@@ -154,11 +152,10 @@ impl<'a> Group<'a> {
         self.add(Prepared::new::<T>(Kind::ReduceScatter, y.len()).reads(&x).writes(&y).reduces(op))
     }
 
-    /// Adds the operation of [`Communicator::reduce_scatter_in_place`](super::Communicator::reduce_scatter_in_place) to
-    /// the group.
+    /// Adds a [`reduce_scatter_in_place`](super::Communicator::reduce_scatter_in_place) to the group.
     ///
     /// # Errors
-    /// The errors of that method.
+    /// The errors of the [`Communicator`](super::Communicator) method.
     pub fn reduce_scatter_in_place<T: Reducible>(
         &mut self,
         op: ReduceOp<T>,
@@ -172,10 +169,10 @@ impl<'a> Group<'a> {
         self.add(prepared)
     }
 
-    /// Adds the operation of [`Communicator::all_to_all`](super::Communicator::all_to_all) to the group.
+    /// Adds an [`all_to_all`](super::Communicator::all_to_all) to the group.
     ///
     /// # Errors
-    /// The errors of that method.
+    /// The errors of the [`Communicator`](super::Communicator) method.
     pub fn all_to_all<T: DeviceCopy>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
@@ -187,10 +184,10 @@ impl<'a> Group<'a> {
         self.add(Prepared::new::<T>(Kind::AllToAll, len).reads(&x).writes(&y))
     }
 
-    /// Adds the operation of [`Communicator::gather`](super::Communicator::gather) to the group.
+    /// Adds a [`gather`](super::Communicator::gather) to the group.
     ///
     /// # Errors
-    /// The errors of that method.
+    /// The errors of the [`Communicator`](super::Communicator) method.
     pub fn gather<T: DeviceCopy>(
         &mut self,
         x: impl Into<DeviceSlice<'a, T>>,
@@ -210,10 +207,10 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Adds the operation of [`Communicator::scatter`](super::Communicator::scatter) to the group.
+    /// Adds a [`scatter`](super::Communicator::scatter) to the group.
     ///
     /// # Errors
-    /// The errors of that method.
+    /// The errors of the [`Communicator`](super::Communicator) method.
     pub fn scatter<T: DeviceCopy>(
         &mut self,
         x: Option<DeviceSlice<'a, T>>,

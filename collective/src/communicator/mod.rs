@@ -29,28 +29,30 @@ use crate::store::{MemoryStore, Store};
 use crate::symmetric::{self, Agreement, Pool, SymmetricBuffer};
 use crate::work::{Work, WorkState};
 
-/// One rank of a group that runs collective operations, on its own stream.
+/// One rank of a group of ranks that run collective operations; each rank uses its own stream.
 ///
-/// All operations run on the communicator's stream in call order, each after earlier work on its buffers. Later work on
-/// the buffers, on any stream, is ordered after the operation. A call enqueues the operation and returns without
-/// blocking the host. A communicator with a stream of its own overlaps with kernels on other streams.
+/// All operations run on the communicator's stream in call order, and each is ordered after earlier work on its
+/// buffers. Later work on the buffers, on any stream, is ordered after the operation. A call enqueues the operation and
+/// returns without blocking the host. If a communicator has a stream of its own, its operations overlap with kernels on
+/// other streams.
 ///
 /// All ranks must call the same operations in the same order, with the same element type, length, operator and root. If
-/// several communicators share a stream, the order must be the same across all of them. A mismatch is an error that
-/// names both ranks and both calls. A missing call is an error at the deadline of the operation that waits for it. NCCL
-/// itself does not compare operations: a mismatch that does not block it, such as another operator, can lead to wrong
-/// results. With [`checked`](CommunicatorOptions::checked), every mismatch of collective operations is detected before
-/// data moves.
+/// several communicators share a stream, the call order across these communicators must also be the same on all ranks.
+/// A mismatch causes an error that names both ranks and both calls. If a rank does not make a call, the operation that
+/// waits for it fails when its deadline expires. NCCL itself does not compare operations: a mismatch that does not
+/// block NCCL, such as a different operator, can lead to wrong results. With [`checked`](CommunicatorOptions::checked),
+/// every mismatch of collective operations is detected before any data moves.
 ///
 /// A failure ends the communicator on all ranks: pending and future operations fail with the same cause. The contents
-/// of the buffers of failed operations are unspecified. [`Self::shrink`] creates a communicator of the remaining ranks.
+/// of buffers used by failed operations are unspecified. [`Self::shrink`] creates a new communicator from the remaining
+/// ranks.
 ///
-/// Dropping a communicator does not wait, and enqueued operations continue. Ranks that need this rank afterwards fail
-/// with [`Failure::Left`](crate::Failure::Left). [`Self::finish`] is the collective shutdown.
+/// Dropping a communicator does not block, and operations that have been enqueued continue. Ranks that still need this
+/// rank then fail with [`Failure::Left`](crate::Failure::Left). For a collective shutdown, call [`Self::finish`].
 ///
 /// On a stream that is being captured, operations become part of the graph if the backend supports it. Each graph
-/// launch then counts as an operation, so all ranks must launch their graphs in the same order. An emulated device must
-/// execute its streams in threads, which it does unless it is stepped.
+/// launch then counts as one operation, so all ranks must launch their graphs in the same order. An emulated device
+/// must execute its streams in threads, which is the default, rather than in steps.
 ///
 /// ```
 /// use std::time::Duration;
@@ -82,9 +84,9 @@ pub struct Communicator {
     launch: Launch,
     store: Arc<dyn Store>,
     options: CommunicatorOptions,
-    /// Number of calls of [`Self::split`] so far.
+    /// Number of calls to [`Self::split`] so far.
     splits: u64,
-    /// Number of calls of [`Self::symmetric_buffer`] so far.
+    /// Number of calls to [`Self::symmetric_buffer`] so far.
     symmetric: u64,
     /// Memory pool of symmetric buffers.
     pool: Pool,
@@ -119,13 +121,13 @@ impl CommunicatorOptions {
 }
 
 impl Communicator {
-    /// Creates a communicator by a rendezvous of all ranks through the store. All ranks must call it; it returns when
-    /// all have arrived. Operations will run on `stream`.
+    /// Creates a communicator through a rendezvous of all ranks in the store. All ranks must make this call; it returns
+    /// when all of them have arrived. Operations will run on `stream`.
     ///
     /// # Errors
     /// [`RendezvousError`](crate::rendezvous::RendezvousError) and [`CollectiveError::Init`], on all ranks that have
-    /// arrived. Causes: a rank that missed the deadline, has ended, or exists twice; a different version, world size or
-    /// kind of device; two ranks on the same GPU; devices that no backend supports. Errors of the store.
+    /// arrived. Possible causes are a rank that missed the deadline, has ended, or exists twice; a different version,
+    /// world size or kind of device; two ranks on the same GPU; and devices that no backend supports. Store errors.
     pub fn init(
         stream: &Stream,
         launch: &Launch,
@@ -135,11 +137,11 @@ impl Communicator {
         Self::connect(stream, launch.clone(), store, options.clone())
     }
 
-    /// Creates one communicator per stream, all in this process; the first is rank 0. Communicators on GPUs need one
-    /// thread each; communicators on emulated devices can share a thread.
+    /// Creates one communicator per stream, all in this process; the first one is rank 0. Communicators on GPUs need
+    /// one thread each; communicators on emulated devices can share a thread.
     ///
     /// # Errors
-    /// The errors of [`Self::init`]; [`EmptyList`](warpsmith_runtime::Error::EmptyList) if there are no streams.
+    /// The errors of [`Self::init`]; [`EmptyList`](warpsmith_runtime::Error::EmptyList) if `streams` is empty.
     pub fn init_all(streams: &[Stream], options: &CommunicatorOptions) -> Result<Vec<Self>> {
         if streams.is_empty() {
             let error =
@@ -192,7 +194,7 @@ impl Communicator {
             dump_to: options.dump_to.clone(),
         };
         let (mesh, devices) = mesh::connect(&bootstrap)?;
-        // Communicators that are split from this one do not have the store's address.
+        // Communicators that are split from this one do not know the address of the store.
         options.address = mesh.address;
         let backend =
             choose::Choosing { stream, options: &options, mesh: &mesh, devices: &devices }.backend()?;
@@ -214,22 +216,22 @@ impl Communicator {
         self.mesh.rank()
     }
 
-    /// Number of ranks in the communicator.
+    /// Returns the number of ranks in the communicator.
     pub fn world_size(&self) -> usize {
         self.mesh.world()
     }
 
-    /// Device of the stream.
+    /// Returns the device of the stream.
     pub fn device(&self) -> &Device {
         self.stream.device()
     }
 
-    /// Stream on which the operations run.
+    /// Returns the stream on which the operations run.
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
 
-    /// Sets the timeout of operations that are called from now on. See [`CommunicatorOptions::timeout`].
+    /// Sets the timeout of all operations that are called from now on. See [`CommunicatorOptions::timeout`].
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.options.timeout = timeout;
     }
@@ -240,18 +242,18 @@ impl Communicator {
         self.abort_with("the program called `abort`");
     }
 
-    /// Returns the contents of the flight recorder, which are the outcomes of the last operations.
+    /// Returns the contents of the flight recorder: the outcomes of the most recent operations.
     pub fn dump(&self) -> FlightRecord {
         self.mesh.record()
     }
 
-    /// Shuts the communicator down collectively. It waits until all ranks have called it and all operations of this
-    /// rank are complete.
+    /// Shuts the communicator down collectively. The call blocks until all ranks have made it and all operations of
+    /// this rank are complete.
     ///
     /// # Errors
-    /// [`CommunicatorError`](crate::CommunicatorError) if the communicator has failed before, or if a rank did not call
-    /// it. [`CollectiveError::Argument`] while the stream is being captured; with NCCL, also while graphs with
-    /// operations of the communicator exist.
+    /// [`CommunicatorError`](crate::CommunicatorError) if the communicator has already failed, or if a rank does not
+    /// make the call. [`CollectiveError::Argument`] while the stream is being captured and, with NCCL, while graphs
+    /// that contain operations of the communicator exist.
     pub fn finish(mut self) -> Result<()> {
         if self.stream.is_capturing() {
             let reason = "its stream is being captured; end the capture first".to_owned();
@@ -265,13 +267,13 @@ impl Communicator {
         Ok(())
     }
 
-    /// Allocates a zeroed buffer of `len` elements on each rank, which the kernels of all ranks can access. All ranks
-    /// must call it with the same length. It waits for the other ranks, but not for their streams.
+    /// Allocates a zeroed buffer of `len` elements on each rank; kernels of all ranks can access it. All ranks must
+    /// make this call with the same length. The call waits for the other ranks to make it, but not for their streams.
     ///
     /// # Errors
-    /// [`CollectiveError::Symmetric`] on all ranks, if one rank is out of memory or cannot map the memory of another
-    /// rank; [`Failure::Mismatch`](crate::Failure::Mismatch), which names both calls, for different lengths or types;
-    /// an error if a rank did not call it within [`timeout`](CommunicatorOptions::timeout).
+    /// [`CollectiveError::Symmetric`] on all ranks, if any rank is out of memory or cannot map the memory of another
+    /// rank; [`Failure::Mismatch`](crate::Failure::Mismatch), which names both calls, if lengths or types differ; an
+    /// error if a rank does not make the call within [`timeout`](CommunicatorOptions::timeout).
     pub fn symmetric_buffer<T: DeviceCopy>(&mut self, len: usize) -> Result<SymmetricBuffer<T>> {
         let mut operation = Fingerprint::new("symmetric_buffer", type_name::<T>(), len);
         operation.sequence = self.symmetric;
@@ -319,8 +321,8 @@ impl Communicator {
         self.stream.with_stable_capture_state(|| {
             let (timeout, is_captured) = (self.options.timeout, self.stream.is_capturing());
             let batch = Batch { calls, timeout, is_captured, work: Arc::clone(&state) };
-            // SAFETY: the uses cover the memory of the calls. The group borrows the slices, so a written slice overlaps
-            // no other.
+            // SAFETY: the uses cover the memory that the calls access. The group borrows the slices, so a slice that is
+            // written overlaps no other.
             unsafe { self.backend.enqueue(&self.stream, &uses, batch) }
         })?;
         Ok(Work { state })

@@ -1,7 +1,7 @@
 //! Operations of a [`Communicator`].
 //!
-//! Each operation checks its arguments, enqueues its work on the communicator's stream after earlier work on its
-//! buffers, and returns.
+//! Each operation checks its arguments, enqueues its work on the communicator's stream, ordered after earlier work on
+//! its buffers, and returns.
 
 use warpsmith_runtime::extension::site;
 use warpsmith_runtime::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
@@ -13,7 +13,7 @@ use crate::error::{CollectiveError, Result};
 use crate::failure::Failure;
 use crate::work::Work;
 
-/// Guard that aborts the communicator when the closure of a group panics.
+/// Guard that aborts the communicator if the closure of a group panics.
 struct AbortOnPanic<'c> {
     communicator: &'c Communicator,
     is_armed: bool,
@@ -36,7 +36,7 @@ fn write<'y, T: DeviceCopy>(y: impl Into<DeviceSliceMut<'y, T>>) -> DeviceSliceM
 }
 
 impl Communicator {
-    /// Enqueues a group of one operation.
+    /// Enqueues a group that consists of one operation.
     #[track_caller]
     fn one<'a>(&self, call: impl FnOnce(&mut Group<'a>) -> Result<()>) -> Result<Work> {
         let _site = site();
@@ -74,11 +74,11 @@ impl Communicator {
         self.one(|group| group.all_reduce_in_place(op, write(buffer)))
     }
 
-    /// Reduces the elements of all ranks; the root receives the result. Other ranks ignore the target.
+    /// Reduces the elements of all ranks; only the root receives the result. Other ranks ignore the target.
     ///
     /// # Errors
-    /// The errors of [`Self::all_reduce`]; [`CollectiveError::Argument`] if the root does not exist, or if the root
-    /// passed no target.
+    /// The errors of [`Self::all_reduce`]; [`CollectiveError::Argument`] if the root does not exist or does not pass a
+    /// target.
     #[track_caller]
     pub fn reduce<'x, 'y, T: Reducible>(
         &mut self,
@@ -145,8 +145,8 @@ impl Communicator {
         self.one(|group| group.reduce_scatter(read(x), op, write(y)))
     }
 
-    /// In-place version of [`Self::reduce_scatter`]. This rank's block of the buffer receives its block of the result.
-    /// The contents of the other blocks are unspecified.
+    /// In-place version of [`Self::reduce_scatter`]. The result is stored in this rank's block of the buffer. The
+    /// contents of the other blocks become unspecified.
     ///
     /// # Errors
     /// The errors of [`Self::all_reduce`].
@@ -159,8 +159,8 @@ impl Communicator {
         self.one(|group| group.reduce_scatter_in_place(op, write(buffer)))
     }
 
-    /// Sends block r of `x` to rank r, and stores the data from rank r in block r of `y`. Both have one block per rank,
-    /// all of the same length.
+    /// Sends block r of `x` to rank r, and stores the data received from rank r in block r of `y`. Both buffers consist
+    /// of one block per rank, and all blocks have the same length.
     ///
     /// # Errors
     /// The errors of [`Self::all_reduce`].
@@ -205,7 +205,8 @@ impl Communicator {
     /// [group](Self::group).
     ///
     /// # Errors
-    /// The errors of [`Self::all_reduce`]; [`CollectiveError::Argument`] if the rank does not exist, or is this rank.
+    /// The errors of [`Self::all_reduce`]; [`CollectiveError::Argument`] if the rank does not exist or is this rank
+    /// itself.
     #[track_caller]
     pub fn send<'x, T: DeviceCopy>(&mut self, x: impl Into<DeviceSlice<'x, T>>, to: usize) -> Result<Work> {
         self.place().check_other("send", to)?;
@@ -226,7 +227,7 @@ impl Communicator {
         self.one(|group| group.recv(from, write(y)))
     }
 
-    /// Makes later work of the stream wait until the streams of all ranks have reached the barrier.
+    /// Makes later work on the stream wait until the streams of all ranks have reached the barrier.
     ///
     /// # Errors
     /// The errors of [`Self::all_reduce`].
@@ -235,8 +236,8 @@ impl Communicator {
         self.one(Group::barrier)
     }
 
-    /// Enqueues several operations as one: first all sends and receives concurrently, then the other operations in
-    /// order. Use it for messages in both directions, and for many small operations.
+    /// Enqueues several operations as one: first, all sends and receives run concurrently; then the other operations
+    /// run in order. Use a group for messages in both directions, and for many small operations.
     ///
     /// ```
     /// use std::time::Duration;
@@ -268,8 +269,8 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// The closure's error, as [`CollectiveError::Group`]. If the closure fails or panics, nothing is enqueued. The
-    /// communicator is then aborted, because the other ranks wait for this one. Otherwise the errors of
+    /// The closure's error, as [`CollectiveError::Group`]. If the closure fails or panics, nothing is enqueued. In this
+    /// case, the communicator is aborted, because the other ranks would wait for this one. Otherwise, the errors of
     /// [`Self::all_reduce`].
     #[track_caller]
     pub fn group<'a>(&mut self, calls: impl FnOnce(&mut Group<'a>) -> Result<()>) -> Result<Work> {
@@ -282,7 +283,7 @@ impl Communicator {
             self.abort_with(&format!("the closure of a group failed: {error}"));
             return Err(CollectiveError::Group(Box::new(error)).into());
         }
-        // The site is recorded only here, because the calls inside the closure record their own source lines.
+        // The call site is recorded here, because the calls inside the closure record their own source lines.
         let _site = site();
         self.submit(group.calls)
     }

@@ -8,42 +8,43 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BackendChoice {
-    /// Selects the best backend for the devices of all ranks. GPUs use [`Self::Nccl`], or [`Self::Peer`] where it is
-    /// faster and the ranks can access each other's memory. Emulated devices use [`Self::Host`].
+    /// Selects the best backend for the devices of all ranks. GPUs use [`Self::Nccl`]; if the ranks can access each
+    /// other's memory, operations that are faster with [`Self::Peer`] use that backend. Emulated devices use
+    /// [`Self::Host`].
     #[default]
     Auto,
-    /// NVIDIA's NCCL library, version 2.18 or newer. It is searched for on first use; see
+    /// NVIDIA's NCCL library, version 2.18 or later. The library is located on first use; see
     /// [`nccl_library`](crate::nccl_library).
     ///
-    /// - Every rank needs its own thread. The first exchange between two ranks connects them. The call blocks until the
-    ///   other ranks also call it, at most for the operation's timeout.
-    /// - Operations can be captured into graphs if each device has its own process. In a graph they have no deadline,
-    ///   but the loss of a rank still ends them. The [`Work`](crate::Work) of a captured operation is complete once the
-    ///   operation is captured.
-    /// - Sums over several ranks can differ from the sums of [`Self::Host`] in the last bits, because NCCL selects the
+    /// - Every rank requires its own thread. The first exchange between two ranks establishes the connection between
+    ///   them. It blocks until the other ranks also make the call, but no longer than the timeout of the operation.
+    /// - Operations can be captured into graphs if each device belongs to a different process. In a graph, operations
+    ///   have no deadline, but the loss of a rank still ends them. The [`Work`](crate::Work) of a captured operation is
+    ///   complete as soon as the operation has been captured.
+    /// - Sums over several ranks can differ from those of [`Self::Host`] in the last bits, because NCCL selects the
     ///   order of the additions. The results are bit-identical on all ranks.
-    /// - NCCL's environment variables apply. `NCCL_SOCKET_IFNAME=lo` keeps the ranks of one host off the network, where
-    ///   other processes could connect to them. `NCCL_LAUNCH_ORDER_IMPLICIT=1` lets a device with several communicators
-    ///   run their operations in call order. `NCCL_DEBUG=INFO` logs NCCL's activity. `NCCL_COMM_BLOCKING` must not be
-    ///   set, because calls would then block without a deadline.
+    /// - NCCL's environment variables apply. `NCCL_SOCKET_IFNAME=lo` restricts the ranks of one host to the loopback
+    ///   interface, so that processes on the network cannot connect to them. `NCCL_LAUNCH_ORDER_IMPLICIT=1` lets a
+    ///   device with several communicators run their operations in call order. `NCCL_DEBUG=INFO` logs NCCL's activity.
+    ///   `NCCL_COMM_BLOCKING` must not be set, because calls could then block past their deadlines.
     Nccl,
-    /// Kernels that access the memory of other ranks over the links between the devices (peer-to-peer). This backend
-    /// supports up to 8 ranks on one host, as threads or processes, if their devices have peer access. The kernels are
-    /// written in Rust, like the kernels of programs.
+    /// Kernels that access the memory of other ranks directly, over the links between the devices (peer-to-peer). This
+    /// backend supports up to 8 ranks on one host, in threads or processes, if their devices have peer access. Like the
+    /// kernels of programs, its kernels are written in Rust.
     ///
     /// - It supports all operations except `send` and `recv`, and reductions of all types except 8-bit floating point.
-    ///   Unsupported operations, and groups that contain one, use [`Self::Nccl`] on GPUs, if NCCL is available, and
-    ///   [`Self::Host`] on emulated devices.
+    ///   Unsupported operations, and groups that contain one, run on [`Self::Nccl`] on GPUs (if NCCL is available) and
+    ///   on [`Self::Host`] on emulated devices.
     /// - Reductions are bit-identical to [`Self::Host`] on all devices.
-    /// - Operations can be captured into graphs, with their deadlines, even by several ranks of one process.
-    /// - The stream of every rank must run concurrently with the streams of the other ranks, as streams of different
-    ///   devices do.
+    /// - Operations can be captured into graphs and keep their deadlines there, even if several ranks share a process.
+    /// - The streams of all ranks must be able to run concurrently, as streams of different devices do.
     Peer,
-    /// Threads on the host, which transfer data through memory and sockets; for emulated devices.
+    /// Threads on the host that transfer data through memory and sockets; only for emulated devices.
     Host,
 }
 
-/// Options of a communicator. All ranks must pass the same values, except for the address and the folder.
+/// Options of a communicator. All ranks must pass the same values, except for the address and the folder of the flight
+/// records.
 ///
 /// ```
 /// use std::time::Duration;
@@ -92,13 +93,13 @@ impl CommunicatorOptions {
     }
 
     /// Sets the communicator's name in errors and in the store; the default is `world`. Communicators that are created
-    /// concurrently through one store must have distinct names.
+    /// concurrently through the same store must have distinct names.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Sets the timeout of each operation, which starts when its stream reaches the operation. The default is 5
+    /// Sets the timeout of each operation; it starts when the rank's stream reaches the operation. The default is 5
     /// minutes.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -117,37 +118,37 @@ impl CommunicatorOptions {
         self
     }
 
-    /// Sets whether ranks compare each collective operation before its data moves. This costs one message to each rank
-    /// per operation. Without it, ranks compare operations only when mismatched data arrives and at a timeout. `send`
-    /// and `recv` are always compared in this way.
+    /// Sets whether the ranks compare each collective operation before its data moves. The comparison costs one message
+    /// to each other rank per operation. Otherwise, ranks compare operations only when mismatched data arrives and when
+    /// an operation times out. `send` and `recv` are always compared in the latter way.
     pub fn checked(mut self, is_checked: bool) -> Self {
         self.is_checked = is_checked;
         self
     }
 
-    /// Sets the address of this host at which processes of other ranks can reach this process. The default is 127.0.0.1
-    /// if all ranks share the host, and otherwise the address of the interface that reaches the store's server. The
-    /// address must be set if ranks of several hosts use a [`FileStore`](crate::store::FileStore).
+    /// Sets the address at which other ranks can reach this process. The default is 127.0.0.1 if all ranks share the
+    /// host; otherwise it is the address of the interface that routes to the store's server. If ranks on several hosts
+    /// use a [`FileStore`](crate::store::FileStore), the address must be set.
     pub fn address(mut self, address: IpAddr) -> Self {
         self.address = Some(address);
         self
     }
 
-    /// Allows several ranks to use one GPU, only with [`BackendChoice::Peer`], for tests on a single-GPU machine.
-    /// Kernels of two ranks wait for each other, so they must be co-resident. `send`, `recv` and other operations
-    /// without a Peer kernel fail.
+    /// Allows several ranks to share one GPU, for tests on a single-GPU machine. Requires [`BackendChoice::Peer`]. The
+    /// kernels of these ranks wait for each other, so they must all be resident at the same time. `send`, `recv` and
+    /// other operations without a Peer kernel fail.
     pub fn shared_gpu(mut self, is_allowed: bool) -> Self {
         self.shares_gpu = is_allowed;
         self
     }
 
-    /// Sets the number of operations that the flight recorder keeps. The default is 1024.
+    /// Sets the number of operations that the flight recorder retains. The default is 1024.
     pub fn recorded(mut self, operations: usize) -> Self {
         self.recorded = operations;
         self
     }
 
-    /// Sets a folder in which each rank writes its flight record (`NAME-rankN.json`) when an operation fails. By
+    /// Sets a folder to which each rank writes its flight record (`NAME-rankN.json`) when an operation fails. By
     /// default, no flight record is written.
     pub fn dump_to(mut self, folder: impl Into<PathBuf>) -> Self {
         self.dump_to = Some(folder.into());

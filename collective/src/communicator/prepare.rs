@@ -10,7 +10,7 @@ use crate::element::{ReduceOp, Reducible, Reduction};
 use crate::error::{CollectiveError, Error, Result};
 use crate::fingerprint::{Fingerprint, type_name};
 
-/// Operation that is ready to be enqueued.
+/// Operation that has been checked and is ready to be enqueued.
 pub(super) struct Prepared<'a> {
     pub call: Call,
     pub uses: Vec<BufferUse<'a>>,
@@ -73,7 +73,7 @@ impl Place {
             .error(operation, format!("the {what} is rank {rank}, but ranks are 0 to {}", self.world - 1)))
     }
 
-    /// Fails unless two lengths are equal.
+    /// Fails unless the two lengths are equal.
     pub fn check_equal(self, operation: &'static str, x: usize, y: usize) -> Result<()> {
         if x == y {
             return Ok(());
@@ -116,7 +116,7 @@ impl Place {
         Memory { address: whole.address + (self.rank * bytes) as u64, bytes }
     }
 
-    /// Fails if the root did not pass the argument that the root needs.
+    /// Fails unless the root has passed the argument that only the root needs.
     pub fn check_given<S>(
         self,
         operation: &'static str,
@@ -130,8 +130,8 @@ impl Place {
         Err(self.error(operation, format!("this rank is the root, so it must pass a {what}, not `None`")))
     }
 
-    /// Fails for a message to this rank itself. Only a group can contain such a message; alone, it would wait for its
-    /// other end.
+    /// Fails if a message is addressed to this rank itself. Only a group can contain such a message; outside a group,
+    /// it would wait forever for its counterpart.
     pub fn check_other(self, operation: &'static str, peer: usize) -> Result<()> {
         if peer != self.rank {
             return Ok(());

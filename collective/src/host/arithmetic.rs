@@ -1,7 +1,7 @@
 //! Reductions of elements in rank order: ((x0 + x1) + x2) + …
 //!
-//! Guarantee: the result depends only on the elements and their order. The kernels of the Peer backend execute the same
-//! steps, so their results are bit-identical.
+//! The result depends only on the elements and their order. The kernels of the Peer backend execute the same steps, so
+//! the results of both backends are bit-identical.
 
 use float8::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
@@ -10,10 +10,10 @@ use warpsmith_collective_kernels::number::{Accumulate, Scalar};
 use crate::element::{ElementType, Operator, Reduction};
 use crate::exchange::Bytes;
 
-/// Reads element `index` of the bytes.
+/// Reads the element with index `index` from the bytes.
 fn read<T: Copy>(bytes: Bytes, index: usize) -> T {
     assert!((index + 1) * size_of::<T>() <= bytes.len);
-    // SAFETY: the element is in bounds, by the assertion above; all bit patterns are valid numbers.
+    // SAFETY: the assertion above ensures that the element is in bounds; every bit pattern is a valid number.
     unsafe { bytes.ptr().cast::<T>().add(index).read_unaligned() }
 }
 
@@ -23,8 +23,8 @@ fn write<T: Copy>(bytes: Bytes, index: usize, value: T) {
     unsafe { bytes.ptr().cast::<T>().add(index).write_unaligned(value) }
 }
 
-/// Calls a function with its arguments, and with the conversions between the element type and its accumulation type.
-/// 8-bit floating point is accumulated in `f32`; the kernels do not reduce it.
+/// Calls a function with these arguments, and with the conversions between the element type and its accumulation type.
+/// 8-bit floating-point elements are accumulated in `f32`; the kernels do not reduce them.
 macro_rules! with_type {
     ($element:expr, $function:ident($($argument:expr),*)) => {
         match $element {
@@ -44,7 +44,7 @@ macro_rules! with_type {
     };
 }
 
-/// Reduces the inputs of all ranks, each of which has the length of the result. Factors must already be applied.
+/// Reduces the inputs of all ranks; each input must have the length of the result. Factors must already be applied.
 pub(super) fn reduce(reduction: Reduction, of_ranks: &[Bytes], result: Bytes) {
     with_type!(reduction.element, reduce_typed(reduction.operator, of_ranks, result))
 }
@@ -77,7 +77,7 @@ fn reduce_typed<T: Copy, W: Accumulate>(
 }
 
 /// Multiplies elements by the factor of the reduction, rounds the products to the element type, and stores them in
-/// `result`, which must have the same length.
+/// `result`. Both ranges must have the same length.
 pub(super) fn scale(reduction: Reduction, of_rank: Bytes, result: Bytes) {
     with_type!(reduction.element, scale_typed(reduction.factor, of_rank, result))
 }

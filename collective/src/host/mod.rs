@@ -1,9 +1,9 @@
-//! Host backend: collectives without a GPU, executed by the threads of emulated streams.
+//! Host backend: collective operations without a GPU, executed by the threads of emulated streams.
 //!
-//! Guarantees: one rank computes each reduction in rank order and sends the result to the other ranks, so the results
-//! are bit-identical on all ranks and in every run. Memory usage beyond the buffers is a few [`CHUNK`]s per rank. An
-//! operation's timeout starts when its stream reaches the operation. The operation ends before its deadline, even if
-//! other ranks do not respond.
+//! One rank computes each reduction in rank order and sends the result to the other ranks, so the results are
+//! bit-identical on all ranks and in every run. In addition to the buffers, each rank uses memory of a few times
+//! [`CHUNK`]. The timeout of an operation starts when its stream reaches the operation. Each operation ends before its
+//! deadline, even if other ranks do not respond.
 
 mod arithmetic;
 
@@ -26,7 +26,7 @@ use crate::mesh::{CHUNK, Lane, Mesh};
 pub(crate) struct HostBackend(Arc<Ranks>);
 
 impl HostBackend {
-    /// Creates the backend. In checked mode, ranks compare each operation before its data moves.
+    /// Creates the backend. In checked mode, the ranks compare each operation before its data moves.
     pub fn new(mesh: Arc<Mesh>, is_checked: bool) -> Self {
         let places = Mutex::new(Places::new(mesh.world()));
         Self(Arc::new(Ranks { mesh, is_checked, places }))
@@ -53,7 +53,7 @@ impl Backend for HostBackend {
         };
         let (ranks, operation) = (Arc::clone(&self.0), task.batch.calls[0].fingerprint.clone());
         let name = task.batch.name();
-        // SAFETY: the caller guarantees the uses, and the calls access only the memory of the uses.
+        // SAFETY: the caller guarantees the uses, and the calls access only memory that the uses cover.
         let enqueued = unsafe { stream.enqueue_host_named(name, uses, move || task.run()) };
         match enqueued {
             Ok(()) => {
@@ -71,12 +71,12 @@ impl Backend for HostBackend {
     }
 }
 
-/// State shared by the operations of a communicator.
+/// State that all operations of a communicator share.
 #[derive(Debug)]
 struct Ranks {
     mesh: Arc<Mesh>,
     is_checked: bool,
-    /// Sequence numbers. The mutex is locked while a batch runs, so two launches of a graph on two streams are
+    /// Sequence numbers. The mutex stays locked while a batch runs, so two launches of a graph on different streams are
     /// serialized.
     places: Mutex<Places>,
 }
@@ -89,13 +89,13 @@ struct Flags {
     was_skipped: AtomicBool,
 }
 
-/// Batch as enqueued on the stream.
+/// Batch that has been enqueued on the stream.
 #[derive(Debug)]
 struct Task {
     ranks: Arc<Ranks>,
     device: String,
     batch: Batch,
-    /// Numbers of the calls in the flight recorder; empty in a graph.
+    /// Sequence numbers of the calls in the flight recorder; empty in a graph.
     numbers: Vec<u64>,
     flags: Arc<Flags>,
 }
@@ -148,7 +148,7 @@ impl Drop for Task {
 }
 
 impl Ranks {
-    /// Fails the communicator, because other ranks wait for an operation that this rank does not run.
+    /// Fails the communicator, because other ranks wait for an operation that this rank cannot run.
     fn not_run(&self, operation: Fingerprint, reason: &str) {
         let (rank, operation) = (self.mesh.rank(), Box::new(operation));
         self.mesh.fail(Failure::NotRun { rank, operation, reason: reason.to_owned() });
@@ -185,7 +185,7 @@ impl Ranks {
         result
     }
 
-    /// Runs one collective, or all point-to-point messages of a batch.
+    /// Runs one collective operation, or all point-to-point messages of a batch.
     fn run_one(&self, run: &[(&Call, u64, Arc<Fingerprint>)], term: Term) -> Result<(), Failure> {
         let (first, _, operation) = &run[0];
         if operation.is_point_to_point() {
@@ -210,7 +210,7 @@ impl Ranks {
 
 /// Returns the memory that a call reads.
 fn from(call: &Call) -> Bytes {
-    // SAFETY: the contract of `Backend::enqueue` reserves the memory for the call while it runs.
+    // SAFETY: the contract of `Backend::enqueue` reserves the memory for the call while the call runs.
     unsafe { Bytes::new(call.from.address as usize, call.from.bytes) }
 }
 
@@ -220,7 +220,7 @@ fn to(call: &Call) -> Bytes {
     unsafe { Bytes::new(call.to.address as usize, call.to.bytes) }
 }
 
-/// Collective that is running.
+/// Collective operation that is running.
 struct Collective<'a> {
     mesh: &'a Mesh,
     call: &'a Call,
@@ -232,7 +232,7 @@ impl Collective<'_> {
     fn run(&self) -> Result<(), Failure> {
         let (x, y, rank, world) = (from(self.call), to(self.call), self.mesh.rank(), self.mesh.world());
         let everyone = |bytes: Bytes| self.mesh.others().map(move |other| (other, bytes)).collect::<Vec<_>>();
-        // The buffer has one block per rank.
+        // The buffer consists of one block per rank.
         let block = |bytes: Bytes, index: usize| bytes.part(index * (bytes.len / world), bytes.len / world);
         let blocks =
             |bytes: Bytes| self.mesh.others().map(|other| (other, block(bytes, other))).collect::<Vec<_>>();
@@ -276,7 +276,7 @@ impl Collective<'_> {
         exchange(self.mesh, Lane::Collective, messages(sends), messages(receives), self.term)
     }
 
-    /// Reduces the elements of all ranks in rounds. In each round, every rank reduces a piece and sends the result to
+    /// Reduces the elements of all ranks in rounds. In each round, every rank reduces one piece and sends the result to
     /// the other ranks.
     fn all_reduce(&self, x: Bytes, y: Bytes) -> Result<(), Failure> {
         let (rank, world) = (self.mesh.rank(), self.mesh.world());
@@ -295,7 +295,7 @@ impl Collective<'_> {
         }
     }
 
-    /// Reduces each owner's part of `x` into its own `y`, in rounds.
+    /// Reduces, in rounds, each owner's part of `x` into that owner's `y`.
     fn reduce_to(
         &self,
         part_of: &dyn Fn(usize, Bytes) -> Bytes,
@@ -316,8 +316,8 @@ impl Collective<'_> {
         }
     }
 
-    /// Sends each owner its pieces from all ranks, at most [`CHUNK`] bytes each, and reduces them into the owner's
-    /// `result`. Other ranks do not change `result`.
+    /// Sends each owner its pieces from all ranks, at most [`CHUNK`] bytes each; the owner reduces them into its
+    /// `result`. On ranks that are not owners, `result` is not written.
     fn reduce_pieces(
         &self,
         piece_of: &dyn Fn(usize) -> Bytes,
@@ -326,7 +326,7 @@ impl Collective<'_> {
     ) -> Result<(), Failure> {
         let (rank, world) = (self.mesh.rank(), self.mesh.world());
         let Some(reduction) = self.call.reduction else { return Ok(()) };
-        // These are this rank's elements with its factor applied.
+        // Elements of this rank, multiplied by its factor.
         let mut scaled: Vec<Vec<u8>> = Vec::new();
         if reduction.operator == Operator::PreMulSum {
             for owner in owners.clone() {
@@ -355,8 +355,8 @@ impl Collective<'_> {
     }
 }
 
-/// Returns the size, in bytes, of the piece that one rank reduces per round: whole elements, at least one, and
-/// otherwise at most `at_most` bytes.
+/// Returns the size, in bytes, of the piece that one rank reduces per round: the smaller of `at_most` and [`CHUNK`],
+/// rounded up to a whole number of elements, and at least one element.
 fn piece_bytes(reduction: Option<Reduction>, at_most: usize) -> usize {
     let element = reduction.map_or(1, |reduction| reduction.element.bytes());
     at_most.min(CHUNK).next_multiple_of(element).max(element)

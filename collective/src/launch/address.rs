@@ -1,4 +1,4 @@
-//! Address of the store, through which the processes of a run rendezvous.
+//! Address of the store through which the processes of a run rendezvous.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,17 +8,17 @@ use super::variables::{Read, Variables};
 use super::{Launcher, nodes};
 use crate::error::{CollectiveError, Error, Result};
 
-/// First port and number of ports for runs whose launcher specifies none. They are above Linux's ephemeral ports, as in
-/// JAX.
+/// First port, and number of ports, used for runs whose launcher specifies no port. As in JAX, these ports are above
+/// the ephemeral ports of Linux.
 const PORTS: (u16, u64) = (61440, 4096);
 
-/// Address of the store, through which the processes of a run rendezvous.
+/// Address of the store through which the processes of a run rendezvous.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreAddress {
     /// A TCP server.
     Tcp {
-        /// Name or address of the server's host.
+        /// Host name or IP address of the server.
         host: String,
         /// Port of the server.
         port: u16,
@@ -29,7 +29,7 @@ pub enum StoreAddress {
     Folder(PathBuf),
 }
 
-/// The process that serves the store.
+/// Process that serves the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StoreHost {
     /// Rank 0 of the run.
@@ -51,7 +51,7 @@ impl fmt::Display for StoreAddress {
 }
 
 impl Variables {
-    /// Returns the address of the store, or `None` for a single process without a variable that specifies it.
+    /// Returns the address of the store, or `None` for a single process if no variable specifies an address.
     pub(super) fn store(&self, identity: &Identity) -> Result<Option<StoreAddress>> {
         if let Some(text) = self.text("WARPSMITH_STORE") {
             return self.named(text).map(Some);
@@ -110,7 +110,7 @@ impl Variables {
         Ok(StoreAddress::Tcp { host: host.to_owned(), port, served_by })
     }
 
-    /// Returns the address that torchrun or the user specified.
+    /// Returns the address specified by torchrun or by the user.
     fn master(&self, identity: &Identity) -> Result<StoreAddress> {
         let missing = |missing, present| {
             Error::from(CollectiveError::MissingVariable {

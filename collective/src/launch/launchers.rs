@@ -1,13 +1,14 @@
-//! Identity of a process according to each launcher, and the selection of the launcher that applies.
+//! Identity of a process according to each launcher, and selection of the launcher that applies.
 
 use super::variables::{Read, Variables};
 use super::{Launch, Launcher, nodes};
 use crate::error::{CollectiveError, Error, Result};
 use crate::store::Token;
 
-/// First of the Slurm step IDs that are reserved for pseudo-steps, such as batch scripts and shells of salloc.
+/// First of the Slurm step IDs that are reserved for pseudo-steps, such as batch scripts and interactive shells of
+/// salloc.
 const NO_STEPS: u64 = 0xffff_fff0;
-/// Maximum length of a run's name, in bytes.
+/// Maximum length of the name of a run, in bytes.
 const LONGEST_RUN_ID: usize = 256;
 
 /// Identity of a process according to one launcher.
@@ -21,7 +22,7 @@ pub(super) struct Identity {
 }
 
 impl Variables {
-    /// Returns the rank of the process with all other values of its launch.
+    /// Returns the process's rank, together with all other values of its launch.
     pub(super) fn launch(&self) -> Result<Launch> {
         let Some(identity) = self.identity()? else {
             return Ok(Launch { token: self.token()?, ..Launch::single() });
@@ -58,7 +59,7 @@ impl Variables {
         })
     }
 
-    /// Returns the identity from the launcher that applies, completed with values from other launchers.
+    /// Returns the identity from the launcher that applies, completed with values from the other launchers.
     fn identity(&self) -> Result<Option<Identity>> {
         let found = match (self.of_warpsmith()?, self.of_torchrun()?) {
             (Some(own), _) if self.text("WARPSMITH_STORE_SERVER") == Some("launcher") => {
@@ -69,8 +70,8 @@ impl Variables {
         };
         let mut found = found.into_iter().flatten();
         let Some(mut first) = found.next() else { return self.of_slurm() };
-        // A script can set its own variables next to those of Slurm. The launchers themselves run in steps with one
-        // task per host.
+        // A script can set its own variables in addition to those of Slurm. The launchers themselves run in Slurm steps
+        // with one task per host.
         let slurm = if first.launcher == Launcher::Warpsmith { self.of_slurm()? } else { None };
         for other in found.chain(slurm) {
             first.agree(&other, self)?;
@@ -134,7 +135,7 @@ impl Variables {
 
     fn of_mpich(&self) -> Result<Option<Identity>> {
         const NAMES: [&str; 4] = ["PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"];
-        // srun also sets the first two variables.
+        // srun also sets the first two of these variables.
         if self.is_slurm_step()? && !self.has(NAMES[2]) {
             return Ok(None);
         }

@@ -1,7 +1,7 @@
-//! Rank, world size and rendezvous address of a process, from the launcher that started it.
+//! Rank, world size and rendezvous address of a process, as specified by the launcher that started it.
 //!
-//! Guarantees: malformed, incomplete or contradictory environment variables cause an error that names them. Values that
-//! no launcher specifies are not guessed.
+//! Malformed, incomplete or contradictory environment variables cause an error that names them. Values that no launcher
+//! specifies are never guessed.
 //!
 //! | launcher | variables |
 //! | --- | --- |
@@ -10,12 +10,14 @@
 //! | torchrun, Kubernetes, Ray | `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT`, `TORCHELASTIC_…` |
 //! | mpirun of Open MPI | `OMPI_COMM_WORLD_RANK`, `…_SIZE`, `…_LOCAL_RANK`, `…_LOCAL_SIZE` |
 //! | mpirun of MPICH and Intel | `PMI_RANK`, `PMI_SIZE`, `MPI_LOCALRANKID`, `MPI_LOCALNRANKS` |
-//! | srun | `SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_LOCALID`, `SLURM_STEP_NODELIST`, only in a step: `SLURM_STEP_ID` |
+//! | srun | `SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_LOCALID`, `SLURM_STEP_NODELIST`; only in a step, with
+//! `SLURM_STEP_ID` |
 //!
-//! The first launcher in this table whose variables are set applies. Launchers can be nested: srun or mpirun can start
-//! torchrun, and mpirun starts its processes through srun. It is an error if two launchers could both have started this
-//! process and they disagree. Two exceptions apply. The variables of `warpsmith launch` and torchrun, which name their
-//! launcher, take precedence over all others. The variables of any launcher take precedence over Slurm's.
+//! The launcher that applies is the first one in this table whose variables are set. Launchers can be nested: srun or
+//! mpirun can start torchrun, and mpirun starts its processes through srun. If two launchers could both have started
+//! this process and they disagree, an error is returned. Two exceptions apply. The variables of `warpsmith launch` and
+//! of torchrun, which identify their launcher, take precedence over all others. The variables of all other launchers
+//! take precedence over Slurm's.
 
 mod address;
 mod launchers;
@@ -38,7 +40,7 @@ pub enum Launcher {
     Alone,
     /// `WARPSMITH_RANK` and `WARPSMITH_WORLD_SIZE`: `warpsmith launch`, or a script.
     Warpsmith,
-    /// `RANK` and `WORLD_SIZE`: torchrun, or another program that sets its variables.
+    /// `RANK` and `WORLD_SIZE`: torchrun, or another program that sets the same variables.
     Torchrun,
     /// Open MPI's mpirun.
     OpenMpi,
@@ -61,7 +63,7 @@ impl fmt::Display for Launcher {
     }
 }
 
-/// Rank of a process in a run, with the world size and the rendezvous address.
+/// Rank of a process in a run, together with the world size and the rendezvous address.
 ///
 /// ```
 /// use warpsmith_collective::Launch;
@@ -76,17 +78,17 @@ impl fmt::Display for Launcher {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Launch {
-    /// Rank of this process, from 0.
+    /// Rank of this process, starting at 0.
     pub rank: usize,
     /// Number of processes.
     pub world_size: usize,
-    /// Rank of this process on its host, from 0. It is the index of the process's GPU if each process uses one.
+    /// Rank of this process on its host, starting at 0. If each process uses one GPU, this is the index of that GPU.
     pub local_rank: usize,
-    /// Number of processes on this host, if the launcher provides it.
+    /// Number of processes on this host, if the launcher specifies it.
     pub local_world_size: Option<usize>,
     /// Address of the store. `None` for a single process.
     pub store: Option<StoreAddress>,
-    /// Name of the run, which is part of its keys in the store.
+    /// Name of the run, which is part of the run's keys in the store.
     pub run_id: String,
     /// Number of times that the launcher has restarted the run.
     pub restart_count: u32,
@@ -112,7 +114,8 @@ impl Launch {
         }
     }
 
-    /// Returns one launch per thread of this process. The threads share a [`MemoryStore`](crate::store::MemoryStore).
+    /// Returns one launch for each of several threads of this process. The threads share a
+    /// [`MemoryStore`](crate::store::MemoryStore).
     pub fn threads(world_size: usize) -> impl Iterator<Item = Self> {
         (0..world_size).map(move |rank| Self {
             rank,
@@ -130,14 +133,14 @@ impl Launch {
     /// # Errors
     /// [`CollectiveError::Variable`](crate::CollectiveError::Variable),
     /// [`CollectiveError::MissingVariable`](crate::CollectiveError::MissingVariable),
-    /// [`CollectiveError::Contradiction`](crate::CollectiveError::Contradiction). Each of them names the variables and
+    /// [`CollectiveError::Contradiction`](crate::CollectiveError::Contradiction). Each error names the variables and
     /// their values.
     pub fn from_env() -> Result<Self> {
         Variables::of_process()?.launch()
     }
 
-    /// Reads the launch of a process from these environment variables. `parent` is the ID of its parent process.
-    /// Processes that mpirun started on one host use it to find each other.
+    /// Determines the launch of a process from these environment variables. `parent` is the ID of its parent process.
+    /// Processes that mpirun started on the same host use this ID to find each other.
     ///
     /// ```
     /// use std::collections::BTreeMap;
@@ -161,7 +164,7 @@ impl Launch {
         Variables::new(variables, parent).launch()
     }
 
-    /// Returns the prefix of this run's keys in a store: `warpsmith/RUN/RESTARTS`.
+    /// Returns the prefix of this run's keys in the store: `warpsmith/RUN/RESTARTS`.
     pub fn key_prefix(&self) -> String {
         format!("warpsmith/{}/{}", self.run_id, self.restart_count)
     }

@@ -1,10 +1,10 @@
-//! Slurm's lists of hosts, such as `gpu[01-04,7],login`, and of counts, such as `4(x2),3`.
+//! Slurm's compact lists of hosts, such as `gpu[01-04,7],login`, and of counts, such as `4(x2),3`.
 
-/// Returns the first host of a list, or `None` if the list is malformed.
+/// Returns the first host of a list of hosts, or `None` if the list is malformed.
 pub(super) fn first_host(list: &str) -> Option<String> {
     let mut host = String::new();
     let mut rest = list;
-    // A name can have several brackets, as in `rack[1-2]node[1-4]`.
+    // A name can contain several brackets, as in `rack[1-2]node[1-4]`.
     loop {
         let end = rest.find(['[', ',']).unwrap_or(rest.len());
         host.push_str(&rest[..end]);
@@ -32,7 +32,8 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Returns the count of node `node`, from 0, in a list of counts. Returns `None` if the list is malformed or too short.
+/// Returns the count for the node with the zero-based index `node` in a list of counts. Returns `None` if the list is
+/// malformed or too short.
 pub(super) fn count_of_node(list: &str, node: usize) -> Option<usize> {
     let mut before = 0usize;
     for part in list.split(',') {

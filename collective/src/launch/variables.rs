@@ -1,11 +1,11 @@
-//! Environment variables, and errors about their values.
+//! Environment variables, and errors for invalid values.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use crate::error::{CollectiveError, Error, Result};
 
-/// Prefixes of the variables that are read from the environment.
+/// Names and prefixes of the variables that are read from the environment.
 const NAMES: [&str; 13] = [
     "WARPSMITH_",
     "RANK",
@@ -87,12 +87,12 @@ impl Variables {
         }
     }
 
-    /// Parses the first variable of several that is set, as an integer.
+    /// Parses, as an integer, the first of several variables that is set.
     pub fn first<T: FromStr>(&self, names: &[&'static str]) -> Result<Option<Read<T>>> {
         names.iter().find(|name| self.has(name)).map_or(Ok(None), |name| self.number(name))
     }
 
-    /// Returns an error about the value of a variable.
+    /// Returns an error for the value of a variable.
     pub fn wrong(&self, name: &str, problem: impl Into<String>) -> Error {
         let value = self.text(name).unwrap_or_default().to_owned();
         CollectiveError::Variable { name: name.to_owned(), value, problem: problem.into() }.into()

@@ -1,11 +1,11 @@
-//! Connection setup between ranks, after their rendezvous through the store.
+//! Connection setup between ranks after their rendezvous in the store.
 //!
-//! Guarantees: every problem is an error that names its cause, on all ranks that wait. This includes the problems that
-//! [`rendezvous`] detects, two ranks on one stream, and a mix of emulated devices and GPUs. A process that ends during
-//! the setup is named immediately, and a rank that does not arrive is named at the deadline. Sockets are bound to the
-//! address of the options. Without an address, they are bound to the loopback interface if all ranks share the host,
-//! and otherwise to the interface that reaches the store. Both ends of a connection ask for tokens that only readers of
-//! the store can have, and refuse other connections.
+//! Every problem causes an error that names its cause, on all ranks that are waiting. Such problems include those that
+//! [`rendezvous`] detects, two ranks on one stream, and a mix of emulated devices and GPUs. If a process ends during
+//! the setup, it is named immediately; if a rank does not arrive, it is named at the deadline. Sockets are bound to the
+//! address set in the options. If none is set, they are bound to the loopback interface if all ranks share the host,
+//! and otherwise to the interface that routes to the store. Both ends of a connection demand a token that only readers
+//! of the store can know, and reject connections without it.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -31,31 +31,32 @@ use crate::recorder::Recorder;
 use crate::rendezvous;
 use crate::store::{PrefixStore, Store, Token, is_end, resolve};
 
-/// Key under which a rank publishes its reason for giving up.
+/// Key under which a rank publishes why it has given up.
 const BROKEN: &str = "broken";
-/// Time for a rank to publish its reason for giving up.
+/// Time that a rank is given to publish why it has given up.
 const CAUSE_TIME: Duration = Duration::from_millis(500);
-/// Interval between checks for ranks that have given up or ended.
+/// Interval at which a waiting rank checks whether other ranks have given up or ended.
 const LOOK: Duration = Duration::from_millis(100);
 /// Interval between attempts to connect to a rank.
 const AGAIN: Duration = Duration::from_millis(10);
 /// Number of cards that rank 0 stores under one key. A card is smaller than 1 KiB.
 const CHUNK: usize = 1024;
 
-/// Properties of a rank's device that other ranks receive.
+/// Facts about a rank's device that other ranks need.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DeviceFacts {
     pub name: String,
     pub is_emulated: bool,
-    /// ID of the stream in its process.
+    /// ID of the stream, unique within its process.
     pub stream: u64,
-    /// NCCL version on the rank, or the reason why NCCL is missing; `None` if it was not queried.
+    /// NCCL version of the rank, or the reason why NCCL is not available; `None` if NCCL was not queried.
     pub nccl: Option<Result<i32, String>>,
-    /// Host whose processes can map the device's memory, or the reason why none can; `None` if it was not queried.
+    /// Host whose processes can map the device's memory, or the reason why no process can; `None` if this was not
+    /// queried.
     pub shares: Option<Result<String, String>>,
 }
 
-/// Data that a rank publishes in the store.
+/// Data about a rank that the rank publishes in the store.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Card {
     process: Process,
@@ -66,24 +67,24 @@ struct Card {
     device: DeviceFacts,
 }
 
-/// Inputs of this rank for the rendezvous.
+/// Values that this rank contributes to the rendezvous.
 pub(crate) struct Bootstrap<'a> {
     pub name: &'a str,
     pub launch: &'a Launch,
     pub store: &'a Arc<dyn Store>,
     pub timeout: Duration,
-    /// Address in the options of the communicator.
+    /// Address set in the options of the communicator.
     pub address: Option<IpAddr>,
     pub device: DeviceFacts,
     /// UUID of the GPU; `None` for emulated devices.
     pub gpu: Option<Uuid>,
-    /// Number of operations that the flight recorder keeps.
+    /// Number of operations that the flight recorder retains.
     pub recorded: usize,
-    /// Folder in which the flight record is written after a failure.
+    /// Folder to which the flight record is written after a failure.
     pub dump_to: Option<PathBuf>,
 }
 
-/// Connects to the other ranks. Returns the mesh and the device facts of each rank.
+/// Connects to the other ranks. Returns the mesh, and the device facts of each rank.
 pub(crate) fn connect(bootstrap: &Bootstrap<'_>) -> Result<(Arc<Mesh>, Vec<DeviceFacts>)> {
     let deadline = deadline::within(bootstrap.timeout);
     let Bootstrap { name, launch, store, .. } = *bootstrap;
@@ -99,8 +100,8 @@ pub(crate) fn connect(bootstrap: &Bootstrap<'_>) -> Result<(Arc<Mesh>, Vec<Devic
         })?;
         return Ok((mesh, vec![bootstrap.device.clone()]));
     }
-    // All ranks read the same number, because it is incremented after the rendezvous, for which all ranks must arrive.
-    // After a failed rendezvous it is not incremented, so that late ranks read the cause.
+    // All ranks read the same number, because it is incremented only after the rendezvous, for which all ranks must
+    // have arrived. A failed rendezvous does not increment it, so that late ranks can read the cause.
     let run = PrefixStore::new(launch.key_prefix(), Arc::clone(store));
     let count = Count { key: format!("communicator/{name}/meetings"), run };
     let number = count.read(deadline)?;
@@ -112,7 +113,7 @@ pub(crate) fn connect(bootstrap: &Bootstrap<'_>) -> Result<(Arc<Mesh>, Vec<Devic
     Ok(joined)
 }
 
-/// Number of rendezvous with a name so far.
+/// Counts the completed rendezvous under a name.
 struct Count {
     run: PrefixStore,
     key: String,
@@ -123,7 +124,7 @@ impl Count {
         self.run.add(&self.key, 0, deadline)
     }
 
-    /// Increments the count after a rendezvous. Only the increment of the first rank takes effect.
+    /// Increments the count after a rendezvous. Only the first rank's increment takes effect.
     fn advance(&self, before: i64) -> Result<()> {
         let (before, after) = (before.to_string(), before.wrapping_add(1).to_string());
         let last = deadline::with_last_word(Instant::now());
@@ -138,7 +139,7 @@ impl Bootstrap<'_> {
             .into()
     }
 
-    /// Creates the mesh from these connections to the ranks' processes.
+    /// Creates the mesh from the connections to the ranks of other processes.
     fn mesh(
         &self,
         id: String,
@@ -161,8 +162,8 @@ impl Bootstrap<'_> {
     }
 }
 
-/// Publishes this rank's card, reads the cards of the other ranks, connects, and waits until all ranks have connected.
-/// On failure, the other ranks are notified.
+/// Publishes this rank's card, reads the cards of the other ranks, connects to them, and waits until all ranks have
+/// connected. On failure, notifies the other ranks.
 fn join(joining: Joining<'_>, id: String, member: Arc<Member>) -> Result<(Arc<Mesh>, Vec<DeviceFacts>)> {
     let joined = joining.join(id, member);
     if let Err(error) = &joined {
@@ -172,7 +173,7 @@ fn join(joining: Joining<'_>, id: String, member: Arc<Member>) -> Result<(Arc<Me
             _ => error.to_string(),
         };
         let (last, text) = (deadline::with_last_word(Instant::now()), format!("rank {rank}: {reason}"));
-        // A rank that cannot read this fails at the deadline.
+        // A rank that cannot read this cause fails at its deadline instead.
         let _ = joining.met.store().set(BROKEN, text.as_bytes(), last);
     }
     joined
@@ -241,7 +242,7 @@ impl Joining<'_> {
             started.map_err(|error| bootstrap.error(format!("cannot start a thread: {error}")))?;
         }
         self.wait_for_all(&mesh, &cards)?;
-        // The keys can be deleted, because all ranks have read them.
+        // All ranks have read the keys, so they can be deleted.
         let chunks = (0..cards.len().div_ceil(CHUNK)).map(chunk_key).filter(|_| rank == 0);
         for key in chunks.chain([card_key(rank)]) {
             let _ = self.met.store().delete(&key, deadline::with_last_word(Instant::now()));
@@ -249,14 +250,14 @@ impl Joining<'_> {
         Ok((mesh, cards.into_iter().map(|card| card.device).collect()))
     }
 
-    /// Returns whether another rank runs on this host, in the same container.
+    /// Returns whether another rank runs on this host and in the same container.
     fn shares_host(&self, other: usize) -> bool {
         let members = self.met.members();
         members[other].host_identity == members[self.bootstrap.launch.rank].host_identity
     }
 
     /// Returns the address of the interface through which this host reaches the store. Returns `None` if all ranks
-    /// share the host, or if the store is not a server.
+    /// share the host or the store is not a server.
     fn address_between_hosts(&self) -> Option<IpAddr> {
         let Bootstrap { launch, .. } = *self.bootstrap;
         let Some(store @ StoreAddress::Tcp { .. }) = &launch.store else { return None };
@@ -265,12 +266,12 @@ impl Joining<'_> {
         }
         let targets = resolve(&store.to_string(), self.deadline).unwrap_or_default();
         let towards = targets.into_iter().find_map(machine::address_towards);
-        // On the store's own host, its name can resolve to the loopback interface.
+        // On the host that serves the store, the store's host name can resolve to the loopback interface.
         towards.filter(|ip| !ip.is_loopback()).or_else(machine::outward_address)
     }
 
-    /// Returns the error for the slower of two threads with the same rank. The rendezvous distinguishes processes, but
-    /// not threads.
+    /// Returns the error for the slower one of two threads that use the same rank. The rendezvous can tell processes
+    /// apart, but not threads.
     fn is_there_twice(&self) -> Error {
         let rank = self.bootstrap.launch.rank;
         self.bootstrap.error(format!("rank {rank} is there twice, as two threads of this process"))
@@ -301,7 +302,7 @@ impl Joining<'_> {
         Ok(())
     }
 
-    /// Connects a socket to each rank of another process.
+    /// Connects one socket to each rank in another process.
     fn connect(&self, listener: &TcpListener, cards: &[Card]) -> Result<Vec<Option<TcpStream>>> {
         let bootstrap = self.bootstrap;
         let (rank, world) = (bootstrap.launch.rank, bootstrap.launch.world_size);
@@ -314,8 +315,8 @@ impl Joining<'_> {
                 let left = self.deadline.saturating_duration_since(Instant::now());
                 let left = left.max(Duration::from_millis(1));
                 match dial(address, &card.token, rank, &cards[rank].token, other, left) {
-                    // The other rank has closed this connection because it had too many unidentified ones, or it has
-                    // given up.
+                    // The other rank has closed this connection because it had too many unidentified connections, or
+                    // because it has given up.
                     Err(error) if is_end(&error) && Instant::now() + AGAIN < self.deadline => {
                         self.check_others(cards.iter().enumerate())?;
                         std::thread::sleep(AGAIN);
@@ -370,8 +371,8 @@ impl Joining<'_> {
         Ok(sockets)
     }
 
-    /// Waits for the cards of all ranks, which have arrived. Rank 0 gathers them, because direct reads would need a
-    /// number of store operations that is quadratic in the number of ranks.
+    /// Waits for the cards of all ranks; all ranks have already arrived. Rank 0 gathers the cards. If every rank read
+    /// them directly, the number of store operations would be quadratic in the number of ranks.
     fn read_cards(&self, own: Card) -> Result<Vec<Card>> {
         let (bootstrap, store) = (self.bootstrap, self.met.store());
         let (rank, world) = (bootstrap.launch.rank, bootstrap.launch.world_size);
@@ -380,7 +381,7 @@ impl Joining<'_> {
         let chunks: Vec<String> = (0..world.div_ceil(CHUNK)).map(chunk_key).collect();
         let awaited = if rank == 0 { (1..world).map(card_key).collect() } else { chunks.clone() };
         let awaited: Vec<&str> = awaited.iter().map(String::as_str).collect();
-        // During the wait, the loop checks whether the ranks of these cards have ended.
+        // While waiting, the loop also checks whether the ranks of these cards have ended.
         let of_collectors = if rank == 0 { 1..world } else { 0..1 };
         loop {
             let waited = store.wait(&awaited, self.deadline.min(Instant::now() + LOOK));
@@ -465,7 +466,7 @@ impl Joining<'_> {
         }
     }
 
-    /// Fails if a refused connection has a more specific cause, for example if the other rank gave up because of a
+    /// Fails if a rejected connection has a more specific cause, for example if the other rank gave up because of a
     /// third one.
     fn find_cause(&self, cards: &[Card]) -> Result<()> {
         let end = Instant::now() + CAUSE_TIME;
@@ -482,7 +483,7 @@ fn ranks(ranks: &[usize]) -> String {
     format!("rank{} {}", if ranks.len() == 1 { "" } else { "s" }, list.join(", "))
 }
 
-/// Returns the cards that are available, with their ranks.
+/// Returns the cards that are already available, with their ranks.
 fn known(cards: &[Option<Card>]) -> impl Iterator<Item = (usize, &Card)> {
     cards.iter().enumerate().filter_map(|(rank, card)| Some((rank, card.as_ref()?)))
 }
@@ -496,7 +497,7 @@ fn unreadable(bootstrap: &Bootstrap<'_>, rank: usize) -> Error {
     bootstrap.error(format!("what rank {rank} has put into the store cannot be read"))
 }
 
-/// Returns another rank's card if it is consistent with the known cards.
+/// Returns the card of another rank if it is consistent with the known cards.
 fn checked<'c>(
     bootstrap: &Bootstrap<'_>,
     rank: usize,

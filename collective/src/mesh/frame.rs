@@ -1,8 +1,8 @@
 //! [`Frame`]: messages between ranks, and their encoding on a socket.
 //!
 //! On a socket, a frame consists of a header of 20 bytes, then the text (JSON), then the data. The header is
-//! little-endian: kind, lane, 2 zero bytes, text bytes, data bytes, total bytes of the message or 0. Both sizes are
-//! checked against limits before memory is allocated.
+//! little-endian: kind, lane, 2 zero bytes, text length in bytes, data length in bytes, and the message's total length
+//! in bytes or 0. Both lengths are checked against limits before memory is allocated.
 
 use std::io::{Error, ErrorKind, Read, Result};
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use crate::failure::Failure;
 use crate::fingerprint::Fingerprint;
 use crate::recorder::Progress;
 
-/// Maximum data of a frame, in bytes.
+/// Maximum size of a frame's data, in bytes.
 pub(crate) const CHUNK: usize = 256 << 10;
-/// Maximum text of a frame, in bytes.
+/// Maximum size of a frame's text, in bytes.
 const MAX_TEXT: usize = 64 << 10;
 const HEADER: usize = 20;
 
@@ -25,7 +25,7 @@ const HEADER: usize = 20;
 pub(crate) enum Lane {
     Collective,
     PointToPoint,
-    /// Agreement between threads that call the communicator while its operations run.
+    /// Agreements between threads that call the communicator while its operations run.
     Setup,
 }
 
@@ -33,7 +33,7 @@ impl Lane {
     pub const ALL: [Self; 3] = [Self::Collective, Self::PointToPoint, Self::Setup];
 }
 
-/// Chunk of a message. The first chunk contains the fingerprint and the total length.
+/// Chunk of a message. The first part also contains the fingerprint and the total length.
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
     pub begin: Option<(Arc<Fingerprint>, u64)>,
@@ -43,16 +43,16 @@ pub(crate) struct Part {
 #[derive(Debug, Clone)]
 pub(crate) enum Frame {
     Part(Lane, Part),
-    /// Flow-control credit. The receiver has taken a part, so the sender can send another.
+    /// Flow-control credit. The receiver has consumed a part, so the sender may send another.
     Credit(Lane),
-    /// Operation that the sender will run next, in checked mode.
+    /// Announces the operation that the sender will run next, in checked mode.
     Announce(Fingerprint),
     /// Request for the receiver's progress.
     Ask,
     Answer(Box<Progress>),
     /// The communicator has ended.
     Failed(Failure),
-    /// Shutdown notice. The sender no longer needs any other rank.
+    /// Shutdown notice. The sender no longer needs any of the other ranks.
     Goodbye,
 }
 
@@ -61,7 +61,7 @@ fn garbage(what: impl Into<String>) -> Error {
 }
 
 fn json(value: &impl Serialize) -> Vec<u8> {
-    // Every value in a frame can be represented in JSON, so this cannot fail.
+    // Every value of a frame can be represented in JSON, so encoding cannot fail.
     serde_json::to_vec(value).unwrap_or_default()
 }
 
@@ -94,9 +94,9 @@ impl Frame {
         bytes
     }
 
-    /// Reads a frame from a socket. Returns `None` if the connection ends between frames.
+    /// Reads a frame from a socket. Returns `None` if the connection ends between two frames.
     ///
-    /// Fails with [`ErrorKind::InvalidData`] for malformed data.
+    /// Fails with [`ErrorKind::InvalidData`] if the data is malformed.
     pub fn read(from: &mut impl Read) -> Result<Option<Self>> {
         let mut header = [0; HEADER];
         let mut read = 0;

@@ -1,4 +1,4 @@
-//! Connection handshake, in which both ends prove that they have the other's token.
+//! Connection handshake, in which each end proves that it knows the token of the other.
 
 use std::collections::VecDeque;
 use std::io::{Error, ErrorKind, Read, Result, Write};
@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 use crate::machine;
 
 const MAGIC: [u8; 8] = *b"wsranks1";
-/// Size of a token in bytes. A token is a store token in hexadecimal digits.
+/// Size of a token in bytes. Each token is a store token, written in hexadecimal digits.
 pub(super) const TOKEN: usize = 64;
 const HELLO: usize = MAGIC.len() + TOKEN + 4;
-/// Time limit for a new connection's handshake.
+/// Time limit for the handshake of a new connection.
 const HELLO_TIME: Duration = Duration::from_secs(2);
-/// Maximum number of unidentified connections, in addition to the number of ranks.
+/// Maximum number of unidentified connections in addition to one per rank.
 const MAX_STRANGERS: usize = 64;
-/// Unidentified connections can use at most 1/`SHARE` of the process's file descriptors.
+/// Unidentified connections may use at most 1/`SHARE` of the process's file descriptors.
 const SHARE: usize = 4;
 
-/// Backlog: number of connections that the system keeps until they are accepted.
+/// Backlog: number of connections that the system queues until they are accepted.
 #[cfg(target_os = "linux")]
 const BACKLOG: i32 = 4096;
 
@@ -26,14 +26,14 @@ const BACKLOG: i32 = 4096;
 pub(super) fn listen(ip: IpAddr) -> Result<TcpListener> {
     let listener = TcpListener::bind((ip, 0))?;
     listener.set_nonblocking(true)?;
-    // The standard library's backlog is 128. With this many unidentified connections, a rank would only retry after a
-    // second.
+    // The standard library's backlog is 128. If more connections than this arrive at once, some ranks retry only after
+    // a second.
     #[cfg(target_os = "linux")]
     rustix::net::listen(&listener, BACKLOG)?;
     Ok(listener)
 }
 
-/// Returns the handshake message from rank `rank` to the rank with this token.
+/// Returns the handshake message of rank `rank` for the rank with this token.
 fn hello(token: &str, rank: usize) -> [u8; HELLO] {
     let mut hello = [0; HELLO];
     hello[..8].copy_from_slice(&MAGIC);
@@ -42,7 +42,7 @@ fn hello(token: &str, rank: usize) -> [u8; HELLO] {
     hello
 }
 
-/// Connects to the listener of rank `other` and performs the handshake with both tokens.
+/// Connects to the listener of rank `other` and performs the handshake with the tokens of both ranks.
 pub(super) fn dial(
     address: SocketAddr,
     other_token: &str,
@@ -64,17 +64,17 @@ pub(super) fn dial(
     Ok(socket)
 }
 
-/// Connections that have not identified themselves. They are polled in turn without blocking.
+/// Connections that have not identified themselves yet. They are polled in turn without blocking.
 ///
-/// If there are too many connections, the one that has been silent longest is closed. Strangers therefore cannot
-/// exclude ranks, because a rank sends its handshake immediately.
+/// If there are too many connections, the one that has been silent longest is closed. Strangers therefore cannot keep
+/// ranks out, because a rank sends its handshake immediately.
 pub(super) struct Strangers {
     rank: usize,
     /// Tokens of all ranks.
     tokens: Vec<String>,
-    /// Maximum number of connections that wait for their handshake.
+    /// Maximum number of connections that may wait for their handshake.
     most: usize,
-    /// Connections that wait for their handshake, oldest first.
+    /// Connections whose handshake is pending, oldest first.
     waiting: VecDeque<Stranger>,
     refused: usize,
 }
@@ -87,18 +87,18 @@ struct Stranger {
 }
 
 impl Strangers {
-    /// Creates the queue for the listener of this rank. `tokens` are the tokens of all ranks.
+    /// Creates the queue for the listener of rank `rank`. `tokens` are the tokens of all ranks.
     pub fn new(rank: usize, tokens: Vec<String>) -> Self {
         let most = (MAX_STRANGERS + tokens.len()).min(machine::max_descriptors() / SHARE).max(1);
         Self { rank, tokens, most, waiting: VecDeque::new(), refused: 0 }
     }
 
-    /// Returns the number of refused connections.
+    /// Returns the number of rejected connections.
     pub fn refused(&self) -> usize {
         self.refused
     }
 
-    /// Returns a rank that has connected, or `None`. It does not block.
+    /// Returns a rank that has connected, with its connection, or `None`. It does not block.
     pub fn accepted(&mut self, listener: &TcpListener) -> Option<(usize, TcpStream)> {
         if let Some(known) = self.known() {
             return Some(known);
@@ -120,7 +120,8 @@ impl Strangers {
         self.known()
     }
 
-    /// Returns the first connection that has identified itself as a rank. Refuses connections that cannot be ranks.
+    /// Returns the first connection that has identified itself as a rank. Connections that cannot belong to ranks are
+    /// closed.
     fn known(&mut self) -> Option<(usize, TcpStream)> {
         let mut at = 0;
         while let Some(stranger) = self.waiting.get_mut(at) {
@@ -138,18 +139,19 @@ impl Strangers {
         None
     }
 
-    /// Verifies a connection's handshake and responds to it. Returns `None` if the peer does not have the token.
+    /// Verifies the handshake of a connection and responds to it. Returns `None` if the peer does not know the token.
     fn welcome(&self, stranger: Stranger) -> Option<(usize, TcpStream)> {
         let Stranger { mut socket, said, .. } = stranger;
         let other = u32::from_le_bytes(*said.last_chunk()?) as usize;
-        // Every byte is compared (in constant time), so that the timing does not reveal how many bytes are correct.
+        // Every byte is compared (constant-time comparison), so that the timing does not reveal how many bytes are
+        // correct.
         let expected = hello(&self.tokens[self.rank], other);
         let differing =
             said.iter().zip(expected).fold(0, |differing, (said, expected)| differing | (said ^ expected));
         if differing != 0 || other <= self.rank {
             return None;
         }
-        // The response fits in the send buffer of a new connection, so this does not block.
+        // The response fits into the send buffer of a new connection, so this write does not block.
         socket.write_all(&hello(self.tokens.get(other)?, self.rank)).ok()?;
         socket.set_nonblocking(false).ok()?;
         Some((other, socket))
@@ -157,7 +159,7 @@ impl Strangers {
 }
 
 impl Stranger {
-    /// Reads the available data. Returns true if the handshake is complete. Fails if the connection ended before.
+    /// Reads the available data. Returns true if the handshake is complete. Fails if the connection ended before that.
     fn read(&mut self) -> Result<bool> {
         while self.read < HELLO {
             match self.socket.read(&mut self.said[self.read..]) {
@@ -185,12 +187,12 @@ mod tests {
         assert!((1..=MAX_STRANGERS + 2).contains(&strangers.most), "{}", strangers.most);
         let mut held = Vec::new();
         for _ in 0..5 {
-            // These are more connections than the standard library's backlog.
+            // This exceeds the backlog of the standard library.
             held.extend((0..300).map(|_| TcpStream::connect(address).expect("connected")));
             assert!(strangers.accepted(&listener).is_none());
             assert!(strangers.waiting.len() <= strangers.most, "{}", strangers.waiting.len());
         }
-        // A connection with the right token must still be accepted.
+        // A connection with the correct token must still be accepted.
         let dialled = std::thread::spawn(move || {
             dial(address, &tokens[0], 1, &tokens[1], 0, Duration::from_secs(20)).expect("a welcome")
         });

@@ -1,7 +1,7 @@
 //! [`Member`]: a rank's own endpoint of a mesh, to which the other ranks deliver frames.
 //!
-//! Guarantees: the member keeps delivered frames until they are taken, in the order of each sender. For each sender and
-//! lane, it keeps at most [`WINDOW`] parts. The first failure is final.
+//! A member keeps delivered frames, in the order in which each sender sent them, until they are taken. For each sender
+//! and lane, it keeps at most [`WINDOW`] parts. The first failure is final.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,16 +13,17 @@ use crate::failure::Failure;
 use crate::fingerprint::Fingerprint;
 use crate::recorder::{Progress, Recorder};
 
-/// Maximum number of parts per lane that were sent to a rank and not yet taken.
+/// Maximum number of parts per lane that have been sent to a rank and not yet been taken there.
 pub(super) const WINDOW: usize = 4;
-/// Maximum number of announcements of a rank that were not yet taken. A rank is never ahead by more than one operation.
+/// Maximum number of announcements of a rank that have not yet been taken. No rank is ever ahead by more than one
+/// operation.
 const MAX_ANNOUNCED: usize = 4;
 
 /// Data received from one rank.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub parts: [VecDeque<Part>; Lane::ALL.len()],
-    /// Credits per lane: the number of parts that can be sent to the rank.
+    /// Credits per lane: the number of parts that may be sent to the rank.
     pub credits: [usize; Lane::ALL.len()],
     pub announced: VecDeque<Fingerprint>,
     pub answer: Option<Box<Progress>>,
@@ -35,7 +36,7 @@ pub(super) struct State {
     pub failure: Option<Failure>,
     /// True if a thread is about to set the failure.
     is_failing: bool,
-    /// Version number, incremented on every change.
+    /// Version number, incremented by every change.
     version: u64,
 }
 
@@ -44,13 +45,13 @@ pub(super) struct State {
 pub(crate) struct Member {
     pub rank: usize,
     pub recorder: Recorder,
-    /// Number of this member in the process.
+    /// Number of this member, unique within the process.
     pub number: u64,
     state: Mutex<State>,
     changed: Condvar,
 }
 
-/// Members of this process, for ranks in other threads.
+/// Members of this process, which ranks in other threads look up here.
 static MEMBERS: Mutex<Option<HashMap<u64, Weak<Member>>>> = Mutex::new(None);
 
 /// Reason why a wait ended without a result.
@@ -76,7 +77,7 @@ impl Member {
         member
     }
 
-    /// Finds a member of this process by its number.
+    /// Returns the member with this number, if it belongs to this process.
     pub fn find(number: u64) -> Option<Arc<Self>> {
         let members = MEMBERS.lock().unwrap_or_else(PoisonError::into_inner);
         members.as_ref()?.get(&number)?.upgrade()
@@ -86,7 +87,7 @@ impl Member {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state and wakes the waiting threads.
+    /// Changes the state and wakes all waiting threads.
     fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state();
         let result = change(&mut state);
@@ -95,7 +96,7 @@ impl Member {
         result
     }
 
-    /// Returns true if the caller is the first to fail. The caller must then call [`Self::fail`].
+    /// Returns true if the caller is the first to report a failure. The caller must then call [`Self::fail`].
     pub fn begins_to_fail(&self) -> bool {
         let mut state = self.state();
         let is_first = state.failure.is_none() && !state.is_failing;
@@ -114,7 +115,8 @@ impl Member {
         self.state().failure.clone()
     }
 
-    /// Accepts a frame from another rank, except a question. Fails if the frame is invalid, with the problem.
+    /// Accepts a frame from another rank, except for a question. If the frame is invalid, fails with a description of
+    /// the problem.
     pub fn deliver(&self, from: usize, frame: Frame) -> Result<(), &'static str> {
         self.change(|state| {
             let peer = &mut state.peers[from];
@@ -181,17 +183,17 @@ impl Member {
         self.state().version
     }
 
-    /// Waits until the state has a version other than `version`.
+    /// Waits until the version of the state is no longer `version`.
     pub fn wait_change(&self, version: u64, deadline: Instant) -> Result<(), Stop> {
         self.wait(deadline, |state| (state.version != version).then_some(()))
     }
 
-    /// Takes the next part from a rank, if one has arrived.
+    /// Takes the next part received from a rank, if one has arrived.
     pub fn take_part(&self, from: usize, lane: Lane) -> Option<Part> {
         self.state().peers[from].parts[lane as usize].pop_front()
     }
 
-    /// Takes a credit for one part to a rank, if one is available.
+    /// Takes a credit for sending one part to a rank, if one is available.
     pub fn take_credit(&self, to: usize, lane: Lane) -> bool {
         let credits = &mut self.state().peers[to].credits[lane as usize];
         let taken = *credits > 0;
@@ -199,7 +201,7 @@ impl Member {
         taken
     }
 
-    /// Returns whether a rank has left and all of its parts have been taken.
+    /// Returns whether a rank has left and all parts received from it have been taken.
     pub fn has_left(&self, rank: usize, lane: Lane) -> bool {
         let state = self.state();
         state.peers[rank].left && state.peers[rank].parts[lane as usize].is_empty()

@@ -1,11 +1,10 @@
 //! [`Mesh`]: the connections between all ranks of a communicator, in memory or over sockets, and their protocol.
 //!
-//! Every backend has a mesh. Through it, ranks receive the failure, abort or shutdown of other ranks, and compare their
-//! calls. The Host backend also transfers its data over the mesh.
+//! Every backend has a mesh. The ranks use it to notify each other of failures, aborts and shutdowns, and to compare
+//! their calls. The Host backend also transfers data over the mesh.
 //!
-//! Guarantees: frames from one rank arrive in order. The end of a process is detected immediately, because its
-//! connection ends. The first failure is sent to all ranks and is final. No call exceeds its deadline by more than a
-//! second.
+//! Frames from one rank arrive in order. The end of a process is detected immediately, because its connections end. The
+//! first failure is sent to all ranks and is final. No call exceeds its deadline by more than one second.
 
 mod connect;
 mod frame;
@@ -31,26 +30,26 @@ use crate::fingerprint::Fingerprint;
 use crate::recorder::{FlightRecord, Progress};
 use crate::store::Token;
 
-/// Time limit for a rank to report its progress.
+/// Time limit within which a rank must report its progress.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
-/// Time to wait for the cause after a connection has broken.
+/// Time to wait for the cause of a failure after a connection has broken.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
-/// Connections between all ranks of a communicator. See the [module documentation](self).
+/// Connections among all ranks of a communicator. See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct Mesh {
     pub name: String,
-    /// Identifier of this communicator. Unlike the name, it is unique among all past and future communicators of the
-    /// store.
+    /// Identifier of this communicator. Unlike the name, the ID is unique among all past and future communicators that
+    /// use the store.
     pub id: String,
     pub member: Arc<Member>,
-    /// Address of this host at which the other ranks reach this rank; `None` for the loopback interface.
+    /// Address at which the other ranks reach this rank; `None` for the loopback interface.
     pub address: Option<IpAddr>,
     /// Connections, one per rank.
     wires: Vec<Wire>,
-    /// Process and host of each rank, for errors.
+    /// Process and host of each rank, for error messages.
     identities: Vec<String>,
-    /// File in which the flight record is written at the first failure.
+    /// File to which the flight record is written at the first failure.
     dump_to: Mutex<Option<PathBuf>>,
     has_left: AtomicBool,
 }
@@ -70,17 +69,17 @@ impl Mesh {
         (0..self.world()).filter(move |other| *other != rank)
     }
 
-    /// Returns whether another rank is in this process.
+    /// Returns whether another rank runs in this process.
     pub fn shares_process(&self) -> bool {
         self.others().any(|other| self.is_of_process(other))
     }
 
-    /// Returns whether a rank is in this process.
+    /// Returns whether the given rank runs in this process.
     pub fn is_of_process(&self, rank: usize) -> bool {
         matches!(self.wires[rank], Wire::Memory(_))
     }
 
-    /// Returns the failure if one occurs within this time.
+    /// Returns the failure if one occurs within the given time.
     pub fn failure_within(&self, time: Duration) -> Option<Failure> {
         match self.member.wait(Instant::now() + time, |_| None::<()>) {
             Err(Stop::Failed(failure)) => Some(failure),
@@ -88,7 +87,7 @@ impl Mesh {
         }
     }
 
-    /// Returns the error of a call on this rank.
+    /// Returns the error for a call on this rank.
     pub fn error(&self, operation: Option<Fingerprint>, failure: Failure) -> Box<CommunicatorError> {
         Box::new(CommunicatorError { rank: self.rank(), communicator: self.name.clone(), operation, failure })
     }
@@ -112,7 +111,7 @@ impl Mesh {
         }
     }
 
-    /// Sends a frame other than a question.
+    /// Sends a frame of any kind except a question.
     pub fn send(&self, to: usize, frame: Frame, deadline: Instant) -> Result<(), Stop> {
         let refused = |why: &str| Stop::Failed(self.fail(Failure::Lost { rank: to, reason: why.to_owned() }));
         match &self.wires[to] {
@@ -127,12 +126,13 @@ impl Mesh {
         }
     }
 
-    /// Returns the failure if there is one, and otherwise the missed deadline.
+    /// Returns the failure if there is one; otherwise reports that the deadline was missed.
     fn stop(&self) -> Stop {
         self.member.failure().map_or(Stop::Deadline, Stop::Failed)
     }
 
-    /// Handles a frame that was not sent because the connection is closed. The other rank may have sent the cause.
+    /// Handles a frame that was not sent because the connection is closed. The other rank may have sent the cause
+    /// before it closed the connection.
     fn closed(&self, to: usize, frame: &Frame, why: &str) -> Result<(), Stop> {
         let said = Instant::now() + LAST_WORDS;
         match self.member.wait(said, |state| state.peers[to].left.then_some(())) {
@@ -150,8 +150,9 @@ impl Mesh {
         self.fail(Failure::Lost { rank, reason })
     }
 
-    /// Fails the communicator first on all reachable ranks, then on this one. If the program exits when it receives the
-    /// failure, the other ranks are thus already notified. Returns the failure that counts, which is the first.
+    /// Fails the communicator, first on all reachable ranks and then on this one. This way, the other ranks have
+    /// already been notified if the program exits when it receives the failure. Returns the first failure of the
+    /// communicator, which is the one that all ranks report.
     pub fn fail(&self, failure: Failure) -> Failure {
         if self.member.begins_to_fail() {
             tracing::error!(communicator = self.name, rank = self.rank(), "{failure}");
@@ -167,11 +168,11 @@ impl Mesh {
             }
             self.member.fail(failure.clone());
         }
-        // Another thread may be about to set the failure.
+        // Another thread may be about to record its failure.
         self.failure_within(ANSWER_TIME).unwrap_or(failure)
     }
 
-    /// Asks these ranks concurrently for their progress. The result is `None` for a rank that does not respond.
+    /// Asks the given ranks concurrently for their progress. The entry of a rank that does not respond is `None`.
     pub fn ask(&self, ranks: &[usize]) -> Vec<Option<Progress>> {
         let deadline = Instant::now() + ANSWER_TIME;
         ranks.iter().for_each(|rank| self.member.state().peers[*rank].answer = None);
@@ -180,7 +181,7 @@ impl Mesh {
             Wire::Socket(connection) => connection.send_now(&Frame::Ask),
         };
         let asked: Vec<usize> = ranks.iter().filter(is_asked).copied().collect();
-        // Responses that arrived before a failure or the deadline are also used.
+        // Responses that have arrived before a failure or the deadline are still used.
         let _ = self.member.wait(deadline, |state| {
             let is_heard = |rank: &usize| state.peers[*rank].answer.is_some() || state.peers[*rank].left;
             asked.iter().all(is_heard).then_some(())
@@ -192,18 +193,18 @@ impl Mesh {
         ranks.iter().map(answer).collect()
     }
 
-    /// Announces the operation that this rank will run, and compares it with the announcements of all other ranks.
+    /// Announces the operation that this rank will run next, and compares it with the announcements of all other ranks.
     pub fn compare(&self, operation: &Fingerprint, deadline: Instant) -> Result<(), Stop> {
         self.announce(operation, deadline)?;
         self.others().try_for_each(|rank| self.hear(rank, operation, deadline))
     }
 
-    /// Announces the operation that this rank will run.
+    /// Announces the operation that this rank will run next.
     fn announce(&self, operation: &Fingerprint, deadline: Instant) -> Result<(), Stop> {
         self.others().try_for_each(|rank| self.send(rank, Frame::Announce(operation.clone()), deadline))
     }
 
-    /// Compares this rank's announced operation with that of another rank.
+    /// Compares the announced operation of this rank with that of another rank.
     fn hear(&self, rank: usize, operation: &Fingerprint, deadline: Instant) -> Result<(), Stop> {
         let announced = self.member.wait(deadline, |state| {
             let peer = &mut state.peers[rank];
@@ -218,21 +219,21 @@ impl Mesh {
         }
     }
 
-    /// Fails the communicator because this rank and another call different operations.
+    /// Fails the communicator because this rank and another rank have called different operations.
     pub fn mismatch(&self, ours: &Fingerprint, rank: usize, theirs: Fingerprint) -> Failure {
         let (left, right) = ((self.rank(), ours.clone()), (rank, theirs));
         let (left, right) = if left.0 < right.0 { (left, right) } else { (right, left) };
         self.fail(Failure::Mismatch { left: Box::new(left), right: Box::new(right) })
     }
 
-    /// Fails the communicator because this rank timed out waiting for other ranks. First asks these ranks for their
-    /// progress.
+    /// Fails the communicator because this rank timed out while waiting for other ranks. First asks these ranks for
+    /// their progress.
     pub fn timed_out(&self, operation: &Fingerprint, waited: Duration, silent: &[usize]) -> Failure {
         let mut peers = Vec::with_capacity(silent.len());
         let mut are_there = true;
         let rest: Vec<usize> = self.others().filter(|other| !silent.contains(other)).collect();
         for (ranks, is_rest) in [(silent, false), (&rest[..], true)] {
-            // Silent ranks that also run the operation are waiting for a third rank.
+            // Silent ranks that are also running the operation are themselves waiting for a third rank.
             if is_rest && (!are_there || operation.is_point_to_point()) {
                 break;
             }
@@ -265,14 +266,14 @@ impl Mesh {
 }
 
 impl Mesh {
-    /// Leaves the mesh and notifies the other ranks, which fail if they still need this rank. Operations of this rank
-    /// fail from now on.
+    /// Leaves the mesh and notifies the other ranks; ranks that still need this one then fail. From now on, operations
+    /// of this rank fail.
     pub fn leave(&self) {
         if self.has_left.swap(true, Ordering::Relaxed) {
             return;
         }
         let has_failed = self.member.failure().is_some();
-        // The failure is set before the connections end, so that their end is not reported as a loss.
+        // The failure is recorded before the connections end, so that their end is not reported as a loss.
         self.member.fail(Failure::Left { rank: self.rank() });
         for (rank, wire) in self.wires.iter().enumerate() {
             match wire {
@@ -298,7 +299,7 @@ impl Drop for Mesh {
     }
 }
 
-/// Delivers frames from another process until its connection ends.
+/// Delivers frames from a rank of another process until the connection to it ends.
 fn read(mesh: &Weak<Mesh>, member: &Member, from: usize, socket: TcpStream) {
     let mut socket = std::io::BufReader::with_capacity(64 << 10, socket);
     let ended = loop {
@@ -306,7 +307,7 @@ fn read(mesh: &Weak<Mesh>, member: &Member, from: usize, socket: TcpStream) {
             Ok(Some(Frame::Ask)) => {
                 let Some(mesh) = mesh.upgrade() else { return };
                 let answer = Frame::Answer(Box::new(member.recorder.progress()));
-                // The rank that asks waits only this long for a response.
+                // The rank that asked waits only this long for the answer.
                 let _ = mesh.send(from, answer, Instant::now() + ANSWER_TIME);
             }
             Ok(Some(frame)) => {
@@ -321,15 +322,15 @@ fn read(mesh: &Weak<Mesh>, member: &Member, from: usize, socket: TcpStream) {
             Err(error) => break error.to_string(),
         }
     };
-    // The end of the connection is not an error if it is expected or follows a failure.
+    // The end of a connection is not an error if the rank has left or the communicator has already failed.
     let is_expected = member.failure().is_some() || member.state().peers[from].left;
     if !is_expected && let Some(mesh) = mesh.upgrade() {
         mesh.lost(from, &ended);
     }
 }
 
-/// Replaces or creates a file. If a symbolic link has this name, its target is not written, because other users can
-/// create links in shared folders such as `/tmp`.
+/// Replaces or creates a file. If a symbolic link with this name exists, its target is not written, because other users
+/// can create links in shared folders such as `/tmp`.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
     let random = Token::generate().map_err(io::Error::other)?;
     let new = file.with_extension(format!("{}.new", &random.secret()[..16]));

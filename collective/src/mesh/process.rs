@@ -15,20 +15,20 @@ pub(super) struct Process {
     /// Name of the host, for error messages.
     host: String,
     /// Identifies the PID namespace by the host's identity and the namespace. Processes with the same value can look up
-    /// each other's PIDs.
+    /// each other by PID.
     place: String,
     pid: u32,
-    /// Start time in clock ticks since boot, which is needed because PIDs are reused.
+    /// Start time in clock ticks since boot, which is needed because the system reuses PIDs.
     started: u64,
-    /// Random number that is unique to this process, even if the other fields coincide with another process.
+    /// Random number that distinguishes this process from others whose remaining fields are equal.
     nonce: String,
 }
 
-/// Returns the state and start time of a process in this PID namespace, or `None` if the process does not exist. Linux
+/// Returns the state and the start time of a process in this PID namespace, or `None` if no such process exists. Linux
 /// only.
 fn stat(pid: &str) -> Option<(char, u64)> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The command name, in parentheses, can contain any characters.
+    // The command name, which is in parentheses, can contain any characters.
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     Some((fields.next()?.chars().next()?, fields.nth(18)?.parse().ok()?))
 }
@@ -54,7 +54,7 @@ impl Process {
         })
     }
 
-    /// Returns whether the process has ended, as far as the current process, `this`, can detect it.
+    /// Returns whether the process has ended, as far as the current process (`this`) can tell.
     pub fn has_ended(&self, this: &Self) -> bool {
         if self.started == 0 || self.place != this.place {
             return false;

@@ -9,10 +9,10 @@ use super::frame::Frame;
 use super::member::Member;
 use crate::keepalive;
 
-/// Interval at which a stalled write checks whether it should continue.
+/// Interval at which a stalled write checks whether to continue.
 pub(super) const WRITE_POLL: Duration = Duration::from_millis(100);
 
-/// Maximum time that [`Connection::send_now`] waits for a lock, and for space in the send buffer.
+/// Maximum time for which [`Connection::send_now`] waits for the lock and for space in the send buffer.
 const MOMENT: Duration = Duration::from_millis(5);
 
 /// Connection to another rank, or to this rank itself.
@@ -24,11 +24,11 @@ pub(super) enum Wire {
     Socket(Connection),
 }
 
-/// Socket to another process. A thread reads from a second handle of it.
+/// Socket to another process. A thread reads from a second handle of the socket.
 #[derive(Debug)]
 pub(super) struct Connection {
     writer: Mutex<TcpStream>,
-    /// Handle of the same socket, for shutting it down while a thread writes.
+    /// Handle of the same socket, through which it can be shut down while a thread is writing.
     socket: TcpStream,
 }
 
@@ -36,12 +36,12 @@ pub(super) struct Connection {
 pub(super) enum Unsent {
     /// The connection accepts no more data.
     Closed(String),
-    /// The other process does not read, and the sender's wait ended.
+    /// The other process does not read, and the sender has stopped waiting.
     Deadline,
 }
 
 impl Connection {
-    /// Creates the connection. Fails if the system has no free file descriptors.
+    /// Creates the connection. Fails if the process has no free file descriptors.
     pub fn new(socket: TcpStream) -> std::io::Result<Self> {
         socket.set_nodelay(true)?;
         keepalive::watch(&socket);
@@ -49,7 +49,8 @@ impl Connection {
         Ok(Self { writer: Mutex::new(socket.try_clone()?), socket })
     }
 
-    /// Writes a frame. Stops waiting when `goes_on` returns false. A partially written frame breaks the connection.
+    /// Writes a frame. Stops waiting as soon as `goes_on` returns false. If a frame has been written only in part, the
+    /// connection is closed.
     pub fn send(&self, frame: &Frame, deadline: Instant, goes_on: impl Fn() -> bool) -> Result<(), Unsent> {
         let bytes = frame.encode();
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -98,7 +99,7 @@ impl Connection {
             Ok(written) if written == bytes.len() => true,
             Ok(0) | Err(_) => false,
             Ok(_) => {
-                // A partially written frame breaks the connection.
+                // A partially written frame makes the connection unusable.
                 drop(writer);
                 self.close();
                 false
@@ -106,12 +107,12 @@ impl Connection {
         }
     }
 
-    /// Sends the last frame if this takes little time, and shuts the connection down for writing.
+    /// Sends a last frame if this takes only a moment, and shuts the connection down for writing.
     pub fn send_last(&self, frame: &Frame) {
         let end = Instant::now() + WRITE_POLL;
         loop {
             if let Ok(mut writer) = self.writer.try_lock() {
-                // An error can be ignored, because the other rank detects the end of the connection in any case.
+                // An error can be ignored, because the other rank detects the end of the connection anyway.
                 let _ = writer.write_all(&frame.encode());
                 break;
             }

@@ -1,6 +1,6 @@
 //! Operations as NCCL calls.
 //!
-//! Operations that only move data are sent as bytes, so elements can be of any type. Operations that a library version
+//! Operations that only move data are issued on bytes, so elements can have any type. Operations that a library version
 //! does not support are issued as groups of sends and receives.
 
 use std::ffi::{c_int, c_void};
@@ -9,14 +9,14 @@ use super::sys::{self, BYTES, Comm, CudaStream, Nccl, SCALAR_ON_HOST, Status, st
 use crate::backend::{Call, Kind, Memory};
 use crate::element::{Operator, Reduction};
 
-/// Failed NCCL call, with its name and status.
+/// NCCL call that failed, with its name and its status.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Refused {
     pub call: &'static str,
     pub status: Status,
 }
 
-/// Checks the status of a call. A call that is still in progress in the background has not failed.
+/// Checks the status returned by a call. A call that is still in progress in the background does not count as failed.
 pub(super) fn checked(call: &'static str, status: Status) -> Result<Status, Refused> {
     match status {
         status::SUCCESS | status::IN_PROGRESS => Ok(status),
@@ -24,7 +24,7 @@ pub(super) fn checked(call: &'static str, status: Status) -> Result<Status, Refu
     }
 }
 
-/// NCCL communicator, with the data that its operations need.
+/// NCCL communicator, together with the data that its operations need.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Target<'n> {
     pub nccl: &'n Nccl,
@@ -36,14 +36,14 @@ pub(super) struct Target<'n> {
     pub scratch: *mut c_void,
 }
 
-/// Returns the pointer to a byte offset of the memory.
+/// Returns the pointer to a byte offset in the memory.
 fn at(memory: Memory, offset: usize) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut((memory.address as usize).wrapping_add(offset))
 }
 
-/// Returns the call, or two equivalent calls. For a communicator of one rank, NCCL multiplies in
-/// `min(32, ⌈bytes / 16 KiB⌉)` blocks. Up to version 2.28, NCCL omits the last elements if the number of elements is
-/// not a multiple of the block count (`onerank.cu`).
+/// Returns the call itself, or two calls that are equivalent to it. For a communicator with one rank, NCCL multiplies
+/// in `min(32, ⌈bytes / 16 KiB⌉)` blocks. Up to version 2.28, it omits the last elements if the number of elements is
+/// not a multiple of the number of blocks (`onerank.cu`).
 fn divided_for_one_rank(call: &Call) -> Vec<Call> {
     const BLOCK: usize = 16 << 10;
     let multiplies = call.reduction.is_some_and(|reduction| reduction.operator == Operator::PreMulSum);
@@ -62,12 +62,12 @@ fn divided_for_one_rank(call: &Call) -> Vec<Call> {
 }
 
 impl Target<'_> {
-    /// Enqueues the calls, as a group if there are several. Returns whether NCCL has finished or continues in the
-    /// background. The caller must [destroy](Self::destroy) the created operators afterwards.
+    /// Enqueues the calls, as a group if there are several. Returns whether NCCL has finished the calls or continues in
+    /// the background. Afterwards, the caller must [destroy](Self::destroy) the operators that were created.
     ///
     /// # Safety
-    /// The communicator must be ready, and no other thread may use it. The memory of the calls must stay valid until
-    /// the stream has run them.
+    /// The communicator must be ready, and no other thread may be using it. The memory of the calls must stay valid
+    /// until the stream has executed them.
     pub unsafe fn enqueue(&self, calls: &[Call], operators: &mut Vec<c_int>) -> Result<Status, Refused> {
         let divided: Vec<Call>;
         let calls = if self.world == 1 {
@@ -87,7 +87,7 @@ impl Target<'_> {
             // SAFETY: guaranteed by the caller.
             return unsafe { self.issue(call, ready[0]) };
         }
-        // SAFETY: groups are per thread, and this group is ended below in every case.
+        // SAFETY: each thread has its own group, and this one is ended below in every case.
         checked("ncclGroupStart", unsafe { (self.nccl.group_start)() })?;
         let issued = calls.iter().zip(&ready).try_for_each(|(call, operator)| {
             // SAFETY: guaranteed by the caller.
@@ -98,10 +98,10 @@ impl Target<'_> {
         issued.and(ended)
     }
 
-    /// Destroys operators. NCCL allows this as soon as the calls that use them have returned.
+    /// Destroys operators. NCCL allows this as soon as the calls that use the operators have returned.
     ///
     /// # Safety
-    /// The operators must have been created for this communicator, which must be ready.
+    /// The operators must have been created for this communicator, and the communicator must be ready.
     pub unsafe fn destroy(&self, operators: &[c_int]) -> Result<(), Refused> {
         operators.iter().try_for_each(|operator| {
             // SAFETY: guaranteed by the caller.
@@ -109,10 +109,10 @@ impl Target<'_> {
         })
     }
 
-    /// Returns the operator of a reduction, and creates it if necessary.
+    /// Returns the operator of a reduction, creating it if necessary.
     fn operator(&self, reduction: &Reduction, made: &mut Vec<c_int>) -> Result<c_int, Refused> {
         match sys::operator(reduction.operator) {
-            // The average over one rank is the rank's elements. NCCL would multiply them by 1.
+            // The average over one rank consists of the elements of that rank. NCCL would multiply the elements by 1.
             Some(_) if self.world == 1 => return Ok(sys::SUM),
             Some(operator) => return Ok(operator),
             None => {}
@@ -120,8 +120,8 @@ impl Target<'_> {
         let mut operator = 0;
         let mut factor = u64::from_ne_bytes(reduction.factor);
         let data_type = sys::data_type(reduction.element);
-        // SAFETY: the factor is a value of the type, in memory that is aligned for every type. The library reads it
-        // before it returns.
+        // SAFETY: the factor is a value of the type, and is stored in memory that is aligned for every type. The
+        // library reads the factor before it returns.
         let status = unsafe {
             (self.nccl.create_pre_mul_sum)(
                 &mut operator,
@@ -136,7 +136,7 @@ impl Target<'_> {
         Ok(operator)
     }
 
-    /// Returns whether a call requires several NCCL calls.
+    /// Returns whether a call must be issued as several NCCL calls.
     fn is_several(&self, call: &Call) -> bool {
         match call.kind {
             Kind::AllToAll => self.nccl.all_to_all.is_none(),
@@ -147,15 +147,16 @@ impl Target<'_> {
     }
 
     /// # Safety
-    /// The contract of [`Self::enqueue`]. If the call [is several](Self::is_several), a group must be open.
+    /// The contract of [`Self::enqueue`]. If the call [requires several NCCL calls](Self::is_several), a group must be
+    /// open.
     unsafe fn issue(&self, call: &Call, operator: c_int) -> Result<Status, Refused> {
         let Self { nccl, comm, stream, rank, world, scratch } = *self;
         let (x, y) = (at(call.from, 0), at(call.to, 0));
         let count = call.fingerprint.count as usize;
         let data_type = call.reduction.map_or(BYTES, |reduction| sys::data_type(reduction.element));
         let (from, to) = (call.from.bytes, call.to.bytes);
-        // SAFETY: the memory has the length that each function expects. Lengths were checked before, including one
-        // block per rank. No function accesses memory that this rank did not pass.
+        // SAFETY: the memory has the length that each function expects. All lengths have been checked, including that
+        // there is one block per rank. No function accesses memory that this rank has not passed.
         unsafe {
             match call.kind {
                 Kind::AllReduce => checked(
@@ -208,7 +209,7 @@ impl Target<'_> {
         }
     }
 
-    /// Sends a part of `from` to each receiver, and receives a part of `to` from each sender.
+    /// Sends one part of `from` to each receiver, and receives one part of `to` from each sender.
     ///
     /// # Safety
     /// The contract of [`Self::issue`].
@@ -223,7 +224,7 @@ impl Target<'_> {
         let (sent, received) = (part(call.from, &receivers), part(call.to, &senders));
         for (index, peer) in receivers.enumerate() {
             let x = at(call.from, index * sent);
-            // SAFETY: the memory has one part per rank.
+            // SAFETY: the memory contains one part per rank.
             checked("ncclSend", unsafe { (nccl.send)(x, sent, BYTES, peer as c_int, comm, stream) })?;
         }
         for (index, peer) in senders.enumerate() {

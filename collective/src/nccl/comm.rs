@@ -11,9 +11,9 @@ use super::sys::{Comm, Config, Nccl, Status, UniqueId, status};
 use crate::failure::Failure;
 use crate::mesh::Mesh;
 
-/// Typical duration of NCCL's background work per call. After this time, it is the polling interval.
+/// Typical duration of NCCL's background work for a call. If the work takes longer, this is the polling interval.
 const SOON: Duration = Duration::from_micros(200);
-/// Time limit of a call that ends a communicator. After it, the communicator is abandoned.
+/// Time limit for a call that ends a communicator. A communicator whose call exceeds it is abandoned.
 pub(super) const END_TIME: Duration = Duration::from_millis(if cfg!(test) { 1000 } else { 10_000 });
 
 /// Reason why a communicator is not ready.
@@ -28,14 +28,15 @@ pub(super) enum NotReady {
 #[derive(Debug)]
 pub(super) struct RawComm {
     nccl: &'static Nccl,
-    /// Handle of the communicator, which NCCL can write from its own thread.
+    /// Handle of the communicator, which a thread of NCCL can write.
     comm: Box<AtomicPtr<std::ffi::c_void>>,
-    /// Name of the communicator, kept because NCCL stores a pointer to it.
+    /// Name of the communicator, kept alive because NCCL stores a pointer to it.
     _name: CString,
 }
 
 impl RawComm {
-    /// Starts to connect to the other ranks, which continues in the background. The device's context must be current.
+    /// Starts to connect to the other ranks; the connection continues in the background. The device's context must be
+    /// current.
     pub fn begin(
         nccl: &'static Nccl,
         (rank, world): (usize, usize),
@@ -55,16 +56,16 @@ impl RawComm {
         self.comm.load(Ordering::Acquire)
     }
 
-    /// Returns the status of the background work, or its error.
+    /// Returns the status of the background work, or the error that it reported.
     pub fn state(&self) -> Result<Status, Refused> {
         let mut state = status::SUCCESS;
-        // SAFETY: the communicator is alive; the pointer points to a local variable.
+        // SAFETY: the communicator is alive, and the pointer points to a local variable.
         let asked = unsafe { (self.nccl.get_async_error)(self.get(), &mut state) };
         checked("ncclCommGetAsyncError", asked)?;
         checked("an operation in the background", state)
     }
 
-    /// Waits until NCCL has finished its background work. `state` is the status that the last call returned.
+    /// Waits until NCCL has finished its background work. `state` is the status returned by the last call.
     pub fn wait_ready(&self, mut state: Status, mesh: &Mesh, deadline: Instant) -> Result<(), NotReady> {
         let begun = Instant::now();
         while state == status::IN_PROGRESS {
@@ -100,12 +101,12 @@ impl RawComm {
 
     /// Aborts the communicator immediately, including work that is running on the device.
     pub fn abort(self) {
-        // SAFETY: the communicator is alive. No other thread uses it, because `self` owns it.
+        // SAFETY: the communicator is alive. No other thread uses the communicator, because `self` owns it.
         self.end("ncclCommAbort", |nccl, comm| unsafe { (nccl.abort)(comm) });
     }
 
-    /// Ends the communicator on a separate thread, because these calls block, and can hang. A hanging thread is
-    /// abandoned with the communicator.
+    /// Ends the communicator on a separate thread, because the NCCL calls for this block and can hang. If the thread
+    /// hangs, it is abandoned together with the communicator.
     fn end(self, call: &'static str, end: impl FnOnce(&Nccl, Comm) -> Status + Send + 'static) {
         if self.get().is_null() {
             return;
@@ -114,7 +115,7 @@ impl RawComm {
         let thread = std::thread::Builder::new().name("warpsmith-nccl-end".to_owned());
         let started = thread.spawn(move || {
             let status = end(self.nccl, self.get());
-            // This frees the memory that the communicator used.
+            // This drop frees the memory that the communicator used.
             drop(self);
             let _ = sender.send(status);
         });

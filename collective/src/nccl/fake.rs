@@ -1,8 +1,9 @@
-//! Fake NCCL on emulated devices, for tests. It implements NCCL's protocol with scripted faults, and runs its
-//! operations in host memory.
+//! Emulation of NCCL on emulated devices, for tests. It implements NCCL's protocol, injects scripted faults, and runs
+//! the operations in host memory.
 //!
-//! On its stream, a rank's operation waits until all ranks have enqueued the same operation, or until its communicator
-//! is aborted. Usage that NCCL does not allow is recorded as a violation, which [`Script::check`] reports.
+//! On the stream of a rank, an operation waits until all ranks have enqueued the same operation, or until the rank's
+//! communicator is aborted. Usage that NCCL does not allow is recorded as a violation, and [`Script::check`] reports
+//! it.
 
 mod calls;
 mod numbers;
@@ -23,24 +24,25 @@ use self::numbers::{decode, element_bytes, reduced};
 use super::sys::{self, Comm, Status, status};
 use crate::element::Operator;
 
-/// Scripted behavior of all communicators with a name, and a log of their calls.
+/// Scripted behavior of all communicators with a certain name, and a log of their calls.
 #[derive(Debug, Default)]
 pub(super) struct Script {
     pub streams: Vec<Stream>,
-    /// Number of status queries after the start that return "in progress". If it is negative, all of them do.
+    /// Number of status queries after initialization that return "in progress". If negative, all queries do.
     pub init_polls: i64,
-    /// As `init_polls`, but after the first operation.
+    /// Like `init_polls`, but for the queries after the first operation.
     pub connect_polls: i64,
     pub finalize_polls: i64,
-    /// Rank that reports an error in the background, the number of operations before it, and its status.
+    /// Rank that reports an error in the background, the number of operations that succeed before it, and the status of
+    /// the error.
     pub background: Option<(usize, u64, Status)>,
-    /// Call that is refused, with its status.
+    /// Name of the call that is refused, and the status that it returns.
     pub refused: Option<(&'static str, Status)>,
-    /// Driver whose first device stops with this fault when the call is refused.
+    /// Emulated driver, and the fault injected into its first device when the call in `refused` is made.
     pub stopped: Option<(Arc<EmulatedDriver>, Fault)>,
     /// Duration of an abort.
     pub abort_takes: Duration,
-    /// Calls that change state, as rank and text.
+    /// Calls that change state, each with its rank and as text.
     pub log: Mutex<Vec<(usize, String)>>,
     pub violations: Mutex<Vec<String>>,
     pub exchanged: Mutex<HashMap<Key, Vec<Option<Said>>>>,
@@ -51,10 +53,10 @@ pub(super) struct Script {
 /// Key of an operation: the communicator, the two ranks (`None` for a collective) and the sequence number.
 pub(super) type Key = ([u8; 128], Option<(usize, usize)>, u64);
 
-/// Lane: whether it receives, and the two ranks (`None` for collectives).
+/// Lane of an operation: whether it receives, and the two ranks (`None` for a collective operation).
 type Lane = (bool, Option<(usize, usize)>);
 
-/// Call and data that a rank contributes to an operation.
+/// Call and data with which a rank contributes to an operation.
 #[derive(Debug, Clone)]
 pub(super) struct Said {
     call: String,
@@ -70,12 +72,12 @@ struct FakeComm {
     is_joined: AtomicBool,
     has_connected: AtomicBool,
     issued: AtomicU64,
-    /// Sequence numbers of the collectives, and of the sends and receives between ranks.
+    /// Next sequence numbers of the collective operations, and of the sends and receives between each pair of ranks.
     places: Mutex<HashMap<Lane, u64>>,
     is_aborted: AtomicBool,
     has_ended: AtomicBool,
     error: AtomicI32,
-    /// Factors of the created operators, which are numbered from 5.
+    /// Factors of the user-created reduction operators. Operator `5 + i` uses `factors[i]`.
     factors: Mutex<Vec<f32>>,
 }
 
@@ -105,7 +107,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Script {
-    /// Registers the script for communicators whose name starts with `name`.
+    /// Registers the script for all communicators whose name starts with `name`.
     pub fn play(self, name: &str) -> Arc<Self> {
         let script = Arc::new(self);
         let mut scripts = locked(&SCRIPTS);
@@ -114,13 +116,13 @@ impl Script {
         script
     }
 
-    /// Returns the calls of a rank, in order.
+    /// Returns the calls of a rank in call order.
     pub fn calls(&self, rank: usize) -> Vec<String> {
         let log = locked(&self.log);
         log.iter().filter(|(other, _)| *other == rank).map(|(_, call)| call.clone()).collect()
     }
 
-    /// Fails if NCCL was used in a way that it does not allow.
+    /// Fails if NCCL has been used in a way that it does not allow.
     #[track_caller]
     pub fn check(&self) {
         let violations = locked(&self.violations);
@@ -134,7 +136,7 @@ impl Script {
 
 impl FakeComm {
     fn of<'a>(comm: Comm) -> &'a Self {
-        // SAFETY: communicators are never freed, so that use after destruction is detected.
+        // SAFETY: communicators are never freed, so that a use after destruction is detected.
         unsafe { &*comm.cast::<Self>() }
     }
 
@@ -142,7 +144,7 @@ impl FakeComm {
         locked(&self.script.log).push((self.rank, call));
     }
 
-    /// Logs a call. Returns the status if the script refuses it.
+    /// Logs a call. Returns the scripted status if the script refuses the call.
     fn called(&self, name: &'static str) -> Option<Status> {
         if self.has_ended.load(Ordering::SeqCst) {
             self.script.violated(format!("{name} on rank {} after the end", self.rank));
@@ -177,7 +179,7 @@ impl FakeComm {
     }
 
     /// Returns the contributions of all ranks once all ranks have made the same call. Returns `None` if the
-    /// communicator is aborted.
+    /// communicator has been aborted.
     fn hear(&self, key: Key, call: &str) -> Option<Vec<Said>> {
         let mut exchanged = locked(&self.script.exchanged);
         loop {
@@ -214,7 +216,7 @@ impl Op {
         }
     }
 
-    /// Returns the memory that the operation reads and writes.
+    /// Returns the memory that the operation reads and the memory that it writes.
     fn uses(&self, comm: &FakeComm) -> Vec<HostAccess> {
         let (read, written) = self.lengths(comm.rank, comm.world);
         let at = |address: usize, bytes, write| HostAccess { ptr: DevicePtr(address as u64), bytes, write };
@@ -263,8 +265,8 @@ impl Op {
         if let Some(factor) = factor {
             let mut scaled = decode(self.data_type, &bytes);
             if comm.world == 1 {
-                // NCCL's kernel for one rank has this bug: it does not write the last elements if its blocks are
-                // unequal.
+                // NCCL's kernel for one rank does not write the last elements if its blocks are unequal; the emulation
+                // reproduces this bug.
                 let blocks = bytes.len().div_ceil(16 << 10).clamp(1, 32);
                 let pack = 16 / element_bytes(self.data_type);
                 scaled.truncate(blocks * (scaled.len() / blocks).next_multiple_of(pack));
@@ -318,7 +320,7 @@ impl Op {
     }
 }
 
-/// Enqueues operations of one communicator on their stream.
+/// Enqueues operations of one communicator on the stream of the communicator.
 fn enqueue(ops: Vec<Op>) -> Status {
     let Some(first) = ops.first().copied() else { return status::SUCCESS };
     let comm = FakeComm::of(std::ptr::with_exposed_provenance_mut(first.comm));
@@ -343,7 +345,7 @@ fn enqueue(ops: Vec<Op>) -> Status {
         ops.iter().zip(&keys).for_each(|(op, key)| op.begin(comm, *key));
         ops.iter().zip(&keys).for_each(|(op, key)| op.end(comm, *key));
     };
-    // SAFETY: the device lives as long as the script, and owns the stream. The caller keeps the memory valid.
+    // SAFETY: the device lives as long as the script and owns the stream. The caller keeps the memory valid.
     let enqueued = unsafe {
         let (driver, context) = stream.device().driver();
         driver.host_work(context, stream.handle(), HostWork::new("nccl", uses, Box::new(work)))

@@ -1,6 +1,6 @@
-//! The NCCL library: search, version check and error explanations.
+//! The NCCL library: location, version check and error explanations.
 //!
-//! The library is searched for on first use and stays loaded. If loading fails, the next call tries again.
+//! The library is located on first use and stays loaded. If loading fails, the next call tries again.
 
 use std::ffi::{CStr, c_char};
 use std::fmt;
@@ -12,9 +12,9 @@ use warpsmith_runtime::driver::library_paths::LibraryPaths;
 
 use super::sys::{Comm, Nccl, Status, status};
 
-/// File name of NCCL in NVIDIA's packages and wheels.
+/// File name of the NCCL library in NVIDIA's packages and wheels.
 const FILE: &str = "libnccl.so.2";
-/// Oldest version in which a communicator can be ended without blocking while its operations hang.
+/// Oldest version that can end a communicator without blocking while operations of the communicator hang.
 const MIN: i32 = 21_800;
 /// Installation advice.
 const REMEDY: &str = "install NVIDIA's package libnccl2, or the wheel nvidia-nccl-cu13 (nvidia-nccl-cu12 for drivers of \
@@ -27,7 +27,7 @@ const REMEDY: &str = "install NVIDIA's package libnccl2, or the wheel nvidia-ncc
 pub struct NcclLibrary {
     /// Major, minor and patch version.
     pub version: (u32, u32, u32),
-    /// Path of the library file, if the system provides it.
+    /// Path of the library file, if the system can determine it.
     pub path: Option<PathBuf>,
 }
 
@@ -72,7 +72,8 @@ impl From<NcclError> for warpsmith_runtime::Error {
     }
 }
 
-/// Returns the NCCL library that communicators on GPUs use. The first successful call in a process loads it.
+/// Returns the NCCL library that communicators on GPUs use. The library is loaded by the first successful call in a
+/// process.
 ///
 /// ```
 /// match warpsmith_collective::nccl_library() {
@@ -98,11 +99,11 @@ pub(crate) fn nccl() -> Result<&'static Nccl, NcclError> {
     Ok(*loaded.insert(Box::leak(Box::new(nccl))))
 }
 
-/// Loads the first usable library. If none is usable, the error describes the first one that was found.
+/// Loads the first usable library. If no candidate is usable, the error describes the first one that was found.
 fn load(paths: &LibraryPaths, name: &str) -> Result<Nccl, NcclError> {
     let (mut unusable, mut reason) = (None, String::new());
     for file in paths.candidates(&[name.to_owned()]) {
-        // SAFETY: this loads NCCL, whose initializers are safe to run at any time.
+        // SAFETY: this loads NCCL, whose initializers can run safely at any time.
         let library = match unsafe { Library::new(&file) } {
             Ok(library) => library,
             Err(error) => {
@@ -114,13 +115,13 @@ fn load(paths: &LibraryPaths, name: &str) -> Result<Nccl, NcclError> {
         };
         match usable(&library) {
             Ok(nccl) => {
-                // The library is never unloaded, because the table points into it.
+                // The library is never unloaded, because the function table points into it.
                 std::mem::forget(library);
                 return Ok(nccl);
             }
             Err(error) => unusable = unusable.or(Some(error)),
         }
-        // A refused library is not unloaded either, because other code in the process may use it.
+        // A rejected library is not unloaded either, because other code in the process may be using it.
         std::mem::forget(library);
     }
     Err(unusable.unwrap_or_else(|| NcclError::Missing { reason, searched: paths.searched() }))
@@ -150,10 +151,10 @@ fn version_of(library: &Library) -> Option<i32> {
     (status == status::SUCCESS).then_some(version)
 }
 
-/// Splits `NCCL_VERSION_CODE` into major, minor and patch.
+/// Splits an `NCCL_VERSION_CODE` into major, minor and patch version.
 pub(super) fn parts(version: i32) -> (u32, u32, u32) {
     let version = version.max(0) as u32;
-    // Up to version 2.8, the minor version had only one digit.
+    // Up to version 2.8, a version code has only one digit for the minor version.
     match version {
         ..10_000 => (version / 1000, version % 1000 / 100, version % 100),
         _ => (version / 10_000, version % 10_000 / 100, version % 100),
@@ -184,7 +185,7 @@ impl Nccl {
 
     /// Describes a status other than success, with NCCL's own texts and an explanation.
     pub(super) fn explain(&self, call: &str, code: Status, comm: Comm) -> String {
-        // SAFETY: NCCL returns its own C strings. The communicator is alive, or null, which the function allows.
+        // SAFETY: NCCL returns its own C strings. The communicator is alive or null; the function allows both.
         let (text, last) =
             unsafe { (c_text((self.get_error_string)(code)), c_text((self.get_last_error)(comm))) };
         let meaning = match code {
@@ -220,7 +221,7 @@ unsafe fn c_text(text: *const c_char) -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().trim().to_owned()
 }
 
-/// Returns the file that is mapped at an address of the process. Linux only.
+/// Returns the file that is mapped at an address of this process. Linux only.
 fn file_of(address: usize) -> Option<PathBuf> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     maps.lines().find_map(|line| {

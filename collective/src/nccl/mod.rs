@@ -1,9 +1,9 @@
 //! Nccl backend: GPU collectives through NCCL.
 //!
-//! Guarantees: the host does not block in an NCCL call for another rank, with one exception. The first exchange between
-//! two ranks connects them, and waits at most until the operation's deadline. A hanging operation is aborted at its
-//! deadline, and a communicator as soon as a rank fails. A hanging abort is abandoned on its thread. Dropping a
-//! communicator does not block.
+//! The host does not block in NCCL calls that wait for another rank, with one exception. The first exchange between two
+//! ranks establishes their connection, for which the host waits until the operation's deadline at most. A hanging
+//! operation is aborted at its deadline, and the communicator is aborted as soon as a rank fails. If an abort hangs,
+//! its thread is abandoned. Dropping a communicator does not block.
 
 mod calls;
 mod comm;
@@ -45,7 +45,7 @@ use crate::mesh::{Frame, Lane, Mesh, Part, Stop};
 #[derive(Debug)]
 pub(crate) struct NcclBackend(Arc<Rank>);
 
-/// Inputs for the creation of a backend.
+/// Inputs for creating the backend.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Making<'a> {
     pub nccl: &'static Nccl,
@@ -56,7 +56,7 @@ pub(crate) struct Making<'a> {
 }
 
 impl NcclBackend {
-    /// Creates the NCCL communicator of the mesh's ranks. The ranks must use different devices.
+    /// Creates the NCCL communicator for the ranks of the mesh. The ranks must use different devices.
     ///
     /// # Errors
     /// The cause of the failure, which is the same on all ranks.
@@ -100,14 +100,14 @@ fn init_failed(mesh: &Mesh, reason: &dyn std::fmt::Display) -> Failure {
     }
 }
 
-/// Returns the failure for a refused NCCL call before there is a [`Rank`].
+/// Returns the failure for an NCCL call that was refused before a [`Rank`] exists.
 fn refused(making: Making<'_>, refused: Refused, comm: sys::Comm) -> Failure {
     let reason = making.nccl.explain(refused.call, refused.status, comm);
     rank::failure_of(making.mesh, making.stream.device(), refused, reason, None)
 }
 
-/// Creates the unique ID on rank 0 and sends it to the other ranks. It is sent over the mesh, because any process that
-/// has the ID can join.
+/// Creates the unique ID on rank 0 and sends it to the other ranks. The ID is sent over the mesh, because any process
+/// that knows it can join.
 fn exchange_id(making: Making<'_>, deadline: Instant) -> Result<UniqueId, Failure> {
     let Making { nccl, mesh, timeout, .. } = making;
     let stopped = |stop| match stop {
@@ -142,7 +142,7 @@ fn exchange_id(making: Making<'_>, deadline: Instant) -> Result<UniqueId, Failur
     }
 }
 
-/// Creates the NCCL communicator, and waits until all ranks have created theirs.
+/// Creates the NCCL communicator and waits until all ranks have created theirs.
 fn connect(making: Making<'_>, id: UniqueId, deadline: Instant) -> Result<RawComm, Failure> {
     let Making { nccl, mesh, stream, timeout, .. } = making;
     let place = (mesh.rank(), mesh.world());
@@ -162,7 +162,7 @@ fn connect(making: Making<'_>, id: UniqueId, deadline: Instant) -> Result<RawCom
                         .unwrap_or_else(|| init_failed(mesh, &format!("{text} within {timeout:?}; {advice}")))
                 }
             };
-            // The other ranks are notified before the abort, because the abort may take time.
+            // The other ranks are notified before the abort, because the abort may take a while.
             let failure = mesh.fail(failure);
             raw.abort();
             Err(failure)
@@ -192,7 +192,7 @@ impl Backend for NcclBackend {
                 let operation = batch.calls[0].kind.method();
                 return Err(CollectiveError::Argument { operation, rank: rank.mesh.rank(), reason }.into());
             }
-            // This keeps NCCL's communicator alive longer than the graph.
+            // This keeps the NCCL communicator alive for as long as the graph exists.
             stream.keep_in_capture(|| Arc::new((Arc::clone(&rank.graphs), Arc::clone(rank))));
         }
         let mut failed = None;
@@ -210,7 +210,7 @@ impl Backend for NcclBackend {
             (_, Some(error)) => Err(error.into()),
             (Ok(()), None) => Ok(()),
             (Err(error), None) => {
-                // The other ranks wait for this operation, so they must be notified.
+                // The other ranks are waiting for this operation, so they must be notified.
                 let (rank_number, operation) = (rank.mesh.rank(), Box::new(operation));
                 rank.mesh.fail(Failure::NotRun { rank: rank_number, operation, reason: error.to_string() });
                 Err(error)

@@ -1,4 +1,4 @@
-//! Owner thread of a communicator. It watches operations, deadlines, NCCL errors and the other ranks. Only this thread
+//! Owner thread of a communicator. It monitors operations, deadlines, NCCL errors and the other ranks. No other thread
 //! ends the communicator.
 
 use std::sync::Arc;
@@ -11,22 +11,22 @@ use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::mesh::Lane;
 
-/// Polling intervals while operations are running, and while none is running.
+/// Polling interval while operations are running, and polling interval while none is.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
-/// Grace time of an operation after a rank that it needs has left. That rank had finished the operation, so it can
-/// still complete.
+/// Grace period of an operation after a rank that it needs has left. That rank had finished the operation, so the
+/// operation can still complete here.
 const LEFT_TIME: Duration = Duration::from_millis(500);
-/// Time limit for an NCCL call to return after the communicator has failed.
+/// Time within which an NCCL call must return after the communicator has failed.
 const RETURN_TIME: Duration = Duration::from_secs(5);
 
-/// Reason for the end of a communicator.
+/// Reason for which a communicator ends.
 enum End {
     Failed(Failure),
     Dropped,
     Finished,
 }
 
-/// Body of the owner thread. It runs until the communicator has ended.
+/// Body of the owner thread. The function returns when the communicator has ended.
 pub(super) fn run(rank: &Rank, finish_time: Duration) {
     match watch(rank) {
         End::Finished => finish(rank, finish_time),
@@ -37,7 +37,7 @@ pub(super) fn run(rank: &Rank, finish_time: Duration) {
         End::Failed(failure) => {
             rank.fail_all(&failure);
             abort(rank);
-            // These are the operations that were enqueued in the meantime.
+            // These operations were enqueued in the meantime.
             rank.fail_all(&failure);
         }
     }
@@ -82,7 +82,7 @@ fn watch(rank: &Rank) -> End {
     }
 }
 
-/// Returns the failure of an operation that has timed out, or that needs a rank that has left.
+/// Returns the failure of an operation that has timed out or that needs a rank that has left.
 fn overdue(rank: &Rank, running: &Running, left_since: &mut Option<Instant>) -> Option<Failure> {
     let mesh = &rank.mesh;
     if running.since.elapsed() >= running.timeout {

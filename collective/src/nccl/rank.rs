@@ -1,7 +1,7 @@
 //! [`Rank`]: state that the thread that calls operations shares with the owner thread.
 //!
-//! Guarantees: only one thread at a time calls NCCL with the communicator. Each operation is enclosed by two events, so
-//! its timeout starts when its stream reaches it. A lost device is reported as the cause of NCCL's errors.
+//! Only one thread at a time calls NCCL with the communicator. Each operation is enclosed by two events, so that its
+//! timeout starts when its stream reaches it. If the device is lost, this is reported as the cause of NCCL's errors.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,14 +21,14 @@ use crate::fingerprint::Fingerprint;
 use crate::mesh::{Lane, Mesh, Stop};
 use crate::work::{Progress, WorkState};
 
-/// Time until the mesh must have reported the end of a process that NCCL has already detected.
+/// Time within which the mesh must report the end of a process that NCCL has already detected.
 const NAMED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Operations that were enqueued and may not be complete.
+/// Operations that have been enqueued and may not be complete yet.
 #[derive(Debug)]
 struct Outstanding {
     calls: Vec<Call>,
-    /// Number of the first call in the flight recorder. The numbers of the other calls follow consecutively.
+    /// Number of the first call in the flight recorder. The other calls have the numbers that follow.
     number: u64,
     before: EventHandle,
     behind: EventHandle,
@@ -49,7 +49,7 @@ struct Queue {
 #[derive(Debug, Default)]
 pub(super) struct Standing {
     pub is_idle: bool,
-    /// Operation that is running, with its start, its timeout and the ranks that it needs.
+    /// Operation that is running, with its start time, its timeout and the ranks that it needs.
     pub running: Option<Running>,
 }
 
@@ -68,12 +68,12 @@ pub(super) struct Rank {
     pub mesh: Arc<Mesh>,
     device: Device,
     is_checked: bool,
-    /// NCCL communicator. The thread that calls NCCL locks it. `None` once the communicator has ended.
+    /// NCCL communicator. A thread locks it while calling NCCL. `None` after the communicator has ended.
     raw: Mutex<Option<RawComm>>,
     queue: Mutex<Queue>,
     /// Scratch memory for barriers.
     scratch: DeviceBuffer<u8>,
-    /// Reference count of the graphs with operations of the communicator.
+    /// Reference count of the graphs that contain operations of the communicator.
     pub graphs: Arc<()>,
     pub ending: Arc<EndingState>,
 }
@@ -105,10 +105,10 @@ impl Rank {
         })
     }
 
-    /// Enqueues a batch on the stream. The context of its device must be current.
+    /// Enqueues a batch on the stream. The context of the communicator's device must be current.
     ///
     /// # Safety
-    /// The memory of the calls must stay valid until the stream has run them.
+    /// The memory of the calls must stay valid until the stream has executed them.
     pub unsafe fn submit(
         self: &Arc<Self>,
         stream: StreamHandle,
@@ -151,8 +151,8 @@ impl Rank {
         }
     }
 
-    /// Enqueues a batch like [`Self::submit`]. Returns the events before and after the operations, unless they are
-    /// captured.
+    /// Enqueues a batch like [`Self::submit`]. Returns the events recorded before and after the operations, unless the
+    /// operations are captured.
     ///
     /// # Safety
     /// The contract of [`Self::submit`].
@@ -191,11 +191,11 @@ impl Rank {
         let record = || if batch.is_captured { Ok(None) } else { self.record(stream, first).map(Some) };
         let before = record()?;
         let mut operators = Vec::new();
-        // SAFETY: the lock is held. No background work is running, because each earlier call has waited for it. The
-        // caller keeps the memory valid.
+        // SAFETY: the lock is held. No background work is running, because each earlier call has waited for its own.
+        // The caller keeps the memory valid.
         let enqueued = unsafe { target.enqueue(&batch.calls, &mut operators) }.map_err(refused)?;
         if enqueued == status::IN_PROGRESS {
-            // NCCL connects to ranks with which it has not exchanged data so far, once these ranks also call the
+            // NCCL connects to ranks with which it has not exchanged data yet, as soon as these ranks also call the
             // operation.
             self.started(&batch.calls, number);
             raw.wait_ready(enqueued, &self.mesh, deadline).map_err(|why| match why {
@@ -204,14 +204,15 @@ impl Rank {
                 NotReady::Deadline => timed_out(),
             })?;
         }
-        // SAFETY: the operators were created for this communicator, which is ready.
+        // SAFETY: the operators were created for this communicator, and the communicator is ready.
         unsafe { target.destroy(&operators) }.map_err(refused)?;
         Ok(before.zip(record()?))
     }
 
     /// Records an event on the stream.
     fn record(&self, stream: StreamHandle, operation: &Fingerprint) -> Result<EventHandle, Failure> {
-        // SAFETY: the context is used while `self` keeps the device alive; the handles belong to its driver.
+        // SAFETY: the context is used while `self` keeps the device alive, and the handles belong to the device's
+        // driver.
         let (driver, context) = unsafe { self.device.driver() };
         let spare = locked(&self.queue).spare.pop();
         let recorded = spare.map_or_else(|| driver.event_create(context, false), Ok).and_then(|event| {
@@ -262,7 +263,7 @@ impl Rank {
         }
     }
 
-    /// Polls the progress of the operations, and completes the [`Work`](crate::Work) of finished ones.
+    /// Polls the progress of the operations and completes the [`Work`](crate::Work) of those that have finished.
     pub fn look(&self) -> Result<Standing, Failure> {
         let idle = Standing { is_idle: true, running: None };
         if let Some(failure) = self.mesh.member.failure() {
@@ -287,7 +288,7 @@ impl Rank {
                     running: Some(Running { operation, since, timeout, peers }),
                 });
             }
-            // After a failure, an abort lets the stream continue past unfinished operations.
+            // After a failure, an abort makes the stream continue past unfinished operations.
             if let Some(failure) = self.mesh.member.failure() {
                 drop(queue);
                 self.fail_all(&failure);
@@ -302,7 +303,7 @@ impl Rank {
         Ok(idle)
     }
 
-    /// Completes the [`Work`](crate::Work) of all operations with the communicator's failure.
+    /// Completes the [`Work`](crate::Work) of all operations with the given failure.
     pub fn fail_all(&self, failure: &Failure) {
         let mut queue = locked(&self.queue);
         while let Some(failed) = queue.outstanding.pop_front() {
@@ -323,7 +324,7 @@ impl Rank {
         failure_of(&self.mesh, &self.device, refused, reason, operation)
     }
 
-    /// Returns an error of NCCL's background work, unless another thread is calling NCCL.
+    /// Returns an error of NCCL's background work, or `None` while another thread is calling NCCL.
     pub fn background_failure(&self) -> Option<Failure> {
         let raw = match self.raw.try_lock() {
             Ok(raw) => raw,
@@ -335,8 +336,8 @@ impl Rank {
         Some(self.failure_of(refused, raw.get(), None))
     }
 
-    /// Takes the NCCL communicator in order to end it. Returns `None` while another thread is calling NCCL with it, and
-    /// after the first call.
+    /// Takes the NCCL communicator out of the rank in order to end it. Returns `None` while another thread is calling
+    /// NCCL with the communicator, and after the first call.
     pub fn take_raw(&self, patience: Duration) -> Option<RawComm> {
         let deadline = Instant::now() + patience;
         loop {
@@ -376,7 +377,7 @@ impl Drop for Rank {
     }
 }
 
-/// Returns the cause of a communicator's failure after NCCL has refused a call for `reason`.
+/// Returns why a communicator has failed, after NCCL has refused a call with the message `reason`.
 pub(super) fn failure_of(
     mesh: &Mesh,
     device: &Device,
@@ -387,7 +388,7 @@ pub(super) fn failure_of(
     let rank = mesh.rank();
     // A kernel fault causes all later work on the device to fail.
     let asked = device.with_context(|| {
-        // SAFETY: the context is used while the device is alive; the event is destroyed once.
+        // SAFETY: the context is used while the device is alive, and the event is destroyed only once.
         let (driver, context) = unsafe { device.driver() };
         let event = driver.event_create(context, false)?;
         let asked = driver.event_query(context, event);
@@ -400,7 +401,7 @@ pub(super) fn failure_of(
         return Failure::NotRun { rank, operation, reason: fault.to_string() };
     }
     if !matches!(refused.status, status::INVALID_ARGUMENT | status::INVALID_USAGE) {
-        // The end of the connection names the lost rank, but NCCL may have detected the loss first.
+        // The end of a connection identifies the lost rank, but NCCL may have detected the loss first.
         if let Some(failure) = mesh.failure_within(NAMED_WITHIN) {
             return failure;
         }

@@ -1,6 +1,6 @@
-//! NCCL's types and codes, and the table of the NCCL functions that this crate uses.
+//! NCCL's types and status codes, and the table of the NCCL functions that this crate uses.
 //!
-//! Codes are plain integers, so that values that only newer libraries define are valid.
+//! The codes are plain integers, so that values defined only by newer libraries are valid.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -38,12 +38,12 @@ pub(crate) struct UniqueId(pub [u8; 128]);
 
 /// `ncclScalarHostImmediate`.
 pub(super) const SCALAR_ON_HOST: c_int = 1;
-/// `ncclUint8`, for elements that are only copied.
+/// `ncclUint8`, used for elements that are only copied.
 pub(super) const BYTES: c_int = 1;
 /// `ncclSum`.
 pub(super) const SUM: c_int = 0;
 
-/// `ncclDataType_t`.
+/// Returns the `ncclDataType_t` of an element type.
 pub(super) fn data_type(element: ElementType) -> c_int {
     match element {
         ElementType::I8 => 0,
@@ -61,8 +61,8 @@ pub(super) fn data_type(element: ElementType) -> c_int {
     }
 }
 
-/// Returns the reason why a library of this version does not support a reduction for this number of ranks and compute
-/// capability, if any.
+/// If a library of this version does not support a reduction for this number of ranks and this compute capability,
+/// returns the reason.
 pub(super) fn unsupported(
     reduction: &Reduction,
     world: usize,
@@ -77,7 +77,7 @@ pub(super) fn unsupported(
         let version = super::version_text(version);
         return Some(format!("NCCL {version} does not reduce {name}; install 2.24 or newer, or reduce bf16"));
     }
-    // NCCL selects this kernel by the architecture macro of the compilation, which is not defined in host code
+    // NCCL selects this kernel by the architecture macro of the compilation, and this macro is not defined in host code
     // (`onerank.cu`).
     if world == 1 && reduction.operator == Operator::PreMulSum {
         return Some(format!("NCCL does not multiply {name} in a communicator of one rank; multiply bf16"));
@@ -157,20 +157,20 @@ macro_rules! table {
         required { $($name:ident = $symbol:literal fn($($argument:ty),*) $(-> $result:ty)?;)* }
         optional { $($other:ident = $other_symbol:literal fn($($other_argument:ty),*);)* }
     ) => {
-        /// Table of the NCCL functions that this crate uses. Each function has the library's contract.
+        /// Table of the NCCL functions that this crate uses. The contract of each function is that of the library.
         #[derive(Debug, Clone)]
         pub(crate) struct Nccl {
-            /// Version code of `ncclGetVersion`: 22809 means 2.28.9.
+            /// Version code returned by `ncclGetVersion`; 22809 means 2.28.9.
             pub version: c_int,
             $(pub $name: unsafe extern "C" fn($($argument),*) -> table!(@ $($result)?),)*
             $(pub $other: Option<unsafe extern "C" fn($($other_argument),*) -> Status>,)*
         }
 
         impl Nccl {
-            /// Loads the functions of a library. Fails with the name of a missing function. The library must stay
+            /// Loads the functions from a library. If a function is missing, fails with its name. The library must stay
             /// loaded.
             pub(super) fn of(library: &Library) -> Result<Self, &'static str> {
-                // SAFETY: the NCCL functions of these names have these signatures.
+                // SAFETY: the NCCL functions with these names have these signatures.
                 unsafe {
                     Ok(Self {
                         version: 0,

@@ -26,7 +26,7 @@ fn options(name: &str, nccl: Nccl) -> CommunicatorOptions {
     options
 }
 
-/// Registers a script under a name, and creates a stream per rank.
+/// Registers a script under a name, and creates one stream per rank.
 fn play(name: &str, world: usize, script: Script) -> (Arc<Script>, Vec<Stream>) {
     let streams = streams_of(&driver(world), world);
     (Script { streams: streams.clone(), ..script }.play(name), streams)
@@ -87,7 +87,7 @@ fn all_operations(ranks: &mut Communicator) -> Vec<Vec<f32>> {
     results
 }
 
-/// Expected results of [`all_operations`].
+/// Returns the expected results of [`all_operations`].
 fn expected(rank: usize) -> Vec<Vec<f32>> {
     let r = rank as f32;
     let at = |there: usize, values: Vec<f32>| if rank == there { values } else { vec![0.0; values.len()] };
@@ -214,7 +214,7 @@ fn a_refused_init_has_nccls_text() {
     script.check();
 }
 
-/// Creates communicators on threads, with separate options for each rank.
+/// Creates the communicators on one thread per rank, with separate options for each rank.
 fn connect(
     streams: &[Stream],
     options: &[CommunicatorOptions],
@@ -263,7 +263,7 @@ fn an_error_in_the_background_ends_all_ranks() {
     let (script, streams) = play(name, 2, Script { background, ..Script::default() });
     let failures = on_streams(&streams, &options(name, table()), |mut ranks| {
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
-        // Rank 0 waits for a rank that never calls the operation, and receives rank 1's error.
+        // Rank 0 waits for a rank that never calls the operation, and receives the error of rank 1.
         let mut y = DeviceBuffer::<f32>::zeros(ranks.stream(), 4).expect("y");
         let work = match ranks.rank() {
             0 => ranks.recv(1, &mut y),

@@ -1,5 +1,5 @@
-//! Selection of the operations that the Peer backend runs, and of their algorithms. It uses only values that are equal
-//! on all ranks.
+//! Selection of the operations that the Peer backend runs, and of the algorithm for each. The selection depends only on
+//! values that are equal on all ranks.
 
 use std::time::Duration;
 
@@ -8,46 +8,47 @@ use warpsmith_collective_kernels::words::room;
 
 use crate::backend::{Batch, Call, Kind};
 
-/// Bytes of one half of a rank's segment, on GPUs and on emulated devices. This is the maximum that one launch reduces.
+/// Size in bytes of one half of a rank's segment, on GPUs and on emulated devices. This is also the maximum that one
+/// launch reduces.
 const HALF_BYTES: (usize, usize) = (16 << 20, 256 << 10);
 /// Threads per block, on GPUs and on emulated devices.
 const THREADS: (u32, u32) = (512, 32);
 /// Maximum number of blocks per launch, on GPUs and on emulated devices.
 const BLOCKS: (usize, usize) = (128, 2);
-/// Initial epoch, on GPUs and on emulated devices. Emulated devices start close to the wrap-around, so that tests cover
-/// it.
+/// Initial epoch, on GPUs and on emulated devices. On emulated devices, it is close to the wrap-around, so that tests
+/// cover the wrap-around.
 const EPOCHS_BEFORE: (u32, u32) = (0, u32::MAX - 20);
 
-/// Maximum wait of a kernel, on GPUs and on emulated devices, independent of the operation's timeout. By default, an
-/// emulated device is lost if a kernel runs for 300 s.
+/// Maximum time for which a kernel waits, on GPUs and on emulated devices, regardless of the operation's timeout. By
+/// default, an emulated device is considered lost if a kernel runs for 300 s.
 const LONGEST: (Duration, Duration) = (Duration::MAX, Duration::from_secs(280));
 
-/// Maximum size in bytes for each algorithm.
+/// Maximum operation sizes, in bytes, for each algorithm.
 #[derive(Debug, Clone, Copy)]
 struct Thresholds {
-    /// Maximum number of ranks for which this row applies.
+    /// Maximum number of ranks to which this row applies.
     world: usize,
-    /// Maximum size for low-latency reductions (LL protocol).
+    /// Maximum size of low-latency reductions (LL protocol).
     low_latency: usize,
     /// Maximum size for one-shot reductions.
     one_shot: usize,
-    /// Maximum size for elements that are written to the other ranks. Larger inputs are read directly from the
-    /// program's memory, if all ranks can access it.
+    /// Maximum size of inputs that are written to the memory of the other ranks. Larger inputs are read directly from
+    /// the program's memory if all ranks can access it.
     written: usize,
-    /// Maximum size of operations that `Auto` does not pass to NCCL.
+    /// Maximum size of operations that `Auto` does not pass on to NCCL.
     auto: usize,
 }
 
 const NONE: Thresholds = Thresholds { world: 0, low_latency: 0, one_shot: 0, written: 0, auto: 0 };
 
-/// Thresholds per world size. The row for two ranks was measured on two H100 with NVLink. The other rows are estimates
-/// from published results.
+/// Thresholds per world size. The row for two ranks was measured on two H100 GPUs with NVLink. The other rows are
+/// estimates from published results.
 const THRESHOLDS: [Thresholds; 3] = [
     Thresholds { world: 2, low_latency: 1 << 20, one_shot: 512 << 10, written: 8 << 20, auto: 16 << 20 },
     Thresholds { world: 4, low_latency: 64 << 10, one_shot: 256 << 10, written: 256 << 10, auto: 4 << 20 },
     Thresholds { world: 8, low_latency: 32 << 10, one_shot: 128 << 10, written: 128 << 10, auto: 4 << 20 },
 ];
-/// Thresholds of emulated devices, small enough for tests to cover all algorithms.
+/// Thresholds of emulated devices, small enough that tests cover all algorithms.
 const EMULATED_THRESHOLDS: Thresholds = Thresholds {
     world: usize::MAX,
     low_latency: 2 << 10,
@@ -56,7 +57,7 @@ const EMULATED_THRESHOLDS: Thresholds = Thresholds {
     auto: 1 << 20,
 };
 
-// The words of the largest low-latency reduction must fit in the segment.
+// The words of the largest low-latency reduction must fit into the segment.
 const _: () = {
     let mut row = 0;
     while row < THRESHOLDS.len() {
@@ -81,12 +82,12 @@ pub(super) struct Shape {
     pub threads: u32,
 }
 
-/// Inputs of the selection, equal on all ranks.
+/// Inputs of the selection, which are equal on all ranks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Choice {
     pub world: usize,
     pub is_emulated: bool,
-    /// True if operations that another backend runs faster are passed to that backend.
+    /// True if operations that another backend runs faster are passed on to that backend.
     pub is_auto: bool,
 }
 
@@ -95,7 +96,7 @@ impl Choice {
         if self.is_emulated { emulated } else { gpu }
     }
 
-    /// Returns the maximum wait of a kernel.
+    /// Returns the maximum time for which a kernel waits.
     pub fn longest(&self) -> Duration {
         self.of(LONGEST)
     }
@@ -128,7 +129,7 @@ impl Choice {
             Kind::Send { .. } | Kind::Receive { .. } => return false,
             Kind::Barrier => true,
             Kind::AllReduce | Kind::Reduce { .. } => bytes <= auto,
-            // The buffer is small, so all ranks read all of it from the root.
+            // The buffer is small, so every rank reads all of it from the root.
             Kind::Broadcast { .. } => bytes <= one_shot,
             Kind::AllGather
             | Kind::ReduceScatter
@@ -139,32 +140,32 @@ impl Choice {
         !is_f8 && (is_within || !self.is_auto)
     }
 
-    /// Returns the algorithm for a reduction of this number of bytes, with the result on all ranks or on one.
+    /// Returns the algorithm for a reduction of this many bytes whose result is needed on all ranks or on one.
     pub fn algorithm(&self, bytes: usize) -> Algorithm {
         let Thresholds { low_latency, one_shot, .. } = self.thresholds();
         match bytes {
             _ if bytes <= low_latency => Algorithm::LowLatency,
-            // With two ranks, one-shot and two-shot move the same number of bytes.
+            // With two ranks, the one-shot and two-shot algorithms move the same number of bytes.
             _ if bytes <= one_shot || self.world <= 2 => Algorithm::OneShot,
             _ => Algorithm::TwoShot,
         }
     }
 
-    /// Returns whether a reduction of this number of bytes reads the program's memory directly, if all ranks can access
-    /// it.
+    /// Returns whether a reduction of this many bytes reads the program's memory directly if all ranks can access it.
     pub fn is_direct(&self, bytes: usize) -> bool {
         bytes > self.thresholds().written
     }
 
-    /// Returns the shape of a launch whose threads share the vectors of this number of bytes.
+    /// Returns the shape of a launch whose threads process this many bytes as vectors.
     pub fn shape(&self, bytes: usize) -> Shape {
         shape(self.of(THREADS), self.of(BLOCKS), bytes)
     }
 
-    /// Returns the shape of a launch that pushes this number of bytes.
+    /// Returns the shape of a launch that pushes this many bytes.
     pub fn low_latency_shape(&self, bytes: usize) -> Shape {
         let (threads, most) = (self.of((low_latency::threads(self.world), THREADS.1)), self.of(BLOCKS));
-        // The launch uses twice as many blocks with half the threads, if there is still a thread for each vector.
+        // The launch uses twice as many blocks of half as many threads, provided that there is still a thread for each
+        // vector.
         let is_enough = bytes <= 16 * (threads / 2) as usize * most;
         shape(if is_enough { threads / 2 } else { threads }, most, bytes)
     }

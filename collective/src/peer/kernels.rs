@@ -42,7 +42,7 @@ fn specs(element: ElementType, world: usize) -> Option<[&'static KernelSpec; 2]>
 /// Kernels of the backend. See the [module documentation](self).
 #[derive(Debug)]
 pub(super) struct Kernels {
-    /// Instances of `push` and `reduce` per element type.
+    /// Instances of `push` and `reduce` for each element type.
     reductions: Vec<(ElementType, [Function; 2])>,
     /// Instance for arrays that are aligned to 4 bytes, and instance for all other arrays.
     exchange: [Function; 2],
@@ -50,7 +50,7 @@ pub(super) struct Kernels {
 
 impl Kernels {
     /// # Errors
-    /// The image contains no code for the device.
+    /// Fails if the image contains no code for the device.
     pub fn load(device: &Device, world: usize) -> warpsmith_runtime::Result<Self> {
         let module = device.load(&IMAGE)?;
         let specs = ElementType::ALL.iter().filter_map(|of| Some((*of, specs(*of, world)?)));
@@ -62,7 +62,7 @@ impl Kernels {
         Ok(Self { reductions, exchange })
     }
 
-    /// Returns `push` and `reduce` for elements of this type.
+    /// Returns the instances of `push` and `reduce` for elements of this type.
     pub fn reductions(&self, element: ElementType) -> Option<&[Function; 2]> {
         self.reductions.iter().find(|(of, _)| *of == element).map(|(_, functions)| functions)
     }

@@ -1,7 +1,7 @@
 //! [`Known`]: operations, identified by the hash that a failing kernel reports.
 //!
-//! Guarantees: an operation is stored from before the launch of its kernels until its end, or permanently if it is in a
-//! graph. Operations that have ended use no memory.
+//! An operation is stored from before the launch of its kernels until its end or, if it is part of a graph,
+//! permanently. Operations that have ended do not use memory.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::fingerprint::Fingerprint;
 struct Last {
     operation: Fingerprint,
     timeout: Duration,
-    /// Number of operations that have not ended.
+    /// Number of operations that have not ended yet.
     outstanding: usize,
     is_in_graph: bool,
 }
@@ -33,7 +33,7 @@ impl Known {
         self.0.insert(hash, Last { operation, timeout, outstanding, is_in_graph });
     }
 
-    /// Records the end of an operation with this hash that was not captured.
+    /// Records the end of an operation that has this hash and was not captured.
     pub fn end(&mut self, hash: u32) {
         let Some(last) = self.0.get_mut(&hash) else { return };
         last.outstanding = last.outstanding.saturating_sub(1);
@@ -42,7 +42,7 @@ impl Known {
         }
     }
 
-    /// Returns the last operation with this hash, and its timeout.
+    /// Returns the last operation that has this hash, with its timeout.
     pub fn find(&self, hash: u32) -> Option<(&Fingerprint, Duration)> {
         self.0.get(&hash).map(|last| (&last.operation, last.timeout))
     }

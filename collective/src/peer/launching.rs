@@ -21,11 +21,11 @@ pub(super) struct Launching<'a> {
     pub stream: &'a Stream,
     pub uses: &'a [BufferUse<'a>],
     pub call: &'a Call,
-    /// Maximum wait of each of its kernels.
+    /// Maximum time for which each kernel of the operation waits.
     pub timeout: Duration,
 }
 
-/// Divides `bytes` into at least one range of at most `room` bytes. Returns the start and the length of each range.
+/// Divides `bytes` into one or more ranges of at most `room` bytes. Returns the start and the length of each range.
 fn parts(bytes: usize, room: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..bytes.max(1)).step_by(room).map(move |start| (start, room.min(bytes - start)))
 }
@@ -65,7 +65,8 @@ impl Launching<'_> {
         let to = if let Kind::Reduce { root } = self.call.kind { options::to(root) } else { 0 };
         let is_in_place = self.rank.is_in_place(self.call);
         let total = self.call.counted_bytes(world);
-        // The total size selects the algorithm, because a remainder does not justify another kernel.
+        // The total size determines the algorithm for all ranges, because the remainder does not justify a different
+        // kernel.
         let algorithm = match &direct {
             _ if is_scatter => Algorithm::OneShot,
             None => choice.algorithm(total),
@@ -76,9 +77,9 @@ impl Launching<'_> {
             algorithm == Algorithm::TwoShot,
         );
         let room = match (algorithm, &direct) {
-            // The half has one part per other rank.
+            // The half is divided into one part for each other rank.
             (Algorithm::OneShot, None) => (half / (world - 1).max(1)) & !15,
-            // The lower 50 % of the half contains the elements of the other ranks, the upper 50 % the results.
+            // The first 50 % of the half contains the elements of the other ranks, the second 50 % the results.
             (Algorithm::TwoShot, _) if !is_in_place => half / 2,
             _ => total.max(1),
         };
@@ -109,7 +110,7 @@ impl Launching<'_> {
                 .pointer(DevicePtr(self.call.from.address).offset(start))
                 .pointer(DevicePtr(self.call.to.address).offset(start))
                 .value((bytes / element.bytes()) as u64);
-            // `push` has no blocks, so it has no stride parameter.
+            // `push` has no blocks and therefore no stride parameter.
             let args = if algorithm == Algorithm::LowLatency {
                 args
             } else {
@@ -122,7 +123,7 @@ impl Launching<'_> {
                 4 => args.value(u32::from_ne_bytes([a, b, c, d])),
                 _ => args.value(u64::from_ne_bytes([a, b, c, d, e, f, g, h])),
             };
-            // SAFETY: the arguments match the kernel; the caller guarantees the rest.
+            // SAFETY: the arguments match the kernel parameters; the caller guarantees the rest.
             unsafe { self.launch_kernel(function, shape, args, comm) }?;
         }
         Ok(())
@@ -134,20 +135,20 @@ impl Launching<'_> {
         let (rank, world) = (self.rank.mesh.rank() as u32, self.rank.choice.world as u32);
         let (from, to) = (self.call.from.address, self.call.to.address);
         let is_root = |root: usize| root == rank as usize;
-        // These are the start and the number of the blocks that this rank provides, the first rank and the number of
-        // ranks that it reads from, and the index of the block that it reads there.
+        // The values are the start and the number of the blocks that this rank provides, the first rank and the number
+        // of ranks from which it reads, and the index of the block that it reads from each of them.
         let (from, given, first, taken, block) = match self.call.kind {
             Kind::AllGather => (from, 1, 0, world, 0),
             Kind::Gather { root } => (from, 1, 0, if is_root(root) { world } else { 0 }, 0),
             Kind::Broadcast { root } => (to, is_root(root).into(), root as u32, (!is_root(root)).into(), 0),
             Kind::Scatter { root } => (from, if is_root(root) { world } else { 0 }, root as u32, 1, rank),
             Kind::AllToAll => (from, world, 0, world, rank),
-            // This is a barrier. The other kinds reduce, or another backend runs them.
+            // This is a barrier. All other kinds are reductions or run on another backend.
             _ => (from, 0, 0, 0, 0),
         };
         let total = self.call.counted_bytes(self.rank.choice.world);
-        // This is the maximum number of blocks that any rank provides. The number of blocks can differ between ranks,
-        // but the shape of the launch must not.
+        // Maximum number of blocks that any rank provides. The number of blocks may differ between ranks, but the shape
+        // of the launch must not.
         let in_half = match self.call.kind {
             Kind::Scatter { .. } | Kind::AllToAll => self.rank.choice.world,
             _ => 1,
@@ -161,7 +162,7 @@ impl Launching<'_> {
                 .value((bytes / bytes_of) as u64)
                 .value(blocks);
             let shape = self.rank.choice.shape(bytes);
-            // SAFETY: the arguments match the kernel; the caller guarantees the rest.
+            // SAFETY: the arguments match the kernel parameters; the caller guarantees the rest.
             unsafe { self.launch_kernel(function, shape, args, self.rank.comm) }?;
         }
         Ok(())
@@ -170,7 +171,8 @@ impl Launching<'_> {
     /// Launches a kernel whose last parameter is the communicator state.
     ///
     /// # Safety
-    /// The contract of [`Self::launch`]. The arguments before the communicator state must match the kernel.
+    /// The contract of [`Self::launch`]. The arguments that precede the communicator state must match the kernel
+    /// parameters.
     unsafe fn launch_kernel(
         &self,
         function: &Function,
@@ -189,13 +191,13 @@ impl Launching<'_> {
         let args = self.uses.iter().fold(args, |args, used| args.used(used.clone()));
         let mut launch = Launch::from(LaunchConfig::new([shape.blocks, 1, 1], [shape.threads, 1, 1], 0));
         if self.rank.choice.is_emulated {
-            // An emulated device runs the blocks of a non-cooperative launch one after another, in any order, so
-            // waiting blocks would hang.
+            // An emulated device runs the blocks of a non-cooperative launch one after another in any order, so blocks
+            // that wait for each other would hang.
             launch = launch.cooperative();
         }
-        // SAFETY: the caller guarantees that the arguments match the kernel and that the call's memory is valid. The
-        // segment keeps the memory of the communicator state. If ranks launch different shapes, their hashes differ and
-        // no rank accesses the data of another.
+        // SAFETY: the caller guarantees that the arguments match the kernel parameters and that the memory of the call
+        // is valid. The segment keeps the memory of the communicator state allocated. If ranks launch different shapes,
+        // their hashes differ, and no rank accesses the data of another.
         unsafe { function.launch_unchecked(self.stream, launch, &args) }
     }
 }

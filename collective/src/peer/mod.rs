@@ -1,11 +1,11 @@
-//! Peer backend: collectives in kernels that access the memory of the other ranks.
+//! Peer backend: collective operations in kernels that access the memory of other ranks.
 //!
-//! Guarantees: results are reduced in rank order and are bit-identical to the Host backend, on all ranks and in all
-//! runs, except for the bits of NaN. An operation launches one kernel per half of a segment that it needs, and does not
-//! block the host. Ranks compare their operations before data moves. A kernel that waits for a missing rank ends by the
-//! operation's deadline, or as soon as the communicator fails, even in a graph.
+//! Results are reduced in rank order and, except for the bits of NaN, are bit-identical to those of the Host backend,
+//! on all ranks and in all runs. An operation launches one kernel per half of the segment that its data fills, and does
+//! not block the host. Ranks compare their operations before any data moves. A kernel that waits for a missing rank
+//! ends when the deadline of the operation expires, or as soon as the communicator fails, even in a graph.
 //!
-//! Operations without a kernel, and operations that another backend runs faster, are passed to that backend.
+//! Operations without a kernel, and operations that another backend runs faster, are passed on to that backend.
 
 mod choice;
 mod kernels;
@@ -40,26 +40,26 @@ pub(crate) const MAX_RANKS: usize = warpsmith_collective_kernels::device_comm::M
 pub(crate) struct PeerBackend {
     rank: Arc<Rank>,
     choice: Choice,
-    /// Backend of the operations that this backend does not run.
+    /// Backend for the operations that this backend does not run.
     rest: Option<Box<dyn Backend>>,
 }
 
-/// Inputs for the creation of a backend.
+/// Inputs for creating the backend.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Making<'a> {
     pub mesh: &'a Arc<Mesh>,
     pub stream: &'a Stream,
     pub timeout: Duration,
-    /// True if operations that another backend runs faster are passed to that backend.
+    /// True if operations that another backend runs faster are passed on to that backend.
     pub is_auto: bool,
 }
 
 impl PeerBackend {
-    /// Creates the backend. All ranks must be on one host, and must call it.
+    /// Creates the backend. All ranks must be on one host, and all must make this call.
     ///
     /// # Errors
-    /// The same on all ranks: [`CollectiveError::Symmetric`], after which the mesh remains usable;
-    /// [`CommunicatorError`](crate::CommunicatorError).
+    /// [`CollectiveError::Symmetric`], after which the mesh remains usable, and
+    /// [`CommunicatorError`](crate::CommunicatorError). All ranks return the same error.
     pub fn new(making: Making<'_>) -> Result<Self> {
         let Making { mesh, stream, timeout, is_auto } = making;
         let choice = Choice { world: mesh.world(), is_emulated: stream.device().is_emulated(), is_auto };
@@ -79,7 +79,7 @@ impl PeerBackend {
         }
     }
 
-    /// Sets the backend of the operations that this backend does not run.
+    /// Sets the backend for the operations that this backend does not run.
     pub fn with_rest(mut self, rest: Option<Box<dyn Backend>>) -> Self {
         self.rest = rest;
         self

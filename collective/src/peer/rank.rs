@@ -1,7 +1,7 @@
 //! [`Rank`]: state that the thread that calls operations shares with the thread that watches them.
 //!
-//! Guarantees: launches of a communicator's kernels are serialized across all streams and graphs, because all of them
-//! write the rank's segment. Memory that kernels use stays allocated until they have run.
+//! Launches of a communicator's kernels are serialized across all streams and graphs, because each of them writes the
+//! rank's segment. Memory that kernels use stays allocated until the kernels have run.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,10 +28,10 @@ use crate::mesh::Mesh;
 use crate::symmetric::{Agreement, Common, Failing, PeerMemory};
 use crate::work::{Progress, WorkState};
 
-/// Pinned host memory that kernels read and write while they run.
+/// Pinned host memory that kernels read and write while they are running.
 #[derive(Debug)]
 struct HostWords {
-    /// Address of the memory, which is accessed only through [`Self::word`].
+    /// Address of the memory; all accesses must use [`Self::word`].
     address: usize,
     device_address: DevicePtr,
     _memory: PinnedBuffer<u64>,
@@ -52,7 +52,7 @@ impl HostWords {
     fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < HOST_WORDS, "there is no word {index}");
         let pointer = std::ptr::with_exposed_provenance_mut::<u64>(self.address).wrapping_add(index);
-        // SAFETY: the word is in the memory, which lives at least as long as the reference and is only accessed
+        // SAFETY: the word is in the memory, which lives at least as long as the reference and is accessed only
         // atomically.
         unsafe { AtomicU64::from_ptr(pointer) }
     }
@@ -61,13 +61,13 @@ impl HostWords {
 /// Owners of the memory that kernels use.
 type Kept = (PeerMemory, DeviceBuffer<u32>, Arc<HostWords>);
 
-/// Operations that were enqueued and may not be complete.
+/// Operations that have been enqueued and may not be complete yet.
 #[derive(Debug)]
 struct Outstanding {
     calls: Vec<Call>,
     /// Hashes of the calls.
     hashes: Vec<u32>,
-    /// Number of the first call in the flight recorder. The numbers of the other calls follow consecutively.
+    /// Number of the first call in the flight recorder. The other calls have the numbers that follow.
     number: u64,
     before: Event,
     behind: Event,
@@ -90,7 +90,7 @@ struct Queue {
 pub(super) enum Standing {
     /// No operation is outstanding.
     Idle,
-    /// An operation is running, or waits for its stream.
+    /// An operation is running or is waiting for its stream.
     Busy { is_running: bool },
     /// A kernel has failed.
     Failed(Verdict),
@@ -106,13 +106,13 @@ pub(super) struct Rank {
     /// Kernel parameter of every launch, without the fields that depend on the operation.
     pub comm: DeviceComm,
     host: Arc<HostWords>,
-    /// Segment of the rank. Each launch writes it, so launches are ordered. The buffer also keeps the other memory
-    /// allocated.
+    /// Segment of the rank. Every launch writes this buffer, so the launches are ordered. The buffer also keeps the
+    /// rest of the memory allocated.
     pub segment: DeviceBuffer<u8>,
     queue: Mutex<Queue>,
-    /// Symmetric memory of the program, which all ranks can access.
+    /// Symmetric memory of the program that all ranks can access.
     symmetric: Mutex<Vec<Weak<Common>>>,
-    /// Reference count of the graphs with operations of the communicator.
+    /// Reference count of the graphs that contain operations of the communicator.
     graphs: Arc<()>,
     pub ending: Arc<EndingState>,
 }
@@ -137,7 +137,7 @@ impl Rank {
             segments.iter_mut().zip(0..mesh.world()).for_each(|(to, rank)| *to = memory.address(rank).0);
             let mut words = [0; CONTROL_WORDS];
             words[..MAX_BLOCKS].fill(choice.epochs_before());
-            // This uses a stream that does not wait for other ranks.
+            // The setup uses a separate stream that does not wait for other ranks.
             let setup = Stream::new(device)?;
             let control = DeviceBuffer::from_host(&setup, &words)?;
             setup.synchronize()?;
@@ -157,8 +157,8 @@ impl Rank {
             };
             let own = memory.own();
             let kept: Kept = (memory, control, Arc::clone(&host));
-            // SAFETY: this is the rank's own memory, which its owner keeps allocated. Kernels of other ranks access it
-            // according to the protocol of `comm`.
+            // SAFETY: this memory belongs to the rank, and `kept` keeps it allocated. Kernels of other ranks access it
+            // only according to the protocol of `comm`.
             let segment = unsafe { DeviceBuffer::from_raw(stream, own, bytes, kept) }?;
             let kernels = Kernels::load(device, mesh.world())?;
             Ok(Arc::new(Self {
@@ -189,8 +189,8 @@ impl Rank {
         symmetric.push(Arc::downgrade(common));
     }
 
-    /// Returns the symmetric memory and the offset of an operation's elements in it, if its kernels access them
-    /// directly.
+    /// If the kernels of an operation access its elements directly, returns the symmetric memory and the offset of the
+    /// elements in it.
     pub fn direct(&self, call: &Call) -> Option<(Arc<Common>, usize)> {
         let is_scaled = call.reduction?.operator == Operator::PreMulSum;
         let is_aligned =
@@ -207,13 +207,13 @@ impl Rank {
         symmetric.iter().find_map(within)
     }
 
-    /// Returns whether the operation's results replace elements that kernels read directly, on all ranks.
+    /// Returns whether the results of the operation overwrite elements that kernels read directly, on all ranks.
     pub fn is_in_place(&self, call: &Call) -> bool {
         call.kind == Kind::AllReduce && call.from.address == call.to.address && self.direct(call).is_some()
     }
 
-    /// Returns the hash that ranks compare. It covers the operation, and the symmetric memory that it accesses
-    /// directly.
+    /// Returns the hash of an operation that the ranks compare. The hash covers the operation and the symmetric memory
+    /// that the operation accesses directly.
     pub fn hash_of(&self, call: &Call) -> u32 {
         match self.direct(call) {
             None => hash(&call.fingerprint, None),
@@ -264,7 +264,7 @@ impl Rank {
                 let mut queue = locked(&self.queue);
                 match queue.failure.clone() {
                     None => queue.outstanding.push_back(outstanding),
-                    // The communicator has failed, and no thread watches it anymore.
+                    // The communicator has failed, and no thread monitors it any longer.
                     Some(failure) => {
                         drop(queue);
                         self.end_failed(outstanding, &failure);
@@ -277,7 +277,7 @@ impl Rank {
                 Ok(())
             }
             Err(error) => {
-                // The other ranks wait for this operation, so they must be notified.
+                // The other ranks are waiting for this operation, so they must be notified.
                 let operation = batch.calls[0].fingerprint.clone();
                 let failure = self.mesh.fail(self.not_run(&operation, &error));
                 let ended = self.mesh.error(Some(operation), failure);
@@ -326,7 +326,7 @@ impl Rank {
         }
     }
 
-    /// Polls the progress of the operations, and completes the [`Work`](crate::Work) of finished ones.
+    /// Polls the progress of the operations and completes the [`Work`](crate::Work) of those that have finished.
     pub fn look(&self) -> Result<Standing, Failure> {
         let mut queue = locked(&self.queue);
         while let Some(first) = queue.outstanding.front_mut() {
@@ -340,7 +340,7 @@ impl Rank {
                 first.started = true;
             }
             let is_done = first.started && reached(&first.behind)?;
-            // A failed kernel writes its verdict before its stream continues.
+            // A failing kernel writes its verdict before its stream continues.
             if let Some(verdict) = self.verdict() {
                 return Ok(Standing::Failed(verdict));
             }
@@ -356,13 +356,13 @@ impl Rank {
         Ok(self.verdict().map_or(Standing::Idle, Standing::Failed))
     }
 
-    /// Returns the verdict of a failed kernel, if any.
+    /// Returns the verdict of a kernel that has failed, if there is one.
     fn verdict(&self) -> Option<Verdict> {
         let verdict = Verdict::of_word(self.host.word(VERDICT).load(Ordering::Acquire));
         Some(verdict).filter(|verdict| *verdict != Verdict::None)
     }
 
-    /// Returns the communicator's failure for the verdict of a kernel.
+    /// Returns the communicator failure that the verdict of a kernel implies.
     pub fn failure_of(&self, verdict: Verdict) -> Failure {
         let operation = |hash: u32| {
             let queue = locked(&self.queue);
@@ -384,7 +384,7 @@ impl Rank {
             }
             Verdict::Mismatched { rank, hash } => {
                 let (ours, _) = operation(hash);
-                // The other rank may not have detected yet that its operation has started.
+                // The other rank may not yet have noticed that its operation has started.
                 for _ in 0..10 {
                     let answers = self.mesh.ask(&[rank]).into_iter().flatten();
                     let running = answers.flat_map(|progress| progress.running);
@@ -405,13 +405,13 @@ impl Rank {
         }
     }
 
-    /// Aborts all waiting kernels, and all future ones.
+    /// Aborts all waiting kernels and all kernels launched later.
     pub fn abort(&self) {
         self.host.word(ABORT).store(1, Ordering::Release);
     }
 
-    /// Completes the [`Work`](crate::Work) of all current and future operations with the communicator's failure.
-    /// Returns the event after the last operation.
+    /// Completes the [`Work`](crate::Work) of all current and future operations with the given failure. Returns the
+    /// event recorded after the last operation.
     pub fn fail_all(&self, failure: &Failure) -> Option<Event> {
         let failed = {
             let mut queue = locked(&self.queue);
@@ -423,7 +423,7 @@ impl Rank {
         last
     }
 
-    /// Completes an operation's [`Work`](crate::Work) with the communicator's failure. Returns the event after the
+    /// Completes the [`Work`](crate::Work) of an operation with the given failure. Returns the event recorded after the
     /// operation.
     fn end_failed(&self, failed: Outstanding, failure: &Failure) -> Event {
         let operation = failed.calls[0].fingerprint.clone();
@@ -439,7 +439,7 @@ impl Rank {
         Arc::strong_count(&self.graphs) > 1
     }
 
-    /// Waits at most `patience` until the work before an event has finished.
+    /// Waits up to `patience` until the work before the event has finished.
     pub fn drain(&self, last: &Event, patience: Duration) {
         let deadline = Instant::now() + patience;
         // On a lost device, nothing is running.
@@ -451,19 +451,19 @@ impl Rank {
 
 impl Failing for Rank {
     fn has_failed(&self) -> bool {
-        // A failed kernel writes its verdict before its stream continues.
+        // A failing kernel writes its verdict before its stream continues.
         self.verdict().is_some() || locked(&self.queue).failure.is_some()
     }
 }
 
 impl Progress for Rank {
     fn advance(&self) {
-        // The result is ignored, because the watching thread reports failures.
+        // The result is ignored, because the monitoring thread reports failures.
         let _ = self.look();
     }
 }
 
-/// Computes the FNV-1a hash of the fields that ranks compare. It excludes the sequence number, because a graph repeats
+/// Computes the FNV-1a hash of the fields that ranks compare. The sequence number is excluded, because a graph repeats
 /// an operation. The hash is never zero.
 fn hash(operation: &Fingerprint, direct: Option<(u64, usize, bool)>) -> u32 {
     let mut hash = 0x811c_9dc5u32;

@@ -1,4 +1,4 @@
-//! Thread that watches a communicator's kernels and the other ranks. Only this thread reports failures and aborts
+//! Thread that monitors the kernels of a communicator and the other ranks. No other thread reports failures or aborts
 //! waiting kernels.
 
 use std::time::{Duration, Instant};
@@ -8,14 +8,15 @@ use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::mesh::Lane;
 
-/// Polling intervals while operations are running, and while none is running.
+/// Polling interval while operations are running, and polling interval while none is.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
-/// Grace time of an operation after a rank has left. That rank had finished the operation, so it can still complete.
+/// Grace period of an operation after a rank has left. That rank had finished the operation, so the operation can still
+/// complete here.
 const LEFT_TIME: Duration = Duration::from_millis(500);
-/// Time limit for kernels to end after an abort.
+/// Time within which kernels must end after an abort.
 const END_TIME: Duration = Duration::from_secs(10);
 
-/// Body of the thread. It runs until the communicator has ended.
+/// Body of the thread. The function returns when the communicator has ended.
 pub(super) fn run(rank: &Rank) {
     if let Err(failure) = watch(rank) {
         rank.abort();
@@ -25,13 +26,13 @@ pub(super) fn run(rank: &Rank) {
     }
 }
 
-/// Watches the communicator. Returns when it has ended without a failure.
+/// Watches the communicator. Returns when the communicator has ended without a failure.
 fn watch(rank: &Rank) -> Result<(), Failure> {
     let member = &rank.mesh.member;
     let mut left_since = None;
     loop {
         let version = member.version();
-        // A communicator leaves only when its operations are complete. Otherwise this rank has failed.
+        // A communicator leaves the mesh only when its operations are complete. Otherwise this rank has failed.
         if let Some(failure) = member.failure() {
             return Err(failure);
         }
@@ -61,7 +62,7 @@ fn watch(rank: &Rank) -> Result<(), Failure> {
     }
 }
 
-/// Returns the failure of an operation that is still running some time after a rank has left.
+/// Returns the failure of an operation that is still running after a rank has left and the grace period has passed.
 fn left(rank: &Rank, since: &mut Option<Instant>) -> Option<Failure> {
     let failed = rank.mesh.others().find(|other| rank.mesh.member.has_left(*other, Lane::Collective))?;
     let since = since.get_or_insert_with(Instant::now);

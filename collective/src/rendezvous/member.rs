@@ -6,7 +6,7 @@ use crate::launch::Launch;
 use crate::machine;
 use crate::rendezvous_error::Place;
 
-/// Version of the protocol between ranks in the store.
+/// Version of the protocol that ranks use in the store.
 const PROTOCOL: u32 = 1;
 
 /// Rank that has arrived.
@@ -15,10 +15,10 @@ const PROTOCOL: u32 = 1;
 pub struct Member {
     /// Rank, host and process.
     pub place: Place,
-    /// Identifies the host by the boot ID and the namespaces. Processes with the same identity can share memory and
-    /// local sockets.
+    /// Identifies the host by its boot ID and the namespaces of the process. Processes with the same identity can share
+    /// memory and local sockets.
     pub host_identity: String,
-    /// UUID of the rank's GPU, `GPU-…`, if it uses one.
+    /// UUID of the GPU that the rank uses (`GPU-…`), if any.
     pub gpu: Option<String>,
     /// World size that the rank expects.
     pub(super) world_size: usize,
@@ -27,7 +27,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// Returns the member for this process.
+    /// Returns the member that describes this process.
     pub(super) fn here(launch: &Launch, gpu: Option<Uuid>) -> Self {
         Self {
             place: Place { rank: launch.rank, host: machine::name().to_owned(), process: std::process::id() },

@@ -1,9 +1,9 @@
-//! Rendezvous: all ranks find and check each other before any rank can hang.
+//! Rendezvous: all ranks find and check each other before any of them can hang.
 //!
-//! Guarantees: mismatched ranks cause an error that names both, on all ranks that have arrived. Mismatches are
-//! different world sizes, equal ranks, the same GPU, or different versions of Warpsmith. A rank whose process ends is
-//! named immediately, and missing ranks are named at the deadline. No rank continues before all ranks have arrived and
-//! match.
+//! A mismatch between two ranks causes an error that names both, on all ranks that have arrived. Mismatches are
+//! different world sizes, two processes with the same rank, two ranks on the same GPU, and different versions of
+//! Warpsmith. If the process of a rank ends, the rank is named immediately; missing ranks are named at the deadline. No
+//! rank continues before all ranks have arrived and have been found to match.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -46,23 +46,23 @@ use crate::launch::{Launch, StoreAddress, StoreHost};
 pub use crate::rendezvous_error::{Place, RendezvousError};
 use crate::store::{PrefixStore, Store};
 
-/// Key of a run with the list of failed ranks, such as `1,4,`.
+/// Key in a run's part of the store that contains the list of failed ranks, such as `1,4,`.
 const FAILED_RANKS: &str = "failed_ranks";
-/// Key prefix of a run for ranks that no longer use the store.
+/// Key prefix in a run's part of the store for ranks that no longer use the store.
 const FINISHED: &str = "finished";
-/// Key of a group with the problem that a rank detected.
+/// Key in a group's part of the store that contains the problem detected by a rank.
 const FAILED: &str = "failed";
-/// Key prefix of a group for the chunks of all members, which rank 0 writes, and the number of ranks per chunk. The
-/// text of a member is shorter than 1 KiB.
+/// Key prefix in a group's part of the store for the chunks of members that rank 0 writes, and the number of ranks per
+/// chunk. The text of a member is shorter than 1 KiB.
 const MEMBERS: &str = "members";
 const CHUNK: usize = 1024;
 const END_OF_MEMBER: u8 = 0;
-/// Interval between checks for ended ranks during a wait.
+/// Interval at which a waiting rank checks whether other ranks have ended.
 const LOOK: Duration = Duration::from_millis(50);
-/// Part of the timeout that is reserved for determining which ranks are missing.
+/// Part of the timeout that is reserved for finding out which ranks are missing.
 const REPORT: Duration = Duration::from_millis(500);
 
-/// Result of a rendezvous: the ranks that have arrived.
+/// Result of a rendezvous at which all ranks have arrived.
 #[derive(Debug)]
 pub struct Rendezvous {
     members: Vec<Member>,
@@ -71,12 +71,12 @@ pub struct Rendezvous {
 }
 
 /// Waits until all ranks of a run have arrived, and checks that they match. `group` distinguishes several rendezvous of
-/// a run. Every rank must use the same names, each of them once. `gpu` is the [`uuid`](warpsmith_runtime::Device::uuid)
-/// of the GPU that the rank will use. Emulated devices have none.
+/// the same run. Every rank must use the same group names, each of them only once. `gpu` is the
+/// [`uuid`](warpsmith_runtime::Device::uuid) of the GPU that the rank will use. Emulated devices have none.
 ///
 /// # Errors
-/// [`RendezvousError`]; if another rank detects the problem, the waiting ranks return [`RendezvousError::Refused`]. The
-/// errors of the store.
+/// [`RendezvousError`]; if another rank detects the problem, waiting ranks return [`RendezvousError::Refused`]. Store
+/// errors.
 pub fn join(
     launch: &Launch,
     store: Arc<dyn Store>,
@@ -99,12 +99,12 @@ pub fn join(
         }
         Err(error) => {
             if error.downcast_ref().is_some_and(RendezvousError::is_news) {
-                // If the store is unreachable, the other ranks fail at their own deadlines.
+                // If the store is unreachable, each of the other ranks fails at its own deadline.
                 let last = deadline::with_last_word(deadline);
                 let _ = store.compare_set(FAILED, b"", error.to_string().as_bytes(), last);
             }
             if launch.rank == 0 && is_served_by_rank_0(launch) {
-                // The store ends with this process, so the other ranks need time for one more check.
+                // The store ends with this process, so the other ranks must be given time for one more check.
                 std::thread::sleep(3 * LOOK);
             }
             Err(error)
@@ -116,10 +116,10 @@ fn is_served_by_rank_0(launch: &Launch) -> bool {
     matches!(launch.store, Some(StoreAddress::Tcp { served_by: StoreHost::Rank0, .. }))
 }
 
-/// Publishes this rank, unless it conflicts with ranks that have arrived.
+/// Publishes this rank unless it conflicts with ranks that have already arrived.
 fn arrive(store: &dyn Store, here: &Member, deadline: Instant) -> Result<()> {
     let text = here.text();
-    // The first rank to arrive stores its text. The closure returns the stored text.
+    // Only the first rank to arrive stores its text. The closure returns the text that is stored in the end.
     let claim = |key: &str| -> Result<Option<Member>> {
         let present = store.compare_set(key, b"", text.as_bytes(), deadline)?;
         match present == text.as_bytes() {
@@ -166,10 +166,10 @@ fn rank_key(rank: usize) -> String {
     format!("rank/{rank}")
 }
 
-/// Waits for all ranks. Rank 0 gathers their members, because direct reads would need a number of store operations that
-/// is quadratic in the number of ranks.
+/// Waits for all ranks. Rank 0 gathers the members of all ranks. If every rank read them directly, the number of store
+/// operations would be quadratic in the number of ranks.
 fn gather(launch: &Launch, run: &PrefixStore, store: &PrefixStore, deadline: Instant) -> Result<Vec<Member>> {
-    // The remaining time is needed to determine which ranks are missing.
+    // The rest of the time is needed to find out which ranks are missing.
     let left = deadline.saturating_duration_since(Instant::now());
     let report = REPORT.min(left / 4);
     let world_size = launch.world_size;
@@ -187,7 +187,7 @@ fn gather(launch: &Launch, run: &PrefixStore, store: &PrefixStore, deadline: Ins
         }
         Waited::Late => {
             if launch.rank > 0 {
-                // Rank 0, if it is present, determines the missing ranks for all.
+                // If rank 0 is present, it finds out which ranks are missing, on behalf of all ranks.
                 await_refusal(store, (deadline - report / 2).max(Instant::now() + LOOK))?;
             }
             return Err(missing(world_size, store, left, deadline::with_last_word(deadline)));
@@ -226,7 +226,7 @@ fn member(store: &PrefixStore, key: &str, deadline: Instant) -> Result<Member> {
         .ok_or_else(|| CollectiveError::StrangeValue { key: key.to_owned() }.into())
 }
 
-/// Waits until `until` for a problem that another rank reports. Fails with the problem.
+/// Waits until the time `until` for another rank to report a problem. Fails with the problem.
 fn await_refusal(store: &PrefixStore, until: Instant) -> Result<()> {
     match store.get(FAILED, until) {
         Ok(problem) => {
@@ -265,7 +265,7 @@ fn missing(world_size: usize, store: &PrefixStore, waited: Duration, deadline: I
     }
 }
 
-/// Outcome of a wait for other ranks.
+/// Outcome of waiting for other ranks.
 enum Waited {
     /// All keys are set.
     Set,
@@ -275,12 +275,12 @@ enum Waited {
     Failed(usize),
 }
 
-/// Waits for keys of a group, while checking whether a rank has reported a problem or ended.
+/// Waits for keys of a group and meanwhile checks whether a rank has reported a problem or has ended.
 fn wait(run: &PrefixStore, group: &PrefixStore, keys: &[&str], deadline: Instant) -> Result<Waited> {
     loop {
         match group.wait(keys, deadline.min(Instant::now() + LOOK)) {
             Ok(()) => return Ok(Waited::Set),
-            // A wait that starts at the deadline fails like a store that does not respond.
+            // A wait that starts at the deadline fails in the same way as one for a store that does not respond.
             Err(error) if !CollectiveError::is_store_timeout(&error) && Instant::now() < deadline => {
                 return Err(error);
             }
@@ -299,7 +299,7 @@ fn wait(run: &PrefixStore, group: &PrefixStore, keys: &[&str], deadline: Instant
     }
 }
 
-/// Returns the failed ranks of a run in the order of failure. The first failure may have caused the others.
+/// Returns the failed ranks of a run in the order in which they failed. The first failure may have caused the others.
 fn failed_ranks(run: &PrefixStore, deadline: Instant) -> Result<Vec<usize>> {
     if !run.contains(&[FAILED_RANKS], deadline)? {
         return Ok(Vec::new());
@@ -309,21 +309,22 @@ fn failed_ranks(run: &PrefixStore, deadline: Instant) -> Result<Vec<usize>> {
 }
 
 impl Rendezvous {
-    /// Returns the members, in rank order.
+    /// Returns the members in rank order.
     pub fn members(&self) -> &[Member] {
         &self.members
     }
 
-    /// Returns the store for the keys of this group, `warpsmith/RUN/RESTARTS/GROUP/…`.
+    /// Returns the store for the keys of this group (`warpsmith/RUN/RESTARTS/GROUP/…`).
     pub fn store(&self) -> &PrefixStore {
         &self.store
     }
 
-    /// Returns the ranks whose processes have ended without [`RunStore::finish`], in the order in which they ended. The
-    /// first may have caused the others. The list is empty for stores that cannot detect the end of a process.
+    /// Returns the ranks whose processes have ended without calling [`RunStore::finish`], in the order in which they
+    /// ended. The first of these ranks may have caused the others to end. The list is empty for stores that cannot
+    /// detect the end of a process.
     ///
     /// # Errors
-    /// The store cannot be reached before the deadline.
+    /// Fails if the store cannot be reached before the deadline.
     pub fn failed_ranks(&self, deadline: Instant) -> Result<Vec<usize>> {
         failed_ranks(&self.run, deadline)
     }

@@ -14,11 +14,11 @@ use crate::store::{
     FileStore, MemoryStore, PrefixStore, ServerOptions, Store, StoreServer, TcpStore, Will, resolve,
 };
 
-/// Store that the processes of a run share. The end of a process is reported to the other processes, except in a folder
-/// and with torchrun's agent.
+/// Store that the processes of a run share. If a process ends, this is reported to the other processes, except with a
+/// store in a folder and with torchrun's agent.
 ///
-/// Dropping it without [`finish`](Self::finish) reports to the other processes that this process has ended. On rank 0,
-/// dropping it can also end the store.
+/// Dropping the store without calling [`finish`](Self::finish) reports to the other processes that this process has
+/// ended. On rank 0, dropping the store can also shut its server down.
 #[derive(Debug)]
 pub struct RunStore {
     // The fields must be dropped in this order.
@@ -29,11 +29,12 @@ pub struct RunStore {
 }
 
 impl Launch {
-    /// Opens the store of the run before the deadline. Rank 0 serves it if the launcher does not; other ranks connect
-    /// to it. A single process uses a [`MemoryStore`].
+    /// Opens the store of the run, at the latest by the deadline. Rank 0 serves the store unless the launcher does;
+    /// other ranks connect to it. A single process uses a [`MemoryStore`].
     ///
-    /// A server listens on the address that its host name resolves to. If this is a loopback address and the name is
-    /// not `localhost`, it also listens on the address of the default route. With a token, it serves only this run.
+    /// The server listens on the address to which its host name resolves. If this is a loopback address and the host
+    /// name is not `localhost`, the server also listens on the address of the default route. If the run has a token,
+    /// the server serves only this run.
     ///
     /// ```
     /// use std::time::{Duration, Instant};
@@ -51,8 +52,8 @@ impl Launch {
     /// ```
     ///
     /// # Errors
-    /// [`CollectiveError::Listen`] if the port is in use, or if the host is a different machine; the errors of
-    /// [`TcpStore::connect`] and [`FileStore::open`]; [`CollectiveError::NoStore`] if the run has several ranks and no
+    /// [`CollectiveError::Listen`] if the port is in use or the host is a different machine; the errors of
+    /// [`TcpStore::connect`] and [`FileStore::open`]; [`CollectiveError::NoStore`] if the run has several ranks but no
     /// address.
     pub fn store(&self, deadline: Instant) -> Result<RunStore> {
         let (mut will, mut server) = (None, None);
@@ -84,21 +85,22 @@ impl Launch {
 }
 
 impl RunStore {
-    /// Returns a shared handle of the store. It must not be used after this object was dropped.
+    /// Returns a shared handle to the store. The handle must not be used after this object has been dropped.
     pub fn shared(&self) -> Arc<dyn Store> {
         self.store.clone()
     }
 
-    /// Finishes the use of the store, so that the other processes do not treat the end of this process as a failure.
-    /// The process that serves the store waits until all other processes have also finished or ended.
+    /// Finishes using the store, so that the other processes do not treat the end of this process as a failure. The
+    /// process that serves the store waits until all other processes have also finished or ended.
     ///
     /// # Errors
-    /// The store cannot be reached; [`CollectiveError::StoreTimeout`] if other processes still use it at the deadline.
+    /// An error if the store cannot be reached; [`CollectiveError::StoreTimeout`] if other processes are still using
+    /// the store at the deadline.
     pub fn finish(mut self, deadline: Instant) -> Result<()> {
         let run = PrefixStore::new(self.launch.key_prefix(), self.store.clone());
         let rank = self.launch.rank;
         if let Some(will) = &mut self.will {
-            // From now on, the end of the connection means that the rank has finished or ended.
+            // From now on, a closed connection means that the rank has finished or ended.
             let finished = format!("{}/{FINISHED}/{rank}", self.launch.key_prefix());
             let key = if rank > 0 { finished.as_str() } else { "" };
             let address = self.launch.store.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -115,7 +117,7 @@ impl RunStore {
     }
 }
 
-/// Waits until each rank except 0 has finished its use of the store, or has ended.
+/// Waits until each rank except rank 0 has finished using the store or has ended.
 fn wait_for_others(run: &PrefixStore, world_size: usize, deadline: Instant) -> Result<()> {
     loop {
         let failed_ranks = failed_ranks(run, deadline::with_last_word(deadline))?;
@@ -173,17 +175,17 @@ impl Store for RunStore {
     }
 }
 
-/// Returns whether the error means that the address belongs to another machine.
+/// Returns whether the error means that the address belongs to a different machine.
 fn is_elsewhere(error: &Error) -> bool {
     let listened = error.downcast_ref();
     matches!(listened, Some(CollectiveError::Listen { source, .. }) if source.kind() == io::ErrorKind::AddrNotAvailable)
 }
 
-/// Starts a server on the first address of the host name that belongs to this machine.
+/// Starts a server on the first of the host name's addresses that belongs to this machine.
 fn serve(address: &str, host: &str, options: ServerOptions, deadline: Instant) -> Result<StoreServer> {
     let failed = |source| Error::from(CollectiveError::Listen { address: address.to_owned(), source });
     let targets = resolve(address, deadline).map_err(failed)?;
-    // Many systems map their own name to a loopback address, which other hosts cannot reach.
+    // Many systems resolve their own name to a loopback address, which other hosts cannot reach.
     let is_name = host != "localhost" && host.parse::<IpAddr>().is_err();
     let is_inward = is_name && targets.iter().all(|target| target.ip().is_loopback());
     let port = targets.first().filter(|_| is_inward).map(SocketAddr::port);

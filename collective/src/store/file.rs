@@ -1,8 +1,8 @@
 //! [`FileStore`]: a store in a folder that all ranks can access.
 //!
-//! Guarantees: a value is written atomically, even if a process is killed. Data is checked when it is read, so a file
-//! from another program is an error. Locks end with the process that acquired them. No other user can enter the folder,
-//! read a value, or redirect a write through a link.
+//! Values are written atomically, even if a process is killed. Data is checked when it is read, so a file written by
+//! another program causes an error. Locks are released when the process that holds them ends. No other user can enter
+//! the folder, read a value, or redirect a write through a link.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -16,16 +16,16 @@ use super::values::number;
 use super::{LONGEST_KEY, LONGEST_VALUE, Store, check};
 use crate::error::{CollectiveError, Error, Result};
 
-/// Magic number at the start of each file. Key and value follow, with their lengths.
+/// Magic number at the start of each file. It is followed by the key and the value, each with its length.
 const MAGIC: &[u8; 8] = b"WSSTORE1";
 /// Polling intervals for the folder.
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(20)];
 
-/// Store in a folder of a file system that all ranks can access, for processes without a network between them. The
-/// format is specific to Warpsmith, with one file per key. PyTorch's `FileStore` cannot read it. The file system must
-/// support locks and atomic renames, as local file systems and NFS from version 4 do.
+/// Store in a folder of a file system that all ranks can access, for processes that are not connected by a network. The
+/// format is specific to Warpsmith and uses one file per key. PyTorch's `FileStore` cannot read it. The file system
+/// must support locks and atomic renames, as local file systems and NFS version 4 or later do.
 ///
-/// Values persist after the processes end. Use a separate folder for each run, or separate keys (as
+/// Values persist after the processes have ended. Therefore, use a separate folder for each run, or separate keys (as
 /// [`Launch::store`](crate::Launch::store) does), and remove the folder afterwards.
 ///
 /// ```
@@ -50,13 +50,13 @@ pub struct FileStore {
 }
 
 impl FileStore {
-    /// Opens the store in a folder. If the folder does not exist, it is created with access for its owner only. The
-    /// values are secrets of the run. An existing folder must therefore belong to this user and be closed to others
-    /// (`chmod 700`).
+    /// Opens the store in a folder. If the folder does not exist, it is created so that only its owner has access. The
+    /// values are secrets of the run. An existing folder must therefore belong to this user and must not be accessible
+    /// to others (`chmod 700`).
     ///
     /// # Errors
-    /// [`CollectiveError::StoreFile`], also if the path is a link, and if the folder belongs to another user or has
-    /// other permissions.
+    /// [`CollectiveError::StoreFile`] if the folder cannot be used, if the path is a link, and if the folder belongs to
+    /// another user or has other permissions.
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self> {
         let folder = folder.into();
         let made = make_folder(&folder).and_then(|()| check_folder(&folder));
@@ -64,7 +64,7 @@ impl FileStore {
         Ok(Self { folder })
     }
 
-    /// Returns the file of a key. Keys can be longer than file names, and can contain other characters.
+    /// Returns the file of a key. Keys can be longer than file names and can contain characters that file names cannot.
     fn file(&self, key: &str) -> PathBuf {
         self.folder.join(hexadecimal(&Sha256::digest(key.as_bytes())))
     }
@@ -79,7 +79,7 @@ impl FileStore {
     }
 
     fn write(&self, key: &str, value: &[u8]) -> Result<()> {
-        // The name is unique across processes and hosts, and unpredictable.
+        // The file name is unpredictable and unique across processes and hosts.
         let new = self.folder.join(format!("new-{}", hexadecimal(&nonce()?)));
         let written = write(&new, key, value).and_then(|()| fs::rename(&new, self.file(key)));
         written.map_err(|source| {
@@ -89,7 +89,7 @@ impl FileStore {
         })
     }
 
-    /// Runs the closure under a lock, so that no other process changes a value that depends on the same state.
+    /// Runs the closure while holding a lock, so that no other process changes a value that depends on the same state.
     fn locked<T>(
         &self,
         operation: &'static str,
@@ -194,7 +194,7 @@ fn make_folder(folder: &Path) -> io::Result<()> {
 fn check_folder(folder: &Path) -> io::Result<()> {
     use std::os::unix::fs::MetadataExt;
 
-    // This removes a trailing slash, with which the call would follow a link.
+    // Collecting the components removes a trailing slash, which would make the call follow a link.
     let about = fs::symlink_metadata(folder.components().collect::<PathBuf>())?;
     // SAFETY: the call has no preconditions.
     let user = unsafe { libc::geteuid() };
@@ -219,7 +219,7 @@ fn check_folder(_: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns options that create files that only this user can read. A link is an error.
+/// Returns options for creating files that only this user can read. A link is an error.
 fn own_files() -> OpenOptions {
     let mut options = OpenOptions::new();
     #[cfg(unix)]
@@ -234,7 +234,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Polls until there is a result, or until the deadline has passed.
+/// Polls until there is a result or the deadline has passed.
 fn poll<T>(deadline: Instant, mut look: impl FnMut() -> Result<Option<T>>) -> Result<Option<T>> {
     let mut pause = PAUSES[0];
     loop {

@@ -7,7 +7,7 @@ use super::values::Values;
 use super::{Store, check};
 use crate::error::{CollectiveError, Result};
 
-/// Store for ranks that are threads of one process.
+/// Store for ranks that are threads of a single process.
 ///
 /// ```
 /// use std::time::{Duration, Instant};

@@ -1,14 +1,14 @@
 //! Stores: keys and values that all ranks can access.
 //!
-//! Guarantees: each operation is atomic. [`get`](Store::get) and [`wait`](Store::wait) return when the keys are set,
-//! regardless of the order in which ranks arrive. No operation exceeds its deadline. Keys have at most [`LONGEST_KEY`]
-//! bytes and values at most [`LONGEST_VALUE`].
+//! Each operation is atomic. [`get`](Store::get) and [`wait`](Store::wait) return as soon as the keys are
+//! set, regardless of the order in which the ranks arrive. No operation exceeds its deadline. A key may have up to
+//! [`LONGEST_KEY`] bytes and a value up to [`LONGEST_VALUE`] bytes.
 //!
 //! | ranks are | use |
 //! | --- | --- |
-//! | threads of one process | [`MemoryStore`] |
-//! | processes, on one host or several | [`TcpStore`], with a [`StoreServer`] in one of them: PyTorch's protocol |
-//! | processes with a shared file system, and no network | [`FileStore`] |
+//! | threads of a single process | [`MemoryStore`] |
+//! | processes on one or more hosts | [`TcpStore`], with a [`StoreServer`] in one of them (PyTorch's protocol) |
+//! | processes with a shared file system but no network | [`FileStore`] |
 //! | any of these, with a key prefix | [`PrefixStore`] |
 //!
 //! [`Launch::store`](crate::Launch::store) opens the store that the environment specifies.
@@ -78,13 +78,14 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Sets a key, replacing its previous value.
     ///
     /// # Errors
-    /// The store cannot be reached before the deadline; [`CollectiveError::TooLong`].
+    /// An error if the store cannot be reached before the deadline; [`CollectiveError::TooLong`].
     fn set(&self, key: &str, value: &[u8], deadline: Instant) -> Result<()>;
 
     /// Waits until a key is set, and returns its value.
     ///
     /// # Errors
-    /// [`CollectiveError::StoreTimeout`] if the key is not set before the deadline; the store cannot be reached.
+    /// [`CollectiveError::StoreTimeout`] if the key is not set before the deadline; an error if the store cannot be
+    /// reached.
     fn get(&self, key: &str, deadline: Instant) -> Result<Vec<u8>>;
 
     /// Waits until all of these keys are set.
@@ -99,20 +100,20 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// The errors of [`Self::set`].
     fn contains(&self, keys: &[&str], deadline: Instant) -> Result<bool>;
 
-    /// Adds to the decimal number under a key and returns the sum. A key that is not set counts as 0.
+    /// Adds a number to the decimal number stored under a key and returns the sum. A key that is not set counts as 0.
     ///
     /// # Errors
     /// [`CollectiveError::NotANumber`]; the errors of [`Self::set`].
     fn add(&self, key: &str, amount: i64, deadline: Instant) -> Result<i64>;
 
-    /// Sets a key if its value is `expected`. An empty `expected` means that the key is not set. Returns the new value,
-    /// which is empty if the key is still not set.
+    /// Sets a key, provided that its current value is `expected`. If `expected` is empty, the key must not be set.
+    /// Returns the resulting value, which is empty if the key is still not set.
     ///
     /// # Errors
     /// The errors of [`Self::set`].
     fn compare_set(&self, key: &str, expected: &[u8], desired: &[u8], deadline: Instant) -> Result<Vec<u8>>;
 
-    /// Removes a key. Returns whether the key was set.
+    /// Removes a key. Returns whether the key was set before the call.
     ///
     /// # Errors
     /// The errors of [`Self::set`].

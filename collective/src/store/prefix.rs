@@ -7,8 +7,8 @@ use std::time::Instant;
 use super::Store;
 use crate::error::Result;
 
-/// Keys of another store that start with a prefix, with the prefix removed. Several users of one store thus cannot
-/// collide. Errors contain the keys with the prefix.
+/// View of the keys of another store that start with a prefix; the prefix is removed. With different prefixes, the keys
+/// of several users of one store cannot collide. Errors contain the keys including the prefix.
 ///
 /// ```
 /// use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! [`Token`]: the secret of a run, with which the two ends of a store connection authenticate each other.
 //!
-//! Guarantees: the secret itself is never sent or formatted into messages. Proofs are compared in constant time.
+//! The secret itself is never sent, and never appears in messages. Proofs are compared in constant time.
 
 use std::fmt;
 use std::io;
@@ -10,13 +10,13 @@ use sha2::Sha256;
 
 use crate::error::{CollectiveError, Result};
 
-/// Size of a nonce and of a proof, in bytes.
+/// Size of a nonce, and of a proof, in bytes.
 pub(super) const PROOF: usize = 32;
 /// Maximum length of a token, in bytes.
 const LONGEST: usize = 256;
 
-/// Secret of a run. A server with a token serves only clients with the same token. `warpsmith launch` generates one per
-/// run, in `WARPSMITH_TOKEN`.
+/// Secret of a run. A server that has a token serves only clients with the same token. `warpsmith launch` generates one
+/// token per run and passes it in `WARPSMITH_TOKEN`.
 ///
 /// ```
 /// use warpsmith_collective::store::Token;
@@ -32,7 +32,7 @@ const LONGEST: usize = 256;
 pub struct Token(String);
 
 impl Token {
-    /// Generates a token from 256 random bits that the operating system provides.
+    /// Generates a token from 256 random bits provided by the operating system.
     ///
     /// # Errors
     /// [`CollectiveError::NoRandomness`] if the operating system provides no random numbers.
@@ -51,12 +51,12 @@ impl Token {
         &self.0
     }
 
-    /// Returns the proof that `end` has the token, for the nonces of both ends.
+    /// Returns the proof that the end `end` of a connection knows the token, for the nonces of both ends.
     pub(super) fn proof(&self, end: End, client: &[u8], server: &[u8]) -> [u8; PROOF] {
         self.mac(end, client, server).finalize().into_bytes().into()
     }
 
-    /// Returns whether a proof is valid for `end`.
+    /// Returns whether a proof of the end `end` is valid.
     pub(super) fn accepts(&self, proof: &[u8], end: End, client: &[u8], server: &[u8]) -> bool {
         self.mac(end, client, server).verify_slice(proof).is_ok()
     }
@@ -80,7 +80,8 @@ impl fmt::Debug for Token {
     }
 }
 
-/// End of a connection to which a proof belongs. It prevents one end from reflecting the proof of the other.
+/// The end of a connection that a proof comes from. Because the proof depends on it, one end cannot reflect the proof
+/// of the other.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum End {
     Client,

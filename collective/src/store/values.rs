@@ -1,4 +1,4 @@
-//! Values of a store and the operations on them, which all in-memory stores share.
+//! Values of a store, and the operations on them that all in-memory stores share.
 
 use std::collections::HashMap;
 
@@ -40,8 +40,8 @@ impl Values {
         }
     }
 
-    /// Adds to a decimal number, which is 0 if the key is not set. If the value is not a number, returns `None` and
-    /// changes nothing.
+    /// Adds to a decimal number, which counts as 0 if the key is not set. If the value is not a number, returns `None`
+    /// and changes nothing.
     pub fn add(&mut self, key: &[u8], amount: i64) -> Option<i64> {
         let number = self.get(key).map_or(Some(0), number)?;
         let sum = number.wrapping_add(amount);
@@ -49,8 +49,8 @@ impl Values {
         Some(sum)
     }
 
-    /// Sets a key if its value is `expected`. An empty `expected` means that the key is not set. Returns the new value,
-    /// and whether the key was set by this call.
+    /// Sets a key, provided that its current value is `expected`. If `expected` is empty, the key must not be set.
+    /// Returns the resulting value, and whether this call has set the key.
     pub fn compare_set(&mut self, key: &[u8], expected: &[u8], desired: &[u8]) -> (Option<Vec<u8>>, bool) {
         match self.get(key) {
             Some(present) if present != expected => (Some(present.to_vec()), false),
@@ -72,7 +72,7 @@ impl Values {
         }
     }
 
-    /// Removes a key. Returns whether the key was set.
+    /// Removes a key. Returns whether the key was set before the call.
     pub fn delete(&mut self, key: &[u8]) -> bool {
         let removed = self.values.remove(key);
         self.bytes -= removed.as_ref().map_or(0, |value| key.len() + value.len());

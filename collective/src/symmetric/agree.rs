@@ -7,25 +7,25 @@ use crate::exchange::{Bytes, Message, Term, exchange};
 use crate::fingerprint::Fingerprint;
 use crate::mesh::{Lane, Mesh};
 
-/// Size of one message of a rank, in bytes, including its header.
+/// Size of a rank's message including its header, in bytes.
 const SAID: usize = 512;
 /// Maximum size of the data in a message, in bytes.
 pub(super) const MAX_SAID: usize = SAID - 3;
 
-/// Call that all ranks make, on threads that can block.
+/// Call that all ranks make, on threads that may block.
 #[derive(Debug)]
 pub(crate) struct Agreement<'a> {
     pub mesh: &'a Mesh,
-    /// The operation. If a rank calls another operation, the error names both.
+    /// The operation. If a rank calls a different operation, the error names both.
     pub operation: Arc<Fingerprint>,
     pub term: Term,
 }
 
 impl Agreement<'_> {
-    /// Sends this rank's data, or the reason why it has none, to all ranks. Waits for the data of the other ranks.
+    /// Sends this rank's data, or the reason why it has none, to all ranks, and waits for the data of the other ranks.
     ///
     /// # Errors
-    /// [`CollectiveError::Symmetric`] on all ranks, naming the first rank without data;
+    /// [`CollectiveError::Symmetric`] on all ranks, which names the first rank without data;
     /// [`CommunicatorError`](crate::CommunicatorError).
     pub fn share(&self, own: Result<Vec<u8>, String>) -> Result<Vec<Vec<u8>>> {
         let (rank, world) = (self.mesh.rank(), self.mesh.world());

@@ -1,8 +1,8 @@
 //! [`Door`]: exchange of file descriptors between the processes of a host, over sockets.
 //!
-//! Guarantees: the sockets are in a folder that only this user can access. A process that connects must present the
-//! token that all ranks share, and the kernel must report it as a process of the same user. Every operation ends before
-//! its deadline. No files remain in the file system.
+//! The sockets are in a folder to which only this user has access. A process that connects must present the token that
+//! all ranks share, and the kernel must report that it belongs to the same user. Every operation ends before its
+//! deadline. No files are left in the file system.
 
 use std::ffi::c_int;
 use std::fs::DirBuilder;
@@ -17,14 +17,14 @@ use std::time::{Duration, Instant};
 
 /// Size of a token, in bytes.
 pub(super) const TOKEN: usize = 16;
-/// Size of the message before the descriptor, in bytes. It contains the token and the rank.
+/// Size of the message that precedes the descriptor, in bytes. The message consists of the token and the rank.
 const HELLO: usize = TOKEN + 4;
-/// Time limit for a process to identify itself after it has connected.
+/// Time within which a process must identify itself after it has connected.
 const HELLO_TIME: Duration = Duration::from_secs(2);
-/// Size of the control message that contains a descriptor, in bytes.
+/// Size of a control message that contains a descriptor, in bytes.
 const CONTROL: usize = 64;
 
-/// Socket that ranks of other processes connect to.
+/// Socket to which ranks of other processes connect.
 #[derive(Debug)]
 pub(super) struct Door {
     listener: UnixListener,
@@ -33,12 +33,12 @@ pub(super) struct Door {
 
 impl Drop for Door {
     fn drop(&mut self) {
-        // Errors can be ignored, because a leftover folder has no effect.
+        // An error can be ignored, because a leftover folder has no effect.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
-/// Returns an error of this module.
+/// Returns an error for a problem that this module has detected.
 fn refused(text: impl Into<String>) -> Error {
     Error::other(text.into())
 }
@@ -93,7 +93,7 @@ impl Door {
     }
 }
 
-/// Reads the first message of the other end, if its process belongs to this user.
+/// Reads the first message of the other end, provided that its process belongs to this user.
 fn admitted(socket: &UnixStream, token: &[u8; TOKEN], deadline: Instant) -> Result<(usize, OwnedFd)> {
     check_user(socket)?;
     let mut hello = [0; HELLO];
@@ -105,8 +105,8 @@ fn admitted(socket: &UnixStream, token: &[u8; TOKEN], deadline: Instant) -> Resu
     Ok((rank as usize, receive(socket, deadline)?))
 }
 
-/// Connects to another rank's door and sends it a descriptor. The other rank responds with its own descriptor, for
-/// [`receive`].
+/// Connects to the door of another rank and sends it a descriptor. The other rank responds with its own descriptor,
+/// which [`receive`] reads.
 pub(super) fn call(
     path: &Path,
     token: &[u8; TOKEN],
@@ -136,11 +136,11 @@ fn read(mut socket: &UnixStream, bytes: &mut [u8], deadline: Instant) -> Result<
     socket.read_exact(bytes)
 }
 
-/// Fails unless the other end is a process of the same user.
+/// Fails unless the process at the other end belongs to the same user.
 fn check_user(socket: &UnixStream) -> Result<()> {
     let mut credentials = MaybeUninit::<libc::ucred>::zeroed();
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the pointers point to local variables, and the length is the size of the first.
+    // SAFETY: the pointers point to local variables, and the length is the size of the first one.
     let result = unsafe {
         let value = credentials.as_mut_ptr().cast();
         libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, value, &mut len)
@@ -148,8 +148,8 @@ fn check_user(socket: &UnixStream) -> Result<()> {
     if result != 0 {
         return Err(Error::last_os_error());
     }
-    // SAFETY: the call has initialized the credentials, for which all zeros is a valid value; the second call has no
-    // preconditions.
+    // SAFETY: the call has initialized the credentials, for which all zeros is also a valid value; the second call has
+    // no preconditions.
     let (theirs, ours) = unsafe { (credentials.assume_init().uid, libc::geteuid()) };
     match theirs == ours {
         true => Ok(()),
@@ -157,15 +157,15 @@ fn check_user(socket: &UnixStream) -> Result<()> {
     }
 }
 
-/// Message of one byte with space for a descriptor.
+/// One-byte message with room for a descriptor.
 struct Envelope {
     byte: [u8; 1],
-    /// Control data, aligned for its header.
+    /// Control data, aligned as its header requires.
     control: [u64; CONTROL / 8],
 }
 
 impl Envelope {
-    /// Calls a system function with the message.
+    /// Calls a system function with the message as its argument.
     fn with(&mut self, call: impl FnOnce(&mut libc::msghdr) -> isize) -> Result<usize> {
         let mut part = libc::iovec { iov_base: self.byte.as_mut_ptr().cast(), iov_len: 1 };
         // SAFETY: all zeros is a valid value.
@@ -182,8 +182,8 @@ impl Envelope {
 pub(super) fn send(socket: &UnixStream, descriptor: BorrowedFd<'_>) -> Result<()> {
     let mut envelope = Envelope { byte: [0], control: [0; CONTROL / 8] };
     let sent = envelope.with(|message| {
-        // SAFETY: the constants ensure that the control part has space for one descriptor. The message consists of
-        // local variables.
+        // SAFETY: the constants ensure that the control data has room for one descriptor. The message consists of local
+        // variables.
         unsafe {
             message.msg_controllen = libc::CMSG_SPACE(size_of::<c_int>() as u32) as _;
             let header = libc::CMSG_FIRSTHDR(message);
@@ -204,7 +204,7 @@ pub(super) fn receive(socket: &UnixStream, deadline: Instant) -> Result<OwnedFd>
     let mut envelope = Envelope { byte: [0], control: [0; CONTROL / 8] };
     let mut received = None;
     let bytes = envelope.with(|message| {
-        // SAFETY: the message consists of local variables. A control message of this kind and length contains a
+        // SAFETY: the message consists of local variables. A control message with this kind and length contains a
         // descriptor that the system has opened for this process.
         unsafe {
             let bytes = libc::recvmsg(socket.as_raw_fd(), message, libc::MSG_CMSG_CLOEXEC);

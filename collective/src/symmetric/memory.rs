@@ -1,8 +1,8 @@
 //! [`PeerMemory`]: memory of each rank, which all ranks map.
 //!
-//! Guarantees: each rank's memory stays allocated as long as any rank maps it. If a rank drops its memory, or ends, the
-//! other ranks are not affected. A problem on one rank is an error on all ranks. A failed exchange leaves no memory
-//! allocated.
+//! The memory of each rank stays allocated for as long as any rank maps it. If a rank drops its memory, or its process
+//! ends, the other ranks are not affected. A problem on one rank causes an error on all ranks. After a failed exchange,
+//! no memory remains allocated.
 
 use std::collections::HashMap;
 #[cfg(target_os = "linux")]
@@ -18,15 +18,15 @@ use super::agree::Agreement;
 use super::descriptors::{Door, TOKEN, call, receive, send};
 use crate::error::{CollectiveError, Error, Result};
 
-/// Memory of each rank, which all ranks map. See the [module documentation](self).
+/// Memory on each rank that all ranks map. See the [module documentation](self).
 #[derive(Debug)]
 pub(crate) struct PeerMemory {
-    /// Memory of each rank, in rank order.
+    /// Memory of the ranks, in rank order.
     of_ranks: Vec<Arc<SharedMemory>>,
     rank: usize,
 }
 
-/// Memory of the ranks of this process, for other ranks of the same process.
+/// Memory of ranks in this process, which other ranks of the same process look up here.
 static OFFERED: Mutex<Option<HashMap<u64, Weak<SharedMemory>>>> = Mutex::new(None);
 
 /// Registration of memory in [`OFFERED`].
@@ -55,7 +55,7 @@ impl Drop for Offer {
     }
 }
 
-/// Memory of this rank, and the data with which other ranks map it.
+/// Memory of this rank, and the data that other ranks need to map it.
 struct Own {
     memory: Arc<SharedMemory>,
     offer: Offer,
@@ -66,7 +66,8 @@ struct Own {
 }
 
 impl PeerMemory {
-    /// Allocates `bytes` of zeroed memory on this rank, and maps the memory of the other ranks. All ranks must call it.
+    /// Allocates `bytes` bytes of zeroed memory on this rank and maps the memory of the other ranks. All ranks must
+    /// call it.
     pub fn rendezvous(agreement: &Agreement<'_>, device: &Device, bytes: usize) -> Result<Self> {
         let mesh = agreement.mesh;
         let own = Own::make(agreement, device, bytes).map_err(|error| error.to_string());
@@ -74,19 +75,19 @@ impl PeerMemory {
         let addresses = agreement.share(said)?;
         let Ok(own) = own else { unreachable!("a rank that has nothing ends the rendezvous above") };
         let mapped = own.map_all(agreement, device, &addresses);
-        // This also acts as a barrier: afterwards, all ranks have taken the offered memory.
+        // This call also acts as a barrier: afterwards, all ranks have taken the offered memory.
         let said = mapped.as_ref().map(|_| Vec::new()).map_err(Clone::clone);
         agreement.share(said)?;
         let Ok(of_ranks) = mapped else { unreachable!("as above") };
         Ok(Self { of_ranks, rank: mesh.rank() })
     }
 
-    /// Returns the address of rank `rank`'s memory, as mapped by this rank.
+    /// Returns the address of the memory of rank `rank`, as mapped by this rank.
     pub fn address(&self, rank: usize) -> DevicePtr {
         self.of_ranks[rank].address()
     }
 
-    /// Returns the address of this rank's memory.
+    /// Returns the address of this rank's own memory.
     pub fn own(&self) -> DevicePtr {
         self.address(self.rank)
     }
@@ -95,7 +96,7 @@ impl PeerMemory {
         self.of_ranks.len()
     }
 
-    /// Returns the size of each rank's memory, in bytes.
+    /// Returns the size of the memory of each rank, in bytes.
     pub fn bytes(&self) -> usize {
         self.of_ranks[self.rank].bytes()
     }
@@ -110,9 +111,10 @@ pub(super) unsafe fn clear(
     address: DevicePtr,
     bytes: usize,
 ) -> warpsmith_runtime::Result<()> {
-    // This uses a separate stream, because the communicator's stream may wait for other ranks.
+    // This operation uses a separate stream, because the communicator's stream may be waiting for other ranks.
     let stream = Stream::new(device)?;
-    // SAFETY: the caller's contract. The stream is synchronized, and the context is used while the device is alive.
+    // SAFETY: guaranteed by the caller. The stream is synchronized afterwards, and the context is used while the device
+    // is alive.
     unsafe {
         let (driver, context) = device.driver();
         stream.enqueue(&[], |handle| {
@@ -125,7 +127,7 @@ pub(super) unsafe fn clear(
 impl Own {
     fn make(agreement: &Agreement<'_>, device: &Device, bytes: usize) -> Result<Self> {
         let memory = Arc::new(SharedMemory::allocate(device, bytes)?);
-        // SAFETY: the memory belongs to this value, and is not in use yet.
+        // SAFETY: the memory belongs to this value and is not in use yet.
         unsafe { clear(device, memory.address(), memory.bytes()) }?;
         let offer = Offer::new(&memory);
         #[cfg(target_os = "linux")]
@@ -147,8 +149,8 @@ impl Own {
         }
     }
 
-    /// Encodes the data that other ranks need to map the memory. For ranks of this process, this is the number of the
-    /// offer; for other ranks, it is the size, the token and the path.
+    /// Encodes the data that other ranks need to map the memory. For ranks of this process, the data is the number of
+    /// the offer; for other ranks, it is the size, the token and the path.
     fn address(&self) -> Vec<u8> {
         let mut address = self.offer.0.to_le_bytes().to_vec();
         address.extend((self.memory.bytes() as u64).to_le_bytes());
@@ -209,8 +211,8 @@ impl Own {
         }
     }
 
-    /// Maps the memory of ranks in other processes. A rank connects to lower ranks, and accepts connections from higher
-    /// ranks.
+    /// Maps the memory of ranks in other processes. Each rank connects to lower ranks and accepts connections from
+    /// higher ranks.
     #[cfg(target_os = "linux")]
     fn map_others(
         &self,
@@ -227,8 +229,8 @@ impl Own {
         let system = |what: &'static str| move |error: std::io::Error| format!("{what}: {error}");
         let import = |descriptor| {
             let memory = warpsmith_runtime::driver::ExportedMemory(descriptor);
-            // SAFETY: the other rank has exported the memory. It has the same size as this rank's memory, because the
-            // ranks have compared the sizes.
+            // SAFETY: the other rank has exported the memory. Its size equals the size of this rank's memory, because
+            // the ranks have compared the sizes.
             let imported = unsafe { SharedMemory::import(device, &memory, self.memory.bytes()) };
             imported.map(Arc::new).map_err(|error| error.to_string())
         };
@@ -268,13 +270,13 @@ impl Own {
     }
 }
 
-/// Makes the memory of another rank of this process accessible to this rank's device.
+/// Makes the memory of another rank in this process accessible to this rank's device.
 fn reached(device: &Device, theirs: Arc<SharedMemory>) -> warpsmith_runtime::Result<Arc<SharedMemory>> {
     match theirs.allow(device) {
         Ok(()) => Ok(theirs),
         Err(warpsmith_runtime::Error::NoPeerAccess { .. }) if device.is_emulated() => {
-            // The memory may belong to another driver, so it must be exported and imported.
-            // SAFETY: it is the memory of that value, with its size.
+            // The memory may belong to another driver, so it is exported and imported. SAFETY: the exported memory
+            // belongs to this value and has its size.
             unsafe { SharedMemory::import(device, &theirs.export()?, theirs.bytes()) }.map(Arc::new)
         }
         Err(error) => Err(error),

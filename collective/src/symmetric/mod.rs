@@ -28,36 +28,37 @@ const PAD_BYTES: usize = SIGNALS * size_of::<u32>();
 /// Number of signals per rank.
 const SIGNALS: usize = 4096;
 
-/// Buffer of the same length on each rank of a communicator, which the kernels of all ranks can access.
+/// Buffer that has the same length on each rank of a communicator, and that kernels of all ranks can access.
 /// [`Communicator::symmetric_buffer`](crate::Communicator::symmetric_buffer) creates it.
 ///
-/// This rank's elements are a [`DeviceBuffer`], with all its operations. Kernels of the program access peer memory
-/// through the addresses of all ranks' elements, [`Self::peers`], and of their signal pads, [`Self::signals`]. A signal
-/// pad has 4096 words of 32 bits, initially zero, which the program can use freely. A kernel sets a signal with a
-/// release store and waits for one with an acquire load, with atomics of
-/// [`scope::System`](https://docs.rs/gpu-std/latest/gpu_std/atomic/scope/). Accesses to other ranks' memory are not
-/// ordered automatically. Use [`Communicator::barrier`](crate::Communicator::barrier) between kernels, and signals
-/// within kernels.
+/// The elements of this rank form a [`DeviceBuffer`], with all its operations. To access the memory of other ranks, a
+/// kernel uses the addresses of all ranks' elements ([`Self::peers`]) and signal pads ([`Self::signals`]). A signal pad
+/// consists of 4096 words of 32 bits that are initially zero and that the program can use as it likes. A kernel sets a
+/// signal with a release store and waits for it with acquire loads, using atomics of
+/// [`scope::System`](https://docs.rs/gpu-std/latest/gpu_std/atomic/scope/). The runtime does not order accesses to the
+/// memory of other ranks. Order them with [`Communicator::barrier`](crate::Communicator::barrier) between kernels, and
+/// with signals within kernels.
 ///
-/// With the Peer backend, `all_reduce`, `reduce` and `reduce_scatter` of a symmetric buffer, or of a part of it, need
-/// no copy. All ranks must then pass the same part of the same buffer, or all must pass other memory.
+/// With the Peer backend, `all_reduce`, `reduce` and `reduce_scatter` access a symmetric buffer, or a part of one,
+/// without a copy. For this, all ranks must pass the same part of the same buffer; otherwise, all ranks must pass other
+/// memory.
 ///
-/// If such an operation fails, another rank may still read or write the elements. From then on, each use of the buffer
-/// fails with [`CollectiveError::Withdrawn`]. Drop the buffer, and create another one with a communicator of the
-/// remaining ranks.
+/// If such an operation fails, another rank may still be reading or writing the elements. From then on, every use of
+/// the buffer fails with [`CollectiveError::Withdrawn`]. In this case, drop the buffer, and create another one with a
+/// communicator of the remaining ranks.
 ///
-/// The memory stays allocated until the enqueued work that uses it has run and no rank has the buffer anymore. Dropping
-/// the buffer is not a collective call and does not block, regardless of the state of other ranks.
+/// The memory stays allocated until all enqueued work that uses it has run and every rank has dropped the buffer.
+/// Dropping the buffer is not a collective call and does not block, regardless of the state of the other ranks.
 ///
-/// Small buffers share pages (2 MiB on GPUs). If all ranks have dropped a part of a page, the next call reuses this
-/// part as long as another buffer is in the page. A page is freed with its last buffer.
+/// Small buffers share pages (2 MiB on GPUs). Once all ranks have dropped a part of a page, the next call can reuse
+/// this part, as long as the page contains another buffer. A page is freed together with its last buffer.
 pub struct SymmetricBuffer<T: DeviceCopy> {
-    /// View of the elements; `common` owns the memory.
+    /// View of the elements; the memory belongs to `common`.
     buffer: DeviceBuffer<T>,
     common: Arc<Common>,
 }
 
-/// State that the ranks share. It is kept as long as work of a rank may use it.
+/// State that the ranks share. This state is kept as long as work of any rank may use it.
 #[derive(Debug)]
 pub(crate) struct Common {
     placed: Arc<Placed>,
@@ -65,16 +66,16 @@ pub(crate) struct Common {
     signals: DeviceBuffer<u64>,
     /// Size of a rank's elements, in bytes.
     bytes: usize,
-    /// Number of this buffer within the communicator, which is the same on all ranks.
+    /// Number of this buffer within the communicator; it is the same on all ranks.
     pub number: u64,
     device: Device,
     /// True if the program has dropped the buffer.
     is_dropped: AtomicBool,
-    /// Operations whose kernels on other ranks access the elements.
+    /// Operations whose kernels access the elements from other ranks.
     operations: Operations,
 }
 
-/// Operations that access a rank's elements from other ranks.
+/// Operations that access the elements of a rank from other ranks.
 #[derive(Debug, Default)]
 struct Operations {
     of: OnceLock<Weak<dyn Failing>>,
@@ -87,7 +88,7 @@ struct Operations {
 }
 
 impl Operations {
-    /// Returns whether an operation has failed, or may have failed at its end.
+    /// Returns whether an operation has failed, or may have failed when it ended.
     fn have_failed(&self) -> bool {
         if self.have_failed.load(Ordering::Acquire) {
             return true;
@@ -97,28 +98,28 @@ impl Operations {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match last.map(|last| last.has_failed()) {
             Some(Some(true)) => true,
-            // The operation has not ended, as far as the host has observed.
+            // As far as the host knows, the operation has not ended yet.
             Some(None) => has_any_failed(),
             _ => self.are_captured.load(Ordering::Acquire) && has_any_failed(),
         }
     }
 }
 
-/// Source that reports failures of a communicator's operations.
+/// Source of information on whether operations of a communicator have failed.
 pub(crate) trait Failing: fmt::Debug + Send + Sync {
-    /// Returns whether any operation that has ended has failed.
+    /// Returns whether any of the operations that have ended has failed.
     fn has_failed(&self) -> bool;
 }
 
-/// Live symmetric memory of the process.
+/// All symmetric memory of the process that is still in use.
 static ALL: Mutex<Vec<Weak<Common>>> = Mutex::new(Vec::new());
-/// Maximum time until memory is freed after its last use.
+/// Maximum time between the last use of memory and its release.
 const FREED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Waits for the device's work, and until the memory of dropped [`SymmetricBuffer`]s is freed. Returns the number of
-/// bytes that are not freed because graphs use their buffers.
+/// Waits for the work of the device, and until the memory of dropped [`SymmetricBuffer`]s has been freed. Returns the
+/// number of bytes that cannot be freed because graphs use the buffers.
 ///
-/// Without this call, the memory is also freed, but in the background, after the last work that uses it.
+/// If this function is not called, the memory is still freed, but in the background, after the last work that uses it.
 ///
 /// # Errors
 /// The errors of [`Device::synchronize`].
@@ -142,7 +143,7 @@ pub fn ipc_collect(device: &Device) -> Result<usize> {
     let deadline = Instant::now() + FREED_WITHIN;
     loop {
         let all = std::mem::take(&mut *ALL.lock().unwrap_or_else(PoisonError::into_inner));
-        // The values that are released here must be dropped without the lock.
+        // The lock must not be held while the values that this releases are dropped.
         let alive: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
         let is_left =
             |common: &&Arc<Common>| common.device == *device && common.is_dropped.load(Ordering::Acquire);
@@ -157,24 +158,25 @@ pub fn ipc_collect(device: &Device) -> Result<usize> {
 }
 
 impl Common {
-    /// Returns the byte offset of a memory range in this rank's elements, or `None` if the range is not within them.
+    /// Returns the byte offset of a memory range within this rank's elements, or `None` if the range is not inside
+    /// them.
     pub fn offset_of(&self, address: u64, bytes: usize) -> Option<usize> {
         let start = usize::try_from(address.checked_sub(elements(self.placed.own()).0)?).ok()?;
         (start.checked_add(bytes)? <= self.bytes).then_some(start)
     }
 
-    /// Returns the address of the device array that contains the addresses of all ranks' elements.
+    /// Returns the address of the array, in device memory, of the addresses of all ranks' elements.
     pub fn peers(&self) -> DevicePtr {
         self.peers.as_device_ptr()
     }
 
-    /// Registers the source that reports failures of the operations that access the elements.
+    /// Registers the source that reports whether operations that access the elements have failed.
     pub fn belong_to(&self, failing: Weak<dyn Failing>) {
-        // The call cannot fail, because a buffer belongs to only one communicator.
+        // This cannot fail, because a buffer belongs to only one communicator.
         let _ = self.operations.of.set(failing);
     }
 
-    /// Registers an operation whose kernels on other ranks access the elements.
+    /// Registers an operation whose kernels access the elements from other ranks.
     pub fn reached_by(&self, work: &Arc<WorkState>, is_captured: bool) {
         match is_captured {
             true => self.operations.are_captured.store(true, Ordering::Release),
@@ -185,14 +187,14 @@ impl Common {
         }
     }
 
-    /// Makes final whether the elements can be used. It is called after the communicator has failed.
+    /// Determines for good whether the elements can still be used. Called after the communicator has failed.
     pub fn settle(&self) {
         if self.operations.have_failed() {
             self.operations.have_failed.store(true, Ordering::Release);
         }
     }
 
-    /// Fails once a kernel of another rank may access the elements at a time that this rank's program does not expect.
+    /// Fails if a kernel of another rank may access the elements at a time when this rank's program does not expect it.
     fn may_use(&self) -> Result<(), warpsmith_runtime::Error> {
         match self.operations.have_failed() {
             false => Ok(()),
@@ -202,7 +204,7 @@ impl Common {
 }
 
 impl<T: DeviceCopy> SymmetricBuffer<T> {
-    /// Creates the buffers of all ranks. All ranks must call it.
+    /// Creates the buffers on all ranks. All ranks must call it.
     pub(crate) fn rendezvous(
         agreement: &Agreement<'_>,
         pool: &mut Pool,
@@ -216,7 +218,7 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
             return Err(error);
         };
         let tables = |placed: &Placed| {
-            // This uses a stream that does not wait for other ranks.
+            // The setup uses a separate stream that does not wait for other ranks.
             let setup = Stream::new(stream.device())?;
             let table = |of: fn(DevicePtr) -> DevicePtr| {
                 let addresses: Vec<u64> =
@@ -239,9 +241,9 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
         drop(all);
         let known = Arc::clone(&common);
         let may_use = move || known.may_use();
-        // SAFETY: the memory has space for the elements after the pad, and its owner keeps it allocated. Kernels of
-        // other ranks access it only through unsafe code of the program, and through operations that all ranks call.
-        // After an operation has failed, the buffer cannot be used.
+        // SAFETY: the memory has room for the elements after the pad, and the owner of the memory keeps it allocated.
+        // Kernels of other ranks access the elements only through unsafe code of the program and through operations
+        // that all ranks call. After an operation has failed, the buffer can no longer be used.
         let buffer = unsafe { DeviceBuffer::from_raw_while(stream, own, len, Arc::clone(&common), may_use) }?;
         Ok(Self { buffer, common })
     }
@@ -250,7 +252,7 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
         &self.common
     }
 
-    /// Returns the address of a rank's elements, for kernels of this rank.
+    /// Returns the address of the elements of rank `rank`, for kernels of this rank.
     ///
     /// # Panics
     /// Panics if the rank does not exist.
@@ -258,13 +260,14 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
         elements(self.common.placed.address(rank))
     }
 
-    /// Returns the addresses of all ranks' elements, in rank order, for kernels of this rank. Work that uses them must
-    /// also name the buffer itself ([`DeviceBuffer::as_slice`]), so that the memory stays allocated.
+    /// Returns the addresses of the elements of all ranks, in rank order, for kernels of this rank. Work that uses
+    /// these addresses must also name the buffer itself ([`DeviceBuffer::as_slice`]), so that the memory stays
+    /// allocated.
     pub fn peers(&self) -> &DeviceBuffer<u64> {
         &self.common.peers
     }
 
-    /// Returns the address of a rank's signal pad, for kernels of this rank.
+    /// Returns the address of the signal pad of rank `rank`, for kernels of this rank.
     ///
     /// # Panics
     /// Panics if the rank does not exist.
@@ -272,22 +275,22 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
         self.common.placed.address(rank)
     }
 
-    /// Returns the addresses of all ranks' signal pads, in rank order, for kernels of this rank.
+    /// Returns the addresses of the signal pads of all ranks, in rank order, for kernels of this rank.
     pub fn signals(&self) -> &DeviceBuffer<u64> {
         &self.common.signals
     }
 
-    /// Returns the number of 32-bit words of a signal pad.
+    /// Returns the number of 32-bit words in a signal pad.
     pub const fn signal_count(&self) -> usize {
         SIGNALS
     }
 
-    /// Returns this rank's elements, for work that writes them.
+    /// Returns this rank's elements, to be written by work.
     pub fn as_mut_slice(&mut self) -> DeviceSliceMut<'_, T> {
         self.buffer.as_mut_slice()
     }
 
-    /// Returns a range of this rank's elements.
+    /// Returns a range of this rank's elements, to be written by work.
     ///
     /// # Panics
     /// Panics if the range is out of bounds.
@@ -296,10 +299,10 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
         self.buffer.slice_mut(bounds)
     }
 
-    /// Copies elements from the host, as [`DeviceBuffer::copy_from_host`] does.
+    /// Copies elements from the host, like [`DeviceBuffer::copy_from_host`].
     ///
     /// # Errors
-    /// The errors of that method.
+    /// The errors of [`DeviceBuffer::copy_from_host`].
     #[track_caller]
     pub fn copy_from_host(&mut self, elements: &[T]) -> Result<(), warpsmith_runtime::Error> {
         let _site = site();
@@ -307,7 +310,7 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
     }
 }
 
-/// Returns the address of the elements in a rank's memory, after the signal pad.
+/// Returns the address of the elements in the memory of a rank, which follow the signal pad.
 fn elements(memory: DevicePtr) -> DevicePtr {
     memory.offset(PAD_BYTES)
 }
@@ -344,7 +347,7 @@ impl<T: DeviceCopy + fmt::Debug> fmt::Debug for SymmetricBuffer<T> {
     }
 }
 
-/// Returns the host whose processes can map a device's memory, or the reason why none can.
+/// Returns the host whose processes can map the memory of a device, or the reason why no process can.
 pub(crate) fn host_of(device: &Device) -> Result<String, String> {
     match warpsmith_runtime::memory::SharedMemory::is_supported(device) {
         Ok(true) => Ok(crate::machine::identity().to_owned()),

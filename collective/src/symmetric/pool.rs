@@ -1,8 +1,8 @@
 //! [`Pool`]: small parts of symmetric memory, several per page.
 //!
-//! Guarantees: all ranks divide their memory identically, so a part has the same offset on each rank. A part is reused
-//! once no rank uses it anymore; in collective calls, the ranks report which parts they have dropped. The pool itself
-//! does not keep memory allocated. Memory is freed with its last part, regardless of the state of other ranks.
+//! All ranks divide their memory in the same way, so a part has the same offset on each rank. A part is reused after
+//! all ranks have dropped it; in collective calls, the ranks report which parts they have dropped. The pool itself does
+//! not keep memory allocated. Memory is freed together with its last part, regardless of the state of other ranks.
 
 use std::sync::{Arc, Weak};
 
@@ -12,10 +12,11 @@ use super::agree::{Agreement, MAX_SAID};
 use super::memory::{PeerMemory, clear};
 use crate::error::Result;
 
-/// Alignment of the start of a part, in bytes.
+/// Alignment of the start of each part, in bytes.
 const ALIGNMENT: usize = 512;
 
-/// Part of the memory of each rank, at the same offset. It is returned when the last reference is dropped.
+/// Part of the memory of each rank, at the same offset on all ranks. The part is returned to the pool when the last
+/// reference is dropped.
 #[derive(Debug)]
 pub(crate) struct Placed {
     memory: Arc<PeerMemory>,
@@ -23,12 +24,12 @@ pub(crate) struct Placed {
 }
 
 impl Placed {
-    /// Returns the address of rank `rank`'s part, as mapped by this rank.
+    /// Returns the address of the part in the memory of rank `rank`, as mapped by this rank.
     pub fn address(&self, rank: usize) -> DevicePtr {
         self.memory.address(rank).offset(self.start)
     }
 
-    /// Returns the address of this rank's part.
+    /// Returns the address of the part in this rank's own memory.
     pub fn own(&self) -> DevicePtr {
         self.memory.own().offset(self.start)
     }
@@ -38,26 +39,26 @@ impl Placed {
     }
 }
 
-/// Part that any rank may still use.
+/// Part that at least one rank may still be using.
 #[derive(Debug)]
 struct Part {
     start: usize,
     bytes: usize,
-    /// This rank's reference to the part. It is dangling if this rank has dropped the part.
+    /// Reference of this rank to the part. The reference is dangling if this rank has dropped the part.
     placed: Weak<Placed>,
 }
 
-/// Memory that is divided into parts.
+/// Memory that has been divided into parts.
 #[derive(Debug)]
 struct Region {
     memory: Weak<PeerMemory>,
     bytes: usize,
-    /// Parts in the order of their offsets.
+    /// Parts in order of increasing offset.
     parts: Vec<Part>,
 }
 
 impl Region {
-    /// Returns the first offset with enough free space, and the index of the new part among the parts.
+    /// Returns the first offset with enough free space, and the index that the new part will have among the parts.
     fn room(&self, bytes: usize) -> Option<(usize, usize)> {
         let mut start = 0;
         for (index, part) in self.parts.iter().enumerate() {
@@ -70,17 +71,18 @@ impl Region {
     }
 }
 
-/// Pool of symmetric memory. See the [module documentation](self). It is identical on all ranks, except for the parts
-/// that a rank has dropped.
+/// Pool of symmetric memory. See the [module documentation](self). The pool is identical on all ranks, except for the
+/// parts that a rank has dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Pool(Vec<Region>);
 
 impl Pool {
-    /// Creates a zeroed part of `bytes` on each rank, and calls `make` for the object that this rank needs with the
-    /// part. All ranks must call it.
+    /// Creates a zeroed part of `bytes` bytes on each rank, and calls `make` to create the object that this rank needs
+    /// with the part. All ranks must call it.
     ///
     /// # Errors
-    /// The errors of [`Agreement::share`], naming the first rank with a problem. In this case no rank keeps the part.
+    /// The errors of [`Agreement::share`], which name the first rank with a problem. If an error is returned, no rank
+    /// keeps the part.
     pub fn place<R>(
         &mut self,
         agreement: &Agreement<'_>,
@@ -90,7 +92,7 @@ impl Pool {
     ) -> Result<(Arc<Placed>, R)> {
         let bytes = bytes.next_multiple_of(ALIGNMENT);
         let known = self.known();
-        // This keeps alive the regions that this rank reports as present, until the part is created.
+        // This keeps the regions that this rank reports as present alive until the part has been created.
         let here: Vec<_> = self.0[..known].iter().map(|region| region.memory.upgrade()).collect();
         let known = self.forget(known, &agreement.share(Ok(self.said(&here)))?);
         let found = self.0[..known].iter_mut().find_map(|region| {
@@ -111,16 +113,16 @@ impl Pool {
         region.parts.insert(index, Part { start, bytes, placed: Arc::downgrade(&placed) });
         let cleared = match is_new {
             true => Ok(()),
-            // SAFETY: all ranks have dropped the previous part, and no rank uses the new one yet.
+            // SAFETY: all ranks have dropped the previous part, and no rank is using the new one yet.
             false => unsafe { clear(device, placed.own(), bytes) },
         };
         let made = cleared.and_then(|()| make(&placed));
-        // If this fails, all ranks drop the part.
+        // If the agreement fails, all ranks drop the part.
         agreement.share(made.as_ref().map(|_| Vec::new()).map_err(ToString::to_string))?;
         Ok((placed, made?))
     }
 
-    /// Returns the number of leading regions whose report fits in one message.
+    /// Returns the number of leading regions whose report fits into one message.
     fn known(&self) -> usize {
         let mut bits = 8 * MAX_SAID;
         let fits = |region: &&Region| match bits.checked_sub(1 + region.parts.len()) {
@@ -133,8 +135,8 @@ impl Pool {
         self.0.iter().take_while(fits).count()
     }
 
-    /// Encodes one bit for each of these regions, and one for each of its parts. A bit is set if this rank has dropped
-    /// the region or part.
+    /// Encodes one bit for each of these regions, and one bit for each part of a region. A bit is set if this rank has
+    /// dropped the region or part.
     fn said(&self, here: &[Option<Arc<PeerMemory>>]) -> Vec<u8> {
         let dropped = self.0.iter().zip(here).flat_map(|(region, memory)| {
             let parts = region.parts.iter().map(|part| part.placed.strong_count() == 0);
@@ -147,8 +149,8 @@ impl Pool {
         said
     }
 
-    /// Removes regions that any rank has dropped, and parts that all ranks have dropped. Returns the number of
-    /// remaining regions among the regions that the ranks reported.
+    /// Returns how many of the regions that the ranks have reported remain. Returns the number of remaining regions
+    /// among the regions that the ranks reported.
     fn forget(&mut self, known: usize, of_ranks: &[Vec<u8>]) -> usize {
         let mut bit = 0;
         let mut dropped_by = || {

@@ -39,23 +39,23 @@ archs! {
     Compute120f = 120 "f"; Compute121 = 121 ""; Compute121a = 121 "a"; Compute121f = 121 "f";
 }
 
-/// Minimum capability that LLVM and gpu-std compile for.
+/// Minimum compute capability that LLVM and gpu-std support.
 const MIN: u32 = 70;
 
 impl NvvmArch {
-    /// Returns the number of the capability, `10 * major + minor`.
+    /// Returns the compute capability as a number, `10 * major + minor`.
     pub fn capability_value(self) -> u32 {
         self.parts().0
     }
 
-    /// Returns the name of the capability, such as `compute_80`, which is also the feature in
+    /// Returns the name of the capability, such as `compute_80`, which is also the name of the feature in
     /// `#[cfg(target_feature = "compute_80")]`.
     pub fn target_feature(self) -> String {
         let (number, suffix) = self.parts();
         format!("compute_{number}{suffix}")
     }
 
-    /// Returns the target features of kernels that are compiled for this capability: its own, and those of all lower
+    /// Returns the target features of kernels compiled for this capability: its own, and those of all lower
     /// capabilities.
     pub(crate) fn target_features(self) -> Vec<String> {
         let (own, suffix) = self.parts();
@@ -66,7 +66,7 @@ impl NvvmArch {
         lower.chain([&self]).map(|arch| arch.target_feature()).collect()
     }
 
-    /// Returns the target to compile for, and whether it is higher than the requested one.
+    /// Returns the compilation target, and whether it is higher than the requested one.
     pub(crate) fn target(self) -> Result<(Arch, bool), String> {
         match self.parts() {
             (number, "") => Ok((Arch::new(number.max(MIN)), number < MIN)),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Reason why kernels could not be compiled.
+/// Reason for which the kernels could not be compiled.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CudaBuilderError {

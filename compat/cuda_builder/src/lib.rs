@@ -1,5 +1,5 @@
-//! Rust-CUDA's builder, implemented on [`warpsmith_builder`]. A build script that was written for Rust-CUDA compiles
-//! kernels to PTX if its manifest names this package.
+//! Rust-CUDA's builder, implemented on [`warpsmith_builder`]. A build script written for Rust-CUDA compiles its kernels
+//! to PTX if its manifest names this package instead.
 //!
 //! ```toml
 //! [build-dependencies]
@@ -20,18 +20,19 @@
 //! }
 //! ```
 //!
-//! It requires the device toolchain of Warpsmith, but neither a CUDA toolkit nor a nightly compiler. Without the
-//! toolchain, the build succeeds with a warning that names the tools to install. The PTX file then contains the same
-//! message, and loading it fails.
+//! Compiling requires Warpsmith's device toolchain, but neither a CUDA toolkit nor a nightly compiler. Without this
+//! toolchain, the build succeeds with a warning that names the tools to install. In this case, the PTX file contains
+//! the same message, and loading it fails.
 //!
 //! # Options
 //!
 //! | option | in this crate |
 //! | --- | --- |
-//! | [`copy_to`](CudaBuilder::copy_to), [`arch`](CudaBuilder::arch), [`fma_contraction`](CudaBuilder::fma_contraction) | the same; the default architecture is compute capability 8.0 |
+//! | [`copy_to`](CudaBuilder::copy_to), [`arch`](CudaBuilder::arch), [`fma_contraction`](CudaBuilder::fma_contraction)
+//! | the same, but the default architecture is compute capability 8.0 |
 //! | [`build_args`](CudaBuilder::build_args) | `--features` is passed on; other arguments have no effect |
 //! | [`optix`](CudaBuilder::optix), family-specific architectures (`Compute100f`) | an error |
-//! | the others | a build warning if they request something that is not supported |
+//! | all others | a build warning if they request something that is not supported |
 
 mod arch;
 mod error;
@@ -54,7 +55,7 @@ pub enum DebugInfo {
     Full,
 }
 
-/// Intermediate form to keep. `WARPSMITH_KEEP_IR=1` in the environment keeps all intermediate forms.
+/// Intermediate form to keep. If `WARPSMITH_KEEP_IR=1` is set in the environment, all intermediate forms are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EmitOption {
     /// LLVM IR as text.
@@ -68,13 +69,13 @@ pub enum EmitOption {
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct CudaBuilder {
     path_to_crate: PathBuf,
-    /// True to optimize. Kernels are always optimized, so this has no effect.
+    /// True to optimize. This has no effect, because kernels are always optimized.
     pub release: bool,
     /// PTX file to write.
     pub ptx_file_copy_path: Option<PathBuf>,
     /// True to generate line numbers. PTX never contains them.
     pub generate_line_info: bool,
-    /// True to optimize. Kernels are always optimized, so this has no effect.
+    /// True to optimize. This has no effect, because kernels are always optimized.
     pub nvvm_opts: bool,
     /// Minimum compute capability that the PTX supports.
     pub arch: NvvmArch,
@@ -84,13 +85,13 @@ pub struct CudaBuilder {
     pub fast_sqrt: bool,
     /// True to use approximate divisions. They are never approximate.
     pub fast_div: bool,
-    /// True to allow `a * b + c` to be compiled as one FMA, which rounds once.
+    /// True to allow the compiler to contract `a * b + c` to one FMA, which rounds once.
     pub fma_contraction: bool,
     /// Intermediate form to keep.
     pub emit: Option<EmitOption>,
     /// True to compile for OptiX, which is not supported.
     pub optix: bool,
-    /// True to replace calls of `libm` with calls of libdevice.
+    /// True to replace calls to `libm` with calls to libdevice.
     pub override_libm: bool,
     /// Amount of debug information.
     pub debug: DebugInfo,
@@ -98,8 +99,8 @@ pub struct CudaBuilder {
     pub build_args: Vec<String>,
     /// File for the final LLVM IR.
     pub final_module_path: Option<PathBuf>,
-    /// True to place immutable statics in constant memory. Only statics with `#[address_space(constant)]` are placed
-    /// there.
+    /// True to place immutable statics in constant memory. This has no effect: only statics with
+    /// `#[address_space(constant)]` are placed in constant memory.
     pub use_constant_memory_space: bool,
 }
 
@@ -114,7 +115,7 @@ macro_rules! options {
 }
 
 impl CudaBuilder {
-    /// Creates a builder for the kernel crate in a folder, which is relative to the package's folder.
+    /// Creates a builder for the kernel crate in a folder; a relative path is relative to the folder of the package.
     pub fn new(path_to_crate_root: impl AsRef<Path>) -> Self {
         Self {
             path_to_crate: path_to_crate_root.as_ref().to_owned(),
@@ -140,7 +141,7 @@ impl CudaBuilder {
     options! {
         /// Sets the minimum compute capability that the PTX supports.
         arch: NvvmArch;
-        /// Sets whether `a * b + c` can be compiled as one FMA, which rounds once. The default is true.
+        /// Sets whether the compiler may contract `a * b + c` to one FMA, which rounds once. The default is true.
         fma_contraction: bool;
         /// Sets whether PTX contains line numbers. It has no effect.
         generate_line_info: bool;
@@ -154,10 +155,10 @@ impl CudaBuilder {
         fast_div: bool;
         /// Sets whether the code is compiled for OptiX. `true` causes an error.
         optix: bool;
-        /// Sets whether calls of `libm` become calls of libdevice. It has no effect: functions of `GpuFloat` always use
-        /// libdevice.
+        /// Sets whether calls to `libm` are replaced with calls to libdevice. This has no effect, because functions of
+        /// `GpuFloat` always use libdevice.
         override_libm: bool;
-        /// Sets the debug information. Any value except none causes a warning.
+        /// Sets the debug information. Any value other than `None` causes a warning.
         debug: DebugInfo;
         /// Sets whether immutable statics are placed in constant memory. `true` causes a warning.
         use_constant_memory_space: bool;
@@ -199,12 +200,13 @@ impl CudaBuilder {
         self
     }
 
-    /// Compiles the kernels from a build script. Returns the path of the PTX file, which is the path that was passed to
-    /// [`copy_to`](Self::copy_to), if any.
+    /// Compiles the kernels from a build script. Returns the path of the PTX file: the path passed to
+    /// [`copy_to`](Self::copy_to), if it was called.
     ///
     /// # Errors
     ///
-    /// A crate that does not exist, a compiler error, an unsupported option, or a file that cannot be written.
+    /// An error for a crate that does not exist, a compiler error, an unsupported option, or a file that cannot be
+    /// written.
     pub fn build(self) -> Result<PathBuf, CudaBuilderError> {
         if !self.path_to_crate.is_dir() {
             return Err(CudaBuilderError::CratePathDoesntExist(self.path_to_crate));
@@ -221,8 +223,8 @@ impl CudaBuilder {
         for warning in self.warnings(too_old, &others) {
             println!("cargo:warning=cuda_builder: {warning}");
         }
-        // Warnings about local memory are disabled, because Rust-CUDA has none, and a kernel that prints always uses
-        // local memory.
+        // Warnings about local memory are disabled, because Rust-CUDA does not issue any, and kernels that print always
+        // use local memory.
         let mut builder = PtxBuilder::new(&self.path_to_crate)
             .archs([arch])
             .fma(self.fma_contraction)
@@ -268,7 +270,7 @@ impl CudaBuilder {
     }
 }
 
-/// Returns the features that cargo arguments name, and the other arguments.
+/// Returns the features named by the cargo arguments, and all other arguments.
 fn features(args: &[String]) -> (Vec<&str>, Vec<&str>) {
     let (mut features, mut others) = (Vec::new(), Vec::new());
     let mut args = args.iter().map(String::as_str);
@@ -286,7 +288,7 @@ fn features(args: &[String]) -> (Vec<&str>, Vec<&str>) {
     (features, others)
 }
 
-/// Returns the path of the PTX file of a build, which is copied to `to` if specified.
+/// Returns the path of the PTX file of a build; if `to` is specified, the file is copied there.
 fn deliver(built: &BuiltImage, to: Option<PathBuf>) -> Result<PathBuf, CudaBuilderError> {
     let failed = CudaBuilderError::FailedToCopyPtxFile;
     match built.modules.iter().find(|file| file.extension().is_some_and(|extension| extension == "ptx")) {
@@ -295,7 +297,7 @@ fn deliver(built: &BuiltImage, to: Option<PathBuf>) -> Result<PathBuf, CudaBuild
             None => Ok(ptx.clone()),
         },
         None => {
-            // `include_str!` needs a file, even if there is no PTX.
+            // `include_str!` requires a file even if there is no PTX.
             let reason = built.reason.as_deref().unwrap_or("no PTX was made");
             let to = to.unwrap_or_else(|| built.file.with_extension("ptx"));
             std::fs::write(&to, format!("// No GPU code: {reason}\n")).map_err(failed)?;

@@ -6,7 +6,7 @@ use core::mem::MaybeUninit;
 pub use cust_core::__private::{CUDA_STD_KERNELS, linkme};
 pub use gpu_std;
 
-/// Value of any `Copy` type, in the form in which gpu-std passes launch arguments.
+/// Value of any `Copy` type, in the form in which gpu-std passes kernel arguments.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Plain<T: Copy>(MaybeUninit<T>);
@@ -15,8 +15,8 @@ pub struct Plain<T: Copy>(MaybeUninit<T>);
 unsafe impl<T: Copy> Send for Plain<T> {}
 // SAFETY: as above.
 unsafe impl<T: Copy> Sync for Plain<T> {}
-// SAFETY: it appears only in entries of `unsafe fn` kernels, whose caller guarantees that `T` has the same layout on
-// host and device.
+// SAFETY: this type appears only in the entries of `unsafe fn` kernels, whose callers guarantee that `T` has the same
+// layout on host and device.
 unsafe impl<T: Copy + 'static> gpu_std::KernelValue for Plain<T> {}
 // SAFETY: all bit patterns are a valid `MaybeUninit`.
 unsafe impl<T: Copy + 'static> gpu_std::KernelType for Plain<T> {}
@@ -26,7 +26,7 @@ impl<T: Copy> Plain<T> {
     ///
     /// # Safety
     ///
-    /// The bytes must be a valid `T`.
+    /// The bytes must represent a valid `T`.
     #[inline(always)]
     pub unsafe fn get(self) -> T {
         // SAFETY: guaranteed by the caller.
@@ -37,10 +37,10 @@ impl<T: Copy> Plain<T> {
     ///
     /// # Safety
     ///
-    /// The bytes of each element must be a valid `T`.
+    /// The bytes of each element must represent a valid `T`.
     #[inline(always)]
     pub unsafe fn slice(values: &[Self]) -> &[T] {
-        // SAFETY: the type has the layout of `T`; the caller guarantees valid values.
+        // SAFETY: `Plain<T>` has the layout of `T`; the caller guarantees valid values.
         unsafe { core::slice::from_raw_parts(values.as_ptr().cast(), values.len()) }
     }
 }

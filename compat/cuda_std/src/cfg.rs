@@ -28,8 +28,8 @@ pub enum ComputeCapability {
 }
 
 impl ComputeCapability {
-    /// Returns the compute capability of the running code, which is a constant for the optimizer. On the emulated
-    /// device, it is 8.0.
+    /// Returns the compute capability of the running code; to the optimizer, it is a constant. On the emulated device,
+    /// the capability is 8.0.
     #[inline(always)]
     pub fn from_cuda_arch_env() -> ComputeCapability {
         match gpu_std::arch() {

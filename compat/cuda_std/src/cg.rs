@@ -19,12 +19,12 @@ impl GridGroup {
         GridGroup(())
     }
 
-    /// Returns true if the launch is cooperative, so that [`sync`](Self::sync) can be called.
+    /// Returns whether the launch is cooperative, so that [`sync`](Self::sync) may be called.
     pub fn is_valid(&mut self) -> bool {
         grid::is_cooperative()
     }
 
-    /// Waits until every thread of the grid has arrived.
+    /// Waits until all threads of the grid have arrived.
     ///
     /// # Panics
     ///

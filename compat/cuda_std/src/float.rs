@@ -2,8 +2,8 @@
 
 use gpu_std::math::Math;
 
-/// Functions of `f32` and `f64` from the standard library, which kernels can also call. On a GPU, they are CUDA's
-/// libdevice functions.
+/// Functions that the standard library provides for `f32` and `f64`, and that kernels can also call. On a GPU, they
+/// call CUDA's libdevice functions.
 ///
 /// ```
 /// use cuda_std::GpuFloat;
@@ -51,7 +51,7 @@ pub trait GpuFloat: Copy + PartialOrd + Math {
     fn atanh(self) -> Self;
 }
 
-/// Methods that have another name in `Math`.
+/// Methods whose names differ in `Math`.
 macro_rules! same {
     ($($name:ident($($argument:ident),*) = $math:ident;)*) => { $(
         #[inline(always)]

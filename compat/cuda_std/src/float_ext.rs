@@ -8,9 +8,9 @@ use crate::intrinsics as raw;
 #[cfg(not(target_arch = "nvptx64"))]
 use host as raw;
 
-/// Functions of `f32` and `f64` that CUDA provides beyond the standard library.
+/// Functions of `f32` and `f64` that CUDA provides in addition to those of the standard library.
 ///
-/// On the emulated device, `libm` computes them in double precision, so the last bits can differ.
+/// On the emulated device, `libm` computes them in double precision, so the last bits may differ.
 ///
 /// ```
 /// use cuda_std::FloatExt;
@@ -18,57 +18,58 @@ use host as raw;
 /// assert_eq!(6.0_f32.frexp(), (0.75, 3));
 /// ```
 pub trait FloatExt: Sized + Math {
-    /// cos(π x).
+    /// Returns cos(π x).
     fn cospi(self) -> Self;
-    /// Error function.
+    /// Returns the error function of x.
     fn error_function(self) -> Self;
-    /// 1 − erf(x), accurate for large x.
+    /// Returns 1 − erf(x), which is accurate for large x.
     fn complementary_error_function(self) -> Self;
-    /// Inverse of [`complementary_error_function`](Self::complementary_error_function), for 0 to 2.
+    /// Returns the inverse of [`complementary_error_function`](Self::complementary_error_function) for arguments from 0
+    /// to 2.
     fn inv_complementary_error_function(self) -> Self;
-    /// exp(x²) · erfc(x).
+    /// Returns exp(x²) · erfc(x).
     fn scaled_complementary_error_function(self) -> Self;
-    /// Mantissa (0 or from 0.5 to 1) and exponent: `x = mantissa · 2^exponent`.
+    /// Returns the mantissa (0, or at least 0.5 and less than 1) and the exponent, where `x = mantissa · 2^exponent`.
     fn frexp(self) -> (Self, i32);
-    /// Exponent as an integer.
+    /// Returns the exponent as an integer.
     fn unbiased_exp(self) -> i32;
-    /// Bessel function of the first kind, order 0.
+    /// Returns the Bessel function of the first kind of order 0.
     fn j0(self) -> Self;
-    /// Bessel function of the first kind, order 1.
+    /// Returns the Bessel function of the first kind of order 1.
     fn j1(self) -> Self;
-    /// Bessel function of the first kind.
+    /// Returns the Bessel function of the first kind of the given order.
     fn jn(self, order: i32) -> Self;
-    /// x · 2^exponent.
+    /// Returns x · 2^exponent.
     fn ldexp(self, exp: i32) -> Self;
-    /// Logarithm of the absolute value of the gamma function.
+    /// Returns the logarithm of the absolute value of the gamma function.
     fn log_gamma(self) -> Self;
-    /// ln(1 + x), accurate near 0.
+    /// Returns ln(1 + x), which is accurate near 0.
     fn log1p(self) -> Self;
-    /// Cumulative distribution function of the standard normal distribution.
+    /// Returns the cumulative distribution function of the standard normal distribution.
     fn norm_cdf(self) -> Self;
-    /// Inverse of [`norm_cdf`](Self::norm_cdf), for 0 to 1.
+    /// Returns the inverse of [`norm_cdf`](Self::norm_cdf) for arguments from 0 to 1.
     fn inv_norm_cdf(self) -> Self;
-    /// 1 / ∛x.
+    /// Returns 1 / ∛x.
     fn rcbrt(self) -> Self;
-    /// x clamped to 0 to 1; 0 for NaN.
+    /// Clamps x to the range from 0 to 1; NaN becomes 0.
     fn saturate(self) -> Self;
-    /// x · 2^exponent.
+    /// Returns x · 2^exponent.
     fn scale_by_n(self, exp: i32) -> Self;
-    /// sin(π x) and cos(π x).
+    /// Returns sin(π x) and cos(π x).
     fn sincospi(self) -> (Self, Self);
-    /// sin(π x).
+    /// Returns sin(π x).
     fn sinpi(self) -> Self;
-    /// Gamma function.
+    /// Returns the gamma function of x.
     fn gamma(self) -> Self;
-    /// Bessel function of the second kind, order 0.
+    /// Returns the Bessel function of the second kind of order 0.
     fn y0(self) -> Self;
-    /// Bessel function of the second kind, order 1.
+    /// Returns the Bessel function of the second kind of order 1.
     fn y1(self) -> Self;
-    /// Bessel function of the second kind.
+    /// Returns the Bessel function of the second kind of the given order.
     fn yn(self, order: i32) -> Self;
 }
 
-/// Defines methods that map to one function of libdevice.
+/// Defines methods that each call one function of libdevice.
 macro_rules! same {
     ($($name:ident() = $raw:ident;)*) => { $(
         #[inline(always)]
@@ -145,7 +146,7 @@ macro_rules! implement {
 
             #[inline(always)]
             fn saturate(self) -> Self {
-                // NaN becomes 0, because a comparison with NaN is false.
+                // NaN becomes 0, because comparisons with NaN are false.
                 if self > 0.0 { if self < 1.0 { self } else { 1.0 } } else { 0.0 }
             }
 
@@ -183,14 +184,14 @@ mod host {
 
     pub use libm::{ilogb, ilogbf, j0, j1, jn, ldexp, ldexpf, scalbn, scalbnf, y0, y1, yn};
 
-    /// Reduces the argument of sin(π x) and cos(π x) to the range −1 to 1. The reduction is exact.
+    /// Reduces the argument of sin(π x) or cos(π x) to the range from −1 to 1. The reduction is exact.
     fn half_turns(x: f64) -> f64 {
         x - 2.0 * (x / 2.0).round()
     }
 
     pub fn sinpi(x: f64) -> f64 {
         let turns = half_turns(x);
-        // Whole numbers must result in exactly zero.
+        // For whole numbers, the result must be exactly zero.
         if turns == turns.trunc() { 0.0_f64.copysign(x) } else { (PI * turns).sin() }
     }
 
@@ -203,7 +204,7 @@ mod host {
         if x < 25.0 {
             return (x * x).exp() * libm::erfc(x);
         }
-        // This is an asymptotic series, whose terms fall below the last bit before they grow again.
+        // Asymptotic series whose terms become smaller than the last bit before they grow again.
         let (mut term, mut sum) = (1.0, 1.0);
         for n in 0..8 {
             term *= -f64::from(2 * n + 1) / (2.0 * x * x);
@@ -212,7 +213,7 @@ mod host {
         FRAC_2_SQRT_PI / 2.0 / x * sum
     }
 
-    /// Computes the root of erfc(x) = y with Newton's method, which starts from a bisection.
+    /// Computes the root of erfc(x) = y with Newton's method, starting from the result of a bisection.
     pub fn erfcinv(y: f64) -> f64 {
         match y {
             _ if !(0.0..=2.0).contains(&y) => return f64::NAN,

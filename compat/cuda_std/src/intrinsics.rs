@@ -1,12 +1,11 @@
-//! Raw functions of CUDA's libdevice, under their names without the prefix `__nv_`.
+//! Raw functions of CUDA's libdevice, named as there but without the prefix `__nv_`.
 //!
-//! On the host, each function panics, because there is no libdevice. [`GpuFloat`](crate::GpuFloat) and
-//! [`FloatExt`](crate::FloatExt) work on host and device.
+//! On the host, all of them panic, because libdevice is not available there. [`GpuFloat`](crate::GpuFloat) and
+//! [`FloatExt`](crate::FloatExt) work on both host and device.
 //!
 //! # Safety
 //!
-//! Pointers must be valid for writes. Functions without pointers are `unsafe` only because they are `unsafe` in
-//! Rust-CUDA.
+//! Pointers must be valid for writes. Functions without pointers are `unsafe` only because Rust-CUDA declares them so.
 #![allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
 
 macro_rules! declare {

@@ -1,13 +1,14 @@
 //! Text output from kernels.
 //!
-//! [`print!`](crate::print!) and [`println!`](crate::println!) format as in standard Rust, into 256 bytes on the
-//! thread's stack. The text is printed in one operation, so that lines of different threads do not mix; longer text is
-//! truncated. Formatting takes about a thousand instructions. Formatting a float needs more stack than the default of 1
-//! KiB per thread. Set the context's limit `StackSize` to 16 KiB, or use `gpu_std::printf!`, which has neither cost.
+//! [`print!`](crate::print!) and [`println!`](crate::println!) format like those of the standard library, into 256
+//! bytes on the stack of the thread. The text is printed in one operation, so lines of different threads are not mixed;
+//! longer text is truncated. Formatting takes about a thousand instructions. Formatting a float requires more stack
+//! than the default of 1 KiB per thread. Set the context limit `StackSize` to 16 KiB, or use `gpu_std::printf!`, which
+//! has neither cost.
 
 use core::fmt::{self, Write};
 
-/// Maximum length of the text in one call, in bytes.
+/// Maximum length of the text that one call prints, in bytes.
 const CAPACITY: usize = 256;
 
 /// NUL-terminated text.
@@ -22,7 +23,7 @@ impl Write for Text {
             if self.len == CAPACITY - 1 {
                 break;
             }
-            // A NUL character would end the text.
+            // A NUL character would terminate the text.
             self.bytes[self.len] = if byte == 0 { b' ' } else { byte };
             self.len += 1;
         }
@@ -48,7 +49,7 @@ macro_rules! print {
     };
 }
 
-/// Prints from a kernel, with a newline at the end; see [`print!`](crate::print!).
+/// Like [`print!`](crate::print!), but also prints a newline at the end.
 #[macro_export]
 macro_rules! println {
     () => {

@@ -1,5 +1,5 @@
-//! Rust-CUDA's device library, implemented on `gpu_std`. A kernel crate that was written for Rust-CUDA compiles if its
-//! manifest names this package.
+//! Rust-CUDA's device library, implemented on `gpu_std`. A kernel crate written for Rust-CUDA compiles if its manifest
+//! names this package instead.
 //!
 //! ```toml
 //! [dependencies]
@@ -19,16 +19,16 @@
 //! }
 //! ```
 //!
-//! Names, signatures and safety match Rust-CUDA. Functions that are `unsafe` there are also `unsafe` here, even if
-//! gpu-std has safe versions. New code should use gpu-std directly, because its kernels can be safe functions and can
-//! run on the emulated device in tests. `docs/porting-from-rust-cuda.md` compares both.
+//! Names, signatures and safety are those of Rust-CUDA. Functions that are `unsafe` in Rust-CUDA are `unsafe` here as
+//! well, even if gpu-std has safe versions of them. New code should use gpu-std directly, because kernels can then be
+//! safe functions, and tests can run them on the emulated device. `docs/porting-from-rust-cuda.md` compares both.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | [`thread`], [`warp`], [`cg`] | indices, barriers and fences; operations of a warp; the grid as a group |
-//! | [`shared`], [`mem`] | shared memory; memory from the device's heap |
+//! | [`shared`], [`mem`] | shared memory, and memory from the device heap |
 //! | [`atomic`] | atomic floats in three scopes, and functions on pointers |
-//! | [`GpuFloat`], [`FloatExt`], [`intrinsics`] | float functions; CUDA's libdevice |
+//! | [`GpuFloat`], [`FloatExt`], [`intrinsics`] | float functions, and the raw functions of CUDA's libdevice |
 //! | [`io`], [`ptr`], [`misc`], [`mod@cfg`] | printing, address spaces of pointers, clock and debugger, target compute capability |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(
@@ -57,17 +57,18 @@ pub mod shared;
 pub mod thread;
 pub mod warp;
 
-/// Macros of `core`. A failed assertion stops the launch with its text, file and line.
+/// Macros of `core`. If an assertion fails, the launch stops with the assertion's text, file and line.
 pub use core::{assert_eq, assert_ne};
 pub use float::GpuFloat;
 pub use float_ext::FloatExt;
 pub use glam;
 pub use half::{self, bf16, f16};
 pub use shared::shared_array;
-/// Places a static in shared memory of the block (`shared`), in constant memory (`constant`), or in global memory
-/// (`global`), which is the default.
+/// Places a static in the block's shared memory (`shared`), in constant memory (`constant`), or in global memory
+/// (`global`, the default).
 ///
-/// A shared static has no initial value on a device, because the initializer is ignored. Write to it before reading it.
+/// On a device, a shared static has no initial value, because its initializer is ignored. Therefore, write to it before
+/// reading it.
 ///
 /// ```
 /// use cuda_std::prelude::*;
@@ -92,16 +93,16 @@ pub use shared::shared_array;
 /// }
 /// ```
 pub use warpsmith_compat_macros::address_space;
-/// Makes a static visible to the host under its name. On a function, it is an error that names the replacement, because
-/// an image exports only kernels.
+/// Makes a static visible to the host under the name of the static. On a function, this attribute causes an error that
+/// names the replacement, because an image exports only kernels.
 pub use warpsmith_compat_macros::externally_visible;
 /// Compiles a function only for the GPU. On the host, calling the function panics.
 pub use warpsmith_compat_macros::gpu_only;
-/// Turns a function into a kernel. The function must be an `unsafe fn`, whose parameters are values, slices `&[T]`,
-/// references and pointers.
+/// Turns a function into a kernel. The function must be an `unsafe fn` whose parameters are values, slices `&[T]`,
+/// references or pointers.
 ///
-/// A launch passes a slice as two arguments, the pointer and the length. Values can be of any `Copy` type. The author
-/// must guarantee that the type has the same layout on host and device (`#[repr(C)]`).
+/// A launch passes a slice as two arguments: the pointer and the length. A value can have any `Copy` type. The author
+/// of the kernel must guarantee that the type has the same layout on host and device (`#[repr(C)]`).
 ///
 /// ```
 /// use cuda_std::prelude::*;
@@ -123,7 +124,7 @@ pub use warpsmith_compat_macros::gpu_only;
 /// }
 /// ```
 ///
-/// A safe function, a type parameter or a mutable slice is a compile error that shows the replacement:
+/// A safe function, a type parameter or a mutable slice causes a compile error that shows the replacement:
 ///
 /// ```compile_fail
 /// #[cuda_std::kernel]
@@ -141,7 +142,7 @@ pub mod prelude {
     pub use crate::kernel;
     pub use crate::thread;
     pub use crate::{assert_eq, assert_ne};
-    // On the host, these hide the macros of the standard library.
+    // On the host, these macros hide those of the standard library.
     #[cfg(target_arch = "nvptx64")]
     pub use crate::{print, println};
     pub use alloc::borrow::ToOwned;

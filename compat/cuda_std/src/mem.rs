@@ -1,13 +1,13 @@
-//! Memory: the device heap, and the amount of shared memory in a launch.
+//! The device heap, and the amount of shared memory of a launch.
 //!
-//! `Box`, `Vec` and `String` work in kernels. They allocate from the device heap, which has 8 MiB unless the host
+//! `Box`, `Vec` and `String` work in kernels. They allocate from the device heap, whose size is 8 MiB unless the host
 //! changes the `Context` limit `MALLOC_HEAP_SIZE`. Allocation in kernels is slow, so prefer memory that is passed to
 //! the launch.
 
 pub use gpu_std::shared::dynamic_bytes as dynamic_smem_size;
 
-/// Rust global allocator that uses the device's `malloc` and `free`. On the host, it uses the standard library's
-/// allocator.
+/// Rust global allocator that calls the device's `malloc` and `free`. On the host, it uses the allocator of the
+/// standard library.
 #[derive(Debug)]
 pub struct CUDAAllocator;
 
@@ -21,14 +21,15 @@ mod device {
     unsafe extern "C" {
         /// Allocation function of the device, which the driver provides when it links the module.
         fn malloc(size: usize) -> *mut c_void;
-        /// Function that frees memory of the device heap. The driver provides it when it links the module.
+        /// Function that frees memory of the device heap. The driver provides this function when it links the module.
         fn free(pointer: *mut c_void);
     }
 
     /// Alignment that the device's `malloc` guarantees, in bytes.
     const ALIGN: usize = 16;
 
-    // SAFETY: `malloc` returns distinct memory that is aligned to 16 bytes, or null; larger alignments are refused.
+    // SAFETY: `malloc` returns null, or memory that does not overlap other allocations and is aligned to 16 bytes;
+    // requests for larger alignments are rejected.
     unsafe impl GlobalAlloc for CUDAAllocator {
         unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
             if layout.align() > ALIGN {
@@ -54,13 +55,13 @@ mod device {
         )
     }
 
-    /// Symbol that rustc defines when it links a program. Code that uses a global allocator can reference it.
+    /// Symbol that rustc defines when it links a program. Code that uses a global allocator may reference this symbol.
     #[rustc_std_internal_symbol]
     fn __rust_no_alloc_shim_is_unstable_v2() {}
 }
 
-/// Returns the bytes of shared memory per block, static and dynamic, rounded up to the allocation granularity of the
-/// hardware. On the emulated device, returns only the dynamic part.
+/// Returns the static and dynamic shared memory per block in bytes, rounded up to the allocation granularity of the
+/// hardware. On the emulated device, returns only the dynamic shared memory.
 #[inline(always)]
 pub fn total_smem_size() -> u32 {
     #[cfg(target_arch = "nvptx64")]

@@ -2,7 +2,7 @@
 
 pub use gpu_std::clock::cycles as clock;
 
-/// Triggers a debugger breakpoint. It has no effect on the emulated device.
+/// Triggers a debugger breakpoint. On the emulated device, it has no effect.
 #[inline(always)]
 pub fn breakpoint() {
     #[cfg(target_arch = "nvptx64")]
@@ -12,7 +12,7 @@ pub fn breakpoint() {
     }
 }
 
-/// Increments hardware counter `counter` by one per warp. It has no effect on the emulated device.
+/// Increments hardware counter `counter` by one per warp. On the emulated device, it has no effect.
 ///
 /// # Panics
 ///
@@ -26,7 +26,8 @@ pub fn profiler_counter(counter: u32) {
         macro_rules! events {
             ($($number:literal)*) => {
                 match counter {
-                    // SAFETY: the only operand of the instruction is the number, which must be a constant.
+                    // SAFETY: the only operand of the instruction is the number of the counter, which must be a
+                    // constant.
                     $($number => unsafe { core::arch::asm!(concat!("pmevent ", $number, ";")) },)*
                     _ => {}
                 }

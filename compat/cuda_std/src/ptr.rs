@@ -7,7 +7,7 @@ pub enum AddressSpace {
     Global,
     /// Shared memory of a block.
     Shared,
-    /// Constant memory of the device, which is read-only.
+    /// Constant memory of the device, which kernels can only read.
     Constant,
     /// Local memory of a thread.
     Local,
@@ -29,7 +29,7 @@ mod llvm {
     }
 }
 
-/// Returns true if a pointer points into an address space. The emulated device has no address spaces.
+/// Returns whether a pointer points into an address space. The emulated device does not distinguish address spaces.
 ///
 /// # Panics
 ///
@@ -56,11 +56,11 @@ macro_rules! conversion {
         ///
         /// # Panics
         ///
-        /// Panics on the emulated device, which has no address spaces.
+        /// Panics on the emulated device, which does not distinguish address spaces.
         ///
         /// # Safety
         ///
-        /// `pointer` must point to a `T` in that address space.
+        /// `pointer` must point to a `T` in this address space.
         #[crate::gpu_only]
         #[inline(always)]
         pub unsafe fn $name<T>(pointer: *const T, address_space: AddressSpace) -> *const T {

@@ -1,11 +1,11 @@
 //! Shared memory of a block.
 
 pub use gpu_std::shared::dynamic as dynamic_shared_mem;
-/// Reserves shared memory for `[T; N]` and returns a `*mut T` to it, for example with `shared_array![f32; 256]`.
+/// Reserves shared memory for a `[T; N]` and returns it as a `*mut T`, for example `shared_array![f32; 256]`.
 #[doc(inline)]
 pub use gpu_std::shared_array;
 
-/// Static in shared memory on the emulated device, one per block.
+/// Static in shared memory on the emulated device; each block has its own copy.
 #[cfg(not(target_arch = "nvptx64"))]
 #[doc(hidden)]
 pub struct Static<T>(gpu_std::shared::SharedStatic<T>);
@@ -23,8 +23,8 @@ mod host {
         }
     }
 
-    // The macro creates either a `static mut`, for whose uses the user is responsible, or a static of `MaybeUninit`,
-    // for which all bit patterns are valid.
+    // The macro creates either a `static mut`, for whose uses the user is responsible, or a static of type
+    // `MaybeUninit`, for which all bit patterns are valid.
     impl<T> Deref for Static<T> {
         type Target = T;
 

@@ -33,8 +33,8 @@ pub fn grid_dim() -> UVec3 {
     thread::grid_dim().into()
 }
 
-/// Returns the linear index of the thread in a launch of any number of dimensions. It is unique for fewer than 2³²
-/// threads.
+/// Returns the linear index of the thread in a launch of any number of dimensions. The index is unique in launches of
+/// fewer than 2³² threads.
 #[inline(always)]
 pub fn index() -> u32 {
     gpu_std::grid::rank() as u32
@@ -52,41 +52,41 @@ pub fn index_3d() -> UVec3 {
     thread::index_3d().into()
 }
 
-/// Returns true for thread 0 of block 0, which is exactly one thread of a launch.
+/// Returns true in thread 0 of block 0, which is exactly one thread of the launch.
 #[inline(always)]
 pub fn first() -> bool {
     block_idx() == UVec3::ZERO && thread_idx() == UVec3::ZERO
 }
 
-/// Returns the number of threads per warp, 32.
+/// Returns the number of threads per warp, which is 32.
 #[inline(always)]
 pub fn warp_size() -> u32 {
     gpu_std::warp::WARP_SIZE
 }
 
-/// Calls [`sync_threads`], and returns the number of threads in which `predicate` was not 0.
+/// Calls [`sync_threads`] and returns the number of threads whose `predicate` was not 0.
 #[inline(always)]
 #[track_caller]
 pub fn sync_threads_count(predicate: u32) -> u32 {
     thread::sync_threads_count(predicate != 0)
 }
 
-/// Calls [`sync_threads`], and returns 1 if `predicate` was not 0 in all threads, and 0 otherwise.
+/// Calls [`sync_threads`] and returns 1 if `predicate` was not 0 in all threads, and 0 otherwise.
 #[inline(always)]
 #[track_caller]
 pub fn sync_threads_and(predicate: u32) -> u32 {
     thread::sync_threads_and(predicate != 0) as u32
 }
 
-/// Calls [`sync_threads`], and returns 1 if `predicate` was not 0 in at least one thread, and 0 otherwise.
+/// Calls [`sync_threads`] and returns 1 if `predicate` was not 0 in at least one thread, and 0 otherwise.
 #[inline(always)]
 #[track_caller]
 pub fn sync_threads_or(predicate: u32) -> u32 {
     thread::sync_threads_or(predicate != 0) as u32
 }
 
-/// Memory fence that orders this thread's earlier memory accesses before its later ones, for all threads of the launch.
-/// It is the same as [`device_fence`].
+/// Memory fence that orders this thread's earlier memory accesses before its later ones, as observed by all threads of
+/// the launch. It is the same as [`device_fence`].
 #[inline(always)]
 pub fn grid_fence() {
     device_fence();

@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! For every `unsafe` function, the calling thread must be a lane of `mask`, and no lane of `mask` may have returned.
-//! All lanes of `mask` must call the function with the same mask.
+//! The caller of an `unsafe` function must be a lane of `mask`, and no lane of `mask` may have exited. All lanes of
+//! `mask` must call the function with the same mask.
 
 use half::{bf16, f16};
 
@@ -43,7 +43,7 @@ pub unsafe fn warp_vote_any(mask: u32, predicate: bool) -> bool {
     warp::any(mask, predicate)
 }
 
-/// Returns the lanes of `mask` in which `predicate` is true, as a bit mask.
+/// Returns, as a bit mask, the lanes of `mask` in which `predicate` is true.
 ///
 /// # Safety
 ///
@@ -54,10 +54,10 @@ pub unsafe fn warp_vote_ballot(mask: u32, predicate: bool) -> u32 {
     warp::ballot(mask, predicate)
 }
 
-/// Type with 32 or 64 bits that lanes can compare.
+/// 32-bit or 64-bit type whose values lanes can compare.
 pub trait WarpMatchValue: gpu_std::KernelType {}
 
-/// Returns the lanes of `mask` whose value has the same bits, as a bit mask.
+/// Returns, as a bit mask, the lanes of `mask` whose value has the same bits.
 ///
 /// # Safety
 ///
@@ -68,7 +68,7 @@ pub unsafe fn warp_match_any<T: WarpMatchValue>(mask: u32, value: T) -> u32 {
     warp::match_any(mask, value)
 }
 
-/// Returns `mask` if the value has the same bits in all lanes of `mask`.
+/// Returns `mask` if the value has the same bits in all lanes of `mask`, and `None` otherwise.
 ///
 /// # Safety
 ///
@@ -88,7 +88,7 @@ implement!(WarpMatchValue: i32 i64 u32 u64 f32 f64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum WarpReductionOp {
-    /// Sum; integers wrap.
+    /// Sum; integers wrap around.
     Add,
     /// Minimum.
     Min,
@@ -102,7 +102,7 @@ pub enum WarpReductionOp {
     Xor,
 }
 
-/// Type that lanes can reduce: `i32` or `u32`.
+/// Type whose values lanes can reduce: `i32` or `u32`.
 pub trait WarpReduceValue: gpu_std::KernelType {
     #[doc(hidden)]
     fn reduce(mask: u32, value: Self, op: WarpReductionOp) -> Self;
@@ -151,8 +151,8 @@ pub enum WarpShuffleMode {
 }
 
 impl WarpShuffleMode {
-    /// Returns true if the source lane is inside the caller's segment of `width` lanes, as the hardware predicate
-    /// reports it. (A shuffle-xor with a mask of `width` or more can read from a lower segment.)
+    /// Returns whether the source lane is inside the caller's segment of `width` lanes, as reported by the hardware
+    /// predicate. (A shuffle-xor with a mask of `width` or more can read from a lower segment.)
     #[inline(always)]
     fn is_inside(self, operand: u32, width: u32) -> bool {
         let (lane, operand) = (lane_id(), operand & 31);
@@ -166,7 +166,7 @@ impl WarpShuffleMode {
     }
 }
 
-/// Value that lanes can shuffle: a number of up to 128 bits.
+/// Value that lanes can shuffle: a number of at most 128 bits.
 pub trait WarpShuffleValue: Sized {
     /// Performs one shuffle.
     ///
@@ -255,9 +255,9 @@ macro_rules! shuffles {
     ($($(#[$doc:meta])* $name:ident = $mode:ident, $operand:ident;)*) => { $(
         $(#[$doc])*
         ///
-        /// Shuffles within segments of `width` lanes, 1 to 32. The second value is the hardware predicate, which is
-        /// true if the source lane is inside the caller's segment. Otherwise the first value is the caller's own
-        /// value.
+        /// Shuffles within segments of `width` lanes, from 1 to 32. The second element of the result is the hardware
+        /// predicate, which is true if the source lane is inside the caller's segment. If it is false, the first
+        /// element is the caller's own value.
         ///
         /// # Panics
         ///
@@ -281,6 +281,6 @@ shuffles! {
     warp_shuffle_up = Up, delta;
     /// Returns the value of lane `idx`.
     warp_shuffle_idx = Idx, idx;
-    /// Returns the value of the lane whose index differs from the caller's in the bits of `lane_mask`.
+    /// Returns the value of the lane whose index is the caller's index XOR `lane_mask`.
     warp_shuffle_xor = Xor, lane_mask;
 }

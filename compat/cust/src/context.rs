@@ -1,7 +1,8 @@
 //! [`Context`]: the device that a thread uses.
 //!
-//! A context is the primary context of a device, which CUDA's libraries share. [`Context::new`] makes it current for
-//! the calling thread. A thread that has created no context uses the context that any thread created last.
+//! Contexts. Every context is the primary context of a device, which CUDA's libraries also use. [`Context::new`] makes
+//! it current for the calling thread. A thread that has not created a context uses the one that was created last, by
+//! any thread.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -29,8 +30,8 @@ pub(crate) fn current() -> CudaResult<runtime::Device> {
 }
 
 bitflags::bitflags! {
-    /// Flags of a context. They have no effect, because the runtime selects how to wait, and host memory can always be
-    /// mapped.
+    /// Flags of a context. The flags have no effect, because the runtime selects how to wait, and host memory can
+    /// always be mapped.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct ContextFlags: u32 {
         /// The driver selects how a thread waits.
@@ -43,7 +44,7 @@ bitflags::bitflags! {
         const SCHED_BLOCKING_SYNC = 0x04;
         /// Host memory can be mapped.
         const MAP_HOST = 0x08;
-        /// Local memory is not shrunk after a launch.
+        /// Local memory is not reduced after a launch.
         const LMEM_RESIZE_TO_MAX = 0x10;
     }
 }
@@ -54,20 +55,20 @@ bitflags::bitflags! {
 pub enum ResourceLimit {
     /// Bytes of stack per thread.
     StackSize,
-    /// Bytes of the `printf` buffer that kernels use.
+    /// Size of the `printf` buffer for kernels, in bytes.
     PrintfFifoSize,
-    /// Bytes of the heap that `malloc` in kernels uses.
+    /// Size of the heap for `malloc` in kernels, in bytes.
     MallocHeapSize,
-    /// Maximum nesting depth at which kernels can wait for the kernels that they launch.
+    /// Maximum nesting depth at which kernels can wait for kernels that they have launched.
     DeviceRuntimeSynchronizeDepth,
-    /// Maximum number of pending launches that kernels have made.
+    /// Maximum number of pending launches made by kernels.
     DeviceRuntimePendingLaunchCount,
     /// Granularity of L2 cache reads.
     MaxL2FetchGranularity,
 }
 
 impl ResourceLimit {
-    /// Returns the driver's name of the limit, or `None` for the stack size, which the runtime manages.
+    /// Returns the driver's name for the limit, or `None` for the stack size, which the runtime manages.
     fn in_driver(self) -> Option<ContextLimit> {
         Some(match self {
             ResourceLimit::StackSize => return None,
@@ -80,7 +81,7 @@ impl ResourceLimit {
     }
 }
 
-/// Split of memory between L1 cache and shared memory. The driver selects it for each kernel.
+/// Division of on-chip memory between L1 cache and shared memory. The driver selects this division for each kernel.
 #[allow(missing_docs, reason = "each is named by what it prefers")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CacheConfig {
@@ -90,7 +91,7 @@ pub enum CacheConfig {
     PreferEqual,
 }
 
-/// Width of shared memory banks, which programs cannot select on current GPUs.
+/// Width of shared memory banks; programs cannot select it on current GPUs.
 #[allow(missing_docs, reason = "each is named by its width")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -100,7 +101,7 @@ pub enum SharedMemoryConfig {
     EightByteBankSize,
 }
 
-/// Device in use. The context must stay alive as long as the device is used.
+/// Context of a device that is in use. The context must be kept alive as long as the device is used.
 #[derive(Debug)]
 pub struct Context {
     device: runtime::Device,
@@ -111,13 +112,13 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// Errors of the driver.
+    /// Driver errors.
     pub fn new(device: Device) -> CudaResult<Context> {
         Ok(Self::from_runtime(&device.runtime()?))
     }
 
-    /// Returns the context of a runtime device and makes it current for this thread. This is for programs that use both
-    /// APIs, and for tests on the emulated device.
+    /// Returns the context of a device of the runtime and makes it current for this thread. Use it in programs that
+    /// combine both APIs, and in tests on the emulated device.
     ///
     /// ```
     /// use cust::context::Context;
@@ -167,13 +168,13 @@ impl Context {
         Ok(CudaApiVersion::of(self.device.properties()))
     }
 
-    /// Returns the device of the runtime.
+    /// Returns the corresponding device of the runtime.
     pub fn runtime(&self) -> &runtime::Device {
         &self.device
     }
 
-    /// Returns the CUDA handle, a `CUcontext`, which is valid as long as the context. On the emulated device, it is a
-    /// meaningless number.
+    /// Returns the CUDA handle (a `CUcontext`), which is valid as long as the context exists. On the emulated device,
+    /// this is a meaningless number.
     pub fn as_raw(&self) -> *mut c_void {
         // SAFETY: only the value of the handle is read.
         let (_, context) = unsafe { self.device.driver() };
@@ -184,7 +185,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// A fault of earlier work, together with the context.
+    /// A fault in earlier work, together with the context.
     pub fn drop(context: Context) -> DropResult<Context> {
         match context.device.synchronize() {
             Ok(()) => Ok(()),
@@ -193,7 +194,7 @@ impl Context {
     }
 }
 
-/// Functions of the calling thread's current context.
+/// Functions that apply to the current context of the calling thread.
 #[derive(Debug)]
 pub struct CurrentContext;
 
@@ -202,7 +203,7 @@ impl CurrentContext {
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidContext`] if there is no context.
+    /// [`CudaError::InvalidContext`] if there is no current context.
     pub fn get_device() -> CudaResult<Device> {
         Ok(Device::of(&current()?))
     }
@@ -217,11 +218,11 @@ impl CurrentContext {
         Ok(())
     }
 
-    /// Waits for all work on the device.
+    /// Waits until all work on the device is complete.
     ///
     /// # Errors
     ///
-    /// A fault of the work that it waited for; [`CudaError::InvalidContext`] without a context.
+    /// A fault in the work; [`CudaError::InvalidContext`] if there is no current context.
     pub fn synchronize() -> CudaResult<()> {
         Ok(current()?.synchronize()?)
     }
@@ -230,45 +231,45 @@ impl CurrentContext {
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidContext`] without a context.
+    /// [`CudaError::InvalidContext`] if there is no current context.
     pub fn get_stream_priority_range() -> CudaResult<StreamPriorityRange> {
         let (least, greatest) = current()?.stream_priorities();
         Ok(StreamPriorityRange { least, greatest })
     }
 
-    /// Returns the flags of the context. They are always the flags that `quick_init` sets, because no other flag has an
-    /// effect.
+    /// Returns the flags of the context. These are always the flags that `quick_init` sets, because no other flag has
+    /// an effect.
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidContext`] without a context.
+    /// [`CudaError::InvalidContext`] if there is no current context.
     pub fn get_flags() -> CudaResult<ContextFlags> {
         current().map(|_| ContextFlags::MAP_HOST | ContextFlags::SCHED_AUTO)
     }
 
-    /// Returns the split of memory between L1 cache and shared memory, which the driver selects.
+    /// Returns the division of memory between L1 cache and shared memory, which the driver selects.
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidContext`] without a context.
+    /// [`CudaError::InvalidContext`] if there is no current context.
     pub fn get_cache_config() -> CudaResult<CacheConfig> {
         current().map(|_| CacheConfig::PreferNone)
     }
 
-    /// Sets the preferred split of L1 cache and shared memory. It has no effect.
+    /// Sets the preferred division of memory between L1 cache and shared memory. It has no effect.
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidContext`] without a context.
+    /// [`CudaError::InvalidContext`] if there is no current context.
     pub fn set_cache_config(_: CacheConfig) -> CudaResult<()> {
         current().map(drop)
     }
 
-    /// Returns the width of shared memory banks, which cannot be selected.
+    /// Returns the width of shared memory banks, which programs cannot select.
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidContext`] without a context.
+    /// [`CudaError::InvalidContext`] if there is no current context.
     pub fn get_shared_memory_config() -> CudaResult<SharedMemoryConfig> {
         current().map(|_| SharedMemoryConfig::DefaultBankSize)
     }
@@ -277,17 +278,17 @@ impl CurrentContext {
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidContext`] without a context.
+    /// [`CudaError::InvalidContext`] if there is no current context.
     pub fn set_shared_memory_config(_: SharedMemoryConfig) -> CudaResult<()> {
         current().map(drop)
     }
 
-    /// Returns the value of a limit.
+    /// Returns the value of a resource limit.
     ///
     /// # Errors
     ///
-    /// [`CudaError::UnsupportedLimit`] if the device does not have this limit. The emulated device supports the limits
-    /// for stack, heap and `printf` buffer.
+    /// [`CudaError::UnsupportedLimit`] if the device does not support this limit. The emulated device supports the
+    /// limits for the stack, the heap and the `printf` buffer.
     pub fn get_resource_limit(resource: ResourceLimit) -> CudaResult<usize> {
         let device = current()?;
         let Some(limit) = resource.in_driver() else { return Ok(device.stack_limit()?) };
@@ -297,12 +298,12 @@ impl CurrentContext {
         Ok(driver.context_limit(context, limit)?)
     }
 
-    /// Changes a limit. The limits for heap and `printf` buffer can be changed only before the first launch of a kernel
-    /// that allocates or prints.
+    /// Changes a limit. The limits for the heap and the `printf` buffer can be changed only before the first launch of
+    /// a kernel that allocates or prints, respectively.
     ///
     /// # Errors
     ///
-    /// The errors of [`Self::get_resource_limit`], and errors of the driver.
+    /// The errors of [`Self::get_resource_limit`], and driver errors.
     pub fn set_resource_limit(resource: ResourceLimit, limit: usize) -> CudaResult<()> {
         let device = current()?;
         let Some(resource) = resource.in_driver() else { return Ok(device.set_stack_limit(limit)?) };
@@ -322,8 +323,8 @@ pub struct StreamPriorityRange {
     pub greatest: i32,
 }
 
-/// Context API of versions before 0.3, with a stack of contexts for each thread. Here, every context is the device's
-/// primary context, and the newest one is current for the thread.
+/// Context API of Rust-CUDA before version 0.3, in which each thread has a stack of contexts. In this crate, every
+/// context is the primary context of its device, and the newest one is current for the thread.
 pub mod legacy {
     pub use super::{CacheConfig, Context, ContextFlags, CurrentContext, ResourceLimit};
     pub use super::{SharedMemoryConfig, StreamPriorityRange};

@@ -4,7 +4,7 @@ use warpsmith_runtime::{self as runtime, DeviceId};
 
 use crate::error::CudaResult;
 
-/// Device that is identified by its number.
+/// A device, identified by its ordinal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Device {
     id: DeviceId,
@@ -40,17 +40,17 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`CudaError::NoDevice`](crate::error::CudaError::NoDevice) without a driver.
+    /// [`CudaError::NoDevice`](crate::error::CudaError::NoDevice) if there is no driver.
     pub fn num_devices() -> CudaResult<u32> {
         Ok(runtime::Device::cuda_count()?)
     }
 
-    /// Returns the device with this number, in the numbering of `CUDA_VISIBLE_DEVICES`.
+    /// Returns the device with this ordinal, according to the numbering of `CUDA_VISIBLE_DEVICES`.
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidDevice`](crate::error::CudaError::InvalidDevice) if the number is beyond the last device;
-    /// [`CudaError::NoDevice`](crate::error::CudaError::NoDevice) without a driver.
+    /// [`CudaError::InvalidDevice`](crate::error::CudaError::InvalidDevice) if there is no device with this ordinal;
+    /// [`CudaError::NoDevice`](crate::error::CudaError::NoDevice) if there is no driver.
     pub fn get_device(ordinal: u32) -> CudaResult<Device> {
         runtime::Device::cuda(ordinal)?;
         Ok(Device { id: DeviceId::Cuda(ordinal) })
@@ -69,7 +69,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Errors of the driver.
+    /// Driver errors.
     pub fn total_memory(self) -> CudaResult<usize> {
         Ok(self.runtime()?.properties().total_memory as usize)
     }
@@ -78,16 +78,16 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Errors of the driver.
+    /// Driver errors.
     pub fn name(self) -> CudaResult<String> {
         Ok(self.runtime()?.name().to_owned())
     }
 
-    /// Returns the UUID, which is persistent.
+    /// Returns the UUID of the device, which never changes.
     ///
     /// # Errors
     ///
-    /// Errors of the driver.
+    /// Driver errors.
     pub fn uuid(self) -> CudaResult<[u8; 16]> {
         Ok(self.runtime()?.uuid().0)
     }
@@ -96,7 +96,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Errors of the driver.
+    /// Driver errors.
     pub fn get_attribute(self, attribute: DeviceAttribute) -> CudaResult<i32> {
         let device = self.runtime()?;
         let of = device.properties();
@@ -123,11 +123,11 @@ impl Device {
         Ok(i32::try_from(value).unwrap_or(i32::MAX))
     }
 
-    /// Returns the device of the runtime, for functions that this crate does not provide.
+    /// Returns the corresponding device of the runtime, for functions that this crate does not provide.
     ///
     /// # Errors
     ///
-    /// Errors of the driver.
+    /// Driver errors.
     pub fn runtime(self) -> CudaResult<runtime::Device> {
         Ok(runtime::Device::from_id(self.id)?)
     }

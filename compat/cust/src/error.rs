@@ -1,7 +1,7 @@
 //! [`CudaError`]: CUDA's error codes.
 //!
-//! An error code alone rarely indicates the remedy. [`explanation`] returns the text of the calling thread's last
-//! error. This can be the kernel and its configuration, the panic message of a kernel, or the error of the PTX
+//! An error code alone rarely tells the remedy. [`explanation`] returns the full text of the calling thread's last
+//! error. The text can contain the kernel and its configuration, the panic message of a kernel, or the error of the PTX
 //! compiler.
 
 use std::cell::RefCell;
@@ -9,10 +9,10 @@ use std::fmt;
 
 use warpsmith_runtime::{DriverError, Error, LaunchError, LoadError};
 
-/// Result of most calls.
+/// Result type of most functions.
 pub type CudaResult<T> = Result<T, CudaError>;
 
-/// Result of calls that drop a value. On failure, it contains the value together with the error.
+/// Result of functions that drop a value. If they fail, it contains the value together with the error.
 pub type DropResult<T> = Result<(), (CudaError, T)>;
 
 macro_rules! codes {
@@ -27,7 +27,7 @@ macro_rules! codes {
         }
 
         impl CudaError {
-            /// Converts an error code from the CUDA driver.
+            /// Converts an error code of the CUDA driver.
             pub fn from_code(code: u32) -> CudaError {
                 match code {
                     $($code => CudaError::$name,)*
@@ -121,11 +121,11 @@ impl fmt::Display for CudaError {
 impl std::error::Error for CudaError {}
 
 thread_local! {
-    /// Last error of the runtime on this thread.
+    /// Last runtime error on this thread.
     static LAST: RefCell<Option<(CudaError, String)>> = const { RefCell::new(None) };
 }
 
-/// Returns the full text of the last runtime error on this thread, with cause and remedy.
+/// Returns the full text of this thread's last runtime error, with its cause and remedy.
 pub fn explanation() -> Option<String> {
     LAST.with_borrow(|last| last.as_ref().map(|(_, text)| text.clone()))
 }
@@ -181,7 +181,7 @@ fn code_of(error: &Error) -> CudaError {
     }
 }
 
-/// Records the explanation of an error that this crate detected.
+/// Records the explanation of an error that this crate has detected.
 pub(crate) fn explained(error: CudaError, text: impl Into<String>) -> CudaError {
     LAST.with_borrow_mut(|last| *last = Some((error, text.into())));
     error

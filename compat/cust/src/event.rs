@@ -14,11 +14,11 @@ bitflags::bitflags! {
     pub struct EventFlags: u32 {
         /// The event measures time.
         const DEFAULT = 0x0;
-        /// Threads that wait for the event sleep. It has no effect.
+        /// Threads that wait for the event block instead of spinning. It has no effect.
         const BLOCKING_SYNC = 0x1;
-        /// The event does not measure time, and is therefore cheaper.
+        /// The event does not record a time and is therefore cheaper.
         const DISABLE_TIMING = 0x2;
-        /// Another process can use the event. This is an error here.
+        /// Another process can use the event. This flag causes an error.
         const INTERPROCESS = 0x4;
     }
 }
@@ -26,9 +26,9 @@ bitflags::bitflags! {
 /// Status of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EventStatus {
-    /// The work before the event is complete.
+    /// The work that precedes the event is complete.
     Ready,
-    /// The work before the event is not complete.
+    /// The work that precedes the event is not complete.
     NotReady,
 }
 
@@ -39,11 +39,12 @@ pub struct Event {
 }
 
 impl Event {
-    /// Creates an event on the thread's device.
+    /// Creates an event on the current device of the thread.
     ///
     /// # Errors
     ///
-    /// [`CudaError::NotSupported`] for [`EventFlags::INTERPROCESS`]; [`CudaError::InvalidContext`] without a context.
+    /// [`CudaError::NotSupported`] for [`EventFlags::INTERPROCESS`]; [`CudaError::InvalidContext`] if there is no
+    /// current context.
     pub fn new(flags: EventFlags) -> CudaResult<Event> {
         if flags.contains(EventFlags::INTERPROCESS) {
             return Err(explained(
@@ -59,7 +60,7 @@ impl Event {
         Ok(Event { inner })
     }
 
-    /// Records the event after the work that is enqueued so far.
+    /// Records the event after the work that has been enqueued in the stream so far.
     ///
     /// # Errors
     ///
@@ -68,30 +69,30 @@ impl Event {
         Ok(self.inner.record(stream.runtime())?)
     }
 
-    /// Returns whether the work before the event is complete.
+    /// Returns whether the work that precedes the event is complete.
     ///
     /// # Errors
     ///
-    /// A fault of the work before the event.
+    /// A fault in the work that precedes the event.
     pub fn query(&self) -> CudaResult<EventStatus> {
         Ok(if self.inner.query()? { EventStatus::Ready } else { EventStatus::NotReady })
     }
 
-    /// Waits for the work before the event.
+    /// Waits until the work that precedes the event is complete.
     ///
     /// # Errors
     ///
-    /// A fault of the work before the event.
+    /// A fault in the work that precedes the event.
     pub fn synchronize(&self) -> CudaResult<()> {
         Ok(self.inner.synchronize()?)
     }
 
-    /// Returns the milliseconds from `start` to this event.
+    /// Returns the time from `start` to this event, in milliseconds.
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidHandle`] if an event does not measure time or was not recorded; [`CudaError::NotReady`]
-    /// before the work is complete.
+    /// [`CudaError::InvalidHandle`] if either event does not record times or has not been recorded;
+    /// [`CudaError::NotReady`] if the work is not complete yet.
     pub fn elapsed_time_f32(&self, start: &Event) -> CudaResult<f32> {
         Ok((self.inner.elapsed_us(&start.inner)? / 1000.0) as f32)
     }
@@ -105,7 +106,7 @@ impl Event {
         Ok(Duration::from_secs_f64(self.inner.elapsed_us(&start.inner)?.max(0.0) / 1e6))
     }
 
-    /// Returns the event of the runtime.
+    /// Returns the corresponding event of the runtime.
     pub fn runtime(&self) -> &runtime::Event {
         &self.inner
     }

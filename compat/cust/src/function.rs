@@ -114,7 +114,7 @@ pub enum FunctionAttribute {
     SharedMemorySizeBytes,
     /// Bytes of local memory per thread.
     LocalSizeBytes,
-    /// Registers per thread.
+    /// Number of registers per thread.
     NumRegisters,
     /// Architecture of the machine code, `10 * major + minor`.
     BinaryVersion,
@@ -132,7 +132,7 @@ impl Function<'_> {
         Self { inner, module: PhantomData }
     }
 
-    /// Returns the kernel of the runtime.
+    /// Returns the corresponding kernel of the runtime.
     pub fn runtime(&self) -> &runtime::Function {
         &self.inner
     }
@@ -154,7 +154,8 @@ impl Function<'_> {
         Ok(i32::try_from(value).unwrap_or(i32::MAX))
     }
 
-    /// Sets the preferred split of L1 cache and shared memory. It has no effect, because the driver selects the split.
+    /// Sets the preferred division of memory between L1 cache and shared memory. This has no effect, because the driver
+    /// selects the division.
     ///
     /// # Errors
     ///
@@ -163,7 +164,7 @@ impl Function<'_> {
         Ok(())
     }
 
-    /// Sets the width of shared memory banks. It has no effect, because programs cannot select the width on current
+    /// Sets the width of shared memory banks. This has no effect, because programs cannot select the width on current
     /// GPUs.
     ///
     /// # Errors
@@ -173,12 +174,12 @@ impl Function<'_> {
         Ok(())
     }
 
-    /// Returns the bytes of dynamic shared memory that each block can use if `blocks` blocks are resident per SM.
-    /// Returns 0 if so many blocks cannot be resident.
+    /// Returns how many bytes of dynamic shared memory each block can use if `blocks` blocks are to be resident per SM.
+    /// Returns 0 if that many blocks cannot be resident.
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidValue`] for zero blocks; errors of the driver.
+    /// [`CudaError::InvalidValue`] if `blocks` is zero; driver errors.
     pub fn available_dynamic_shared_memory_per_block(
         &self,
         blocks: GridSize,
@@ -190,8 +191,8 @@ impl Function<'_> {
         }
         let threads = block_size.threads();
         let most = self.inner.device().properties().shared_memory_per_block_optin;
-        // More memory per block means fewer resident blocks, so this searches for the largest size with which enough
-        // blocks fit.
+        // The more memory each block uses, the fewer blocks are resident, so this searches for the largest size with
+        // which enough blocks fit.
         let (mut fits, mut too_much) = (None, most.saturating_add(1));
         let mut size = 0;
         loop {
@@ -211,7 +212,7 @@ impl Function<'_> {
     ///
     /// # Errors
     ///
-    /// Errors of the driver.
+    /// Driver errors.
     pub fn max_active_blocks_per_multiprocessor(
         &self,
         block_size: BlockSize,
@@ -220,13 +221,14 @@ impl Function<'_> {
         Ok(self.inner.occupancy(block_size.threads(), bytes(dynamic_smem_size))?)
     }
 
-    /// Returns the smallest grid that fills the device, and the block size with maximum occupancy, as `(grid, block)`.
+    /// Returns, as `(grid, block)`, the block size with maximum occupancy, and the smallest grid of such blocks that
+    /// fills the device.
     ///
-    /// `block_size_limit` limits the threads per block; 0 means no limit.
+    /// `block_size_limit` is the maximum number of threads per block; 0 means no limit.
     ///
     /// # Errors
     ///
-    /// Shared memory above the limit of a block; errors of the driver.
+    /// An error if the shared memory exceeds the limit of a block; driver errors.
     pub fn suggested_launch_configuration(
         &self,
         dynamic_smem_size: usize,
@@ -237,7 +239,7 @@ impl Function<'_> {
             threads => threads,
         };
         let shared = bytes(dynamic_smem_size);
-        // For a block size above the limit, the closure returns more shared memory than exists, so that this size is
+        // For a block size above the limit, the closure requests more shared memory than exists, so that this size is
         // not selected.
         let best = self.inner.potential_block(|block| if block <= limit { shared } else { u32::MAX })?;
         let block = best.block.min(limit);
@@ -254,20 +256,21 @@ fn bytes(size: usize) -> u32 {
     u32::try_from(size).unwrap_or(u32::MAX)
 }
 
-/// Launches a kernel, which runs when the stream reaches the launch.
+/// Launches a kernel, which starts when the stream reaches the launch.
 ///
 /// ```text
 /// launch!(function<<<grid, block, shared_bytes, stream>>>(argument, …))
 /// launch!(module.kernel_name<<<grid, block, shared_bytes, stream>>>(argument, …))
 /// ```
 ///
-/// `function`, `module` and `stream` are variable names. Grid and block are numbers or tuples. A slice parameter `&[T]`
-/// requires two arguments, the pointer and the length. The macro evaluates to a `CudaResult<()>`.
+/// `function`, `module` and `stream` must be the names of variables. The grid and the block are numbers or tuples. A
+/// slice parameter `&[T]` requires two arguments: the pointer and the length. The macro evaluates to a
+/// `CudaResult<()>`.
 ///
 /// # Safety
 ///
-/// The call is `unsafe`. The arguments must have the types of the kernel's parameters, and the memory that they point
-/// to must stay valid until the kernel is complete. The kernel must not have undefined behavior with these arguments.
+/// The call is `unsafe`. The arguments must have the types of the kernel's parameters, and memory to which they point
+/// must stay valid until the kernel is complete. With these arguments, the kernel must not have undefined behavior.
 #[macro_export]
 macro_rules! launch {
     ($module:ident . $function:ident <<<$grid:expr, $block:expr, $shared:expr, $stream:ident>>>($($argument:expr),* $(,)?)) => {

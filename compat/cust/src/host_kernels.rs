@@ -1,8 +1,8 @@
 //! [`HostKernels`]: the kernels of a module on the emulated device, which cannot run PTX.
 //!
-//! Each kernel of `cuda_std` in the program also has a host form, which is the same Rust source compiled for the CPU. A
-//! PTX module contains the kernels whose names are entries of the PTX. A kernel crate is part of the program if the
-//! host crate depends on it and uses an item of it; `use my_kernels as _;` is sufficient.
+//! Each `cuda_std` kernel in the program also exists as a host form: the same Rust source, compiled for the CPU. A PTX
+//! module contains those kernels whose names are entry points of the PTX. A kernel crate is part of the program if the
+//! host crate depends on it and uses one of its items; `use my_kernels as _;` is sufficient.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -16,16 +16,16 @@ use crate::error::{CudaError, CudaResult, explained};
 const REMEDY: &str = "the emulated device runs no PTX, it runs kernels from their Rust source: add the kernel crate to the \
                       host crate's [dependencies], and write `use KERNEL_CRATE as _;`";
 
-/// Kernels of a PTX module on the emulated device.
+/// Kernels that a PTX module contains on the emulated device.
 #[derive(Debug)]
 pub(crate) struct HostKernels {
     device: Device,
-    /// Entries of the PTX, or `None` for PTX that was not compiled, which can have any entry.
+    /// Entry points of the PTX, or `None` for PTX that was not compiled and may therefore have any entry point.
     entries: Option<BTreeSet<String>>,
 }
 
 impl HostKernels {
-    /// Finds the kernels of PTX. `None` represents PTX that was not compiled because there was no toolchain.
+    /// Finds the kernels of PTX. `None` stands for PTX that was not compiled because there was no toolchain.
     ///
     /// # Errors
     ///
@@ -74,7 +74,7 @@ fn kernels() -> impl Iterator<Item = &'static KernelSpec> {
     CUDA_STD_KERNELS.iter().map(|kernel| kernel())
 }
 
-/// Returns the names of the kernels in PTX.
+/// Returns the names of the kernels in the PTX.
 fn entries(ptx: &str) -> BTreeSet<String> {
     let parts = ptx.split(".entry").skip(1);
     let name = |part: &str| {
@@ -86,7 +86,7 @@ fn entries(ptx: &str) -> BTreeSet<String> {
     parts.filter_map(name).filter(|name| !name.is_empty()).collect()
 }
 
-/// Returns an image that identifies the kernels of a package for the runtime. It contains no code.
+/// Returns an image by which the runtime identifies the kernels of a package. It contains no code.
 fn image(package: &'static str) -> &'static GpuImage {
     static IMAGES: Mutex<BTreeMap<&str, &GpuImage>> = Mutex::new(BTreeMap::new());
     let mut images = IMAGES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-//! Features of Rust-CUDA that this crate lacks. Each type exists only by name, so that the compiler names the
-//! replacement where a program uses it. It has no functions.
+//! Features of Rust-CUDA that this crate does not provide. Each type is declared without functions, only so that the
+//! compiler names the replacement where a program uses the type.
 //!
 //! ```compile_fail
 //! use cust::texture::Texture;
@@ -22,20 +22,21 @@ macro_rules! instead {
     )* };
 }
 instead! {
-    /// Textures: not provided. `cuda_std` has no function that reads one; pass a buffer to the kernel.
+    /// Textures: not provided. `cuda_std` has no function that reads textures; pass a buffer to the kernel instead.
     texture: "textures are not provided: pass a DeviceBuffer to the kernel, whose loads go through the same cache",
         Texture TextureDescriptor TextureDescriptorFlags TextureAdressingMode TextureFilterMode;
-    /// Surfaces: not provided. `cuda_std` has no function that reads or writes one; pass a buffer to the kernel.
+    /// Surfaces: not provided. `cuda_std` has no function that reads or writes surfaces; pass a buffer to the kernel
+    /// instead.
     surface: "surfaces are not provided: pass a DeviceBuffer to the kernel",
         Surface ResourceDescriptor ResourceType ResourceViewFormat;
     /// Graphics interoperability memory: not provided.
     external: "memory of graphics interfaces is not provided: import it with cudarc's cuImportExternalMemory, and pass its \
                address with DevicePointer::from_raw",
         ExternalMemory;
-    /// Graphs: not provided; the graphs of the runtime capture and launch the same work.
+    /// Graphs, which are not provided; use the graphs of the runtime, which capture and launch the same work.
     graph: "graphs are those of the runtime: cust::runtime::Graph::capture(stream.runtime(), …), see docs/guide/graphs.md",
         Graph GraphCreationFlags GraphNode GraphNodeType KernelInvocation;
-    /// CUDA arrays, for textures and surfaces: not provided.
+    /// CUDA arrays for textures and surfaces, which are not provided.
     array: "arrays are for textures and surfaces, which are not provided: use DeviceBuffer, with cuda_malloc_pitched for rows \
             that are aligned",
         ArrayObject ArrayDescriptor ArrayFormat ArrayObjectFlags;

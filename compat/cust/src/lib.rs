@@ -1,5 +1,5 @@
-//! Rust-CUDA's host library, implemented on [`warpsmith_runtime`]. A program that was written for Rust-CUDA compiles
-//! and runs if its manifest names this package.
+//! Rust-CUDA's host library, implemented on [`warpsmith_runtime`]. A program written for Rust-CUDA compiles and runs if
+//! its manifest names this package instead.
 //!
 //! ```toml
 //! [dependencies]
@@ -28,19 +28,20 @@
 //! # }
 //! ```
 //!
-//! The CUDA driver is loaded at run time. Building therefore requires no CUDA toolkit, and without a driver,
-//! [`quick_init`] returns an error. [`CudaError`] has CUDA's error codes; [`error::explanation`] returns the full text,
-//! with the kernel and the remedy.
+//! The CUDA driver is loaded at run time. Therefore, building requires no CUDA toolkit, and if there is no driver,
+//! [`quick_init`] returns an error. [`CudaError`] contains CUDA's error codes; [`error::explanation`] returns the full
+//! text, with the kernel and the remedy.
 //!
-//! Memory comes from the runtime's caching allocator. Freeing memory waits for the device, as `cuMemFree` does, because
-//! pointers that are passed to [`launch!`] are not tracked. `docs/porting-from-rust-cuda.md` lists the differences, and
-//! explains how to move to the runtime's own buffers and launches, which are tracked and safe.
+//! Memory is allocated from the runtime's caching allocator. Freeing memory waits for the device, as `cuMemFree` does,
+//! because pointers passed to [`launch!`] are not tracked. `docs/porting-from-rust-cuda.md` lists the differences and
+//! explains how to move to the buffers and launches of the runtime, which are tracked and safe.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`context`], [`device`] | the device of a thread and its properties |
+//! | [`context`], [`device`] | the current device of a thread, and properties of devices |
 //! | [`memory`] | buffers and boxes in device memory, page-locked memory, and memory that host and device share |
-//! | [`module`], [`link`], [`function`], [`launch!`] | PTX, cubins and fatbins; linking them; kernels; launches |
+//! | [`module`], [`link`], [`function`], [`launch!`] | PTX, cubins and fatbins, and linking them; kernels and launches
+//! |
 //! | [`stream`], [`event`] | work queues, and markers in them |
 //! | [`error`] | CUDA's error codes |
 #![deny(missing_docs)]
@@ -62,7 +63,7 @@ pub mod stream;
 mod symbol;
 pub mod util;
 
-/// Types that host and device exchange; see [`cust_core`].
+/// Types of data that host and device exchange; see [`cust_core`].
 pub use cust_core::__private::DeviceCopy;
 pub use instead::{external, graph, surface, texture};
 /// Derives [`DeviceCopy`](trait@DeviceCopy) for a type whose fields all implement it.
@@ -74,7 +75,7 @@ use device::Device;
 use error::{CudaError, CudaResult};
 
 bitflags::bitflags! {
-    /// Flags of [`init`], of which none are defined.
+    /// Flags of [`init`]; none are defined.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub struct CudaFlags: u32 {
         #[doc(hidden)]
@@ -86,7 +87,7 @@ bitflags::bitflags! {
 ///
 /// # Errors
 ///
-/// [`CudaError::NoDevice`] without a driver or a GPU.
+/// [`CudaError::NoDevice`] if there is no driver or no GPU.
 pub fn init(_: CudaFlags) -> CudaResult<()> {
     match Device::num_devices()? {
         0 => Err(CudaError::NoDevice),
@@ -98,7 +99,7 @@ pub fn init(_: CudaFlags) -> CudaResult<()> {
 ///
 /// # Errors
 ///
-/// [`CudaError::NoDevice`] without a driver or a GPU; [`error::explanation`] returns the reason.
+/// [`CudaError::NoDevice`] if there is no driver or no GPU; [`error::explanation`] returns the reason.
 pub fn quick_init() -> CudaResult<Context> {
     init(CudaFlags::empty())?;
     let context = Context::new(Device::get_device(0)?)?;
@@ -117,7 +118,7 @@ impl CudaApiVersion {
     ///
     /// # Errors
     ///
-    /// [`CudaError::NoDevice`] without a driver or a GPU.
+    /// [`CudaError::NoDevice`] if there is no driver or no GPU.
     pub fn get() -> CudaResult<CudaApiVersion> {
         Ok(Self::of(Device::get_device(0)?.runtime()?.properties()))
     }

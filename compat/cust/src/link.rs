@@ -7,8 +7,9 @@ use crate::error::CudaResult;
 
 /// Links PTX, cubins and fatbins into one cubin.
 ///
-/// The parts are read when [`complete`](Self::complete) is called. On the emulated device, the result of linking PTX is
-/// the PTX of all parts, from which [`Module::from_cubin`](crate::module::Module::from_cubin) reads the kernel names.
+/// The parts are read only when [`complete`](Self::complete) is called. On the emulated device, the result of linking
+/// PTX is the PTX of all parts, from which [`Module::from_cubin`](crate::module::Module::from_cubin) reads the kernel
+/// names.
 ///
 /// ```no_run
 /// use cust::link::Linker;
@@ -29,11 +30,11 @@ pub struct Linker {
 }
 
 impl Linker {
-    /// Creates a linker for the thread's device.
+    /// Creates a linker for the current device of the thread.
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidContext`](crate::error::CudaError::InvalidContext) without a context.
+    /// [`CudaError::InvalidContext`](crate::error::CudaError::InvalidContext) if there is no current context.
     pub fn new() -> CudaResult<Self> {
         context::current()?;
         Ok(Self { parts: Vec::new() })
@@ -71,17 +72,17 @@ impl Linker {
         Ok(())
     }
 
-    /// Links all parts into a cubin for the thread's device.
+    /// Links all parts into a cubin for the current device of the thread.
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidImage`](crate::error::CudaError::InvalidImage) if a part has an unknown format, or if there
-    /// are no parts. [`CudaError::InvalidPtx`](crate::error::CudaError::InvalidPtx) and others for errors of the
-    /// linker; [`error::explanation`](crate::error::explanation) returns the linker's text.
+    /// [`CudaError::InvalidImage`](crate::error::CudaError::InvalidImage) if the format of a part is unknown, or if
+    /// there are no parts. [`CudaError::InvalidPtx`](crate::error::CudaError::InvalidPtx) and other codes for linker
+    /// errors; [`error::explanation`](crate::error::explanation) returns the text of the linker.
     pub fn complete(self) -> CudaResult<Vec<u8>> {
         let device = context::current()?;
-        // SAFETY: as for `Module`, the caller that launches the kernels guarantees that the code is the output of a
-        // compiler.
+        // SAFETY: as for `Module`, the caller that launches the kernels guarantees that a compiler has produced the
+        // code.
         let linked = unsafe { device.link_code(&self.parts) };
         match (linked, self.parts.iter().map(|part| str::from_utf8(part)).collect::<Result<Vec<_>, _>>()) {
             (Err(Error::Load(LoadError::Emulated { .. })), Ok(ptx)) => Ok(ptx.join("\n").into_bytes()),

@@ -12,7 +12,7 @@ use crate::host_kernels::HostKernels;
 use crate::memory::DeviceCopy;
 pub use crate::symbol::Symbol;
 
-/// Options of the PTX compiler. They have no effect, because the driver's defaults are used.
+/// Options of the PTX compiler. These options have no effect; the defaults of the driver apply.
 #[allow(missing_docs, reason = "each is CUDA's option of that name")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -50,7 +50,7 @@ pub enum JitTarget {
     Compute90,
 }
 
-/// Fallback if there is no machine code for the device.
+/// Fallback if the module contains no machine code for the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum JitFallback {
     /// Compile the PTX.
@@ -59,10 +59,10 @@ pub enum JitFallback {
     PreferCompatibleBinary,
 }
 
-/// Module of code on the thread's device.
+/// Module of code that is loaded on the current device of the thread.
 ///
-/// On the emulated device, PTX selects the program's kernels with the same names. These run from their Rust source if
-/// the host crate depends on the kernel crate and uses it (`use kernels as _;`).
+/// On the emulated device, PTX selects those kernels of the program that have the same names. They run from their Rust
+/// source, provided that the host crate depends on the kernel crate and uses it (`use kernels as _;`).
 #[derive(Debug)]
 pub struct Module {
     code: Loaded,
@@ -79,12 +79,12 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidPtx`] if the driver cannot compile the PTX. [`CudaError::InvalidImage`] for text that is not
+    /// [`CudaError::InvalidPtx`] if the driver cannot compile the PTX. [`CudaError::InvalidImage`] if the text is not
     /// PTX. [`CudaError::NotSupported`] on the emulated device if the program contains none of the kernels.
     /// [`error::explanation`](crate::error::explanation) returns the compiler's text.
     pub fn from_ptx<T: AsRef<str>>(ptx: T, _: &[ModuleJitOption]) -> CudaResult<Module> {
         let ptx = ptx.as_ref();
-        // cuda_builder writes this text if there was no compiler.
+        // cuda_builder writes this text if there was no device toolchain.
         if let Some(reason) = ptx.trim().strip_prefix("// No GPU code: ") {
             let device = context::current()?;
             if device.is_emulated() {
@@ -110,7 +110,7 @@ impl Module {
         Self::from_ptx(text, options)
     }
 
-    /// Loads PTX. This is the name of the function before version 0.3.
+    /// Loads PTX. This is the name that the function had before version 0.3.
     ///
     /// # Errors
     ///
@@ -121,7 +121,7 @@ impl Module {
         Self::from_ptx(ptx, &[])
     }
 
-    /// Loads PTX. This is the name of the function before version 0.3.
+    /// Loads PTX. This is the name that the function had before version 0.3.
     ///
     /// # Errors
     ///
@@ -148,7 +148,8 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`CudaError::NoBinaryForGpu`] for a cubin of another architecture; the errors of [`Self::from_ptx`].
+    /// [`CudaError::NoBinaryForGpu`] if the cubin was compiled for another architecture; the errors of
+    /// [`Self::from_ptx`].
     ///
     /// # Safety
     ///
@@ -160,7 +161,7 @@ impl Module {
         Self::load(bytes.as_ref())
     }
 
-    /// Loads a cubin and checks its length.
+    /// Loads a cubin, after checking its length.
     ///
     /// # Errors
     ///
@@ -169,7 +170,7 @@ impl Module {
         Self::load(bytes.as_ref())
     }
 
-    /// Loads a fatbin and checks its length.
+    /// Loads a fatbin, after checking its length.
     ///
     /// # Errors
     ///
@@ -209,8 +210,9 @@ impl Module {
 
     fn load(bytes: &[u8]) -> CudaResult<Module> {
         let device = context::current()?;
-        // SAFETY: the function is safe, as in Rust-CUDA, because the caller of the unsafe launch guarantees that the
-        // code is the output of a compiler. The runtime checks that the bytes have one of the formats and are complete.
+        // SAFETY: as in Rust-CUDA, the function is safe, because the caller of the unsafe launch guarantees that a
+        // compiler has produced the code. The runtime checks that the bytes have one of the supported formats and are
+        // complete.
         let loaded = unsafe { device.load_code(bytes) };
         let code = match (loaded, std::str::from_utf8(bytes)) {
             (Err(Error::Load(LoadError::Emulated { .. })), Ok(ptx)) => {
@@ -225,7 +227,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`CudaError::NotFound`]; the explanation lists the names that exist.
+    /// [`CudaError::NotFound`], whose explanation lists the names that exist.
     pub fn get_function<T: AsRef<str>>(&self, name: T) -> CudaResult<Function<'_>> {
         let name = name.as_ref();
         Ok(Function::new(match &self.code {
@@ -234,8 +236,8 @@ impl Module {
         }))
     }
 
-    /// Finds a global variable by its name in the PTX, for copies to and from the variable. Statics with
-    /// `#[address_space(constant)]` and `#[address_space(global)]` need `#[no_mangle]` to have a predictable name.
+    /// Finds a global variable by its name in the PTX, in order to copy data to or from it. Statics with
+    /// `#[address_space(constant)]` or `#[address_space(global)]` have a predictable name only with `#[no_mangle]`.
     ///
     /// ```no_run
     /// use cust::prelude::*;
@@ -251,8 +253,8 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`CudaError::NotFound`]; [`CudaError::InvalidValue`] if the variable has another size;
-    /// [`CudaError::NotSupported`] on the emulated device, where the variable is a static of the kernel crate.
+    /// [`CudaError::NotFound`]; [`CudaError::InvalidValue`] if the size of the variable differs;
+    /// [`CudaError::NotSupported`] on the emulated device, on which the variable is a static of the kernel crate.
     pub fn get_global<'a, T: DeviceCopy>(&'a self, name: &CStr) -> CudaResult<Symbol<'a, T>> {
         let name = name.to_string_lossy();
         let Loaded::Code(code) = &self.code else {
@@ -273,7 +275,8 @@ impl Module {
         Ok(Symbol::new(address.0))
     }
 
-    /// Returns the code of the runtime, or `None` on the emulated device, where kernels run from their Rust source.
+    /// Returns the corresponding code of the runtime, or `None` on the emulated device, on which kernels run from their
+    /// Rust source.
     pub fn runtime(&self) -> Option<&Code> {
         match &self.code {
             Loaded::Code(code) => Some(code),
@@ -281,7 +284,7 @@ impl Module {
         }
     }
 
-    /// Drops the module after the work that uses it.
+    /// Drops the module, after the work that uses it.
     ///
     /// # Errors
     ///

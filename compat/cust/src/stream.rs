@@ -16,16 +16,16 @@ bitflags::bitflags! {
     /// Flags of a stream.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct StreamFlags: u32 {
-        /// Synchronous copies ([`CopyDestination`](crate::memory::CopyDestination)) are ordered after the stream's
-        /// work.
+        /// Synchronous copies ([`CopyDestination`](crate::memory::CopyDestination)) are ordered after the work in the
+        /// stream.
         const DEFAULT = 0x00;
-        /// Synchronous copies are not ordered after the stream's work, so wait for the stream before such a copy.
+        /// Synchronous copies are not ordered after the work in the stream, so wait for the stream before such a copy.
         const NON_BLOCKING = 0x01;
     }
 }
 
 bitflags::bitflags! {
-    /// Flags of [`Stream::wait_event`], of which none are defined.
+    /// Flags of [`Stream::wait_event`]; none are defined.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct StreamWaitEventFlags: u32 {
         /// No flags.
@@ -36,7 +36,7 @@ bitflags::bitflags! {
 /// Streams without [`StreamFlags::NON_BLOCKING`].
 static BLOCKING: Mutex<Vec<Weak<runtime::Stream>>> = Mutex::new(Vec::new());
 
-/// Waits for the streams of a device after which synchronous copies are ordered.
+/// Waits for all streams of a device after which synchronous copies are ordered.
 pub(crate) fn wait_for_blocking(device: &runtime::Device) -> CudaResult<()> {
     let streams: Vec<Arc<runtime::Stream>> = {
         let mut known = BLOCKING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -57,12 +57,12 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Creates a stream on the thread's device. A lower priority number is more urgent. A priority outside the
-    /// [range](crate::context::CurrentContext::get_stream_priority_range) is clamped.
+    /// Creates a stream on the current device of the thread. Smaller priority numbers are more urgent. A priority
+    /// outside the [range](crate::context::CurrentContext::get_stream_priority_range) is clamped.
     ///
     /// # Errors
     ///
-    /// [`CudaError::InvalidContext`] without a context; errors of the driver.
+    /// [`CudaError::InvalidContext`] if there is no current context; driver errors.
     pub fn new(flags: StreamFlags, priority: Option<i32>) -> CudaResult<Stream> {
         let device = context::current()?;
         let inner = match priority {
@@ -85,13 +85,13 @@ impl Stream {
         Stream { inner, flags }
     }
 
-    /// Returns the stream of the runtime, for functions that this crate does not provide.
+    /// Returns the corresponding stream of the runtime, for functions that this crate does not provide.
     pub fn runtime(&self) -> &runtime::Stream {
         &self.inner
     }
 
-    /// Returns the CUDA handle, a `CUstream`, which is valid as long as the stream. On the emulated device, it is a
-    /// meaningless number.
+    /// Returns the CUDA handle (a `CUstream`), which is valid as long as the stream exists. On the emulated device,
+    /// this is a meaningless number.
     pub fn as_inner(&self) -> *mut c_void {
         std::ptr::with_exposed_provenance_mut(self.inner.handle().0 as usize)
     }
@@ -114,11 +114,12 @@ impl Stream {
         Ok(self.inner.priority())
     }
 
-    /// Calls a host function when the work that is enqueued so far is complete. The function must not use the device.
+    /// Calls a host function when the work that has been enqueued so far is complete. The function must not use the
+    /// device.
     ///
     /// # Errors
     ///
-    /// Errors of the driver.
+    /// Driver errors.
     pub fn add_callback<T>(&self, callback: Box<T>) -> CudaResult<()>
     where
         T: FnOnce(CudaResult<()>) + Send + 'static,
@@ -130,7 +131,8 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// A fault of that work. [`error::explanation`](crate::error::explanation) returns the kernel and its message.
+    /// A fault in that work. [`error::explanation`](crate::error::explanation) returns the name of the kernel and its
+    /// message.
     pub fn synchronize(&self) -> CudaResult<()> {
         Ok(self.inner.synchronize()?)
     }
@@ -139,23 +141,23 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// Errors of the driver.
+    /// Driver errors.
     pub fn wait_event(&self, event: Event, _: StreamWaitEventFlags) -> CudaResult<()> {
         event.make_wait(&self.inner)
     }
 
-    /// Implements [`launch!`](crate::launch!). Each argument is a pointer to its value, together with the size of the
+    /// Implements [`launch!`](crate::launch!). Each argument is a pointer to a value, together with the size of the
     /// value.
     ///
     /// # Errors
     ///
-    /// Values above the limits of the device or the kernel. An argument that is smaller than the kernel's parameter, if
-    /// the driver reports the size of the parameter.
+    /// An error if a value exceeds a limit of the device or of the kernel. An error if an argument is smaller than the
+    /// kernel parameter, provided that the driver reports the size of the parameter.
     ///
     /// # Safety
     ///
-    /// The arguments must have the types of the kernel's parameters. Memory that they point to must stay valid until
-    /// the kernel is complete.
+    /// The arguments must have the types of the kernel parameters. Memory to which they point must stay valid until the
+    /// kernel is complete.
     #[doc(hidden)]
     pub unsafe fn launch<G: Into<GridSize>, B: Into<BlockSize>>(
         &self,
@@ -188,11 +190,11 @@ impl Stream {
         Ok(())
     }
 
-    /// Drops the stream after its work.
+    /// Drops the stream, after its work.
     ///
     /// # Errors
     ///
-    /// A fault of that work, together with the stream.
+    /// A fault in this work, together with the stream.
     pub fn drop(stream: Stream) -> DropResult<Stream> {
         match stream.synchronize() {
             Ok(()) => Ok(()),

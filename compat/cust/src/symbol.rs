@@ -7,14 +7,14 @@ use crate::error::CudaResult;
 use crate::memory::{CopyDestination, DeviceCopy, DevicePointer, Transfer};
 use crate::module::Module;
 
-/// Global variable of a module with type `T`, which [`Module::get_global`] returns.
+/// Global variable of type `T` in a module, as returned by [`Module::get_global`].
 pub struct Symbol<'a, T: DeviceCopy> {
     pointer: DevicePointer<T>,
     module: PhantomData<&'a Module>,
 }
 
 impl<T: DeviceCopy> Symbol<'_, T> {
-    /// Creates a symbol for a variable at an address of a module. The variable must have the size of a `T`.
+    /// Creates a symbol for the variable at an address in a module. The size of the variable must be that of a `T`.
     pub(crate) fn new(address: u64) -> Self {
         Self { pointer: DevicePointer::from_raw(address), module: PhantomData }
     }
@@ -29,8 +29,8 @@ impl<T: DeviceCopy> fmt::Debug for Symbol<'_, T> {
 impl<T: DeviceCopy> CopyDestination<T> for Symbol<'_, T> {
     fn copy_from(&mut self, source: &T) -> CudaResult<()> {
         let transfer = Transfer::ToDevice { from: (&raw const *source).cast(), to: self.pointer.as_raw() };
-        // SAFETY: both are one value, which is borrowed until the copy is complete. Callers of launches guarantee that
-        // kernels do not use the variable concurrently.
+        // SAFETY: source and destination are one value each, and are borrowed until the copy is complete. Callers of
+        // launches guarantee that no kernel uses the variable at the same time.
         unsafe { transfer.run(size_of::<T>()) }
     }
 

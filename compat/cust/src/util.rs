@@ -1,4 +1,4 @@
-//! Methods of values and slices that copy them to the device.
+//! Methods of values and slices that copy data to the device.
 
 use crate::error::CudaResult;
 use crate::memory::{DeviceBox, DeviceBuffer, DeviceCopy, UnifiedBox, UnifiedBuffer};

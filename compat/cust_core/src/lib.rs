@@ -7,9 +7,9 @@
 //!
 //! | feature | types that are [`DeviceCopy`] |
 //! | --- | --- |
-//! | `glam` | glam's types of `f32`, and its vectors of `i32`, `u32`, `u8` and `usize` |
+//! | `glam` | glam's `f32` types, and its vectors of `i32`, `u32`, `u8` and `usize` |
 //! | `half` | `f16`, `bf16` |
-//! | `mint` | mint's vectors, matrices and quaternions of `DeviceCopy` numbers |
+//! | `mint` | mint's vectors, matrices and quaternions whose numbers are `DeviceCopy` |
 #![no_std]
 #![deny(missing_docs)]
 
@@ -43,7 +43,7 @@ use core::num::{
 /// ```
 pub use warpsmith_compat_macros::DeviceCopy;
 
-/// Trait without its derive macro, which refers to this crate by name.
+/// The trait without its derive macro, because the macro refers to this crate by name.
 #[doc(hidden)]
 pub mod __private {
     #[cfg(not(target_arch = "nvptx64"))]

@@ -4,8 +4,8 @@
 ///
 /// # Safety
 ///
-/// The type must contain no reference or pointer to memory that the device cannot access. The host reads the bytes that
-/// a device has written as values of the type, so kernels must write valid values.
+/// The type must contain no references or pointers to memory that the device cannot access. The host interprets the
+/// bytes that a device has written as values of the type, so kernels must write valid values.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be copied to a device",
     label = "not `DeviceCopy`",

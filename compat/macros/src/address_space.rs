@@ -1,4 +1,4 @@
-//! `#[address_space(space)]`, which places a static in a state space.
+//! `#[address_space(space)]`, which places a static in an address space.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -46,7 +46,7 @@ pub(crate) fn expand(space: TokenStream, item: TokenStream) -> Result<TokenStrea
     }
 }
 
-/// Returns true for `#[externally_visible]`, `#[no_mangle]` and `#[unsafe(no_mangle)]`, with which the host finds the
+/// Returns true for `#[externally_visible]`, `#[no_mangle]` and `#[unsafe(no_mangle)]`, which let the host find the
 /// static by its name.
 fn is_visible(attribute: &Attribute) -> bool {
     let path = attribute.path();
@@ -69,8 +69,8 @@ pub(crate) fn expand_visible(mut item: ItemStatic) -> Result<TokenStream> {
     expand(space, quote!(#[externally_visible] #item))
 }
 
-/// Expands a shared static. On the GPU, its initial value is dropped. On the emulated device, the static refers to the
-/// block's memory.
+/// Expands a shared static. On the GPU, the initial value of the static is dropped. On the emulated device, the static
+/// refers to memory of the block.
 fn shared(item: &ItemStatic) -> Result<TokenStream> {
     let ItemStatic { attrs, vis, mutability, ident, ty, expr, .. } = item;
     if matches!(mutability, StaticMutability::None) && !is_maybe_uninit(ty) {
@@ -94,7 +94,7 @@ fn shared(item: &ItemStatic) -> Result<TokenStream> {
     })
 }
 
-/// Returns true if the type is written as `MaybeUninit<…>`.
+/// Returns whether the type is written as `MaybeUninit<…>`.
 fn is_maybe_uninit(ty: &Type) -> bool {
     matches!(ty, Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "MaybeUninit"))
 }

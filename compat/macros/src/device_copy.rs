@@ -1,4 +1,4 @@
-//! `#[derive(DeviceCopy)]`, for which every field must be `DeviceCopy`.
+//! `#[derive(DeviceCopy)]`, which requires that every field is `DeviceCopy`.
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
@@ -26,7 +26,7 @@ pub(crate) fn expand(item: TokenStream, device_copy: &TokenStream) -> Result<Tok
         quote_spanned!(ty.span()=> is_device_copy::<#ty>();)
     });
     Ok(quote! {
-        // SAFETY: every field is `DeviceCopy`, which is checked below.
+        // SAFETY: every field is `DeviceCopy`, as checked below.
         #[automatically_derived]
         unsafe impl #impl_generics #device_copy for #name #type_generics #clause {}
 

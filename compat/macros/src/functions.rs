@@ -4,7 +4,7 @@ use proc_macro2::TokenStream;
 use quote::quote;
 use syn::{Error, ItemFn, Result};
 
-/// Expands to the function on the GPU, and otherwise to a function with the same signature that panics.
+/// On the GPU, expands to the function; otherwise, to a function with the same signature that panics.
 pub(crate) fn gpu_only(item: TokenStream) -> Result<TokenStream> {
     let function: ItemFn = syn::parse2(item)?;
     let ItemFn { attrs, vis, sig, .. } = &function;
@@ -23,8 +23,8 @@ pub(crate) fn gpu_only(item: TokenStream) -> Result<TokenStream> {
     })
 }
 
-/// Makes a static visible to the host under its name. Functions are refused: device functions are inlined into kernels,
-/// so other modules would have nothing to link against.
+/// Makes a static visible to the host under the name of the static. Functions are rejected, because device functions
+/// are inlined into kernels, so other modules would find nothing to link against.
 pub(crate) fn externally_visible(item: TokenStream) -> Result<TokenStream> {
     if let Ok(item) = syn::parse2(item.clone()) {
         return crate::address_space::expand_visible(item);

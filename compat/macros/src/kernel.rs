@@ -1,9 +1,10 @@
-//! `#[kernel]` with Rust-CUDA's semantics, implemented with gpu-std's macro.
+//! `#[kernel]` with the semantics of Rust-CUDA, implemented with the macro of gpu-std.
 //!
-//! The function is unchanged. An anonymous scope next to it defines a gpu-std kernel with the same symbol, which calls
-//! the function. Its parameters have types that gpu-std supports: a value becomes `Plain<T>`, a reference becomes a
-//! pointer. The type `NAME_kernel` is this kernel, for launches through the runtime. (A type with the function's name
-//! could conflict with a module of that name where the function is re-exported.)
+//! The function is unchanged. An anonymous scope next to the function defines a gpu-std kernel with the same symbol,
+//! which calls the function. The parameters of this kernel have types that gpu-std supports: a value becomes
+//! `Plain<T>`, and a reference becomes a pointer. The type `NAME_kernel` identifies this kernel in launches through the
+//! runtime. (A type with the name of the function could conflict with a module of that name where the function is
+//! re-exported.)
 
 use proc_macro2::{Literal, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -23,7 +24,7 @@ pub(crate) fn expand(hints: TokenStream, item: TokenStream) -> Result<TokenStrea
     })?;
     check(&function.sig)?;
     let params = function.sig.inputs.iter().enumerate().map(param).collect::<Result<Vec<Param>>>()?;
-    // The symbol belongs to the entry, so the function must not have it.
+    // The symbol belongs to the entry, so the function must not have it as well.
     function.attrs.retain(|attribute| !attribute.path().is_ident("no_mangle"));
     let inlined = function.attrs.iter().any(|attribute| attribute.path().is_ident("inline"));
     let inline = (!inlined).then(|| quote!(#[inline(always)]));
@@ -31,9 +32,10 @@ pub(crate) fn expand(hints: TokenStream, item: TokenStream) -> Result<TokenStrea
     let declared = params.iter().map(|param| &param.declared);
     let passed = params.iter().map(|param| &param.passed);
     let markers = params.iter().map(|param| &param.marker);
-    // Non-primitive parameter types can be less visible than the function, and a public marker must not expose them.
+    // Parameter types that are not primitive may be less visible than the function, and a public marker must not expose
+    // them.
     let marker = format_ident!("{name}_kernel");
-    // This is an alias of the function, which the name of the entry does not hide.
+    // An alias of the function that is not hidden by the name of the entry.
     let alias = format_ident!("__{name}_function");
     let generics = &function.sig.generics;
     let names: Vec<_> = (0..params.len()).map(|index| format_ident!("p{index}")).collect();
@@ -86,14 +88,15 @@ pub(crate) fn expand(hints: TokenStream, item: TokenStream) -> Result<TokenStrea
 
             #[::cuda_std::__private::gpu_std::kernel(crate = ::cuda_std::__private::gpu_std)]
             unsafe fn #name(#(#declared),*) {
-                // SAFETY: the launch passes arguments with the types of the function's parameters.
+                // SAFETY: the launch passes arguments that have the types of the function's parameters.
                 unsafe { #alias(#(#passed),*) }
             }
         };
     })
 }
 
-/// Checks the hints about launch dimensions. They have no effect, because indices are computed from all dimensions.
+/// Checks hints about the dimensions of launches. The hints have no effect, because indices are always computed from
+/// all dimensions.
 fn check_hints(input: ParseStream<'_>) -> Result<()> {
     while !input.is_empty() {
         let key: Ident = input.parse()?;
@@ -154,7 +157,7 @@ struct Param {
     is_plain: bool,
 }
 
-/// Returns true if all types in the tokens are primitive numeric types.
+/// Returns whether all types in the tokens are primitive numeric types.
 fn is_plain(tokens: TokenStream) -> bool {
     const PLAIN: [&str; 17] = [
         "bool", "char", "u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64", "u128", "i128", "usize",

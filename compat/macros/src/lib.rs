@@ -1,4 +1,4 @@
-//! Macros of `cuda_std` and `cust_core`, which re-export them. Their expansions refer to those crates.
+//! Macros that `cuda_std` and `cust_core` re-export. Their expansions refer to these crates.
 #![deny(missing_docs)]
 
 use proc_macro::TokenStream;

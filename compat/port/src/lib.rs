@@ -1,4 +1,4 @@
-//! Host side, in the form in which it is written for Rust-CUDA.
+//! Host code as it is written for Rust-CUDA.
 
 use cust::DeviceCopy;
 use cust::prelude::{CudaResult, DeviceBuffer, Module, SliceExt, Stream, launch};
@@ -26,13 +26,13 @@ pub enum Motion {
 #[derive(Clone, Copy, DeviceCopy)]
 #[repr(C)]
 pub struct Scene {
-    /// Motion of point `i`, at index `i` modulo 3.
+    /// Motions of the points; point `i` uses the motion with index `i` modulo 3.
     pub motions: [Motion; 3],
     /// Common scale factor.
     pub scale: f32,
 }
 
-/// Returns weighted means of `x`, which are computed on the device in blocks of 256.
+/// Returns weighted means of `x`, computed on the device within blocks of 256 elements.
 ///
 /// # Errors
 ///
@@ -43,7 +43,7 @@ pub fn smooth(module: &Module, stream: &Stream, x: &[f32]) -> CudaResult<Vec<f32
     let y_gpu = unsafe { DeviceBuffer::<f32>::uninitialized(x.len())? };
     let kernel = module.get_function("smooth")?;
     let grid = (x.len() as u32).div_ceil(256);
-    // SAFETY: the kernel expects a slice and a pointer to the same number of elements, in blocks of 256 threads.
+    // SAFETY: the kernel expects a slice, a pointer to the same number of elements, and blocks of 256 threads.
     unsafe {
         launch!(kernel<<<grid, 256, 0, stream>>>(x_gpu.as_device_ptr(), x_gpu.len(), y_gpu.as_device_ptr()))?;
     }

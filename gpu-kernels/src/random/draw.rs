@@ -1,16 +1,16 @@
-//! One random number per element, in the order of PyTorch's distributions on CUDA.
+//! Random numbers for all elements of an array, one per element, in the order of PyTorch's distributions on CUDA.
 //!
-//! The order is based on T virtual threads (`threads`, a multiple of 256). Thread t draws from subsequence t, one block
-//! of four words per step. A block of words yields four numbers, or two if each number takes two words. These numbers
-//! are the lanes. Step by step and lane by lane, the numbers of all threads are adjacent. Element i belongs to step i /
-//! (lanes · T), lane i % (lanes · T) / T and thread i % T.
+//! The order is based on T virtual threads (`threads`, which must be a multiple of 256). In each step, thread t draws
+//! one block of four words from subsequence t. A block of words yields four numbers, or two numbers if each takes two
+//! words. The numbers of a block are its lanes. For each step and lane, the numbers of all threads are adjacent.
+//! Element i belongs to step i / (lanes · T), lane i % (lanes · T) / T, and thread i % T.
 //!
-//! Each thread of the launch computes the lanes of four adjacent virtual threads, whose numbers it stores in accesses
-//! of up to 16 bytes. If the array is not aligned for these accesses, a thread computes one virtual thread. Rows of
-//! blocks of the launch process steps, and the threads of a row process virtual threads. Both loop if the launch is
-//! smaller. The result is the same for any grid. Each lane of a block of words is written to a separate, distant
-//! location. Streaming stores write these locations as fast as a single one; normal stores reach three quarters of that
-//! speed (H200).
+//! Each thread of the launch computes the lanes of four adjacent virtual threads, and stores their numbers in accesses
+//! of up to 16 bytes. If the array is not aligned for these accesses, each thread computes one virtual thread at a
+//! time. Each row of blocks in the launch processes steps, and the threads of a row process virtual threads. Blocks and
+//! threads loop if the launch is smaller than the work. The result is the same for any grid size. The lanes of a block
+//! of words are written to locations that are far apart. On an H200, streaming stores write to these locations as fast
+//! as to a single one, whereas normal stores reach three quarters of that speed.
 
 use core::num::{NonZeroU32, NonZeroU64};
 
@@ -23,15 +23,15 @@ use gpu_std::scalar::From64;
 use super::Place;
 use crate::tile::{each, opaque};
 
-/// Virtual threads whose numbers a thread computes at once.
+/// Number of virtual threads whose numbers a thread computes at once.
 pub const COLUMNS: usize = 4;
 
-/// Range from which on [`integers()`] uses two words per number. With one word, the smallest numbers would be up to a
-/// sixteenth more frequent than the others.
+/// Size of the range from which on [`integers()`] uses two words per number. With one word, the smallest numbers would
+/// occur up to a sixteenth more often than the others.
 pub const WIDE_RANGE: u64 = 1 << 28;
 
-/// Fills `out` with uniform numbers in [`from`, `to`): `from` + u (`to` − `from`) for u in (0, 1], rounded once, with
-/// `to` replaced by `from`. `f16` and `bf16` are computed in `f32` and rounded once more.
+/// Fills `out` with uniform numbers in [`from`, `to`). A number is `from` + u (`to` − `from`), rounded once, for u in
+/// (0, 1], and `to` is replaced by `from`. `f16` and `bf16` results are computed in `f32` and rounded a second time.
 #[kernel(types(T = f32, f64, f16, bf16), consts(ITEMS = 4; VECTOR = 16), launch_bounds(512, 2), bytes = out.bytes())]
 pub fn uniform<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR: usize>(
     seed: u64,
@@ -49,8 +49,8 @@ pub fn uniform<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR: us
     draw(Place::new(seed, offset, base), threads, lanes, out, sample, Some([to, from]));
 }
 
-/// Fills `out` with normal numbers: `mean` + z · `std`, rounded once, where z has mean 0 and variance 1. `f16` and
-/// `bf16` are computed in `f32` and rounded once more.
+/// Fills `out` with normal numbers. A number is `mean` + z · `std`, rounded once, where z has mean 0 and variance 1.
+/// `f16` and `bf16` results are computed in `f32` and rounded a second time.
 #[kernel(types(T = f32, f64, f16, bf16), consts(ITEMS = 4; VECTOR = 16), launch_bounds(512), bytes = out.bytes())]
 pub fn normal<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR: usize>(
     seed: u64,
@@ -67,7 +67,7 @@ pub fn normal<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR: usi
 }
 
 /// Fills `out` with exponentially distributed numbers: −ln(u) · `scale` for u in (0, 1]. −ln(1) is replaced by a
-/// minimum above 0.
+/// positive minimum.
 #[kernel(types(T = f32, f64, f16, bf16), consts(ITEMS = 4; VECTOR = 16), launch_bounds(512), bytes = out.bytes())]
 pub fn exponential<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR: usize>(
     seed: u64,
@@ -78,7 +78,7 @@ pub fn exponential<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR
     out: DisjointMut<T, Unclaimed>,
 ) {
     let scale = accumulator::<T>(scale);
-    // This is the distance from 1 to the next smaller number.
+    // The distance from 1 to the next smaller number.
     let smallest = accumulator::<T>(if <T::Accumulator as Draw>::LANES == 4 {
         f32::EPSILON as f64 / 2.0
     } else {
@@ -93,9 +93,9 @@ pub fn exponential<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR
     draw(Place::new(seed, offset, base), threads, <T::Accumulator as Draw>::LANES, out, sample, None);
 }
 
-/// Fills `out` with integers from `low` (inclusive) to `low` + `range` (exclusive). Each is a word modulo `range`, of
-/// 32 bits for ranges below [`WIDE_RANGE`] and of 64 bits otherwise. With a `range` of 0, nothing is written. Signed
-/// integers are drawn as unsigned integers with the same bits.
+/// Fills `out` with integers from `low` (inclusive) to `low` + `range` (exclusive). Each integer is a word modulo
+/// `range`. The word has 32 bits for ranges below [`WIDE_RANGE`], and 64 bits for larger ranges. If `range` is 0,
+/// nothing is written. Signed integers are drawn as unsigned integers with the same bits.
 #[kernel(types(T = u32, u64), consts(ITEMS = 4; VECTOR = 16), launch_bounds(512), bytes = out.bytes())]
 pub fn integers<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     seed: u64,
@@ -122,7 +122,7 @@ pub fn integers<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     }
 }
 
-/// Fills `out` with 1 where a uniform number in (0, 1] is below `threshold`, and 0 elsewhere.
+/// Sets elements of `out` to 1 where a uniform number in (0, 1] is below `threshold`, and to 0 elsewhere.
 #[kernel(
     types(T = u8, f32, f64, f16, bf16),
     consts(ITEMS = 4; VECTOR = 16),
@@ -148,8 +148,9 @@ fn accumulator<T: Scalar>(value: f64) -> T::Accumulator {
     T::Accumulator::from_f64(value)
 }
 
-/// Fills `out` in the order of the [module](self) with the first `lanes` results of `sample` per block. A result equal
-/// to the first element of `instead` is replaced by the second, which is rare.
+/// Fills `out` in the order that the [module](self) describes, with the first `lanes` results of `sample` for each
+/// block of words. A result that equals the first element of `instead` is replaced by the second element, which rarely
+/// happens.
 #[inline(always)]
 fn draw<T: Scalar>(
     place: Place,
@@ -162,7 +163,7 @@ fn draw<T: Scalar>(
     let len = out.len();
     let out = out.as_mut_ptr();
     let threads = threads as usize;
-    // SAFETY: the view is valid for `len` elements and overlaps nothing.
+    // SAFETY: the view is valid for `len` elements and overlaps nothing else.
     unsafe {
         if threads.is_multiple_of(COLUMNS) && out.addr().is_multiple_of(Vector::<T, COLUMNS>::ALIGN) {
             columns::<T, COLUMNS>(place, threads, lanes, out, len, sample, instead);
@@ -172,12 +173,12 @@ fn draw<T: Scalar>(
     }
 }
 
-/// Like [`draw()`], with `N` virtual threads per thread.
+/// Like [`draw()`], but each thread computes `N` virtual threads.
 ///
 /// # Safety
 ///
-/// `out` must be valid for `len` elements, which nothing else may use. If `N` is more than 1, `out` must be aligned to
-/// the accesses of a [`Vector`] of `N` elements, and `N` must divide `threads`.
+/// `out` must be valid for `len` elements, and nothing else may access them. If `N` is greater than 1, `out` must be
+/// aligned to the accesses of a [`Vector`] of `N` elements, and `N` must divide `threads`.
 #[inline(always)]
 unsafe fn columns<T: Scalar, const N: usize>(
     place: Place,
@@ -198,7 +199,7 @@ unsafe fn columns<T: Scalar, const N: usize>(
     let of_step = lanes * threads;
     let mut column = first;
     while column < columns {
-        // Returns the result of `sample` for a block of a virtual thread of the column.
+        // Returns the results of `sample` for one block of words of a virtual thread.
         let sampled = |step: usize, n: usize| {
             let subsequence = (column * N + n) as u64;
             sample(Philox::at_block(place.seed, subsequence, place.block.wrapping_add(step as u64)).next4())
@@ -206,8 +207,8 @@ unsafe fn columns<T: Scalar, const N: usize>(
         let first_of = |step: usize| step * of_step + column * N;
         let mut step = thread::block_idx_y() as usize;
         while first_of(step) + (lanes - 1) * threads + N <= len {
-            // Without `opaque`, LLVM turns the induction variable into one pointer per store, which would occupy so
-            // many registers that only half the threads fit.
+            // Without `opaque`, LLVM turns the induction variable into one pointer per store. These pointers would
+            // occupy so many registers that only half of the threads fit.
             let start = opaque(first_of(step));
             let mut values = [sampled(step, 0); N];
             each::<N>(|n| {
@@ -216,7 +217,7 @@ unsafe fn columns<T: Scalar, const N: usize>(
                 }
             });
             if let Some([rare, other]) = instead {
-                // The maximum takes one instruction per element instead of two.
+                // The maximum takes one instruction per element, whereas a comparison of each element would take two.
                 let mut most = values[0][0];
                 each::<N>(|n| each::<4>(|lane| most = most.max_propagate(values[n][lane])));
                 if most >= rare {
@@ -229,14 +230,14 @@ unsafe fn columns<T: Scalar, const N: usize>(
                 if lane < lanes {
                     let mut row = [values[0][lane]; N];
                     each::<N>(|n| row[n] = values[n][lane]);
-                    // SAFETY: all lanes' elements are below `len`. `start` and `threads` are multiples of `N`, so the
-                    // address is aligned as `out` is. Each element belongs to one lane of one step and column.
+                    // SAFETY: the elements of all lanes are below `len`. `start` and `threads` are multiples of `N`, so
+                    // the address has the alignment of `out`. Each element belongs to one lane of one step and column.
                     unsafe { Vector::from_array(row).store_streaming(out.add(start + lane * threads)) };
                 }
             });
             step += thread::grid_dim_y() as usize;
         }
-        // This is the last, partial step of the array; the next one would start beyond the end.
+        // The last, partial step of the array. The next step would start beyond the end.
         let (start, mut n) = (first_of(step), 0);
         while start < len && n < N {
             let values = sampled(step, n);
@@ -247,11 +248,11 @@ unsafe fn columns<T: Scalar, const N: usize>(
                         Some([rare, other]) if values[lane] == rare => other,
                         _ => values[lane],
                     };
-                    // SAFETY: the element is below `len`, and belongs to one lane of one step and column.
+                    // SAFETY: the element is below `len` and belongs to one lane of one step and column.
                     unsafe { out.add(i).write(value) };
                 }
             });
-            // The loop is not unrolled, because the unrolled code would be larger than the rest of the kernel.
+            // The loop is not unrolled because the unrolled code would be larger than the rest of the kernel.
             n = opaque(n + 1);
         }
         column += stride;

@@ -6,14 +6,14 @@ use gpu_std::random::{Philox, uniform};
 use super::Place;
 use crate::tile::{aligned, each, for_each, in_first_row};
 
-/// Elements that share a block of four words.
+/// Number of elements that share a block of four words.
 const CHUNK: usize = 4;
 
-/// Dropout: if a uniform f32 number in (0, 1] is below `keep[0]`, `y[i]` is `x[i]` · `keep[1]` and `mask[i]` is 1.
-/// Otherwise both are 0. The length of the shortest array applies.
+/// Dropout: if a uniform `f32` number in (0, 1] is below `keep[0]`, `y[i]` is `x[i]` · `keep[1]` and `mask[i]` is 1.
+/// Otherwise, both are 0. The length of the shortest array applies.
 ///
-/// Element i uses word i % 4 of the first block of subsequence i / 4. The mask therefore depends only on the seed and
-/// the offset, which advances by 4.
+/// Element i uses word i % 4 of the first block of words in subsequence i / 4. The mask therefore depends only on the
+/// seed and the offset. The offset advances by 4.
 #[kernel(
     types(T = f32, f64, f16, bf16),
     consts(ITEMS = 1; VECTOR = 16),
@@ -47,13 +47,13 @@ pub fn dropout<T: Float, const ITEMS: usize, const VECTOR: usize>(
     if fits {
         for_each::<Vector<T, CHUNK>, ITEMS>(
             whole,
-            // SAFETY: the chunk is below `len`, and all three arrays are aligned for whole chunks.
+            // SAFETY: the chunk is below `len`, and all three arrays are aligned for accesses to whole chunks.
             |chunk| unsafe { Vector::load(x.add(chunk * CHUNK)) },
             |chunk, x| {
                 let (kept, x) = (kept(chunk), x.to_array());
                 let mut y_row = [T::ZERO; CHUNK];
                 each::<CHUNK>(|i| y_row[i] = scaled(x[i], kept[i]));
-                // SAFETY: as above; each chunk is visited once.
+                // SAFETY: as above; each chunk is visited only once.
                 unsafe {
                     Vector::from_array(y_row).store(y.add(chunk * CHUNK));
                     Vector::from_array(kept.map(|kept| kept as u8)).store(mask.add(chunk * CHUNK));
@@ -61,17 +61,17 @@ pub fn dropout<T: Float, const ITEMS: usize, const VECTOR: usize>(
             },
         );
     }
-    // These are the elements after the last whole chunk, or all elements if the arrays are not aligned.
+    // The elements after the last whole chunk, or all elements if the arrays are not aligned.
     let first = if fits { whole * CHUNK } else { 0 };
     for_each::<(), 1>(
         len - first,
         |_| (),
         |i, ()| {
             let i = first + i;
-            // The array is not indexed, which would place it in local memory.
+            // The array is not indexed because an index would place it in local memory.
             let [a, b, c, d] = kept(i / CHUNK).map(u32::from);
             let kept = (a | b << 1 | c << 2 | d << 3) >> (i % CHUNK) & 1 == 1;
-            // SAFETY: the element is below `len` in all three, and is visited once.
+            // SAFETY: the element is below the length of all three arrays and is visited only once.
             unsafe {
                 y.add(i).write(scaled(x.add(i).read(), kept));
                 mask.add(i).write(kept as u8);

@@ -1,12 +1,12 @@
-//! Random number kernels that fill arrays, with Philox 4x32-10.
+//! Kernels that fill arrays with random numbers from Philox 4x32-10.
 //!
 //! The parameters `seed` and `offset` determine the numbers. If `base` is not empty, the seed is `base[0]`, and
-//! `base[1]` is added to the offset, so that each launch of a graph produces new numbers. The offset must be a multiple
-//! of 4.
+//! `base[1]` is added to the offset. Each launch of a graph can therefore produce new numbers. The offset must be a
+//! multiple of 4.
 //!
 //! | module | kernels |
 //! | --- | --- |
-//! | `draw` | one number per element from a distribution: `uniform`, `normal`, `exponential`, `integers`, `bernoulli`, in PyTorch's order |
+//! | `draw` | one number per element in PyTorch's order, from a distribution: `uniform`, `normal`, `exponential`, `integers`, `bernoulli` |
 //! | `masked` | `dropout` |
 //! | `permute` | `permutation` |
 
@@ -20,7 +20,7 @@ pub use permute::{permutation, permuted_at, sides};
 
 use gpu_std::prelude::*;
 
-/// Writes the seed and the offset to `base`, for the other kernels.
+/// Writes the seed and the offset to `base`, from which the other kernels read them.
 #[kernel]
 pub fn random_base(seed: u64, offset: u64, mut base: DisjointMut<u64>) {
     let index = thread::unique_index();
@@ -29,11 +29,11 @@ pub fn random_base(seed: u64, offset: u64, mut base: DisjointMut<u64>) {
     }
 }
 
-/// Start position of a launch's numbers.
+/// Position at which a launch's numbers start.
 #[derive(Clone, Copy)]
 struct Place {
     seed: u64,
-    /// Offset in blocks of four words.
+    /// Offset, in blocks of four words.
     block: u64,
 }
 

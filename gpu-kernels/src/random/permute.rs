@@ -1,14 +1,15 @@
-//! `permutation`: 0 to n − 1 in random order, where each element is computed from its index alone.
+//! `permutation`: the integers from 0 to n − 1 in random order, where each element is computed from its index alone.
 //!
-//! The index is split into (l, r) with l < a and r < b, for a and b about √n and a · b ≥ n, and passes through the
-//! rounds of a Feistel network. In each round, l increases modulo a by a number that depends on r. In the next round, r
-//! increases modulo b by a number that depends on l. Each round is invertible, so the network is a permutation of the a
-//! · b pairs. A pair beyond n passes through the network again until it is below n (cycle walking), which makes the
-//! result a permutation of n. At most a pairs are beyond n, so repetitions are rare. The round functions are
-//! multiplications as in Philox, with keys from one block of the generator. The method follows "Bandwidth-optimal
-//! random shuffling for GPUs" (Mitchell, Stokes, Frank, Holmes 2021), which uses powers of two for a and b.
+//! The index is split into (l, r) with l < a and r < b, where a and b are about √n and a · b ≥ n. The pair then passes
+//! through the rounds of a Feistel network. In one round, l increases modulo a by a number that depends on r. In the
+//! next round, r increases modulo b by a number that depends on l. Each round is invertible, so the network is a
+//! permutation of the a · b pairs. A pair that represents an index of n or more passes through the network again until
+//! its index is below n (cycle walking). This makes the result a permutation of n elements. At most a pairs represent
+//! such an index, so repetitions are rare. The round functions are multiplications as in Philox, with keys from one
+//! block of the generator's words. The method follows "Bandwidth-optimal random shuffling for GPUs" (Mitchell, Stokes,
+//! Frank, Holmes 2021), in which a and b are powers of two.
 //!
-//! One of a and b is even. If both were odd, each round would be a product of cycles of odd length, so that only even
+//! Either a or b is even. If both were odd, each round would be a product of cycles of odd length, so only even
 //! permutations of the pairs could occur.
 
 use gpu_std::prelude::*;
@@ -21,9 +22,9 @@ use crate::tile::{each, for_each, in_first_row, lanes, with_lanes};
 const ROUNDS: u32 = 12;
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 
-/// Writes a permutation of 0 to n − 1 to `out`, which has n elements. `a` and `b` must come from [`sides`] for n.
-/// Nothing is written if their product is less than n, or exceeds it by a or more, because pairs could then need very
-/// many repetitions.
+/// Writes a permutation of 0 to n − 1 to `out`, which has n elements. `a` and `b` must be the result of [`sides`] for
+/// n. Nothing is written if their product is less than n, or exceeds n by `a` or more, because pairs could then need
+/// very many repetitions.
 #[kernel(types(T = u32, u64), consts(ITEMS = 1; VECTOR = 16), launch_bounds(512), bytes = out.bytes())]
 pub fn permutation<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     seed: u64,
@@ -56,19 +57,20 @@ pub fn permutation<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
                     (l, r) = (l + 1, 0);
                 }
             });
-            // SAFETY: the chunk is below `len` and aligned, and is visited once.
+            // SAFETY: the chunk is below `len`, is aligned, and is visited only once.
             unsafe { Vector::from_array(row).store(out.add(chunk * N)) };
         });
         let first = whole * N;
         for_each::<(), 1>(len - first, |_| (), |i, ()| {
             let index = (first + i) as u64;
-            // SAFETY: the element is below `len`, and is visited once.
+            // SAFETY: the element is below `len` and is visited only once.
             unsafe { out.add(first + i).write(element((index / b as u64) as u32, (index % b as u64) as u32)) };
         });
     });
 }
 
-/// Returns the sides (a, b) of [`permutation()`] for n elements, one of them even; `None` for more than 2⁶³.
+/// Returns the sides (a, b) that [`permutation()`] uses for n elements, one of which is even. Returns `None` if n
+/// exceeds 2⁶³.
 pub fn sides(n: u64) -> Option<(u32, u32)> {
     if n > 1 << 63 {
         return None;
@@ -80,13 +82,14 @@ pub fn sides(n: u64) -> Option<(u32, u32)> {
     Some((u32::try_from(a).ok()?, u32::try_from(n.div_ceil(a)).ok()?))
 }
 
-/// Returns element `index` of the permutation of `n` that [`permutation()`] computes with this key, on the host or the
-/// GPU.
+/// Returns element `index` of the permutation of `n` elements that [`permutation()`] computes with this key. The
+/// function can run on the host and on the GPU.
 pub fn permuted_at(key: [u32; 4], [a, b]: [u32; 2], n: u64, index: u64) -> u64 {
     permuted(key, [a, b], n, [(index / b as u64) as u32, (index % b as u64) as u32])
 }
 
-/// Maps a pair to its permuted index. `a · b` must be at least `n`, and the pair must represent an index below `n`.
+/// Maps a pair to the index to which it is permuted. `a · b` must be at least `n`, and the pair must represent an index
+/// below `n`.
 #[inline(always)]
 fn permuted(key: [u32; 4], [a, b]: [u32; 2], n: u64, [mut l, mut r]: [u32; 2]) -> u64 {
     loop {
@@ -95,7 +98,7 @@ fn permuted(key: [u32; 4], [a, b]: [u32; 2], n: u64, [mut l, mut r]: [u32; 2]) -
         while i < ROUNDS {
             l = add_below(l, mix(r, round[0], round[1]), a);
             r = add_below(r, mix(l, round[2], round[3]), b);
-            // The steps are odd, so that no key repeats.
+            // The steps are odd so that no key repeats.
             round = [
                 round[0].wrapping_add(key[1] | 1),
                 round[1].wrapping_add(key[2] | 1),
@@ -119,7 +122,7 @@ fn mix(value: u32, first: u32, second: u32) -> u32 {
     fold((once ^ second) as u64 * MULTIPLIERS[1] as u64)
 }
 
-/// Returns (`value` + `word` · `side` / 2³²) modulo `side`; `value` must be below `side`.
+/// Returns (`value` + `word` · `side` / 2³²) modulo `side`, where `value` must be below `side`.
 #[inline(always)]
 fn add_below(value: u32, word: u32, side: u32) -> u32 {
     let gain = ((word as u64 * side as u64) >> 32) as u32;

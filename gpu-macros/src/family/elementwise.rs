@@ -89,8 +89,9 @@ pub(crate) fn expand(tokens: TokenStream, item: TokenStream) -> Result<TokenStre
             let __len = #out.len();
             #(let __len = if #read.len() < __len { #read.len() } else { __len };)*
             let __out = #out.as_mut_ptr();
-            // SAFETY: all arrays are valid for `__len` elements. The disjoint view overlaps only itself. All threads of
-            // the launch call it with the kernel's arguments. `Elementwise` elements have no other conditions.
+            // SAFETY: all arrays are valid for `__len` elements. The disjoint view overlaps no other array. All threads
+            // of the launch make this call with the kernel's arguments. `Elementwise` elements have no other safety
+            // conditions.
             unsafe {
                 ::gpu_std::elementwise::map::<ITEMS, VECTOR, _, _>(
                     (#(#sources,)*),
@@ -105,7 +106,7 @@ pub(crate) fn expand(tokens: TokenStream, item: TokenStream) -> Result<TokenStre
     kernel::write(kernel, options, Some(family))
 }
 
-/// Emits `Elementwise` for each list of types.
+/// Emits an `Elementwise` implementation for each list of types.
 fn of_host(name: &Ident, groups: &[OfTypes]) -> TokenStream {
     let impls = groups.iter().map(|OfTypes { types, variants, instance }| {
         quote! {

@@ -1,8 +1,8 @@
-//! `#[elementwise]`, `#[reduction]` and `#[scan]`: kernels of a fixed form around a user-written function.
+//! `#[elementwise]`, `#[reduction]` and `#[scan]` generate kernels of a fixed form around a user-written function.
 //!
-//! Each attribute emits a kernel function, which is processed like every `#[kernel]`. Its generic parameters end with
-//! two additional constants, `ITEMS` and `VECTOR`. The user's function keeps its name, and the kernel's type has the
-//! same name.
+//! Each attribute emits a kernel function, which is processed like every `#[kernel]`. The kernel's generic parameters
+//! end with two additional constants: `ITEMS` and `VECTOR`. The user's function keeps its name, and the kernel's type
+//! has the same name.
 
 pub(crate) mod elementwise;
 pub(crate) mod reduction;
@@ -17,28 +17,28 @@ use syn::{Error, FnArg, Generics, Ident, ItemFn, Pat, Result, ReturnType, Safety
 use crate::kernel::instances::{Argument, Instance};
 use crate::kernel::options::{Const, List, Options};
 
-/// Additional items of a family's kernel, compared with a `#[kernel]`.
+/// The items of a family's kernel that a plain `#[kernel]` does not have.
 pub(crate) struct Family {
-    /// User's function, emitted in place of the kernel's function.
+    /// The user's function, which is emitted in place of the kernel's function.
     pub function: TokenStream,
     /// Items that the kernel uses.
     pub helpers: TokenStream,
-    /// Host-side items, which implement traits for its type.
+    /// Host-side items that implement traits for the kernel's type.
     pub of_host: fn(&Ident, &[OfTypes]) -> TokenStream,
 }
 
 /// Instances with the same types.
 pub(crate) struct OfTypes {
-    /// Generic arguments except the last two.
+    /// All generic arguments except the last two.
     pub types: Vec<TokenStream>,
     /// One `Variant` per instance.
     pub variants: Vec<TokenStream>,
-    /// One of the instances as a type.
+    /// One of the instances, as a type.
     pub instance: TokenStream,
 }
 
 impl OfTypes {
-    /// Groups the instances by types, in the order in which they are listed.
+    /// Groups the instances by their types, in the order in which they are listed.
     pub fn of(name: &Ident, instances: &[Instance]) -> Vec<Self> {
         let mut groups: Vec<(String, Self)> = Vec::new();
         for instance in instances {
@@ -67,11 +67,11 @@ impl OfTypes {
     }
 }
 
-/// Options of all families, with the meaning of the `#[kernel]` options of these names.
+/// Options that all families support. The options have the same meaning as in `#[kernel]`.
 const SHARED: [&str; 6] = ["types", "consts", "launch_bounds", "arch", "no_panic", "crate"];
 
-/// Reads a family's options. `own` reads the family's specific options and returns whether it recognized one; the
-/// kernel's parser reads the rest.
+/// Reads a family's options. `own` reads the options that are specific to the family, and returns whether it recognized
+/// one. The kernel's parser reads all other options.
 fn options(
     attribute: &str,
     names: &str,
@@ -106,7 +106,7 @@ fn options(
     syn::parse2(rest)
 }
 
-/// Adds the constants `ITEMS` and `VECTOR` to generic parameters, and their default values if none are listed.
+/// Adds the constants `ITEMS` and `VECTOR` to the generic parameters, with default values if none are listed.
 fn add_constants(
     generics: &mut Generics,
     options: &mut Options,
@@ -147,7 +147,7 @@ fn add_constants(
     Ok(())
 }
 
-/// Parses the function of `#[attribute]`.
+/// Parses the function to which `#[attribute]` is applied.
 fn function(attribute: &str, item: TokenStream) -> Result<ItemFn> {
     let function: ItemFn = syn::parse2(item.clone()).map_err(|error| {
         let is_function = item.into_iter().any(|token| token.to_string() == "fn");
@@ -175,7 +175,7 @@ fn function(attribute: &str, item: TokenStream) -> Result<ItemFn> {
     Ok(function)
 }
 
-/// Returns the by-value parameters of an element function.
+/// Returns the parameters of an element function, which must be passed by value.
 fn parameters(attribute: &str, function: &ItemFn) -> Result<Vec<(Ident, Type)>> {
     let of = |parameter: &FnArg| match parameter {
         FnArg::Typed(typed) => match (&*typed.pat, &*typed.ty) {
@@ -210,14 +210,14 @@ fn output(function: &ItemFn, what: &str) -> Result<Type> {
     }
 }
 
-/// Emits `name` or `name::<T, U>`, with the function's generic parameters.
+/// Emits `name` or `name::<T, U>`, with the generic parameters of the function.
 fn callee(function: &ItemFn) -> TokenStream {
     let name = &function.sig.ident;
     let (_, used) = crate::kernel::emit::plain_generics(&function.sig.generics);
     if used.is_empty() { quote!(#name) } else { quote!(#name::<#(#used),*>) }
 }
 
-/// Emits the user's function unchanged, with `inline`.
+/// Emits the user's function unchanged, except for an `inline` attribute.
 fn inlined(function: &ItemFn) -> TokenStream {
     let inline = (!function.attrs.iter().any(|attribute| attribute.path().is_ident("inline")))
         .then(|| quote!(#[inline(always)]));

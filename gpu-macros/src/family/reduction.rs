@@ -94,7 +94,7 @@ pub(crate) fn expand(tokens: TokenStream, item: TokenStream) -> Result<TokenStre
     let kernel: ItemFn = parse_quote! {
         #(#documentation)*
         #vis #signature {
-            // SAFETY: by the contract of the kernel, which is the same.
+            // SAFETY: guaranteed by the contract of the kernel, which is the same.
             unsafe {
                 ::gpu_std::reduction::reduce_into::<__Operator<#(#used),*>, ITEMS, VECTOR>(input, workspace, result)
             }
@@ -104,7 +104,7 @@ pub(crate) fn expand(tokens: TokenStream, item: TokenStream) -> Result<TokenStre
     kernel::write(kernel, options, Some(family))
 }
 
-/// Returns the type of the elements, and the code that accumulates one.
+/// Returns the type of an element, and the code that accumulates one element.
 fn folding(fold: Option<ExprClosure>, partial: &Type, operator: &ItemFn) -> Result<(Type, TokenStream)> {
     let Some(fold) = fold else {
         let callee = callee(operator);
@@ -125,7 +125,7 @@ fn folding(fold: Option<ExprClosure>, partial: &Type, operator: &ItemFn) -> Resu
     Ok((item, quote!(let #value = __partial; let #element = __value; #index #body)))
 }
 
-/// Returns the type of the result, and the code that converts the final value to it.
+/// Returns the type of the result, and the code that converts the final value to this type.
 fn finishing(finish: Option<ExprClosure>, partial: &Type) -> Result<(Type, TokenStream)> {
     let Some(finish) = finish else { return Ok((partial.clone(), quote!(__partial))) };
     let form = "write what the result is made of, and its type: `finish = |best| -> u64 { best.index }`";
@@ -138,7 +138,7 @@ fn finishing(finish: Option<ExprClosure>, partial: &Type) -> Result<(Type, Token
     Ok(((**result).clone(), quote!(let #value = __partial; #body)))
 }
 
-/// Returns the body of a closure as a function body.
+/// Returns the body of a closure in the form of a function body.
 fn statements(body: &Expr) -> TokenStream {
     match body {
         Expr::Block(block) if block.label.is_none() && block.attrs.is_empty() => {
@@ -149,11 +149,11 @@ fn statements(body: &Expr) -> TokenStream {
     }
 }
 
-/// Emits `Reduce` for each list of types.
+/// Emits a `Reduce` implementation for each list of types.
 fn of_host(name: &Ident, groups: &[OfTypes]) -> TokenStream {
     let impls = groups.iter().map(|OfTypes { types, variants, .. }| {
         quote! {
-            // SAFETY: the instances reduce with the operator.
+            // SAFETY: the instances reduce with this operator.
             #[cfg(not(target_arch = "nvptx64"))]
             unsafe impl ::gpu_std::reduction::Reduce for #name<#(#types,)* 0, 0> {
                 type Operator = __Operator<#(#types),*>;

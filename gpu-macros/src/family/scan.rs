@@ -89,12 +89,12 @@ pub(crate) fn expand(tokens: TokenStream, item: TokenStream) -> Result<TokenStre
     let kernel: ItemFn = parse_quote! {
         #(#documentation)*
         #vis #signature {
-            // The check is a separate function, so that the expression cannot contain unsafe operations.
+            // The check is a separate function so that the expression cannot contain unsafe operations.
             fn check<#(#all_declared),*>() {
                 const { ::core::assert!(#threads <= 256, "a scan has up to 256 threads in a block") };
             }
             check::<#(#all_used),*>();
-            // SAFETY: by the contract of the kernel, which is the same; the assertion holds.
+            // SAFETY: guaranteed by the contract of the kernel, which is the same; the assertion holds.
             unsafe {
                 ::gpu_std::scan::scan_slice::<__Operator<#(#used),*>, ITEMS, VECTOR>(
                     exclusive, initial, x, (workspace, workspace_len), out,
@@ -106,11 +106,11 @@ pub(crate) fn expand(tokens: TokenStream, item: TokenStream) -> Result<TokenStre
     kernel::write(kernel, options, Some(family))
 }
 
-/// Emits `Scan` for each list of types.
+/// Emits a `Scan` implementation for each list of types.
 fn of_host(name: &Ident, groups: &[OfTypes]) -> TokenStream {
     let impls = groups.iter().map(|OfTypes { types, variants, .. }| {
         quote! {
-            // SAFETY: the instances scan with the operator.
+            // SAFETY: the instances scan with this operator.
             #[cfg(not(target_arch = "nvptx64"))]
             unsafe impl ::gpu_std::scan::Scan for #name<#(#types,)* 0, 0> {
                 type Operator = __Operator<#(#types),*>;

@@ -1,16 +1,16 @@
-//! Items that `#[kernel]` emits in addition to the function.
+//! The items that `#[kernel]` emits in addition to the function.
 //!
-//! - For the GPU, it emits one `extern "ptx-kernel"` entry per instance, a record of its parameters as the device
-//!   compiler lays them out, and a record of its launch limits. The name of the entry's section states its
-//!   requirements: `.warpsmith,0,0,MIN_ARCH` (`90a` for that architecture only), and `,STACK` if it is given. The
-//!   builder reads these records and names.
-//! - For the host, it emits a type with the kernel's name, which is a `Kernel` for the arguments of each `Instance`. It
-//!   also emits an entry for the emulated device and a registered `KernelSpec`.
+//! - For the GPU, `#[kernel]` emits one `extern "ptx-kernel"` entry per instance, a record of the entry's parameters as
+//!   the device compiler lays them out, and a record of its launch limits. The name of the entry's section encodes its
+//!   requirements: `.warpsmith,0,0,MIN_ARCH`, followed by `,STACK` if a stack size is requested. `MIN_ARCH` is `90a`
+//!   for a kernel that runs only on that architecture. The builder reads these records and section names.
+//! - For the host, `#[kernel]` emits a type with the kernel's name. The type is a `Kernel` for the arguments of each
+//!   `Instance`. For the host, `#[kernel]` also emits an entry for the emulated device, and registers a `KernelSpec`.
 
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use proc_macro2::{Literal, TokenStream};
+use proc_macro2::{Literal, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
@@ -30,9 +30,10 @@ pub(crate) fn kernel(kernel: &Kernel) -> TokenStream {
     if !function.attrs.iter().any(|attribute| attribute.path().is_ident("inline")) {
         function.attrs.push(syn::parse_quote!(#[inline(always)]));
     }
-    // A kernel needs one parameter for each buffer of its launch.
+    // A kernel needs one parameter for each buffer that its launch passes.
     function.attrs.push(syn::parse_quote!(#[allow(clippy::too_many_arguments)]));
-    // A family's kernel is visible only as its type, because the function of this name is the user's.
+    function.block.stmts.insert(0, indices_for_debugger());
+    // The kernel of a family is visible only as its type, because the function with this name is the user's.
     let (shown, hidden) = match &kernel.family {
         None => (quote!(#function), None),
         Some(family) => {
@@ -69,7 +70,19 @@ pub(crate) fn kernel(kernel: &Kernel) -> TokenStream {
     }
 }
 
-/// Returns the generic parameters without lifetimes, bounds or defaults: as declared, and as used.
+/// Returns a statement that gives a debugger the variables `block_idx` and `thread_idx` in the frame of the kernel. The
+/// kernel's own code does not see them. Optimized code does not have them.
+fn indices_for_debugger() -> syn::Stmt {
+    let (block, thread) =
+        (Ident::new("block_idx", Span::mixed_site()), Ident::new("thread_idx", Span::mixed_site()));
+    syn::parse_quote! {
+        #[cfg(all(debug_assertions, not(target_arch = "nvptx64")))]
+        #[allow(unused_variables)]
+        let (#block, #thread) = ::gpu_std::__private::running_indices();
+    }
+}
+
+/// Returns the generic parameters without lifetimes, bounds and defaults, in two forms: as declared, and as used.
 pub(crate) fn plain_generics(generics: &Generics) -> (Vec<TokenStream>, Vec<&Ident>) {
     let mut declared = Vec::new();
     let mut used = Vec::new();
@@ -101,8 +114,8 @@ fn marker(kernel: &Kernel) -> TokenStream {
     let gap = (!docs.is_empty()).then(|| quote!(#[doc = ""]));
     let (mut declared, _) = plain_generics(&function.sig.generics);
     if kernel.family.is_some() {
-        // These are the defaults of `ITEMS` and `VECTOR`. Without these arguments, the type represents all instances
-        // with the same types.
+        // The default values of `ITEMS` and `VECTOR`. Without these arguments, the type represents all instances with
+        // the same types.
         let from = declared.len().saturating_sub(2);
         declared[from..].iter_mut().for_each(|constant| constant.extend(quote!(= 0)));
     }
@@ -118,7 +131,7 @@ fn marker(kernel: &Kernel) -> TokenStream {
     }
 }
 
-/// Emits the list of all instances, on the host.
+/// Emits the list of all instances for the host.
 fn instances(kernel: &Kernel) -> TokenStream {
     let sig = &kernel.function.sig;
     let name = &sig.ident;
@@ -132,7 +145,7 @@ fn instances(kernel: &Kernel) -> TokenStream {
         #[cfg(not(target_arch = "nvptx64"))]
         #[allow(dead_code)]
         impl<#(#declared),*> #name<#(#used),*> {
-            /// Returns all instances of the kernel, for any generic arguments of this type.
+            /// Returns all instances of the kernel, whatever the generic arguments of this type.
             pub fn instances() -> impl ::core::iter::Iterator<Item = &'static ::gpu_std::KernelSpec> {
                 let specs: [fn() -> &'static ::gpu_std::KernelSpec; #count] = [#(#specs),*];
                 specs.into_iter().map(|spec| spec())
@@ -141,7 +154,7 @@ fn instances(kernel: &Kernel) -> TokenStream {
     }
 }
 
-/// Returns the generic parameters with their bounds, and the predicates of the where clause.
+/// Returns the generic parameters with their bounds, and the predicates of the `where` clause.
 pub(crate) fn bounded_generics(generics: &Generics) -> (Vec<TokenStream>, Vec<TokenStream>) {
     let bounded = generics.params.iter().filter_map(|parameter| match parameter {
         GenericParam::Lifetime(_) => None,
@@ -158,15 +171,15 @@ pub(crate) fn bounded_generics(generics: &Generics) -> (Vec<TokenStream>, Vec<To
     (bounded.collect(), predicates.map(ToTokens::to_token_stream).collect())
 }
 
-/// Emits `Kernel` for all instances at once, so that generic code can use the parameters, and `SafeKernel`.
+/// Emits `Kernel` for all instances at once, so that generic code can use the parameters, and also emits `SafeKernel`.
 fn as_kernel(kernel: &Kernel) -> TokenStream {
     let sig = &kernel.function.sig;
     let name = &sig.ident;
     let (_, used) = plain_generics(&sig.generics);
     let (bounded, predicates) = bounded_generics(&sig.generics);
     let markers = kernel.params.iter().filter_map(marker_of);
-    // Only kernels with type parameters need these bounds. In other kernels, the types are checked where they are
-    // written.
+    // Only kernels with type parameters need these bounds. In other kernels, the types are checked at the place where
+    // they are written.
     let is_generic = sig.generics.type_params().next().is_some();
     let is_slice =
         |param: &&Param| is_generic && matches!(param.kind, Kind::Slice | Kind::Planes(_) | Kind::View(_));
@@ -203,10 +216,10 @@ fn as_kernel(kernel: &Kernel) -> TokenStream {
     }
 }
 
-/// Emits checks of the parameters: of each type, at its location; of all together; and of their lifetimes. The checks
+/// Emits checks of the parameters: each type at its location, all types together, and their lifetimes. The checks
 /// define two constants: `__CLAIMED` for the mutable views, and `__SIGNATURES` for all parameters.
 fn checks(kernel: &Kernel, instance: &Instance) -> TokenStream {
-    // These are properties on which a launch relies, in addition to the parameters.
+    // Properties on which a launch relies in addition to the parameters.
     let promises = [!kernel.is_safe, kernel.options.cooperative, kernel.options.dependent];
     let promises = promises.into_iter().rev().fold(0u32, |bits, promise| bits << 1 | u32::from(promise));
     let (mut claimed, mut signatures) = (Vec::new(), Vec::new());
@@ -258,8 +271,8 @@ fn checks(kernel: &Kernel, instance: &Instance) -> TokenStream {
     .collect()
 }
 
-/// Emits the bytes of the kernel's arrays in static shared memory. The expression compiles only if a block has enough
-/// of it.
+/// Emits the size, in bytes, of the kernel's arrays in static shared memory. The expression compiles only if a block
+/// has enough shared memory for them.
 fn static_shared(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let arrays = forms(kernel, instance).into_iter().zip(&kernel.params).filter_map(|(form, param)| {
         let Kind::Shared(array) = param.kind else { return None };
@@ -269,8 +282,8 @@ fn static_shared(kernel: &Kernel, instance: &Instance) -> TokenStream {
     quote_spanned!(kernel.function.sig.ident.span()=> ::gpu_std::__private::shared_memory(#arrays))
 }
 
-/// Emits a check that compiles only if the kernel takes slices and views of any lifetime. A kernel that requires a
-/// lifetime longer than the launch, in whatever form, could keep the data.
+/// Emits a check that compiles only if the kernel accepts slices and views of any lifetime. If a kernel required a
+/// lifetime that is longer than the launch, in whatever form, it could keep the data.
 fn any_lifetime(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let params = forms(kernel, instance).into_iter().map(|form| form.ty);
     let safety = (!kernel.is_safe).then(|| quote!(unsafe));
@@ -309,7 +322,7 @@ fn callee(kernel: &Kernel, instance: &Instance) -> TokenStream {
     if arguments.is_empty() { quote!(#name) } else { quote!(#name::<#(#arguments),*>) }
 }
 
-/// Emits the entry in the GPU image.
+/// Emits the kernel's entry for the GPU image.
 fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let symbol = instance.symbol(&kernel.function.sig.ident.unraw().to_string());
     let symbol = format!("{symbol}{}{}", gpu_spec::image::ENTRY_MARK, unique());
@@ -322,7 +335,7 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let ptx_params = forms.iter().filter(|form| form.slots > 0).map(|form| &form.ptx_params);
     let arguments = forms.iter().map(|form| &form.on_gpu);
     let callee = callee(kernel, instance);
-    // A safe kernel must not run ahead of the work that it depends on; an unsafe kernel waits explicitly.
+    // A safe kernel must not run ahead of the work that it depends on, whereas an unsafe kernel waits explicitly.
     let wait =
         (kernel.options.dependent && kernel.is_safe).then(|| quote!(::gpu_std::grid::dependency_wait();));
     let as_type = gpu_type(kernel, instance);
@@ -332,7 +345,7 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let (limits, limits_record) = (limits::constant(kernel, instance), limits::record(kernel, &symbol));
     let assume = kernel.options.block.is_some().then(|| {
         quote! {
-            // SAFETY: the entry has this block in every launch, which the builder writes into the PTX.
+            // SAFETY: every launch of the entry has this block size, which the builder writes into the PTX.
             unsafe { ::gpu_std::__private::assume_block(__LIMITS) };
         }
     });
@@ -341,16 +354,16 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
         const _: () = {
             #limits
             #limits_record
-            // SAFETY: no other kernel has the symbol. The builder removes the suffix that makes it unique, and the
-            // section, whose name states the entry's limits.
+            // SAFETY: no other kernel has this symbol. The builder removes the suffix that makes the symbol unique, and
+            // the section whose name encodes the entry's limits.
             #[unsafe(export_name = #symbol)]
             #[unsafe(link_section = #section)]
             #[allow(improper_ctypes_definitions, clippy::too_many_arguments)]
             pub unsafe extern "ptx-kernel" fn __entry(#(#ptx_params),*) {
                 #assume
                 #wait
-                // SAFETY: the launch passes arguments that match the parameters; the launching code upholds an unsafe
-                // kernel's contract.
+                // SAFETY: the launch passes arguments that match the parameters, and the launching code upholds the
+                // contract of an unsafe kernel.
                 #[allow(unused_unsafe)]
                 unsafe { #callee(#(#arguments),*) }
             }
@@ -362,7 +375,8 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     }
 }
 
-/// Returns a text that is unique in the program: the crate, and the number of kernels that this process has emitted.
+/// Returns a text that is unique in the program. It consists of the crate and the number of kernels that this process
+/// has emitted.
 fn unique() -> String {
     static WRITTEN: AtomicUsize = AtomicUsize::new(0);
     let mut of_crate = std::hash::DefaultHasher::new();
@@ -372,48 +386,49 @@ fn unique() -> String {
     format!("{:016x}.{}", of_crate.finish(), WRITTEN.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Emits the parameter layout of the device compiler, for the builder (see `gpu_spec::AbiParam`).
+/// Emits the record of the parameters as laid out by the device compiler, for the builder (see `gpu_spec::AbiParam`).
 fn abi_record(kernel: &Kernel, instance: &Instance, symbol: &str) -> TokenStream {
     let symbol = format!("{}{symbol}", gpu_spec::AbiParam::PREFIX);
     let params = abi(kernel, instance);
     let length = Literal::usize_unsuffixed(params.len());
     quote! {
-        // SAFETY: the symbol is named after the entry's, which is unique, with a prefix that no Rust name has.
+        // SAFETY: the symbol consists of the entry's symbol, which is unique, and a prefix that no Rust name has.
         #[unsafe(export_name = #symbol)]
         static __ABI: [::gpu_std::__private::AbiParam; #length] = [#(#params),*];
     }
 }
 
-/// Emits the kernel's origin, for the builder (see `gpu_spec::image::ORIGIN_PREFIX`).
+/// Emits the origin of the kernel, for the builder (see `gpu_spec::image::ORIGIN_PREFIX`).
 fn origin(symbol: &str) -> TokenStream {
     let symbol = format!("{}{symbol}", gpu_spec::image::ORIGIN_PREFIX);
     quote! {
         const __ORIGIN_TEXT: &str = ::core::concat!(
             ::core::env!("CARGO_PKG_NAME"), " ", ::core::env!("CARGO_PKG_VERSION"), " ", ::core::module_path!()
         );
-        // SAFETY: the symbol is named after the entry's, which is unique, with a prefix that no Rust name has.
+        // SAFETY: the symbol consists of the entry's symbol, which is unique, and a prefix that no Rust name has.
         #[unsafe(export_name = #symbol)]
         static __ORIGIN: [u8; __ORIGIN_TEXT.len()] = *__ORIGIN_TEXT.as_bytes().first_chunk().unwrap();
     }
 }
 
-/// Returns the hash of the compiled package's folder, with symbolic links resolved; 0 without cargo.
+/// Returns the hash of the path of the compiled package's folder with symbolic links resolved, or 0 if the build does
+/// not use cargo.
 fn folder() -> u64 {
     let folder = std::env::var_os("CARGO_MANIFEST_DIR").and_then(|folder| std::fs::canonicalize(folder).ok());
     folder.map_or(0, |folder| gpu_spec::image::hash(folder.as_os_str().as_encoded_bytes()))
 }
 
-/// Emits the marker that makes a remaining panic an error, for the builder (see `gpu_spec::image::NO_PANIC_PREFIX`).
+/// Emits the marker that makes remaining panics an error, for the builder (see `gpu_spec::image::NO_PANIC_PREFIX`).
 fn no_panic(symbol: &str) -> TokenStream {
     let symbol = format!("{}{symbol}", gpu_spec::image::NO_PANIC_PREFIX);
     quote! {
-        // SAFETY: the symbol is named after the entry's, which is unique, with a prefix that no Rust name has.
+        // SAFETY: the symbol consists of the entry's symbol, which is unique, and a prefix that no Rust name has.
         #[unsafe(export_name = #symbol)]
         static __NO_PANIC: [u8; 1] = [1];
     }
 }
 
-/// Emits the instance as a type in the GPU image, with which another kernel launches it.
+/// Emits the type of the instance in the GPU image, which other kernels use to launch it.
 fn gpu_type(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let name = &kernel.function.sig.ident;
     let generic_arguments = instance.0.iter().map(Argument::tokens);
@@ -428,7 +443,7 @@ fn gpu_type(kernel: &Kernel, instance: &Instance) -> TokenStream {
     }
 }
 
-/// Emits the entry on the emulated device, and the instance as type and data.
+/// Emits the entry for the emulated device, and the type and data of the instance.
 fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let name = &kernel.function.sig.ident;
     let label = name.unraw().to_string();
@@ -543,8 +558,8 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
 
             #[allow(dead_code, unused_variables)]
             unsafe fn __entry(args: *const *const ::core::ffi::c_void) {
-                // SAFETY: the caller passes one pointer per kernel parameter, as `__SPEC` lists them; the launching
-                // code upholds an unsafe kernel's contract.
+                // SAFETY: the caller passes one pointer per kernel parameter, as listed in `__SPEC`, and the launching
+                // code upholds the contract of an unsafe kernel.
                 #[allow(unused_unsafe)]
                 unsafe {
                     #(#lengths)*

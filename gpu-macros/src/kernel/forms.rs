@@ -1,7 +1,8 @@
-//! Representation of each parameter of a kernel in an instance.
+//! Representation of a kernel's parameters in each instance.
 //!
-//! Parameter types can depend on the generic parameters in any way (`T::Accumulator`, `[T; N]`), so they are not
-//! substituted as text. Instead, a helper trait, implemented once for all arguments, declares them as associated types.
+//! Parameter types can depend on the generic parameters in any way (`T::Accumulator`, `[T; N]`), so generic arguments
+//! are not substituted as text. Instead, a helper trait declares the parameter types as associated types, and is
+//! implemented once for all arguments.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote, quote_spanned};
@@ -14,8 +15,8 @@ use super::instances::{Argument, Instance};
 use super::params::{Kind, Param};
 use super::shared::Ahead;
 
-/// Emits the parameter types of all instances. They have the visibility of the function, because its types may not be
-/// more visible.
+/// Emits the parameter types of all instances. They have the visibility of the function, because the types in it may
+/// not be more visible.
 pub(crate) fn types(kernel: &Kernel) -> TokenStream {
     let (vis, generics) = (&kernel.function.vis, &kernel.function.sig.generics);
     let (declared, used) = plain_generics(generics);
@@ -43,7 +44,7 @@ pub(crate) fn types(kernel: &Kernel) -> TokenStream {
     }
 }
 
-/// Returns the marker of a parameter in `Kernel::Params`; `None` for an array in static shared memory.
+/// Returns the marker of a parameter in `Kernel::Params`, or `None` for an array in static shared memory.
 pub(crate) fn marker_of(param: &Param) -> Option<TokenStream> {
     let element = &param.element;
     let marker = match &param.kind {
@@ -86,7 +87,7 @@ fn mapping_name(index: usize) -> Ident {
     format_ident!("M{index}")
 }
 
-/// Emits `<__Types<f32, 4> as __ParamTypes>::name`, with the span of the parameter's type.
+/// Emits `<__Types<f32, 4> as __ParamTypes>::name` with the span of the parameter's type.
 fn projection(instance: &Instance, param: &Param, name: &Ident) -> TokenStream {
     let arguments = instance.0.iter().map(Argument::tokens);
     let at = param.element.span();
@@ -99,23 +100,24 @@ pub(crate) fn planes_of(instance: &Instance, param: &Param, index: usize) -> Tok
     projection(instance, param, &planes_name(index))
 }
 
-/// Representation of one parameter in an instance.
+/// Representation of one parameter in one instance.
 pub(crate) struct Form {
-    /// Type of the value, of the element of a slice or view, or of the array in shared memory. For a shared slice, it
-    /// is the type that its length counts.
+    /// Type of the value, of an element of a slice or view, or of the array in shared memory. For a shared slice, the
+    /// type is the one that the length counts.
     pub element: TokenStream,
-    /// Variant of `gpu_spec::ParamKind`; not used for an array in static shared memory.
+    /// Variant of `gpu_spec::ParamKind`. The kind is not used for an array in static shared memory.
     pub kind: Ident,
     /// Type of the parameter, with any lifetime.
     pub ty: TokenStream,
-    /// Function that compiles only for supported types, and returns their signature.
+    /// Function that compiles only for supported types and returns their signature.
     pub check: Option<TokenStream>,
-    /// Kernel parameters (PTX `.param`) of the GPU entry, and the argument built from them.
+    /// Kernel parameters (PTX `.param`) of the GPU entry, and the argument that is built from them.
     pub ptx_params: TokenStream,
     pub on_gpu: TokenStream,
-    /// Function that reads the argument from the host's kernel parameters, of which it uses `slots`. For an array in
-    /// shared memory it is the argument itself. In static shared memory, the argument uses no kernel parameter. In
-    /// dynamic shared memory, it uses its length, by the name used in the GPU entry.
+    /// Function that reads the argument from the host's kernel parameters. The function reads `slots` of these
+    /// parameters. For an array in shared memory, this is the argument itself, rather than a function. In static shared
+    /// memory, the argument does not use a kernel parameter. In dynamic shared memory, the argument uses the array's
+    /// length, under the name that it has in the GPU entry.
     pub on_host: TokenStream,
     pub slots: usize,
 }
@@ -126,7 +128,7 @@ pub(crate) fn forms(kernel: &Kernel, instance: &Instance) -> Vec<Form> {
     kernel.params.iter().enumerate().map(form).collect()
 }
 
-/// Returns the name of the kernel parameter that is a length.
+/// Returns the name of the kernel parameter that contains a length.
 pub(crate) fn length_name(index: usize) -> Ident {
     format_ident!("n{index}")
 }
@@ -197,7 +199,7 @@ fn form(index: usize, param: &Param, instance: &Instance, ahead: &mut Ahead) -> 
         }
         Kind::TensorMap(rank) => Form {
             check: Some(quote!(check_tensor)),
-            // The builder makes the parameter a grid constant, so the reference points to the parameter itself, in
+            // The builder makes the parameter a grid constant, so the reference points to the parameter itself in
             // constant memory.
             ptx_params: quote!(#data: *const ::gpu_std::TensorMap<#element, #rank>),
             on_gpu: quote!(&*#data),

@@ -1,4 +1,4 @@
-//! Instances of a generic kernel: the cross product of its lists.
+//! Instances of a generic kernel, which are the cross product of its argument lists.
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;
@@ -7,17 +7,17 @@ use syn::{GenericParam, Generics, Ident, Type};
 use super::Errors;
 use super::options::{Const, List, Options};
 
-/// Argument of one generic parameter in an instance.
+/// The argument for one generic parameter in an instance.
 #[derive(Clone)]
 pub(crate) enum Argument {
-    /// A type, and its name in the symbol and the spec.
+    /// A type, and its name in the symbol and in the spec.
     Type { parameter: Ident, ty: Box<Type>, name: String },
     /// A constant.
     Const { parameter: Ident, value: Const },
 }
 
 impl Argument {
-    /// Emits the argument as written between `<` and `>`.
+    /// Emits the argument as it is written between `<` and `>`.
     pub fn tokens(&self) -> TokenStream {
         match self {
             Argument::Type { ty, .. } => ty.to_token_stream(),
@@ -28,7 +28,7 @@ impl Argument {
         }
     }
 
-    /// Returns the argument as part of a symbol.
+    /// Returns the text of the argument in a symbol.
     fn label(&self) -> String {
         match self {
             Argument::Type { name, .. } => symbol_part(name),
@@ -38,7 +38,7 @@ impl Argument {
     }
 }
 
-/// Arguments of one instance, in the order of the generic parameters.
+/// The arguments of one instance, in the order of the generic parameters.
 #[derive(Clone, Default)]
 pub(crate) struct Instance(pub Vec<Argument>);
 
@@ -54,7 +54,7 @@ impl Instance {
     }
 }
 
-/// Expands the lists of `options` to all instances of `generics`.
+/// Expands the lists in `options` to all instances of `generics`.
 pub(crate) fn expand(generics: &Generics, options: &Options, errors: &mut Errors) -> Vec<Instance> {
     check_names(generics, options, errors);
     let mut instances = vec![Instance::default()];
@@ -115,7 +115,7 @@ pub(crate) fn expand(generics: &Generics, options: &Options, errors: &mut Errors
     instances
 }
 
-/// Checks that every list names a parameter of the matching kind.
+/// Checks that every list names a generic parameter of the matching kind.
 fn check_names(generics: &Generics, options: &Options, errors: &mut Errors) {
     let is_type = |name: &Ident| generics.type_params().any(|parameter| parameter.ident == *name);
     let is_const = |name: &Ident| generics.const_params().any(|parameter| parameter.ident == *name);
@@ -139,7 +139,7 @@ fn find<'a, V>(lists: &'a [List<V>], name: &Ident) -> Option<&'a List<V>> {
     lists.iter().find(|list| list.parameter == *name)
 }
 
-/// Returns the last segment of a path with its arguments, or the whole type, without spaces.
+/// Returns the last segment of a path with its arguments, or the whole type if it is not a path, without spaces.
 fn type_name(ty: &Type) -> String {
     let tokens = match ty {
         Type::Path(path) => path.path.segments.last().map(ToTokens::to_token_stream).unwrap_or_default(),

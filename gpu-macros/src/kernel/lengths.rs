@@ -1,5 +1,5 @@
-//! `same_len(x, y)`: lengths of a launch that must agree, which the host checks before the launch. The same function
-//! checks that the length of a planes view is a multiple of its number of planes.
+//! `same_len(x, y)`: lengths of a launch that must agree. The host checks them before the launch. The same function
+//! checks that the length of each planes view is a multiple of its number of planes.
 
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
@@ -10,7 +10,7 @@ use super::instances::Instance;
 use super::params::{Kind, Param};
 use super::{Errors, Kernel};
 
-/// Name that represents the launch.
+/// The name that represents the launch.
 const LAUNCH: &str = "launch";
 
 /// Returns whether a parameter has a length.
@@ -19,7 +19,7 @@ fn has_length(param: &Param) -> bool {
     matches!(param.kind, Slice | Planes(_) | SliceMut(_) | View(_) | ViewMut(..))
 }
 
-/// Checks that every name is a slice or view, or the launch.
+/// Checks that every name is that of a slice or view, or the name of the launch.
 pub(crate) fn check_names(groups: &[Vec<Ident>], params: &[Param], errors: &mut Errors) {
     for name in groups.iter().flatten() {
         match params.iter().find(|param| param.name == *name) {
@@ -34,7 +34,7 @@ pub(crate) fn check_names(groups: &[Vec<Ident>], params: &[Param], errors: &mut 
     }
 }
 
-/// Emits the field of the spec, and the function that it refers to.
+/// Emits the field of the spec, and the function to which it refers.
 pub(crate) fn lengths(kernel: &Kernel, instance: &Instance) -> [TokenStream; 2] {
     let mut slot = 0usize;
     let (mut lengths, mut planes) = (Vec::new(), Vec::new());

@@ -1,7 +1,7 @@
 //! Launch limits of a kernel: `launch_bounds`, `block` and `cluster`.
 //!
-//! The numbers may be constants, which only the compilers can evaluate. The macro therefore emits a constant
-//! `__LIMITS`. The host reads it directly, and the builder reads it as the bytes of a static.
+//! The numbers can be constants, which only the compilers can evaluate. The macro therefore emits a constant
+//! `__LIMITS`. The host reads this constant directly, and the builder reads it as the bytes of a static.
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
@@ -11,7 +11,7 @@ use syn::{Expr, GenericParam};
 use super::Kernel;
 use super::instances::{Argument, Instance};
 
-/// Emits `const __LIMITS` of an instance, whose constants the numbers can use.
+/// Emits the `const __LIMITS` of an instance. The numbers in it can use the instance's constants.
 pub(crate) fn constant(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let options = &kernel.options;
     let number = |expr: &Expr| quote_spanned!(expr.span()=> (#expr) as u64);
@@ -38,7 +38,7 @@ pub(crate) fn constant(kernel: &Kernel, instance: &Instance) -> TokenStream {
     }
 }
 
-/// Emits the const parameters as constants.
+/// Emits constants for the const parameters.
 pub(crate) fn constants(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let generics = &kernel.function.sig.generics;
     let of = |argument: &Argument| {
@@ -53,14 +53,15 @@ pub(crate) fn constants(kernel: &Kernel, instance: &Instance) -> TokenStream {
     instance.0.iter().filter_map(of).collect()
 }
 
-/// Emits the static that the builder reads (see `gpu_spec::LaunchLimits`). Returns `None` for a kernel without limits.
+/// Emits the static from which the builder reads the limits (see `gpu_spec::LaunchLimits`). Returns `None` if the
+/// kernel has no limits.
 pub(crate) fn record(kernel: &Kernel, symbol: &str) -> Option<TokenStream> {
     if !is_limited(kernel) {
         return None;
     }
     let symbol = format!("{}{symbol}", gpu_spec::LaunchLimits::PREFIX);
     Some(quote! {
-        // SAFETY: the symbol is named after the entry's, which is unique, with a prefix that no Rust name has.
+        // SAFETY: the symbol consists of the entry's symbol, which is unique, and a prefix that no Rust name has.
         #[unsafe(export_name = #symbol)]
         static __RECORD: ::gpu_std::__private::LaunchLimits = __LIMITS;
     })

@@ -1,6 +1,6 @@
-//! `#[kernel]`: generates entries on the GPU, entries on the emulated device, and a type that launches name.
+//! `#[kernel]`: generates entries for the GPU, entries for the emulated device, and a type that launches name.
 //!
-//! All errors in the function are detected before anything is emitted, and every error points at the token to change.
+//! All errors in the function are detected before anything is emitted, and every error points to the token to change.
 
 pub(crate) mod emit;
 mod forms;
@@ -21,29 +21,29 @@ use crate::family::Family;
 use options::Options;
 use params::Param;
 
-/// A valid kernel, ready to be emitted.
+/// A valid kernel that is ready to be emitted.
 pub(crate) struct Kernel {
     /// Function, unchanged.
     pub function: ItemFn,
-    /// Options of the attribute.
+    /// The options of the attribute.
     pub options: Options,
     /// Parameters, in order.
     pub params: Vec<Param>,
-    /// Instances, each a list of arguments.
+    /// The instances, each of which is a list of arguments.
     pub instances: Vec<instances::Instance>,
     /// True if the function is not `unsafe`.
     pub is_safe: bool,
-    /// Additional items if `#[elementwise]`, `#[reduction]` or `#[scan]` generated the kernel. Its function is then
-    /// hidden.
+    /// The family's additional items, if `#[elementwise]`, `#[reduction]` or `#[scan]` generated the kernel. In this
+    /// case, the kernel's function is hidden.
     pub family: Option<Family>,
 }
 
-/// Collects errors, so that all are reported at once.
+/// Collects errors so that all of them are reported together.
 #[derive(Default)]
 pub(crate) struct Errors(Option<Error>);
 
 impl Errors {
-    /// Adds an error at `tokens`.
+    /// Adds an error that points to `tokens`.
     pub fn push(&mut self, tokens: impl ToTokens, message: impl std::fmt::Display) {
         self.merge(Error::new_spanned(tokens, message));
     }
@@ -56,7 +56,7 @@ impl Errors {
         }
     }
 
-    /// Returns an error if any was collected.
+    /// Returns an error if any errors were collected.
     pub fn finish(self) -> Result<()> {
         self.0.map_or(Ok(()), Err)
     }
@@ -95,7 +95,7 @@ pub(crate) fn write(function: ItemFn, options: Options, family: Option<Family>) 
     })
 }
 
-/// Rejects a signature that a kernel must not have, apart from its parameters and generics.
+/// Rejects signatures that a kernel must not have. Parameters and generics are checked elsewhere.
 fn check_signature(function: &ItemFn, errors: &mut Errors) {
     let sig = &function.sig;
     if let Some(token) = &sig.constness {

@@ -6,11 +6,11 @@ use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
 use syn::{Error, Expr, ExprLit, Ident, Lit, LitInt, Path, Result, Token, Type, UnOp, parenthesized, token};
 
-/// A list of arguments: `T = f32, f64` or `ITEMS = 1, 2`.
+/// A list of generic arguments, such as `T = f32, f64` or `ITEMS = 1, 2`.
 pub(crate) struct List<V> {
     /// Generic parameter.
     pub parameter: Ident,
-    /// Arguments of the parameter, one per instance.
+    /// Arguments for the generic parameter, one per instance.
     pub values: Vec<V>,
 }
 
@@ -19,7 +19,7 @@ pub(crate) struct List<V> {
 pub(crate) struct Const {
     /// Expression as written.
     pub expr: Expr,
-    /// Value; booleans are 0 and 1.
+    /// The value, which is 0 or 1 for a boolean.
     pub value: i64,
 }
 
@@ -30,29 +30,29 @@ pub(crate) struct Options {
     pub types: Vec<List<Type>>,
     /// `consts(ITEMS = 1, 2; VECTOR = 4)`.
     pub consts: Vec<List<Const>>,
-    /// `launch_bounds(256, 2)`: at most 256 threads, and optionally at least 2 blocks.
+    /// `launch_bounds(256, 2)`: at most 256 threads per block and, optionally, at least 2 blocks per SM.
     pub launch_bounds: Option<(Expr, Option<Expr>)>,
     /// `block(16, 16)`: one to three sides.
     pub block: Option<Vec<Expr>>,
     /// `cluster(2, 1)`: one to three sides.
     pub cluster: Option<Vec<Expr>>,
-    /// `arch = 90`; 0 if not given.
+    /// `arch = 90`. The value is 0 if the option is not specified.
     pub arch: u32,
-    /// `arch = "90a"`: no other architecture can run the kernel.
+    /// `arch = "90a"`: only this architecture can run the kernel.
     pub is_arch_specific: bool,
-    /// `bytes = x.bytes() + y.bytes()`: the bytes that a launch moves.
+    /// `bytes = x.bytes() + y.bytes()`: the number of bytes that a launch transfers.
     pub bytes: Option<Expr>,
-    /// `same_len(x, y; a, launch)`: groups of parameters, and `launch`, whose lengths agree.
+    /// `same_len(x, y; a, launch)`: groups of parameters whose lengths must agree. A group can include `launch`.
     pub same_len: Vec<Vec<Ident>>,
-    /// `stack = 16384`: bytes of stack that a thread needs.
+    /// `stack = 16384`: the bytes of stack that each thread needs.
     pub stack: Option<u32>,
-    /// `cooperative`: blocks wait for each other.
+    /// `cooperative`: the blocks of the kernel wait for each other.
     pub cooperative: bool,
-    /// `dependent`: the kernel may start before the preceding kernel is done.
+    /// `dependent`: the kernel can start before the preceding kernel has ended.
     pub dependent: bool,
     /// `no_panic`: a panic that remains after optimization is a build error.
     pub no_panic: bool,
-    /// `crate = ::path::of::gpu_std`: the path of gpu-std, for crates that re-export it.
+    /// `crate = ::path::of::gpu_std`: the path of gpu-std, for use in crates that re-export it.
     pub library: Option<Path>,
 }
 
@@ -176,7 +176,7 @@ fn same_len(input: ParseStream, option: &Ident) -> Result<Vec<Vec<Ident>>> {
     }
 }
 
-/// Parses an integer, possibly negative, or a boolean.
+/// Parses a boolean or an integer, which may be negative.
 fn constant(input: ParseStream) -> Result<Const> {
     let expr: Expr = input.parse()?;
     let (negative, literal) = match &expr {
@@ -222,7 +222,7 @@ fn launch_bounds(input: ParseStream) -> Result<(Expr, Option<Expr>)> {
     Ok((threads.clone(), blocks.cloned()))
 }
 
-/// Parses `(x)`, `(x, y)` or `(x, y, z)`, with a product of 1 to `most`.
+/// Parses `(x)`, `(x, y)` or `(x, y, z)`. The product of the numbers must be from 1 to `most`.
 fn sides(input: ParseStream, name: &Ident, most: u64, range: &str) -> Result<Vec<Expr>> {
     if !input.peek(token::Paren) {
         return Err(Error::new(name.span(), format!("write {name}(x), {name}(x, y) or {name}(x, y, z)")));
@@ -244,7 +244,7 @@ fn sides(input: ParseStream, name: &Ident, most: u64, range: &str) -> Result<Vec
     }
 }
 
-/// Parses numbers or constants in parentheses, and returns their span.
+/// Parses numbers or constants in parentheses, and returns them with their span.
 fn numbers(input: ParseStream) -> Result<(Vec<Expr>, Span)> {
     let content;
     let parens = parenthesized!(content in input);
@@ -252,7 +252,7 @@ fn numbers(input: ParseStream) -> Result<(Vec<Expr>, Span)> {
     Ok((numbers.into_iter().collect(), parens.span.join()))
 }
 
-/// Returns the value of an expression that is a number; `None` for a constant, which the compiler evaluates.
+/// Returns the value of an expression that is a number, or `None` for a constant, which the compiler evaluates.
 fn literal(expr: &Expr) -> Result<Option<u64>> {
     match expr {
         Expr::Lit(ExprLit { lit: Lit::Int(int), .. }) => int.base10_parse().map(Some),
@@ -261,7 +261,7 @@ fn literal(expr: &Expr) -> Result<Option<u64>> {
     }
 }
 
-/// Parses `= 90`, or `= "90a"` for a kernel with instructions of one architecture only.
+/// Parses `= 90`, or `= "90a"` for a kernel that uses instructions of a single architecture.
 fn arch(input: ParseStream) -> Result<(u32, bool)> {
     input.parse::<Token![=]>()?;
     let literal: Lit = input.parse()?;
@@ -282,7 +282,7 @@ fn arch(input: ParseStream) -> Result<(u32, bool)> {
 
 /// Parses `= 16384`.
 fn stack(input: ParseStream) -> Result<u32> {
-    /// Maximum local memory of a thread, in bytes.
+    /// Maximum local memory per thread, in bytes.
     const MAX: u32 = 512 << 10;
     input.parse::<Token![=]>()?;
     let literal: LitInt = input.parse()?;

@@ -1,4 +1,4 @@
-//! Parameters of a kernel, and their errors.
+//! The parameters of a kernel, and errors about them.
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;
@@ -9,23 +9,24 @@ use syn::{
 
 use super::{Errors, shared};
 
-/// Kind of a parameter: the kinds of `gpu_spec::ParamKind`, and arrays in shared memory.
+/// Kind of a parameter: one of the kinds of `gpu_spec::ParamKind`, or an array in shared memory.
 pub(crate) enum Kind {
     /// `T`.
     Value,
     /// `&[T]`.
     Slice,
-    /// `SlicePlanes<T, K>`, with `K`.
+    /// `SlicePlanes<T, K>`, with the value of `K`.
     Planes(TokenStream),
-    /// `DisjointMut<T, M>`, with `M` if it is written.
+    /// `DisjointMut<T, M>`, with the mapping `M` if it is written.
     SliceMut(Option<Box<Type>>),
     /// `Slice2<T>` or `Slice3<T>`, with the number of dimensions.
     View(u8),
-    /// `DisjointMut2<T, M>` or `DisjointMut3<T, M>`, with the number of dimensions, and `M` if it is written.
+    /// `DisjointMut2<T, M>` or `DisjointMut3<T, M>`, with the number of dimensions, and with the mapping `M` if it is
+    /// written.
     ViewMut(u8, Option<Box<Type>>),
-    /// `Shared<A>` or `DoubleBuffer<A>`, which is not an argument of a launch.
+    /// `Shared<A>` or `DoubleBuffer<A>`.
     Shared(shared::Array),
-    /// `&TensorMap<T, RANK>`, with its number of dimensions.
+    /// `&TensorMap<T, RANK>`, with the number of dimensions.
     TensorMap(usize),
     /// `*const T`.
     Pointer,
@@ -43,18 +44,18 @@ pub(crate) struct Param {
     pub element: Type,
     /// Kind of the parameter, which determines how it is passed.
     pub kind: Kind,
-    /// True if it is an `Option` of a slice or view.
+    /// True if the parameter is an `Option` of a slice or view.
     pub is_optional: bool,
 }
 
 impl Param {
-    /// Returns true if it is a mutable view, whose claims limit launches.
+    /// Returns true if the parameter is a mutable view, whose claims limit the launch shape.
     pub fn is_claimed(&self) -> bool {
         matches!(self.kind, Kind::SliceMut(_) | Kind::ViewMut(..))
     }
 }
 
-/// Reads all parameters; those with errors are omitted.
+/// Reads all parameters. Parameters with errors are omitted from the result.
 pub(crate) fn read(sig: &Signature, is_safe: bool, errors: &mut Errors) -> Vec<Param> {
     let mut params = Vec::new();
     for input in &sig.inputs {
@@ -96,7 +97,8 @@ fn read_one(typed: &PatType, is_safe: bool, errors: &mut Errors) -> Option<Param
     }
 }
 
-/// Returns the slice, view or shared array in an `Option`; `None` for any other type, including an `Option` of a value.
+/// Returns the slice, view or shared array inside an `Option`. Returns `None` for any other type, including an `Option`
+/// of a value.
 fn optional(ty: &Type) -> Option<&Type> {
     let path = match ty {
         Type::Path(path) => path,
@@ -197,7 +199,7 @@ fn classify(ty: &Type, is_safe: bool) -> Result<(Kind, Type), Wrong<'_>> {
     }
 }
 
-/// Returns the `'static` lifetime of a slice or view, which would let a kernel keep the data beyond the launch.
+/// Returns the `'static` lifetime of a slice or view, with which a kernel could keep the data beyond the launch.
 fn static_lifetime(ty: &Type) -> Option<&Lifetime> {
     let lifetime = match ty {
         Type::Reference(reference) => reference.lifetime.as_ref(),
@@ -215,7 +217,7 @@ fn static_lifetime(ty: &Type) -> Option<&Lifetime> {
     lifetime.filter(|lifetime| lifetime.ident == "static")
 }
 
-/// Reads the arguments of `DisjointMut<'a, T, M>` or another view, if `path` is one.
+/// Reads the arguments of `DisjointMut<'a, T, M>` or of another view if `path` is one.
 fn view(path: &TypePath) -> Option<Result<(Kind, Type), Wrong<'_>>> {
     let last = path.path.segments.last()?;
     let name = last.ident.to_string();
@@ -268,7 +270,7 @@ fn is_tensor_map(path: &TypePath) -> bool {
     path.path.segments.last().is_some_and(|segment| segment.ident == "TensorMap")
 }
 
-/// Reads the arguments of `TensorMap<T, RANK>`. Without `RANK`, the tensor has two dimensions.
+/// Reads the arguments of `TensorMap<T, RANK>`. If `RANK` is not written, the tensor has two dimensions.
 fn tensor_map(path: &TypePath) -> Result<(Kind, Type), Wrong<'_>> {
     let form = || -> Wrong<'_> {
         (path, "name the element type and the dimensions, a number: `&TensorMap<bf16, 2>`".to_owned())

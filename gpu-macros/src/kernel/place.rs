@@ -1,10 +1,11 @@
-//! Location of a kernel in its source file, because a macro sees only the function, not the `impl` around it.
+//! Location of a kernel in its source file. It is needed because a macro sees only the function, not the `impl` around
+//! it.
 
 use proc_macro2::{Ident, Span};
 use syn::{Attribute, ImplItem, Item, TraitItem};
 
-/// Returns whether the file that contains `name` declares a method of that name with `#[kernel]`. Considers only
-/// indented kernels.
+/// Returns whether the file that contains `name` declares a method with that name and `#[kernel]`. Only indented
+/// kernels are considered.
 pub(crate) fn is_method(name: &Ident) -> bool {
     let here = Span::call_site().unwrap();
     if here.start().column() <= 1 {

@@ -1,6 +1,6 @@
-//! The parameters `Shared<A>` and `DoubleBuffer<A>`: arrays in shared memory. The entry reserves arrays of a fixed
-//! length in static shared memory, and the launch does not pass them. For slices, the launch passes the length, and the
-//! arrays are consecutive in dynamic shared memory.
+//! The parameters `Shared<A>` and `DoubleBuffer<A>`, which are arrays in shared memory. The entry reserves arrays of
+//! fixed length in static shared memory, and the launch does not pass them. For slices, the launch passes the length,
+//! and the arrays follow one another in dynamic shared memory.
 
 use proc_macro2::{Literal, TokenStream};
 use quote::{ToTokens, quote};
@@ -9,30 +9,31 @@ use syn::{GenericArgument, Ident, PathArguments, Type, TypePath};
 use super::Errors;
 use super::params::{Kind, Param};
 
-/// Maximum number of arrays per kernel. Each array needs its own barrier, and a block has 15 in addition to the barrier
-/// of `sync_threads`.
+/// Maximum number of arrays per kernel. Each array needs a barrier of its own, and a block has 15 barriers in addition
+/// to the one that `sync_threads` uses.
 const MAX: usize = 15;
 
-/// Kind of a shared array parameter.
+/// The kind of a shared array parameter.
 #[derive(Clone, Copy)]
 pub(crate) struct Array {
-    /// True if it is a `DoubleBuffer`.
+    /// True if the parameter is a `DoubleBuffer`.
     is_double: bool,
-    /// True if it is a slice, in dynamic shared memory.
+    /// True if the array is a slice, which is in dynamic shared memory.
     pub is_slice: bool,
 }
 
-/// Arrays of a kernel that precede a given one.
+/// The arrays of a kernel that precede a given array.
 #[derive(Default)]
 pub(crate) struct Ahead {
     /// Number of arrays.
     count: usize,
-    /// Bytes of each array in dynamic shared memory, as expressions.
+    /// Expressions for the size of each of these arrays in dynamic shared memory, in bytes.
     bytes: Vec<TokenStream>,
 }
 
 impl Array {
-    /// Emits the parameter's type, with any lifetime. `element` is the element of a slice, or the whole array.
+    /// Emits the type of the parameter, with any lifetime. `element` is the element type of a slice, or the type of the
+    /// whole array.
     pub fn ty(self, element: &TokenStream) -> TokenStream {
         let array = if self.is_slice { quote!([#element]) } else { element.clone() };
         match self.is_double {
@@ -41,12 +42,13 @@ impl Array {
         }
     }
 
-    /// Emits the type that the launch's length counts: elements of a slice, or element pairs of a double buffer.
+    /// Emits the type that the length passed to the launch counts: elements of a slice, or element pairs of a double
+    /// buffer.
     pub fn counted(self, element: &TokenStream) -> TokenStream {
         if self.is_double { quote!([#element; 2]) } else { element.clone() }
     }
 
-    /// Emits the bytes of static shared memory.
+    /// Emits the size of the array in static shared memory, in bytes.
     pub fn static_bytes(self, element: &TokenStream) -> Option<TokenStream> {
         let memory = self.counted(element);
         (!self.is_slice).then(|| quote!(::core::mem::size_of::<#memory>()))
@@ -57,8 +59,8 @@ impl Array {
         if self.is_slice { quote!(check_shared_elements) } else { quote!(check_shared) }
     }
 
-    /// Emits the argument of an entry, after those in `ahead`, on the GPU and on the host; `len` is the length that the
-    /// launch passed, if any.
+    /// Emits the argument of an entry, for the GPU and for the host. The argument follows the arrays in `ahead`. `len`
+    /// is the length that the launch passed, if any.
     pub fn arguments(self, element: &TokenStream, len: &Ident, ahead: &mut Ahead) -> [TokenStream; 2] {
         ahead.count += 1;
         if self.is_slice {
@@ -86,7 +88,7 @@ impl Array {
         [on_gpu, on_host]
     }
 
-    /// Emits an argument that reserves the memory.
+    /// Emits an argument that reserves the array's memory.
     fn fixed_argument(self, element: &TokenStream, barrier: usize) -> TokenStream {
         let barrier = Literal::usize_unsuffixed(barrier);
         let memory = self.counted(element);
@@ -99,7 +101,7 @@ impl Array {
     }
 }
 
-/// Classifies a parameter type as `Shared<A>` or `DoubleBuffer<A>`, if `path` is one.
+/// Classifies a parameter type as `Shared<A>` or `DoubleBuffer<A>` if `path` is one of them.
 pub(crate) fn classify(path: &TypePath) -> Option<Result<(Kind, Type), String>> {
     let segment = path.path.segments.last()?;
     let is_double = match &*segment.ident.to_string() {
@@ -127,7 +129,7 @@ pub(crate) fn classify(path: &TypePath) -> Option<Result<(Kind, Type), String>> 
     })
 }
 
-/// Checks that a kernel has no more arrays than a block has barriers.
+/// Checks that a kernel does not have more arrays than a block has barriers.
 pub(crate) fn check_count(params: &[Param], errors: &mut Errors) {
     let arrays = params.iter().filter(|param| matches!(param.kind, Kind::Shared(_)));
     if let Some(first_too_many) = arrays.skip(MAX).map(|param| param.ty.to_token_stream()).next() {

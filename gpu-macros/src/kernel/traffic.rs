@@ -1,10 +1,10 @@
-//! `bytes = …`: the bytes that a launch moves, computed by the host from the launch arguments.
+//! `bytes = …`: the number of bytes that a launch transfers, which the host computes from the launch arguments.
 //!
-//! In the expression, a value or pointer stands for itself. A slice or view is a `gpu_std::Shape`, because the host
-//! cannot read its elements. Generic parameters have the values of the instance.
+//! In the expression, values and pointers are used as they are. A slice or view is represented by a `gpu_std::Shape`,
+//! because the host cannot read its elements. Generic parameters have the values of the instance.
 //!
-//! The expression is emitted in a separate safe function. Like all expressions of the attribute, it can name the items
-//! that the macro emits. Therefore each of these items must be `unsafe` or harmless.
+//! The expression is emitted in a separate, safe function. Like all expressions in the attribute, it can name the items
+//! that the macro emits. Therefore, each of these items must be `unsafe` or harmless.
 
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
@@ -15,7 +15,7 @@ use super::instances::{Argument, Instance};
 use super::limits;
 use super::params::Kind;
 
-/// Emits the field of the spec, and the function that it refers to.
+/// Emits the field of the spec, and the function to which it refers.
 pub(crate) fn bytes(kernel: &Kernel, instance: &Instance) -> [TokenStream; 2] {
     let Some(expr) = &kernel.options.bytes else {
         return [quote!(::core::option::Option::None), TokenStream::new()];

@@ -1,11 +1,12 @@
-//! Atomic operations on the GPU: PTX instructions with their ordering and scope.
+//! GPU implementation of the atomic operations: PTX instructions with an explicit ordering and scope.
 //!
-//! They are inline assembly because LLVM drops the ordering of `core::sync::atomic` operations and does not support
-//! scopes. It would emit relaxed operations of device scope. Where relaxed operations are sufficient, this module uses
-//! LLVM's atomics. For these, LLVM infers the address space (`atom.shared`, `atom.global`), which is faster than
-//! generic addressing. They are called through rustc's intrinsics, which take the ordering as a const parameter. All
-//! LLVM atomics from this module are therefore `monotonic`, even before optimization. An LLVM atomic with any other
-//! ordering comes from a use of `core::sync::atomic`.
+//! The instructions are written as inline assembly because LLVM drops the ordering of `core::sync::atomic` operations
+//! and does not support scopes. LLVM would emit relaxed operations of device scope instead. Where relaxed operations
+//! are sufficient, this module uses LLVM's atomics. For relaxed operations, LLVM infers the address space
+//! (`atom.shared`, `atom.global`), which is faster than generic addressing. The LLVM atomics are called through rustc's
+//! intrinsics, which take the ordering as a const parameter. All LLVM atomics from this module are therefore
+//! `monotonic`, even before optimization. An LLVM atomic with any other ordering must therefore come from a use of
+//! `core::sync::atomic`.
 
 use core::arch::asm;
 use core::intrinsics::{self, AtomicOrdering};
@@ -19,7 +20,7 @@ const RELAXED: AtomicOrdering = AtomicOrdering::Relaxed;
 
 #[inline(always)]
 pub fn fence<S: Scope>(order: Ordering) {
-    // SAFETY: a fence has no operands. Under the default options LLVM assumes that memory may change.
+    // SAFETY: a fence has no operands. By default, LLVM assumes that inline assembly may change memory.
     unsafe {
         match (order, S::LEVEL) {
             (Ordering::SeqCst, Level::Block) => asm!("fence.sc.cta;", options(nostack)),
@@ -39,7 +40,7 @@ fn fence_if_sequential<S: Scope>(order: Ordering) {
     }
 }
 
-/// Calls a macro with the name of the scope.
+/// Passes the PTX name of the scope to a macro.
 macro_rules! with_scope {
     ($emit:ident!($sem:literal, $($rest:tt)*)) => {
         match S::LEVEL {
@@ -50,7 +51,7 @@ macro_rules! with_scope {
     };
 }
 
-/// Calls a macro with the names of ordering and scope of a read-modify-write operation.
+/// Passes the PTX names of the ordering and scope of a read-modify-write operation to a macro.
 macro_rules! with_order {
     ($order:expr, $emit:ident!($($rest:tt)*)) => {
         match $order {
@@ -112,7 +113,7 @@ macro_rules! atoms {
     )* };
 }
 
-/// Defines integer functions `name(p, value, order)`, which use LLVM's atomics if the ordering is relaxed.
+/// Defines integer functions `name(p, value, order)` that use LLVM's atomics if the ordering is relaxed.
 macro_rules! integer_atoms {
     ($class:ident: $($name:ident = $relaxed:expr, $op:literal;)*) => { $(
         #[inline(always)]
@@ -130,15 +131,15 @@ macro_rules! integer_atoms {
     )* };
 }
 
-/// Functions that have the same form for every type. Relaxed loads and stores of block scope, nearly always to shared
-/// memory, use LLVM's atomics.
+/// Functions that have the same form for every type. Relaxed loads and stores of block scope access shared memory in
+/// nearly all cases, so they use LLVM's atomics.
 macro_rules! common {
     ($class:ident, $bits_ty:literal, $exch:literal, $cas:literal, $bits:ty, $to:expr, $from:expr) => {
         #[inline(always)]
         unsafe fn load<S: Scope>(p: *mut Self, order: Ordering) -> Self {
             if matches!((order, S::LEVEL), (Ordering::Relaxed, Level::Block)) {
                 let from: fn($bits) -> Self = $from;
-                // SAFETY: guaranteed by the caller; the bits are laid out as the value.
+                // SAFETY: guaranteed by the caller; the value has the same layout as its bits.
                 return from(unsafe { intrinsics::atomic_load::<$bits, RELAXED>(p.cast_const().cast()) });
             }
             fence_if_sequential::<S>(order);
@@ -156,7 +157,7 @@ macro_rules! common {
         unsafe fn store<S: Scope>(p: *mut Self, value: Self, order: Ordering) {
             if matches!((order, S::LEVEL), (Ordering::Relaxed, Level::Block)) {
                 let to: fn(Self) -> $bits = $to;
-                // SAFETY: guaranteed by the caller; the bits are laid out as the value.
+                // SAFETY: guaranteed by the caller; the value has the same layout as its bits.
                 return unsafe { intrinsics::atomic_store::<$bits, RELAXED>(p.cast(), to(value)) };
             }
             fence_if_sequential::<S>(order);
@@ -189,7 +190,7 @@ macro_rules! common {
     };
 }
 
-/// Returns the weakest ordering that is at least as strong as both.
+/// Returns the weakest ordering that is at least as strong as both arguments.
 #[inline(always)]
 fn stronger(success: Ordering, failure: Ordering) -> Ordering {
     match (success, failure) {
@@ -252,11 +253,11 @@ floats! {
     f64, u64: reg64 "b64" "exch.b64" "cas.b64" "add.f64";
 }
 
-/// Updates a number in a compare-exchange loop, since PTX has no floating-point minimum or maximum.
+/// Updates a number in a compare-exchange loop, because PTX has no floating-point minimum or maximum.
 ///
 /// # Safety
 ///
-/// The conditions of [`Raw`] apply.
+/// The safety conditions of [`Raw`] apply.
 #[inline(always)]
 unsafe fn update<T: Raw, S: Scope>(p: *mut T, order: Ordering, f: impl Fn(T) -> T) -> T {
     // SAFETY: guaranteed by the caller.

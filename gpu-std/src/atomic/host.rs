@@ -1,5 +1,5 @@
-//! Atomic operations on the emulated device, implemented by the host's atomics. A program built by `warpsmith check`
-//! reports each operation to the checker.
+//! Host implementation of the atomic operations for the emulated device, based on the host's atomics. Programs built by
+//! `warpsmith check` report each operation to the checker.
 
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
@@ -29,9 +29,9 @@ fn checked_scope<S: Scope>() -> crate::host::check::Scope {
     }
 }
 
-/// Defines read-modify-write operations. From the old value and the argument, `$same` computes whether the operation
-/// leaves the memory unchanged. A loop of such operations polls for another thread, so the emulator must let that
-/// thread run.
+/// Defines read-modify-write operations. `$same` takes the old value and the argument and computes whether the
+/// operation leaves the memory unchanged. A loop of operations that change nothing waits for another thread, so the
+/// emulator must let that thread run.
 macro_rules! same_name {
     ($atomic:ident: $($name:ident = $method:ident, |$old:ident, $value:ident| $same:expr;)*) => { $(
         #[inline(always)]
@@ -107,7 +107,7 @@ macro_rules! updated {
         #[inline(always)]
         unsafe fn $name<S: Scope>(p: *mut Self, $value: Self, order: Ordering) -> Self {
             accessed::<_, S>(p, Operation::Update, order);
-            // SAFETY: guaranteed by the caller; the bits have the same size.
+            // SAFETY: guaranteed by the caller; the atomic has the size of the float's bits.
             let cell = unsafe { $atomic::from_ptr(p.cast()) };
             let new = |bits| {
                 let $old = Self::from_bits(bits);
@@ -124,7 +124,7 @@ macro_rules! floats {
         impl Raw for $t {
             #[inline(always)]
             unsafe fn load<S: Scope>(p: *mut Self, order: Ordering) -> Self {
-                // SAFETY: guaranteed by the caller; the bits have the same size.
+                // SAFETY: guaranteed by the caller; the atomic has the size of the float's bits.
                 Self::from_bits(unsafe { <$bits as Raw>::load::<S>(p.cast(), order) })
             }
             #[inline(always)]
@@ -155,7 +155,7 @@ macro_rules! floats {
 }
 floats! { f32, u32: AtomicU32; f64, u64: AtomicU64; }
 
-/// The host's fences have only one scope.
+/// The host's fences have only one scope, so the scope is ignored.
 #[inline(always)]
 #[cfg_attr(
     not(warpsmith_check),

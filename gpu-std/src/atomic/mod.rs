@@ -1,13 +1,15 @@
-//! Atomic operations with an [`Ordering`] and a scope, the set of threads for which they are atomic.
+//! Atomic operations with an [`Ordering`] and a scope. The scope is the set of threads for which the operation is
+//! atomic.
 //!
-//! Orderings mean the same as in [`core::sync::atomic`]. On the GPU they select the `.relaxed`, `.acquire`, `.release`
-//! and `.acq_rel` forms of PTX instructions. `SeqCst` compiles to a `fence.sc` followed by the `.acq_rel` form
-//! (`.acquire` for a load, `.relaxed` for a store), as PTX's memory model prescribes. A wider scope costs more;
-//! [`scope::Device`] is the default. On the emulated device every scope covers the whole process.
+//! The orderings have the same meaning as in [`core::sync::atomic`]. On the GPU they select the `.relaxed`, `.acquire`,
+//! `.release` or `.acq_rel` form of the PTX instruction. `SeqCst` compiles to a `fence.sc` followed by the `.acq_rel`
+//! form (`.acquire` for a load, `.relaxed` for a store), as PTX's memory model prescribes. Wider scopes cost more; the
+//! default is [`scope::Device`]. On the emulated device every scope covers the whole process.
 //!
-//! A safe kernel can take a `&[Atomic<T>]`; the launch passes a buffer of `T`, borrowed mutably. An atomic of
-//! [`scope::Block`] cannot be a kernel parameter, because all blocks share the buffer; it is for shared memory. If the
-//! result of an operation is unused, the compiler emits a reduction (`red`), which does not wait for memory.
+//! A safe kernel can take a `&[Atomic<T>]`, for which the launch passes a mutably borrowed buffer of `T`. An atomic of
+//! [`scope::Block`] cannot be a kernel parameter, because all blocks share the buffer. Use such an atomic in shared
+//! memory. If the result of an operation is unused, the compiler emits a reduction (`red`), which does not wait for the
+//! result.
 //!
 //! ```
 //! use gpu_std::atomic::{Atomic, Ordering};
@@ -43,7 +45,7 @@ pub use core::sync::atomic::Ordering;
 
 /// A number that threads of scope `S` can access atomically.
 ///
-/// It has the size and alignment of `T`.
+/// An `Atomic` has the size and alignment of `T`.
 ///
 /// ```
 /// use gpu_std::atomic::{Atomic, Ordering};
@@ -61,11 +63,11 @@ pub struct Atomic<T, S = Device> {
 // SAFETY: every access through a shared reference is atomic.
 unsafe impl<T: AtomicValue, S> Sync for Atomic<T, S> {}
 
-// All blocks of a launch share the slice, so block scope is insufficient.
+// All blocks of a launch share the slice, so block scope would be insufficient.
 macro_rules! slice_elements {
     ($($scope:ty),*) => { $(
-        // SAFETY: it has the layout of `T`, for which all bit patterns are valid. Every access is atomic for all
-        // threads of the launch, and the launch borrows the buffer mutably.
+        // SAFETY: the atomic has the layout of `T`, for which all bit patterns are valid. Every access is atomic for
+        // all threads of the launch, and the launch borrows the buffer mutably.
         unsafe impl<T: AtomicValue> SliceElement for Atomic<T, $scope> {
             type Param = gpu_spec::param::AtomicSlice<T>;
             const SIGNATURE: u32 = gpu_spec::signature(concat!("Atomic ", stringify!($scope)), &[T::SIGNATURE]);
@@ -74,14 +76,14 @@ macro_rules! slice_elements {
 }
 slice_elements!(scope::Device, scope::System);
 
-/// Types with atomic operations: `i32`, `u32`, `i64`, `u64`, `f32`, `f64`.
+/// A type with atomic operations: `i32`, `u32`, `i64`, `u64`, `f32` or `f64`.
 #[diagnostic::on_unimplemented(
     message = "there are no atomic operations on `{Self}`",
     note = "there are on i32, u32, i64, u64, f32 and f64"
 )]
 pub trait AtomicValue: Raw + Scalar {}
 
-/// Integers with atomic bit operations.
+/// An integer type with atomic bit operations.
 #[diagnostic::on_unimplemented(
     message = "there are no atomic bit operations on `{Self}`",
     note = "there are on i32, u32, i64 and u64"
@@ -100,7 +102,7 @@ impl<T, S> Atomic<T, S> {
         Self { value: UnsafeCell::new(value), _scope: PhantomData }
     }
 
-    /// Returns an atomic at `ptr`, for memory that is not declared as `Atomic`, such as shared memory.
+    /// Returns a reference to an atomic at `ptr`, for memory that is not declared as `Atomic`, such as shared memory.
     ///
     /// ```
     /// use gpu_std::atomic::{Atomic, Ordering, scope};
@@ -129,8 +131,8 @@ impl<T, S> Atomic<T, S> {
     ///
     /// # Safety
     ///
-    /// `ptr` must be aligned and valid for reads and writes for `'a`. Every access that may happen at the same time as
-    /// another must be atomic, in a scope that contains both threads.
+    /// `ptr` must be aligned and valid for reads and writes for `'a`. Any two accesses that may happen at the same time
+    /// must both be atomic, in a scope that contains both threads.
     #[inline(always)]
     pub const unsafe fn from_ptr<'a>(ptr: *mut T) -> &'a Self {
         // SAFETY: the type has the layout of `T`; the rest is guaranteed by the caller.
@@ -157,7 +159,7 @@ macro_rules! operations {
 }
 
 impl<T: AtomicValue, S: Scope> Atomic<T, S> {
-    /// Loads the value. On the emulated device, a load lets other threads run, so that a polling loop ends.
+    /// Loads the value. On the emulated device, a load lets other threads run, so that a polling loop terminates.
     ///
     /// # Panics
     ///
@@ -194,18 +196,19 @@ impl<T: AtomicValue, S: Scope> Atomic<T, S> {
         swap => swap;
         /// Adds `value`, and returns the previous value. Integer addition wraps.
         fetch_add => add;
-        /// Stores the minimum of the current value and `value`, and returns the previous value. NaN is less than every
-        /// number, and −0 is less than +0.
+        /// Stores the minimum of the current value and `value`, and returns the previous value. NaN counts as less than
+        /// every number, and −0 as less than +0.
         fetch_min => min;
-        /// Stores the maximum of the current value and `value`, and returns the previous value. NaN is greater than
-        /// every number, and +0 is greater than −0.
+        /// Stores the maximum of the current value and `value`, and returns the previous value. NaN counts as greater
+        /// than every number, and +0 as greater than −0.
         fetch_max => max;
     }
 
-    /// Stores `new` if the value equals `current` bit for bit. Returns the previous value, as `Ok` if `new` was stored.
+    /// Stores `new` if the current value equals `current` bit for bit. Returns the previous value in `Ok` if `new` was
+    /// stored, otherwise in `Err`.
     ///
     /// Unlike the read-modify-write methods, a failed compare-exchange lets other emulated threads run, so that retry
-    /// loops end.
+    /// loops terminate.
     ///
     /// # Panics
     ///
@@ -224,11 +227,11 @@ impl<T: AtomicValue, S: Scope> Atomic<T, S> {
 
 impl<T: AtomicInteger, S: Scope> Atomic<T, S> {
     operations! {
-        /// Keeps the bits that are also set in `value`, and returns the previous value.
+        /// Clears the bits that are not set in `value`, and returns the previous value.
         fetch_and => and;
-        /// Sets the bits of `value`, and returns the previous value.
+        /// Sets the bits that are set in `value`, and returns the previous value.
         fetch_or => or;
-        /// Flips the bits of `value`, and returns the previous value.
+        /// Flips the bits that are set in `value`, and returns the previous value.
         fetch_xor => xor;
     }
 }
@@ -239,7 +242,7 @@ impl<T: AtomicValue + fmt::Debug, S: Scope> fmt::Debug for Atomic<T, S> {
     }
 }
 
-/// Orders the calling thread's memory accesses as the threads of scope `S` see them.
+/// Orders the calling thread's memory accesses as observed by the threads of scope `S`.
 ///
 /// # Panics
 ///

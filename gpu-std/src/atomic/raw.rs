@@ -1,14 +1,14 @@
-//! Atomic operations per type on the target device.
+//! Traits with the atomic operations of each type, implemented for the target device.
 
 use core::sync::atomic::Ordering;
 
 use super::scope::Scope;
 
-/// Operations of all types.
+/// Operations that all types support.
 ///
 /// # Safety
 ///
-/// For every function, `p` must be aligned and valid, and all accesses that may be simultaneous must be atomic.
+/// For every function, `p` must be aligned and valid, and all accesses that may happen at the same time must be atomic.
 pub trait Raw: Copy {
     unsafe fn load<S: Scope>(p: *mut Self, order: Ordering) -> Self;
     unsafe fn store<S: Scope>(p: *mut Self, value: Self, order: Ordering);
@@ -25,11 +25,11 @@ pub trait Raw: Copy {
     ) -> Result<Self, Self>;
 }
 
-/// Additional operations of integers.
+/// Additional operations that integers support.
 ///
 /// # Safety
 ///
-/// The conditions of [`Raw`] apply.
+/// The safety conditions of [`Raw`] apply.
 pub trait RawInteger: Raw {
     unsafe fn and<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;
     unsafe fn or<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;

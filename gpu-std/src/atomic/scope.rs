@@ -1,4 +1,4 @@
-//! Scopes: sets of threads for which an operation is atomic.
+//! Scopes: the sets of threads for which an operation is atomic.
 
 /// The scope of an atomic operation: [`Block`], [`Device`] or [`System`].
 pub trait Scope: sealed::Sealed + 'static {
@@ -14,7 +14,7 @@ pub enum Level {
     System,
 }
 
-/// The threads of the block.
+/// The threads of the calling thread's block.
 #[derive(Debug, Clone, Copy)]
 pub enum Block {}
 

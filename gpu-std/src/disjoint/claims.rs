@@ -1,7 +1,7 @@
 //! Claims (index tokens) in two and three dimensions: [`Unique2d`] and [`Unique3d`].
 //!
-//! The parent module explains why a claim is unique. These claims also require a launch in which x and y (and z)
-//! distinguish all threads. A kernel with a view that needs such claims declares the requirement
+//! The parent module explains why a claim is unique. Claims in two or three dimensions also require a launch in which x
+//! and y (and z) distinguish all threads. A kernel whose view needs such claims declares this requirement
 //! ([`gpu_spec::Claims`]), and the runtime refuses other launches.
 
 use core::marker::PhantomData;
@@ -23,14 +23,14 @@ macro_rules! claim {
         }
 
         impl $name {
-            /// Creates the claim to coordinates that must belong to the calling thread: along each axis, the index
-            /// modulo the number of threads of the launch is the thread's index.
+            /// Creates the claim to coordinates that must belong to the calling thread. Along each axis, the coordinate
+            /// modulo the number of threads of the launch must be the thread's index.
             #[inline(always)]
             pub(super) fn at([$($side),*]: [u32; $dimensions]) -> Self {
                 Self { $($side,)* _of_this_thread: PhantomData }
             }
 
-            /// Returns the indices of the element.
+            /// Returns the coordinates of the element.
             #[doc = concat!("`[", $(stringify!($side), ", ",)* "]`, the slowest first.")]
             #[inline(always)]
             pub fn get(self) -> [usize; $dimensions] {
@@ -45,7 +45,7 @@ macro_rules! claim {
                 }
             )*
 
-            /// Returns the stored indices.
+            /// Returns the coordinates as stored.
             #[inline(always)]
             pub(super) fn raw(self) -> [u32; $dimensions] {
                 [$(self.$side),*]
@@ -67,25 +67,25 @@ macro_rules! claim {
 }
 
 claim! {
-    /// Coordinates that no other thread of a launch of at most two dimensions can obtain: a thread's claim to its
-    /// element of a [`DisjointMut2`](crate::DisjointMut2).
+    /// Coordinates that are unique to one thread in a launch of at most two dimensions. These coordinates are the
+    /// thread's claim to its element of a [`DisjointMut2`](crate::DisjointMut2).
     Unique2d: 2, Plane, [
-        /// The element's row: the thread's index along y.
+        /// The element's row, which is the thread's index along y.
         row: 1,
-        /// The element's column: the thread's index along x.
+        /// The element's column, which is the thread's index along x.
         column: 0
     ]
 }
 
 claim! {
-    /// Coordinates that no other thread of a launch can obtain: a thread's claim to its element of a
-    /// [`DisjointMut3`](crate::DisjointMut3).
+    /// Coordinates that are unique to one thread in a launch. These coordinates are the thread's claim to its element
+    /// of a [`DisjointMut3`](crate::DisjointMut3).
     Unique3d: 3, Volume, [
-        /// The element's plane: the thread's index along z.
+        /// The element's plane, which is the thread's index along z.
         plane: 2,
-        /// The element's row: the thread's index along y.
+        /// The element's row, which is the thread's index along y.
         row: 1,
-        /// The element's column: the thread's index along x.
+        /// The element's column, which is the thread's index along x.
         column: 0
     ]
 }
@@ -101,8 +101,8 @@ pub(super) fn launch_threads() -> [u64; 3] {
     ]
 }
 
-/// Returns the calling thread's claim in a launch of at most two dimensions. Its column is x of
-/// [`index_2d`](crate::thread::index_2d), and its row is y.
+/// Returns the calling thread's claim in a launch of at most two dimensions. The claim's column is the x of
+/// [`index_2d`](crate::thread::index_2d), and its row is the y.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -121,8 +121,8 @@ pub fn unique_2d() -> Unique2d {
     Unique2d::at([y, x])
 }
 
-/// Returns the calling thread's claim in the launch. Its column is x of [`index_3d`](crate::thread::index_3d), its row
-/// is y, and its plane is z.
+/// Returns the calling thread's claim in the launch. The claim's column is the x of
+/// [`index_3d`](crate::thread::index_3d), its row is the y, and its plane is the z.
 ///
 /// ```
 /// use gpu_std::prelude::*;

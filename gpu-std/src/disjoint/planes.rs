@@ -1,10 +1,10 @@
-//! [`Planes`]: a structure-of-arrays mapping that gives a thread one element of each of several planes.
+//! [`Planes`]: a structure-of-arrays mapping that assigns a thread one element in each of several planes.
 //!
 //! # Why this is sound
 //!
-//! A view of `K` planes contains n elements per plane, and index i below n owns the elements `k * n + i` for k below
-//! `K`. Such an element determines k and i, so two indices share no element. n is part of the view and the same in all
-//! threads.
+//! In a view of `K` planes with n elements each, index i (below n) owns the elements `k * n + i` for k below `K`. The
+//! position of an element determines both k and i, so two indices never share an element. n is part of the view and the
+//! same in all threads.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -12,8 +12,9 @@ use core::ops::{Index, IndexMut};
 
 use super::{DisjointMut, MutableView, OwnIndex};
 
-/// The mapping of a [`DisjointMut`] of `K` consecutive planes of equal length, in which index i owns element i of each
-/// plane. It passes a structure of `K` arrays as one parameter. Adjacent threads own adjacent elements in every plane.
+/// Mapping of a [`DisjointMut`] of `K` consecutive planes of equal length, in which index i owns element i of each
+/// plane. The mapping passes a structure of `K` arrays as one parameter. Adjacent threads own adjacent elements in
+/// every plane.
 ///
 /// A launch refuses a buffer whose length is not a multiple of `K`. The read-only counterpart is [`SlicePlanes`].
 ///
@@ -33,11 +34,11 @@ use super::{DisjointMut, MutableView, OwnIndex};
 /// ```
 pub enum Planes<const K: usize> {}
 
-/// A thread's elements, one in each of `K` planes, from a view of [`Planes`].
+/// The elements that a thread owns in a view of [`Planes`]: one in each of the `K` planes.
 pub struct Column<'a, T, const K: usize> {
-    /// Pointer to the element in the first plane.
+    /// Pointer to the thread's element in the first plane.
     first: *mut T,
-    /// Distance between planes, in elements.
+    /// Distance between the starts of adjacent planes, in elements.
     plane_len: usize,
     _borrow: PhantomData<&'a mut T>,
 }
@@ -50,7 +51,7 @@ impl<T, const K: usize> DisjointMut<'_, T, Planes<K>> {
         self.len / K
     }
 
-    /// Returns the element of `index` in each plane, or `None` past the end of the planes.
+    /// Returns the element of `index` in each plane, or `None` if the index is out of range.
     #[inline(always)]
     #[track_caller]
     pub fn get_mut<I: OwnIndex>(&mut self, index: I) -> Option<Column<'_, T, K>> {
@@ -58,7 +59,7 @@ impl<T, const K: usize> DisjointMut<'_, T, Planes<K>> {
         index.check();
         let plane_len = self.plane_len();
         if index.get() < plane_len {
-            // The element is in range in the first plane, and therefore in all others.
+            // If the element is in range in the first plane, it is in range in all planes.
             let first = self.data.wrapping_add(index.get());
             Some(Column { first, plane_len, _borrow: PhantomData })
         } else {
@@ -101,8 +102,8 @@ impl<T, const K: usize> Index<usize> for Column<'_, T, K> {
     #[inline(always)]
     #[track_caller]
     fn index(&self, plane: usize) -> &T {
-        // SAFETY: the element is in range; the module documentation argues that no other thread has it, and the view is
-        // borrowed.
+        // SAFETY: the element is in range, the module documentation explains why no other thread owns it, and the view
+        // is borrowed.
         unsafe { &*self.at(plane) }
     }
 }
@@ -125,18 +126,19 @@ impl<T: fmt::Debug, const K: usize> fmt::Debug for Column<'_, T, K> {
     }
 }
 
-/// Read-only view of `K` consecutive planes of equal length, as a kernel parameter. Element `[plane, index]` is element
+/// Read-only view of `K` consecutive planes of equal length, as a kernel parameter. `[plane, index]` selects element
 /// `index` of a plane.
 ///
-/// A launch passes a buffer, as for `&[T]`, and refuses one whose length is not a multiple of `K`. Threads write such a
-/// buffer through the mapping [`Planes`].
+/// A launch passes a buffer, as for `&[T]`, and refuses a buffer whose length is not a multiple of `K`. Kernels write
+/// such a buffer through the mapping [`Planes`].
 pub struct SlicePlanes<'a, T, const K: usize> {
     elements: &'a [T],
     plane_len: usize,
 }
 
 impl<'a, T, const K: usize> SlicePlanes<'a, T, K> {
-    /// Divides a slice into planes. If its length is not a multiple of `K`, the remaining elements belong to no plane.
+    /// Divides a slice into planes. If its length is not a multiple of `K`, the remaining elements do not belong to any
+    /// plane.
     #[inline(always)]
     pub fn new(elements: &'a [T]) -> Self {
         const { assert!(K > 0, "a view has at least one plane") };
@@ -149,13 +151,13 @@ impl<'a, T, const K: usize> SlicePlanes<'a, T, K> {
         self.plane_len
     }
 
-    /// Returns a plane; `None` if it does not exist.
+    /// Returns a plane, or `None` if it does not exist.
     #[inline(always)]
     pub fn plane(self, plane: usize) -> Option<&'a [T]> {
         if plane < K { self.elements.get(plane * self.plane_len..)?.get(..self.plane_len) } else { None }
     }
 
-    /// Returns an element; `None` if it is out of range.
+    /// Returns an element, or `None` if it is out of range.
     #[inline(always)]
     pub fn get(self, [plane, index]: [usize; 2]) -> Option<&'a T> {
         if (plane < K) & (index < self.plane_len) {
@@ -166,7 +168,7 @@ impl<'a, T, const K: usize> SlicePlanes<'a, T, K> {
         }
     }
 
-    /// Returns element `index` of each plane; `None` if it is out of range.
+    /// Returns element `index` of each plane, or `None` if it is out of range.
     #[inline(always)]
     pub fn column(self, index: usize) -> Option<[&'a T; K]> {
         if index < self.plane_len {

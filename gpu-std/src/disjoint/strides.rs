@@ -1,8 +1,8 @@
-//! Grid-stride loops over claims. [`grid_stride`] divides indices among all threads of a launch, however many there
-//! are; [`grid_stride_2d`] and [`grid_stride_3d`] divide coordinates.
+//! Grid-stride loops that return claims. [`grid_stride`] divides indices among all threads of a launch of any size;
+//! [`grid_stride_2d`] and [`grid_stride_3d`] divide coordinates.
 //!
-//! Each iterator starts at an index that belongs to the caller and advances by the launch size. All its items therefore
-//! belong to the caller, by point 1 of the parent module's documentation.
+//! Each iterator starts at an index that belongs to the caller and advances by the launch size. By point 1 of the
+//! parent module's documentation, all items of the iterator therefore belong to the caller.
 
 use core::iter::FusedIterator;
 use core::marker::PhantomData;
@@ -11,15 +11,15 @@ use super::claims::{Unique2d, Unique3d, launch_threads};
 use super::{UniqueIndex, linear_in_launch};
 use crate::thread;
 
-/// A claim that can be created from its index. The trait is not public, so that only this library can create claims
+/// A claim that can be created from its index. The trait is private, so that only this library can create claims
 /// through it.
 pub trait Claim {
     /// Creates the claim to an index, which must belong to the caller.
     fn at(index: usize) -> Self;
 }
 
-/// Divides `0..len` among all threads of the launch, however many there are: thread t receives t, t + S, t + 2S, … for
-/// S threads.
+/// Divides `0..len` among all threads of a launch of any size. In a launch of S threads, thread t receives t, t + S,
+/// t + 2S, ….
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -38,8 +38,8 @@ pub fn grid_stride(len: usize) -> GridStride {
     GridStride::new(linear_in_launch(), thread::launch_size(), len)
 }
 
-/// Iterator over the claims that [`grid_stride`] assigns to a thread, and [`block::stride`](crate::block::stride) to a
-/// block.
+/// Iterator over the claims that [`grid_stride`] assigns to a thread, or that [`block::stride`](crate::block::stride)
+/// assigns to a block.
 #[derive(Debug)]
 pub struct GridStride<C = UniqueIndex> {
     next: usize,
@@ -50,7 +50,7 @@ pub struct GridStride<C = UniqueIndex> {
 }
 
 impl<C> GridStride<C> {
-    /// Iterates over `first`, which belongs to the caller, and every `step`th index after it, where `step` is the
+    /// Iterates over `first`, which must belong to the caller, and every `step`th index after it. `step` must be the
     /// launch size.
     #[inline(always)]
     pub(crate) fn new(first: usize, step: usize, len: usize) -> Self {
@@ -67,7 +67,7 @@ impl<C: Claim> Iterator for GridStride<C> {
             return None;
         }
         let index = self.next;
-        // Near the end of the address space the sum may overflow, which ends the iteration.
+        // Near the end of the address space the sum may overflow. The sum then saturates, which ends the iteration.
         self.next = index.saturating_add(self.step);
         Some(C::at(index))
     }
@@ -75,11 +75,11 @@ impl<C: Claim> Iterator for GridStride<C> {
 
 impl<C: Claim> FusedIterator for GridStride<C> {}
 
-/// Divides `rows` x `columns` coordinates among all threads of a launch of at most two dimensions, however many there
-/// are. A thread receives its own coordinates, and those at multiples of the launch size from them along x and y. The
-/// order is row by row.
+/// Divides `rows` x `columns` coordinates among all threads of a launch of at most two dimensions and any size. A
+/// thread receives its own coordinates, and all coordinates that are a multiple of the launch size away from them along
+/// x and y. Coordinates are visited in row-major order.
 ///
-/// Sides above 2^32 - 1 are clamped to it.
+/// Sides above 2^32 - 1 are clamped to this maximum.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -99,8 +99,8 @@ pub fn grid_stride_2d(rows: usize, columns: usize) -> GridStride2d {
     GridStride2d::new(Axis::new(y, step_y, rows), Axis::new(x, step_x, columns))
 }
 
-/// Divides `planes` x `rows` x `columns` coordinates among all threads of a launch, however many there are, as
-/// [`grid_stride_2d`] does. The order is plane by plane.
+/// Divides `planes` x `rows` x `columns` coordinates among all threads of a launch, as [`grid_stride_2d`] does in two
+/// dimensions. Planes are visited in order, and each plane in row-major order.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -121,7 +121,7 @@ pub fn grid_stride_3d(planes: usize, rows: usize, columns: usize) -> GridStride3
     GridStride3d::new(plane, row, Axis::new(x, step_x, columns))
 }
 
-/// Indices of one thread along one side.
+/// The indices that one thread visits along one axis.
 #[derive(Debug)]
 struct Axis {
     /// The thread's first index.
@@ -143,13 +143,14 @@ impl Axis {
         self.next >= self.size
     }
 
-    /// Advances by the launch size. A sum over 32 bits saturates at the maximum, which is outside every side.
+    /// Advances by the launch size. A sum that overflows 32 bits saturates at the maximum, which is outside every side.
     #[inline(always)]
     fn advance(&mut self) {
         self.next = self.next.saturating_add(self.step);
     }
 
-    /// Advances by the launch size, or returns to the first index at the end. Returns true if it was at the end.
+    /// Advances by the launch size, or returns to the first index if the end has been reached. Returns true if the
+    /// index returned to the first.
     #[inline(always)]
     fn wraps(&mut self) -> bool {
         let further = self.next.saturating_add(self.step);
@@ -159,7 +160,7 @@ impl Axis {
     }
 }
 
-/// Uses named fields, because LLVM would move an array of two indices as one 64-bit number and split it in each
+/// Uses named fields because LLVM would move an array of two indices as one 64-bit number and split it in each
 /// iteration.
 macro_rules! place_stride {
     ($(#[$doc:meta])* $name:ident: $claim:ident, $slowest:ident, [$($side:ident),*], [$($fastest_first:ident),*]) => {
@@ -175,8 +176,8 @@ macro_rules! place_stride {
         impl $name {
             #[inline(always)]
             fn new(mut $slowest: Axis, $($side: Axis),*) -> Self {
-                // If the thread has no coordinates in a row, it has none at all. The same holds for planes without
-                // rows.
+                // A thread without coordinates in one row has no coordinates in any row. The same is true of planes
+                // without rows.
                 if $($side.is_at_end())||* {
                     $slowest.next = $slowest.size;
                 }
@@ -218,7 +219,7 @@ place_stride! {
 mod tests {
     use super::*;
 
-    /// Returns random numbers of all magnitudes, many of them near the maximum.
+    /// Returns random numbers of all magnitudes, many of which are near the maximum.
     fn numbers() -> impl FnMut(u128) -> u128 {
         let seed = fastrand::u64(..);
         println!("seed {seed:#x}");
@@ -230,7 +231,7 @@ mod tests {
         }
     }
 
-    /// Returns the first indices of a thread, by exact arithmetic.
+    /// Returns a thread's first few indices, computed with exact arithmetic.
     fn exact(first: u128, step: u128, len: u128) -> Vec<u128> {
         (0..4).map(|round| first + round * step).take_while(|index| *index < len).collect()
     }
@@ -239,7 +240,7 @@ mod tests {
     fn strides_are_those_of_exact_arithmetic() {
         let mut number = numbers();
         for _ in 0..100_000 {
-            // A launch has fewer than 2^63 threads, so each index is below that.
+            // A launch has fewer than 2^63 threads, so each first index is below that limit.
             let step = number(isize::MAX as u128).max(1);
             let (first, len) = (number(step - 1), number(usize::MAX as u128));
             let stride = GridStride::<UniqueIndex>::new(first as usize, step as usize, len as usize);
@@ -259,7 +260,7 @@ mod tests {
             let [rows, columns] = [side(), side()];
             let axis =
                 |(first, step, size): (u128, u128, u128)| Axis::new(first as u32, step as u64, size as usize);
-            // Sides over 32 bits are clamped to the maximum.
+            // Sides that do not fit in 32 bits are clamped to the maximum.
             let along =
                 |(first, step, size): (u128, u128, u128)| exact(first, step, size.min(u32::MAX.into()));
             let found = GridStride2d::new(axis(rows), axis(columns)).take(3);

@@ -1,17 +1,17 @@
-//! [`Striped`]: a mapping that gives each thread of a block every n-th element of the block's tile.
+//! [`Striped`]: a mapping that assigns each thread of a block every n-th element of the block's tile.
 //!
 //! # Why this is sound
 //!
-//! In blocks of n threads, index i owns the elements `(i / n) * n * N + k * n + i % n` for k below `N`. Such an element
-//! determines the tile `i / n`, k, and `i % n`, so two indices share no element. n is the same in all threads of a
-//! launch.
+//! In blocks of n threads, index i owns the elements `(i / n) * n * N + k * n + i % n` for k below `N`. The position of
+//! an element determines the tile `i / n`, k, and `i % n`, so two indices never share an element. n is the same in all
+//! threads of a launch.
 
 use super::{DisjointMut, MutableView, OwnIndex};
 use crate::block;
 
-/// The mapping of a [`DisjointMut`] in which each block owns a tile of `N` elements per thread; tiles of consecutive
-/// blocks are adjacent. Thread t of n owns elements t, t + n, t + 2n, … of its block's tile, so adjacent threads own
-/// adjacent elements.
+/// Mapping of a [`DisjointMut`] in which each block owns a tile of `N` elements per thread. Tiles of consecutive blocks
+/// are adjacent. Thread t of n owns elements t, t + n, t + 2n, … of its block's tile, so adjacent threads own adjacent
+/// elements.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -27,21 +27,21 @@ use crate::block;
 /// ```
 pub enum Striped<const N: usize> {}
 
-/// Returns the position of element `item` of an index, in blocks of `threads` threads with `items` elements each;
-/// `None` beyond the address space.
+/// Returns the position of element `item` of an index, for blocks of `threads` threads with `items` elements each.
+/// Returns `None` beyond the address space.
 #[inline(always)]
 fn place(index: usize, item: usize, threads: usize, items: usize) -> Option<usize> {
-    // A tile has at most 1024 threads of 65536 elements, so only its start and the sum can overflow.
+    // A tile has at most 1024 threads of 65536 elements, so only the tile's start and the final sum can overflow.
     let tile = (index / threads).checked_mul(threads * items)?;
     tile.checked_add(item * threads + index % threads)
 }
 
 impl<T, const N: usize> DisjointMut<'_, T, Striped<N>> {
-    /// Returns element `item` of the `N` elements of `index`, or `None` past the end.
+    /// Returns element `item` of the `N` elements of `index`, or `None` if the element is out of range.
     ///
     /// # Panics
     ///
-    /// Panics if `item` is not below `N`.
+    /// Panics if `item` is not less than `N`.
     #[inline(always)]
     #[track_caller]
     pub fn get_mut<I: OwnIndex>(&mut self, index: I, item: usize) -> Option<&mut T> {
@@ -51,14 +51,14 @@ impl<T, const N: usize> DisjointMut<'_, T, Striped<N>> {
         index.check();
         let place = place(index.get(), item, block::threads() as usize, N)?;
         if place < self.len {
-            // SAFETY: the element is in range; the module documentation argues that no other thread has it.
+            // SAFETY: the element is in range, and the module documentation explains why no other thread owns it.
             Some(unsafe { &mut *self.data.add(place) })
         } else {
             None
         }
     }
 
-    /// Writes the elements of `index`, except those past the end.
+    /// Writes the elements of `index`, except those that are out of range.
     #[inline(always)]
     #[track_caller]
     pub fn write<I: OwnIndex>(&mut self, index: I, items: [T; N]) {
@@ -74,7 +74,8 @@ impl<T, const N: usize> DisjointMut<'_, T, Striped<N>> {
                 // SAFETY: as in `get_mut`.
                 unsafe { self.data.add(place).write(item) };
             }
-            // Non-zero-sized elements end below half of the address space, so this wraps only for zero-sized elements.
+            // Elements that are not zero-sized end below half of the address space, so the addition wraps only for
+            // zero-sized elements.
             place = place.wrapping_add(threads);
         }
     }

@@ -3,15 +3,16 @@
 //! # Why this is sound
 //!
 //! The mapping is a type, so all threads agree on the tile of each block. In a launch of at most two dimensions, each
-//! block's tile starts at multiples of its sides, at an origin that no other block has. Tiles of different blocks
-//! therefore do not overlap. Within a tile, element i in row-major order belongs to the thread of the block whose
-//! linear index is i modulo the block's threads. Point 4 of the parent module holds as for `get_mut`. The view is
-//! borrowed while the kernel holds a reference to an element, and the kernel holds one reference at a time.
+//! block's tile starts at multiples of the tile's sides, at an origin that no other block has. Tiles of different
+//! blocks therefore do not overlap. Within a tile, element i in row-major order belongs to the thread of the block
+//! whose linear index is i modulo the block's threads. Point 4 of the parent module's documentation applies to these
+//! references as it does to those of `get_mut`. The view stays borrowed while the kernel holds a reference to an
+//! element, so the kernel holds at most one such reference.
 
 use super::DisjointMut2;
 use crate::thread;
 
-/// The mapping of a [`DisjointMut2`] in which block x, y owns the tile of `ROWS` x `COLUMNS` elements that starts at
+/// Mapping of a [`DisjointMut2`] in which block x, y owns the tile of `ROWS` x `COLUMNS` elements that starts at
 /// element `[y * ROWS, x * COLUMNS]`.
 ///
 /// ```
@@ -26,8 +27,8 @@ use crate::thread;
 /// ```
 pub struct Tiles<const ROWS: usize, const COLUMNS: usize>(());
 
-/// The mapping of a [`DisjointMut2`] in which block x, y owns the tile of `ROWS` x `COLUMNS` elements that starts at
-/// element `[x * ROWS, y * COLUMNS]`. This transposed tile position is for kernels that transpose.
+/// Mapping of a [`DisjointMut2`] in which block x, y owns the tile of `ROWS` x `COLUMNS` elements that starts at
+/// element `[x * ROWS, y * COLUMNS]`. Use it in kernels that transpose a matrix.
 pub struct TransposedTiles<const ROWS: usize, const COLUMNS: usize>(());
 
 /// A mapping that assigns each block a tile.
@@ -37,7 +38,7 @@ mod sealed {
     pub trait Tile {
         const ROWS: usize;
         const COLUMNS: usize;
-        /// Returns the position of the tile among all tiles, as row and column.
+        /// Returns the row and column of the block's tile among all tiles.
         fn place() -> [u32; 2];
     }
 }
@@ -66,7 +67,7 @@ impl<const ROWS: usize, const COLUMNS: usize> TileMapping for Tiles<ROWS, COLUMN
 impl<const ROWS: usize, const COLUMNS: usize> TileMapping for TransposedTiles<ROWS, COLUMNS> {}
 
 impl<T, M: TileMapping> DisjointMut2<'_, T, M> {
-    /// Returns the origin of the block's tile: row and column of its first element.
+    /// Returns the row and column of the first element of the block's tile.
     #[inline(always)]
     pub fn tile_origin(&self) -> [usize; 2] {
         let [row, column] = M::place();
@@ -74,11 +75,11 @@ impl<T, M: TileMapping> DisjointMut2<'_, T, M> {
         [row as usize * M::ROWS, column as usize * M::COLUMNS]
     }
 
-    /// Writes the calling thread's elements of the block's tile, each with the value for its row and column in the
-    /// tile. In a block of n threads, each thread writes every n-th element in row-major order, so that accesses of a
-    /// warp are coalesced. Elements outside the view are skipped.
+    /// Writes the calling thread's elements of the block's tile. `value` computes each element from its row and column
+    /// in the tile. In a block of n threads, each thread writes every n-th element in row-major order, so that accesses
+    /// of a warp are coalesced. Elements outside the view are skipped.
     ///
-    /// The method contains no barrier. Every thread of the block must call it; otherwise some elements keep their old
+    /// The method contains no barrier. Every thread of the block must call it; otherwise, some elements keep their old
     /// values.
     ///
     /// ```
@@ -96,20 +97,20 @@ impl<T, M: TileMapping> DisjointMut2<'_, T, M> {
         self.update_tile(|element, indices| *element = value(indices));
     }
 
-    /// Calls `update` with each of the calling thread's elements of the block's tile, and its row and column in the
-    /// tile. Elements are divided among threads as in [`Self::write_tile`].
+    /// Calls `update` for each of the calling thread's elements of the block's tile, with the element's row and column
+    /// in the tile. Elements are divided among threads as in [`Self::write_tile`].
     #[inline(always)]
     pub fn update_tile(&mut self, mut update: impl FnMut(&mut T, [usize; 2])) {
         const { assert!(super::is_tile(M::ROWS, M::COLUMNS), "a tile has 1 to 4096 rows and columns") };
         let [top, left] = self.tile_origin();
-        // At most one side of the view, which fits in 32 bits.
+        // The result is at most one side of the view, which fits in 32 bits.
         let columns = self.columns().saturating_sub(left) as u32;
         let rows = self.rows().saturating_sub(top) as u32;
         let (data, row_stride) =
             (self.data.wrapping_add(top.wrapping_mul(self.row_stride()) + left), self.row_stride());
         let (own, threads) = (thread::linear_in_block(), crate::block::threads());
-        // The loop counter does not include the thread's index, so that the number of iterations is constant if the
-        // block size is.
+        // The loop counter excludes the thread's index, so that the number of iterations is constant if the block size
+        // is constant.
         let mut round = 0;
         while round < (M::COLUMNS * M::ROWS) as u32 {
             let index = round + own;
@@ -117,8 +118,8 @@ impl<T, M: TileMapping> DisjointMut2<'_, T, M> {
             let (column, row) = (index % M::COLUMNS as u32, index / M::COLUMNS as u32);
             if (row < M::ROWS as u32) & (column < columns) & (row < rows) {
                 let (column, row) = (column as usize, row as usize);
-                // SAFETY: the element is within the view's sides; the module documentation argues that no other thread
-                // has it.
+                // SAFETY: the element is within the view, and the module documentation explains why no other thread
+                // owns it.
                 update(unsafe { &mut *data.add(row * row_stride + column) }, [row, column]);
             }
         }

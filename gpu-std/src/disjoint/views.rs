@@ -19,17 +19,17 @@ macro_rules! view {
         }
 
         impl<'a, T, M> $name<'a, T, M> {
-            /// Creates the view of the elements that start at `data`; every thread of the launch creates the same view.
+            /// Creates a view of the elements that start at `data`. Every thread of the launch creates the same view.
             ///
             /// # Safety
             ///
             /// `data` must be aligned, not null, and valid for reads and writes of `extents.span()` elements for `'a`.
-            /// All threads of the launch must create the view with the same arguments and mapping, each at most once.
-            /// Only these views may use the elements. The launch must have a shape that
+            /// All threads of the launch must create the view with the same arguments and mapping, and each thread must
+            /// create it at most once. Only these views may access the elements. The launch must have a shape that
             /// [`MutableView::CLAIMS`](super::MutableView::CLAIMS) allows.
             #[inline(always)]
             pub unsafe fn from_raw_parts(data: *mut T, extents: $extents) -> Self {
-                // SAFETY: guaranteed by the caller. The assumption removes the null comparison of an `Option<&mut T>`.
+                // SAFETY: guaranteed by the caller. This assumption removes the null check of the `Option<&mut T>`.
                 unsafe { core::hint::assert_unchecked(!data.is_null()) };
                 Self { data, extents, _borrow: PhantomData, _mapping: PhantomData }
             }
@@ -43,8 +43,8 @@ macro_rules! view {
             )*
 
             /// Returns a pointer to the first element, for kernels that divide the work themselves. The pointer is
-            /// valid for the elements of all rows, which are `row_stride` elements apart. The caller must ensure that
-            /// no two threads access an element at the same time.
+            /// valid for the elements of all rows. The starts of adjacent rows are `row_stride` elements apart. The
+            /// caller must ensure that no two threads access an element at the same time.
             #[inline(always)]
             pub fn as_mut_ptr(&mut self) -> *mut T {
                 self.data
@@ -61,10 +61,11 @@ macro_rules! view {
             ///
             /// # Safety
             ///
-            /// No thread may write the elements while the view lives, for example between two grid-wide barriers.
+            /// No thread may write the elements while the returned view is in use. This holds, for example, between two
+            /// grid-wide barriers.
             #[inline(always)]
             pub unsafe fn as_slice(&self) -> $read<'_, T> {
-                // SAFETY: this view describes the memory; the caller promises that nothing changes it.
+                // SAFETY: this view describes the memory, and the caller promises that nothing changes it.
                 unsafe { $read::from_raw_parts(self.data, self.extents) }
             }
         }
@@ -74,16 +75,16 @@ macro_rules! view {
 view! {
     /// A mutable 2-D view that assigns every thread of the launch its own elements, as a kernel parameter.
     ///
-    /// The mapping `M` determines the elements of a thread:
+    /// The mapping `M` determines which elements a thread owns:
     ///
-    /// | mapping | elements of a thread | claim |
+    /// | mapping | elements that a thread owns | claim |
     /// | --- | --- | --- |
     /// | [`Elements`] | the element at its row and column | [`unique_2d`](crate::thread::unique_2d), [`grid_stride_2d`](crate::thread::grid_stride_2d) |
     /// | [`Rows`] | the row at its index | [`unique_index`](crate::thread::unique_index), [`grid_stride`](crate::thread::grid_stride) |
-    /// | [`Tiles`](super::Tiles), [`TransposedTiles`](super::TransposedTiles) | its share of the block's tile | none: [`write_tile`](Self::write_tile) |
+    /// | [`Tiles`](super::Tiles), [`TransposedTiles`](super::TransposedTiles) | its share of the block's tile | none; use [`write_tile`](Self::write_tile) |
     ///
-    /// A launch passes `buffer.as_2d_mut(rows, columns)?`. The runtime refuses three-dimensional launches, because
-    /// several threads would share the same x and y.
+    /// A launch passes `buffer.as_2d_mut(rows, columns)?`. The runtime refuses three-dimensional launches because
+    /// threads that differ only in z would share the same claim.
     ///
     /// ```
     /// use gpu_std::prelude::*;
@@ -102,14 +103,14 @@ view! {
         rows,
         /// Number of elements per row.
         columns,
-        /// Distance between the starts of adjacent rows, in elements; at least the number of columns.
+        /// Distance between the starts of adjacent rows, in elements. The distance is at least the number of columns.
         row_stride
     ]
 }
 
 view! {
-    /// A mutable 3-D view that assigns every thread of the launch its own element, at its
-    /// [`unique_3d`](crate::thread::unique_3d), as a kernel parameter.
+    /// A mutable 3-D view that assigns every thread of the launch its own element, as a kernel parameter. A thread's
+    /// element is at its [`unique_3d`](crate::thread::unique_3d).
     ///
     /// A launch passes `buffer.as_3d_mut(planes, rows, columns)?`.
     DisjointMut3, Extents3, Slice3,
@@ -122,13 +123,13 @@ view! {
         columns,
         /// Distance between the starts of adjacent planes, in elements.
         plane_stride,
-        /// Distance between the starts of adjacent rows, in elements; at least the number of columns.
+        /// Distance between the starts of adjacent rows, in elements. The distance is at least the number of columns.
         row_stride
     ]
 }
 
 impl<T> DisjointMut2<'_, T, Elements> {
-    /// Returns the element at a claim's coordinates, or `None` if they are out of range.
+    /// Returns the element at the claim's coordinates, or `None` if they are out of range.
     #[inline(always)]
     #[track_caller]
     pub fn get_mut(&mut self, cell: Unique2d) -> Option<&mut T> {
@@ -142,8 +143,8 @@ impl<T> DisjointMut2<'_, T, Elements> {
         if (column >= self.extents.columns()) | (row >= self.extents.rows()) {
             return None;
         }
-        // SAFETY: both indices are in range, so the element is within the span; the parent module argues that no other
-        // thread has it.
+        // SAFETY: both indices are in range, so the element is within the span, and the parent module explains why no
+        // other thread owns it.
         Some(unsafe { &mut *self.data.add(self.extents.offset([row, column])) })
     }
 }
@@ -158,14 +159,14 @@ impl<T> DisjointMut2<'_, T, Rows> {
             return None;
         }
         let start = self.extents.offset([index.get() as u32, 0]);
-        // SAFETY: the row is within the span. Rows do not overlap, since the stride is at least the columns; the parent
-        // module argues that no other thread has the row.
+        // SAFETY: the row is within the span. Rows do not overlap because the stride is at least the number of columns.
+        // The parent module explains why no other thread owns the row.
         Some(unsafe { core::slice::from_raw_parts_mut(self.data.wrapping_add(start), self.columns()) })
     }
 }
 
 impl<T> DisjointMut3<'_, T, Elements> {
-    /// Returns the element at a claim's coordinates, or `None` if they are out of range.
+    /// Returns the element at the claim's coordinates, or `None` if they are out of range.
     #[inline(always)]
     #[track_caller]
     pub fn get_mut(&mut self, cell: Unique3d) -> Option<&mut T> {

@@ -1,4 +1,4 @@
-//! Arguments of a launch from a kernel.
+//! Arguments of launches that kernels perform.
 //!
 //! | parameter | argument |
 //! | --- | --- |
@@ -6,8 +6,8 @@
 //! | `data: &[T]` | `&[T]`, `*const [T]` |
 //! | `counts: &[Atomic<T>]` | `&[Atomic<T>]` |
 //! | `out: DisjointMut<T>` | `*mut [T]`, `&mut [T]`, `&mut DisjointMut<T>` (the whole view) |
-//! | an `Option` of a slice or view | an `Option` of these |
-//! | `image: Slice2<T>`, `Slice3<T>`, also of atomics | `Slice2<T>`, `Slice3<T>` |
+//! | an `Option` of a slice or view | an `Option` of the corresponding argument |
+//! | `image: Slice2<T>`, `Slice3<T>`, also with atomic elements | `Slice2<T>`, `Slice3<T>` |
 //! | `out: DisjointMut2<T>`, `DisjointMut3<T>` | `&mut DisjointMut2<T, M>`, `&mut DisjointMut3<T, M>` (the whole view) |
 //! | `tile: Shared<[T]>`, `DoubleBuffer<[T]>` | `SharedLen` |
 //! | `data: *const T` | `*const T`, `*mut T` |
@@ -28,7 +28,7 @@ use crate::view::{Slice2, Slice3};
 /// Maximum size of a launch's parameters, in bytes.
 pub const MAX_PARAMETER_BYTES: usize = 4096;
 
-/// Kernel parameters (PTX `.param`) of a launch, each at the next address aligned for its type.
+/// Kernel parameters (PTX `.param`) of a launch. Each is at the next address that is aligned for its type.
 #[derive(Debug)]
 pub struct Parameters<'a> {
     base: *mut u8,
@@ -41,7 +41,7 @@ impl Parameters<'_> {
     ///
     /// # Safety
     ///
-    /// `base` must be aligned to 16 bytes and valid for writes of all parameters that are added.
+    /// `base` must be aligned to 16 bytes and valid for writes of all parameters that are added later.
     #[inline(always)]
     pub(super) unsafe fn new(base: *mut u8) -> Self {
         Self { base, bytes: 0, _buffer: PhantomData }
@@ -50,23 +50,23 @@ impl Parameters<'_> {
     #[inline(always)]
     fn push<T: Copy>(&mut self, value: T) {
         let offset = self.bytes.next_multiple_of(align_of::<T>());
-        // SAFETY: `new` was promised room for all parameters. `base` is aligned for any type, so the aligned offset is
-        // aligned for this type.
+        // SAFETY: the caller of `new` promised space for all parameters. `base` is aligned for any type, so the aligned
+        // offset is aligned for this type.
         unsafe { self.base.add(offset).cast::<T>().write(value) };
         self.bytes = offset + size_of::<T>();
     }
 }
 
-/// Returns the maximum bytes of a value, including the alignment padding before it.
+/// Returns the maximum number of bytes that a value needs, including alignment padding before it.
 const fn bytes_of<T>() -> usize {
     size_of::<T>() + align_of::<T>() - 1
 }
 
-/// An argument that can be passed for a parameter with marker `M`.
+/// An argument that a kernel can pass for a parameter with marker `M`.
 ///
 /// # Safety
 ///
-/// `add` must add the kernel parameters that `M` represents, and they must take at most `BYTES` bytes.
+/// `add` must add the kernel parameters that `M` represents, which must take at most `BYTES` bytes.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be passed by a kernel for a kernel parameter `{M}`",
     label = "not an argument for `{M}`",
@@ -77,7 +77,7 @@ pub unsafe trait Argument<M> {
     /// Maximum size of the argument, in bytes.
     const BYTES: usize;
 
-    /// Returns the bytes of dynamic shared memory that the child needs for the argument.
+    /// Returns the bytes of dynamic shared memory that the argument requires in the child.
     #[inline(always)]
     fn shared_bytes(&self) -> u32 {
         0
@@ -87,7 +87,7 @@ pub unsafe trait Argument<M> {
     fn add(self, parameters: &mut Parameters<'_>);
 }
 
-// SAFETY: a value is passed as one kernel parameter, which consists of its bytes.
+// SAFETY: a value is passed as one kernel parameter that consists of the value's bytes.
 unsafe impl<T: KernelValue> Argument<Value<T>> for T {
     const BYTES: usize = bytes_of::<T>();
 
@@ -100,7 +100,7 @@ unsafe impl<T: KernelValue> Argument<Value<T>> for T {
 /// Implements [`Argument`] for a type that consists of a pointer to the first element and a length.
 macro_rules! slice_argument {
     ($([$($generics:tt)*] $argument:ty => $marker:ty: $self:ident, $data:expr, $len:expr;)*) => { $(
-        // SAFETY: a slice or view is a pointer and a length.
+        // SAFETY: a slice or view is passed as a pointer and a length.
         unsafe impl<$($generics)*> Argument<$marker> for $argument {
             const BYTES: usize = 2 * bytes_of::<usize>();
 
@@ -122,7 +122,8 @@ slice_argument! {
     [T: KernelType, M] &mut DisjointMut<'_, T, M> => SliceMut<T>: self, self.as_mut_ptr(), self.len();
 }
 
-// SAFETY: a slice or view is a pointer and its extent, which are null and empty for `None`.
+// SAFETY: a slice or view is passed as a pointer and its extent. For `None`, the pointer is null and the extent is
+// empty.
 unsafe impl<M: PointerAndExtent, A: Argument<M>> Argument<Optional<M>> for Option<A> {
     const BYTES: usize = bytes_of::<usize>() + bytes_of::<M::Extent>();
 
@@ -138,10 +139,10 @@ unsafe impl<M: PointerAndExtent, A: Argument<M>> Argument<Optional<M>> for Optio
     }
 }
 
-/// Implements [`Argument`] for a view: a pointer to the first element, and extents.
+/// Implements [`Argument`] for a view, which consists of a pointer to the first element and extents.
 macro_rules! view_argument {
     ($([$($generics:tt)*] $argument:ty => $marker:ty, $extents:ty: $self:ident, $data:expr;)*) => { $(
-        // SAFETY: a view is a pointer and its extents.
+        // SAFETY: a view is passed as a pointer and its extents.
         unsafe impl<$($generics)*> Argument<$marker> for $argument {
             const BYTES: usize = bytes_of::<usize>() + bytes_of::<$extents>();
 
@@ -167,7 +168,7 @@ view_argument! {
 /// Implements [`Argument`] for a raw pointer.
 macro_rules! pointer_argument {
     ($($argument:ty => $marker:ty;)*) => { $(
-        // SAFETY: a raw pointer is one kernel parameter.
+        // SAFETY: a raw pointer is passed as one kernel parameter.
         unsafe impl<T> Argument<$marker> for $argument {
             const BYTES: usize = bytes_of::<usize>();
 
@@ -185,13 +186,13 @@ pointer_argument! {
     *mut T => PointerMut<T>;
 }
 
-// SAFETY: a length is one kernel parameter.
+// SAFETY: a length is passed as one kernel parameter.
 unsafe impl<T> Argument<param::Shared<T>> for SharedLen {
     const BYTES: usize = bytes_of::<usize>();
 
     #[inline(always)]
     fn shared_bytes(&self) -> u32 {
-        // No launch has this much shared memory.
+        // No block has this much shared memory, so the launch fails.
         self.bytes::<T>().unwrap_or(u32::MAX)
     }
 
@@ -215,7 +216,7 @@ pub unsafe trait Arguments<P> {
     /// Maximum size of the arguments, in bytes.
     const BYTES: usize;
 
-    /// Returns the bytes of dynamic shared memory that the child needs for the arguments.
+    /// Returns the bytes of dynamic shared memory that the arguments require in the child.
     fn shared_bytes(&self) -> u32;
 
     /// Adds all arguments to the parameters.
@@ -242,7 +243,7 @@ macro_rules! arguments {
     };
 }
 
-/// Implements `Arguments` for all tuples of up to the given number of names.
+/// Implements `Arguments` for tuples of every length up to the number of names.
 macro_rules! arguments_up_to {
     ([$($done:tt)*]) => { arguments!($($done)*); };
     ([$($done:tt)*] $next:tt $($rest:tt)*) => {

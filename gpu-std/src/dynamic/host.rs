@@ -25,12 +25,12 @@ pub unsafe fn enqueue<K: Kernel, A: Arguments<K::Params>>(
     when: When,
 ) -> Result<(), LaunchError> {
     let mut buffer = Buffer([MaybeUninit::uninit(); MAX_PARAMETER_BYTES]);
-    // SAFETY: the buffer is aligned to 16 bytes and has room for the maximum size of arguments.
+    // SAFETY: the buffer is aligned to 16 bytes and has space for arguments of the maximum size.
     arguments.add_all(&mut unsafe { Parameters::new(buffer.0.as_mut_ptr().cast()) });
     let (grid, block) = ([grid.x, grid.y, grid.z], [block.x, block.y, block.z]);
     let tail = when == When::Tail;
-    // SAFETY: the buffer has the kernel's parameters, laid out as the emulator expects; the rest is guaranteed by the
-    // caller.
+    // SAFETY: the buffer contains the kernel's parameters in the layout that the emulator expects; the rest is
+    // guaranteed by the caller.
     let result = unsafe { dynamic::launch(K::spec(), grid, block, shared_bytes, &buffer.0, tail) };
     result.map_err(|refused| match refused {
         Refused::TooManyPending => LaunchError::TOO_MANY_PENDING,

@@ -1,29 +1,31 @@
-//! Dynamic parallelism: a kernel launches kernels.
+//! Dynamic parallelism: kernels that launch kernels.
 //!
-//! A thread that launches continues immediately; the launched kernel, its *child*, runs when resources are available.
-//! For the host, the launching kernel is done only when all its children, and their children, are done. A kernel cannot
-//! wait for its child, so a child can start at one of two times:
+//! The launching thread continues immediately. The launched kernel, which is called the *child*, runs when resources
+//! are available. For the host, the launching kernel is complete only when all of its children and their descendants
+//! are complete. A kernel cannot wait for its child. A child starts at one of two times, which depend on the function:
 //!
 //! | function | the child starts | use |
 //! | --- | --- | --- |
-//! | [`launch`] | at any time from now on, in any order with other children | work discovered during the kernel |
-//! | [`launch_tail`] | when the launching grid and all children of [`launch`] are done; in launch order | work that uses their results |
+//! | [`launch`] | at any time after the call, in any order relative to other children | work discovered during the kernel |
+//! | [`launch_tail`] | after the launching grid and all children started with [`launch`] are complete, in launch order | work that uses their results |
 //!
-//! The child sees the writes that the launching thread performed before the launch. It sees writes of other threads of
-//! the block if a barrier precedes the launch.
+//! The child sees the writes that the launching thread performed before the launch. The child also sees writes of other
+//! threads of the block if a barrier precedes the launch.
 //!
 //! # On the GPU
 //!
 //! Launches use NVIDIA's device runtime (`libcudadevrt`), which requires a CUDA 12 driver or later. The builder places
-//! launching kernels and their children in a separate module, so that the code of other kernels does not change. That
-//! module is linked with the device runtime when its first kernel is loaded. About [`MAX_PENDING`] launches can be
-//! pending. Further launches fail with [`LaunchError::TOO_MANY_PENDING`] or [`LaunchError::OUT_OF_RESOURCES`].
+//! kernels that launch, and their children, in a separate module, so that the code of other kernels does not change.
+//! This module is linked with the device runtime when its first kernel is loaded. About [`MAX_PENDING`] launches can be
+//! pending at a time. Further launches fail with [`LaunchError::TOO_MANY_PENDING`] or
+//! [`LaunchError::OUT_OF_RESOURCES`].
 //!
 //! # On the emulated device
 //!
-//! Children run sequentially after the grid that launched them. Their order follows the order of blocks and threads, or
-//! the seed of a seeded launch. The limits [`MAX_PENDING`] and [`MAX_DEPTH`] are exact. A fault of a child is reported
-//! as a fault of the launch, and names the child.
+//! On the emulated device, children run sequentially after the grid that launched them. They run in the order of the
+//! launching blocks and threads, or in an order that the seed of a seeded launch determines. On the emulated device,
+//! the limits [`MAX_PENDING`] and [`MAX_DEPTH`] are exact. A fault in a child is reported as a fault of the host's
+//! launch, and the report names the child.
 //!
 //! ```
 //! use gpu_std::dynamic;
@@ -75,14 +77,14 @@ use gpu_spec::Kernel;
 
 pub use arguments::{Argument, Arguments, MAX_PARAMETER_BYTES, Parameters};
 
-/// Maximum number of pending launches: exact on the emulated device, approximate on a GPU.
+/// Maximum number of pending launches. It is exact on the emulated device and approximate on a GPU.
 pub const MAX_PENDING: u32 = 2048;
 
-/// Maximum nesting depth of children. A kernel launched by the host has depth 0, its child depth 1. The limit is exact
-/// on the emulated device, and is the depth that CUDA guarantees on a GPU.
+/// Maximum nesting depth of children. A kernel launched by the host has depth 0, and its child has depth 1. The limit
+/// is exact on the emulated device. On a GPU, it is the depth that CUDA guarantees.
 pub const MAX_DEPTH: u32 = 24;
 
-/// Sizes in x, y and z, converted from `n`, `(x, y)`, `(x, y, z)` or `[x, y, z]`.
+/// Sizes along x, y and z, converted from `n`, `(x, y)`, `(x, y, z)` or `[x, y, z]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Dim {
@@ -122,19 +124,19 @@ impl From<[u32; 3]> for Dim {
     }
 }
 
-/// Reason why a launch from a kernel failed: a `cudaError` code of CUDA. No part of the launch runs.
+/// Reason why a launch from a kernel failed: a CUDA `cudaError` code. No part of the child runs in this case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaunchError(NonZeroU32);
 
 impl LaunchError {
-    /// Grid, block or shared memory is 0 where it must not be, or exceeds a limit of the device or kernel
+    /// The grid or block size is 0, or the grid, block or shared memory exceeds a limit of the device or kernel
     /// (`cudaErrorInvalidConfiguration`).
     pub const INVALID_CONFIGURATION: Self = Self::numbered(9);
     /// The nesting depth of children exceeds the limit (`cudaErrorLaunchMaxDepthExceeded`).
     pub const TOO_DEEP: Self = Self::numbered(65);
-    /// Too many launches are pending: launch fewer or larger ones (`cudaErrorLaunchPendingCountExceeded`).
+    /// Too many launches are pending (`cudaErrorLaunchPendingCountExceeded`). Launch fewer or larger children.
     pub const TOO_MANY_PENDING: Self = Self::numbered(69);
-    /// A GPU lacks resources for the launch: too many launches are pending, or a block needs more registers than
+    /// The GPU lacks resources for the launch: too many launches are pending, or a block needs more registers than are
     /// available (`cudaErrorLaunchOutOfResources`).
     pub const OUT_OF_RESOURCES: Self = Self::numbered(701);
 
@@ -145,7 +147,7 @@ impl LaunchError {
         }
     }
 
-    /// Returns the error with this code; `None` for 0, which is success.
+    /// Returns the error with this code, or `None` if the code is 0, which means success.
     #[inline(always)]
     pub const fn from_code(code: u32) -> Option<Self> {
         match NonZeroU32::new(code) {
@@ -154,7 +156,7 @@ impl LaunchError {
         }
     }
 
-    /// Returns the code, for a kernel to store where the host can read it; never 0.
+    /// Returns the code, which is never 0. A kernel can store the code where the host can read it.
     #[inline(always)]
     pub const fn code(self) -> u32 {
         self.0.get()
@@ -184,32 +186,34 @@ impl core::error::Error for LaunchError {}
 /// Start time of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
-    /// Starts at any time.
+    /// The child starts at any time.
     Now,
-    /// Starts after the launching grid and its other children.
+    /// The child starts after the launching grid and its other children.
     Tail,
 }
 
 /// Launches kernel `K` as a child of the running grid: `grid` blocks of `block` threads. Each block receives
-/// `shared_bytes` of dynamic shared memory, in addition to that of its arrays `Shared<[T]>` (at most 48 KiB in all).
-/// Each calling thread launches its own child.
+/// `shared_bytes` of dynamic shared memory, in addition to the memory of its arrays `Shared<[T]>` (at most 48 KiB in
+/// total). Each calling thread launches its own child.
 ///
-/// `arguments` is a tuple with one [`Argument`] for each parameter.
+/// `arguments` is a tuple with one [`Argument`] for each parameter of `K`.
 ///
 /// # Errors
 ///
-/// Returns a [`LaunchError`] if the launch fails; no part of it then runs.
+/// Returns a [`LaunchError`] if the launch fails, in which case no part of the child runs.
 ///
 /// # Safety
 ///
-/// - If `K` is an `unsafe fn`, the requirements in its documentation must hold. `K` must not be a cooperative kernel.
-/// - Memory that the arguments name must be device memory, not shared memory or a local variable. It must be valid
-///   until the child is done, which is before the host's launch ends.
-/// - The child runs at the same time as the launching grid and other children. After the launch, none of these may read
-///   or write memory that the child writes, or write memory that it reads, except with atomics.
-/// - Nothing else may use the memory of a [`DisjointMut`](crate::DisjointMut) parameter of `K`. The launch must have a
-///   shape that the mutable views of `K` allow: up to two dimensions for a [`DisjointMut2`](crate::DisjointMut2). The
-///   emulated device refuses other shapes with [`LaunchError::INVALID_CONFIGURATION`].
+/// - If `K` is an `unsafe fn`, its documented safety requirements must hold. `K` must not be a cooperative kernel.
+/// - Memory passed in the arguments must be device memory, not shared memory or local variables. It must stay valid
+///   until the child is complete, which is before the host's launch completes.
+/// - The child may run at the same time as the launching grid and other children. After the launch, neither the grid
+///   nor the other children may read or write memory that the child writes, or write memory that it reads, except with
+///   atomics.
+/// - Nothing else may access the memory of a [`DisjointMut`](crate::DisjointMut) parameter of `K`. The launch must have
+///   a shape that the mutable views of `K` allow: for example, at most two dimensions for a
+///   [`DisjointMut2`](crate::DisjointMut2). The emulated device refuses other shapes with
+///   [`LaunchError::INVALID_CONFIGURATION`].
 #[inline(always)]
 pub unsafe fn launch<K: Kernel>(
     grid: impl Into<Dim>,
@@ -221,21 +225,21 @@ pub unsafe fn launch<K: Kernel>(
     unsafe { enqueue::<K, _>(grid.into(), block.into(), shared_bytes, arguments, When::Now) }
 }
 
-/// Launches a child like [`launch`], but starts it when the launching grid and its other children are done. The child
-/// sees their writes. Several tail launches of one thread run one after the other, in launch order. The order between
-/// threads is undefined.
+/// Launches a child like [`launch`], but starts it after the launching grid and its other children are complete. The
+/// child sees all writes of that grid and those children. Several tail launches of one thread run one after another, in
+/// launch order. The order of tail launches from different threads is unspecified.
 ///
 /// A tail launch also counts as a nesting level, so a kernel that repeatedly tail-launches itself reaches
 /// [`MAX_DEPTH`].
 ///
 /// # Errors
 ///
-/// Returns the errors of [`launch`].
+/// Returns the same errors as [`launch`].
 ///
 /// # Safety
 ///
-/// The conditions of [`launch`] apply, except that the child does not run at the same time as the launching grid and
-/// its other children.
+/// The conditions of [`launch`] apply, except that the child never runs at the same time as the launching grid and its
+/// other children.
 #[inline(always)]
 pub unsafe fn launch_tail<K: Kernel>(
     grid: impl Into<Dim>,
@@ -263,12 +267,12 @@ unsafe fn enqueue<K: Kernel, A: Arguments<K::Params>>(
         return Err(LaunchError::INVALID_CONFIGURATION);
     }
     let shared_bytes = shared_bytes.saturating_add(arguments.shared_bytes());
-    // SAFETY: guaranteed by the caller; the arguments are those of `K`, and fit.
+    // SAFETY: guaranteed by the caller; the arguments match the parameters of `K` and fit.
     unsafe { backend::enqueue::<K, A>(grid, block, shared_bytes, arguments, when) }
 }
 
-/// Returns whether the child can count its threads. From 2^63 threads on, indices would wrap and belong to several
-/// threads.
+/// Returns whether the child has few enough threads for unique indices. With 2^63 threads or more, indices would wrap,
+/// so an index would belong to several threads.
 #[inline(always)]
 fn is_countable(grid: Dim, block: Dim) -> bool {
     let rest = [grid.z, block.x, block.y, block.z];

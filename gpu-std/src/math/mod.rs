@@ -1,18 +1,19 @@
-//! Real functions: accurate here, approximate in [`fast`].
+//! Real functions. This module contains the accurate versions, and [`fast`] contains approximations.
 //!
-//! [`Math`] declares the functions of the standard library's `f32` and `f64`, under the same names. A kernel that calls
-//! `x.sin()` therefore also compiles for the GPU, where `core` provides none of them. The prelude brings its methods
-//! into scope. On the host the standard library's inherent methods take precedence. The trait also declares functions
-//! that are efficient on a GPU: `rsqrt`, `exp10`, `gelu`.
+//! [`Math`] declares functions of the standard library's `f32` and `f64` under the same names. A kernel that calls
+//! `x.sin()` therefore also compiles for the GPU, where `core` provides none of these functions. The prelude brings the
+//! trait's methods into scope. On the host, the standard library's inherent methods take precedence. The trait also
+//! declares functions that are efficient on a GPU, such as `rsqrt`, `exp10` and `gelu`.
 //!
-//! On the GPU they are CUDA's libdevice functions, except `sin` and `cos`, which need no stack here. On the emulated
-//! device they come from the standard library and `libm`. Standard library methods that take precedence have the error
-//! bounds of the system's C library. Errors of both sides are within the following bounds of the CUDA programming
-//! guide, in units in the last place (ULP). GPU and emulated results may differ within these bounds:
+//! On the GPU, the implementations come from CUDA's libdevice, except for `sin` and `cos`, whose implementations in
+//! this module need no stack. On the emulated device, the implementations come from the standard library and `libm`.
+//! Inherent methods of the standard library, which take precedence, have the error bounds of the system's C library.
+//! The errors of both implementations are within the following bounds of the CUDA programming guide, in units in the
+//! last place (ULP). GPU results and emulated results may differ within these bounds:
 //!
-//! | functions | `f32` | `f64` |
+//! | functions | maximum error for `f32` | maximum error for `f64` |
 //! | --- | --- | --- |
-//! | `sqrt`, `mul_add`, `fmod`, `rem_euclid`, `fract`, roundings, `/`, `%` | 0 | 0 |
+//! | `sqrt`, `mul_add`, `fmod`, `rem_euclid`, `fract`, rounding functions, `/`, `%` | 0 | 0 |
 //! | `ln`, `log2`, `ln_1p`, `cbrt` | 1 | 1 |
 //! | `exp`, `exp2`, `exp10`, `exp_m1`, `log10`, `rsqrt`, `tanh` | 2 | 1 |
 //! | `sin`, `cos`, `asin`, `acos`, `atan`, `erf` | 2 | 2 |
@@ -22,12 +23,13 @@
 //! | `acosh` | 4 | 3 |
 //! | `erfc` | 4 | 5 |
 //! | `gamma` | 5 | 10 |
-//! | `ln_gamma`, outside -24..-2 and 0.5..3, which contain its zeros | 6 | 4 |
+//! | `ln_gamma`, outside the intervals -24..-2 and 0.5..3, which contain its zeros | 6 | 4 |
 //!
-//! `gelu` has an additional error from the rounding of x / √2. For 16-bit floats, compute in [`Scalar::Accumulator`].
+//! `gelu` has an additional error because x / √2 is rounded. For 16-bit floats, compute in their
+//! [`Scalar::Accumulator`].
 //!
-//! A future standard library may add `erf`, `erfc`, `gamma` and `ln_gamma`, so the compiler warns if they are called as
-//! methods. Call the functions of this module instead.
+//! A future standard library may add `erf`, `erfc`, `gamma` and `ln_gamma`, so the compiler warns if you call them as
+//! methods. Call the free functions of this module instead.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -103,7 +105,7 @@ macro_rules! functions {
         $name:ident($this:ident $(, $argument:ident)*) =
             $gpu32:ident, $gpu64:ident, |$($x:ident),+| $host32:expr, $host64:expr;
     )*) => {
-        /// Functions of `f32` and `f64`. All are also free functions of this module.
+        /// Real functions of `f32` and `f64`. All of them are also available as free functions of this module.
         pub trait Math:
             Scalar<Accumulator = Self>
             + Add<Output = Self>
@@ -117,19 +119,19 @@ macro_rules! functions {
                 fn $name(self $(, $argument: Self)*) -> Self;
             )*
 
-            /// x / 2 · (1 + erf(x / √2)), the exact Gaussian error linear unit; accurate for negative x too.
+            /// x / 2 · (1 + erf(x / √2)), the exact Gaussian error linear unit, which is also accurate for negative x.
             fn gelu(self) -> Self;
 
             /// x to the integer power n.
             fn powi(self, n: i32) -> Self;
 
-            /// x to the power y: [`pow`](Self::pow) under the standard library's name.
+            /// x to the power y. This is [`pow`](Self::pow) under the standard library's name.
             #[inline(always)]
             fn powf(self, y: Self) -> Self {
                 self.pow(y)
             }
 
-            /// Returns the logarithm to any base.
+            /// Returns the logarithm of x to base `base`.
             #[inline(always)]
             fn log(self, base: Self) -> Self {
                 self.ln() / base.ln()
@@ -141,13 +143,13 @@ macro_rules! functions {
                 (self.sin(), self.cos())
             }
 
-            /// Returns the fractional part: `self - self.trunc()`.
+            /// Returns the fractional part of x: `self - self.trunc()`.
             #[inline(always)]
             fn fract(self) -> Self {
                 self - self.trunc()
             }
 
-            /// Returns the integer q for which x = q · y + [`rem_euclid`](Self::rem_euclid).
+            /// Returns the integer q that satisfies x = q · y + [`rem_euclid`](Self::rem_euclid).
             #[inline(always)]
             fn div_euclid(self, y: Self) -> Self {
                 let quotient = (self / y).trunc();
@@ -191,7 +193,7 @@ macro_rules! functions {
 
             #[inline(always)]
             fn gelu(self) -> Self {
-                // Because of the clamp, the result is also 0 at −∞.
+                // Because of the clamp, the result at −∞ is 0 rather than NaN.
                 0.5 * (if self < -1e4 { -1e4 } else { self }) * erfc(-self * FRAC_1_SQRT_2 as f32)
             }
         }
@@ -231,7 +233,7 @@ macro_rules! functions {
             }
         )*
 
-        /// x / 2 · (1 + erf(x / √2)), the exact Gaussian error linear unit; accurate for negative x too.
+        /// x / 2 · (1 + erf(x / √2)), the exact Gaussian error linear unit, which is also accurate for negative x.
         #[inline(always)]
         pub fn gelu<T: Math>(x: T) -> T {
             x.gelu()
@@ -239,7 +241,7 @@ macro_rules! functions {
     };
 }
 
-/// Needed because `libm::acosh` also returns numbers for x below 1.
+/// Needed because `libm::acosh` does not return NaN for all x below 1.
 #[cfg(not(target_arch = "nvptx64"))]
 fn acosh_on_host(x: f64) -> f64 {
     if x < 1.0 { f64::NAN } else { libm::acosh(x) }
@@ -274,7 +276,7 @@ functions! {
     acos(x) = __nv_acosf, __nv_acos, |x| f32::acos(x), f64::acos(x);
     /// The arc tangent, in radians.
     atan(x) = __nv_atanf, __nv_atan, |x| f32::atan(x), f64::atan(x);
-    /// The angle of the point (x, y), in radians; `y.atan2(x)`.
+    /// The angle of the point (x, y) in radians, called as `y.atan2(x)`.
     atan2(y, x) = __nv_atan2f, __nv_atan2, |y, x| f32::atan2(y, x), f64::atan2(y, x);
     /// The hyperbolic sine.
     sinh(x) = __nv_sinhf, __nv_sinh, |x| f32::sinh(x), f64::sinh(x);
@@ -294,7 +296,7 @@ functions! {
     erfc(x) = __nv_erfcf, __nv_erfc, |x| libm::erfcf(x), libm::erfc(x);
     /// The gamma function.
     gamma(x) = __nv_tgammaf, __nv_tgamma, |x| libm::tgammaf(x), libm::tgamma(x);
-    /// The logarithm of the absolute value of the gamma function.
+    /// The natural logarithm of the absolute value of the gamma function.
     ln_gamma(x) = __nv_lgammaf, __nv_lgamma, |x| libm::lgammaf(x), libm::lgamma(x);
     /// The square root, correctly rounded.
     sqrt(x) = __nv_sqrtf, __nv_sqrt, |x| f32::sqrt(x), f64::sqrt(x);
@@ -318,9 +320,9 @@ functions! {
     ceil(x) = __nv_ceilf, __nv_ceil, |x| f32::ceil(x), f64::ceil(x);
     /// x without its fractional part.
     trunc(x) = __nv_truncf, __nv_trunc, |x| f32::trunc(x), f64::trunc(x);
-    /// The nearest integer; ties away from 0.
+    /// x rounded to the nearest integer, with ties away from 0.
     round(x) = __nv_roundf, __nv_round, |x| f32::round(x), f64::round(x);
-    /// The nearest integer; ties to even.
+    /// x rounded to the nearest integer, with ties to even.
     round_ties_even(x) = __nv_rintf, __nv_rint, |x| f32::round_ties_even(x), f64::round_ties_even(x);
     /// x · y + z, rounded once.
     mul_add(x, y, z) = __nv_fmaf, __nv_fma, |x, y, z| f32::mul_add(x, y, z), f64::mul_add(x, y, z);

@@ -1,19 +1,20 @@
-//! Sine and cosine without local memory, for any argument.
+//! Sine and cosine of any argument, without local memory.
 //!
-//! The argument is reduced to r in [-π/4, π/4] and a number of quadrants. Below 10⁵ the reduction follows Cody and
-//! Waite, who subtract multiples of π / 2 in three parts. Above, it follows Payne and Hanek, who multiply by the
-//! significant bits of 2 / π (W. J. Cody and W. Waite, "Software Manual for the Elementary Functions", 1980; M. Payne
-//! and R. Hanek, "Radian reduction for trigonometric functions", 1983). libdevice's reduction stores the product in an
-//! array on the stack; this one keeps it in registers. The results are within 2 units in the last place.
+//! The argument is reduced to r in [-π/4, π/4] and a number of quadrants. Below 10⁵, the reduction follows Cody and
+//! Waite, who subtract multiples of π / 2 in three parts. For larger arguments, it follows Payne and Hanek, who
+//! multiply by the significant bits of 2 / π (W. J. Cody and W. Waite, "Software Manual for the Elementary Functions",
+//! 1980; M. Payne and R. Hanek, "Radian reduction for trigonometric functions", 1983). libdevice's reduction stores the
+//! product in an array on the stack, whereas this one keeps it in registers. The results are within 2 units in the last
+//! place.
 
-// On the host only the tests call these functions.
+// On the host, only the tests call these functions.
 #![cfg_attr(not(target_arch = "nvptx64"), allow(dead_code))]
-// The constants are as published, and the comparison must also fail for NaN.
+// The constants are written as published, and the comparison must also fail for NaN.
 #![allow(clippy::excessive_precision, clippy::neg_cmp_op_on_partial_ord)]
 
 use super::Math;
 
-/// Arguments from here on use the Payne-Hanek reduction.
+/// The Payne-Hanek reduction is used for arguments of at least this magnitude.
 const LARGE: f64 = 105_414.0;
 
 /// Returns the sine of x, or its cosine if `quadrants` is 1.
@@ -50,7 +51,8 @@ fn reduced_f32(r: f32, quadrants: u32) -> f32 {
 static WORDS: [u32; 8] =
     [0x0000_0000, 0xA2F9_836E, 0x4E44_1529, 0xFC27_57D1, 0xF534_DDC0, 0xDB62_9599, 0x3C43_9041, 0xFE51_63AB];
 
-/// Computes the sine or cosine of an argument whose magnitude is not below [`LARGE`]; NaN for infinities and NaN.
+/// Computes the sine or cosine of an argument whose magnitude is at least [`LARGE`]. Returns NaN for infinities and
+/// NaN.
 #[inline(never)]
 fn large_f32(x: f32, quadrants: u32) -> f32 {
     let bits = x.to_bits();
@@ -59,19 +61,19 @@ fn large_f32(x: f32, quadrants: u32) -> f32 {
         return f32::NAN;
     }
     let mantissa = u64::from(bits & 0x7F_FFFF | 0x80_0000);
-    // x is the mantissa times 2^(exponent - 150). Bits of 2 / π whose contribution to the product lies above the second
-    // bit before the binary point are whole turns.
+    // x is the mantissa times 2^(exponent - 150). Some bits of 2 / π contribute to the product only above the second
+    // bit before the binary point. These bits are whole turns and can be dropped.
     let first = exponent.wrapping_sub(150 + 2 - 32);
     let (word, shift) = (first as usize / 32, first % 32);
     let window = |i: usize| {
-        // SAFETY: the maximum exponent is 254, so that the last word is WORDS[4 + 3]; the minimum here is 143.
+        // SAFETY: the exponent is at most 254, for which the last word is WORDS[4 + 3], and here it is at least 143.
         let [high, low] = unsafe { [*WORDS.get_unchecked(word + i), *WORDS.get_unchecked(word + i + 1)] };
         (((u64::from(high) << 32 | u64::from(low)) << shift) >> 32) * mantissa
     };
     let low = window(2);
     let middle = window(1) + (low >> 32);
     let high = window(0) + (middle >> 32);
-    // In units of quadrants: two integer bits, and 62 fraction bits.
+    // The product in units of quadrants, with two integer bits and 62 fraction bits.
     let product = high << 32 | middle & 0xFFFF_FFFF;
     let whole = (product.wrapping_add(1 << 61) >> 62) as u32;
     let rest = (product << 2) as i64;
@@ -95,7 +97,7 @@ pub fn f64(x: f64, quadrants: u32) -> f64 {
     reduced_f64(r, quadrants.wrapping_add(turns as i32 as u32))
 }
 
-/// π / 2 in three parts.
+/// π / 2, split into three parts.
 const HALF_PI: [f64; 3] =
     [core::f64::consts::FRAC_PI_2, 6.123_233_995_736_766e-17, -1.497_384_904_859_169_8e-33];
 
@@ -161,7 +163,7 @@ static LONG_WORDS: [u64; 20] = [
     0x5603_3046_FC7B_6BAB,
 ];
 
-/// Large-argument version, like [`large_f32`].
+/// Counterpart of [`large_f32`] for `f64`.
 #[inline(never)]
 fn large_f64(x: f64, quadrants: u32) -> f64 {
     let bits = x.to_bits();
@@ -173,7 +175,8 @@ fn large_f64(x: f64, quadrants: u32) -> f64 {
     let first = exponent.wrapping_sub(1075 + 2 - 64);
     let (word, shift) = (first as usize / 64, first % 64);
     let window = |i: usize| {
-        // SAFETY: the maximum exponent is 2046, so that the last word is LONG_WORDS[16 + 3]; the minimum here is 1039.
+        // SAFETY: the exponent is at most 2046, for which the last word is LONG_WORDS[16 + 3], and here it is at
+        // least 1039.
         let [high, low] =
             unsafe { [*LONG_WORDS.get_unchecked(word + i), *LONG_WORDS.get_unchecked(word + i + 1)] };
         let bits = if shift == 0 { high } else { high << shift | low >> (64 - shift) };
@@ -183,12 +186,13 @@ fn large_f64(x: f64, quadrants: u32) -> f64 {
     let middle = window(1) + (low >> 64);
     let high = (window(0) + (middle >> 64)) as u64;
     let middle = middle as u64;
-    // In units of quadrants: two integer bits and 126 fraction bits; the remainder is in -1/2 to 1/2.
+    // The product in units of quadrants, with two integer bits and 126 fraction bits. The remainder is between -1/2 and
+    // 1/2.
     let whole = (high.wrapping_add(1 << 61) >> 62) as u32;
     let (high, low) = (high << 2 | middle >> 62, middle << 2);
     let is_above = high >> 63 == 1;
     let (high, low) = if is_above { (!high, !low) } else { (high, low) };
-    // The first 64 significant bits of the remainder; 64 leading zeros exceed the range of any float.
+    // The first 64 significant bits of the remainder. No float has a remainder with more than 64 leading zeros.
     let zeros = high.leading_zeros() % 64;
     let first = if zeros == 0 { high } else { high << zeros | low >> (64 - zeros) };
     let scale = f64::from_bits(u64::from(1023 - 64 - zeros) << 52);
@@ -207,7 +211,7 @@ mod tests {
         (found - expected).abs() / f64::exp2(f64::from(exponent - bits))
     }
 
-    /// Arguments of all magnitudes, including neighbors of multiples of π / 2.
+    /// Returns arguments of all magnitudes, including neighbors of multiples of π / 2.
     fn arguments() -> impl Iterator<Item = f64> {
         let mut random = fastrand::Rng::with_seed(7);
         (0..200_000).flat_map(move |i| {

@@ -7,29 +7,29 @@ use super::own::{clear_own, for_each_own, reference, sync};
 
 /// An array that the threads of a block share, as a kernel parameter.
 ///
-/// With a fixed length, `A` is `[T; N]`, `[[T; C]; R]` or `[[[T; C]; R]; P]`; the sizes may be the kernel's generic
-/// parameters. Such an array is not an argument of a launch. In dynamic shared memory, `A` is `[T]`, `[[T; C]]` or
+/// With a fixed length, `A` is `[T; N]`, `[[T; C]; R]` or `[[[T; C]; R]; P]`. The sizes can be generic parameters of
+/// the kernel. Such an array is not an argument of a launch. In dynamic shared memory, `A` is `[T]`, `[[T; C]]` or
 /// `[[[T; C]; R]]`, and the launch passes [`SharedLen(length)`](gpu_spec::SharedLen) for it. The block writes an array
-/// collectively, with [`fill`](Self::fill), [`update`](Self::update) or [`zeroed`](Self::zeroed). Each returns a
-/// reference to the whole array to every thread. The reference must be dropped before the next write. The module
-/// documentation explains why no thread ever reads an array while another one writes it.
+/// collectively with [`fill`](Self::fill), [`update`](Self::update) or [`zeroed`](Self::zeroed). Each of these methods
+/// returns a reference to the whole array to every thread. The reference must be dropped before the next write. The
+/// module documentation explains why no thread ever reads an array while another one writes it.
 ///
 /// # Requirements of every operation
 ///
-/// Every thread of the block must take part, in the same operations in the same order, because the threads wait for
-/// each other, as in [`block::reduce`](crate::block::reduce). The emulated device reports a thread that arrives from
-/// another source location, has returned, or waits for something else. On a GPU such a kernel hangs. If all threads
-/// that have not returned reach some operation on the same array, the kernel does not hang, but the array contains
-/// other values. These are the values of each thread's own operation, and arbitrary bytes in the elements of threads
-/// that have returned.
+/// Every thread of the block must perform the same operations in the same order, because the threads wait for each
+/// other, as in [`block::reduce`](crate::block::reduce). The emulated device reports a thread that arrives from a
+/// different source location, has returned, or waits for something else. On a GPU, a kernel with such a thread hangs.
+/// If all threads that have not returned reach some operation on the same array, the kernel does not hang, but the
+/// contents of the array are wrong. Each element then has the value of its own thread's operation, and the elements of
+/// threads that have returned contain arbitrary bytes.
 ///
 /// # Performance
 ///
-/// Fix the block's shape with `#[kernel(block(16, 16))]`. The compiler then unrolls the loops over elements. For an
-/// index such as `tile[row + 1][column]`, it also removes the bounds check. This requires that `row` and `column` are
-/// the thread's own and the array is large enough. In `fill`, compute coordinates in `u32`, which takes half as many
-/// GPU instructions as `usize`. Merge arrays that are written together into one array with an additional index, because
-/// this saves barriers.
+/// Fix the block's shape with `#[kernel(block(16, 16))]`. The compiler can then unroll the loops over elements. The
+/// compiler also removes the bounds check of an index such as `tile[row + 1][column]`. This requires that `row` and
+/// `column` are the thread's own indices and that the array is large enough. In `fill`, compute coordinates in `u32`,
+/// which takes half as many GPU instructions as `usize`. Merge arrays that are written together into one array with an
+/// additional index to save barriers.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -47,14 +47,14 @@ use super::own::{clear_own, for_each_own, reference, sync};
 /// ```
 pub struct Shared<'a, A: ?Sized> {
     array: *mut A,
-    /// Number of the hardware barrier that only this array uses.
+    /// Number of the hardware barrier, which only this array uses.
     barrier: u32,
-    /// True if the block has written the array. Until then, no thread may read it.
+    /// True if the block has written the array. Until the block has written the array, no thread may read it.
     is_written: bool,
-    /// True if a panic interrupted an operation and the thread caught it.
+    /// True if a panic interrupted an operation and the thread caught the panic.
     #[cfg(not(target_arch = "nvptx64"))]
     is_broken: bool,
-    /// Makes the handle neither `Send` nor `Sync`, because of the pointer, and limits its lifetime to the kernel's.
+    /// Makes the handle neither `Send` nor `Sync` (because of the pointer), and limits its lifetime to the kernel's.
     _kernel: PhantomData<&'a mut A>,
 }
 
@@ -64,8 +64,7 @@ impl<A: ?Sized> Shared<'_, A> {
     /// # Safety
     ///
     /// While the kernel runs, `array` must be valid for reads and writes by all threads of the block. Only the handles
-    /// that the threads create here may use it: one per thread, all with the same barrier, which must have no other
-    /// use.
+    /// created here may use the array: one per thread, all with the same barrier. The barrier must have no other use.
     #[inline(always)]
     pub unsafe fn from_raw_parts(array: *mut A, barrier: u32) -> Self {
         Self {
@@ -116,10 +115,11 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
     /// Sets each element to the value that `value` returns for its indices: `|[i]|`, `|[row, column]|` or
     /// `|[plane, row, column]|`.
     ///
-    /// Waits (except the first time) until all threads of the block have arrived, so that none still reads the array.
-    /// After writing, it waits until all threads have written their elements. For any number of threads and elements,
-    /// the elements are divided among the threads in memory order, so that adjacent threads own adjacent elements. If
-    /// the block has as many threads as the array has elements, thread `t` owns element `t`.
+    /// Except on the first call, the method first waits until all threads of the block have arrived, so that no thread
+    /// still reads the array. After writing, the method waits until all threads have written their elements. For any
+    /// number of threads and elements, the elements are divided among the threads in memory order, so that adjacent
+    /// threads own adjacent elements. If the block has as many threads as the array has elements, thread `t` owns
+    /// element `t`.
     ///
     /// ```
     /// use gpu_std::prelude::*;
@@ -140,7 +140,7 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
     /// # Panics
     ///
     /// Panics on the emulated device if a function passed to an earlier operation on the array panicked and the kernel
-    /// caught the panic. Does not compile for zero-sized elements.
+    /// caught that panic. Does not compile for zero-sized elements.
     #[inline(always)]
     #[track_caller]
     pub fn fill<const D: usize>(&mut self, mut value: impl FnMut([usize; D]) -> A::Element) -> &A
@@ -148,18 +148,19 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
         A: SharedArray<D>,
     {
         const OPERATION: &str = "Shared::fill";
-        // The check is evaluated here, so that the error names the line of the call.
+        // The check is evaluated here so that the error names the line of the call.
         const { A::CHECK };
         self.begin(OPERATION);
-        // SAFETY: after `begin` the array may be written.
+        // SAFETY: after `begin`, the array may be written.
         unsafe { for_each_own(self.array, |element, indices| element.write(value(indices))) };
         self.end(OPERATION)
     }
 
-    /// Calls `change` for each element, with its indices, to modify it. Elements that were never written are zero.
+    /// Calls `change` for each element and its indices to modify the element. Elements that were never written are
+    /// zero.
     ///
-    /// Waits as [`fill`](Self::fill) does. Every operation divides the elements in the same way, so the thread that
-    /// wrote an element is the one that changes it.
+    /// Synchronizes the block as [`fill`](Self::fill) does. Every operation divides the elements in the same way, so an
+    /// element is always changed by the thread that wrote it.
     ///
     /// ```
     /// use gpu_std::prelude::*;
@@ -189,13 +190,13 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
         A: SharedArray<D>,
     {
         const OPERATION: &str = "Shared::update";
-        // The check is evaluated here, so that the error names the line of the call.
+        // The check is evaluated here so that the error names the line of the call.
         const { A::CHECK };
         let is_written = self.is_written;
         self.begin(OPERATION);
         let visit = |element: *mut A::Element, indices| {
-            // SAFETY: the element is valid and belongs to the calling thread; zeros are a valid value, as any bytes
-            // are.
+            // SAFETY: the element is valid and belongs to the calling thread; zeros are a valid value because all bit
+            // patterns are.
             unsafe {
                 if !is_written {
                     element.write_bytes(0, 1);
@@ -203,16 +204,16 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
                 change(&mut *element, indices);
             }
         };
-        // SAFETY: after `begin` the array may be written.
+        // SAFETY: after `begin`, the array may be written.
         unsafe { for_each_own(self.array, visit) };
         self.end(OPERATION)
     }
 
-    /// Sets all elements to zero, for example those of an array of [`Atomic`](crate::atomic::Atomic)s with which the
-    /// threads count or sum together.
+    /// Sets all elements to zero. Use it, for example, for an array of [`Atomic`](crate::atomic::Atomic)s in which the
+    /// threads accumulate counts or sums.
     ///
-    /// Waits as [`fill`](Self::fill) does. To read the totals, use [`update`](Self::update), which waits for all
-    /// threads.
+    /// Synchronizes the block as [`fill`](Self::fill) does. To read the totals, use [`update`](Self::update), which
+    /// waits for all threads.
     ///
     /// ```
     /// use gpu_std::atomic::{Atomic, Ordering, scope};
@@ -244,12 +245,12 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
     pub fn zeroed(&mut self) -> &A {
         const OPERATION: &str = "Shared::zeroed";
         self.begin(OPERATION);
-        // SAFETY: after `begin` the array may be written.
+        // SAFETY: after `begin`, the array may be written.
         unsafe { clear_own(self.array) };
         self.end(OPERATION)
     }
 
-    /// Lets `write` store the calling thread's elements, through a pointer to the array.
+    /// Calls `write` with a pointer to the array to store the calling thread's elements.
     ///
     /// # Safety
     ///
@@ -262,8 +263,8 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
         self.end(operation)
     }
 
-    /// Starts a write phase. Until [`end`](Self::end), no thread holds a reference to the array, and each uses only its
-    /// own elements.
+    /// Starts a write phase of the array. Until [`end`](Self::end), no thread holds a reference to the array, and each
+    /// thread accesses only its own elements.
     #[inline(always)]
     #[track_caller]
     fn begin(&mut self, operation: &'static str) {
@@ -286,8 +287,7 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
         {
             self.is_broken = false;
         }
-        // SAFETY: no thread writes before this thread reaches its next barrier, which requires this borrow to have
-        // ended.
+        // SAFETY: no thread writes before this thread reaches its next barrier, and this borrow must end before that.
         unsafe { reference(self.array) }
     }
 }

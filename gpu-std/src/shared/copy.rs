@@ -1,18 +1,18 @@
-//! Asynchronous copies from global to shared memory (`cp.async`), which take no registers.
+//! Asynchronous copies from global to shared memory (`cp.async`), which need no registers for the data.
 
-/// Starts a copy of `from`, in global memory, to `to`, in shared memory. A thread's copies are complete when it returns
-/// from [`wait_copies`], or from [`wait_copies_leaving`]. Other threads can read the copies after a barrier that
-/// follows.
+/// Starts a copy from `from` in global memory to `to` in shared memory. A thread's copies are complete when
+/// [`wait_copies`] returns. [`wait_copies_leaving`] waits only for the older groups. Other threads can read the copied
+/// data after a subsequent barrier.
 ///
-/// For types of 4, 8 and 16 bytes the copy is asynchronous: a thread continues, and can have any number of copies in
-/// flight. Other types, and all types on the emulated device, are copied before the function returns. The 128 bytes
-/// around the source are prefetched to the L2 cache. Memory is read fastest in whole lines, and other threads, or later
-/// copies of this one, read the rest of the line.
+/// For types of 4, 8 and 16 bytes, the copy is asynchronous: the thread continues, and can have any number of copies in
+/// flight. Other types, and all types on the emulated device, are copied before the function returns. A copy also
+/// prefetches the 128 bytes around the source into the L2 cache. Memory is read fastest in whole lines, and other
+/// threads or later copies of this thread read the rest of the line.
 ///
 /// # Safety
 ///
 /// Both pointers must be aligned and valid for a `T`. A type of 4, 8 or 16 bytes must be aligned to its size. `to` must
-/// be in shared memory, and nothing else may use it until the copy is complete.
+/// be in shared memory, and nothing else may access it until the copy is complete.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -61,7 +61,7 @@ pub unsafe fn copy_async<T: Copy>(from: *const T, to: *mut T) {
         match size_of::<T>() {
             4 => return copy!("ca", "4"),
             8 => return copy!("ca", "8"),
-            // Bypasses the L1 cache.
+            // `cp.async.cg` bypasses the L1 cache.
             16 => return copy!("cg", "16"),
             _ => {}
         }
@@ -70,20 +70,21 @@ pub unsafe fn copy_async<T: Copy>(from: *const T, to: *mut T) {
     unsafe { to.write(from.read()) }
 }
 
-/// Waits until all copies that the calling thread has started with [`copy_async`] are complete.
+/// Waits until all copies that the calling thread started with [`copy_async`] are complete.
 #[inline(always)]
 pub fn wait_copies() {
-    // SAFETY: the instruction has no operands. Under the default options LLVM assumes that memory may change.
+    // SAFETY: the instruction has no operands. By default, LLVM assumes that inline assembly may change memory.
     #[cfg(target_arch = "nvptx64")]
     unsafe {
         core::arch::asm!("cp.async.wait_all;", options(nostack))
     }
 }
 
-/// Commits the copies that the calling thread has started with [`copy_async`] since its last commit, as one group.
+/// Commits all copies that the calling thread started with [`copy_async`] since its last commit as one group.
 #[inline(always)]
 pub fn commit_copies() {
-    // SAFETY: the instruction has no operands, and is not moved past copies, which are volatile too.
+    // SAFETY: the instruction has no operands. The instruction is not moved past copies, because copies are volatile
+    // too.
     #[cfg(target_arch = "nvptx64")]
     unsafe {
         core::arch::asm!("cp.async.commit_group;", options(nostack))

@@ -1,16 +1,16 @@
-//! Types that a block can share, [`SharedData`], and their shapes, [`SharedArray`].
+//! Types that the threads of a block can share ([`SharedData`]), and their shapes ([`SharedArray`]).
 
 use crate::atomic::{Atomic, AtomicValue};
 use crate::element::KernelType;
 
 /// A type that shared memory can contain: every [`KernelType`], arrays of them, and arrays of [`Atomic`]s of any scope.
-/// Arrays have up to three dimensions, of which the outermost can be a slice: `[T]`, `[[T; C]]`, `[[[T; C]; R]]`.
+/// Arrays have up to three dimensions. The outermost dimension can be a slice: `[T]`, `[[T; C]]`, `[[[T; C]; R]]`.
 ///
 /// # Safety
 ///
-/// Every bit pattern must be valid, and threads must be able to read a value concurrently. The elements at the `place`
-/// of each number below `count` must lie in the value and must not overlap. `ALIGN` must be at most the value's
-/// alignment.
+/// Every bit pattern must be valid, and threads must be able to read a value concurrently. For every number below
+/// `count`, the element at its `place` must lie within the value, and these elements must not overlap. `ALIGN` must be
+/// at most the value's alignment.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be in shared memory",
     label = "neither a `KernelType` nor an array of atomics",
@@ -18,19 +18,19 @@ use crate::element::KernelType;
     note = "some bytes are no `bool` and no variant of an enum: use `Checked<bool>`, `Checked<Enum>`"
 )]
 pub unsafe trait SharedData: Sync + 'static {
-    /// Bytes of an innermost element.
+    /// Size of an innermost element, in bytes.
     #[doc(hidden)]
     const ELEMENT_BYTES: usize;
 
-    /// Alignment of the value.
+    /// Alignment of the value, in bytes.
     #[doc(hidden)]
     const ALIGN: usize;
 
-    /// Returns the number of innermost elements, which is a constant unless the type is a slice.
+    /// Returns the number of innermost elements. The number is a constant unless the type is a slice.
     #[doc(hidden)]
     fn count(this: *const Self) -> u32;
 
-    /// Returns the position of element `number`, in elements from the start.
+    /// Returns the position of element `number`, in elements from the start of the value.
     #[doc(hidden)]
     #[inline(always)]
     fn place(number: u32) -> u32 {
@@ -50,7 +50,7 @@ unsafe impl<T: KernelType> SharedData for T {
     }
 }
 
-// SAFETY: as above; it contains the elements of each `T`, contiguously.
+// SAFETY: as above; a slice contains the elements of each `T` contiguously.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: KernelType> SharedData for [T] {
     const ELEMENT_BYTES: usize = T::ELEMENT_BYTES;
@@ -58,7 +58,7 @@ unsafe impl<T: KernelType> SharedData for [T] {
 
     #[inline(always)]
     fn count(this: *const Self) -> u32 {
-        // The product is at most the bytes of shared memory.
+        // The product is at most the size of shared memory in bytes.
         this.len() as u32 * const { count_of::<T>(T::ELEMENT_BYTES) }
     }
 }
@@ -73,7 +73,7 @@ const fn count_of<A>(element_bytes: usize) -> u32 {
 
 macro_rules! atomics {
     ($([$($length:ident)*] $t:ty;)*) => { $(
-        // SAFETY: it has the layout of numbers, and every access through a shared reference is atomic.
+        // SAFETY: the type has the layout of its numbers, and every access through a shared reference is atomic.
         #[diagnostic::do_not_recommend]
         unsafe impl<T: AtomicValue, S: 'static, $(const $length: usize),*> SharedData for $t {
             const ELEMENT_BYTES: usize = size_of::<T>();
@@ -118,10 +118,11 @@ unsafe impl<T: AtomicValue, S: 'static, const P: usize, const R: usize, const C:
     }
 }
 
-/// A `D`-dimensional array that a block can share: `[T; N]`, `[[T; C]; R]` or `[[[T; C]; R]; P]`, or `[T]`, `[[T; C]]`
-/// or `[[[T; C]; R]]`.
+/// A `D`-dimensional array that a block can share: `[T; N]`, `[[T; C]; R]` or `[[[T; C]; R]; P]`, or as a slice `[T]`,
+/// `[[T; C]]` or `[[[T; C]; R]]`.
 ///
-/// `D` counts the dimensions down to elements that are not arrays. A row cannot be written as one element:
+/// `D` must count all dimensions, so that the elements themselves are not arrays. For example, a row cannot be written
+/// as one element:
 ///
 /// ```compile_fail
 /// # use gpu_std::prelude::*;
@@ -146,7 +147,7 @@ pub unsafe trait SharedArray<const D: usize>: SharedData {
     #[doc(hidden)]
     fn indices(number: u32) -> [usize; D];
 
-    /// Compiles only if `D` counts down to the innermost elements.
+    /// Compiles only if `D` counts all dimensions down to the innermost elements.
     #[doc(hidden)]
     const CHECK: () = assert!(
         size_of::<Self::Element>() == Self::ELEMENT_BYTES,
@@ -155,7 +156,7 @@ pub unsafe trait SharedArray<const D: usize>: SharedData {
     );
 }
 
-// SAFETY: this is Rust's array layout.
+// SAFETY: this is the layout of a Rust array.
 unsafe impl<T: SharedData, const N: usize> SharedArray<1> for [T; N]
 where
     Self: SharedData,
@@ -233,14 +234,14 @@ where
     }
 }
 
-/// Returns row and column of element `number` in rows of `C` elements.
+/// Returns the row and column of element `number` in rows of `C` elements.
 #[inline(always)]
 pub(super) fn plane_indices<const C: usize>(number: u32) -> [usize; 2] {
     let columns = C as u32;
     [(number / columns) as usize, (number % columns) as usize]
 }
 
-/// Returns plane, row and column of element `number` in planes of `R` rows of `C` elements.
+/// Returns the plane, row and column of element `number` in planes of `R` rows of `C` elements.
 #[inline(always)]
 fn volume_indices<const R: usize, const C: usize>(number: u32) -> [usize; 3] {
     let (rows, columns) = (R as u32, C as u32);

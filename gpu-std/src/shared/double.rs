@@ -1,16 +1,16 @@
-//! [`DoubleBuffer`]: two arrays in shared memory, one read while the other is written.
+//! [`DoubleBuffer`]: two arrays in shared memory, one of which is read while the other is written.
 
 use core::marker::PhantomData;
 
 use super::data::{SharedArray, SharedData};
 use super::own::{clear_own, for_each_own, reference, sync};
 
-/// Two arrays that the threads of a block share, as a kernel parameter: one is read while the other is written. It
-/// supports the types and follows the rules of [`Shared`](super::Shared). It is an argument of a launch only if it is
-/// in dynamic shared memory, such as `DoubleBuffer<[T]>`.
+/// Two arrays that the threads of a block share, as a kernel parameter. The threads read one array while they write the
+/// other. It supports the types and follows the rules of [`Shared`](super::Shared). It is a launch argument only if it
+/// is in dynamic shared memory, such as `DoubleBuffer<[T]>`.
 ///
-/// It takes twice the memory of a [`Shared`](super::Shared), but a write synchronizes the block once instead of twice.
-/// With [`step`](Self::step), each new value can depend on all old values.
+/// It takes twice the memory of a [`Shared`](super::Shared), but a write synchronizes the block only once. With
+/// [`step`](Self::step), each new value can depend on all old values.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -35,16 +35,16 @@ pub struct DoubleBuffer<'a, A: ?Sized> {
     first: *mut A,
     /// Distance from the first array to the second, in bytes.
     distance: usize,
-    /// Number of the hardware barrier that only these arrays use.
+    /// Number of the hardware barrier, which only these arrays use.
     barrier: u32,
-    /// Index of the array that is written next.
+    /// Index of the array to write next.
     next: u32,
     /// True if the block has written one of the arrays.
     is_written: bool,
-    /// True if a panic interrupted an operation and the thread caught it.
+    /// True if a panic interrupted an operation and the thread caught the panic.
     #[cfg(not(target_arch = "nvptx64"))]
     is_broken: bool,
-    /// Makes the handle neither `Send` nor `Sync`, because of the pointer, and limits its lifetime to the kernel's.
+    /// Makes the handle neither `Send` nor `Sync` (because of the pointer), and limits its lifetime to the kernel's.
     _kernel: PhantomData<&'a mut A>,
 }
 
@@ -71,7 +71,7 @@ impl<A: ?Sized> DoubleBuffer<'_, A> {
 }
 
 impl<T> DoubleBuffer<'_, [T]> {
-    /// Returns the length of each array that the launch passed, in elements.
+    /// Returns the length of each array in elements, as passed to the launch.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.first.len()
@@ -86,7 +86,7 @@ impl<T> DoubleBuffer<'_, [T]> {
 
 impl<A: SharedData + ?Sized> DoubleBuffer<'_, A> {
     /// Sets each element to the value that `value` returns for its indices, like [`Shared::fill`](super::Shared::fill).
-    /// Synchronizes the block once, after the elements are written.
+    /// Synchronizes the block once, after the threads have written the elements.
     ///
     /// # Panics
     ///
@@ -98,17 +98,17 @@ impl<A: SharedData + ?Sized> DoubleBuffer<'_, A> {
         A: SharedArray<D>,
     {
         const OPERATION: &str = "DoubleBuffer::fill";
-        // The check is evaluated here, so that the error names the line of the call.
+        // The check is evaluated here so that the error names the line of the call.
         const { A::CHECK };
         let array = self.begin(OPERATION);
-        // SAFETY: `begin` returns the array that may be written.
+        // SAFETY: `begin` returns the array that this thread may write.
         unsafe { for_each_own(array, |element, indices| element.write(value(indices))) };
         self.end(OPERATION)
     }
 
     /// Sets each element to the value that `value` returns for the old array and the element's indices. Elements that
-    /// were never written are zero. Synchronizes the block after the elements are written; the first call also does so
-    /// before.
+    /// were never written are zero. Synchronizes the block after the threads have written the elements. The first call
+    /// also synchronizes the block before the elements are written.
     ///
     /// # Panics
     ///
@@ -120,19 +120,19 @@ impl<A: SharedData + ?Sized> DoubleBuffer<'_, A> {
         A: SharedArray<D>,
     {
         const OPERATION: &str = "DoubleBuffer::step";
-        // The check is evaluated here, so that the error names the line of the call.
+        // The check is evaluated here so that the error names the line of the call.
         const { A::CHECK };
         let old = self.written(OPERATION);
         let array = self.begin(OPERATION);
-        // SAFETY: nothing writes the old array before this thread reaches its next barrier, in `end`.
+        // SAFETY: nothing writes the old array before this thread reaches its next barrier in `end`.
         let old = unsafe { reference(old) };
-        // SAFETY: `begin` returns the array that may be written, which is the other one.
+        // SAFETY: `begin` returns the array that this thread may write, which is not the old one.
         unsafe { for_each_own(array, |element, indices| element.write(value(old, indices))) };
         self.end(OPERATION)
     }
 
-    /// Returns the array that was written last. If no array was written, the block waits, and the returned array
-    /// contains only zeros.
+    /// Returns the array that was written most recently. If no array has been written, the method synchronizes the
+    /// block and returns an array that contains only zeros.
     ///
     /// # Panics
     ///
@@ -140,18 +140,18 @@ impl<A: SharedData + ?Sized> DoubleBuffer<'_, A> {
     #[inline(always)]
     #[track_caller]
     pub fn current(&mut self) -> &A {
-        // SAFETY: nothing writes the array before this thread reaches the barrier after its next one; this borrow has
+        // SAFETY: nothing writes the array before this thread reaches the second barrier from here, and this borrow has
         // ended by then.
         unsafe { reference(self.written("DoubleBuffer::current")) }
     }
 
-    /// Returns the array that was written last. If no array was written, clears one first.
+    /// Returns the array that was written most recently. If no array has been written, the method clears one first.
     #[inline(always)]
     #[track_caller]
     fn written(&mut self, operation: &'static str) -> *const A {
         if !self.is_written {
             let array = self.begin(operation);
-            // SAFETY: `begin` returns the array that may be written.
+            // SAFETY: `begin` returns the array that this thread may write.
             unsafe { clear_own(array) };
             self.end(operation);
         }
@@ -162,12 +162,12 @@ impl<A: SharedData + ?Sized> DoubleBuffer<'_, A> {
 
     #[inline(always)]
     fn array(&self, index: u32) -> *mut A {
-        // SAFETY: `next` is 0 or 1, and there are two arrays.
+        // SAFETY: `next` is 0 or 1, and two arrays exist.
         unsafe { self.first.byte_add(index as usize * self.distance) }
     }
 
-    /// Returns the array to write. Until [`end`](Self::end), no thread holds a reference to it, and each uses only its
-    /// own elements.
+    /// Returns the array to write. Until [`end`](Self::end), no thread holds a reference to this array, and each thread
+    /// accesses only its own elements.
     #[inline(always)]
     #[track_caller]
     fn begin(&mut self, operation: &'static str) -> *mut A {
@@ -192,7 +192,7 @@ impl<A: SharedData + ?Sized> DoubleBuffer<'_, A> {
         {
             self.is_broken = false;
         }
-        // SAFETY: no thread writes this array before this thread reaches the barrier after its next one; this borrow
+        // SAFETY: no thread writes this array before this thread reaches the second barrier from here, and this borrow
         // has ended by then.
         unsafe { reference(array) }
     }

@@ -1,52 +1,56 @@
-//! Shared memory of a block: fast, small, and uninitialized when the block starts.
+//! Shared memory of a block. It is fast, small, and uninitialized when the block starts.
 //!
-//! | | used as | meaning |
+//! | item | used as | meaning |
 //! | --- | --- | --- |
 //! | [`Shared`] | a kernel parameter | an array that safe code writes and reads collectively |
-//! | [`DoubleBuffer`] | a kernel parameter | two arrays: one is read while the other is written |
-//! | [`Padded`] | the array type of one | rows padded to avoid bank conflicts in column reads |
+//! | [`DoubleBuffer`] | a kernel parameter | two arrays, one of which is read while the other is written |
+//! | [`Padded`] | the array type of a parameter | rows padded to avoid bank conflicts in column reads |
 //! | [`shared_array!`](crate::shared_array), [`SharedStatic`] | unsafe code | a raw pointer to static shared memory |
 //! | [`dynamic`] | unsafe code | a raw pointer to dynamic shared memory |
 //! | [`copy_async`] | unsafe code | copies from global memory that take no registers |
 //!
-//! The length of the first two is fixed, `Shared<[f32; 256]>`, or set at launch, `Shared<[f32]>`.
+//! The length of a `Shared` or `DoubleBuffer` is fixed, as in `Shared<[f32; 256]>`, or set at launch, as in
+//! `Shared<[f32]>`.
 //!
-//! With raw pointers, the kernel must order its accesses with barriers. Reading unwritten memory is undefined behavior;
-//! on the emulated device its bytes are 0xA5.
+//! With raw pointers, the kernel must order its accesses with barriers. Reading unwritten memory is undefined behavior.
+//! On the emulated device, the unwritten bytes are 0xA5.
 //!
 //! # Why `Shared` and `DoubleBuffer` are sound
 //!
-//! No thread writes an element that another may read or write, for any control flow of each thread.
+//! Whatever the control flow of each thread, no thread writes an element while another thread may read or write it.
 //!
 //! 1. *One value per thread and array.* The kernel entry that `#[kernel]` generates reserves the memory and passes one
-//!    value for it to the function. The memory is a static that nothing else names. Arrays with a launch-time length
-//!    are adjacent in dynamic shared memory, of which the runtime requests as much as their lengths need. All threads
-//!    receive the same lengths, because they are arguments of the launch. The value is neither `Clone` nor `Copy`,
-//!    cannot be created in safe code, and lives no longer than the kernel. Because operations take `&mut`, a thread
-//!    uses it for one operation at a time. It is neither `Send` nor `Sync`. A macro in the function's body could not
-//!    guarantee this, because a loop or a recursive function reaches the same source location again.
+//!    value that represents the memory to the function. The memory is a static that no other code can name. Arrays with
+//!    a launch-time length are adjacent in dynamic shared memory. The runtime requests as much dynamic shared memory as
+//!    the lengths of these arrays require. All threads receive the same lengths, because they are arguments of the
+//!    launch. The value is neither `Clone` nor `Copy`, cannot be created in safe code, and does not outlive the kernel.
+//!    Because operations take `&mut`, a thread uses the value for one operation at a time. The value is neither `Send`
+//!    nor `Sync`. A macro in the function's body could not guarantee this, because a loop or a recursive function can
+//!    reach the same source location again.
 //! 2. *One barrier per array.* A block has 16 hardware barriers. [`sync_threads`](crate::thread::sync_threads) and
 //!    everything built on it use barrier 0, and each array uses one of the others. A barrier completes when every
-//!    thread of the block that has not returned has arrived. So the n-th arrival of each thread at the barrier of an
-//!    array coincides with the n-th arrival of all others *at the same array*. A thread at another array, or at
-//!    `sync_threads`, is not counted.
-//! 3. *Phases.* In every thread, all operations on a [`Shared`] arrive in the same pattern: once at the end of the
-//!    first operation, then at the start and at the end of each. Before arrival 1, and between arrivals 2k and 2k + 1,
-//!    a thread writes its elements. Between arrivals 2k + 1 and 2k + 2 it may hold references. These references borrow
-//!    the value that the next operation borrows mutably, so they have ended when that operation starts. By point 2 all
-//!    threads are between the same two arrivals. For a [`DoubleBuffer`], every operation arrives once, at its end.
-//!    After arrival n, writes go to array n modulo 2, and references point to the other array.
-//! 4. *One division of the elements.* While threads write, only thread i modulo the block's size accesses element i.
-//!    This depends on the array's innermost elements, not on the operation or the number of indices.
-//! 5. *Returned threads.* A thread that has returned holds no reference and writes nothing, so the others need not wait
-//!    for it. Its elements keep their previous bytes, which are a valid value of every [`SharedData`]. Shared memory
-//!    belongs to the device and always contains some bytes.
-//! 6. *Panics.* On a GPU a panic ends the launch. On the emulated device a function that an operation calls may panic
+//!    thread of the block that has not returned has arrived. Therefore, the n-th arrival of each thread at the barrier
+//!    of an array coincides with the n-th arrival of all other threads *at the same array*. A thread that waits at
+//!    another array or at `sync_threads` is not counted.
+//! 3. *Phases.* In every thread, all operations on a [`Shared`] arrive in the same pattern: the first operation arrives
+//!    once, at its end, and each later operation arrives at its start and at its end. Before arrival 1, and between
+//!    arrivals 2k and 2k + 1, a thread writes its elements. Between arrivals 2k + 1 and 2k + 2, a thread may hold
+//!    references. These references borrow the value, which the next operation borrows mutably, so they have ended when
+//!    that operation starts. By point 2, all threads are between the same two arrivals at any time. For a
+//!    [`DoubleBuffer`], every operation arrives once, at its end. After arrival n, writes access array n modulo 2, and
+//!    references point to the other array.
+//! 4. *One division of the elements.* While threads write, element i is accessed only by thread i modulo the block
+//!    size. This division depends only on the array's innermost elements, not on the operation or the number of
+//!    indices.
+//! 5. *Returned threads.* A thread that has returned holds no reference and writes nothing, so the other threads need
+//!    not wait for it. Its elements keep their previous bytes, which are a valid value of every [`SharedData`] type.
+//!    Shared memory belongs to the device, so it always contains some bytes.
+//! 6. *Panics.* On a GPU, a panic ends the launch. On the emulated device, a function called by an operation may panic
 //!    between two arrivals, and the kernel may catch the panic. The array then refuses all further operations.
 //!
 //! The emulated device reports more faults than soundness requires. It also reports a thread that reaches the same
-//! array from another source location than the others, or that has returned. The contents of the array would then be
-//! arbitrary.
+//! array from a different source location than the other threads, or that has returned. In these cases, the contents of
+//! the array would be arbitrary.
 
 mod array;
 mod copy;
@@ -67,19 +71,19 @@ use core::mem::MaybeUninit;
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::host::{shared as emulated, thread};
 
-/// Shared memory for a `T`, one per block: `#[address_space(shared)]` turns a static into this type. It is aligned to
-/// at least 16 bytes, so that it can be read in vectors.
+/// Shared memory for a `T`, one per block. `#[address_space(shared)]` turns a static into this type. The memory is
+/// aligned to at least 16 bytes, so that it can be read in vectors.
 #[repr(C, align(16))]
 pub struct SharedStatic<T> {
-    /// On the host only the address is used, which identifies the block's memory.
+    /// On the host, only the address is used, to identify the block's memory.
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
-// SAFETY: it only returns raw pointers; using them is unsafe.
+// SAFETY: the type only returns raw pointers, and using those is unsafe.
 unsafe impl<T> Sync for SharedStatic<T> {}
 
 impl<T> SharedStatic<T> {
-    /// Creates a static that the macros place in shared memory; anywhere else it is ordinary memory.
+    /// Creates a static, which the macros place in shared memory. Anywhere else, it is ordinary memory.
     #[doc(hidden)]
     pub const fn new() -> Self {
         Self { value: UnsafeCell::new(MaybeUninit::uninit()) }
@@ -101,11 +105,12 @@ impl<T> SharedStatic<T> {
     }
 }
 
-/// Reserves shared memory for `[T; N]` and returns a `*mut T` to it, the same in all threads of a block.
+/// Reserves shared memory for `[T; N]` and returns a `*mut T` to it. The pointer is the same in all threads of a block.
 ///
 /// Each source location has a separate array, aligned to at least 16 bytes. In a generic kernel, neither the element
-/// type nor the length can be a generic parameter, as in any static. In that case, use a
-/// [`Shared`](crate::shared::Shared) parameter, which also needs no `unsafe`, or reserve `[u128; N]` and cast.
+/// type nor the length can depend on a generic parameter, as in any static. In that case, use a
+/// [`Shared`](crate::shared::Shared) parameter, which also needs no `unsafe`, or reserve `[u128; N]` and cast the
+/// pointer.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -147,7 +152,7 @@ struct DynamicMemory(UnsafeCell<[u8; 0]>);
 // SAFETY: only its address is used.
 unsafe impl Sync for DynamicMemory {}
 
-// SAFETY: the builder makes this the block's dynamic shared memory; nothing else has the name.
+// SAFETY: the builder makes this static the block's dynamic shared memory, and no other item has this name.
 #[cfg(target_arch = "nvptx64")]
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".shared.dynamic")]
@@ -161,35 +166,37 @@ struct DynamicTiles(UnsafeCell<[u8; 0]>);
 // SAFETY: only its address is used.
 unsafe impl Sync for DynamicTiles {}
 
-// SAFETY: as above. The static has a separate name, so that only kernels that need the alignment contain it.
+// SAFETY: as above. The static has a separate name so that only kernels that need the alignment contain it.
 #[cfg(target_arch = "nvptx64")]
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".shared.dynamic")]
 static __warpsmith_dynamic_shared_tiles: DynamicTiles = DynamicTiles(UnsafeCell::new([]));
 
-/// Returns a pointer to the dynamic shared memory that the launch requested with `Launch::shared(bytes)`, the same in
-/// all threads of a block. Its size is [`dynamic_bytes`]. The pointer is aligned to 16 bytes.
+/// Returns a pointer to the dynamic shared memory that the launch requested with `Launch::shared(bytes)`. The pointer
+/// is the same in all threads of a block. The size of this memory is [`dynamic_bytes`]. The pointer is aligned to 16
+/// bytes.
 ///
 /// In a kernel with parameters `Shared<[T]>` or `DoubleBuffer<[T]>`, the memory starts with these arrays, which safe
-/// code uses. Memory requested by `Launch::shared` follows. (On the emulated device, these arrays are elsewhere.)
+/// code uses. The memory requested with `Launch::shared` follows these arrays. (On the emulated device, these arrays
+/// are stored elsewhere.)
 ///
 /// # Panics
 ///
-/// Does not compile for a `T` that needs more than 16 bytes of alignment.
+/// Does not compile for a `T` whose alignment exceeds 16 bytes.
 #[inline(always)]
 pub fn dynamic<T>() -> *mut T {
     const { assert!(align_of::<T>() <= 16, "dynamic shared memory is aligned to 16 bytes") };
     gpu_or_host!(__warpsmith_dynamic_shared.0.get().cast(), emulated::dynamic_memory().cast())
 }
 
-/// Returns a pointer like [`dynamic`], aligned to 1024 bytes as required by permuted tiles of
-/// [`tensor`](crate::tensor).
+/// Returns a pointer like [`dynamic`], but aligned to 1024 bytes, as permuted tiles of [`tensor`](crate::tensor)
+/// require.
 #[inline(always)]
 pub fn dynamic_aligned<T>() -> *mut T {
     gpu_or_host!(__warpsmith_dynamic_shared_tiles.0.get().cast(), emulated::dynamic_memory().cast())
 }
 
-/// Returns the bytes of dynamic shared memory that the launch requested, including its arrays.
+/// Returns the number of bytes of dynamic shared memory that the launch requested, including the memory of its arrays.
 #[inline(always)]
 pub fn dynamic_bytes() -> u32 {
     gpu_or_host!(crate::nvvm::dynamic_smem_size(), thread::dynamic_shared_bytes())

@@ -1,10 +1,11 @@
-//! Isolation of a block's threads in a shared array: the array's own barrier, and a fixed division of its elements.
+//! Isolates the threads of a block in a shared array, through the array's own barrier and a fixed division of its
+//! elements.
 
 use super::data::{SharedArray, SharedData};
 use crate::{block, thread};
 
 /// Waits until every thread of the block that has not returned is at barrier `number`, which must belong to one shared
-/// array. Messages name the `operation`.
+/// array. Error messages name the `operation`.
 #[inline(always)]
 #[track_caller]
 pub(super) fn sync(number: u32, operation: &'static str) {
@@ -17,13 +18,13 @@ pub(super) fn sync(number: u32, operation: &'static str) {
     crate::host::collective::array_barrier(number, operation);
 }
 
-/// Calls `visit` with each element that belongs to the calling thread, and its indices. In every operation on the
-/// array, element `i` belongs to thread `i` modulo the number of threads of the block.
+/// Calls `visit` with each element that belongs to the calling thread and with the element's indices. In every
+/// operation on the array, element `i` belongs to thread `i` modulo the number of threads of the block.
 ///
 /// # Safety
 ///
-/// `array` must be valid, and the threads of the block must be between two barriers, where each may use its own
-/// elements.
+/// `array` must be valid, and the threads of the block must be in a phase, between two barriers, in which each accesses
+/// only its own elements.
 #[inline(always)]
 pub(super) unsafe fn for_each_own<A, const D: usize>(
     array: *mut A,
@@ -32,7 +33,7 @@ pub(super) unsafe fn for_each_own<A, const D: usize>(
     A: SharedArray<D> + ?Sized,
 {
     let each = |number| {
-        // SAFETY: the trait guarantees that the element lies in the array.
+        // SAFETY: the trait guarantees that the element lies within the array.
         let element = unsafe { array.cast::<A::Element>().add(A::place(number) as usize) };
         visit(element, A::indices(number));
     };
@@ -46,18 +47,18 @@ pub(super) unsafe fn for_each_own<A, const D: usize>(
 /// The conditions of [`for_each_own`] apply.
 #[inline(always)]
 pub(super) unsafe fn clear_own<A: SharedData + ?Sized>(array: *mut A) {
-    /// Maximum bytes that one store clears.
+    /// Maximum number of bytes that one store clears.
     const WIDEST: usize = 8;
     own_numbers(A::count(array), |number| {
         let bytes = A::ELEMENT_BYTES;
-        // SAFETY: the trait guarantees that the element lies in the array.
+        // SAFETY: the trait guarantees that the element lies within the array.
         let element = unsafe { array.cast::<u8>().add(A::place(number) as usize * bytes) };
         let both = bytes | A::ALIGN | WIDEST;
         let word = both & both.wrapping_neg();
         let mut offset = 0;
         while offset < bytes {
-            // SAFETY: the word size divides the element size and the array's alignment; zeros are a valid value, as any
-            // bytes are.
+            // SAFETY: the word size divides the element size and the array's alignment; zeros are a valid value because
+            // all bit patterns are.
             unsafe {
                 let word_at = element.add(offset);
                 match word {
@@ -72,12 +73,12 @@ pub(super) unsafe fn clear_own<A: SharedData + ?Sized>(array: *mut A) {
     });
 }
 
-/// Returns a reference to the array. LLVM cannot infer that the reference is not null, and would keep a comparison in
+/// Returns a reference to the array. LLVM cannot infer that the reference is not null, so it would keep a comparison in
 /// each iteration of a loop over the elements.
 ///
 /// # Safety
 ///
-/// The conditions of `&*array` apply.
+/// The safety conditions of `&*array` apply.
 #[inline(always)]
 pub(super) unsafe fn reference<'a, A: ?Sized>(array: *const A) -> &'a A {
     // SAFETY: guaranteed by the caller.
@@ -87,10 +88,10 @@ pub(super) unsafe fn reference<'a, A: ?Sized>(array: *const A) -> &'a A {
     }
 }
 
-/// Calls `visit` with the number of each of `count` elements that belongs to the calling thread.
+/// Calls `visit` with the number of each of the `count` elements that belongs to the calling thread.
 ///
-/// All threads run the same number of iterations. If the block size and `count` are compile-time constants, the loop is
-/// unrolled, and only the last iteration keeps the check.
+/// All threads run the same number of iterations. If the block size and `count` are compile-time constants, the
+/// compiler unrolls the loop, and only the last iteration keeps the check.
 #[inline(always)]
 fn own_numbers(count: u32, mut visit: impl FnMut(u32)) {
     let (own, threads) = (thread::linear_in_block(), block::threads());
@@ -104,7 +105,7 @@ fn own_numbers(count: u32, mut visit: impl FnMut(u32)) {
     }
 }
 
-/// Panics if a panic interrupted an earlier operation. (On a GPU a panic ends the launch.)
+/// Panics if a panic interrupted an earlier operation. (On a GPU, a panic ends the launch.)
 #[cfg(not(target_arch = "nvptx64"))]
 #[track_caller]
 pub(super) fn check_usable(is_broken: bool, operation: &'static str) {

@@ -1,4 +1,4 @@
-//! [`Padded`]: rows with padding after each.
+//! [`Padded`]: an array with padding after each row.
 
 use core::mem::MaybeUninit;
 use core::ops::Index;
@@ -6,10 +6,10 @@ use core::ops::Index;
 use super::data::{SharedArray, SharedData, plane_indices};
 use crate::element::KernelType;
 
-/// A `[[T; C]; R]` with padding of `GAP` elements after each row, to avoid bank conflicts when a warp reads a column.
-/// Shared memory has 32 banks of 4 bytes. With unpadded rows of 32 `f32`, a whole column is in one bank.
+/// A `[[T; C]; R]` with `GAP` elements of padding after each row, to avoid bank conflicts when a warp reads a column.
+/// Shared memory has 32 banks of 4 bytes. Without padding, a whole column of rows of 32 `f32` is in one bank.
 ///
-/// Read it as `tile[row][column]`, or transposed, as `tile[column][row]`.
+/// Index it as `tile[row][column]`, or transposed as `tile[column][row]`.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -39,10 +39,10 @@ impl<T, const R: usize, const C: usize, const GAP: usize> Padded<T, R, C, GAP> {
     ///
     /// # Safety
     ///
-    /// `array` must be valid, `row` must be below `R`, and `column` below `C`.
+    /// `array` must be valid, `row` must be below `R`, and `column` must be below `C`.
     #[inline(always)]
     pub(crate) unsafe fn element(array: *mut Self, row: usize, column: usize) -> *mut T {
-        // SAFETY: guaranteed by the caller; rows are contiguous and start with their elements.
+        // SAFETY: guaranteed by the caller; rows are contiguous, and each row starts with its elements.
         unsafe { array.cast::<Row<T, C, GAP>>().add(row).cast::<T>().add(column) }
     }
 
@@ -50,7 +50,7 @@ impl<T, const R: usize, const C: usize, const GAP: usize> Padded<T, R, C, GAP> {
     ///
     /// # Safety
     ///
-    /// `row` must be below `R`, and `column` below `C`.
+    /// `row` must be below `R`, and `column` must be below `C`.
     #[inline(always)]
     pub(crate) unsafe fn get_unchecked(&self, row: usize, column: usize) -> &T {
         // SAFETY: guaranteed by the caller.
@@ -68,8 +68,8 @@ impl<T, const R: usize, const C: usize, const GAP: usize> Index<usize> for Padde
     }
 }
 
-// SAFETY: every bit pattern is valid, padding included. Element `number` is in row `number / C`, and each row starts
-// `C + GAP` elements after the previous one.
+// SAFETY: every bit pattern is valid, including the padding. Element `number` is in row `number / C`, and each row
+// starts `C + GAP` elements after the previous one.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: KernelType, const R: usize, const C: usize, const GAP: usize> SharedData
     for Padded<T, R, C, GAP>

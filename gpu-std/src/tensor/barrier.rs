@@ -1,4 +1,4 @@
-//! [`Barrier`]: waits for thread arrivals and copied bytes, phase by phase (`mbarrier`).
+//! [`Barrier`]: a barrier (`mbarrier`) that waits for thread arrivals and copied bytes in each phase.
 
 use super::gpu_asm;
 use super::shared::SharedAddress;
@@ -7,28 +7,29 @@ use super::shared::SharedAddress;
 use crate::host::copies;
 
 /// A barrier in shared memory (`mbarrier`). A phase completes when all arrivals that [`Barrier::init`] specified have
-/// occurred and all expected bytes have been copied. Then the next phase starts.
+/// occurred and all expected bytes have been copied. The next phase then starts.
 ///
-/// A wait names a phase by its parity: 0 for the first phase, 1 for the second, 0 for the third. A wait for parity 1
-/// before the first phase is complete returns at once. Therefore a producer can wait for a stage that is still empty.
+/// A wait names a phase by its parity: 0 for the first phase, 1 for the second, 0 for the third, and so on. A wait for
+/// parity 1 returns immediately if the first phase is not yet complete. Therefore, a producer does not block on a stage
+/// that is still empty.
 #[derive(Debug, Clone, Copy)]
 pub struct Barrier(pub(super) SharedAddress);
 
-/// `COUNT` barriers of a multistage pipeline (circular buffer).
+/// The `COUNT` barriers of a multistage pipeline (circular buffer).
 #[derive(Debug, Clone, Copy)]
 pub struct Barriers<const COUNT: usize> {
     pub(super) first: Barrier,
 }
 
 impl<const COUNT: usize> Barriers<COUNT> {
-    /// Returns the barrier of a slot.
+    /// Returns the barrier of a pipeline slot.
     #[inline(always)]
     pub fn at(&self, slot: PipelineState<COUNT>) -> Barrier {
         Barrier(self.first.0.add(8 * slot.index()))
     }
 
-    /// Initializes all barriers, each for `arrivals` arrivals per phase. One thread must call it; [`publish`] must
-    /// follow.
+    /// Initializes all barriers, each with `arrivals` arrivals per phase. One thread must call this method, and then
+    /// call [`publish`].
     ///
     /// # Safety
     ///
@@ -44,7 +45,7 @@ impl<const COUNT: usize> Barriers<COUNT> {
     }
 }
 
-/// Pipeline state: the position in a circular buffer of `COUNT` stages, and the parity of its barriers' phase.
+/// Position in a circular buffer of `COUNT` stages, and the phase parity of the barriers at that position.
 #[derive(Debug, Clone, Copy)]
 pub struct PipelineState<const COUNT: usize> {
     index: u32,
@@ -60,13 +61,13 @@ impl<const COUNT: usize> PipelineState<COUNT> {
         Self { index: 0, parity: 0 }
     }
 
-    /// Returns the stage, below `COUNT`.
+    /// Returns the index of the stage, which is below `COUNT`.
     #[inline(always)]
     pub const fn index(self) -> u32 {
         self.index
     }
 
-    /// Returns the parity that a consumer waits for; a producer waits for the other parity.
+    /// Returns the parity for which a consumer waits. A producer waits for the other parity.
     #[inline(always)]
     pub const fn parity(self) -> u32 {
         self.parity
@@ -83,19 +84,21 @@ impl<const COUNT: usize> PipelineState<COUNT> {
     }
 }
 
-/// Makes the barriers that the calling thread has initialized visible to copies and to the other blocks of the cluster.
-/// All threads must then synchronize, by `thread::sync_threads` or `cluster::sync`, before any of them uses a barrier.
+/// Makes the barriers that the calling thread has initialized visible to TMA copies and to the other blocks of the
+/// cluster. All threads must then synchronize with `thread::sync_threads` or `cluster::sync` before any of them uses a
+/// barrier.
 #[inline(always)]
 pub fn publish() {
     gpu_asm!(["fence.mbarrier_init.release.cluster; fence.proxy.async;", options(nostack)], ())
 }
 
 impl Barrier {
-    /// Initializes the barrier for `arrivals` arrivals per phase.
+    /// Initializes the barrier with `arrivals` arrivals per phase.
     ///
     /// # Safety
     ///
-    /// No thread or copy may use the barrier before [`publish`] and a barrier of the block or cluster.
+    /// No thread or TMA copy may use the barrier before a call of [`publish`] followed by a barrier of the block or
+    /// cluster.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn init(self, arrivals: u32) {
@@ -106,11 +109,12 @@ impl Barrier {
         )
     }
 
-    /// Arrives at the barrier. The thread's earlier reads and writes are complete for threads that wait for the phase.
+    /// Arrives at the barrier. The thread's earlier reads and writes are complete before any thread that waits for the
+    /// phase continues.
     ///
     /// # Safety
     ///
-    /// The barrier must be initialized, and a phase must not receive more arrivals than [`Barrier::init`] specified.
+    /// The barrier must be initialized, and no phase may receive more arrivals than [`Barrier::init`] specified.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn arrive(self) {
@@ -123,13 +127,13 @@ impl Barrier {
 
     /// Arrives at the corresponding barrier in block `rank` of the cluster.
     ///
-    /// The arrival orders reads of `wgmma` operations that have been waited for. It does not order the thread's own
-    /// memory accesses, which would require a cluster-scope fence.
+    /// The arrival orders the reads of those `wgmma` operations for which the thread has waited. It does not order the
+    /// thread's own memory accesses, which would require a cluster-scope fence.
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::arrive`] apply, `rank` must be below `cluster::blocks()`, and that block must not have
-    /// ended.
+    /// The conditions of [`Self::arrive`] apply, `rank` must be below `cluster::blocks()`, and block `rank` must not
+    /// have ended.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn arrive_at(self, rank: u32) {
@@ -143,12 +147,12 @@ impl Barrier {
         )
     }
 
-    /// Arrives, and adds `bytes` to the transaction count that the phase waits for. These are the bytes of copies to
-    /// this barrier. A box that is partly outside its tensor counts in full.
+    /// Arrives, and adds `bytes` to the transaction count of the phase. `bytes` is the number of bytes of the copies
+    /// that signal this barrier. A box that is partly outside its tensor counts in full.
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::arrive`] apply, and fewer than 2^20 bytes may be expected at a time.
+    /// The conditions of [`Self::arrive`] apply, and the barrier must expect fewer than 2^20 bytes at any time.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn arrive_expecting(self, bytes: u32) {
@@ -162,11 +166,11 @@ impl Barrier {
         )
     }
 
-    /// Waits until the phase of this parity is complete. The phase's copies and writes are then visible.
+    /// Waits until the phase with this parity is complete. After the wait, the phase's copies and writes are visible.
     ///
     /// # Safety
     ///
-    /// The barrier must be initialized, and the phase must be the current or the preceding one.
+    /// The barrier must be initialized, and the phase must be the current or the preceding phase.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn wait(self, parity: u32) {

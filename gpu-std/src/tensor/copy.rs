@@ -12,14 +12,15 @@ use crate::KernelType;
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::host::copies;
 
-/// Emits a copy with as many coordinates as the tensor has dimensions; on the emulated device, calls a function.
+/// Emits a copy instruction with as many coordinates as the tensor has dimensions. On the emulated device, calls a
+/// function instead.
 macro_rules! tensor_copy {
     ($rank:ident, $at:ident, $form:literal, $end:literal, $operands:tt, $host:expr) => {{
         const { assert!($rank >= 1 && $rank <= 5, "a tensor map has 1 to 5 dimensions") };
         #[cfg(target_arch = "nvptx64")]
         {
             let at = |i: usize| if i < $rank { $at[i] } else { 0 };
-            // SAFETY: the promise of the function whose body this is.
+            // SAFETY: guaranteed by the function whose body this is.
             unsafe {
                 match $rank {
                     1 => tensor_copy!(@asm ".1d", $form, "{x}", $end, $operands, x = in(reg32) at(0)),
@@ -52,10 +53,10 @@ macro_rules! tensor_copy {
     };
 }
 
-/// A tensor in device memory, as a kernel parameter: `map: &TensorMap<bf16, 2>`. The host creates the map, which
-/// includes the box that each copy moves, and the launch stores it in parameter memory.
+/// A tensor in device memory, as a kernel parameter: `map: &TensorMap<bf16, 2>`. The host creates the map, including
+/// the size of the box that each copy transfers, and the launch stores the map in parameter memory.
 ///
-/// Copies read elements outside the tensor as zero and do not write them.
+/// Copies read elements outside the tensor as zero, and never write them.
 #[repr(transparent)]
 pub struct TensorMap<T, const RANK: usize = 2> {
     data: TensorMapData,
@@ -63,18 +64,19 @@ pub struct TensorMap<T, const RANK: usize = 2> {
 }
 
 impl<T: KernelType, const RANK: usize> TensorMap<T, RANK> {
-    /// Prefetches the map itself into the cache, before its first copy.
+    /// Prefetches the map itself (not the tensor) into the cache before its first copy.
     #[inline(always)]
     pub fn prefetch(&self) {
         gpu_asm!(["prefetch.tensormap [{m}];", m = in(reg64) &raw const self.data, options(nostack)], ())
     }
 
-    /// Starts a copy of the box at `at` to `tile`; its bytes count toward `barrier`. One thread must call it.
+    /// Starts a copy of the box at `at` to `tile`. The copied bytes count toward `barrier`. Only one thread must call
+    /// it.
     ///
     /// # Safety
     ///
-    /// The box must have the size and swizzle of the tile. No thread may read or write the tile before it has waited
-    /// for the barrier. Earlier uses of the tile must be complete.
+    /// The box must have the size and swizzle of the tile. No thread may read or write the tile before the thread has
+    /// waited for the barrier. Earlier accesses to the tile must be complete.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn load<const ROWS: usize>(
@@ -93,12 +95,12 @@ impl<T: KernelType, const RANK: usize> TensorMap<T, RANK> {
         )
     }
 
-    /// Like [`Self::load`], with TMA multicast: copies to the corresponding tile in each block of the cluster whose
-    /// rank is set in the bit mask `blocks`. The corresponding barrier of each block counts the bytes.
+    /// Like [`Self::load`], but with TMA multicast: copies the box to the corresponding tile in each block of the
+    /// cluster whose rank is set in the bit mask `blocks`. In each block, the corresponding barrier counts the bytes.
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::load`] apply in each of these blocks, none of which may have ended.
+    /// The conditions of [`Self::load`] apply in each of these blocks, and none of these blocks may have ended.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn load_multicast<const ROWS: usize>(
@@ -126,14 +128,14 @@ impl<T: KernelType, const RANK: usize> TensorMap<T, RANK> {
         )
     }
 
-    /// Starts a copy of `tile` to the box at `at`. One thread must call it, then commit the copy with [`commit_stores`]
-    /// and wait with [`wait_stores_read`] or [`wait_stores`].
+    /// Starts a copy of `tile` to the box at `at`. One thread must call it, commit the copy with [`commit_stores`], and
+    /// wait with [`wait_stores_read`] or [`wait_stores`].
     ///
     /// # Safety
     ///
-    /// The box must have the size and swizzle of the tile. The writes to the tile must be ordered by [`fence_tiles`] in
-    /// each writing thread, and a barrier. Nothing may write the tile until it has been read, and nothing may use the
-    /// box until it is written.
+    /// The box must have the size and swizzle of the tile. After writing to the tile, each thread must call
+    /// [`fence_tiles`], and a barrier must follow before the copy. Nothing may write the tile until the copy has read
+    /// it, and nothing may access the box until the copy has written it.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn store<const ROWS: usize>(&self, tile: SharedTile<T, ROWS>, at: [u32; RANK]) {
@@ -151,20 +153,20 @@ fn tile_bytes<T: KernelType, const ROWS: usize>() -> u32 {
     SharedTile::<T, ROWS>::BYTES
 }
 
-/// Makes the calling thread's writes to shared memory visible to the async proxy: TMA copies and `wgmma`. A barrier of
-/// the writing threads and the copying thread must follow.
+/// Makes the calling thread's writes to shared memory visible to the async proxy: TMA copies and `wgmma`. A barrier
+/// that includes the writing threads and the copying thread must follow.
 #[inline(always)]
 pub fn fence_tiles() {
     gpu_asm!(["fence.proxy.async.shared::cta;", options(nostack)], ())
 }
 
-/// Commits the stores that the calling thread has started since the last call, as one group.
+/// Commits all stores that the calling thread has started since its last commit as one group.
 #[inline(always)]
 pub fn commit_stores() {
     gpu_asm!(["cp.async.bulk.commit_group;", options(nostack)], copies::commit_stores())
 }
 
-/// Waits until all committed stores of the calling thread have read their tiles, which can then be written again.
+/// Waits until all committed stores of the calling thread have read their tiles, so that the tiles can be overwritten.
 #[inline(always)]
 #[track_caller]
 pub fn wait_stores_read() {

@@ -1,18 +1,18 @@
-//! Warp-level matrix products of compute capability 8.0 and later: [`mma`].
+//! Warp-level matrix products for compute capability 8.0 and later: [`mma`].
 //!
-//! For memory-bound products, a warp multiplies operands that it has just loaded into registers. No data passes through
-//! shared memory, and no thread waits for another.
+//! For memory-bound products, a warp can multiply operands that it has just loaded into registers. No data passes
+//! through shared memory, and no thread waits for another thread.
 
 use crate::scalar::Float;
 use crate::{bf16, f16};
 
-/// Operand types of [`mma`]: `bf16` and `f16`. The trait is sealed.
+/// An operand type of [`mma`]: `bf16` or `f16`. The trait is sealed.
 pub trait WarpOperand: super::Operand<Sum = f32> + Float + sealed::Sealed {
     /// Issues the instruction.
     #[doc(hidden)]
     #[cfg(target_arch = "nvptx64")]
     unsafe fn issue(sums: [f32; 4], a: [u32; 4], b: [u32; 2]) -> [f32; 4];
-    /// Converts from the bits of a number.
+    /// Returns the number with these bits.
     #[doc(hidden)]
     #[cfg(not(target_arch = "nvptx64"))]
     fn of_bits(bits: u16) -> Self;
@@ -31,7 +31,8 @@ macro_rules! operands {
             #[inline(always)]
             unsafe fn issue(sums: [f32; 4], a: [u32; 4], b: [u32; 2]) -> [f32; 4] {
                 let [mut s0, mut s1, mut s2, mut s3] = sums;
-                // SAFETY: the caller promises that all lanes of the warp execute this; it computes only on registers.
+                // SAFETY: the caller promises that all lanes of the warp execute this instruction, which accesses only
+                // registers.
                 unsafe {
                     core::arch::asm!(
                         concat!(
@@ -57,21 +58,21 @@ macro_rules! operands {
 }
 operands!(bf16, f16);
 
-/// Computes `sums + a * b` for a 16 x 16 and a 16 x 8 matrix with one warp (`mma.m16n8k16`).
+/// Computes `sums + a * b` with one warp (`mma.m16n8k16`), where `a` is a 16 x 16 matrix and `b` is a 16 x 8 matrix.
 ///
-/// A register packs two numbers, the first in its low half. With `row` = lane / 4 and `pair` = 2 * (lane % 4), a lane
-/// holds
+/// Each register packs two numbers, with the first in its low half. With `row` = lane / 4 and `pair` = 2 * (lane % 4),
+/// each lane holds:
 ///
 /// | operand | register or sum | elements |
 /// | --- | --- | --- |
 /// | `a` | 0, 1 | columns `pair` and `pair + 1` of rows `row` and `row + 8` |
 /// | | 2, 3 | columns `pair + 8` and `pair + 9` of the same rows |
-/// | `b` | 0, 1 | rows `pair` and `pair + 1`, `pair + 8` and `pair + 9`, of column `row` |
+/// | `b` | 0, 1 | rows `pair` and `pair + 1` (register 0), `pair + 8` and `pair + 9` (register 1), of column `row` |
 /// | `sums` | 0, 1 | columns `pair` and `pair + 1` of row `row` |
 /// | | 2, 3 | the same columns of row `row + 8` |
 ///
-/// A sum of products does not depend on the order of k, so the columns of `a` can be permuted if the rows of `b` are
-/// permuted in the same way. The hardware determines the order of the additions and their rounding.
+/// The order of k does not affect which products are summed, so the columns of `a` can be permuted if the rows of `b`
+/// are permuted in the same way. The hardware determines the order and the rounding of the additions.
 ///
 /// # Safety
 ///
@@ -98,7 +99,7 @@ fn host<T: WarpOperand>(mut sums: [f32; 4], a: [u32; 4], b: [u32; 2]) -> [f32; 4
     let exchange = |low: u32, high: u32| {
         crate::host::collective::warp_exchange(!0, "mma", u64::from(low) | u64::from(high) << 32)
     };
-    // Gathers the registers of rows `row` and `row + 8` of `a`, and those of `b`, from each lane.
+    // Gathers, from each lane, its registers of rows `row` and `row + 8` of `a`, and its registers of `b`.
     let (a_rows, b_column) = ([exchange(a[0], a[2]), exchange(a[1], a[3])], exchange(b[0], b[1]));
     let numbers = |registers: u64| {
         [0, 16, 32, 48].map(|shift| -> f32 { T::of_bits((registers >> shift) as u16).to_sum() })

@@ -1,23 +1,24 @@
-//! TMA copies and tensor-core products of compute capability 9.0: `TensorMap`, `mbarrier`, `wgmma`.
+//! TMA copies and tensor-core products for compute capability 9.0: `TensorMap`, `mbarrier`, `wgmma`.
 //!
 //! | type | meaning |
 //! | --- | --- |
-//! | [`TensorMap`] | a tensor in device memory, as a kernel parameter; TMA copies move its boxes to and from shared memory |
-//! | [`Barrier`] | an `mbarrier`: arrivals and transaction bytes, by phases |
-//! | [`PipelineState`] | pipeline state: the position in a circular buffer of stages, with its phase |
-//! | [`SharedTile`], [`SharedMemory`] | a box in shared memory, and the allocation of boxes and barriers |
+//! | [`TensorMap`] | a tensor in device memory, as a kernel parameter; TMA copies transfer its boxes to and from shared memory |
+//! | [`Barrier`] | an `mbarrier`, which counts arrivals and transaction bytes per phase |
+//! | [`PipelineState`] | pipeline state: the position in a circular buffer of stages, and its phase |
+//! | [`SharedTile`], [`SharedMemory`] | a box in shared memory, and the allocator of boxes and barriers |
 //! | [`Accumulator`] | the result of `wgmma`, which nothing can read while a product is in flight |
-//! | [`Fragments`] | the left operand of `wgmma` in registers |
-//! | [`mma`](mod@mma) | warp-level products, also for compute capability 8.0 |
-//! | [`warpgroup`] | a warpgroup of 128 threads: its registers and barriers |
+//! | [`Fragments`] | the left operand of `wgmma`, in registers |
+//! | [`mma`](mod@mma) | warp-level products, available from compute capability 8.0 |
+//! | [`warpgroup`] | operations of a warpgroup (128 threads): registers and barriers |
 //!
-//! For [`mma`](mod@mma), `arch = 80` is sufficient. For all other items, a kernel must declare `arch = "90a"` and its
-//! block size, such as `block(384)`. It must not call a function that is not inlined, nor panic. One such call anywhere
-//! makes every `wgmma` wait for the preceding one, which the builder reports as an error.
+//! For [`mma`](mod@mma), `arch = 80` is sufficient. For all other items, a kernel must declare `arch = "90a"` and a
+//! fixed block size, such as `block(384)`. The kernel must not call functions that are not inlined, and must not panic.
+//! A single such call makes every `wgmma` of the kernel wait for the preceding one, which the builder reports as an
+//! error.
 //!
-//! On the emulated device, a copy arrives only when its barrier is waited for, and until then its destination is
-//! poisoned. The products of a batch are computed when the batch is waited for, and an accumulator can have at most 64
-//! products in flight.
+//! On the emulated device, a copy takes effect only when a thread waits for its barrier. Until then, the destination is
+//! poisoned. The emulated device computes the products of a batch when a thread waits for the batch, and supports at
+//! most 64 products in flight per accumulator.
 
 pub mod barrier;
 pub mod copy;

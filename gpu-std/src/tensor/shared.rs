@@ -1,11 +1,11 @@
-//! [`SharedTile`]: a tensor box in shared memory, the destination of copies and operand of `wgmma`.
+//! [`SharedTile`]: a tensor box in shared memory, which is the destination of copies and an operand of `wgmma`.
 
 use core::marker::PhantomData;
 
 use super::barrier::{Barrier, Barriers, PipelineState};
 use crate::{KernelType, shared};
 
-/// An address in the shared memory of the calling block, in the form that instructions take.
+/// An address in the shared memory of the calling block, in the form that instructions require.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SharedAddress(
     #[cfg(target_arch = "nvptx64")] pub u32,
@@ -31,14 +31,15 @@ impl SharedAddress {
         Self(pointer)
     }
 
-    /// Returns the address `bytes` further on.
+    /// Returns the address plus `bytes`.
     #[inline(always)]
     pub fn add(self, bytes: u32) -> Self {
         gpu_or_host!(Self(self.0.wrapping_add(bytes)), Self(self.0.wrapping_add(bytes as usize)))
     }
 }
 
-/// Allocates the dynamic shared memory of a block from its start: 1024-byte aligned tiles first, then barriers.
+/// Allocates the dynamic shared memory of a block from its start: first tiles, aligned to 1024 bytes, and then
+/// barriers.
 ///
 /// All threads of a block must allocate the same tiles and barriers in the same order, so that they agree on the
 /// addresses.
@@ -48,7 +49,8 @@ pub struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// Returns the bytes of dynamic shared memory for `barriers` barriers and for tiles of `tile_bytes` in total.
+    /// Returns the size of the dynamic shared memory that is needed for tiles of `tile_bytes` bytes in total and
+    /// `barriers` barriers.
     pub const fn bytes(tile_bytes: u32, barriers: u32) -> u32 {
         tile_bytes + 8 * barriers
     }
@@ -57,8 +59,8 @@ impl SharedMemory {
     ///
     /// # Safety
     ///
-    /// The launch must provide at least the bytes that are allocated, nothing else may use them, and a thread must call
-    /// this function only once.
+    /// The launch must provide at least the bytes that are allocated, and nothing else may use them. Each thread must
+    /// call this function only once.
     #[inline(always)]
     pub unsafe fn new() -> Self {
         Self { base: SharedAddress::of(shared::dynamic_aligned()), used: 0 }
@@ -68,7 +70,7 @@ impl SharedMemory {
     ///
     /// # Safety
     ///
-    /// Nothing may use an allocation of one allocator while an overlapping allocation of the other is in use.
+    /// Nothing may use an allocation from one allocator while an overlapping allocation from the other is in use.
     #[inline(always)]
     pub unsafe fn again(&self) -> Self {
         Self { base: self.base, used: 0 }
@@ -93,14 +95,14 @@ impl SharedMemory {
     }
 }
 
-/// `COUNT` tiles, as a circular buffer or side by side.
+/// `COUNT` tiles, used as a circular buffer or side by side.
 #[derive(Debug, Clone, Copy)]
 pub struct SharedTiles<T, const ROWS: usize, const COUNT: usize> {
     first: SharedTile<T, ROWS>,
 }
 
 impl<T: KernelType, const ROWS: usize, const COUNT: usize> SharedTiles<T, ROWS, COUNT> {
-    /// Returns the tile of a slot.
+    /// Returns the tile of a pipeline slot.
     #[inline(always)]
     pub fn at(&self, slot: PipelineState<COUNT>) -> SharedTile<T, ROWS> {
         SharedTile::at(self.first.address.add(slot.index() * SharedTile::<T, ROWS>::BYTES))
@@ -124,7 +126,7 @@ impl<T: KernelType, const ROWS: usize, const COUNT: usize> SharedTiles<T, ROWS, 
     }
 }
 
-/// `ROWS` rows of 128 bytes ([`Self::COLUMNS`] elements each) in shared memory, written by copies and read by `wgmma`.
+/// `ROWS` rows of 128 bytes ([`Self::COLUMNS`] elements) each in shared memory, which copies write and `wgmma` reads.
 /// The 16-byte chunks are permuted by [`Swizzle::Bytes128`](super::Swizzle::Bytes128).
 #[derive(Debug)]
 pub struct SharedTile<T, const ROWS: usize> {
@@ -162,23 +164,23 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
     ///
     /// # Safety
     ///
-    /// The tile must have these rows: `COUNT * (index + 1) <= ROWS`.
+    /// The tile must contain these rows: `COUNT * (index + 1) <= ROWS`.
     #[inline(always)]
     pub unsafe fn rows<const COUNT: usize>(self, index: u32) -> SharedTile<T, COUNT> {
         SharedTile::at(self.address.add(index * SharedTile::<T, COUNT>::BYTES))
     }
 
-    /// Returns the address of the 16-byte chunk `chunk` of row `row`.
+    /// Returns the address of 16-byte chunk `chunk` in row `row`.
     #[inline(always)]
     pub(super) fn chunk(self, row: u32, chunk: u32) -> SharedAddress {
         self.address.add(row * 128 + ((chunk ^ (row & 7)) * 16))
     }
 
-    /// Loads the 16-byte chunk `chunk` of row `row`: the elements that start at `chunk * COLUMNS / 8`.
+    /// Loads the 16-byte chunk `chunk` of row `row`, which contains the elements that start at `chunk * COLUMNS / 8`.
     ///
     /// # Safety
     ///
-    /// The tile must have the row, `chunk` must be below 8, and no copy or other thread may write the chunk
+    /// The tile must contain the row, `chunk` must be below 8, and no copy or other thread may write the chunk
     /// concurrently.
     #[inline(always)]
     pub unsafe fn load_chunk(self, row: u32, chunk: u32) -> [u32; 4] {
@@ -203,7 +205,7 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
         }
     }
 
-    /// Loads a chunk like [`Self::load_chunk`], from the corresponding tile in block `rank` of the cluster.
+    /// Loads a chunk like [`Self::load_chunk`], but from the corresponding tile in block `rank` of the cluster.
     ///
     /// # Safety
     ///
@@ -237,7 +239,8 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
     ///
     /// # Safety
     ///
-    /// The tile must have the row, `chunk` must be below 8, and no copy or other thread may use the chunk concurrently.
+    /// The tile must contain the row, `chunk` must be below 8, and no copy or other thread may access the chunk
+    /// concurrently.
     #[inline(always)]
     pub unsafe fn store_chunk(self, row: u32, chunk: u32, [a, b, c, d]: [u32; 4]) {
         let at = self.chunk(row, chunk);
@@ -257,8 +260,8 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
         }
     }
 
-    /// Stores 32-bit elements of the 16 rows that start at `row`, in the columns of four 16-byte chunks that start at
-    /// `chunk`. The pairs of a warp are in accumulator order.
+    /// Stores 32-bit elements to the 16 rows that start at `row`, in the columns of the four 16-byte chunks that start
+    /// at `chunk`. The pairs that the threads of a warp pass are in accumulator order.
     ///
     /// # Safety
     ///
@@ -273,7 +276,7 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
             let at = self.chunk(row + 8 * (i & 1), chunk + 2 * (i >> 1) + right).add(in_chunk);
             let pair = pairs[i as usize];
             #[cfg(target_arch = "nvptx64")]
-            // SAFETY: guaranteed by the caller; both types have 64 bits.
+            // SAFETY: guaranteed by the caller; both types are 64 bits large.
             unsafe {
                 let bits = core::mem::transmute_copy::<[T; 2], u64>(&pair);
                 core::arch::asm!("st.shared.b64 [{p}], {v};", p = in(reg32) at.0, v = in(reg64) bits, options(nostack));
@@ -289,12 +292,12 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
 
     /// Stores four 8 x 8 matrices of 16-bit elements (`stmatrix`). Each register of a thread packs two elements of one
     /// matrix. The matrices cover rows `row..row + 16` and columns `8 * chunk..8 * chunk + 16`, in accumulator order.
-    /// All threads of a warp must call it.
+    /// All threads of a warp must call it together.
     ///
     /// # Safety
     ///
-    /// The tile must have these rows and columns. `row` must be the same in the warp and a multiple of 16. No copy or
-    /// other thread may use these elements concurrently.
+    /// The tile must contain these rows and columns. `row` must be the same in all threads of the warp, and a multiple
+    /// of 16. No copy or other thread may access these elements concurrently.
     #[inline(always)]
     pub unsafe fn store_matrices(self, row: u32, chunk: u32, registers: [u32; 4]) {
         const { assert!(size_of::<T>() == 2, "a matrix has elements of 16 bits") };

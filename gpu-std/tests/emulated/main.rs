@@ -7,6 +7,7 @@ mod common;
 mod dynamic;
 mod forbidden;
 mod groups;
+mod in_gdb;
 mod indices;
 mod look_back;
 mod mappings;

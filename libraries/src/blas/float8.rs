@@ -1,4 +1,4 @@
-//! [`F8E4M3`] and [`F8E5M2`]: 8-bit floating-point types, multiplied by GPUs of compute capability 8.9 and later.
+//! [`F8E4M3`] and [`F8E5M2`]: 8-bit floating-point types that GPUs of compute capability 8.9 and later can multiply.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -6,8 +6,8 @@ macro_rules! float8 {
     ($name:ident, $mantissa:literal, $bias:literal, $max:literal, $doc:literal) => {
         #[doc = $doc]
         ///
-        /// Conversion from `f32` rounds to the nearest value, ties to even. Values that are too large become the
-        /// largest finite value, as in CUDA's saturating conversions; NaN stays NaN.
+        /// Conversions from `f32` round to the nearest value, ties to even. Values that are too large become the
+        /// largest finite value, as in CUDA's saturating conversions. NaN stays NaN.
         #[derive(Clone, Copy, Default, Pod, Zeroable)]
         #[repr(transparent)]
         pub struct $name(u8);
@@ -26,18 +26,18 @@ macro_rules! float8 {
                 self.0
             }
 
-            /// Rounds to the nearest value.
+            /// Rounds `value` to the nearest value of this type.
             pub fn from_f32(value: f32) -> Self {
                 let sign = if value.is_sign_negative() { 0x80 } else { 0 };
                 if value.is_nan() {
                     return Self(0x7f | sign);
                 }
                 let size = value.abs().min(Self::MAX);
-                // The value, or the subnormal range, determines the exponent of the last mantissa bit.
+                // The exponent of the last mantissa bit is determined by the value, or by the subnormal range.
                 let exponent = ((size.to_bits() >> 23) as i32 - 127).max(1 - $bias);
                 let places = (size / 2f32.powi(exponent - $mantissa)).round_ties_even() as u32;
                 // In the integer representation, the exponent bits directly follow the mantissa bits, so a carry
-                // propagates correctly.
+                // increments the exponent correctly.
                 let bits = (((exponent + $bias - 1) as u32) << $mantissa) + places;
                 Self(bits as u8 | sign)
             }

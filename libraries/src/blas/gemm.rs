@@ -1,4 +1,4 @@
-//! [`gemm`]: GEMM, and batched GEMM of one shape.
+//! [`gemm`]: GEMM, and batched GEMM of matrices of the same shape.
 
 use std::ffi::c_void;
 
@@ -20,7 +20,7 @@ use warpsmith_runtime::extension::site;
 use warpsmith_runtime::memory::{DeviceBuffer, DeviceCopy};
 use warpsmith_runtime::stream::Stream;
 
-/// Scalars of a GEMM, and the precision of its computation.
+/// The scalars of a GEMM, and the precision of its computation.
 ///
 /// ```
 /// use warpsmith_libraries::blas::Gemm;
@@ -32,9 +32,10 @@ use warpsmith_runtime::stream::Stream;
 pub struct Gemm<S> {
     /// Factor of the product. The default is 1.
     pub alpha: S,
-    /// Factor of the old output, which is added to the product. 0 by default, in which case the old output is not read.
+    /// Factor of the old output, which is added to the product. The default is 0, with which the old output is not
+    /// read.
     pub beta: S,
-    /// Precision; `None` for the device's default ([`math`](super::math)).
+    /// Precision, or `None` to use the device's default ([`math`](super::math)).
     pub math: Option<Math>,
 }
 
@@ -44,14 +45,14 @@ impl<S: Sum> Default for Gemm<S> {
     }
 }
 
-/// Enqueues `c = alpha * a * b + beta * c`, for each matrix of a batch.
+/// Enqueues `c = alpha * a * b + beta * c` for each matrix of a batch.
 ///
-/// All matrices are row-major, and each of them may be transposed. An unbatched input is broadcast over the batch. An
-/// empty output is a no-op. With an inner dimension of 0, the product is 0. With an `alpha` of 0, the inputs are not
-/// read; with a `beta` of 0, the output is not read. If an error is returned, nothing was enqueued.
+/// All matrices are row-major, and each of them can be transposed. An unbatched input is broadcast over the batch. If
+/// the output is empty, nothing is computed. If the inner dimension is 0, the product is 0. If `alpha` is 0, the inputs
+/// are not read. If `beta` is 0, the old output is not read. If the function returns an error, nothing was enqueued.
 ///
-/// On a GPU, this calls cuBLAS's `cublasGemmEx` or `cublasGemmStridedBatchedEx`; for 8-bit floating point, it calls
-/// [`matmul`](super::matmul). The call can be captured in a graph.
+/// On a GPU, the function calls cuBLAS's `cublasGemmEx` or `cublasGemmStridedBatchedEx`. For 8-bit floating point, the
+/// function calls [`matmul`](super::matmul). The call can be captured in a graph.
 ///
 /// ```
 /// use warpsmith_libraries::blas::{self, Gemm, Matrix};
@@ -69,9 +70,9 @@ impl<S: Sum> Default for Gemm<S> {
 /// ```
 ///
 /// # Errors
-/// - [`LibraryError::Shape`] for shapes or batch sizes that do not match.
-/// - [`LibraryError::Unsupported`] for operands that this GPU cannot multiply. 8-bit integers require strides and
-///   addresses that are multiples of 4; [`matmul`](super::matmul) lists the requirements of 8-bit floating point.
+/// - [`LibraryError::Shape`] if shapes or batch sizes do not match.
+/// - [`LibraryError::Unsupported`] if this GPU cannot multiply the operands. For 8-bit integers, strides and addresses
+///   must be multiples of 4. [`matmul`](super::matmul) lists the requirements for 8-bit floating point.
 /// - [`LibraryError::Missing`], [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices), and any error
 ///   of the library or the driver.
 #[track_caller]
@@ -98,7 +99,7 @@ where
     if problem.is_zero(options.alpha) {
         let zeros = Zeros::<A, B>::new(stream, &problem)?;
         let (a, b) = zeros.matrices()?;
-        // The product is zero regardless of the scales.
+        // The product is zero whatever the scales are.
         return gemm(stream, Gemm { alpha: Scale::<A>::from_f64(1.0), ..options }, a, b, c);
     }
     if is_float8(A::TYPE) {
@@ -122,8 +123,9 @@ where
     )
 }
 
-/// Dummy inputs whose product is zero. They replace inputs without an inner dimension, which the libraries reject. They
-/// also replace the inputs if the factor is 0, because the libraries still read inputs of some types and propagate NaN.
+/// Substitute inputs whose product is zero. They replace inputs whose inner dimension is 0, which the libraries reject.
+/// They also replace the inputs if the factor is 0, because for some types the libraries still read the inputs and
+/// propagate NaN.
 pub(super) struct Zeros<A: DeviceCopy, B: DeviceCopy> {
     a: DeviceBuffer<A>,
     b: DeviceBuffer<B>,
@@ -132,7 +134,7 @@ pub(super) struct Zeros<A: DeviceCopy, B: DeviceCopy> {
 }
 
 impl<A: GemmType, B: GemmType> Zeros<A, B> {
-    /// Inner dimension that is valid for every type.
+    /// An inner dimension that is valid for every type.
     const INNER: usize = 16;
 
     #[cold]
@@ -155,7 +157,7 @@ impl<A: GemmType, B: GemmType> Zeros<A, B> {
     }
 }
 
-/// A matrix operand for cuBLAS.
+/// A matrix operand in the form that cuBLAS takes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Operand {
     pub ptr: u64,
@@ -164,13 +166,13 @@ pub(super) struct Operand {
 }
 
 impl Operand {
-    /// Returns the transpose flag for cuBLAS, which sees a row-major matrix as its transpose.
+    /// Returns the transpose flag to pass to cuBLAS, which sees a row-major matrix as its transpose.
     pub fn operation(&self) -> cublasOperation_t {
         operation(self.layout.is_transposed)
     }
 }
 
-/// Returns cuBLAS's transpose flag.
+/// Returns cuBLAS's flag for a transposed or untransposed matrix.
 pub(super) fn operation(is_transposed: bool) -> cublasOperation_t {
     match is_transposed {
         true => cublasOperation_t::CUBLAS_OP_T,
@@ -178,7 +180,7 @@ pub(super) fn operation(is_transposed: bool) -> cublasOperation_t {
     }
 }
 
-/// A GEMM with matching shapes: m x n with inner dimension k.
+/// A GEMM whose shapes match: an m x n output with inner dimension k.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Problem {
     pub m: usize,
@@ -186,7 +188,7 @@ pub(super) struct Problem {
     pub k: usize,
     pub a: Operand,
     pub b: Operand,
-    /// Output, which is not transposed.
+    /// The output, which is not transposed.
     pub c: Operand,
 }
 
@@ -227,8 +229,8 @@ impl Problem {
         self.k == 0 || alpha == S::from_f64(0.0)
     }
 
-    /// Returns the same problem with an untransposed output. For a transposed output it swaps and transposes `a` and
-    /// `b`.
+    /// Returns an equivalent problem whose output is not transposed. If the output is transposed, `a` and `b` are
+    /// swapped and transposed.
     pub fn upright(self) -> Self {
         if !self.c.layout.is_transposed {
             return self;
@@ -237,7 +239,7 @@ impl Problem {
         Self { m: self.n, n: self.m, k: self.k, a: flip(self.b), b: flip(self.a), c: flip(self.c) }
     }
 
-    /// Checks that GPUs support the operands. The check runs on every device, so that a call that succeeds on the
+    /// Checks whether GPUs support the operands. The check runs on every device, so that a call that succeeds on the
     /// emulated device is also valid on a GPU.
     pub fn check_support(&self) -> Result<()> {
         let of_four = |Operand { ptr, layout, .. }: &Operand| {
@@ -272,8 +274,8 @@ impl Problem {
         let compute = compute_type(a.data, math, device);
         let algorithm = cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT;
         let (call, status) = if c.layout.count() == 1 {
-            // SAFETY: the handle is alive and ours; the layouts lie inside memory recorded as used, of these types. The
-            // scalars are of the type that the compute type requires.
+            // SAFETY: the handle is alive and used only here; the layouts lie inside memory that is recorded as used,
+            // with elements of these types. The scalars have the type that the compute type requires.
             let status = unsafe {
                 sys::cublasGemmEx_64(
                     handle.raw(),
@@ -333,7 +335,7 @@ impl Problem {
         check_with(call, status, || self.to_string())
     }
 
-    /// Computes the GEMM on the emulated device; `finish` receives the column and the sum of each element.
+    /// Computes the GEMM on the emulated device. `finish` receives the column and the sum of each element.
     pub fn on_host<A, B, C>(
         self,
         alpha: A::Sum,
@@ -346,8 +348,8 @@ impl Problem {
         C: GemmType<Sum = A::Sum>,
     {
         let matrices = [self.a, self.b, self.c].map(|Operand { ptr, layout, .. }| HostMatrix { ptr, layout });
-        // SAFETY: the layouts lie inside memory recorded as used by this work, and `c`'s as written; the types are the
-        // problem's, and the shapes match.
+        // SAFETY: the layouts lie inside memory that is recorded as used by this work (for `c`, as written); the types
+        // are the problem's, and the shapes match.
         move || unsafe { host::gemm::<A, B, C>((alpha, beta), matrices, &finish) }
     }
 }
@@ -388,7 +390,7 @@ pub(super) fn is_float8(data: DataType) -> bool {
     matches!(data, DataType::F8E4M3 | DataType::F8E5M2)
 }
 
-/// Returns the compute type for products of a data type.
+/// Returns the compute type for products of elements of a data type.
 pub(super) fn compute_type(data: DataType, math: Math, device: &Device) -> cublasComputeType_t {
     match data {
         DataType::F32 if uses_tf32(math, device) => cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,

@@ -1,4 +1,4 @@
-//! [`gemm_grouped`]: grouped GEMM, with one shape per group, in one call.
+//! [`gemm_grouped`]: grouped GEMM, which computes products of different shapes in one call.
 
 use cudarc::cublas::sys::{self, cublasOperation_t};
 
@@ -17,18 +17,18 @@ use warpsmith_runtime::extension::site;
 use warpsmith_runtime::memory::DeviceBuffer;
 use warpsmith_runtime::stream::Stream;
 
-/// The first cuBLAS version with grouped GEMM.
+/// The first cuBLAS version that supports grouped GEMM.
 const WITH_GROUPS: VendorVersion = VendorVersion { major: 12, minor: 5, patch: 0 };
 
-/// Enqueues one product per `(a, b, c)`, each with its own shape: `c = alpha * a * b + beta * c`.
+/// Enqueues one product `c = alpha * a * b + beta * c` per tuple `(a, b, c)`. Each of these products has its own shape.
 ///
-/// If the shapes of one product do not match, nothing is enqueued. If cuBLAS rejects a product, or if the zero operands
-/// of a product without an inner dimension cannot be allocated, other products may have been enqueued. 8-bit floating
-/// point is not supported.
+/// If the shapes of any product do not match, nothing is enqueued. Other products may already have been enqueued if
+/// cuBLAS rejects a product, or if the zero operands of a product without an inner dimension cannot be allocated. 8-bit
+/// floating point is not supported.
 ///
-/// On a GPU, from cuBLAS 12.5 on, this is one call of `cublasGemmGroupedBatchedEx` for `f32` and `f64`, and for `f16`
-/// and `bf16` at addresses that are multiples of 16. In all other cases, and while a stream is captured, it is one call
-/// per product. Otherwise the rules of [`gemm`] apply.
+/// On a GPU with cuBLAS 12.5 or later, this is one call of `cublasGemmGroupedBatchedEx` for `f32` and `f64`, and for
+/// `f16` and `bf16` if all addresses are multiples of 16. In all other cases, and during stream capture, there is one
+/// call per product. In all other respects, the rules of [`gemm`] apply.
 ///
 /// # Errors
 /// Returns the errors of [`gemm`].
@@ -102,7 +102,7 @@ fn is_one_call(stream: &Stream, math: Math, problems: &[Problem]) -> Result<bool
     let data = first.a.data;
     let has_type = first.c.data == data
         && matches!(data, DataType::F32 | DataType::F64 | DataType::F16 | DataType::Bf16);
-    // Kernels for narrow types, and for TF32, use 16-byte loads.
+    // The kernels for TF32 and for narrow types use 16-byte loads.
     let is_aligned = |operand: &Operand| operand.ptr.is_multiple_of(16);
     let needs_alignment = matches!(data, DataType::F16 | DataType::Bf16) || math.allow_tf32;
     let may = has_type
@@ -112,14 +112,15 @@ fn is_one_call(stream: &Stream, math: Math, problems: &[Problem]) -> Result<bool
     Ok(may && Vendor::Cublas.version()? >= WITH_GROUPS)
 }
 
-/// Arguments of one grouped call, in which each product is a group of size 1.
+/// The arguments of one grouped call. Each product forms a group of size 1.
 struct Table {
-    /// Addresses of all b, then of all a, then of all c, because cuBLAS treats row-major matrices as their transposes.
+    /// The addresses of all `b`, then all `a`, then all `c`, because cuBLAS treats row-major matrices as their
+    /// transposes.
     pointers: DeviceBuffer<u64>,
     operations: [Vec<cublasOperation_t>; 2],
-    /// n, m and k of each product.
+    /// The values of n, m and k for each product.
     sizes: [Vec<i64>; 3],
-    /// Leading dimensions of b, a and c.
+    /// The leading dimensions of `b`, `a` and `c` for each product.
     strides: [Vec<i64>; 3],
     data: DataType,
 }
@@ -158,9 +159,9 @@ impl Table {
         let addresses =
             |which: usize| self.pointers.as_device_ptr().offset(which * count * size_of::<u64>()).0;
         let data = code::cublas(self.data);
-        // SAFETY: the handle is alive and ours. Every array has `count` elements; the address arrays are on the device,
-        // filled by earlier work on the stream. The matrices lie inside memory recorded as used, of this type; the
-        // scalars are of the type that the compute type requires.
+        // SAFETY: the handle is alive and used only here. Every array has `count` elements. The address arrays are in
+        // device memory, and earlier work on the stream fills them. The matrices lie inside memory that is recorded as
+        // used, with elements of this type, and the scalars have the type that the compute type requires.
         let status = unsafe {
             sys::cublasGemmGroupedBatchedEx_64(
                 handle.raw(),
@@ -189,7 +190,7 @@ impl Table {
     }
 }
 
-/// Adds the index of the product in the group to an error.
+/// Adds the product's index in the group to an error.
 #[cold]
 fn of_product(index: usize, error: Error) -> Error {
     match error.downcast_ref() {

@@ -1,4 +1,4 @@
-//! [`Handle`]: a cuBLAS handle that caches its settings; and [`enqueue`], through which all calls go.
+//! [`Handle`]: a cuBLAS handle that caches its settings. [`enqueue`]: the function that makes all cuBLAS calls.
 
 use std::ffi::c_void;
 
@@ -17,26 +17,26 @@ use warpsmith_runtime::stream::Stream;
 
 use cublas::sys::{self, cublasMath_t, cublasPointerMode_t};
 
-/// Key of a stream's cuBLAS workspace.
+/// Key of the cuBLAS workspace of a stream.
 const WORKSPACE: &str = "cuBLAS";
 
 /// A cuBLAS handle.
 #[derive(Debug)]
 pub(crate) struct Handle {
     raw: sys::cublasHandle_t,
-    /// Address and bytes of the workspace; `None` while cuBLAS uses its own.
+    /// Address and size of the workspace in bytes, or `None` while cuBLAS uses its own workspace.
     workspace: Option<(u64, usize)>,
     math: cublasMath_t,
     pointers: cublasPointerMode_t,
 }
 
-// SAFETY: cuBLAS handles may be used from any thread, one at a time.
+// SAFETY: a cuBLAS handle may be used from any thread, by one thread at a time.
 unsafe impl Send for Handle {}
 
 impl LibraryHandle for Handle {
     fn create() -> Result<Self> {
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the library is loaded and the context current; the pointer is to a local variable.
+        // SAFETY: the library is loaded and the context is current; the pointer refers to a local variable.
         check("cublasCreate", unsafe { sys::cublasCreate_v2(&mut raw) })?;
         Ok(Self {
             raw,
@@ -47,16 +47,17 @@ impl LibraryHandle for Handle {
     }
 
     fn set_stream(&mut self, stream: StreamHandle) -> Result<()> {
-        // This call resets the workspace.
+        // This call makes cuBLAS forget the workspace.
         self.workspace = None;
-        // SAFETY: the handle is alive and nothing else uses it; the stream is alive.
+        // SAFETY: the handle is alive and nothing else uses it, and the stream is alive.
         check("cublasSetStream", unsafe { sys::cublasSetStream_v2(self.raw, stream.0 as *mut _) })
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: nothing else has it. The handle is dropped with the device, after the device's work has completed.
+        // SAFETY: nothing else owns the handle. The handle is dropped with the device, after the device's work has
+        // completed.
         unsafe { sys::cublasDestroy_v2(self.raw) };
     }
 }
@@ -68,7 +69,7 @@ impl Handle {
 
     fn set_workspace(&mut self, ptr: u64, bytes: usize) -> Result<()> {
         if self.workspace != Some((ptr, bytes)) {
-            // SAFETY: the handle is ours; the memory is the stream's scratch buffer for this key.
+            // SAFETY: the handle is used only here, and the memory is the stream's scratch buffer for this key.
             let status = unsafe { sys::cublasSetWorkspace_v2(self.raw, ptr as *mut c_void, bytes) };
             check("cublasSetWorkspace", status)?;
             self.workspace = Some((ptr, bytes));
@@ -76,7 +77,7 @@ impl Handle {
         Ok(())
     }
 
-    /// Sets how products of this type are computed.
+    /// Sets the precision with which products of this element type are computed.
     pub fn set_math(&mut self, math: Math, elements: DataType) -> Result<()> {
         let may_reduce = match elements {
             DataType::F16 => math.allow_fp16_reduced_precision_reduction,
@@ -95,7 +96,7 @@ impl Handle {
         Ok(())
     }
 
-    /// Selects whether scalars (`alpha` and results) are on the device.
+    /// Selects whether scalars (`alpha` and results) are in device memory.
     pub fn set_device_scalars(&mut self, on_device: bool) -> Result<()> {
         let mode = match on_device {
             true => cublasPointerMode_t::CUBLAS_POINTER_MODE_DEVICE,
@@ -110,17 +111,17 @@ impl Handle {
     }
 }
 
-/// A cuBLASLt handle. The handle is not bound to a stream.
+/// A cuBLASLt handle. A cuBLASLt handle is not bound to a stream.
 #[derive(Debug)]
 pub(crate) struct LtHandle(cublaslt::sys::cublasLtHandle_t);
 
-// SAFETY: cuBLASLt handles may be used from any thread.
+// SAFETY: a cuBLASLt handle may be used from any thread.
 unsafe impl Send for LtHandle {}
 
 impl LibraryHandle for LtHandle {
     fn create() -> Result<Self> {
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the library is loaded and the context current; the pointer is to a local variable.
+        // SAFETY: the library is loaded and the context is current; the pointer refers to a local variable.
         check_lt("cublasLtCreate", unsafe { cublaslt::sys::cublasLtCreate(&mut raw) })?;
         Ok(Self(raw))
     }
@@ -132,7 +133,8 @@ impl LibraryHandle for LtHandle {
 
 impl Drop for LtHandle {
     fn drop(&mut self) {
-        // SAFETY: nothing else has it. The handle is dropped with the device, after the device's work has completed.
+        // SAFETY: nothing else owns the handle. The handle is dropped with the device, after the device's work has
+        // completed.
         unsafe { cublaslt::sys::cublasLtDestroy(self.0) };
     }
 }
@@ -143,8 +145,8 @@ impl LtHandle {
     }
 }
 
-/// Enqueues a cuBLAS call that uses these parts, with a handle set up for the stream. On the emulated device, enqueues
-/// `host` instead. Scalars are on the host unless `call` changes that.
+/// Enqueues a cuBLAS call that uses these parts. The call receives a handle that is set to the stream. On the emulated
+/// device, enqueues `host` instead. Scalars are in host memory unless `call` changes that.
 pub(super) fn enqueue(
     stream: &Stream,
     operation: &'static str,
@@ -153,14 +155,14 @@ pub(super) fn enqueue(
     host: impl Fn() + Send + Sync + 'static,
 ) -> Result<()> {
     if stream.device().is_emulated() {
-        // SAFETY: `parts` are the operands, checked not to overlap where one is written; by their shapes, the work
-        // stays inside them.
+        // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; by their
+        // shapes, the work stays inside them.
         return unsafe { stream.enqueue_host_named(operation, parts, host) };
     }
     enqueue_gpu(stream, operation, parts, call)
 }
 
-/// Enqueues a cuBLAS call like [`enqueue`], on a GPU.
+/// Enqueues a cuBLAS call on a GPU, like [`enqueue`].
 pub(super) fn enqueue_gpu(
     stream: &Stream,
     operation: &'static str,
@@ -177,13 +179,14 @@ pub(super) fn enqueue_gpu(
             handle.set_device_scalars(false)?;
             call(&mut handle)
         };
-        // SAFETY: `parts` are the operands, checked not to overlap where one is written; by their shapes, the work
-        // stays inside them.
+        // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; by their
+        // shapes, the work stays inside them.
         unsafe { stream.enqueue_named(operation, parts, library) }
     })
 }
 
-/// Enqueues a cuBLASLt call that uses these parts and a workspace. The workspace's address is 0 if its size is 0.
+/// Enqueues a cuBLASLt call that uses these parts and a workspace. If the workspace's size is 0, the function receives
+/// the address 0.
 pub(super) fn enqueue_lt(
     stream: &Stream,
     parts: &[BufferUse<'_>],
@@ -195,28 +198,28 @@ pub(super) fn enqueue_lt(
             let handle = State::of(stream.device()).lt_handles.acquire(stream)?;
             call(&handle, workspace, stream_handle)
         };
-        // SAFETY: `parts` are the operands, checked not to overlap where one is written; by their shapes, the work
-        // stays inside them.
+        // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; by their
+        // shapes, the work stays inside them.
         unsafe { stream.enqueue_named("blas::matmul", parts, library) }
     })
 }
 
-/// Calls a function with the address of the stream's workspace, or with 0 for a workspace of 0 bytes.
+/// Calls a function with the address of the stream's workspace, or with 0 if the workspace has 0 bytes.
 fn with_workspace(stream: &Stream, bytes: usize, enqueue: impl FnOnce(u64) -> Result<()>) -> Result<()> {
     match bytes {
         0 => enqueue(0),
-        // SAFETY: the work is enqueued on this stream only. A handle that still stores the address receives another one
+        // SAFETY: the work is enqueued only on this stream. A handle that still stores the address receives a new one
         // before its next call.
         bytes => unsafe { stream.with_scratch(WORKSPACE, bytes, |ptr, _| enqueue(ptr.0)) },
     }
 }
 
-/// Converts a cuBLAS status to a result.
+/// Converts a cuBLAS status to a `Result`.
 pub(crate) fn check(call: &'static str, status: sys::cublasStatus_t) -> Result<()> {
     check_with(call, status, String::new)
 }
 
-/// Converts a cuBLAS status to a result, with a description of the request.
+/// Converts a cuBLAS status to a `Result`, whose error includes a description of the request.
 #[inline]
 pub(super) fn check_with(
     call: &'static str,
@@ -229,7 +232,7 @@ pub(super) fn check_with(
     }
 }
 
-/// Converts a cuBLASLt status to a result.
+/// Converts a cuBLASLt status to a `Result`.
 pub(super) fn check_lt(call: &'static str, status: cublaslt::sys::cublasStatus_t) -> Result<()> {
     match status {
         cublaslt::sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS => Ok(()),

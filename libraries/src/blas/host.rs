@@ -1,14 +1,14 @@
-//! Implementation for the emulated device: the same products in plain Rust, summed in the type of the scalars and
-//! rounded once.
+//! Implementation for the emulated device. It computes the same products in plain Rust, sums in the type of the
+//! scalars, and rounds once.
 //!
-//! This module creates no references to device memory, because elements are read and written one by one.
+//! This module creates no references to device memory. It reads and writes elements one by one.
 
 use super::matrix::Layout;
 use super::types::GemmType;
 use super::types::sealed::Sum;
 use crate::element::LibraryType;
 
-/// A matrix in the emulated device's memory, which is memory of this process.
+/// A matrix in the memory of the emulated device, which is memory of this process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HostMatrix {
     /// Address of the first element.
@@ -18,19 +18,19 @@ pub(super) struct HostMatrix {
 
 impl HostMatrix {
     /// # Safety
-    /// The matrix must be in readable memory, with elements of this type.
+    /// The matrix must be in readable memory and have elements of this type.
     pub unsafe fn get<T: LibraryType>(&self, batch: usize, row: usize, col: usize) -> f64 {
         let at = (self.ptr as *const T).wrapping_add(self.layout.index(batch, row, col));
-        // SAFETY: the element is inside the matrix, as the caller guarantees. The element need not be aligned.
+        // SAFETY: the caller guarantees that the element is inside the matrix. The element may be unaligned.
         unsafe { at.read_unaligned() }.to_f64()
     }
 
     /// # Safety
-    /// The conditions of [`Self::get`] apply; in addition, the memory must be writable, and nothing else may use the
+    /// The conditions of [`Self::get`] apply. In addition, the memory must be writable, and nothing else may access the
     /// matrix.
     pub unsafe fn set<T: LibraryType>(&self, batch: usize, row: usize, col: usize, value: f64) {
         let at = (self.ptr as *mut T).wrapping_add(self.layout.index(batch, row, col));
-        // SAFETY: as above, and nothing else uses it.
+        // SAFETY: as above, and nothing else accesses the matrix.
         unsafe { at.write_unaligned(T::from_f64(value)) }
     }
 
@@ -46,11 +46,11 @@ impl HostMatrix {
     }
 }
 
-/// Computes `c = finish(alpha * a * b + beta * c)`; `finish` also receives the column. With a `beta` of 0, `c` is not
-/// read. The shapes must match, and all batches must contain the same number of matrices.
+/// Computes `c = finish(alpha * a * b + beta * c)`. `finish` also receives the element's column. If `beta` is 0, `c` is
+/// not read. The shapes must match, and all batches must contain the same number of matrices.
 ///
 /// # Safety
-/// The matrices must be in readable memory and `c` in writable memory, and nothing else may use `c`.
+/// The matrices must be in readable memory, `c` must be in writable memory, and nothing else may access `c`.
 pub(super) unsafe fn gemm<A, B, C>(
     (alpha, beta): (A::Sum, A::Sum),
     [a, b, c]: [HostMatrix; 3],
@@ -78,11 +78,11 @@ pub(super) unsafe fn gemm<A, B, C>(
     }
 }
 
-/// Solves `a * x = alpha * b` for `x`, which overwrites `b`; `a` is triangular. Elements outside the triangle are not
-/// read, and neither is a unit diagonal. With an `alpha` of 0, neither matrix is read.
+/// Solves `a * x = alpha * b` for `x`, where `a` is triangular. The solution overwrites `b`. Elements outside the
+/// triangle are not read. A unit diagonal is not read either. If `alpha` is 0, neither matrix is read.
 ///
 /// # Safety
-/// The matrices must be in readable memory and `b` in writable memory, and nothing else may use `b`.
+/// The matrices must be in readable memory, `b` must be in writable memory, and nothing else may access `b`.
 pub(super) unsafe fn solve<T: LibraryType>(
     alpha: f64,
     is_lower: bool,
@@ -96,7 +96,7 @@ pub(super) unsafe fn solve<T: LibraryType>(
         for step in 0..m {
             let row = if is_lower { step } else { m - 1 - step };
             let known = if is_lower { 0..row } else { row + 1..m };
-            // SAFETY: `a` is m x m and `b` m x n, and the caller guarantees the memory.
+            // SAFETY: `a` is m x m and `b` is m x n, and the caller guarantees the memory.
             unsafe {
                 if alpha == 0.0 {
                     b.set::<T>(batch, row, col, 0.0);

@@ -1,4 +1,4 @@
-//! [`Matrix`] and [`MatrixMut`]: views of device memory as operands.
+//! [`Matrix`] and [`MatrixMut`]: views of device memory that are operands of matrix operations.
 
 use crate::error::LibraryError;
 use warpsmith_runtime::error::Result;
@@ -8,9 +8,9 @@ use warpsmith_runtime::memory::{
 
 const VIEW: &str = "a view of a matrix";
 
-/// Memory layout of a matrix, or of a batch of matrices of one shape, with any strides. Matrices may be adjacent within
-/// the rows, and their distance need not be a multiple of the row stride. No [3-D
-/// view](warpsmith_runtime::DeviceSlice3) supports these two layouts. All sizes and strides are in elements.
+/// Memory layout of a matrix, or of a batch of matrices of the same shape, with any strides. Matrices of a batch can be
+/// adjacent within the rows, and their distance need not be a multiple of the row stride. No [3-D
+/// view](warpsmith_runtime::DeviceSlice3) supports these two cases. All sizes and strides are in elements.
 ///
 /// ```
 /// use warpsmith_libraries::blas::Layout;
@@ -22,7 +22,7 @@ const VIEW: &str = "a view of a matrix";
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Layout {
-    /// Rows and columns as stored in memory.
+    /// Numbers of rows and columns as stored in memory.
     pub(super) stored_rows: usize,
     pub(super) stored_cols: usize,
     pub(super) stride: usize,
@@ -45,28 +45,29 @@ impl Layout {
         }
     }
 
-    /// Sets the row stride (leading dimension): the distance between the starts of adjacent rows, as stored in memory.
+    /// Sets the row stride (leading dimension), which is the distance between the starts of adjacent rows as stored in
+    /// memory.
     pub const fn with_row_stride(self, stride: usize) -> Self {
         Self { stride, ..self }
     }
 
-    /// Converts the layout to a batch of `count` matrices, `batch_stride` elements apart. A stride of 0 broadcasts one
-    /// matrix.
+    /// Converts the layout to a batch of `count` matrices that are `batch_stride` elements apart. A stride of 0
+    /// broadcasts one matrix.
     pub const fn with_batch(self, count: usize, batch_stride: usize) -> Self {
         Self { count, batch_stride, ..self }
     }
 
-    /// Transposes each matrix as a view, without moving data.
+    /// Transposes each matrix as a view, which moves no data.
     pub const fn transposed(self) -> Self {
         Self { is_transposed: !self.is_transposed, ..self }
     }
 
-    /// Returns the number of rows of each matrix, after any transposition.
+    /// Returns the number of rows of each matrix after any transposition.
     pub const fn rows(&self) -> usize {
         if self.is_transposed { self.stored_cols } else { self.stored_rows }
     }
 
-    /// Returns the number of columns of each matrix, after any transposition.
+    /// Returns the number of columns of each matrix after any transposition.
     pub const fn columns(&self) -> usize {
         if self.is_transposed { self.stored_rows } else { self.stored_cols }
     }
@@ -76,7 +77,7 @@ impl Layout {
         self.count
     }
 
-    /// Returns the number of elements in memory from the first to the last; `None` on overflow.
+    /// Returns the number of elements in memory from the first to the last, or `None` on overflow.
     pub fn extent(&self) -> Option<usize> {
         if self.is_empty() {
             return Some(0);
@@ -94,31 +95,32 @@ impl Layout {
         (self.stored_rows - 1).checked_mul(self.stride)?.checked_add(self.stored_cols)
     }
 
-    /// Returns the offset of an element in a checked layout.
+    /// Returns the offset of an element. The layout must have been checked.
     pub(super) const fn index(&self, batch: usize, row: usize, col: usize) -> usize {
         let (row, col) = if self.is_transposed { (col, row) } else { (row, col) };
         batch * self.batch_stride + row * self.stride + col
     }
 
-    /// Returns the leading dimension for cuBLAS, which requires at least 1. The stride of a single row is irrelevant
-    /// and may be too large to pass. The next multiple of 16 is valid for every type.
+    /// Returns the leading dimension to pass to cuBLAS, which requires at least 1. The stride of a single row is
+    /// irrelevant and may be too large to pass. In its place, the number of columns is rounded up to a multiple of 16.
+    /// A multiple of 16 is valid for every type.
     pub(super) fn leading(&self) -> i64 {
         let stride = if self.stored_rows > 1 { self.stride } else { self.stored_cols.next_multiple_of(16) };
         stride.max(1) as i64
     }
 
-    /// Broadcasts a single matrix to a batch of `count`.
+    /// Broadcasts a single matrix to a batch of `count` matrices.
     pub(super) fn broadcast(self, count: usize) -> Self {
         if self.count == 1 && count != 1 { self.with_batch(count, 0) } else { self }
     }
 
-    /// Returns true if two elements of the layout alias.
+    /// Returns true if two elements of the layout have the same position.
     fn overlaps(&self) -> bool {
         if self.count < 2 || self.is_empty() {
             return false;
         }
         let apart = self.matrix_extent().is_some_and(|extent| self.batch_stride >= extent);
-        // In this layout, matrices are side by side within the rows.
+        // In this layout, the matrices are side by side within the rows.
         let within = self.batch_stride >= self.stored_cols
             && self
                 .batch_stride
@@ -146,9 +148,9 @@ impl Layout {
     }
 }
 
-/// A read-only matrix, or a batch of matrices. [`From`] converts a 2-D or 3-D view to a row-major matrix, and all
-/// operations accept such views directly. [`Self::transposed`] represents column-major matrices, and
-/// [`Self::with_layout`] any strides.
+/// A read-only matrix, or a read-only batch of matrices. [`From`] converts a 2-D or 3-D view to a row-major matrix, and
+/// all operations accept such views directly. [`Self::transposed`] represents column-major matrices, and
+/// [`Self::with_layout`] allows any strides.
 ///
 /// ```
 /// use warpsmith_libraries::blas::Matrix;
@@ -167,7 +169,8 @@ pub struct Matrix<'a, T: DeviceCopy> {
     pub(super) layout: Layout,
 }
 
-/// A writable matrix, or a batch of matrices, created like a [`Matrix`]. No two elements alias.
+/// A writable matrix, or a writable batch of matrices. A `MatrixMut` is created like a [`Matrix`]. No two elements of
+/// the matrix alias.
 #[derive(Debug)]
 pub struct MatrixMut<'a, T: DeviceCopy> {
     pub(super) slice: DeviceSliceMut<'a, T>,
@@ -183,12 +186,12 @@ macro_rules! matrix {
                 Self { layout: self.layout.transposed(), ..self }
             }
 
-            /// Returns the number of rows, after any transposition.
+            /// Returns the number of rows after any transposition.
             pub fn rows(&self) -> usize {
                 self.layout.rows()
             }
 
-            /// Returns the number of columns, after any transposition.
+            /// Returns the number of columns after any transposition.
             pub fn columns(&self) -> usize {
                 self.layout.columns()
             }
@@ -218,7 +221,7 @@ impl<'a, T: DeviceCopy> Matrix<'a, T> {
     /// Creates a view with this layout.
     ///
     /// # Errors
-    /// Returns [`LibraryError::Shape`] if some elements are out of bounds, or the stride is smaller than a row.
+    /// Returns [`LibraryError::Shape`] if some elements are out of bounds or the row stride is smaller than a row.
     pub fn with_layout(slice: impl Into<DeviceSlice<'a, T>>, layout: Layout) -> Result<Self> {
         let slice = slice.into();
         layout.check(slice.len())?;
@@ -230,7 +233,7 @@ impl<'a, T: DeviceCopy> MatrixMut<'a, T> {
     /// Creates a view with this layout.
     ///
     /// # Errors
-    /// Returns [`LibraryError::Shape`] if some elements are out of bounds, the stride is smaller than a row, or
+    /// Returns [`LibraryError::Shape`] if some elements are out of bounds, the row stride is smaller than a row, or
     /// matrices of the batch overlap.
     pub fn with_layout(slice: impl Into<DeviceSliceMut<'a, T>>, layout: Layout) -> Result<Self> {
         let slice = slice.into();

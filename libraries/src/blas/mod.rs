@@ -1,31 +1,31 @@
-//! Dense linear algebra: GEMM, GEMV and vector operations, through cuBLAS and cuBLASLt.
+//! Dense linear algebra with cuBLAS and cuBLASLt: GEMM, GEMV and vector operations.
 //!
 //! | function | operation | in `torch` |
 //! | --- | --- | --- |
-//! | [`gemm`] | `c = alpha * a * b + beta * c`, one matrix or a batch | `mm`, `bmm`, `addmm`, `baddbmm` |
-//! | [`gemm_grouped`] | the same for a group of GEMMs of different shapes | `_grouped_mm` |
+//! | [`gemm`] | `c = alpha * a * b + beta * c`, for one matrix or a batch | `mm`, `bmm`, `addmm`, `baddbmm` |
+//! | [`gemm_grouped`] | a group of GEMMs of different shapes | `_grouped_mm` |
 //! | [`matmul`] | GEMM with bias and activation fused into the epilogue | `nn.functional.linear`, `_scaled_mm` |
 //! | [`gemv`] | `y = alpha * a * x + beta * y` | `mv`, `addmv` |
 //! | [`axpy`], [`scal`] | `y += alpha * x`, `x *= alpha` | `add_`, `mul_` |
 //! | [`dot`], [`nrm2`] | dot product, Euclidean norm | `dot`, `linalg.vector_norm` |
-//! | [`trsm`] | solves triangular systems | `linalg.solve_triangular` |
+//! | [`trsm`] | solution of triangular systems | `linalg.solve_triangular` |
 //!
-//! Matrices are 2-D views (`buffer.as_2d(rows, columns)?`), and batches are 3-D views; [`Matrix::transposed`]
-//! transposes a matrix. A [`Layout`] describes batches with other strides. [`Math`] sets the precision; TF32 is off by
-//! default. Each stream has its own workspace from the caching allocator ([`Workspaces`]). Therefore calls neither
-//! allocate nor wait, and two streams never share a workspace. All operations can be captured in graphs.
+//! Matrices are 2-D views (`buffer.as_2d(rows, columns)?`), and batches are 3-D views. [`Matrix::transposed`]
+//! transposes a matrix. A [`Layout`] describes batches with other strides. [`Math`] sets the precision. TF32 is off by
+//! default. Each stream has its own workspace, which the caching allocator provides ([`Workspaces`]). Therefore, calls
+//! neither allocate nor wait, and two streams never share a workspace. All operations can be captured in graphs.
 //!
-//! On the emulated device, all operations are computed in plain Rust. Narrower types are computed in `f32` and rounded
-//! once.
+//! On the emulated device, all operations are computed in plain Rust. Types that are narrower than `f32` are computed
+//! in `f32` and rounded once.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | `matrix`, `vector_view` | views of device memory |
-//! | `types`, `float8` | element types, and the supported products |
-//! | `settings` | precision, workspaces |
-//! | `handle` | library handles, and the enqueueing of calls |
+//! | `types`, `float8` | element types, and the products that are supported |
+//! | `settings` | precision and workspaces |
+//! | `handle` | library handles and the enqueueing of calls |
 //! | `gemm`, `grouped`, `vector`, `trsm` | cuBLAS operations |
-//! | `lt` | cuBLASLt operations: plans, timed search |
+//! | `lt` | cuBLASLt operations: plans and timed search |
 //! | `host` | implementation for the emulated device |
 
 mod float8;
@@ -59,7 +59,7 @@ use super::handles::HandlePool;
 use super::lru::Plans;
 use warpsmith_runtime::device::Device;
 
-/// A device's state for cuBLAS and cuBLASLt.
+/// A device's cuBLAS and cuBLASLt state.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) handles: HandlePool<Handle>,

@@ -1,13 +1,13 @@
-//! [`Math`]: precision settings, and [`Workspaces`]: workspace sizes of cuBLAS.
+//! [`Math`]: precision settings. [`Workspaces`]: workspace sizes of cuBLAS.
 
 use std::sync::PoisonError;
 
 use super::State;
 use warpsmith_runtime::device::Device;
 
-/// Precision of matrix products. [`set_math`] sets a device's default; a call may override it.
+/// Precision of matrix products. [`set_math`] sets a device's default, which a call can override.
 ///
-/// | here | `torch` |
+/// | field | setting in `torch` |
 /// | --- | --- |
 /// | `allow_tf32` | `torch.backends.cuda.matmul.allow_tf32`, `fp32_precision = "tf32"`, `set_float32_matmul_precision("high")` |
 /// | `allow_fp16_reduced_precision_reduction` | `torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction` |
@@ -17,16 +17,17 @@ use warpsmith_runtime::device::Device;
 /// The emulated device always computes as if every flag were false.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Math {
-    /// True if `f32` inputs may be rounded to TF32 (10 mantissa bits) for the tensor cores of compute capability 8.0
-    /// and later. TF32 is about 8 times as fast, with relative errors of about 1e-3. The default is false.
+    /// True if `f32` inputs may be rounded to TF32 (10 mantissa bits) for tensor cores of compute capability 8.0 and
+    /// later. TF32 is about 8 times as fast, but has relative errors of about 1e-3. The default is false.
     pub allow_tf32: bool,
     /// True if partial sums of `f16` products may be added in `f16`. The default is true.
     pub allow_fp16_reduced_precision_reduction: bool,
     /// True if partial sums of `bf16` products may be added in `bf16`. The default is true.
     pub allow_bf16_reduced_precision_reduction: bool,
-    /// True if repeating a call must give bit-identical results on the same GPU with the same library. cuBLAS always
-    /// guarantees this, because each stream has its own workspace. If set, [`matmul`](super::matmul) excludes
-    /// algorithms chosen by timing, and algorithms that add partial sums in arbitrary order. The default is false.
+    /// True if repeating a call must give bit-identical results on the same GPU with the same library version. cuBLAS
+    /// always guarantees this, because each stream has its own workspace. If the flag is set, [`matmul`](super::matmul)
+    /// does not use algorithms that were chosen by timing, or algorithms that add partial sums in arbitrary order. The
+    /// default is false.
     pub deterministic: bool,
 }
 
@@ -41,12 +42,12 @@ impl Default for Math {
     }
 }
 
-/// Returns the default precision of calls on this device.
+/// Returns the default precision for calls on this device.
 pub fn math(device: &Device) -> Math {
     *State::of(device).math.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sets the default precision of later calls on this device.
+/// Sets the default precision for later calls on this device.
 ///
 /// ```
 /// use warpsmith_libraries::blas::{self, Math};
@@ -64,19 +65,20 @@ pub fn set_math(device: &Device, math: Math) {
     *State::of(device).math.lock().unwrap_or_else(PoisonError::into_inner) = math;
 }
 
-/// Sizes of the cuBLAS and cuBLASLt workspaces of each stream, from the caching allocator.
+/// Sizes of the cuBLAS and cuBLASLt workspaces that each stream allocates from the caching allocator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Workspaces {
-    /// Size for cuBLAS, in bytes, from `CUBLAS_WORKSPACE_CONFIG`: one or more `:KIB:COUNT` pairs. The default is 32 MiB
-    /// on compute capability 9.0 and 8.125 MiB otherwise.
+    /// Size of the cuBLAS workspace in bytes, from `CUBLAS_WORKSPACE_CONFIG`, which contains one or more `:KIB:COUNT`
+    /// pairs. The default is 32 MiB on compute capability 9.0, and 8.125 MiB on all others.
     pub cublas: usize,
-    /// Maximum for cuBLASLt, in bytes, from `CUBLASLT_WORKSPACE_SIZE` in KiB; by default the size for cuBLAS.
+    /// Maximum size of the cuBLASLt workspace in bytes, from `CUBLASLT_WORKSPACE_SIZE` (in KiB). The default is the
+    /// size of the cuBLAS workspace.
     pub cublas_lt: usize,
-    /// Problem with the environment variables, if any, in which case the defaults are used.
+    /// Describes a problem with the environment variables, if there is one. In this case, the defaults are used.
     pub warning: Option<String>,
 }
 
-/// Returns the workspace settings, read from the environment on first use.
+/// Returns the workspace settings, which are read from the environment on first use.
 pub fn workspaces(device: &Device) -> &Workspaces {
     State::of(device).workspaces.get_or_init(|| {
         let text = |name| std::env::var(name).ok();
@@ -117,7 +119,8 @@ impl Workspaces {
     }
 }
 
-/// Returns the bytes of all `:KIB:COUNT` pairs in the text, at any position; `None` if there are none or on overflow.
+/// Returns the total bytes of all `:KIB:COUNT` pairs at any position in the text, or `None` if there are none or the
+/// total overflows.
 fn sum_of_pairs(text: &str) -> Option<usize> {
     let number = |text: &str| -> Option<(usize, usize)> {
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();

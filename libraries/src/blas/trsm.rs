@@ -15,7 +15,7 @@ use warpsmith_runtime::extension::Access;
 use warpsmith_runtime::extension::site;
 use warpsmith_runtime::stream::Stream;
 
-/// Side of the unknowns on which the triangular matrix stands.
+/// Position of the triangular matrix relative to the unknowns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Side {
     /// `a * x = alpha * b`.
@@ -25,8 +25,8 @@ pub enum Side {
     Right,
 }
 
-/// Triangle of the matrix that is read. The triangle refers to the matrix as passed, so a transposed view of a lower
-/// triangular matrix is upper triangular.
+/// The triangle of the matrix that is read. The triangle is that of the matrix as passed, so a transposed view of a
+/// lower triangular matrix is upper triangular.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Triangle {
     /// The diagonal and the elements below it.
@@ -36,16 +36,16 @@ pub enum Triangle {
     Upper,
 }
 
-/// Form of a triangular system. `torch.linalg.solve_triangular` has the same options.
+/// Options of a triangular system. `torch.linalg.solve_triangular` has the same options.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Trsm<S> {
     /// Factor of the right-hand sides. The default is 1.
     pub alpha: S,
-    /// Side of the triangular matrix. The default is left.
+    /// Side on which the triangular matrix stands. The default is left.
     pub side: Side,
-    /// Triangle that is read. The default is lower.
+    /// Triangle of the matrix that is read. The default is lower.
     pub triangle: Triangle,
-    /// True if the diagonal is assumed to be ones, in which case it is not read. The default is false.
+    /// True if all diagonal elements are assumed to be 1, in which case the diagonal is not read. The default is false.
     pub unit_diagonal: bool,
 }
 
@@ -55,16 +55,16 @@ impl<S: Sum> Default for Trsm<S> {
     }
 }
 
-/// Element types of triangular systems: `f32` and `f64`.
+/// An element type of triangular systems: `f32` or `f64`.
 pub trait Solve: VectorType {}
 
 impl Solve for f32 {}
 impl Solve for f64 {}
 
-/// Enqueues the solution of `a * x = alpha * b`, or `x * a = alpha * b`, for each matrix of a batch. The solution `x`
-/// overwrites `b`. A zero on the diagonal results in infinities and NaN. With an `alpha` of 0, neither matrix is read,
-/// and `x` is 0. On a GPU this is one cuBLAS call per matrix of the batch. If one call fails, the calls before it were
-/// enqueued. The call can be captured in a graph.
+/// Enqueues the solution of `a * x = alpha * b` or `x * a = alpha * b` for each matrix of a batch. The solution `x`
+/// overwrites `b`. If the diagonal contains a zero, the solution contains infinities and NaN. If `alpha` is 0, neither
+/// matrix is read, and `x` is 0. On a GPU, this is one cuBLAS call per matrix of the batch. If one of these calls
+/// fails, the calls before it have been enqueued. The call can be captured in a graph.
 ///
 /// ```
 /// use warpsmith_libraries::blas::{self, Trsm};
@@ -81,9 +81,9 @@ impl Solve for f64 {}
 /// ```
 ///
 /// # Errors
-/// Returns [`LibraryError::Shape`] if `a` is not square or does not match `b`; [`LibraryError::Missing`];
-/// [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices); any [error of the
-/// library](crate::LibraryError::Call), and [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
+/// Returns [`LibraryError::Shape`] if `a` is not square or does not match `b`. Also returns [`LibraryError::Missing`],
+/// [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices), any [error of the
+/// library](crate::LibraryError::Call), and the [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]
 pub fn trsm<'a, 'b, T: Solve>(
     stream: &Stream,
@@ -127,14 +127,14 @@ pub fn trsm<'a, 'b, T: Solve>(
     let is_lower = (triangle == Triangle::Lower) == (side == Side::Left);
     let host = move || {
         for batch in 0..b.layout.count() {
-            // SAFETY: the matrices lie inside memory recorded as used by this work, and match.
+            // SAFETY: the matrices lie inside memory that is recorded as used by this work, and their shapes match.
             unsafe { host::solve::<T>(alpha.to_f64(), is_lower, unit_diagonal, batch, [a, b]) }
         }
     };
     handle::enqueue(stream, "blas::trsm", &parts, call, host)
 }
 
-/// Calls cuBLAS. It treats row-major matrices as their transposes, so sides and triangles are swapped.
+/// Calls cuBLAS. cuBLAS treats row-major matrices as their transposes, so sides and triangles are swapped.
 fn call<T: Solve>(
     handle: &mut Handle,
     options: &Trsm<Scale<T>>,
@@ -163,8 +163,8 @@ fn call<T: Solve>(
     let a_start = |batch: usize| if a.layout.count() == 1 { 0 } else { batch * a.layout.batch_stride };
     macro_rules! call {
         ($function:ident, $type:ty, $batch:expr) => {
-            // SAFETY: the handle is alive and ours; the matrices of the batch lie inside memory recorded as used, and
-            // are of this type, as is the scalar.
+            // SAFETY: the handle is alive and used only here. The matrices of the batch lie inside memory that is
+            // recorded as used; the matrices and the scalar are of this type.
             unsafe {
                 sys::$function(
                     handle.raw(),

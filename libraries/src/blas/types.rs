@@ -1,4 +1,4 @@
-//! [`GemmType`]: element types of matrices, and [`Multiply`]: supported products.
+//! [`GemmType`]: element types of matrices. [`Multiply`]: products that are supported.
 
 use half::{bf16, f16};
 
@@ -8,7 +8,7 @@ use crate::element::{LibraryType, elements};
 pub mod sealed {
     use super::LibraryType;
 
-    /// An element type with its accumulation type.
+    /// An element type and the type in which its products are accumulated.
     pub trait Summed: LibraryType {
         type Sum: Sum;
     }
@@ -24,21 +24,21 @@ pub mod sealed {
 
 use self::sealed::{Sum, Summed};
 
-/// Type of `alpha` and `beta`, and of accumulation, for an element type: `f64` for `f64`, `i32` for integers, otherwise
-/// `f32`.
+/// The type of `alpha` and `beta` for an element type, which is also the accumulation type: `f64` for `f64`, `i32` for
+/// integers, otherwise `f32`.
 pub type Scale<T> = <T as Summed>::Sum;
 
-/// Matrix element types of cuBLAS: `f32`, `f64`, `f16`, `bf16`, `i8`, `i32`, [`F8E4M3`], [`F8E5M2`]. The trait
-/// is sealed.
+/// A matrix element type of cuBLAS: `f32`, `f64`, `f16`, `bf16`, `i8`, `i32`, [`F8E4M3`] or [`F8E5M2`]. The trait is
+/// sealed.
 pub trait GemmType: Summed {}
 
 impl<T: Summed> GemmType for T {}
 
-/// Supported products of `Self` and `B`, stored as `C`.
+/// A supported product of matrices of types `Self` and `B`, stored as `C`.
 ///
 /// | a | b | c | accumulation |
 /// | --- | --- | --- | --- |
-/// | `f32` | `f32` | `f32` | `f32`, or from TF32 inputs with [`Math::allow_tf32`](super::Math) |
+/// | `f32` | `f32` | `f32` | `f32`; with [`Math::allow_tf32`](super::Math), inputs may be rounded to TF32 |
 /// | `f64` | `f64` | `f64` | `f64` |
 /// | `f16` | `f16` | `f16`, `f32` | `f32` |
 /// | `bf16` | `bf16` | `bf16`, `f32` | `f32` |
@@ -47,7 +47,7 @@ impl<T: Summed> GemmType for T {}
 /// | `F8E5M2` | `F8E4M3` | `bf16`, `f16`, `f32` | `f32` |
 pub trait Multiply<B: GemmType<Sum = Self::Sum>, C: GemmType<Sum = Self::Sum>>: GemmType {}
 
-/// Types of the vector operations: `f32`, `f64`, `f16`, `bf16`. The trait is sealed.
+/// A type of the vector operations: `f32`, `f64`, `f16` or `bf16`. The trait is sealed.
 pub trait VectorType: Multiply<Self, Self> {}
 
 impl VectorType for f32 {}
@@ -94,7 +94,8 @@ macro_rules! float_sum {
                 assert!(a.len() == m * k && b.len() == k * n && c.len() == m * n, "packed matrices");
                 let (a, b, c) = (a.as_ptr(), b.as_ptr(), c.as_mut_ptr());
                 let (k_stride, n_stride) = (k as isize, n as isize);
-                // SAFETY: the three have the elements that the strides reach; `c` is borrowed exclusively.
+                // SAFETY: all three slices contain the elements that the strides reach, and `c` is borrowed
+                // exclusively.
                 unsafe {
                     matrixmultiply::$gemm(m, k, n, 1.0, a, k_stride, 1, b, n_stride, 1, 0.0, c, n_stride, 1);
                 }

@@ -1,6 +1,6 @@
-//! [`gemv`], [`axpy`], [`scal`], [`dot`], [`nrm2`]: matrix-vector products and vector operations.
+//! [`gemv`], [`axpy`], [`scal`], [`dot`] and [`nrm2`]: matrix-vector products and vector operations.
 //!
-//! Scalar results are stored in device memory, so that no call waits and every call can be captured in a graph.
+//! Scalar results are stored in device memory, so no call waits, and every call can be captured in a graph.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -21,7 +21,7 @@ use warpsmith_runtime::extension::site;
 use warpsmith_runtime::memory::{DeviceCopy, DeviceSliceMut};
 use warpsmith_runtime::stream::Stream;
 
-/// Returns the accumulation type as a cuBLAS code.
+/// Returns the cuBLAS code of the accumulation type.
 fn sum_code<T: VectorType>() -> sys::cudaDataType {
     code::cublas(<Scale<T> as LibraryType>::TYPE)
 }
@@ -79,7 +79,7 @@ impl<T: VectorType> Elements<T> {
     }
 
     /// # Safety
-    /// The conditions of [`Self::get`] apply; in addition, nothing else may use the vector.
+    /// The conditions of [`Self::get`] apply. In addition, nothing else may access the vector.
     unsafe fn set(&self, index: usize, value: f64) {
         // SAFETY: guaranteed by the caller.
         unsafe { HostMatrix { ptr: self.ptr, layout: self.layout() }.set::<T>(0, index, 0, value) }
@@ -107,7 +107,7 @@ impl<T: VectorType> VectorMut<'_, T> {
 
 /// Enqueues `y = alpha * a * x + beta * y`.
 ///
-/// With a `beta` of 0, `y` is not read. Without columns, the product is 0. The call can be captured in a graph.
+/// If `beta` is 0, `y` is not read. If `a` has no columns, the product is 0. The call can be captured in a graph.
 ///
 /// ```
 /// use warpsmith_libraries::blas::{self, Gemm};
@@ -125,7 +125,7 @@ impl<T: VectorType> VectorMut<'_, T> {
 /// ```
 ///
 /// # Errors
-/// Returns [`LibraryError::Shape`] for lengths that do not match, and for batches; otherwise the errors of
+/// Returns [`LibraryError::Shape`] if lengths do not match or `a` is a batch. Also returns the other errors of
 /// [`gemm`](super::gemm).
 #[track_caller]
 pub fn gemv<'a, 'x, 'y, T: VectorType>(
@@ -160,8 +160,8 @@ pub fn gemv<'a, 'x, 'y, T: VectorType>(
     let Gemm { alpha, beta, .. } = &options;
     macro_rules! call {
         ($function:ident, $type:ty, $handle:expr) => {
-            // SAFETY: the handle is alive and ours; matrix and vectors lie inside memory recorded as used, and are of
-            // this type, as are the scalars.
+            // SAFETY: the handle is alive and used only here. Matrix and vectors lie inside memory that is recorded as
+            // used, and have elements of this type, as do the scalars.
             unsafe {
                 sys::$function(
                     $handle.raw(),
@@ -203,9 +203,9 @@ pub fn gemv<'a, 'x, 'y, T: VectorType>(
 /// ```
 ///
 /// # Errors
-/// Returns [`LibraryError::Shape`] for vectors of different lengths; [`LibraryError::Missing`];
-/// [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices); any [error of the
-/// library](crate::LibraryError::Call), and [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
+/// Returns [`LibraryError::Shape`] if the vectors have different lengths. Also returns [`LibraryError::Missing`],
+/// [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices), any [error of the
+/// library](crate::LibraryError::Call), and the [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]
 pub fn axpy<'x, 'y, T: VectorType>(
     stream: &Stream,
@@ -224,8 +224,8 @@ pub fn axpy<'x, 'y, T: VectorType>(
     let (x, y, data, sum) = (x.elements(), y.elements(), code::cublas(T::TYPE), sum_code::<T>());
     let call = |handle: &mut Handle| {
         let (len, factor) = (x.len as i64, std::ptr::from_ref(&alpha).cast());
-        // SAFETY: the handle is alive and ours; the vectors lie inside memory recorded as used, of this type; the
-        // scalar is of the accumulation type.
+        // SAFETY: the handle is alive and used only here; the vectors lie inside memory that is recorded as used, with
+        // elements of this type; the scalar has the accumulation type.
         check("cublasAxpyEx", unsafe {
             let (x_step, y_step) = (x.step(), y.step());
             sys::cublasAxpyEx_64(
@@ -246,7 +246,7 @@ pub fn axpy<'x, 'y, T: VectorType>(
     let factor = alpha.to_f64();
     let host = move || {
         for index in 0..x.len {
-            // SAFETY: the vectors lie inside memory recorded as used by this work.
+            // SAFETY: the vectors lie inside memory that is recorded as used by this work.
             unsafe { y.set(index, factor * x.get(index) + y.get(index)) }
         }
     };
@@ -272,8 +272,8 @@ pub fn scal<'x, T: VectorType>(
     let (x, data, sum) = (vector.elements(), code::cublas(T::TYPE), sum_code::<T>());
     let call = |handle: &mut Handle| {
         let (len, factor) = (x.len as i64, std::ptr::from_ref(&alpha).cast());
-        // SAFETY: the handle is alive and ours; the vector lies inside memory recorded as used, of this type; the
-        // scalar is of the accumulation type.
+        // SAFETY: the handle is alive and used only here; the vector lies inside memory that is recorded as used, with
+        // elements of this type; the scalar has the accumulation type.
         check("cublasScalEx", unsafe {
             sys::cublasScalEx_64(handle.raw(), len, factor, sum, x.raw(), data, x.step(), sum)
         })
@@ -281,15 +281,15 @@ pub fn scal<'x, T: VectorType>(
     let factor = alpha.to_f64();
     let host = move || {
         for index in 0..x.len {
-            // SAFETY: the vector lies inside memory recorded as used by this work.
+            // SAFETY: the vector lies inside memory that is recorded as used by this work.
             unsafe { x.set(index, factor * x.get(index)) }
         }
     };
     handle::enqueue(stream, "blas::scal", &[vector.slice.used()], call, host)
 }
 
-/// Enqueues the dot product of two vectors. The result is written to the single element of `result`. The result for
-/// empty vectors is 0. The call can be captured in a graph.
+/// Enqueues the dot product of two vectors. The result is written to the single element of `result`. For empty vectors,
+/// the result is 0. The call can be captured in a graph.
 ///
 /// ```
 /// # use warpsmith_libraries::blas;
@@ -306,7 +306,7 @@ pub fn scal<'x, T: VectorType>(
 /// ```
 ///
 /// # Errors
-/// Returns the errors of [`axpy`]; [`LibraryError::Shape`] if `result` does not have exactly one element.
+/// Returns the errors of [`axpy`], and [`LibraryError::Shape`] if `result` does not have exactly one element.
 #[track_caller]
 pub fn dot<'x, 'y, 'r, T: VectorType>(
     stream: &Stream,
@@ -329,20 +329,20 @@ pub fn dot<'x, 'y, 'r, T: VectorType>(
     let call = |handle: &mut Handle| {
         handle.set_device_scalars(true)?;
         let (len, x_step, y_step) = (x.len as i64, x.step(), y.step());
-        // SAFETY: the handle is alive and ours; the vectors and the result lie inside memory recorded as used, of this
-        // type.
+        // SAFETY: the handle is alive and used only here; the vectors and the result lie inside memory that is recorded
+        // as used, with elements of this type.
         check("cublasDotEx", unsafe {
             let (x, y, to) = (x.raw(), y.raw(), to.raw());
             sys::cublasDotEx_64(handle.raw(), len, x, data, x_step, y, data, y_step, to, data, sum)
         })
     };
-    // SAFETY: all lie inside memory recorded as used by this work.
+    // SAFETY: vectors and result lie inside memory that is recorded as used by this work.
     let host = move || unsafe { to.set(0, x.values().zip(y.values()).map(|(x, y)| x * y).sum()) };
     handle::enqueue(stream, "blas::dot", &parts, call, host)
 }
 
-/// Enqueues the Euclidean norm of a vector. The result is written to the single element of `result`. The result for an
-/// empty vector is 0. The computation does not overflow in the squares. The call can be captured in a graph.
+/// Enqueues the Euclidean norm of a vector. The result is written to the single element of `result`. For an empty
+/// vector, the result is 0. The squares do not overflow. The call can be captured in a graph.
 ///
 /// # Errors
 /// Returns the errors of [`dot`].
@@ -364,14 +364,14 @@ pub fn nrm2<'x, 'r, T: VectorType>(
     let (data, sum) = (code::cublas(T::TYPE), sum_code::<T>());
     let call = |handle: &mut Handle| {
         handle.set_device_scalars(true)?;
-        // SAFETY: the handle is alive and ours; the vector and the result lie inside memory recorded as used, of this
-        // type.
+        // SAFETY: the handle is alive and used only here; the vector and the result lie inside memory that is recorded
+        // as used, with elements of this type.
         check("cublasNrm2Ex", unsafe {
             sys::cublasNrm2Ex_64(handle.raw(), x.len as i64, x.raw(), data, x.step(), to.raw(), data, sum)
         })
     };
     let host = move || {
-        // SAFETY: both lie inside memory recorded as used by this work.
+        // SAFETY: vector and result lie inside memory that is recorded as used by this work.
         let sizes = || unsafe { x.values() }.map(f64::abs);
         let largest = sizes().fold(0.0, f64::max);
         let scale = if largest > 0.0 && largest.is_finite() { largest } else { 1.0 };

@@ -41,7 +41,7 @@ fn check(stride: usize) -> Result<usize> {
 macro_rules! vector {
     ($vector:ident, $slice:ident, $($buffer:tt)*) => {
         impl<'a, T: DeviceCopy> $vector<'a, T> {
-            /// Creates a view of every element.
+            /// Creates a view of all elements.
             pub fn new(slice: impl Into<$slice<'a, T>>) -> Self {
                 Self { slice: slice.into(), stride: 1 }
             }
@@ -49,7 +49,7 @@ macro_rules! vector {
             /// Selects the first element and every `stride`-th one after it.
             ///
             /// # Errors
-            /// Returns [`LibraryError::Shape`] for a stride of 0.
+            /// Returns [`LibraryError::Shape`] if the stride is 0.
             pub fn with_stride(self, stride: usize) -> Result<Self> {
                 Ok(Self { stride: check(stride)?, ..self })
             }

@@ -1,5 +1,5 @@
-//! Common start of every cuDNN call: it loads the library, acquires a handle, and performs the checks that all
-//! operations share.
+//! The steps with which every cuDNN call starts: it loads the library, acquires a handle, and performs the checks that
+//! all operations share.
 
 use std::ffi::c_void;
 use std::ops::{Deref, DerefMut};
@@ -20,7 +20,8 @@ use warpsmith_runtime::extension::{Access, BufferUse};
 use warpsmith_runtime::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
 use warpsmith_runtime::stream::Stream;
 
-/// A handle set to a stream. While the value exists, this thread may call the library, even during a capture.
+/// A library handle that is set to a stream. While this value exists, the thread may call the library, even during
+/// stream capture.
 pub(super) struct Acquired<'a> {
     handle: HandleGuard<'a, Handle>,
     _calls: LibraryCalls,
@@ -40,7 +41,7 @@ impl DerefMut for Acquired<'_> {
     }
 }
 
-/// Acquires a handle set to the stream, with the device's context current.
+/// Acquires a handle that is set to the stream, and makes the device's context current.
 pub(super) fn acquire(stream: &Stream) -> Result<Acquired<'_>> {
     Vendor::Cudnn.version()?;
     let device = stream.device();
@@ -49,7 +50,7 @@ pub(super) fn acquire(stream: &Stream) -> Result<Acquired<'_>> {
     Ok(Acquired { handle: crate::dnn::State::of(device).handles.acquire(stream)?, _calls: calls })
 }
 
-/// Returns an error unless the device, which must not be emulated, supports computing in this type.
+/// Returns an error if the device does not support computing in this type. The device must not be emulated.
 pub(super) fn check_type<T: FloatType>(operation: &'static str, device: &Device) -> Result<()> {
     let needed = match T::TYPE {
         DataType::Bf16 => (8, 0),
@@ -88,13 +89,13 @@ pub(super) fn check_same(
 pub(super) struct Operand<'a> {
     /// Name for error messages.
     pub name: &'static str,
-    /// Part of a buffer that is used; `None` for an omitted operand.
+    /// The part of a buffer that is used, or `None` if the operand is omitted.
     pub part: Option<BufferUse<'a>>,
     pub place: Place,
     bytes: Bytes<'a>,
 }
 
-/// The bytes of an operand, for copying.
+/// The bytes of an operand, which may have to be copied.
 enum Bytes<'a> {
     None,
     Read(DeviceSlice<'a, u8>),
@@ -113,7 +114,7 @@ impl<'a> Operand<'a> {
         Self { name, part: Some(slice.used()), place, bytes: Bytes::None }
     }
 
-    /// Like [`Self::written`], for [`enqueue`], which may have to copy to the operand.
+    /// Like [`Self::written`], but for [`enqueue`], which may have to copy to the operand.
     pub fn target<T: FloatType>(name: &'static str, slice: &'a mut DeviceSliceMut<'_, T>) -> Self {
         let slice = slice.reborrow();
         let operand = Self::written(name, &slice);
@@ -137,15 +138,15 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Returns the address on a GPU.
+    /// Returns the operand's address on a GPU.
     pub fn pointer(self) -> *mut c_void {
         self.address as usize as *mut c_void
     }
 
-    /// Returns the elements on the emulated device, whose memory is memory of the process.
+    /// Returns the elements on the emulated device, whose memory is memory of this process.
     ///
     /// # Safety
-    /// The elements must be of this type, and must belong to an operand of the work that is running.
+    /// The elements must be of this type, and must belong to an operand of the work that is currently running.
     pub unsafe fn read<'a, T: FloatType>(self) -> &'a [T] {
         if self.len == 0 {
             return &[];
@@ -154,11 +155,11 @@ impl Place {
         unsafe { std::slice::from_raw_parts(self.address as usize as *const T, self.len) }
     }
 
-    /// Like [`Self::read`], for writing.
+    /// Like [`Self::read`], but for writing.
     ///
     /// # Safety
-    /// The conditions of [`Self::read`] apply; in addition, the work must write this operand, and nothing else may use
-    /// it.
+    /// The conditions of [`Self::read`] apply. In addition, the work must be allowed to write this operand, and nothing
+    /// else may access it.
     pub unsafe fn write<'a, T: FloatType>(self) -> &'a mut [T] {
         if self.len == 0 {
             return &mut [];
@@ -168,7 +169,7 @@ impl Place {
     }
 }
 
-/// Returns an error unless all operands are on the stream's device. Returns the operands' parts and places.
+/// Returns an error if any operand is not on the stream's device. Otherwise, returns the operands' parts and places.
 pub(super) fn check<'a, const N: usize>(
     operation: &'static str,
     stream: &Stream,
@@ -187,8 +188,8 @@ fn check_operands(operation: &'static str, stream: &Stream, operands: &[Operand<
 }
 
 /// Enqueues an operation of the legacy API. On a GPU, the work calls `library` with the handle and the operands'
-/// addresses; on the emulated device, it calls `host`. Empty tensors are a no-op. Both functions must access only the
-/// operands.
+/// addresses. On the emulated device, it calls `host`. If all tensors are empty, nothing is enqueued. Both functions
+/// must access only the operands.
 pub(super) fn enqueue<T: FloatType, const N: usize>(
     operation: &'static str,
     stream: &Stream,
@@ -209,19 +210,20 @@ pub(super) fn enqueue<T: FloatType, const N: usize>(
         return Ok(());
     }
     if stream.device().is_emulated() {
-        // SAFETY: `parts` are the operands, checked not to overlap where one is written; by their shapes, the work
-        // stays inside them.
+        // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; by their
+        // shapes, the work stays inside them.
         return unsafe { stream.enqueue_host_named(operation, &parts, move || host(places)) };
     }
     enqueue_gpu::<T>(operation, stream, &parts, |handle| library(handle, places.map(Place::pointer)))
 }
 
-/// Alignment in bytes that kernels of the legacy API rely on. Without this alignment, the batch-normalization kernels
-/// fail with a misaligned address, which invalidates the context (cuDNN 9 on an H200). The cuDNN documentation does not
-/// state this requirement.
+/// Alignment in bytes that kernels of the legacy API rely on. With a smaller alignment, the batch-normalization kernels
+/// fail with a misaligned address, which invalidates the context (observed with cuDNN 9 on an H200). The cuDNN
+/// documentation does not state this requirement.
 const ALIGNMENT: u64 = 16;
 
-/// Like [`enqueue_gpu`], on aligned copies of the unaligned operands. Copies that the operation writes are copied back.
+/// Like [`enqueue_gpu`], but uses aligned copies of operands that are unaligned. Copies of operands that the operation
+/// writes are then copied back.
 fn enqueue_aligned<T: FloatType, const N: usize>(
     operation: &'static str,
     stream: &Stream,
@@ -279,7 +281,7 @@ pub(super) fn enqueue_gpu<T: FloatType>(
     check_type::<T>(operation, stream.device())?;
     let handle = acquire(stream)?;
     let raw = handle.raw.get();
-    // SAFETY: `parts` are the operands, checked not to overlap where one is written; by their shapes, the work stays
-    // inside them.
+    // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; by their shapes,
+    // the work stays inside them.
     unsafe { stream.enqueue_named(operation, parts, |_| library(raw)) }
 }

@@ -18,7 +18,7 @@ use warpsmith_runtime::extension::site;
 use warpsmith_runtime::memory::DeviceSliceMut;
 use warpsmith_runtime::stream::Stream;
 
-/// Parameters of a convolution (a cross-correlation), as in PyTorch's `conv1d`, `conv2d` and `conv3d`.
+/// Parameters of a convolution (strictly, a cross-correlation), as in PyTorch's `conv1d`, `conv2d` and `conv3d`.
 ///
 /// ```
 /// use warpsmith_libraries::dnn::Convolution;
@@ -30,19 +30,20 @@ use warpsmith_runtime::stream::Stream;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Convolution {
-    /// Zero padding before and after the input. The default is 0.
+    /// Zero padding before and after the input along each axis. The default is 0.
     pub padding: Axes,
     /// Stride of the window, in elements. The default is 1.
     pub stride: Axes,
-    /// Dilation: distance between taps of the window, in elements. The default is 1.
+    /// Dilation, which is the distance between the window's taps, in elements. The default is 1.
     pub dilation: Axes,
     /// Number of independent channel groups. The default is 1.
     pub groups: usize,
-    /// Factor of the result, rounded to `f32` unless the elements are `f64`. The default is 1.
+    /// Factor of the result. The factor is rounded to `f32` unless the elements are `f64`. The default is 1.
     pub alpha: f64,
-    /// Factor of the old output, which is added to the result. With 0, the default, the old output is not read.
+    /// Factor of the old output, which is added to the result. With 0, which is the default, the old output is not
+    /// read.
     pub beta: f64,
-    /// Computation options; `None` for the device's [`options`](super::options).
+    /// Computation options, or `None` to use the device's [`options`](super::options).
     pub options: Option<Options>,
 }
 
@@ -61,11 +62,11 @@ impl Default for Convolution {
 }
 
 impl Convolution {
-    /// Returns the output shape. `input` consists of batch, channels and spatial dimensions; `weights` consists of
-    /// output channels, channels per group, and the window.
+    /// Returns the shape of the output. `input` consists of the batch, channels and spatial dimensions. `weights`
+    /// consists of the output channels, channels per group, and window.
     ///
     /// # Errors
-    /// Returns [`LibraryError::Shape`] if the two do not match.
+    /// Returns [`LibraryError::Shape`] if the two shapes do not match.
     pub fn output_shape(&self, input: &[usize], weights: &[usize]) -> Result<Vec<usize>> {
         let shape = |shape| Shape::new(shape, Layout::Nchw);
         let (x, w) = (shape(input)?, shape(weights)?);
@@ -73,7 +74,7 @@ impl Convolution {
     }
 }
 
-/// Enqueues `y = alpha * (x ∗ w) + beta * y`, the convolution of an input with weights.
+/// Enqueues `y = alpha * (x ∗ w) + beta * y`, which is the convolution of an input with weights.
 ///
 /// # Errors
 /// - [`LibraryError::Shape`], [`LibraryError::Missing`], [`LibraryError::WorkspaceTooSmall`], [`Error::OutOfMemory`],
@@ -104,8 +105,8 @@ pub fn convolution<T: FloatType>(
     )
 }
 
-/// Enqueues `dx = alpha * (gradient for the input) + beta * dx`, given the gradient `dy` for the output. This is also a
-/// transposed convolution.
+/// Enqueues `dx = alpha * (gradient of the input) + beta * dx`, given the gradient `dy` of the output. This is also
+/// known as a transposed convolution.
 ///
 /// # Errors
 /// Returns the errors of [`convolution`].
@@ -133,7 +134,7 @@ pub fn convolution_backward_data<T: FloatType>(
     )
 }
 
-/// Enqueues `dw = alpha * (gradient for the weights) + beta * dw`, given the gradient `dy` for the output.
+/// Enqueues `dw = alpha * (gradient of the weights) + beta * dw`, given the gradient `dy` of the output.
 ///
 /// # Errors
 /// Returns the errors of [`convolution`].
@@ -161,7 +162,7 @@ pub fn convolution_backward_weights<T: FloatType>(
     )
 }
 
-/// One of the three operations, on tensors that match the geometry.
+/// One of the three operations, with tensors that match the geometry.
 struct Call<'a> {
     name: &'static str,
     stream: &'a Stream,
@@ -171,8 +172,8 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Enqueues the operation on x, w and y or their gradients. The operation writes `target`, which must be one of
-    /// them.
+    /// Enqueues the operation on x, w and y, or on their gradients. The operation writes `target`, which must be one of
+    /// these tensors.
     fn enqueue<T: FloatType>(
         &self,
         operands: [Operand<'_>; 3],
@@ -185,8 +186,8 @@ impl Call<'_> {
         }
         if stream.device().is_emulated() {
             let geometry = *geometry;
-            // SAFETY: `parts` are the operands, checked not to overlap where one is written; they have the geometry's
-            // shapes, and the work stays inside them.
+            // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; they have
+            // the geometry's shapes, and the work stays inside them.
             return unsafe {
                 let host = move || host::convolution::run::<T>(operation, &geometry, places);
                 stream.enqueue_host_named(name, &parts, host)
@@ -210,7 +211,7 @@ impl Call<'_> {
             options,
             (&parts, &places),
         );
-        // SAFETY: parts and places are of tensors of the geometry's shapes, checked by `Geometry::new`.
+        // SAFETY: parts and places belong to tensors of the geometry's shapes, which `Geometry::new` checked.
         match unsafe { request.run() }? {
             Outcome::Enqueued => Ok(()),
             Outcome::NoPlan(error) => Err(no_plan::<T>(name, geometry, &options, error)),
@@ -218,7 +219,7 @@ impl Call<'_> {
     }
 }
 
-/// Enqueues `target = beta * target` on a GPU, for an empty sum.
+/// Enqueues `target = beta * target` on a GPU, for a sum without terms.
 fn scale_only<T: FloatType>(
     name: &'static str,
     stream: &Stream,
@@ -236,8 +237,8 @@ fn scale_only<T: FloatType>(
     let parts: Vec<BufferUse<'_>> = operand.part.into_iter().collect();
     call::enqueue_gpu::<T>(name, stream, &parts, |handle| {
         let (descriptor, beta) = (tensor(name, shape, data::<T>())?, Factor::of::<T>(beta));
-        // SAFETY: handle, descriptor and factor are alive; the pointer is to a tensor of this shape, which is recorded
-        // as used.
+        // SAFETY: handle, descriptor and factor are alive; the pointer refers to a tensor of this shape, which is
+        // recorded as used.
         check("cudnnScaleTensor", unsafe {
             functions::cudnnScaleTensor(handle, descriptor.get(), operand.place.pointer(), beta.as_ptr())
         })

@@ -1,4 +1,4 @@
-//! [`Descriptor`]: descriptors of cuDNN's graph API and of the legacy API, destroyed on drop.
+//! [`Descriptor`]: descriptors of cuDNN's graph API and legacy API, which are destroyed on drop.
 //!
 //! The library is loaded whenever a handle exists, and everything in this module requires a handle.
 
@@ -17,13 +17,13 @@ use crate::handles::LibraryHandle;
 use warpsmith_runtime::driver::StreamHandle;
 use warpsmith_runtime::error::Result;
 
-/// Converts the status of a call to a result. The context of the error is the library's own message.
+/// Converts the status of a call to a `Result`. The error's context is the library's own message.
 pub(super) fn check(call: &'static str, status: Status) -> Result<()> {
     if status == Status::SUCCESS {
         return Ok(());
     }
     let mut message = [0 as c_char; 1024];
-    // SAFETY: cuDNN 9 has the function; it writes at most this number of characters, including a terminating zero.
+    // SAFETY: cuDNN 9 has this function, which writes at most this number of characters, including a terminating zero.
     unsafe { sys::cudnnGetLastErrorString(message.as_mut_ptr(), message.len()) };
     if let Some(last) = message.last_mut() {
         *last = 0;
@@ -33,11 +33,11 @@ pub(super) fn check(call: &'static str, status: Status) -> Result<()> {
     Err(LibraryError::of_call("cuDNN", call, status, message.trim()))
 }
 
-/// A library handle, used by one thread at a time.
+/// A library handle, which is used by one thread at a time.
 #[derive(Debug)]
 pub(super) struct RawHandle(cudnnHandle_t);
 
-// SAFETY: the library allows any thread to use a handle, one at a time.
+// SAFETY: the library allows any thread to use a handle, but only one at a time.
 unsafe impl Send for RawHandle {}
 
 impl RawHandle {
@@ -49,21 +49,21 @@ impl RawHandle {
 impl LibraryHandle for RawHandle {
     fn create() -> Result<Self> {
         let mut handle = std::ptr::null_mut();
-        // SAFETY: the library is loaded (callers have queried its version) and the device's context is current.
+        // SAFETY: the library is loaded (callers have queried its version), and the device's context is current.
         check("cudnnCreate", unsafe { functions::cudnnCreate(&mut handle) })?;
         Ok(Self(handle))
     }
 
     fn set_stream(&mut self, stream: StreamHandle) -> Result<()> {
         let stream = stream.0 as usize as sys::cudaStream_t;
-        // SAFETY: the handle is alive, and the stream is one of its context.
+        // SAFETY: the handle is alive, and the stream belongs to its context.
         check("cudnnSetStream", unsafe { functions::cudnnSetStream(self.0, stream) })
     }
 }
 
 impl Drop for RawHandle {
     fn drop(&mut self) {
-        // SAFETY: this value owns the handle and is being dropped. The status is ignored, because there is no remedy.
+        // SAFETY: this value owns the handle and is being dropped. The status is ignored because there is no remedy.
         unsafe { functions::cudnnDestroy(self.0) };
     }
 }
@@ -96,13 +96,13 @@ attributes! {
 #[derive(Debug)]
 pub(super) struct Descriptor(cudnnBackendDescriptor_t);
 
-// SAFETY: a descriptor is plain memory of the library, which any thread may use, one at a time.
+// SAFETY: a descriptor is plain memory of the library, which any thread may use, but only one at a time.
 unsafe impl Send for Descriptor {}
 
 impl Descriptor {
     pub fn new(kind: Kind) -> Result<Self> {
         let mut descriptor = std::ptr::null_mut();
-        // SAFETY: the pointer is to a local variable.
+        // SAFETY: the pointer refers to a local variable.
         check("cudnnBackendCreateDescriptor", unsafe {
             functions::cudnnBackendCreateDescriptor(kind, &mut descriptor)
         })?;
@@ -114,10 +114,10 @@ impl Descriptor {
     }
 
     /// # Safety
-    /// The values must be of the type that `kind` denotes.
+    /// The values must have the type that `kind` denotes.
     unsafe fn set_as<V>(&mut self, name: Name, kind: Type, values: &[V]) -> Result<()> {
         let (count, values) = (values.len() as i64, values.as_ptr().cast::<c_void>());
-        // SAFETY: the descriptor is alive, and there are `count` values of this type, as the caller guarantees.
+        // SAFETY: the descriptor is alive, and the caller guarantees `count` values of this type.
         check("cudnnBackendSetAttribute", unsafe {
             functions::cudnnBackendSetAttribute(self.0, name, kind, count, values)
         })
@@ -128,7 +128,7 @@ impl Descriptor {
         unsafe { self.set_as(name, V::KIND, values) }
     }
 
-    /// Sets a scalar in the type that the library requires for this compute type.
+    /// Sets a scalar, in the type that the library requires for this compute type.
     pub fn set_factor(&mut self, name: Name, compute: cudnnDataType_t, value: f64) -> Result<()> {
         match compute {
             cudnnDataType_t::CUDNN_DATA_DOUBLE => self.set(name, &[value]),
@@ -136,7 +136,7 @@ impl Descriptor {
         }
     }
 
-    /// Sets other descriptors, which must outlive this one.
+    /// Sets an attribute to other descriptors, which must outlive this one.
     pub fn set_descriptors(&mut self, name: Name, descriptors: &[&Descriptor]) -> Result<()> {
         let raw: Vec<_> = descriptors.iter().map(|descriptor| descriptor.0).collect();
         // SAFETY: the type matches the values.
@@ -144,7 +144,7 @@ impl Descriptor {
     }
 
     /// # Safety
-    /// An execution with this descriptor must be allowed to use the memory at the addresses.
+    /// An execution with this descriptor must be allowed to access the memory at these addresses.
     pub unsafe fn set_pointers(&mut self, name: Name, pointers: &[*mut c_void]) -> Result<()> {
         // SAFETY: the type matches the values.
         unsafe { self.set_as(name, Type::CUDNN_TYPE_VOID_PTR, pointers) }
@@ -158,7 +158,7 @@ impl Descriptor {
 
     pub fn int(&self, name: Name) -> Result<i64> {
         let (mut value, mut count) = (0i64, 0i64);
-        // SAFETY: the descriptor is alive; there is room for the one requested value.
+        // SAFETY: the descriptor is alive, and there is space for the one requested value.
         check("cudnnBackendGetAttribute", unsafe {
             let into = (&raw mut value).cast();
             functions::cudnnBackendGetAttribute(self.0, name, Type::CUDNN_TYPE_INT64, 1, &mut count, into)
@@ -169,18 +169,18 @@ impl Descriptor {
     /// Returns the number of values of an attribute.
     pub fn count(&self, name: Name, kind: Type) -> Result<usize> {
         let mut count = 0i64;
-        // SAFETY: the descriptor is alive; no value is requested.
+        // SAFETY: the descriptor is alive, and no value is requested.
         check("cudnnBackendGetAttribute", unsafe {
             functions::cudnnBackendGetAttribute(self.0, name, kind, 0, &mut count, std::ptr::null_mut())
         })?;
         Ok(usize::try_from(count).unwrap_or(0))
     }
 
-    /// Fills descriptors with the values of an attribute, in order. Returns how many were filled.
+    /// Fills descriptors with the values of an attribute in order. Returns the number of descriptors that were filled.
     pub fn fill(&self, name: Name, into: &mut [Descriptor]) -> Result<usize> {
         let mut raw: Vec<_> = into.iter().map(|descriptor| descriptor.0).collect();
         let mut count = 0i64;
-        // SAFETY: the descriptor is alive, and `raw` has room for the requested number.
+        // SAFETY: the descriptor is alive, and `raw` has space for the requested number of values.
         check("cudnnBackendGetAttribute", unsafe {
             let (room, into) = (raw.len() as i64, raw.as_mut_ptr().cast());
             let kind = Type::CUDNN_TYPE_BACKEND_DESCRIPTOR;
@@ -189,12 +189,12 @@ impl Descriptor {
         Ok(usize::try_from(count).unwrap_or(0).min(into.len()))
     }
 
-    /// Returns the numerical notes of an engine as numbers, because a library newer than the bindings may define other
-    /// notes.
+    /// Returns the numerical notes of an engine. They are plain numbers because a library that is newer than the
+    /// bindings may define additional notes.
     pub fn numerical_notes(&self) -> Result<Vec<u32>> {
         let mut notes = [u32::MAX; NOTES];
         let mut count = 0i64;
-        // SAFETY: the descriptor is alive; a note is a C enumeration of the size of `u32`.
+        // SAFETY: the descriptor is alive, and a note is a C enumeration of the size of `u32`.
         check("cudnnBackendGetAttribute", unsafe {
             let (name, kind) = (Name::CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, Type::CUDNN_TYPE_NUMERICAL_NOTE);
             let into = notes.as_mut_ptr().cast();
@@ -235,12 +235,12 @@ macro_rules! old {
             const NULL: Self::Raw = std::ptr::null_mut();
 
             fn create(into: &mut Self::Raw) -> Status {
-                // SAFETY: the pointer is to a variable.
+                // SAFETY: the pointer refers to a variable.
                 unsafe { functions::$create(into) }
             }
 
             fn destroy(raw: Self::Raw) {
-                // SAFETY: it was created, and is destroyed once.
+                // SAFETY: the descriptor was created, and is destroyed only once.
                 unsafe { functions::$destroy(raw) };
             }
         }
@@ -281,7 +281,7 @@ impl<K: Old> Drop for OldDescriptor<K> {
     }
 }
 
-/// Creates the legacy API's descriptor of a tensor.
+/// Creates the legacy API's descriptor for a tensor.
 pub(super) fn tensor(
     operation: &'static str,
     shape: &Shape,

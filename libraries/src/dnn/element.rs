@@ -1,10 +1,10 @@
-//! Data types, conversions and factors of the elements.
+//! Data types, conversions and factors for elements.
 
 use cudarc::cudnn::sys::cudnnDataType_t;
 
 use crate::element::{DataType, Factor, FloatType, LibraryType as _};
 
-/// Returns cuDNN's data type.
+/// Returns the cuDNN data type of an element type.
 pub(super) fn data<T: FloatType>() -> cudnnDataType_t {
     match T::TYPE {
         DataType::F64 => cudnnDataType_t::CUDNN_DATA_DOUBLE,
@@ -20,13 +20,13 @@ pub(super) fn widen<T: FloatType>(value: T) -> T::Real {
     T::Real::from_f64(value.to_f64())
 }
 
-/// Rounds a sum to an element, once.
+/// Rounds a sum to the element type, once.
 #[inline]
 pub(super) fn round<T: FloatType>(value: T::Real) -> T {
     T::from_f64(value.to_f64())
 }
 
-/// Returns the factors 1 and 0.
+/// Returns the factors 1 and 0 in the type that cuDNN expects.
 pub(super) fn factors<T: FloatType>() -> [Factor; 2] {
     [1.0, 0.0].map(Factor::of::<T>)
 }

@@ -1,4 +1,4 @@
-//! cuDNN functions in use.
+//! The cuDNN functions that this crate calls.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -11,21 +11,21 @@ use cudarc::cudnn::sys::{
 
 use crate::functions::functions;
 
-/// Status returned by a function. 0 is success.
+/// Status that a cuDNN function returns. 0 is success.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub(super) struct Status(u32);
 
 impl Status {
     pub const SUCCESS: Self = Self(0);
-    /// `CUDNN_STATUS_NOT_SUPPORTED`, reported for a function that is missing in the library.
+    /// `CUDNN_STATUS_NOT_SUPPORTED`, which is also reported for a function that the library does not have.
     const NOT_SUPPORTED: Self = Self(3000);
 }
 
-/// Formats the library's name of the status, or its number.
+/// Formats the name that the library gives the status, or its number.
 impl std::fmt::Debug for Status {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // SAFETY: the library is loaded, since every caller holds a handle of it; for any number the function returns a
+        // SAFETY: the library is loaded because every caller holds a handle. For any number, the function returns a
         // static zero-terminated string.
         let name = unsafe {
             type Names = unsafe extern "C" fn(Status) -> *const c_char;

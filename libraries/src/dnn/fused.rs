@@ -21,7 +21,7 @@ use warpsmith_runtime::extension::site;
 use warpsmith_runtime::memory::DeviceSlice;
 use warpsmith_runtime::stream::Stream;
 
-/// Activation function, applied last to each element.
+/// Activation function, which is applied last to each element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Activation {
     /// Identity.
@@ -31,15 +31,15 @@ pub enum Activation {
     Relu,
 }
 
-/// Enqueues `y = activation(alpha * (x ∗ w) + beta * y + bias)`, with one bias per output channel.
+/// Enqueues `y = activation(alpha * (x ∗ w) + beta * y + bias)` with one bias per output channel.
 ///
-/// On GPUs this is one fused kernel if `alpha` is 1, `beta` is 0, cuDNN has an engine for the convolution, and its
-/// workspace can be allocated. Otherwise the operation takes three passes. The three passes round differently, because
-/// sums are rounded to the element type before the bias is added. If one of the three passes fails, the passes before
-/// it were enqueued.
+/// On a GPU, this is one fused kernel if `alpha` is 1, `beta` is 0, cuDNN has an engine for the convolution, and the
+/// engine's workspace can be allocated. Otherwise the operation takes three passes. These passes round differently,
+/// because sums are rounded to the element type before the bias is added. If one of these passes fails, the passes
+/// before it have been enqueued.
 ///
 /// # Errors
-/// Returns the errors of [`convolution`]; [`LibraryError::Shape`] unless there is one bias per output channel.
+/// Returns the errors of [`convolution`], and [`LibraryError::Shape`] unless there is one bias per output channel.
 #[track_caller]
 pub fn convolution_fused<T: FloatType>(
     stream: &Stream,
@@ -69,8 +69,8 @@ pub fn convolution_fused<T: FloatType>(
         return Ok(());
     }
     if device.is_emulated() {
-        // SAFETY: `parts` are the operands, checked not to overlap where one is written; they have the geometry's
-        // shapes, and the work stays inside them.
+        // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; they have the
+        // geometry's shapes, and the work stays inside them.
         return unsafe {
             let host = move || host::convolution::run_fused::<T>(&geometry, places, activation);
             stream.enqueue_host_named(NAME, &parts, host)
@@ -87,7 +87,7 @@ pub fn convolution_fused<T: FloatType>(
         let options = options.options.unwrap_or_else(|| options::options(device));
         let what = (Operation::Forward, epilogue);
         let request = Request::new::<T>(NAME, stream, what, &geometry, options, (&parts, &places));
-        // SAFETY: parts and places are of tensors of the geometry's shapes, as checked above.
+        // SAFETY: parts and places belong to tensors of the geometry's shapes, as checked above.
         match unsafe { request.run() } {
             Ok(Outcome::Enqueued) => return Ok(()),
             Ok(Outcome::NoPlan(_)) => {}
@@ -95,23 +95,24 @@ pub fn convolution_fused<T: FloatType>(
             Err(error) => return Err(error),
         }
     }
-    // All checks precede the convolution, so that an error leaves y unchanged.
+    // All checks precede the convolution, so an error leaves `y` unchanged.
     let passes = Passes::new::<T>(NAME, stream, &y.shape, activation)?;
     convolution(stream, options, x, w, y)?;
     passes.enqueue(NAME, stream, bias, y)
 }
 
-/// Returns true if the workspace was too small for the fused engines. The three passes may need less.
+/// Returns true if the error means that the workspace was too small for the fused engines. The three passes may need a
+/// smaller workspace.
 fn is_for_workspace(error: &Error) -> bool {
     matches!(error, Error::OutOfMemory(_))
         || matches!(error.downcast_ref(), Some(LibraryError::WorkspaceTooSmall { .. }))
 }
 
-/// The passes that follow a convolution, in the legacy API.
+/// The passes that follow a convolution, implemented with the legacy API.
 struct Passes {
     bias: OldDescriptor<TensorKind>,
     y: OldDescriptor<TensorKind>,
-    /// ReLU descriptor; `None` if there is no activation.
+    /// ReLU descriptor, or `None` if there is no activation.
     relu: Option<OldDescriptor<ActivationKind>>,
 }
 
@@ -141,7 +142,7 @@ impl Passes {
         Ok(Self { bias: tensor(name, &of_bias, data::<T>())?, y: tensor(name, y, data::<T>())?, relu })
     }
 
-    /// Enqueues `y = activation(y + bias)`, where y must have the shape passed to [`Self::new`].
+    /// Enqueues `y = activation(y + bias)`. `y` must have the shape that was passed to [`Self::new`].
     fn enqueue<T: FloatType>(
         &self,
         name: &'static str,
@@ -155,8 +156,8 @@ impl Passes {
         call::enqueue_gpu::<T>(name, stream, &parts, |handle| {
             let factors = factors::<T>();
             let [one, zero] = factors.each_ref().map(Factor::as_ptr);
-            // SAFETY: handle and descriptors are alive; the pointers are to tensors of the descriptors' shapes, which
-            // are the recorded parts.
+            // SAFETY: handle and descriptors are alive, and the pointers refer to the recorded parts, which contain
+            // tensors of the descriptors' shapes.
             check("cudnnAddTensor", unsafe {
                 functions::cudnnAddTensor(handle, one, bias, from, one, y, to)
             })?;

@@ -1,4 +1,4 @@
-//! [`Geometry`]: all checked parameters of a convolution that determine its plan, and [`Key`], the same as plain words.
+//! [`Geometry`]: the checked parameters of a convolution that determine its plan. [`Key`]: the same as plain words.
 
 use super::convolution::Convolution;
 use super::options::Options;
@@ -9,7 +9,7 @@ use crate::error::LibraryError;
 use warpsmith_runtime::driver::DevicePtr;
 use warpsmith_runtime::error::Result;
 
-/// Selects the tensor of a convolution that is computed from the other two.
+/// Selects which tensor of a convolution is computed from the other two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Operation {
     Forward,
@@ -17,7 +17,7 @@ pub(super) enum Operation {
     BackwardWeights,
 }
 
-/// Epilogue of a forward convolution, in the same kernel.
+/// Epilogue of a forward convolution that runs in the same kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Epilogue {
     Nothing,
@@ -25,7 +25,7 @@ pub(super) enum Epilogue {
     BiasRelu,
 }
 
-/// Matching shapes of a convolution.
+/// The shapes of a convolution, which have been checked to match.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Geometry {
     pub x: Shape,
@@ -40,7 +40,7 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// Creates the geometry of a convolution and computes its output shape.
+    /// Creates the geometry of a convolution from the shape of its input, and computes the shape of its output.
     pub fn of_input(
         operation: &'static str,
         convolution: &Convolution,
@@ -100,7 +100,7 @@ impl Geometry {
         Ok(Self { x: *x, w: *w, y, padding, stride, dilation, groups, alpha, beta })
     }
 
-    /// Creates the geometry of three tensors.
+    /// Creates the geometry from the shapes of all three tensors.
     pub fn new(
         operation: &'static str,
         convolution: &Convolution,
@@ -126,19 +126,19 @@ impl Geometry {
         Ok(geometry)
     }
 
-    /// Returns the number of spatial dimensions passed to the library.
+    /// Returns the number of spatial dimensions to pass to the library.
     pub fn library_spatial(&self) -> usize {
         self.x.rank() - 2
     }
 
-    /// Returns the values of the spatial dimensions in the library's form.
+    /// Returns the values of the spatial dimensions in the library's format.
     pub fn of_library(&self, values: [usize; 3]) -> [i64; 3] {
         let [d, h, w] = values.map(|value| i64::try_from(value).unwrap_or(i64::MAX));
         if self.x.spatial == 3 { [d, h, w] } else { [h, w, 0] }
     }
 }
 
-/// Cache key of a plan, as plain words.
+/// Cache key of a plan, which consists of plain words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub operation: Operation,
@@ -146,7 +146,8 @@ pub(super) struct Key {
     pub data: DataType,
     pub is_nhwc: bool,
     pub options: Options,
-    /// Alignments of x, w, y and the bias. Each is the largest power of two, up to 16, that divides the address.
+    /// Alignments of the addresses of x, w, y and the bias. Each is the largest power of two, up to 16, that divides
+    /// the address.
     pub alignments: [u8; 4],
     pub x: [i64; 5],
     pub w: [i64; 5],

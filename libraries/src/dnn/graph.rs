@@ -13,10 +13,10 @@ use super::options::Options;
 use super::tensor::Shape;
 use warpsmith_runtime::error::{Error, Result};
 
-/// Tensor identifiers of x, w, y and the bias, in the order of [`Key::alignments`].
+/// Tensor identifiers of x, w, y and the bias, in the same order as [`Key::alignments`].
 pub(super) const IDS: [i64; 4] = [1, 2, 3, 4];
 
-/// A finalized graph, with the descriptors that it refers to.
+/// A finalized graph and the descriptors that it refers to.
 #[derive(Debug)]
 pub(super) struct Graph {
     graph: Descriptor,
@@ -27,11 +27,12 @@ pub(super) struct Graph {
 /// Engine configurations.
 pub(super) struct Candidates {
     pub configs: Vec<Descriptor>,
-    /// Errors of the heuristics lists that the library did not return, which means that further engines may exist.
+    /// Errors for the heuristics lists that the library did not return. If there are such errors, further engines may
+    /// exist.
     pub failed: Vec<Error>,
 }
 
-/// The tensors of a graph under construction.
+/// The tensors of a graph that is being built.
 struct Builder<'a> {
     data: cudnnDataType_t,
     compute: cudnnDataType_t,
@@ -79,8 +80,8 @@ impl Graph {
         Ok(Self { graph: graph.finalize()?, _operations: operations, _parts: parts })
     }
 
-    /// Returns the engine configurations that satisfy the options, most promising first. The fallback engines, which
-    /// are slow but accept any geometry, come last.
+    /// Returns the engine configurations that satisfy the options, with the most promising first. The fallback engines
+    /// come last. The fallback engines are slow but support any geometry.
     pub fn candidates(&self, data: cudnnDataType_t, options: &Options) -> Result<Candidates> {
         let mut found = Vec::new();
         let mut failed = Vec::new();
@@ -124,7 +125,7 @@ fn notes(config: &Descriptor) -> Result<Vec<u32>> {
 }
 
 /// Returns true if an engine with these notes satisfies the options. As in PyTorch, engines that round their inputs to
-/// a smaller type are never used. Without TF32, `f32` engines that use tensor cores are excluded too.
+/// a smaller type are never used. Without TF32, `f32` engines that use tensor cores are also excluded.
 fn is_allowed(notes: &[u32], data: cudnnDataType_t, options: &Options) -> bool {
     let has = |note: Note| notes.contains(&(note as u32));
     let is_single = data == cudnnDataType_t::CUDNN_DATA_FLOAT;
@@ -155,13 +156,13 @@ impl Builder<'_> {
         tensor.finalize()
     }
 
-    /// Creates the descriptor of x, w, y or the bias.
+    /// Creates the descriptor of the tensor x, w, y or the bias.
     fn operand(&self, index: usize, shape: &Shape) -> Result<Descriptor> {
         let alignment = i64::from(self.key.alignments[index]);
         self.tensor(shape, IDS[index], self.data, alignment, false)
     }
 
-    /// Creates the virtual tensor between two operations, of the output's shape.
+    /// Creates a virtual tensor between two operations, with the shape of the output.
     fn intermediate(&self, id: i64) -> Result<Descriptor> {
         self.tensor(&self.geometry.y, id, self.compute, 16, true)
     }
@@ -200,7 +201,7 @@ impl Builder<'_> {
         operation.finalize()
     }
 
-    /// Creates a pointwise operation on `x`, with `b` if it is binary.
+    /// Creates a pointwise operation on `x`, and on `b` if the operation is binary.
     fn pointwise(
         &self,
         mode: cudnnPointwiseMode_t,
@@ -229,7 +230,8 @@ impl Builder<'_> {
     }
 }
 
-/// Returns the descriptor kind of an operation, and the attribute names of its x, w, y, convolution, alpha and beta.
+/// Returns the descriptor kind of an operation, and the names of its attributes for x, w, y, convolution, alpha and
+/// beta.
 fn names(operation: Operation) -> (Kind, [Name; 6]) {
     match operation {
         Operation::Forward => (

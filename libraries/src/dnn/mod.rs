@@ -1,22 +1,24 @@
-//! cuDNN: convolution forward and backward, with bias and activation, pooling, softmax and batch normalization.
+//! cuDNN operations: forward and backward convolution, bias and activation, pooling, softmax and batch normalization.
 //!
-//! | function | operation | on the emulated device |
+//! | function | operation | available on the emulated device |
 //! | --- | --- | --- |
 //! | [`convolution`], [`convolution_backward_data`], [`convolution_backward_weights`] | 1 to 3 spatial dimensions, groups, dilation | yes |
 //! | [`convolution_fused`] | convolution with fused bias and ReLU | yes |
-//! | [`pooling`], [`pooling_backward`] | max and average pooling | yes |
+//! | [`softmax`], [`softmax_backward`] | softmax and log-softmax over the channels | yes |
 //! | [`softmax`], [`softmax_backward`] | softmax and log-softmax, over the channels | yes |
 //! | [`batch_norm_training`], [`batch_norm_inference`], [`batch_norm_backward`] | over all dimensions but the channels
 //! | yes |
 //!
-//! Tensors are [`Tensor`] and [`TensorMut`] of [`FloatType`] elements, in either [`Layout`]; all tensors of a call must
-//! have the same layout. Sums are accumulated in `f32` (`f64` for `f64`) and rounded once. As in PyTorch, `allow_tf32`
-//! is on, so GPUs multiply `f32` inputs rounded to TF32 (10 mantissa bits).
+//! Tensors are [`Tensor`] and [`TensorMut`] views of [`FloatType`] elements in either [`Layout`]. All tensors of a call
+//! must have the same layout. Sums are accumulated in `f32` (for `f64` elements, in `f64`) and rounded once. As in
+//! PyTorch, `allow_tf32` is on by default, so GPUs round `f32` inputs to TF32 (10 mantissa bits) before they multiply
+//! them.
 //!
-//! The plan of a convolution is chosen once per geometry and cached. The library's heuristics choose it, or a timing of
-//! their suggestions ([`Options::benchmark`], PyTorch's `torch.backends.cudnn.benchmark`). [`Options`] are set per
-//! call, or per device ([`set_options`]). The workspace is allocated for each call from the caching allocator, on the
-//! stream of the call. If the workspace does not fit into memory, a plan that needs less is used.
+//! The plan of a convolution is chosen once per geometry and then cached. The plan is chosen by the library's
+//! heuristics, or by timing the plans that they suggest ([`Options::benchmark`], like PyTorch's
+//! `torch.backends.cudnn.benchmark`). [`Options`] can be set per call or per device ([`set_options`]). Each call
+//! allocates its workspace from the caching allocator on the stream of the call. If there is not enough memory for the
+//! workspace, a plan with a smaller workspace is used.
 //!
 //! ```
 //! use warpsmith_libraries::dnn::{self, Convolution, Layout, Tensor, TensorMut};

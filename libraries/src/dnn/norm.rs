@@ -1,4 +1,4 @@
-//! Batch normalization: training, inference and the gradient.
+//! Batch normalization: training, inference and gradients.
 
 use cudarc::cudnn::sys::{cudnnBatchNormMode_t, cudnnDataType_t};
 
@@ -15,13 +15,13 @@ use warpsmith_runtime::extension::site;
 use warpsmith_runtime::memory::{DeviceSlice, DeviceSliceMut};
 use warpsmith_runtime::stream::Stream;
 
-/// Parameters of a batch normalization over all dimensions but the channels, like PyTorch's `BatchNorm1d` to
+/// Parameters of a batch normalization over all dimensions except the channels, like PyTorch's `BatchNorm1d` to
 /// `BatchNorm3d`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BatchNorm {
-    /// Epsilon, added to the variance. The default is 1e-5.
+    /// Epsilon, which is added to the variance. The default is 1e-5.
     pub epsilon: f64,
-    /// Momentum: weight of a batch in the running statistics. The default is 0.1.
+    /// Momentum, which is the weight of a batch in the running statistics. The default is 0.1.
     pub momentum: f64,
 }
 
@@ -31,19 +31,19 @@ impl Default for BatchNorm {
     }
 }
 
-/// Running statistics over all batches so far, one value per channel, for inference.
+/// Running statistics over all previous batches, for inference. The statistics have one value per channel.
 #[derive(Debug)]
 pub struct RunningStatistics<'a, R: FloatType> {
     /// Running mean.
     pub mean: DeviceSliceMut<'a, R>,
-    /// Running variance, unbiased (divided by one less than the number of elements).
+    /// Running variance, which is unbiased (divided by one less than the number of elements).
     pub variance: DeviceSliceMut<'a, R>,
 }
 
-/// Statistics of one batch, one value per channel, for the gradient.
+/// Statistics of one batch, for the gradient. The statistics have one value per channel.
 #[derive(Debug)]
 pub struct BatchStatistics<'a, R: FloatType> {
-    /// Mean of the batch.
+    /// Mean of each channel of the batch.
     pub mean: DeviceSliceMut<'a, R>,
     /// Inverse standard deviation: `1 / sqrt(variance + epsilon)`.
     pub inverse_deviation: DeviceSliceMut<'a, R>,
@@ -52,11 +52,11 @@ pub struct BatchStatistics<'a, R: FloatType> {
 /// Gradients of a batch normalization.
 #[derive(Debug)]
 pub struct BatchNormGradients<'a, T: FloatType> {
-    /// Gradient for the input.
+    /// Gradient of the input.
     pub input: TensorMut<'a, T>,
-    /// Gradient for the scale of each channel.
+    /// Gradient of the scale of each channel.
     pub scale: DeviceSliceMut<'a, T::Real>,
-    /// Gradient for the bias of each channel.
+    /// Gradient of the bias of each channel.
     pub bias: DeviceSliceMut<'a, T::Real>,
 }
 
@@ -72,9 +72,9 @@ fn check_channels(operation: &'static str, shape: &Shape, values: &[Operand<'_>]
     }
 }
 
-/// Returns an error unless a variance can be computed. There must be at least one channel.
+/// Returns an error if the variance cannot be computed. The shape must have at least one channel.
 fn check_elements(operation: &'static str, shape: &Shape) -> Result<()> {
-    // This is the number of elements of each channel, of which there is at least one.
+    // The number of elements per channel. There is at least one channel.
     let elements = shape.elements().unwrap_or(0) / shape.dims[1];
     if elements > 1 {
         return Ok(());
@@ -113,13 +113,13 @@ fn descriptors(
     Ok((whole, channels))
 }
 
-/// Enqueues `y = scale * (x - mean) / sqrt(variance + epsilon) + bias` with the mean and variance of each channel of
-/// this batch. The mean and variance are stored in `saved`, and update the running statistics.
+/// Enqueues `y = scale * (x - mean) / sqrt(variance + epsilon) + bias`, with the mean and variance of each channel over
+/// this batch. The mean and variance are stored in `saved` and update the running statistics.
 ///
 /// # Errors
-/// Returns [`LibraryError::Shape`], also for a batch with fewer than two elements per channel;
-/// [`LibraryError::Missing`]; [`warpsmith_runtime::Error::DifferentDevices`]; any [error of the
-/// library](crate::LibraryError::Call), and [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
+/// Returns [`LibraryError::Shape`] if shapes do not match or a batch has fewer than two elements per channel. Also
+/// returns [`LibraryError::Missing`], [`warpsmith_runtime::Error::DifferentDevices`], any [error of the
+/// library](crate::LibraryError::Call), and the [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]
 pub fn batch_norm_training<T: FloatType>(
     stream: &Stream,
@@ -163,8 +163,8 @@ pub fn batch_norm_training<T: FloatType>(
         |handle, [scale, bias, mean, deviation, running_mean, running_variance, x, y]| {
             let (whole, channels) = descriptors(NAME, &shape, data::<T>())?;
             let [one, zero] = factors::<T>();
-            // SAFETY: handle and descriptors are alive. The pointers are to a tensor of this shape and to one value per
-            // channel, or null where the library allows it.
+            // SAFETY: handle and descriptors are alive. The pointers refer to a tensor of this shape or to one value
+            // per channel, or are null where the library allows it.
             check("cudnnBatchNormalizationForwardTraining", unsafe {
                 functions::cudnnBatchNormalizationForwardTraining(
                     handle,
@@ -187,12 +187,12 @@ pub fn batch_norm_training<T: FloatType>(
                 )
             })
         },
-        // SAFETY: the operands have this shape, or one value per channel.
+        // SAFETY: each operand has either this shape or one value per channel.
         move |places| unsafe { host::norm::training::<T>(&norm, &shape, places) },
     )
 }
 
-/// Enqueues `y = scale * (x - mean) / sqrt(variance + epsilon) + bias` with the given statistics of each channel.
+/// Enqueues `y = scale * (x - mean) / sqrt(variance + epsilon) + bias`, with the given statistics of each channel.
 ///
 /// # Errors
 /// Returns the errors of [`batch_norm_training`].
@@ -227,8 +227,8 @@ pub fn batch_norm_inference<T: FloatType>(
             let (of_x, of_channels) = descriptors(NAME, &shape, data::<T>())?;
             let ([one, zero], whole, channels) = (factors::<T>(), of_x.get(), of_channels.get());
             let (one, zero, epsilon) = (one.as_ptr(), zero.as_ptr(), norm.epsilon);
-            // SAFETY: handle and descriptors are alive; the pointers are to a tensor of this shape and to one value per
-            // channel.
+            // SAFETY: handle and descriptors are alive, and the pointers refer to a tensor of this shape or to one
+            // value per channel.
             check("cudnnBatchNormalizationForwardInference", unsafe {
                 functions::cudnnBatchNormalizationForwardInference(
                     handle, MODE, one, zero, whole, x, whole, y, channels, scale, bias, mean, variance,
@@ -236,13 +236,13 @@ pub fn batch_norm_inference<T: FloatType>(
                 )
             })
         },
-        // SAFETY: the operands have this shape, or one value per channel.
+        // SAFETY: each operand has either this shape or one value per channel.
         move |places| unsafe { host::norm::inference::<T>(&norm, &shape, places) },
     )
 }
 
-/// Enqueues the gradients of [`batch_norm_training`], given the gradient `dy` for its output and the statistics that it
-/// saved. The gradients of scale and bias are sums, which are 0 for an empty batch.
+/// Enqueues the gradients of [`batch_norm_training`], given the gradient `dy` of its output and the statistics that it
+/// saved. The gradients of scale and bias are sums, so they are 0 for an empty batch.
 ///
 /// # Errors
 /// Returns the errors of [`batch_norm_training`], except that an empty batch is allowed.
@@ -286,8 +286,8 @@ pub fn batch_norm_backward<T: FloatType>(
         |handle, [scale, mean, deviation, dscale, dbias, x, dy, dx]| {
             let (whole, channels) = descriptors(NAME, &shape, data::<T>())?;
             let [one, zero] = factors::<T>();
-            // SAFETY: handle and descriptors are alive; the pointers are to tensors of this shape and to one value per
-            // channel.
+            // SAFETY: handle and descriptors are alive, and the pointers refer to tensors of this shape or to one value
+            // per channel.
             check("cudnnBatchNormalizationBackward", unsafe {
                 functions::cudnnBatchNormalizationBackward(
                     handle,
@@ -312,7 +312,7 @@ pub fn batch_norm_backward<T: FloatType>(
                 )
             })
         },
-        // SAFETY: the operands have this shape, or one value per channel.
+        // SAFETY: each operand has either this shape or one value per channel.
         move |places| unsafe { host::norm::backward::<T>(&shape, places) },
     )
 }

@@ -1,4 +1,4 @@
-//! [`Options`]: computation options of convolutions, and the per-device state: handles, plans and cached choices.
+//! [`Options`]: computation options for convolutions, and the per-device state (handles, plans and cached choices).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,20 +13,20 @@ use warpsmith_runtime::device::Device;
 use warpsmith_runtime::driver::StreamHandle;
 use warpsmith_runtime::error::Result;
 
-/// Computation options of convolutions. The PyTorch names are in `torch.backends.cudnn`.
+/// Computation options for convolutions. The PyTorch names below are in `torch.backends.cudnn`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Options {
-    /// True if `f32` inputs may be rounded to TF32, which is several times as fast (PyTorch: `allow_tf32`). The default
-    /// is on. If it is off, only engines that keep all 24 mantissa bits are used.
+    /// True if `f32` inputs may be rounded to TF32, which makes convolutions several times as fast (PyTorch:
+    /// `allow_tf32`). The default is on. If the option is off, only engines that keep all 24 mantissa bits are used.
     pub allow_tf32: bool,
     /// True if repeating a call must give bit-identical results (PyTorch: `deterministic`). The default is off.
     pub deterministic: bool,
-    /// True to time the heuristics' plans on the first use of a geometry and keep the fastest (PyTorch: `benchmark`).
-    /// Timing waits for the stream. The option is off by default, and ignored while a graph is captured.
+    /// True if the heuristics' plans are timed on the first use of a geometry and the fastest plan is kept (PyTorch:
+    /// `benchmark`). The timing waits for the stream. The option is off by default, and ignored during graph capture.
     pub benchmark: bool,
-    /// Maximum number of plans to time, 0 for all (PyTorch: `benchmark_limit`). The default is 10.
+    /// Maximum number of plans to time, or 0 to time all of them (PyTorch: `benchmark_limit`). The default is 10.
     pub benchmark_limit: u32,
-    /// Maximum workspace of a call in bytes; `None` (the default) for no limit other than the available memory.
+    /// Maximum workspace of a call in bytes. With `None` (the default), only the available memory limits it.
     pub workspace_limit: Option<u64>,
 }
 
@@ -47,16 +47,16 @@ pub fn options(device: &Device) -> Options {
     *State::of(device).options()
 }
 
-/// Sets the device's default options, used by calls without their own.
+/// Sets the device's default options, which apply to calls that do not pass their own.
 pub fn set_options(device: &Device, options: Options) {
     *State::of(device).options() = options;
 }
 
-/// Returns the device's plan cache. The cache size counts the geometries with a cached choice of plan.
+/// Returns the device's plan cache. The cache size is the number of geometries for which a choice of plan is cached.
 ///
-/// Finalized plans are cached per cuDNN handle, and each concurrently active call uses its own handle. Each handle
-/// keeps its most recently used plans, at most 1024 and at most the cache's limit. An evicted plan is rebuilt from the
-/// cached choice. A handle evicts surplus plans when it is used again.
+/// Finalized plans are cached per cuDNN handle, and calls that run concurrently use different handles. Each handle
+/// keeps its most recently used plans, up to 1024 and up to the limit of the cache. A plan that was evicted is rebuilt
+/// from the cached choice. A handle evicts its surplus plans the next time it is used.
 pub fn plan_cache(device: &Device) -> PlanCache<'_> {
     PlanCache(State::of(device))
 }
@@ -82,17 +82,18 @@ impl Kept for State {
     }
 }
 
-/// Maximum number of finalized plans per handle, because plans occupy host memory and contain device code.
+/// Maximum number of finalized plans per handle. The number is limited because plans occupy host memory and contain
+/// device code.
 const MAX_OF_HANDLE: usize = 1024;
 
-/// A device's state for this module.
+/// The state of a device in this module.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(super) handles: HandlePool<Handle>,
-    /// Index of the chosen plan among the plans that the heuristics suggest.
+    /// For each geometry, the index of the chosen plan among the plans that the heuristics suggest.
     choices: Mutex<Lru<Key, usize>>,
     options: Mutex<Options>,
-    /// Incremented whenever the caches are cleared.
+    /// Number that is incremented whenever the caches are cleared.
     generation: AtomicU64,
     pub(super) hits: AtomicU64,
     pub(super) misses: AtomicU64,
@@ -125,7 +126,7 @@ impl State {
         self.choices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Clears a handle's cache if the caches were cleared since its last use.
+    /// Clears a handle's cache if the caches were cleared after its last use.
     pub(super) fn refresh(&self, handle: &mut Handle) {
         let generation = self.generation.load(Ordering::Relaxed);
         if handle.generation != generation {
@@ -135,11 +136,11 @@ impl State {
     }
 }
 
-/// A handle with its plans. cuDNN does not guarantee that two threads may use a plan at the same time, or that a plan
-/// may be used with another handle.
+/// A handle and its plans. cuDNN does not guarantee that two threads may use a plan at the same time, or that a plan
+/// may be used with a different handle.
 #[derive(Debug)]
 pub(super) struct Handle {
-    /// The plans are declared before the handle, so that they are dropped first, because dropping a plan requires the
+    /// The plans are declared before the handle so that they are dropped first, because dropping a plan requires the
     /// handle.
     pub plans: Lru<Key, Arc<OnDevice<Plan>>>,
     pub raw: RawHandle,

@@ -1,4 +1,4 @@
-//! [`Plan`]: a finalized engine configuration for a geometry, and [`Request::run`], which finds one and enqueues it.
+//! [`Plan`]: a finalized engine configuration for a geometry. [`Request::run`] finds a plan and enqueues it.
 
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
@@ -27,7 +27,7 @@ use warpsmith_runtime::stream::Stream;
 /// A finalized execution plan.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// Locked during execution, so that only one thread executes the plan at a time.
+    /// Locked during execution so that only one thread executes the plan at a time.
     ready: Mutex<Ready>,
     /// Workspace in bytes.
     workspace: u64,
@@ -36,7 +36,7 @@ pub(super) struct Plan {
 #[derive(Debug)]
 struct Ready {
     plan: Descriptor,
-    /// The configuration that the plan refers to; the graph is added when the plan is cached.
+    /// The configuration to which the plan refers. The graph is added when the plan is cached.
     _config: Descriptor,
     _graph: Option<Graph>,
 }
@@ -59,8 +59,8 @@ impl Plan {
     /// Enqueues the plan on the handle's stream.
     ///
     /// # Safety
-    /// The addresses must be of tensors of the plan's shapes, and of the workspace that the plan requires. Nothing else
-    /// may use the workspace when the stream executes the plan.
+    /// The addresses must refer to tensors of the plan's shapes, and to a workspace of the size that the plan requires.
+    /// Nothing else may use the workspace while the stream executes the plan.
     unsafe fn execute(
         &self,
         handle: &RawHandle,
@@ -81,39 +81,39 @@ impl Plan {
         }
         let pack = pack.finalize()?;
         let ready = self.ready();
-        // SAFETY: handle, plan and pack are alive and finalized, and the addresses are as the caller guarantees.
+        // SAFETY: handle, plan and pack are alive and finalized, and the caller guarantees the addresses.
         check("cudnnBackendExecute", unsafe {
             functions::cudnnBackendExecute(handle.get(), ready.plan.get(), pack.get())
         })
     }
 }
 
-/// A convolution to be enqueued on a GPU.
+/// A convolution that is to be enqueued on a GPU.
 pub(super) struct Request<'a, 'p> {
-    /// Operation name that the user sees.
+    /// Name of the operation in error messages.
     name: &'static str,
     stream: &'a Stream,
     key: Key,
     data: cudnnDataType_t,
     geometry: &'a Geometry,
-    /// Parts of x, w, y and, if present, the bias.
+    /// Parts of x, w, y and, if there is one, the bias.
     parts: &'a [BufferUse<'p>],
     addresses: Vec<DevicePtr>,
 }
 
-/// Result of a search for a plan.
+/// Result of the search for a plan.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Enqueued,
-    /// The library has no plan for this geometry; contains the error that it reported.
+    /// The library has no plan for this geometry. Contains the error that the library reported, if any.
     NoPlan(Option<Error>),
 }
 
-/// Cached choice which represents that no plan exists.
+/// Cached choice that means that no plan exists.
 const NONE: usize = usize::MAX;
 
 impl<'a, 'p> Request<'a, 'p> {
-    /// Creates a request from the parts and places of x, w, y and, if present, the bias.
+    /// Creates a request from the parts and places of x, w, y and, if there is one, the bias.
     pub fn new<T: FloatType>(
         name: &'static str,
         stream: &'a Stream,
@@ -127,10 +127,10 @@ impl<'a, 'p> Request<'a, 'p> {
         Self { name, stream, key, data: data::<T>(), geometry, parts, addresses }
     }
 
-    /// Enqueues the convolution with the cached plan of its geometry, or with a new one.
+    /// Enqueues the convolution with the cached plan for its geometry, or with a new plan.
     ///
     /// # Safety
-    /// The parts and addresses must be of tensors of the geometry's shapes.
+    /// The parts and addresses must refer to tensors of the geometry's shapes.
     pub unsafe fn run(mut self) -> Result<Outcome> {
         let state = crate::dnn::State::of(self.stream.device());
         let mut handle = call::acquire(self.stream)?;
@@ -145,7 +145,8 @@ impl<'a, 'p> Request<'a, 'p> {
         if let Some(plan) = plans.get(&self.key) {
             state.hits.fetch_add(1, Ordering::Relaxed);
             match self.execute(raw, plan) {
-                // The plan is valid, but memory is currently short, so a smaller plan is used but not cached.
+                // The plan is valid but there is currently not enough memory for it, so a smaller plan is used without
+                // being cached.
                 Err(error @ Error::OutOfMemory(_)) if plan.workspace > 0 => {
                     (limit, lost) = (plan.workspace - 1, Some(error));
                 }
@@ -171,8 +172,8 @@ impl<'a, 'p> Request<'a, 'p> {
     }
 
     /// Finds a plan that needs at most `limit` bytes of workspace, and enqueues it. `lost` is the error that makes the
-    /// cached plan unusable. If it is set, the plan found is not cached, and `lost` is returned if there is no other
-    /// plan.
+    /// cached plan unusable, if any. If `lost` is set, the new plan is not cached, and `lost` is returned if there is
+    /// no other plan.
     fn search(&self, state: &State, handle: &RawHandle, limit: u64, lost: Option<Error>) -> Result<Found> {
         let keep = lost.is_none();
         let chosen = if keep { state.choices().get(&self.key).copied() } else { None };
@@ -190,7 +191,7 @@ impl<'a, 'p> Request<'a, 'p> {
         };
         let mut candidates: Vec<(usize, Descriptor)> = configs.into_iter().enumerate().collect();
         if let Some(chosen) = chosen {
-            // Another handle has chosen this plan, so it is tried first, and not timed again.
+            // Another handle has chosen this plan, so it is tried first and is not timed again.
             candidates.sort_by_key(|(index, _)| *index != chosen);
         }
         let timed = self.key.options.benchmark && chosen.is_none() && keep;
@@ -214,7 +215,7 @@ impl<'a, 'p> Request<'a, 'p> {
         }
     }
 
-    /// Caches that there is no plan, but only if the library does not support the geometry.
+    /// Records in the cache that no plan exists, but only if the library does not support the geometry.
     fn none(&self, state: &State, error: Option<Error>) -> Result<Found> {
         match error {
             Some(error) if !is_unsupported(&error) => Err(error),
@@ -225,7 +226,7 @@ impl<'a, 'p> Request<'a, 'p> {
         }
     }
 
-    /// Enqueues a plan, with its own workspace.
+    /// Enqueues a plan with a workspace of its own.
     fn execute(&self, handle: &RawHandle, plan: &Arc<OnDevice<Plan>>) -> Result<()> {
         self.execute_in(handle, plan, &self.addresses, self.workspace(plan)?.as_mut())
     }
@@ -252,18 +253,18 @@ impl<'a, 'p> Request<'a, 'p> {
             parts.push(workspace.as_mut_slice().used());
         }
         self.stream.with_stable_capture_state(|| {
-            // A captured graph may run code owned by the plan, and the plan's handle lives until the device is dropped.
+            // A captured graph may run code that the plan owns. The plan's handle lives until the device is dropped.
             self.stream.keep_in_capture(|| Arc::new((Arc::clone(plan), self.stream.device().clone())));
-            // SAFETY: `parts` are the operands, checked not to overlap where one is written. The addresses are of the
-            // parts, with the shapes for which the plan was created, as `run`'s caller guarantees. The workspace is as
-            // large as the plan needs.
+            // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written. As the
+            // caller of `run` guarantees, the addresses belong to the parts and have the shapes for which the plan was
+            // created. The workspace has the size that the plan needs.
             unsafe {
                 self.stream.enqueue_named(self.name, &parts, |_| plan.execute(handle, addresses, address))
             }
         })
     }
 
-    /// Returns the index of the address that is written.
+    /// Returns the index of the address to which the operation writes.
     fn target(&self) -> usize {
         match self.key.operation {
             Operation::BackwardData => 0,
@@ -273,7 +274,7 @@ impl<'a, 'p> Request<'a, 'p> {
     }
 }
 
-/// Returns true if the library reports the operation as permanently unsupported.
+/// Returns true if the library reports that it does not support the operation at all.
 fn is_unsupported(error: &Error) -> bool {
     match error.downcast_ref() {
         Some(LibraryError::Call { status, .. }) => status.starts_with("CUDNN_STATUS_NOT_SUPPORTED"),
@@ -281,7 +282,7 @@ fn is_unsupported(error: &Error) -> bool {
     }
 }
 
-/// Returns true if another plan may succeed where this one failed.
+/// Returns true if a different plan may succeed after this error.
 fn is_of_plan(error: &Error) -> bool {
     matches!(error, Error::OutOfMemory(_)) || error.downcast_ref::<LibraryError>().is_some()
 }
@@ -291,18 +292,18 @@ enum Found {
     None(Option<Error>),
 }
 
-/// State of a search for a plan.
+/// State of the search for a plan.
 struct Search<'s, 'a, 'p> {
     request: &'s Request<'a, 'p>,
     handle: &'s RawHandle,
     limit: u64,
-    /// Smallest workspace, in bytes, among the plans that exceed the limit.
+    /// Smallest workspace, in bytes, among the plans whose workspace exceeds the limit.
     minimum: Option<u64>,
     failed: Failure,
 }
 
-/// The most informative error. An out-of-memory error takes precedence over any other failure, and unsupported comes
-/// last. Of errors of the same rank, the latest is kept.
+/// The most informative error of a search. Out-of-memory errors take precedence over all other errors, and
+/// unsupported-operation errors have the lowest rank. Among errors of the same rank, the latest is kept.
 #[derive(Debug)]
 struct Failure(Option<Error>);
 
@@ -319,7 +320,7 @@ impl Failure {
 }
 
 impl Search<'_, '_, '_> {
-    /// Returns the plan of a configuration, if the library can create it and its workspace is within the limit.
+    /// Returns the plan of a configuration if the library can create it and its workspace is within the limit.
     fn ready(&mut self, config: Descriptor) -> Option<Arc<OnDevice<Plan>>> {
         match Plan::new(self.handle, config) {
             Ok(plan) if plan.workspace <= self.limit => {
@@ -337,7 +338,7 @@ impl Search<'_, '_, '_> {
         }
     }
 
-    /// Enqueues the first plan that can be enqueued, and returns it.
+    /// Enqueues the first plan that can be enqueued, and returns that plan.
     fn first(
         &mut self,
         candidates: Vec<(usize, Descriptor)>,
@@ -353,7 +354,7 @@ impl Search<'_, '_, '_> {
         Ok(None)
     }
 
-    /// Times the plans that the options allow, enqueues the fastest, and returns it.
+    /// Times the plans that the options allow, enqueues the fastest one, and returns that plan.
     fn fastest(
         &mut self,
         candidates: Vec<(usize, Descriptor)>,
@@ -363,7 +364,7 @@ impl Search<'_, '_, '_> {
             0 => usize::MAX,
             limit => limit as usize,
         };
-        // Timed runs must not add to the target repeatedly.
+        // The timed runs must not add to the target repeatedly.
         let mut addresses = request.addresses.clone();
         let target = request.target();
         let spare = match request.geometry.beta == 0.0 {
@@ -378,7 +379,7 @@ impl Search<'_, '_, '_> {
             }
         };
         if let Some(spare) = &spare {
-            // The spare buffer is aligned exactly like the target, for which plans were created.
+            // The spare buffer has exactly the same alignment as the target, for which the plans were created.
             let address = spare.as_device_ptr().0;
             addresses[target] = DevicePtr(address + request.addresses[target].0 % 16);
         }
@@ -395,7 +396,7 @@ impl Search<'_, '_, '_> {
             }
         }
         timed.sort_by(|(one, ..), (other, ..)| one.total_cmp(other));
-        // This selects the fastest plan, unless its memory is no longer available.
+        // Selects the fastest plan whose memory is still available.
         for (_, index, plan) in timed {
             match request.execute(self.handle, &plan) {
                 Ok(()) => return Ok(Some((index, plan))),
@@ -412,7 +413,8 @@ impl Search<'_, '_, '_> {
         let request = self.request;
         let mut workspace = request.workspace(plan)?;
         let mut run = || request.execute_in(self.handle, plan, addresses, workspace.as_mut());
-        // The first run loads what the plan needs, and the device is still busy with it while the others are enqueued.
+        // The first run loads what the plan needs. The first run also keeps the device busy while the other runs are
+        // enqueued.
         run()?;
         let before = request.stream.record_timed_event()?;
         (0..ROUNDS).try_for_each(|_| run())?;
@@ -445,7 +447,7 @@ mod tests {
         let broken = || of_library("CUDNN_STATUS_INTERNAL_ERROR");
         assert!(matches!(noted([full(), broken(), unsupported()]), Error::OutOfMemory(_)));
         assert!(matches!(noted([unsupported(), broken(), full()]), Error::OutOfMemory(_)));
-        // Listing the engines failed, which does not imply that no engine exists.
+        // Listing the engines has failed, which does not mean that no engine exists.
         assert!(!is_unsupported(&noted([broken(), unsupported(), unsupported()])));
         assert!(is_unsupported(&noted([unsupported(), unsupported(), unsupported()])));
     }

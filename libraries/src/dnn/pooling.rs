@@ -1,4 +1,4 @@
-//! [`pooling`]: max and average pooling, and the gradient.
+//! [`pooling`]: max and average pooling, and their gradients.
 
 use cudarc::cudnn::sys::{cudnnNanPropagation_t, cudnnPoolingMode_t};
 
@@ -15,28 +15,28 @@ use warpsmith_runtime::error::Result;
 use warpsmith_runtime::extension::site;
 use warpsmith_runtime::stream::Stream;
 
-/// Reduction over a window's elements.
+/// Reduction of the elements of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum PoolingMode {
-    /// Maximum; NaN if an element is NaN.
+    /// Maximum, or NaN if any element is NaN.
     #[default]
     Max,
-    /// Mean of the window including padding (PyTorch: `count_include_pad=True`).
+    /// Mean of the window, including padding (PyTorch: `count_include_pad=True`).
     AverageWithPadding,
-    /// Mean of the elements in the window, without padding.
+    /// Mean of the elements in the window, excluding padding.
     Average,
 }
 
-/// Pooling windows over the spatial dimensions, like PyTorch's `max_pool2d` and `avg_pool2d` (without `ceil_mode`).
+/// Pooling windows over the spatial dimensions, like PyTorch's `max_pool2d` and `avg_pool2d` without `ceil_mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pooling {
-    /// Reduction over a window's elements.
+    /// Reduction of the elements of a window.
     pub mode: PoolingMode,
     /// Extents of the window. The default is 2.
     pub window: Axes,
-    /// Padding before and after the input, at most half a window. The default is 0.
+    /// Padding before and after the input. The padding is at most half a window. The default is 0.
     pub padding: Axes,
-    /// Stride of the window in elements; by default (`None`) the window's extent.
+    /// Stride of the window in elements. With `None` (the default), it is the window's extent.
     pub stride: Option<Axes>,
 }
 
@@ -46,7 +46,7 @@ impl Default for Pooling {
     }
 }
 
-/// Checked pooling windows over an input.
+/// Pooling windows over an input, which have been checked.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Windows {
     pub mode: PoolingMode,
@@ -58,7 +58,7 @@ pub(super) struct Windows {
 }
 
 impl Pooling {
-    /// Returns the output shape for an input of batch, channels and spatial dimensions.
+    /// Returns the output shape for an input shape `[batch, channels, spatial…]`.
     ///
     /// # Errors
     /// Returns [`LibraryError::Shape`] if the windows do not fit.
@@ -115,7 +115,7 @@ impl Windows {
             PoolingMode::Average => cudnnPoolingMode_t::CUDNN_POOLING_AVERAGE_COUNT_EXCLUDE_PADDING,
         };
         let rank = self.x.rank() - 2;
-        // `output_extent` has checked that the values fit into 31 bits.
+        // `output_extent` has checked that the values fit in 31 bits.
         let of = |values: [usize; 3]| {
             let values = values.map(|value| i32::try_from(value).unwrap_or(i32::MAX));
             if rank == 3 { values } else { [values[1], values[2], 0] }
@@ -143,8 +143,9 @@ struct Descriptors {
 /// Enqueues `y = pooling(x)`.
 ///
 /// # Errors
-/// Returns [`LibraryError::Shape`], [`LibraryError::Missing`], [`warpsmith_runtime::Error::DifferentDevices`]; any
-/// [error of the library](crate::LibraryError::Call), and [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
+/// Returns [`LibraryError::Shape`], [`LibraryError::Missing`], [`warpsmith_runtime::Error::DifferentDevices`], any
+/// [error of the library](crate::LibraryError::Call), and the [enqueue
+/// errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]
 pub fn pooling<T: FloatType>(
     stream: &Stream,
@@ -165,7 +166,7 @@ pub fn pooling<T: FloatType>(
             let descriptors = windows.descriptors::<T>(NAME, is_deterministic)?;
             let ([one, zero], of_x, of_y) = (factors::<T>(), descriptors.x.get(), descriptors.y.get());
             let (one, zero, pooling) = (one.as_ptr(), zero.as_ptr(), descriptors.pooling.get());
-            // SAFETY: handle and descriptors are alive; the pointers are to tensors of the descriptors' shapes.
+            // SAFETY: handle and descriptors are alive, and the pointers refer to tensors of the descriptors' shapes.
             check("cudnnPoolingForward", unsafe {
                 functions::cudnnPoolingForward(handle, pooling, one, of_x, x, zero, of_y, y)
             })
@@ -175,8 +176,8 @@ pub fn pooling<T: FloatType>(
     )
 }
 
-/// Enqueues `dx = gradient of pooling(x)`, given `y = pooling(x)` and the gradient `dy` of y. If several elements of a
-/// window tie for the maximum, one of them receives the gradient.
+/// Enqueues `dx = gradient of pooling(x)`, given `y = pooling(x)` and the gradient `dy` of `y`. If several elements of
+/// a window tie for the maximum, one of them receives the gradient.
 ///
 /// # Errors
 /// Returns the errors of [`pooling`].
@@ -209,7 +210,7 @@ pub fn pooling_backward<T: FloatType>(
             let descriptors = windows.descriptors::<T>(NAME, is_deterministic)?;
             let ([one, zero], of_x, of_y) = (factors::<T>(), descriptors.x.get(), descriptors.y.get());
             let (one, zero, pooling) = (one.as_ptr(), zero.as_ptr(), descriptors.pooling.get());
-            // SAFETY: handle and descriptors are alive; the pointers are to tensors of the descriptors' shapes.
+            // SAFETY: handle and descriptors are alive, and the pointers refer to tensors of the descriptors' shapes.
             check("cudnnPoolingBackward", unsafe {
                 functions::cudnnPoolingBackward(
                     handle, pooling, one, of_y, y, of_y, dy, of_x, x, zero, of_x, dx,

@@ -13,7 +13,7 @@ use warpsmith_runtime::error::Result;
 use warpsmith_runtime::extension::site;
 use warpsmith_runtime::stream::Stream;
 
-/// Selects softmax or log-softmax.
+/// Selects between softmax and log-softmax.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Softmax {
     /// Softmax: `exp(x) / sum of exp(x)`.
@@ -34,7 +34,8 @@ impl Softmax {
     }
 }
 
-/// Enqueues `y = softmax(x)`, over the channels of each position. For a 2-D tensor, these are its rows.
+/// Enqueues `y = softmax(x)` over the channels of each position. For a 2-D tensor, the channels of a position are a
+/// row.
 ///
 /// ```
 /// use warpsmith_libraries::dnn::{Layout, Softmax, Tensor, TensorMut, softmax};
@@ -51,9 +52,9 @@ impl Softmax {
 /// ```
 ///
 /// # Errors
-/// Returns [`LibraryError::Shape`](crate::LibraryError::Shape) unless both tensors have the same shape;
-/// [`LibraryError::Missing`](crate::LibraryError::Missing), [`warpsmith_runtime::Error::DifferentDevices`]; any [error
-/// of the library](crate::LibraryError::Call), and [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
+/// Returns [`LibraryError::Shape`](crate::LibraryError::Shape) unless both tensors have the same shape. Also returns
+/// [`LibraryError::Missing`](crate::LibraryError::Missing), [`warpsmith_runtime::Error::DifferentDevices`], any [error
+/// of the library](crate::LibraryError::Call), and the [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]
 pub fn softmax<T: FloatType>(
     stream: &Stream,
@@ -73,7 +74,7 @@ pub fn softmax<T: FloatType>(
             let descriptor = tensor(NAME, &shape, data::<T>())?;
             let (both, [one, zero]) = (descriptor.get(), factors::<T>());
             let (one, zero, algorithm) = (one.as_ptr(), zero.as_ptr(), function.algorithm());
-            // SAFETY: handle and descriptor are alive; the pointers are to tensors of the descriptor's shape.
+            // SAFETY: handle and descriptor are alive, and the pointers refer to tensors of the descriptor's shape.
             check("cudnnSoftmaxForward", unsafe {
                 functions::cudnnSoftmaxForward(handle, algorithm, MODE, one, both, x, zero, both, y)
             })
@@ -83,7 +84,7 @@ pub fn softmax<T: FloatType>(
     )
 }
 
-/// Enqueues `dx = gradient of softmax(x)`, given `y = softmax(x)` and the gradient `dy` of y.
+/// Enqueues `dx = gradient of softmax(x)`, given `y = softmax(x)` and the gradient `dy` of `y`.
 ///
 /// # Errors
 /// Returns the errors of [`softmax`].
@@ -108,7 +109,7 @@ pub fn softmax_backward<T: FloatType>(
             let descriptor = tensor(NAME, &shape, data::<T>())?;
             let (all, [one, zero]) = (descriptor.get(), factors::<T>());
             let (one, zero, algorithm) = (one.as_ptr(), zero.as_ptr(), function.algorithm());
-            // SAFETY: handle and descriptor are alive; the pointers are to tensors of the descriptor's shape.
+            // SAFETY: handle and descriptor are alive, and the pointers refer to tensors of the descriptor's shape.
             check("cudnnSoftmaxBackward", unsafe {
                 functions::cudnnSoftmaxBackward(handle, algorithm, MODE, one, all, y, all, dy, zero, all, dx)
             })

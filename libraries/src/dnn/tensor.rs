@@ -6,21 +6,21 @@ use warpsmith_runtime::memory::{DeviceSlice, DeviceSliceMut};
 
 use crate::element::FloatType;
 
-/// Memory layout of a tensor; elements are contiguous.
+/// Memory layout of a tensor, whose elements are contiguous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Layout {
-    /// NCHW: batch, channels, then the spatial dimensions; PyTorch's contiguous format.
+    /// NCHW: batch, channels, then the spatial dimensions. This is PyTorch's contiguous format.
     #[default]
     Nchw,
-    /// NHWC: batch, the spatial dimensions, then channels; PyTorch's `channels_last`. Shapes are still written in NCHW
-    /// order.
+    /// NHWC: batch, the spatial dimensions, then channels. This is PyTorch's `channels_last`. Even with this layout,
+    /// shapes are written in NCHW order.
     Nhwc,
 }
 
-/// A shape of batch, channels and up to three spatial dimensions. Missing dimensions are 1.
+/// A shape that consists of batch, channels and up to three spatial dimensions. Missing dimensions are 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape {
-    /// Batch, channels, depth, height, width.
+    /// Batch, channels, depth, height and width.
     pub dims: [usize; 5],
     /// Number of spatial dimensions that the user passed.
     pub spatial: usize,
@@ -28,7 +28,7 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Creates the shape from the user's dimensions.
+    /// Creates the shape from the dimensions that the user passed.
     pub fn new(shape: &[usize], layout: Layout) -> Result<Self> {
         let (2..=5) = shape.len() else {
             return Err(LibraryError::shape(
@@ -54,8 +54,8 @@ impl Shape {
         self.dims.iter().try_fold(1usize, |product, dim| product.checked_mul(*dim))
     }
 
-    /// Returns the strides of the dimensions, in elements. The shape matches the length of a slice, so no product
-    /// overflows. In an empty tensor, strides are irrelevant.
+    /// Returns the strides of the dimensions, in elements. The shape matches the length of a slice, so the products do
+    /// not overflow. The strides of an empty tensor are irrelevant.
     pub fn strides(&self) -> [usize; 5] {
         let order = match self.layout {
             Layout::Nchw => [4, 3, 2, 1, 0],
@@ -70,20 +70,20 @@ impl Shape {
         strides
     }
 
-    /// Returns the number of dimensions passed to the library. One spatial dimension becomes two, the first of which is
-    /// 1.
+    /// Returns the number of dimensions to pass to the library. One spatial dimension is passed as two, the first of
+    /// which is 1.
     pub fn rank(&self) -> usize {
         if self.spatial == 3 { 5 } else { 4 }
     }
 
-    /// Returns per-dimension values in the library's order; the first [`Self::rank`] are used.
+    /// Returns one value per dimension in the library's order. Only the first [`Self::rank`] values are used.
     pub fn of_library(&self, values: [usize; 5]) -> [i64; 5] {
         let [n, c, d, h, w] = values.map(|value| i64::try_from(value).unwrap_or(i64::MAX));
         if self.spatial == 3 { [n, c, d, h, w] } else { [n, c, h, w, 0] }
     }
 }
 
-/// Returns an error unless a slice of `elements` elements has this shape.
+/// Returns an error unless a slice of `elements` elements can have this shape.
 fn checked(elements: usize, shape: &[usize], layout: Layout) -> Result<Shape> {
     let shape = Shape::new(shape, layout)?;
     if shape.elements() == Some(elements) {
@@ -94,7 +94,7 @@ fn checked(elements: usize, shape: &[usize], layout: Layout) -> Result<Shape> {
     Err(LibraryError::shape("a tensor", text))
 }
 
-/// A read-only tensor view.
+/// A read-only view of a tensor.
 ///
 /// ```
 /// use warpsmith_libraries::dnn::{Layout, Tensor};
@@ -112,7 +112,7 @@ pub struct Tensor<'a, T: FloatType> {
     pub(super) shape: Shape,
 }
 
-/// A mutable tensor view.
+/// A mutable view of a tensor.
 #[derive(Debug)]
 pub struct TensorMut<'a, T: FloatType> {
     pub(super) slice: DeviceSliceMut<'a, T>,
@@ -122,8 +122,8 @@ pub struct TensorMut<'a, T: FloatType> {
 macro_rules! tensor {
     ($tensor:ident, $slice:ident) => {
         impl<'a, T: FloatType> $tensor<'a, T> {
-            /// Creates a view with a shape of batch, channels and up to three spatial dimensions. The dimensions of
-            /// weights are output channels, input channels per group, and the window.
+            /// Creates a view whose shape consists of batch, channels and up to three spatial dimensions. For weights,
+            /// the dimensions are output channels, input channels per group, and the window.
             ///
             /// # Errors
             /// Returns [`LibraryError::Shape`] unless the shape has exactly as many elements as the slice.
@@ -133,7 +133,7 @@ macro_rules! tensor {
                 Ok(Self { slice, shape })
             }
 
-            /// Returns batch, channels and the spatial dimensions.
+            /// Returns the batch, the channels and the spatial dimensions.
             pub fn shape(&self) -> Vec<usize> {
                 self.shape.shown()
             }
@@ -156,16 +156,17 @@ impl<T: FloatType> TensorMut<'_, T> {
     }
 }
 
-/// One value per spatial dimension, or one for all, as in `1.into()` and `[2, 1].into()`.
+/// One value per spatial dimension, as in `[2, 1].into()`, or one value for all of them, as in `1.into()`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Axes {
     values: [usize; 3],
-    /// 0 means that the first value is used for all.
+    /// Number of values. 0 means that the first value applies to all dimensions.
     len: usize,
 }
 
 impl Axes {
-    /// Returns the values for depth, height and width. The last `spatial` of them exist, and the others are `neutral`.
+    /// Returns the values for depth, height and width. The last `spatial` of them are the given values, and the others
+    /// are `neutral`.
     pub(super) fn spread(
         &self,
         operation: &'static str,
@@ -212,8 +213,8 @@ impl From<[usize; 3]> for Axes {
     }
 }
 
-/// Returns the output extent along one dimension for a window of `taps` taps, `dilation` apart. Returns `None` if the
-/// window does not fit or a value is out of range.
+/// Returns the output extent along one dimension, for a window of `taps` taps that are `dilation` apart. Returns `None`
+/// if the window does not fit or a value is out of range.
 pub(super) fn output_extent(
     input: usize,
     taps: usize,

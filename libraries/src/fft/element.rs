@@ -1,14 +1,13 @@
-//! [`FftScalar`]: element types of transforms, and their computation types.
+//! [`FftScalar`]: element types of transforms, and the types in which the host computes them.
 
 use half::f16;
 use rustfft::FftNum;
 
 use crate::element::LibraryType;
 
-/// Types of real numbers, and of the parts of complex ones: `f32`, `f64` or `f16`. The
-/// trait is sealed.
+/// A type of real numbers, and of the parts of complex numbers: `f32`, `f64` or `f16`. The trait is sealed.
 pub trait FftScalar: LibraryType + bytemuck::Pod {
-    /// Computation type on the host.
+    /// Type in which the host computes.
     #[doc(hidden)]
     type Computed: Computed;
 }
@@ -25,7 +24,7 @@ impl FftScalar for f16 {
     type Computed = f32;
 }
 
-/// Computation type on the host.
+/// Type in which the host computes.
 #[doc(hidden)]
 pub trait Computed: FftNum + LibraryType {
     /// Returns the host plans that compute in this type.

@@ -1,5 +1,5 @@
-//! [`HostPlan`]: transforms on the emulated device, with `rustfft`. Half precision is computed in single precision and
-//! rounded. Scaling follows, and its result is rounded too, as on a GPU.
+//! [`HostPlan`]: transforms on the emulated device, which use `rustfft`. Half precision is computed in single precision
+//! and rounded. The result is then scaled and rounded again, as on a GPU.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl<C> Line<C> {
     }
 }
 
-/// The transforms of the dimensions, the fastest-varying last.
+/// The transforms along the dimensions, with the fastest-varying dimension last.
 #[doc(hidden)]
 pub enum Lines {
     Single(Vec<Line<f32>>),
@@ -58,11 +58,11 @@ impl HostPlan {
         Self { key, lines }
     }
 
-    /// Transforms the data at `input` to `output`, which may be the same address.
+    /// Transforms the data at `input` and writes the result to `output`, which may be the same address.
     ///
     /// # Safety
-    /// Both addresses must be memory of the process, with the key's number of elements of this type, and nothing else
-    /// may write them meanwhile.
+    /// Both addresses must refer to memory of the process that contains the key's number of elements of this type, and
+    /// nothing else may write it in the meantime.
     pub(super) unsafe fn run<T: FftScalar>(
         &self,
         direction: Direction,
@@ -118,7 +118,7 @@ fn down<T: FftScalar>(computed: T::Computed) -> T {
     T::from_f64(computed.to_f64())
 }
 
-/// State of one call.
+/// State of one transform call.
 struct Transform<'a, C> {
     lines: &'a [Line<C>],
     sizes: &'a [usize],
@@ -126,7 +126,7 @@ struct Transform<'a, C> {
 }
 
 impl<C: Computed> Transform<'_, C> {
-    /// Transforms along the first `axes` dimensions; the last one has `last` elements in `data`.
+    /// Transforms along the first `axes` dimensions. In `data`, the last dimension has `last` elements.
     fn axes(&self, data: &mut [Complex<C>], last: usize, axes: usize) {
         let mut sizes = self.sizes.to_vec();
         if let Some(size) = sizes.last_mut() {
@@ -152,7 +152,7 @@ impl<C: Computed> Transform<'_, C> {
         }
     }
 
-    /// Returns the first halves of the transforms of rows.
+    /// Returns the first halves of the transforms of all rows.
     fn first_halves(&self, mut data: Vec<Complex<C>>, last: usize) -> Vec<Complex<C>> {
         if let Some(line) = self.lines.last() {
             line.of(self.direction).process(&mut data);
@@ -160,7 +160,7 @@ impl<C: Computed> Transform<'_, C> {
         data.chunks_exact(last).flat_map(|row| &row[..last / 2 + 1]).copied().collect()
     }
 
-    /// Returns the whole transforms of rows from their first halves.
+    /// Returns the whole transforms of all rows, computed from their first halves.
     fn whole_rows(&self, halves: &[Complex<C>], last: usize) -> Vec<Complex<C>> {
         let mut data = Vec::with_capacity(halves.len() / (last / 2 + 1) * last);
         for half in halves.chunks_exact(last / 2 + 1) {
@@ -194,7 +194,7 @@ unsafe fn load_complex<T: FftScalar>(from: DevicePtr, len: usize) -> Vec<Complex
 }
 
 /// # Safety
-/// The conditions of [`HostPlan::run`] apply; `to` must have room for `from`.
+/// The conditions of [`HostPlan::run`] apply, and `to` must have space for `from`.
 unsafe fn store<C, R>(to: DevicePtr, from: Vec<C>, convert: impl Fn(C) -> R) {
     // SAFETY: guaranteed by the caller.
     let to = unsafe { std::slice::from_raw_parts_mut(to.0 as *mut R, from.len()) };

@@ -1,25 +1,26 @@
-//! Fourier transforms (FFT) in one to three dimensions: cuFFT on GPUs, `rustfft` on the emulated device.
+//! Fast Fourier transforms (FFT) in one to three dimensions. GPUs use cuFFT, and the emulated device uses `rustfft`.
 //!
 //! Guarantees:
 //!
-//! - Sizes, types and lengths are checked before anything is enqueued. Input and output must be contiguous: transforms
-//!   are adjacent, and the last dimension varies fastest. The length check rejects a strided view.
-//! - The input is not changed, except by [`inverse_real`], which overwrites it.
-//! - Plans are cached per device, as in PyTorch ([`plan_cache`]). A call gives the same result with and without the
+//! - Sizes, types and lengths are checked before anything is enqueued. Input and output must be contiguous: the
+//!   transforms of a batch are adjacent, and the last dimension varies fastest. The length check rejects strided views.
+//! - The input stays unchanged, except in [`inverse_real`], which overwrites it.
+//! - As in PyTorch, plans are cached per device ([`plan_cache`]). A call returns the same result with and without the
 //!   cache.
-//! - cuFFT's work area is allocated from the caching allocator, for each call on its stream, so calls on two streams
-//!   never share it. Calls can be captured in graphs, and the graph keeps the plan alive.
-//! - [`Norm`] selects the normalization, like `norm=` of `torch.fft` and `numpy.fft`. By default the inverse is divided
-//!   by the number of elements. cuFFT is unnormalized, so a normalized direction costs one more pass over the result,
-//!   with cuBLAS. [`Norm::None`] is cuFFT's own behavior.
+//! - Each call allocates cuFFT's work area from the caching allocator on its stream, so calls on two streams never
+//!   share a work area. Calls can be captured in graphs. The graph keeps the plan alive.
+//! - [`Norm`] selects the normalization, like `norm=` in `torch.fft` and `numpy.fft`. By default, the result of the
+//!   inverse is divided by the number of elements. cuFFT is unnormalized, so a normalized direction takes one more pass
+//!   over the result, which uses cuBLAS. [`Norm::None`] selects cuFFT's own behavior.
 //!
 //! | data | forward | inverse |
 //! | --- | --- | --- |
 //! | complex to complex | [`forward`], [`forward_in_place`] | [`inverse`], [`inverse_in_place`] |
-//! | real to half spectrum and back | [`forward_real`] | [`inverse_real`] |
+//! | real to half spectrum, and back | [`forward_real`] | [`inverse_real`] |
 //!
-//! Elements are `f32`, `f64` or `f16`. Half precision requires powers of two in each dimension and, on GPUs, compute
-//! capability 5.3. A transform overflows above 65504, which the unnormalized result can exceed before it is divided.
+//! Elements can be `f32`, `f64` or `f16`. Half precision requires that all sizes are powers of two and, on GPUs,
+//! compute capability 5.3 or later. In half precision, values above 65504 overflow, which can happen in the
+//! unnormalized result before it is divided.
 //!
 //! ```
 //! use warpsmith_libraries::fft::{self, Complex, Shape};
@@ -42,9 +43,9 @@
 //! | --- | --- |
 //! | `shape` | [`Shape`], [`Norm`] and the checks |
 //! | `element` | [`FftScalar`]: the element types |
-//! | `plan` | a plan of cuFFT or of the host |
+//! | `plan` | plans of cuFFT and of the host |
 //! | `vendor` | cuFFT's functions |
-//! | `host` | transforms on the emulated device |
+//! | `host` | implementation for the emulated device |
 
 mod element;
 mod host;
@@ -73,7 +74,7 @@ use warpsmith_runtime::extension::site;
 use warpsmith_runtime::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
 use warpsmith_runtime::stream::Stream;
 
-/// A device's state for FFTs.
+/// A device's FFT state.
 #[derive(Debug)]
 struct State(Plans<Key, Plan>);
 
@@ -82,7 +83,7 @@ impl State {
         device.extension(|| Self(Plans::new(4096)))
     }
 
-    /// Returns the plan for a key from the cache, or creates it.
+    /// Returns the plan for a key from the cache, or creates the plan if it is missing.
     fn plan(device: &Device, operation: &'static str, key: Key) -> Result<Arc<Plan>> {
         Self::of(device).0.get_or_make(&key, || Plan::new(device, operation, key))
     }
@@ -102,18 +103,18 @@ enum Direction {
     Inverse,
 }
 
-/// Input and output types of a transform.
+/// The input and output types of a transform.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     /// Complex to complex, in both directions.
     Complex,
-    /// Real to half spectrum: [`forward_real`].
+    /// Real to half spectrum, by [`forward_real`].
     FromReal,
-    /// Half spectrum to real: [`inverse_real`].
+    /// Half spectrum to real, by [`inverse_real`].
     ToReal,
 }
 
-/// Returns an error unless the GPU supports the type.
+/// Returns an error if the GPU does not support the type.
 fn check_precision(device: &Device, operation: &'static str, key: Key) -> Result<()> {
     let old = !device.is_emulated() && device.properties().capability < (5, 3);
     if key.precision != DataType::F16 || !old {
@@ -123,13 +124,13 @@ fn check_precision(device: &Device, operation: &'static str, key: Key) -> Result
     Err(LibraryError::unsupported(operation, "half precision", needs))
 }
 
-/// Enqueues the forward complex transform, after all earlier work on both buffers.
+/// Enqueues the forward complex transform after all earlier work on both buffers.
 ///
 /// # Errors
 /// - [`LibraryError::Shape`] if a size is 0 or a length does not match the shape.
-/// - [`LibraryError::Unsupported`] for a size or a GPU that half precision does not support.
+/// - [`LibraryError::Unsupported`] if half precision does not support a size or the GPU.
 /// - [`LibraryError::Missing`], and [`LibraryError::Call`] with cuFFT's status.
-/// - [`Error::OutOfMemory`](warpsmith_runtime::Error::OutOfMemory) for the work area.
+/// - [`Error::OutOfMemory`](warpsmith_runtime::Error::OutOfMemory) if the work area cannot be allocated.
 /// - [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices).
 #[track_caller]
 pub fn forward<'i, 'o, T: FftScalar>(
@@ -143,7 +144,7 @@ pub fn forward<'i, 'o, T: FftScalar>(
     call.apart(stream, shape.into(), input.into(), output.into())
 }
 
-/// Enqueues the inverse complex transform, after all earlier work on both buffers.
+/// Enqueues the inverse complex transform after all earlier work on both buffers.
 ///
 /// # Errors
 /// Returns the errors of [`forward`].
@@ -191,8 +192,8 @@ pub fn inverse_in_place<'d, T: FftScalar>(
     call.in_place(stream, shape.into(), data.into())
 }
 
-/// Enqueues the forward transform of real numbers (R2C). The output contains the half spectrum: `n / 2 + 1` complex
-/// numbers in the last dimension for `n` real ones. The other half follows from conjugate symmetry.
+/// Enqueues the forward transform of real numbers (R2C). The output contains the half spectrum: for `n` real numbers,
+/// the last dimension has `n / 2 + 1` complex numbers. Conjugate symmetry determines the other half.
 ///
 /// The input must start at an even element of its buffer, as cuFFT requires.
 ///
@@ -210,10 +211,11 @@ pub fn forward_real<'i, 'o, T: FftScalar>(
     call.apart(stream, shape.into(), input.into(), output.into())
 }
 
-/// Enqueues the inverse transform of a half spectrum, as [`forward_real`] returns it, to real numbers (C2R). The shape
-/// must be the shape of the real output. Elements of the spectrum that must be real are assumed to be real.
+/// Enqueues the inverse transform of a half spectrum, such as [`forward_real`] returns, to real numbers (C2R). The
+/// shape must be that of the real output. Elements of the spectrum that must be real for a real output are assumed to
+/// be real.
 ///
-/// **The spectrum is overwritten**, because cuFFT uses it as scratch space. Its contents are undefined afterwards. To
+/// **The spectrum is overwritten**, because cuFFT uses it as scratch space. Its contents are unspecified afterwards. To
 /// keep the spectrum, transform a copy.
 ///
 /// The output must start at an even element of its buffer, as cuFFT requires.
@@ -238,7 +240,7 @@ pub fn inverse_real<'i, 'o, T: FftScalar>(
     call.enqueue::<T>(stream, shape, key, &[spectrum.used(), output.used()], ends, output.len())
 }
 
-/// Describes one of the functions above.
+/// Describes one of the transform functions of this module.
 #[derive(Debug, Clone, Copy)]
 struct Call {
     operation: &'static str,
@@ -278,8 +280,8 @@ impl Call {
         self.enqueue::<T>(stream, shape, key, &[data.used()], [data.as_device_ptr(); 2], 2 * data.len())
     }
 
-    /// Enqueues the call. Input and output must have the key's lengths, and `parts` must cover them. `reals` is the
-    /// number of real numbers in the output.
+    /// Enqueues the call. Input and output must have the lengths of the key, and `parts` must cover them. `reals` is
+    /// the number of real numbers in the output.
     #[track_caller]
     fn enqueue<T: FftScalar>(
         self,
@@ -306,22 +308,24 @@ impl Call {
         let parts: Vec<BufferUse<'_>> = parts.iter().cloned().chain(area_part).collect();
         let area = area.as_ref().map_or(DevicePtr::NULL, DeviceBuffer::as_device_ptr);
         stream.with_stable_capture_state(|| {
-            // A graph keeps the plan, which is dropped first, and its device.
+            // The graph keeps both the plan, which is dropped first, and its device.
             stream.keep_in_capture(|| Arc::new((Arc::clone(&plan), device.clone())));
             let Plan::Gpu(gpu) = &*plan else {
                 let plan = Arc::clone(&plan);
                 let host = move || {
                     if let Plan::Host(plan) = &*plan {
-                        // SAFETY: the parts have the lengths of the key, are ordered, and are memory of the process.
+                        // SAFETY: the parts have the key's lengths, their uses are ordered, and they are memory of the
+                        // process.
                         unsafe { plan.run::<T>(direction, ends, factor) };
                     }
                 };
-                // SAFETY: `parts` are the operands, checked not to overlap where one is written; by their shapes, the
-                // work stays inside them.
+                // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; by
+                // their shapes, the work stays inside them.
                 return unsafe { stream.enqueue_host_named(operation, &parts, host) };
             };
-            // SAFETY: `parts` are the operands, checked not to overlap where one is written. They have the lengths of
-            // the key from which the plan was created; the work area has the size that the plan requires.
+            // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written. Input and
+            // output have the lengths of the key for which the plan was created, and the work area has the size that
+            // the plan requires.
             unsafe {
                 stream.enqueue_named(operation, &parts, |handle| {
                     gpu.execute(direction, handle, area, ends)?;

@@ -28,7 +28,7 @@ impl Plan {
         Ok(Self::Gpu(OnDevice::new(device, with_memory(device, make)?)))
     }
 
-    /// Returns the size of the work area that the caller must provide for each execution, in bytes.
+    /// Returns the size in bytes of the work area that the caller must provide for each execution.
     pub(super) fn work_bytes(&self) -> usize {
         match self {
             Self::Gpu(plan) => plan.work_bytes,
@@ -42,7 +42,8 @@ pub(crate) struct GpuPlan {
     handle: vendor::Handle,
     key: Key,
     work_bytes: usize,
-    /// Stream to which the plan is set. Locked during setup and execution, so that one thread uses the plan at a time.
+    /// The stream to which the plan is set. Locked during setup and execution so that only one thread uses the plan at
+    /// a time.
     stream: Mutex<Option<StreamHandle>>,
 }
 
@@ -54,11 +55,11 @@ impl GpuPlan {
         Ok(plan)
     }
 
-    /// Enqueues a transform of input to output on a stream of the plan's device, whose context is current.
+    /// Enqueues a transform from input to output on a stream of the plan's device, whose context must be current.
     ///
     /// # Safety
-    /// Input and output must have the elements of the plan's key, `area` must have [`Plan::work_bytes`] bytes, and the
-    /// uses of all three must be ordered.
+    /// Input and output must have the elements that the plan's key specifies, `area` must have [`Plan::work_bytes`]
+    /// bytes, and the uses of all three must be ordered.
     pub(super) unsafe fn execute(
         &self,
         direction: Direction,
@@ -72,7 +73,7 @@ impl GpuPlan {
             vendor::set_stream(self.handle, stream)?;
             *set = Some(stream);
         }
-        // SAFETY: guaranteed by the caller; nothing else uses the plan meanwhile.
+        // SAFETY: guaranteed by the caller; nothing else uses the plan in the meantime.
         unsafe { vendor::execute(&self.key, direction, self.handle, area, ends) }
     }
 }

@@ -1,4 +1,4 @@
-//! [`Shape`]: sizes, batch and normalization of a transform, and checks of the data against it.
+//! [`Shape`]: the sizes, batch count and normalization of a transform. The data is checked against them.
 
 use super::{Call, Direction, FftScalar, Kind};
 use crate::element::DataType;
@@ -6,21 +6,21 @@ use crate::error::LibraryError;
 use warpsmith_runtime::driver::DevicePtr;
 use warpsmith_runtime::error::Result;
 
-/// Normalization, like `norm=` in `torch.fft` and `numpy.fft`. `n` is the product of the sizes, without the batch.
+/// Normalization, like `norm=` in `torch.fft` and `numpy.fft`. `n` is the product of the sizes, excluding the batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Norm {
-    /// Divides the inverse by `n`.
+    /// Divides the result of the inverse by `n`.
     #[default]
     Backward,
-    /// Divides each direction by the square root of `n`.
+    /// Divides the result of each direction by the square root of `n`.
     Ortho,
-    /// Divides the forward transform by `n`.
+    /// Divides the result of the forward transform by `n`.
     Forward,
     /// No normalization, as in cuFFT.
     None,
 }
 
-/// Sizes, batch count and normalization of a transform.
+/// The sizes, batch count and normalization of a transform.
 ///
 /// ```
 /// use warpsmith_libraries::fft::{Norm, Shape};
@@ -32,7 +32,7 @@ pub enum Norm {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shape {
-    /// Only the last `rank` sizes are used; the sizes before them are 1.
+    /// Only the last `rank` sizes are used. All sizes before them are 1.
     sizes: [usize; 3],
     rank: usize,
     batch: usize,
@@ -40,7 +40,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Sets the number of contiguous transforms. With 0, nothing is enqueued.
+    /// Sets the number of contiguous transforms in the batch. If the batch is 0, nothing is enqueued.
     pub fn batch(self, batch: usize) -> Self {
         Self { batch, ..self }
     }
@@ -50,7 +50,7 @@ impl Shape {
         Self { norm, ..self }
     }
 
-    /// Returns the scale factor of a direction, if it is not 1.
+    /// Returns the scale factor for a direction, or `None` if it is 1.
     pub(super) fn factor(self, direction: Direction) -> Option<f64> {
         let elements: f64 = self.sizes.iter().map(|size| *size as f64).product();
         let factor = match (self.norm, direction) {
@@ -61,8 +61,8 @@ impl Shape {
         (factor != 1.0).then_some(factor)
     }
 
-    /// Returns the key of the required plan, and the number of input and output elements. The key is `None` if there is
-    /// nothing to compute.
+    /// Returns the key of the required plan, and the numbers of input and output elements. The key is `None` if there
+    /// is nothing to compute.
     pub(super) fn key<T: FftScalar>(
         self,
         operation: &'static str,
@@ -92,7 +92,7 @@ impl Shape {
         Ok(((batch != 0).then_some(key), lengths))
     }
 
-    /// Checks the lengths of input and output and returns the plan's key; `None` if there is nothing to compute.
+    /// Checks the lengths of input and output, and returns the plan's key, or `None` if there is nothing to compute.
     pub(super) fn check<T: FftScalar>(self, call: Call, input: usize, output: usize) -> Result<Option<Key>> {
         let (key, [wanted_in, wanted_out]) = self.key::<T>(call.operation, call.kind)?;
         for (side, found, wanted) in [("input", input, wanted_in), ("output", output, wanted_out)] {
@@ -109,7 +109,7 @@ impl Shape {
     }
 }
 
-/// Checks the alignment, because cuFFT accesses real numbers in pairs.
+/// Checks the alignment that cuFFT requires because it accesses real numbers in pairs.
 pub(super) fn check_alignment<T: FftScalar>(call: Call, ptr: DevicePtr) -> Result<()> {
     if ptr.0.is_multiple_of(2 * size_of::<T>() as u64) {
         return Ok(());
@@ -142,7 +142,7 @@ impl From<[usize; 3]> for Shape {
     }
 }
 
-/// Cache key of a plan.
+/// The cache key of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     sizes: [usize; 3],
@@ -153,12 +153,12 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// Returns the sizes, the fastest-varying last.
+    /// Returns the sizes, with the fastest-varying one last.
     pub fn sizes(&self) -> &[usize] {
         &self.sizes[3 - self.rank..]
     }
 
-    /// Returns the number of elements of all transforms; with `half`, the last dimension has `n / 2 + 1`.
+    /// Returns the number of elements in all transforms. If `half` is true, the last dimension counts as `n / 2 + 1`.
     fn elements(&self, half: bool) -> Option<usize> {
         let [outer, rows, last] = self.sizes;
         let last = if half { last / 2 + 1 } else { last };

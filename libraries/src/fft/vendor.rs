@@ -1,5 +1,5 @@
-//! cuFFT functions, with descriptive errors. The functions of `cufftXt.h`, which support half precision, are not in the
-//! bindings.
+//! cuFFT functions with descriptive errors. The bindings do not contain the functions of `cufftXt.h`, which support
+//! half precision.
 
 use std::ffi::{c_int, c_void};
 
@@ -13,7 +13,7 @@ use crate::functions::functions;
 use warpsmith_runtime::driver::{DevicePtr, StreamHandle};
 use warpsmith_runtime::error::Result;
 
-/// Handle of a plan.
+/// The handle of a plan.
 pub(super) type Handle = c_int;
 
 functions! {
@@ -27,25 +27,25 @@ functions! {
     cufftXtExec(plan: Handle, input: *mut c_void, output: *mut c_void, direction: c_int);
 }
 
-/// Creates the handle of a plan. For all functions of this module, the library must be loaded and a context must be
+/// Creates a handle for a plan. All functions of this module require that the library is loaded and a context is
 /// current.
 pub(super) fn create() -> Result<Handle> {
     let mut handle = 0;
-    // SAFETY: the pointer is to a local variable.
+    // SAFETY: the pointer refers to a local variable.
     check("cufftCreate", unsafe { cufftCreate(&mut handle) })?;
     Ok(handle)
 }
 
-/// Creates a plan without a work area, and returns the bytes that the plan requires.
+/// Creates a plan without a work area, and returns the size in bytes of the work area that it requires.
 pub(super) fn make(operation: &'static str, handle: Handle, key: &Key) -> Result<usize> {
-    // SAFETY: the handle is of a plan.
+    // SAFETY: the handle belongs to a plan.
     check("cufftSetAutoAllocation", unsafe { cufftSetAutoAllocation(handle, 0) })?;
     let mut sizes = [1i64; 3];
     let rank = key.sizes().len() as c_int;
     for (to, from) in sizes.iter_mut().zip(key.sizes()) {
         *to = i64::try_from(*from).unwrap_or(i64::MAX);
     }
-    // These values are from CUDA's `library_types.h`.
+    // These values come from CUDA's `library_types.h`.
     let (real, complex) = match key.precision {
         DataType::F64 => (1, 5),
         DataType::F16 => (2, 6),
@@ -58,8 +58,8 @@ pub(super) fn make(operation: &'static str, handle: Handle, key: &Key) -> Result
     };
     let batch = i64::try_from(key.batch).unwrap_or(i64::MAX);
     let (sizes, none, mut bytes) = (sizes.as_mut_ptr(), std::ptr::null_mut(), 0);
-    // SAFETY: `sizes` has `rank` elements; without embeddings the data is contiguous; the last pointer is to a local
-    // variable.
+    // SAFETY: `sizes` has `rank` elements, the data is contiguous because there are no embeddings, and the last pointer
+    // refers to a local variable.
     let status = unsafe {
         cufftXtMakePlanMany(handle, rank, sizes, none, 1, 1, from, none, 1, 1, to, batch, &mut bytes, complex)
     };
@@ -75,7 +75,7 @@ pub(super) fn set_stream(handle: Handle, stream: StreamHandle) -> Result<()> {
 /// Enqueues a transform.
 ///
 /// # Safety
-/// The three ranges must match the plan, and nothing else may use the plan meanwhile.
+/// The three ranges must match the plan, and nothing else may use the plan in the meantime.
 pub(super) unsafe fn execute(
     key: &Key,
     direction: Direction,
@@ -99,7 +99,7 @@ pub(super) unsafe fn execute(
 
 /// Destroys a plan that is not in use.
 pub(super) fn destroy(handle: Handle) {
-    // SAFETY: the handle is of a plan that is being dropped.
+    // SAFETY: the handle belongs to a plan that is being dropped.
     unsafe { cufftDestroy(handle) };
 }
 

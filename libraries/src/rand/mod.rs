@@ -1,15 +1,15 @@
-//! cuRAND's generators, for log-normal and Poisson numbers, and for Sobol sequences. The generators need a GPU.
+//! cuRAND's generators for log-normal and Poisson numbers and for Sobol sequences. The generators need a GPU.
 //!
 //! Guarantees:
 //!
 //! - A [`Generator`] returns the same numbers for the same kind, seed, offset and sequence of calls.
 //! - A generator is used by one thread at a time, on any stream of its device. Its calls run in the order in which they
-//!   were made, and each continues the sequence of the previous call.
-//! - Lengths and parameters are checked before anything is enqueued. Any length and any part of a buffer is accepted.
-//!   If cuRAND requires an even number of elements (normal and log-normal) or an aligned address, the numbers are
-//!   generated in a temporary buffer from the caching allocator.
-//! - **Calls cannot be captured in a graph**, because cuRAND stores a generator's position on the host, so each launch
-//!   would generate the same numbers. In a capture, the calls fail and the capture continues.
+//!   were made, and each call continues the sequence of the previous one.
+//! - Lengths and parameters are checked before anything is enqueued. Outputs can have any length and can be any part of
+//!   a buffer. If cuRAND requires an even number of elements (for normal and log-normal numbers) or an aligned address,
+//!   the numbers are generated in a temporary buffer from the caching allocator.
+//! - **Calls cannot be captured in a graph**, because cuRAND stores a generator's position on the host. Each launch
+//!   would therefore generate the same numbers. During a capture, the calls fail, but the capture continues.
 //!
 //! ```
 //! use warpsmith_libraries::rand::{Generator, Pseudo};
@@ -44,21 +44,21 @@ use warpsmith_runtime::extension::site;
 use warpsmith_runtime::memory::{DeviceBuffer, DeviceSliceMut};
 use warpsmith_runtime::stream::Stream;
 
-/// Address alignment in bytes that every cuRAND kernel accepts.
+/// An address alignment in bytes that all cuRAND kernels accept.
 const ALIGNMENT: u64 = 16;
 
 /// A random number generator (see the [module's documentation](self)).
 pub struct Generator {
-    /// Declared before `order`, so that it is dropped first.
+    /// This field is declared before `order` so that it is dropped first.
     raw: OnDevice<Raw>,
-    /// Dimensions of a quasi-random vector; `None` for pseudo-random numbers.
+    /// Number of dimensions of a quasi-random vector, or `None` for pseudo-random numbers.
     dimensions: Option<u32>,
-    /// Recorded as written by every call, so that calls on any streams run one after the other.
+    /// Buffer that every call records as written, so that calls on different streams run one after another.
     order: DeviceBuffer<u8>,
 }
 
 impl Generator {
-    /// Creates a pseudo-random generator, starting `offset` numbers after the first of `seed`.
+    /// Creates a pseudo-random generator that starts `offset` numbers after the first number of `seed`.
     ///
     /// # Errors
     /// Returns [`LibraryError::NeedsGpu`] on the emulated device, [`LibraryError::Missing`], or [`LibraryError::Call`]
@@ -67,11 +67,12 @@ impl Generator {
         Self::make(device, "rand::Generator::pseudo", None, |stream| Raw::pseudo(stream, kind, seed, offset))
     }
 
-    /// Creates a generator of a Sobol sequence with vectors of `dimensions`, starting at vector `offset`. The output is
-    /// dimension-major: of `n` numbers, the first `n / dimensions` belong to the first dimension.
+    /// Creates a generator for a Sobol sequence of vectors with `dimensions` dimensions. The generator starts at vector
+    /// `offset`. The output is dimension-major: of `n` numbers, the first `n / dimensions` belong to the first
+    /// dimension.
     ///
     /// # Errors
-    /// Returns [`LibraryError::Shape`] unless there are 1 to 20000 dimensions; otherwise the errors of
+    /// Returns [`LibraryError::Shape`] unless there are 1 to 20000 dimensions. Also returns the errors of
     /// [`Self::pseudo`].
     pub fn quasi(device: &Device, kind: Quasi, dimensions: u32, offset: u64) -> Result<Self> {
         let operation = "rand::Generator::quasi";
@@ -94,8 +95,8 @@ impl Generator {
         Vendor::Curand.version()?;
         let stream = device.default_stream();
         let raw = OnDevice::new(device, with_memory(device, || device.with_context(|| raw(&stream)))?);
-        // The buffer is created after the first numbers were enqueued on its stream, so that every use of it follows
-        // them.
+        // The buffer is created after work for the first numbers was enqueued on its stream, so that every use of the
+        // buffer follows that work.
         let order = DeviceBuffer::uninit(&stream, 1)?;
         Ok(Self { raw, dimensions, order })
     }
@@ -108,8 +109,8 @@ impl Generator {
     /// Enqueues uniform numbers in `(0, 1]`.
     ///
     /// # Errors
-    /// - [`LibraryError::Shape`] if the length is not a multiple of the dimensions.
-    /// - [`LibraryError::Call`] with cuRAND's status (a generator of 64-bit numbers supports no `f32`).
+    /// - [`LibraryError::Shape`] if the length is not a multiple of the number of dimensions.
+    /// - [`LibraryError::Call`] with cuRAND's status. A generator of 64-bit numbers does not support `f32`.
     /// - [`GraphError::NotCapturable`](warpsmith_runtime::GraphError::NotCapturable) and
     ///   [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices).
     #[track_caller]
@@ -125,8 +126,8 @@ impl Generator {
     /// Enqueues normal numbers with this mean and standard deviation.
     ///
     /// # Errors
-    /// Returns [`LibraryError::Shape`] for a non-finite parameter or a negative deviation; otherwise the errors of
-    /// [`Self::uniform`].
+    /// Returns [`LibraryError::Shape`] if a parameter is not finite or the deviation is negative. Also returns the
+    /// errors of [`Self::uniform`].
     #[track_caller]
     pub fn normal<'o, T: RandomFloat>(
         &mut self,
@@ -141,7 +142,7 @@ impl Generator {
         self.fill(stream, operation, output.into(), Distribution::Normal { mean, deviation })
     }
 
-    /// Enqueues log-normal numbers, whose logarithms have this mean and standard deviation.
+    /// Enqueues log-normal numbers. The logarithms of these numbers have this mean and standard deviation.
     ///
     /// # Errors
     /// Returns the errors of [`Self::normal`].
@@ -162,7 +163,7 @@ impl Generator {
     /// Enqueues Poisson numbers with this mean.
     ///
     /// # Errors
-    /// Returns [`LibraryError::Shape`] unless the mean is positive and finite; otherwise the errors of
+    /// Returns [`LibraryError::Shape`] unless the mean is positive and finite. Also returns the errors of
     /// [`Self::uniform`].
     #[track_caller]
     pub fn poisson<'o>(
@@ -180,7 +181,7 @@ impl Generator {
         self.fill(stream, operation, output.into(), Distribution::Poisson { mean })
     }
 
-    /// Enqueues the numbers, through a temporary buffer if cuRAND does not accept the output.
+    /// Enqueues the numbers. The numbers are generated in a temporary buffer if cuRAND does not accept the output.
     #[track_caller]
     fn fill<T: RandomType>(
         &mut self,
@@ -208,7 +209,7 @@ impl Generator {
         if len == 0 {
             return Ok(());
         }
-        // Normal pseudo-random numbers are generated in pairs. The last pair may contain one surplus number.
+        // Normal pseudo-random numbers are generated in pairs. The last pair can contain one surplus number.
         let is_paired = matches!(distribution, Distribution::Normal { .. } | Distribution::LogNormal { .. });
         let whole = if is_paired && self.dimensions.is_none() { len.next_multiple_of(2) } else { len };
         if whole == len && output.as_device_ptr().0.is_multiple_of(ALIGNMENT) {
@@ -229,7 +230,8 @@ impl Generator {
         let Self { raw, order, .. } = self;
         let parts = [output.used(), order.as_slice().used(Access::Write)];
         let (at, len) = (output.as_device_ptr(), output.len());
-        // SAFETY: the parts are the output and the generator's order; the numbers go to the output, which is aligned.
+        // SAFETY: the parts are the output and the generator's order buffer, and the numbers are written to the output,
+        // which is aligned.
         unsafe {
             stream.enqueue_named(operation, &parts, |handle| {
                 raw.set_stream(handle)?;
@@ -240,7 +242,7 @@ impl Generator {
 }
 
 fn check_normal<T>(operation: &'static str, mean: f64, deviation: f64) -> Result<()> {
-    // The parameters are checked in the computation type.
+    // The parameters are checked in the type in which cuRAND computes.
     let is_finite =
         |value: f64| if size_of::<T>() == 4 { (value as f32).is_finite() } else { value.is_finite() };
     if is_finite(mean) && is_finite(deviation) && deviation >= 0.0 {

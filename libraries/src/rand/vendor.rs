@@ -1,4 +1,4 @@
-//! cuRAND generators, with descriptive errors.
+//! cuRAND generators with descriptive errors.
 
 use cudarc::curand::sys::{self, curandGenerator_t, curandRngType, curandStatus};
 
@@ -19,7 +19,7 @@ pub enum Pseudo {
     Mrg32k3a,
 }
 
-/// Quasi-random number generators, with 32 or 64 bits.
+/// A quasi-random number generator with 32 or 64 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Quasi {
     /// Sobol sequence, for `f32`.
@@ -32,10 +32,10 @@ pub enum Quasi {
     ScrambledSobol64,
 }
 
-/// A cuRAND generator. The device's context must be current when its methods are called.
+/// A cuRAND generator. The device's context must be current when methods of this type are called.
 pub struct Raw(curandGenerator_t);
 
-// SAFETY: a generator may be used by any thread, one at a time.
+// SAFETY: a generator may be used by any thread, but only by one at a time.
 unsafe impl Send for Raw {}
 // SAFETY: no method takes a shared reference.
 unsafe impl Sync for Raw {}
@@ -48,7 +48,7 @@ impl Raw {
             Pseudo::Mrg32k3a => curandRngType::CURAND_RNG_PSEUDO_MRG32K3A,
         };
         Self::make(stream, kind, offset, |handle| {
-            // SAFETY: the handle is of a generator.
+            // SAFETY: the handle belongs to a generator.
             let status = unsafe { sys::curandSetPseudoRandomGeneratorSeed(handle, seed) };
             check("curandSetPseudoRandomGeneratorSeed", status)
         })
@@ -62,13 +62,13 @@ impl Raw {
             Quasi::ScrambledSobol64 => curandRngType::CURAND_RNG_QUASI_SCRAMBLED_SOBOL64,
         };
         Self::make(stream, kind, offset, |handle| {
-            // SAFETY: the handle is of a generator.
+            // SAFETY: the handle belongs to a generator.
             let status = unsafe { sys::curandSetQuasiRandomGeneratorDimensions(handle, dimensions) };
             check("curandSetQuasiRandomGeneratorDimensions", status)
         })
     }
 
-    /// Creates the generator and enqueues its initialization on the stream.
+    /// Creates the generator, and enqueues its initialization on the stream.
     fn make(
         stream: &Stream,
         kind: curandRngType,
@@ -76,11 +76,11 @@ impl Raw {
         set: impl FnOnce(curandGenerator_t) -> Result<()>,
     ) -> Result<Self> {
         let mut handle = std::ptr::null_mut();
-        // SAFETY: the library is loaded; the pointer is to a local variable.
+        // SAFETY: the library is loaded, and the pointer refers to a local variable.
         check("curandCreateGenerator", unsafe { sys::curandCreateGenerator(&mut handle, kind) })?;
         let mut made = Self(handle);
         set(handle)?;
-        // SAFETY: the handle is of a generator.
+        // SAFETY: the handle belongs to a generator.
         check("curandSetGeneratorOffset", unsafe { sys::curandSetGeneratorOffset(handle, offset) })?;
         made.set_stream(stream.handle())?;
         // SAFETY: as above.
@@ -93,10 +93,11 @@ impl Raw {
         check("curandSetStream", unsafe { sys::curandSetStream(self.0, stream.0 as *mut _) })
     }
 
-    /// Generates numbers of a distribution.
+    /// Generates numbers with the given distribution.
     ///
     /// # Safety
-    /// The address must have `len` elements and be aligned to 16 bytes, and the use of the elements must be ordered.
+    /// The address must refer to `len` elements and be aligned to 16 bytes, and the use of the elements must be
+    /// ordered.
     pub(super) unsafe fn generate<T: RandomType>(
         &mut self,
         distribution: Distribution,
@@ -137,7 +138,7 @@ impl Drop for Raw {
     }
 }
 
-/// Distribution of the numbers.
+/// The distribution of the numbers.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Distribution {
     Uniform,
@@ -146,7 +147,7 @@ pub(super) enum Distribution {
     Poisson { mean: f64 },
 }
 
-/// Output types: `u32` for Poisson numbers, and [`RandomFloat`]s for the others.
+/// An output type: `u32` for Poisson numbers, and a [`RandomFloat`] for all others.
 pub trait RandomType: DeviceCopy {
     const IS_DOUBLE: bool = false;
 }
@@ -157,7 +158,7 @@ impl RandomType for f64 {
     const IS_DOUBLE: bool = true;
 }
 
-/// Floating-point output types of cuRAND: `f32` or `f64`. The trait is sealed.
+/// A floating-point output type of cuRAND: `f32` or `f64`. The trait is sealed.
 pub trait RandomFloat: RandomType {}
 
 impl RandomFloat for f32 {}

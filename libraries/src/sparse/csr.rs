@@ -1,4 +1,4 @@
-//! [`Csr`]: a CSR sparse matrix with checked indices.
+//! [`Csr`]: a sparse matrix in CSR format, whose indices have been checked.
 
 use super::plan::Plans;
 use super::{FloatType, Index, Product};
@@ -12,9 +12,9 @@ use warpsmith_runtime::stream::Stream;
 
 const OPERATION: &str = "sparse::Csr";
 
-/// A sparse matrix in CSR format, whose row `i` consists of the elements `offsets[i]..offsets[i + 1]` of `columns` and
-/// `values`. The columns of a row may be in any order. Duplicate entries are added, but there must be at most `rows *
-/// columns` entries.
+/// A sparse matrix in CSR format. Row `i` consists of the elements `offsets[i]..offsets[i + 1]` of `columns` and
+/// `values`. The columns of a row can be in any order. Duplicate entries are added up, but there must be at most
+/// `rows * columns` entries in total.
 #[derive(Debug)]
 pub struct Csr<T: FloatType, I: Index> {
     plans: Plans,
@@ -29,8 +29,8 @@ impl<T: FloatType, I: Index> Csr<T, I> {
     /// Creates a matrix of `[rows, columns]` from host memory.
     ///
     /// # Errors
-    /// - [`LibraryError::Shape`] if lengths do not match, offsets decrease or do not run from 0 to the number of
-    ///   elements, or a column is out of range.
+    /// - [`LibraryError::Shape`] if lengths do not match, if offsets decrease or do not run from 0 to the number of
+    ///   elements, or if a column is out of range.
     /// - The errors of [`DeviceBuffer::from_host`].
     #[track_caller]
     pub fn from_host(
@@ -49,11 +49,11 @@ impl<T: FloatType, I: Index> Csr<T, I> {
         Ok(Self { plans: Plans::default(), rows: shape[0], columns: shape[1], offsets, indices, values })
     }
 
-    /// Creates a matrix of `[rows, columns]` with copies of offsets and columns that are already on the device. The
-    /// call downloads them in order to check them, and therefore waits.
+    /// Creates a matrix of `[rows, columns]` with copies of offsets and columns that are already in device memory. The
+    /// call downloads the copies to check them, so it waits.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::from_host`], or a fault of a kernel that was running.
+    /// Returns the errors of [`Self::from_host`], or the fault of a kernel that was still running.
     #[track_caller]
     pub fn new<'o, 'c>(
         stream: &Stream,
@@ -66,21 +66,21 @@ impl<T: FloatType, I: Index> Csr<T, I> {
         let (offsets, columns) = (offsets.into(), columns.into());
         check_lengths::<I>(shape, offsets.len(), columns.len(), values.len())?;
         check_devices(stream, OPERATION, [(values.device(), "the values")])?;
-        // These are copies, because a previously captured graph may write to the originals.
+        // The matrix stores copies because a graph that was captured earlier may write to the originals.
         let (offsets, indices) = (super::copied(stream, offsets)?, super::copied(stream, columns)?);
         check_indices(shape, &offsets.to_host()?, &indices.to_host()?)?;
         let [rows, columns] = shape;
         Ok(Self { plans: Plans::default(), rows, columns, offsets, indices, values })
     }
 
-    /// Creates a matrix of `[rows, columns]` from data that is already on the device, without reading it.
+    /// Creates a matrix of `[rows, columns]` from data that is already in device memory, without reading the data.
     ///
     /// # Errors
     /// Returns [`LibraryError::Shape`] if lengths do not match, or
     /// [`Error::DifferentDevices`](warpsmith_runtime::Error).
     ///
     /// # Safety
-    /// Whenever a product runs, the offsets must not decrease and must run from 0 to the number of elements, and each
+    /// Whenever a product runs, the offsets must not decrease and must run from 0 to the number of elements, and every
     /// column must be in range.
     pub unsafe fn new_unchecked(
         [rows, columns]: [usize; 2],
@@ -109,12 +109,12 @@ impl<T: FloatType, I: Index> Csr<T, I> {
         self.values.len()
     }
 
-    /// Returns the matrix's device.
+    /// Returns the device on which the matrix is stored.
     pub fn device(&self) -> &Device {
         self.values.device()
     }
 
-    /// Returns the row offsets: the start of each row, and the end of the last one.
+    /// Returns the row offsets, which are the start of each row, and the end of the last row.
     pub fn offsets(&self) -> DeviceSlice<'_, I> {
         self.offsets.as_slice()
     }
@@ -129,12 +129,12 @@ impl<T: FloatType, I: Index> Csr<T, I> {
         self.values.as_slice()
     }
 
-    /// Returns the values of the elements, mutable.
+    /// Returns a mutable slice of the elements' values.
     pub fn values_mut(&mut self) -> DeviceSliceMut<'_, T> {
         self.values.as_mut_slice()
     }
 
-    /// Drops the cached descriptors and workspaces. Later products create them again.
+    /// Drops the cached descriptors and workspaces. Later products create new ones.
     pub fn forget_plans(&self) {
         self.plans.clear();
     }
@@ -143,12 +143,12 @@ impl<T: FloatType, I: Index> Csr<T, I> {
         &self.plans
     }
 
-    /// Returns rows and columns of the matrix as a product uses it.
+    /// Returns the numbers of rows and columns of the matrix in a product, after any transposition.
     pub(super) fn shape_of(&self, product: Product) -> [usize; 2] {
         if product.transpose { [self.columns, self.rows] } else { [self.rows, self.columns] }
     }
 
-    /// Returns the buffers that a product uses.
+    /// Returns the buffer parts that a product uses.
     pub(super) fn parts<'a>(&'a self, input: BufferUse<'a>, output: BufferUse<'a>) -> [BufferUse<'a>; 5] {
         let read = Access::Read;
         let [offsets, indices] = [&self.offsets, &self.indices].map(|buffer| buffer.as_slice().used(read));

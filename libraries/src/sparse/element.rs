@@ -8,15 +8,15 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// Index types of offsets and columns: `i32` or `i64`.
+/// An index type for offsets and columns: `i32` or `i64`.
 pub trait Index: DeviceCopy + sealed::Sealed {
-    /// cuSPARSE's code of the type.
+    /// cuSPARSE's code for the type.
     #[doc(hidden)]
     const INDEX: cusparseIndexType_t;
     /// Maximum value.
     #[doc(hidden)]
     const MAX: usize;
-    /// Returns the number as `usize`, unless it is negative.
+    /// Returns the number as `usize`, or `None` if it is negative.
     #[doc(hidden)]
     fn get(self) -> Option<usize>;
 }

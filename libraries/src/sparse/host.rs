@@ -1,10 +1,11 @@
-//! Products on the emulated device, which run sequentially, summed in double precision and rounded once.
+//! Products on the emulated device. The products run sequentially, are summed in double precision, and are rounded
+//! once.
 
 use super::plan::{Dense, Operands};
 use super::{FloatType, Index};
 use warpsmith_runtime::driver::DevicePtr;
 
-/// A product with all addresses and the lengths of input and output.
+/// A product, with all addresses and the lengths of input and output.
 pub(super) struct Work {
     pub rows: usize,
     pub offsets: DevicePtr,
@@ -17,7 +18,8 @@ pub(super) struct Work {
 
 impl Work {
     /// # Safety
-    /// All addresses must be to live memory of the process, of these types, which nothing else writes meanwhile.
+    /// All addresses must refer to live memory of the process that contains these types, and nothing else may write it
+    /// in the meantime.
     pub unsafe fn run<T: FloatType, I: Index>(&self) {
         let Operands { input, output, dense, product } = self.operands;
         // SAFETY: guaranteed by the caller.
@@ -57,7 +59,7 @@ impl Work {
 }
 
 /// # Safety
-/// There must be `len` elements, which nothing writes during the slice's lifetime.
+/// The address must refer to `len` elements, which nothing writes during the slice's lifetime.
 unsafe fn slice<'a, E>(at: DevicePtr, len: usize) -> &'a [E] {
     if len == 0 {
         return &[];

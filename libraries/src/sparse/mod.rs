@@ -1,19 +1,20 @@
-//! Sparse matrix-vector (SpMV) and matrix-matrix (SpMM) products: cuSPARSE on GPUs, loops on the emulated device.
+//! Sparse matrix-vector (SpMV) and matrix-matrix (SpMM) products. GPUs use cuSPARSE, and the emulated device uses
+//! loops.
 //!
 //! Guarantees:
 //!
-//! - A [`Csr`] owns its offsets and columns, which it has checked. Therefore no safe program can make the library read
-//!   out of bounds. Its values may be changed at any time.
-//! - Lengths are checked before anything is enqueued. With a `beta` of 0, the output is not read.
-//! - Vectors and dense matrices may start at any element. cuSPARSE requires addresses that are multiples of 16 bytes.
-//!   Other operands are copied through memory of the caching allocator, which costs one copy of the input, and one or
-//!   two of the output.
-//! - The [`Csr`] caches cuSPARSE's analysis of the matrix, its descriptors and its workspace, per stream. Two streams
-//!   never share a workspace. A captured call uses its own workspace, owned by the graph.
+//! - A [`Csr`] owns its offsets and columns, which are checked when it is created. Therefore, no safe program can make
+//!   the library read out of bounds. The values of a [`Csr`] can be changed at any time.
+//! - Lengths are checked before anything is enqueued. If `beta` is 0, the old output is not read.
+//! - Vectors and dense matrices can start at any element. cuSPARSE requires addresses that are multiples of 16 bytes.
+//!   Operands at other addresses are copied to memory from the caching allocator, which takes one copy of the input and
+//!   one or two copies of the output.
+//! - For each stream, the [`Csr`] caches cuSPARSE's analysis of the matrix, its descriptors and its workspace. Two
+//!   streams never share a workspace. A captured call uses a workspace of its own, which the graph owns.
 //!
-//! Values are `f32`, `f64`, `f16` or `bf16`. `f16` and `bf16` are accumulated in single precision on GPUs, where
-//! cuSPARSE may round partial sums of a row. Indices are `i32` or `i64`, starting at 0. On the emulated device every
-//! type is accumulated in double precision and rounded once.
+//! Values can be `f32`, `f64`, `f16` or `bf16`. On GPUs, `f16` and `bf16` are accumulated in single precision, and
+//! cuSPARSE may round the partial sums of a row. Indices can be `i32` or `i64`, and start at 0. On the emulated device,
+//! every type is accumulated in double precision and rounded once.
 //!
 //! ```
 //! use warpsmith_libraries::sparse::{self, Csr, Product};
@@ -63,7 +64,7 @@ use warpsmith_runtime::stream::Stream;
 
 pub(crate) use self::vendor::State;
 
-/// Address alignment in bytes that cuSPARSE requires.
+/// Alignment of addresses that cuSPARSE requires, in bytes.
 const ALIGNMENT: u64 = 16;
 
 /// Parameters of a product: `output = alpha * op(matrix) * input + beta * output`.
@@ -76,14 +77,14 @@ const ALIGNMENT: u64 = 16;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Product {
-    /// Factor of the product. The default is 1. The factor is rounded to single precision, except for `f64` values.
+    /// Factor of the product. The default is 1. The factor is rounded to single precision unless the values are `f64`.
     pub alpha: f64,
-    /// Factor of the old output. 0 by default, in which case the old output is not read.
+    /// Factor of the old output. The default is 0, with which the old output is not read.
     pub beta: f64,
     /// True if the sparse matrix is transposed.
     pub transpose: bool,
-    /// True if each run must give bit-identical results. For the transposed matrix, cuSPARSE has no deterministic
-    /// algorithm.
+    /// True if every run must give bit-identical results. cuSPARSE has no deterministic algorithm for a transposed
+    /// matrix.
     pub deterministic: bool,
 }
 
@@ -93,13 +94,13 @@ impl Default for Product {
     }
 }
 
-/// Enqueues the product of a sparse matrix and a vector (SpMV), after all earlier work on the operands.
+/// Enqueues the product of a sparse matrix and a vector (SpMV) after all earlier work on the operands.
 ///
 /// # Errors
 /// - [`LibraryError::Shape`] if a length does not match the matrix.
-/// - [`LibraryError::Unsupported`] for a deterministic product with a transposed matrix.
+/// - [`LibraryError::Unsupported`] if a product with a transposed matrix must be deterministic.
 /// - [`LibraryError::Missing`], and [`LibraryError::Call`] with cuSPARSE's status.
-/// - [`Error::OutOfMemory`](warpsmith_runtime::Error::OutOfMemory) for the workspace.
+/// - [`Error::OutOfMemory`](warpsmith_runtime::Error::OutOfMemory) if the workspace cannot be allocated.
 /// - [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices).
 #[track_caller]
 pub fn spmv<'x, 'y, T: FloatType, I: Index>(
@@ -127,8 +128,8 @@ pub fn spmv<'x, 'y, T: FloatType, I: Index>(
     enqueue(stream, OPERATION, matrix, x, &mut y, dense, product)
 }
 
-/// Enqueues the product of a sparse matrix and a row-major dense matrix (SpMM), after all earlier work on the operands.
-/// Memory between the rows of the output is left unchanged.
+/// Enqueues the product of a sparse matrix and a row-major dense matrix (SpMM) after all earlier work on the operands.
+/// Memory between the rows of the output stays unchanged.
 ///
 /// ```
 /// use warpsmith_libraries::sparse::{self, Csr, Product};
@@ -207,7 +208,8 @@ fn enqueue<T: FloatType, I: Index>(
             return scale_rows(stream, operation, output, dense, product.beta);
         }
     }
-    // This also applies to the emulated device, which accepts any address, so that both devices behave the same.
+    // The check also applies to the emulated device, which accepts any address, so that both devices behave in the same
+    // way.
     let is_aligned = |at: DevicePtr| at.0.is_multiple_of(ALIGNMENT);
     let copy;
     let input = if is_aligned(input.as_device_ptr()) {
@@ -228,7 +230,7 @@ fn enqueue<T: FloatType, I: Index>(
     stream.copy(&aligned, output.reborrow())
 }
 
-/// Copies a slice to its own, aligned address.
+/// Copies a slice to a new buffer, whose address is aligned.
 #[track_caller]
 fn copied<T: DeviceCopy>(stream: &Stream, from: DeviceSlice<'_, T>) -> Result<DeviceBuffer<T>> {
     let mut copy = DeviceBuffer::uninit(stream, from.len())?;
@@ -236,7 +238,7 @@ fn copied<T: DeviceCopy>(stream: &Stream, from: DeviceSlice<'_, T>) -> Result<De
     Ok(copy)
 }
 
-/// Enqueues the product itself. Both operands must be aligned; on a GPU, the matrix must not be empty.
+/// Enqueues the product itself. Both operands must be aligned and, on a GPU, the matrix must not be empty.
 #[track_caller]
 fn multiply<T: FloatType, I: Index>(
     stream: &Stream,
@@ -259,14 +261,14 @@ fn multiply<T: FloatType, I: Index>(
             operands,
             lengths: [input.len(), output.len()],
         };
-        // SAFETY: `parts` are the operands, checked not to overlap where one is written; the work stays inside them,
-        // because the lengths match.
+        // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; the work stays
+        // inside them because the lengths match.
         return unsafe { stream.enqueue_host_named(operation, &parts, move || work.run::<T, I>()) };
     }
     plan::run(stream, operation, matrix, input.used(Access::Read), output.used(), operands)
 }
 
-/// Scales the output of an empty matrix by `beta`, on a GPU.
+/// Scales the output of a product with an empty matrix by `beta` on a GPU.
 #[track_caller]
 fn scale_rows<T: FloatType>(
     stream: &Stream,
@@ -293,7 +295,7 @@ fn scale_rows<T: FloatType>(
             continue;
         }
         let (parts, at) = ([row.used()], row.as_device_ptr());
-        // SAFETY: the row has this number of elements, and its use is ordered.
+        // SAFETY: the row has this number of elements, and their use is ordered.
         unsafe {
             stream.enqueue_named(operation, &parts, |_| scale::enqueue::<T>(stream, at, row_len, beta))
         }?;

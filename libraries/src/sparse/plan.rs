@@ -1,5 +1,5 @@
-//! [`Plans`]: cuSPARSE's descriptors and workspaces for the products of a matrix, cached per stream and kind of
-//! product.
+//! [`Plans`]: cuSPARSE's descriptors and workspaces for the products of a matrix, which are cached per stream and kind
+//! of product.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,7 +17,7 @@ use warpsmith_runtime::extension::{Access, BufferUse};
 use warpsmith_runtime::memory::DeviceBuffer;
 use warpsmith_runtime::stream::Stream;
 
-/// The first version with `cusparseSpMV_preprocess`.
+/// The first cuSPARSE version with `cusparseSpMV_preprocess`.
 const PREPROCESSES: VendorVersion = VendorVersion { major: 12, minor: 3, patch: 0 };
 
 /// Operation of the dense matrices, which are never transposed.
@@ -27,7 +27,7 @@ const AS_IT_IS: cusparseOperation_t = cusparseOperation_t::CUSPARSE_OPERATION_NO
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Dense {
     Vector,
-    /// A row-major matrix; the strides are in elements.
+    /// A row-major matrix, with strides in elements.
     Matrix {
         columns: usize,
         input_stride: usize,
@@ -43,7 +43,7 @@ impl Dense {
         }
     }
 
-    /// Returns true if there are gaps between the rows of the output.
+    /// Returns true if the rows of the output have gaps between them.
     pub fn output_has_gaps(self) -> bool {
         match self {
             Self::Vector => false,
@@ -52,7 +52,7 @@ impl Dense {
     }
 }
 
-/// Addresses and parameters of one product.
+/// The addresses and parameters of one product.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Operands {
     pub input: DevicePtr,
@@ -61,7 +61,7 @@ pub(super) struct Operands {
     pub product: Product,
 }
 
-/// Cache key of a plan.
+/// The cache key of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
     stream: u64,
@@ -70,7 +70,7 @@ struct Key {
     deterministic: bool,
 }
 
-/// Plans of a matrix (see the [module's documentation](self)).
+/// The plans of a matrix (see the [module's documentation](self)).
 #[derive(Debug)]
 pub(super) struct Plans(Mutex<Lru<Key, Arc<Mutex<Plan>>>>);
 
@@ -98,10 +98,10 @@ struct Plan {
     /// Computation type.
     computed: cudaDataType,
     deterministic: bool,
-    /// True if cuSPARSE has analyzed the matrix, or does not need to.
+    /// True if cuSPARSE has analyzed the matrix or need not analyze it.
     prepared: bool,
     workspace: DeviceBuffer<u8>,
-    /// Description for error messages.
+    /// Description of the product for error messages.
     what: String,
 }
 
@@ -111,7 +111,7 @@ struct Descriptors {
     output: Operand,
 }
 
-// SAFETY: descriptors are host memory without thread affinity, used by one thread at a time.
+// SAFETY: descriptors are host memory without thread affinity, and are used by one thread at a time.
 unsafe impl Send for Descriptors {}
 
 /// Enqueues a product on a GPU. The matrix must not be empty, and the lengths must match.
@@ -129,7 +129,7 @@ pub(super) fn run<'a, T: FloatType, I: Index>(
     let key = Key { stream: stream.id(), dense, transpose, deterministic };
     stream.with_stable_capture_state(|| {
         let capturing = stream.is_capturing();
-        // A captured product uses memory owned by the graph.
+        // A captured product uses memory that the graph owns.
         let found = if capturing { None } else { matrix.plans().lock().get(&key).cloned() };
         let plan = match found {
             Some(plan) => plan,
@@ -144,14 +144,14 @@ pub(super) fn run<'a, T: FloatType, I: Index>(
         };
         let mut plan = plan.lock().unwrap_or_else(PoisonError::into_inner);
         let prepare = !capturing && !plan.prepared;
-        // Nothing else holds the plan meanwhile, so this is the only use of the workspace.
+        // Nothing else holds the plan at this time, so this is the only use of the workspace.
         let locked = &*plan;
         let workspace = locked.workspace.as_slice();
         let [offsets, indices, values, input, output] = matrix.parts(input, output);
         let parts = [offsets, indices, values, input, output, workspace.used(Access::Write)];
         let workspace = workspace.as_device_ptr();
-        // SAFETY: `parts` are the operands, checked not to overlap where one is written, and cover what the descriptors
-        // describe; the workspace has the requested size.
+        // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written, and cover
+        // everything that the descriptors describe; the workspace has the requested size.
         let done = unsafe {
             stream.enqueue_named(operation, &parts, |_| {
                 let handle = crate::sparse::State::of(stream.device()).handles.acquire(stream)?;
@@ -222,7 +222,7 @@ impl Plan {
     fn matrix_algorithm(&self) -> cusparseSpMMAlg_t {
         match (self.deterministic, self.operation) {
             (true, _) => cusparseSpMMAlg_t::CUSPARSE_SPMM_CSR_ALG3,
-            // This is the algorithm for row-major matrices.
+            // This algorithm is meant for row-major matrices.
             (false, cusparseOperation_t::CUSPARSE_OPERATION_NON_TRANSPOSE) => {
                 cusparseSpMMAlg_t::CUSPARSE_SPMM_CSR_ALG2
             }
@@ -239,8 +239,8 @@ impl Plan {
         let (call, status) = match (input, output) {
             (Operand::Vector(x), Operand::Vector(y)) => {
                 let (x, y, algorithm) = (x.cast_const(), *y, self.vector_algorithm());
-                // SAFETY: the handle and the descriptors are alive, the factors of the computation type; the last
-                // pointer is to a local variable.
+                // SAFETY: the handle and the descriptors are alive, the factors have the computation type, and the last
+                // pointer refers to a local variable.
                 let status = unsafe {
                     sys::cusparseSpMV_bufferSize(
                         handle, operation, alpha, matrix, x, beta, y, computed, algorithm, &mut bytes,
@@ -268,8 +268,8 @@ impl Plan {
     /// Enqueues the product on the handle's stream. The device's context must be current.
     ///
     /// # Safety
-    /// The memory that descriptors and operands name must be alive and its use ordered, and `workspace` must have the
-    /// requested bytes.
+    /// The memory that descriptors and operands refer to must be alive, its use must be ordered, and `workspace` must
+    /// have the requested size.
     unsafe fn execute<T: FloatType>(
         &self,
         handle: &Handle,
@@ -288,7 +288,7 @@ impl Plan {
             (Operand::Vector(x), Operand::Vector(y)) => {
                 let (x, y, algorithm) = (x.cast_const(), *y, self.vector_algorithm());
                 if prepare {
-                    // SAFETY: guaranteed by the caller; the library's version has the function.
+                    // SAFETY: guaranteed by the caller; this version of the library has the function.
                     let status = unsafe {
                         sys::cusparseSpMV_preprocess(
                             handle, operation, alpha, matrix, x, beta, y, computed, algorithm, workspace,

@@ -1,4 +1,4 @@
-//! cuSPARSE handles and descriptors, with descriptive errors.
+//! cuSPARSE handles and descriptors with descriptive errors.
 
 use std::ffi::c_void;
 
@@ -28,13 +28,13 @@ impl State {
 #[derive(Debug)]
 pub(super) struct Handle(pub cusparseHandle_t);
 
-// SAFETY: a cuSPARSE handle may be used by any thread, one at a time.
+// SAFETY: a cuSPARSE handle may be used by any thread, but only by one at a time.
 unsafe impl Send for Handle {}
 
 impl LibraryHandle for Handle {
     fn create() -> Result<Self> {
         let mut handle = std::ptr::null_mut();
-        // SAFETY: the library is loaded; the pointer is to a local variable.
+        // SAFETY: the library is loaded, and the pointer refers to a local variable.
         check("cusparseCreate", unsafe { sys::cusparseCreate(&mut handle) }, String::new)?;
         Ok(Self(handle))
     }
@@ -61,7 +61,8 @@ impl Matrix {
     pub fn new<T: FloatType, I: Index>(matrix: &Csr<T, I>) -> Result<Self> {
         let mut descriptor = std::ptr::null_mut();
         let number = |length| i64::try_from(length).unwrap_or(i64::MAX);
-        // SAFETY: the first pointer is to a local variable; the others are to this number of elements of these types.
+        // SAFETY: the first pointer refers to a local variable, and the others refer to this number of elements of
+        // these types.
         let status = unsafe {
             sys::cusparseCreateCsr(
                 &mut descriptor,
@@ -89,7 +90,7 @@ impl Drop for Matrix {
     }
 }
 
-/// Descriptor of a vector, or of a row-major matrix.
+/// Descriptor of a vector or of a row-major matrix.
 #[derive(Debug)]
 pub(super) enum Operand {
     Vector(sys::cusparseDnVecDescr_t),
@@ -100,7 +101,8 @@ impl Operand {
     pub fn vector<T: FloatType>(len: usize, at: DevicePtr) -> Result<Self> {
         let mut descriptor = std::ptr::null_mut();
         let len = i64::try_from(len).unwrap_or(i64::MAX);
-        // SAFETY: the first pointer is to a local variable; the other is used when a product is enqueued.
+        // SAFETY: the first pointer refers to a local variable, and the other one is only used when a product is
+        // enqueued.
         let status =
             unsafe { sys::cusparseCreateDnVec(&mut descriptor, len, pointer(at), code::cusparse(T::TYPE)) };
         check("cusparseCreateDnVec", status, || format!("{len} elements"))?;

@@ -27,7 +27,7 @@ use self::source::{DriverSource, Source};
 use crate::error::{ProfilerError, Result};
 use crate::profiler::Claim;
 
-/// Number of launches per kernel that are counted by default.
+/// Default number of launches per kernel that are counted.
 const LAUNCHES: u64 = 10;
 
 /// Options of [`Counters`].
@@ -39,30 +39,31 @@ pub struct CounterOptions {
 }
 
 impl Default for CounterOptions {
-    /// Returns the default: the first 10 launches of each kernel on all devices of the process.
+    /// Returns the default options, which count the first 10 launches of each kernel on all devices of the process.
     fn default() -> Self {
         Self { devices: Vec::new(), launches: LAUNCHES, kernels: Vec::new() }
     }
 }
 
 impl CounterOptions {
-    /// Adds a device to count on. Can be called repeatedly. Without a call, all devices of the process are counted,
-    /// including devices that are opened later.
+    /// Adds a device on which kernels are counted. Can be called repeatedly. If this method is never called, all
+    /// devices of the process are counted, including devices that are opened later.
     pub fn device(mut self, device: &Device) -> Self {
         self.devices.push(device.clone());
         self
     }
 
-    /// Sets the number of launches to count per kernel, graph and library call. The first launches are counted;
-    /// `u64::MAX` counts all.
+    /// Sets the number of launches that are counted per kernel, graph and library call. The first launches are counted;
+    /// `u64::MAX` counts all of them.
     pub fn launches(mut self, launches: u64) -> Self {
         self.launches = launches;
         self
     }
 
-    /// Counts only kernels whose name contains this text. Can be called repeatedly to add texts. Without a call, all
-    /// kernels are counted. Graphs and library calls have the names of the report. Exclude kernels that cannot run
-    /// alone, such as a kernel that waits for another one.
+    /// Counts only kernels whose names contain the given text. Call it repeatedly to select further kernels. If this
+    /// method is never called, all kernels are counted. For graphs and library calls, the text is compared with their
+    /// names in the report. Use it to exclude kernels that cannot run alone, such as a kernel that waits for another
+    /// one.
     pub fn kernel(mut self, name: impl Into<String>) -> Self {
         self.kernels.push(name.into());
         self
@@ -77,13 +78,13 @@ impl CounterOptions {
     }
 }
 
-/// Reads hardware counters per kernel until it is stopped: memory bytes read and written, L2 hit rate, achieved
-/// occupancy, and stall reasons. Only one instance can run per process, and not while a [profiler](crate::Profiler)
-/// records.
+/// Reads hardware counters per kernel until it is stopped: bytes read and written in memory, L2 hit rate, achieved
+/// occupancy, and stall reasons. Only one instance can run per process, and none while a [profiler](crate::Profiler) is
+/// recording.
 ///
-/// A counted kernel is replayed several times, and its memory is restored between the replays (kernel replay). The
-/// program's results do not change, but the kernel takes much longer, and launches are serialized. A graph is counted
-/// as one kernel or as several, as CUPTI reports it.
+/// Each counted kernel is replayed several times, and its memory is restored between the replays (kernel replay). The
+/// results of the program do not change, but the kernels take much longer, and launches are serialized. A graph is
+/// counted as one kernel or as several, depending on how CUPTI reports it.
 ///
 /// ```no_run
 /// use warpsmith_profiler::{CounterOptions, Counters};
@@ -112,9 +113,10 @@ impl Counters {
     /// Starts counting.
     ///
     /// # Errors
-    /// [`ProfilerError::Recording`] while the process already records or counts. [`ProfilerError::Forked`] in a process
-    /// that was forked from one that does. [`ProfilerError::Counters`] if the counters of an open device cannot be
-    /// read, with the cause and the remedy. The report lists the problems of devices that are opened later.
+    /// [`ProfilerError::Recording`] if the process is already recording or counting. [`ProfilerError::Forked`] in a
+    /// process that was forked from one that is recording or counting. [`ProfilerError::Counters`] if the counters of
+    /// an open device cannot be read, with the cause and the remedy. Problems of devices that are opened later are
+    /// listed in the report.
     pub fn start(options: CounterOptions) -> Result<Self> {
         Self::start_with(options, Box::new(DriverSource))
     }
@@ -141,7 +143,7 @@ impl Counters {
         self.end(true)
     }
 
-    /// Returns the report without using the devices, for the end of the process.
+    /// Returns the report without accessing the devices, for use at the end of the process.
     pub(crate) fn finish(mut self) -> Result<CounterReport> {
         self.end(false)
     }
@@ -154,7 +156,7 @@ impl Counters {
         }
         let held = counting.shut();
         drop(observation);
-        // The operation that is being counted needs its device, which therefore remains open.
+        // The operation that is being counted needs its device, so the device remains open.
         if releases && held.is_some() {
             counting.close();
         }
@@ -163,7 +165,8 @@ impl Counters {
     }
 }
 
-/// Prepares devices. A device without counters is an error if it was selected explicitly, or if no device has counters.
+/// Prepares devices. It is an error if a device without counters was selected explicitly, or if none of the devices has
+/// counters.
 fn prepare(counting: &Counting, devices: &[Device], is_chosen: bool) -> Result<()> {
     let (mut prepared, mut without) = (0, None);
     for device in devices {
@@ -187,7 +190,7 @@ fn prepare(counting: &Counting, devices: &[Device], is_chosen: bool) -> Result<(
 
 impl Drop for Counters {
     fn drop(&mut self) {
-        // The report is discarded, because nobody asked for it.
+        // The report is discarded, because the program has not requested it.
         let _ = self.end(true);
     }
 }

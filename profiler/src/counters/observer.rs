@@ -1,9 +1,9 @@
 //! [`CountingObserver`]: counts each operation separately.
 //!
-//! CUPTI numbers kernels instead of naming them. Therefore, only one operation at a time can enqueue kernels, between
-//! its own begin and end, so that all counts in between belong to it. An operation that would wait too long runs
-//! uncounted, for example if its thread and another thread wait for each other; the report states this. CUPTI makes
-//! calls that end a capture, even on another stream, so nothing is counted during a capture.
+//! CUPTI reports kernels by number instead of by name. Therefore, only one operation at a time may enqueue kernels,
+//! between its own begin and end, so that all counts in between belong to this operation. An operation that would wait
+//! too long runs uncounted, for example if its thread and another thread wait for each other; the report says so. CUPTI
+//! makes calls that end a capture, even one on another stream, so nothing is counted during a capture.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -22,20 +22,21 @@ use super::tally::{Key, Tally, What};
 use crate::names;
 use crate::recording::address_of;
 
-/// Maximum time that an operation waits for another counted operation.
+/// Maximum time for which an operation waits for another operation that is being counted.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// Key of a device: the address of its driver, and its ordinal in that driver.
+/// Key of a device: the address of its driver, and its ordinal within that driver.
 type DeviceKey = (usize, u32);
 
 /// Counting state of a process.
 pub(super) struct Counting {
     source: Box<dyn Source>,
-    /// Devices to count on. If it is empty, all devices are counted.
+    /// Devices on which to count. If the list is empty, all devices are counted.
     only: Vec<DeviceKey>,
-    /// Number of launches per kernel to count.
+    /// Number of launches that are counted per kernel.
     launches: u64,
-    /// Texts that the names of counted kernels contain. If it is empty, all kernels are counted.
+    /// Texts of which the name of a counted kernel must contain at least one. If the list is empty, all kernels are
+    /// counted.
     kernels: Vec<String>,
     turn: Mutex<Turn>,
     freed: Condvar,
@@ -43,7 +44,7 @@ pub(super) struct Counting {
     tally: Mutex<Tally>,
 }
 
-/// Operation that can currently enqueue kernels.
+/// Right of one operation to enqueue kernels.
 #[derive(Default)]
 struct Turn {
     holder: Option<Holder>,
@@ -52,14 +53,14 @@ struct Turn {
 }
 
 struct Holder {
-    /// ID of the operation; 0 for the end of counting.
+    /// ID of the operation; 0 when counting ends.
     operation: u64,
     thread: ThreadId,
     /// Key of the operation, if it is counted.
     counted: Option<Key>,
 }
 
-/// Prepared device, or the reason why it could not be prepared.
+/// A prepared device, or the reason why the device could not be prepared.
 enum Opened {
     Ready(WeakDevice),
     Failed(String),
@@ -68,13 +69,13 @@ enum Opened {
 /// Result of waiting for an operation's turn.
 enum Entry {
     Mine,
-    /// The operation is nested in another one of this thread.
+    /// The operation is nested in another operation of this thread.
     Nested,
     TooLate,
     Over,
 }
 
-/// Guard of a turn, which ends the turn when it is dropped.
+/// Guard that ends a turn when it is dropped.
 pub(super) struct Held<'a>(&'a Counting);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -134,8 +135,8 @@ impl Counting {
         opened.map(|_| ())
     }
 
-    /// Waits for the operation that is being counted, and stops counting. Returns `None` if that operation does not
-    /// end.
+    /// Waits for the operation that is being counted, and stops counting. Returns `None` if that operation does not end
+    /// in time.
     pub(super) fn shut(&self) -> Option<Held<'_>> {
         let entry = self.enter(0);
         lock(&self.turn).is_over = true;
@@ -158,7 +159,7 @@ impl Counting {
         lock(&self.tally).report()
     }
 
-    /// Waits for the turn of an operation.
+    /// Waits until it is the turn of an operation.
     fn enter(&self, operation: u64) -> Entry {
         let (me, begun) = (thread::current().id(), Instant::now());
         let mut turn = lock(&self.turn);
@@ -176,13 +177,13 @@ impl Counting {
         Entry::Mine
     }
 
-    /// Takes the key of an operation, if the operation has the turn and is counted.
+    /// Takes the key of an operation if it is the operation's turn and the operation is counted.
     fn counted(&self, operation: u64) -> Option<Key> {
         let mut turn = lock(&self.turn);
         turn.holder.as_mut().filter(|holder| holder.operation == operation)?.counted.take()
     }
 
-    /// Ends the turn of an operation, if it has the turn.
+    /// Ends the turn of an operation, if it is the operation's turn.
     fn leave(&self, operation: u64) {
         let mut turn = lock(&self.turn);
         if turn.holder.as_ref().is_some_and(|holder| holder.operation == operation) {
@@ -192,12 +193,13 @@ impl Counting {
         }
     }
 
-    /// Returns whether the options select an operation.
+    /// Returns whether the options select an operation for counting.
     fn is_chosen(&self, key: &Key) -> bool {
         self.kernels.is_empty() || self.kernels.iter().any(|part| key.name.contains(part))
     }
 
-    /// Starts counting an operation that has the turn. If it is not counted, fails with the reason.
+    /// Starts counting an operation whose turn it is. If the operation cannot be counted, returns the reason as an
+    /// error.
     fn begin(&self, device: &Device, key: &Key) -> Result<(), String> {
         if is_any_stream_capturing() {
             return Err("a stream was being captured, which counting would have ended".to_owned());
@@ -217,7 +219,7 @@ impl Counting {
         }
     }
 
-    /// Prepares a device if necessary. If the preparation fails, or failed before, returns the reason.
+    /// Prepares a device if necessary. If the preparation fails, or has failed before, returns the reason.
     fn prepared(&self, device: &Device) -> Result<(), String> {
         self.open(device).map_err(|error| error.to_string())?;
         match lock(&self.devices).get(&key_of(device)) {
@@ -237,7 +239,7 @@ impl Drop for Held<'_> {
 pub(super) struct CountingObserver(pub(super) Arc<Counting>);
 
 impl CountingObserver {
-    /// Returns the key of an operation if it enqueues kernels on a counted device.
+    /// Returns the key of an operation, provided that it enqueues kernels on a counted device.
     fn key(&self, observed: &Observed<'_>) -> Option<Key> {
         if observed.stream.is_some_and(|stream| stream.is_capturing) {
             return None;
@@ -269,7 +271,7 @@ impl Observer for CountingObserver {
     fn begin(&self, observed: &Observed<'_>) {
         let counting = &*self.0;
         if matches!(observed.operation, Operation::CaptureBegin) {
-            // Nothing is counted until counting the operation has begun.
+            // Kernels are counted only after the counting of this operation has begun.
             counting.enter(observed.id);
             return;
         }

@@ -6,7 +6,7 @@ use warpsmith_runtime::driver::counters::{Counted, CounterResult, CounterSetup};
 pub(super) trait Source: Send + Sync {
     /// Prepares a device.
     fn open(&self, device: &Device) -> CounterResult<CounterSetup>;
-    /// Starts counting the work enqueued on the device.
+    /// Starts counting the work that is enqueued on the device.
     fn begin(&self, device: &Device) -> CounterResult<()>;
     /// Returns the counts since [`Self::begin`].
     fn end(&self, device: &Device) -> CounterResult<Counted>;

@@ -6,7 +6,7 @@ use std::path::Path;
 use warpsmith_runtime::driver::counters::{Counted, Counter, CounterKind};
 use warpsmith_trace::counters::{CounterDevice, CounterReport, KernelCounters, MetricValues, Stall};
 
-/// CUPTI reports this as a stall reason, but it means that the warp issues its instruction.
+/// CUPTI reports this as a stall reason, although it means that the warp issues its instruction.
 const SELECTED: &str = "selected";
 
 /// Kind of work that an operation enqueues.
@@ -16,11 +16,11 @@ pub(super) enum What {
     Kernel,
     /// A graph.
     Graph,
-    /// Any number of kernels, in unknown order.
+    /// Any number of kernels, in an unknown order.
     Several,
 }
 
-/// Key under which an operation's counters are summed.
+/// Key under which the counters of an operation are summed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Key {
     pub(super) device: u32,
@@ -43,7 +43,7 @@ pub(super) struct Tally {
     not_counted: BTreeMap<String, u64>,
 }
 
-/// Totals of the operations with one name.
+/// Totals of all operations with the same name.
 #[derive(Default)]
 struct Row {
     symbol: Option<&'static str>,
@@ -53,7 +53,7 @@ struct Row {
     operations: u64,
     /// Number of counted kernels.
     kernels: u64,
-    /// Values, indexed like the device's list of counters.
+    /// Values of each counter, in the order of the device's list of counters.
     values: Vec<Values>,
 }
 
@@ -80,13 +80,14 @@ impl Values {
 }
 
 impl Tally {
-    /// Adds a device and its counters. The ordinal identifies the device, because only one driver has counters.
+    /// Adds a device and its counters. The ordinal is enough to identify the device, because only one driver supports
+    /// counters.
     pub(super) fn add_device(&mut self, device: CounterDevice, counters: Vec<Counter>) {
         self.devices.retain(|(known, _)| known.device != device.device);
         self.devices.push((device, counters));
     }
 
-    /// Returns the number of operations that were counted under this key.
+    /// Returns the number of operations that have been counted under this key.
     pub(super) fn counted(&self, key: &Key) -> u64 {
         self.rows.get(&(key.device, key.name.clone())).map_or(0, |row| row.operations)
     }
@@ -98,14 +99,14 @@ impl Tally {
         row
     }
 
-    /// Records an operation that was not counted, with the reason.
+    /// Records that an operation was not counted, with the reason.
     pub(super) fn leave_out(&mut self, key: &Key, reason: &str) {
         self.operations += 1;
         self.row(key, key.name.clone()).launches += 1;
         *self.not_counted.entry(reason.to_owned()).or_default() += 1;
     }
 
-    /// Records an operation that the options exclude. It is not listed in a row.
+    /// Records an operation that the options exclude. Such an operation is not listed in a row.
     pub(super) fn pass_over(&mut self) {
         self.operations += 1;
         *self.not_counted.entry("not chosen by name".to_owned()).or_default() += 1;
@@ -141,7 +142,7 @@ impl Tally {
             }
         }
         if kernels.len() > 1 {
-            // The whole operation has no counters of its own, but the limit applies to it.
+            // The operation as a whole has no counters of its own, but the limit on launches applies to it.
             let whole = self.row(key, key.name.clone());
             whole.launches += 1;
             whole.operations += 1;
@@ -208,7 +209,7 @@ impl Tally {
     }
 }
 
-/// Returns the stall reasons, with the most frequent first.
+/// Returns the stall reasons, the most frequent one first.
 fn stalls(known: &[(&Counter, &Values)]) -> Vec<Stall> {
     let cycles = known.iter().filter_map(|(counter, values)| match &counter.kind {
         CounterKind::Stall(reason) => Some((reason.as_str(), values.average()?)),

@@ -26,10 +26,10 @@ struct Hardware {
     kernels: Mutex<Vec<usize>>,
     dropped: AtomicU64,
     opening: Mutex<Option<CounterError>>,
-    /// Number of devices without counters, starting with the device that is opened next.
+    /// Number of devices without counters, starting with the next device that is opened.
     without: AtomicU64,
     ending: Mutex<Option<CounterError>>,
-    /// Number of the kernel, which determines its values.
+    /// Number of the next kernel, which determines the kernel's values.
     number: AtomicU64,
 }
 
@@ -102,7 +102,7 @@ struct Fixture {
     empty: TypedKernel<Empty>,
     spin: TypedKernel<Spin>,
     hardware: Arc<Hardware>,
-    /// Lock that serializes the tests, because only one can count or record at a time in a process.
+    /// Lock that serializes the tests, because a process can run only one counter or profiler at a time.
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -134,7 +134,7 @@ impl Fixture {
     }
 }
 
-/// Checks that every operation is counted or has a reason.
+/// Checks that every operation was counted or has a reason why it was not.
 fn check(report: &CounterReport) {
     let left_out: u64 = report.not_counted.values().sum();
     assert_eq!(report.operations, report.counted + left_out, "{report:?}");

@@ -15,17 +15,17 @@ use crate::recording::Recording;
 /// Capture locations of graph nodes. See the [module documentation](self).
 #[derive(Debug, Default)]
 pub(super) struct Graphs {
-    /// Place where each operation captured or added work.
+    /// Place where each operation has captured or added work.
     captured: HashMap<u64, Place>,
     /// Operations in `captured`, oldest first.
     known: VecDeque<u64>,
     /// Node lists by ID.
     lists: HashMap<u64, List>,
-    /// Latest node list of each executable, by the number of the executable in records.
+    /// Latest node list of each executable graph, keyed by the executable's number in records.
     executables: HashMap<u32, u64>,
     /// Total number of nodes in all lists.
     nodes: usize,
-    /// Number of records of nodes that were captured before the recording.
+    /// Number of records of nodes that were captured before the recording started.
     early: u64,
     /// Number of records of nodes whose capture was not observed.
     unseen: u64,
@@ -33,14 +33,14 @@ pub(super) struct Graphs {
     unfit: u64,
 }
 
-/// Maximum number of nodes in all lists. Beyond it, the least recently used lists are removed.
+/// Maximum number of nodes in all lists. If it is exceeded, the least recently used lists are removed.
 const MAX_NODES: usize = 1 << 20;
 
 /// Nodes of an executable.
 #[derive(Debug)]
 struct List {
     given: Arc<GraphNodes>,
-    /// Nodes, or `None` before the first record of a node.
+    /// Nodes, or `None` before the first record of a node has arrived.
     nodes: Option<Nodes>,
     /// Round in which the list was last used.
     used: u64,
@@ -58,7 +58,7 @@ enum Launches {
 }
 
 impl Graphs {
-    /// Adds lists. Returns whether other lists were removed.
+    /// Adds lists. Returns whether other lists had to be removed.
     fn add(&mut self, lists: Vec<Arc<GraphNodes>>, round: u64, most: usize) -> bool {
         for given in lists {
             let (id, count, executable) = (given.id, given.nodes.len(), given.graph);
@@ -73,8 +73,8 @@ impl Graphs {
         }
         let mut by_use: Vec<(u64, u64)> = self.lists.iter().map(|(id, list)| (list.used, *id)).collect();
         by_use.sort_unstable();
-        // Half of the lists are removed, so that this happens rarely. Lists whose records may arrive in this round are
-        // kept.
+        // Half of the lists are removed at once, so that this happens rarely. Lists whose records may still arrive in
+        // this round are kept.
         for (_, id) in by_use.into_iter().take_while(|(used, _)| *used < round) {
             if self.nodes <= most / 2 {
                 break;
@@ -86,7 +86,7 @@ impl Graphs {
         true
     }
 
-    /// Records that the call of an operation launched an executable.
+    /// Records that the call of an operation has launched an executable graph.
     pub(super) fn launched(&mut self, origin: Origin) {
         if let Some(list) = self.lists.get_mut(&origin.nodes) {
             list.launch = match list.launch {
@@ -97,8 +97,9 @@ impl Graphs {
         }
     }
 
-    /// Returns the origin of an executable's work if the record names no call, as for CUPTI's conditional nodes. If the
-    /// executable was launched only once, this is the launch. Otherwise the origin contains only the executable.
+    /// Returns the origin of an executable graph's work if the record does not name a call, as with CUPTI's conditional
+    /// nodes. If the executable was launched only once, the origin is this launch. Otherwise, the origin contains only
+    /// the executable.
     pub(super) fn launch_of(&self, executable: u32) -> Option<Origin> {
         let id = self.executables.get(&executable)?;
         match self.lists.get(id)?.launch {
@@ -107,7 +108,7 @@ impl Graphs {
         }
     }
 
-    /// Records that an operation captured or added work.
+    /// Records that an operation has captured or added work.
     pub(super) fn captured(&mut self, operation: u64, place: Place) {
         if self.captured.insert(operation, place).is_none() {
             self.known.push_back(operation);
@@ -119,7 +120,7 @@ impl Graphs {
         }
     }
 
-    /// Returns facts about nodes whose place is unknown.
+    /// Returns facts about the nodes whose place is unknown.
     pub(super) fn facts(&self) -> Vec<(String, String)> {
         let causes = [
             (self.early, "captured before the recording: range of the launch, line of the capture"),
@@ -140,14 +141,14 @@ impl Graphs {
 }
 
 impl Joiner {
-    /// Takes the node lists of launched executables from the recording.
+    /// Takes the node lists of executables that have been launched from the recording.
     pub(super) fn take_lists(&mut self, recording: &Recording) {
         if self.graphs.add(recording.take_nodes(), self.round, MAX_NODES) {
             recording.forgotten.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Returns those of the given lists in which some nodes have no record yet.
+    /// Returns those of the given lists that contain nodes without a record.
     pub(super) fn incomplete_lists(&self, lists: &[u64]) -> HashSet<u64> {
         let is_known = |operation: u64| operation == 0 || self.graphs.captured.contains_key(&operation);
         let is_incomplete = |id: &&u64| {
@@ -157,7 +158,7 @@ impl Joiner {
         lists.iter().filter(is_incomplete).copied().collect()
     }
 
-    /// Registers a record of a node of an executable with this list.
+    /// Registers a record of a node; `list` is the node list of the node's executable.
     pub(super) fn see_node(&mut self, recording: &Recording, list: u64, node: u64, seen: Seen) {
         let Some(known) = self.graphs.lists.get_mut(&list) else { return };
         known.used = self.round;
@@ -181,7 +182,7 @@ impl Joiner {
                 GraphWork::Nothing => (Work::Nothing, 0),
                 GraphWork::Unknown => (Work::Unknown, 0),
             };
-            // If the operation was before the recording, or its record was dropped, only its source line is known.
+            // If the operation ran before the recording, or its record was dropped, only its source line is known.
             let place = self.graphs.captured.get(&node.operation).copied();
             let place = place.or_else(|| {
                 let line = self.line(node.site);
@@ -193,12 +194,12 @@ impl Joiner {
         Nodes::new(given.graph, entries.collect())
     }
 
-    /// Returns the place where a node was captured, for work that was launched at `origin`.
+    /// Returns the place where a node was captured, for work launched at `origin`.
     pub(super) fn node_origin(&mut self, origin: Origin, node: u64) -> Origin {
         let nodes = self.graphs.lists.get_mut(&origin.nodes).and_then(|list| list.nodes.as_mut());
         let found = nodes.map_or(Found::Unseen, |nodes| nodes.find(node));
         match found {
-            // Work that was captured outside of ranges belongs to the range of the launch.
+            // Work that was captured outside of all ranges belongs to the range of the launch.
             Found::At(Place { line, range: Some(0), bytes, .. }) => return Origin { line, bytes, ..origin },
             Found::At(Place { line, range: Some(range), ranges, bytes }) => {
                 return Origin { line, range, ranges, bytes, ..origin };

@@ -1,20 +1,21 @@
 //! [`Joiner`]: correlates host operations with device work, and creates trace records.
 //!
-//! A driver call lies within the runtime operation that made it, on the same thread and clock. The correlation ID of
-//! the call identifies the work that it enqueued. If the calling thread records the call itself, the order of the
-//! thread's records replaces the comparison of times. This also works in simulated time, in which calls take no time.
-//! Kernels and copies are thus attributed to the source line and range of their launch, and graph nodes to those of
-//! their capture.
+//! A driver call lies within the runtime operation that made it: on the same thread, and by the same clock. The
+//! correlation ID of the call identifies the work that it enqueued. If the calling thread records the call itself, the
+//! order of the thread's records is used instead of times. This also works in simulated time, in which calls have no
+//! duration. Kernels and copies are thus attributed to the source line and range of their launch, and graph nodes to
+//! the source line and range of their capture.
 //!
-//! Records arrive in parts and in any order. A call waits until its enclosing operation has ended. Work waits for its
-//! call, but not for more than [`PATIENCE`] rounds. In simulated time, the result depends only on the program.
+//! Records arrive in parts and in any order. A call is kept until the operation that encloses it has ended. Work is
+//! kept until the record of its call arrives, but for no more than [`PATIENCE`] rounds. In simulated time, the result
+//! depends only on the program.
 //!
 //! | module | content |
 //! | --- | --- |
 //! | `operations` | runtime operations: calls, graphs, memory, waits |
 //! | `work` | driver calls, and the work that they enqueued |
 //! | `graphs` | capture locations of graph nodes |
-//! | `nodes` | identification of the graph node that a record belongs to |
+//! | `nodes` | identification of the graph node to which a record belongs |
 //! | `ranges` | ranges |
 //! | `spans` | operations of a thread, which can be searched by time |
 
@@ -40,25 +41,25 @@ use crate::raw::{Call, DriverIndex, Push, Raw, Span};
 use crate::recording::log::{Log, Taken};
 use crate::recording::{Recorded, Recording};
 
-/// Number of rounds during which work waits for the record of its call.
+/// Number of rounds for which work waits for the record of its call.
 const PATIENCE: u64 = 3;
-/// Maximum number of calls whose work can still arrive.
+/// Maximum number of calls whose work may still arrive.
 const ORIGINS: usize = 1 << 20;
 
-/// Origin of work, which is the place where it was enqueued or captured.
+/// Origin of work: the place where it was enqueued or captured.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Origin {
     pub(crate) line: Name,
     pub(crate) range: u64,
-    /// Names of the ranges around captured work, outermost first.
+    /// Names of the ranges that enclose captured work, outermost first.
     ranges: Name,
-    /// Bytes that a kernel moves; 0 if unknown.
+    /// Number of bytes that a kernel moves; 0 if unknown.
     bytes: u64,
-    /// ID of the operation; 0 for none.
+    /// ID of the operation; 0 if there is none.
     op: u64,
-    /// ID of the node list of the launched executable; 0 if it is not a graph launch.
+    /// ID of the node list of the launched executable; 0 if the work is not a graph launch.
     nodes: u64,
-    /// True if work of this origin was recorded.
+    /// True if work with this origin has been recorded.
     is_seen: bool,
 }
 
@@ -67,26 +68,26 @@ pub(crate) struct Origin {
 struct Thread {
     id: ThreadId,
     spans: Spans,
-    /// Ranges that the thread is in, innermost last.
+    /// Ranges that the thread has entered, innermost last.
     ranges: Vec<Push>,
-    /// Start of the oldest operation that has not ended; see [`Taken::open_since`].
+    /// Start of the oldest operation that has not ended yet; see [`Taken::open_since`].
     open_since: u64,
-    /// Calls that the thread recorded itself and whose enclosing operation has not ended.
+    /// Calls that the thread has recorded itself and whose enclosing operation has not ended yet.
     own_calls: Vec<Call>,
     /// Last round in which the thread had a log.
     lived: u64,
 }
 
 impl Thread {
-    /// Returns true if records no longer need the state of this thread, after some rounds without a log.
+    /// Returns true if the thread has had no log for some rounds, so that records no longer need its state.
     fn is_settled(&self, round: u64) -> bool {
         let is_unused = self.spans.is_empty() && self.ranges.is_empty() && self.own_calls.is_empty();
         is_unused && self.lived + PATIENCE < round
     }
 }
 
-/// Operation with its thread, its range, the names of the ranges around its captured work, and the calls that the
-/// thread recorded itself.
+/// Operation with its thread, its range, the names of the ranges that enclose its captured work, and the calls that the
+/// thread has recorded itself.
 type Operation = (u64, Span, (u64, Name), Vec<Call>);
 
 /// Allocator state of a device.
@@ -94,14 +95,14 @@ type Operation = (u64, Span, (u64, Name), Vec<Call>);
 struct Memory {
     allocated: u64,
     reserved: u64,
-    /// Blocks in use, each with its bytes, its source line and a number.
+    /// Blocks in use, each with its size in bytes, its source line and a number.
     live: HashMap<u64, (u64, Name, u64)>,
 }
 
 /// Correlates host operations with device work. See the [module documentation](self).
 pub(crate) struct Joiner {
     output: Output,
-    /// Error that prevents writing to the file.
+    /// Error after which nothing more is written to the file.
     error: Option<io::Error>,
     threads: HashMap<u64, Thread>,
     calls: Vec<(Call, u64)>,
@@ -109,22 +110,22 @@ pub(crate) struct Joiner {
     origins: HashMap<(DriverIndex, u64), Origin>,
     /// Keys of the origins, oldest first.
     known: VecDeque<(DriverIndex, u64)>,
-    /// Operations whose work has no record yet.
+    /// Operations for whose work no record has arrived yet.
     open_ops: HashSet<u64>,
     loss: Loss,
     records: u64,
     names: HashMap<Name, Name>,
     kernels: HashMap<Name, Name>,
-    /// Names of kernel launches by the address of the spec.
+    /// Names of kernel launches, keyed by the address of the kernel spec.
     launches: HashMap<usize, Name>,
     lines: HashMap<usize, Name>,
     memory: BTreeMap<u32, Memory>,
     blocks: u64,
-    /// Start times of captures by driver and stream.
+    /// Start times of captures, keyed by driver and stream.
     captures: HashMap<(DriverIndex, u32), u64>,
     graphs: Graphs,
     samples: HashMap<usize, trace::CounterId>,
-    /// Ranges that any thread can end, with the threads that started them, and the ends of ranges that belong to no
+    /// Ranges that any thread can end, each with the thread that started it, and ends of ranges that belong to no
     /// thread.
     started: HashMap<u64, (u64, Push)>,
     ended: Vec<(u64, u64)>,
@@ -163,7 +164,7 @@ impl Joiner {
         self.output.sink().definitions()
     }
 
-    /// Describes a device, with the current bytes of its allocator.
+    /// Describes a device, with the number of bytes that its allocator currently uses and reserves.
     pub(crate) fn device(&mut self, ordinal: u32, device: trace::Device, allocated: u64, reserved: u64) {
         self.definitions().devices.insert(ordinal, device);
         let memory = self.memory.entry(ordinal).or_default();
@@ -184,7 +185,7 @@ impl Joiner {
         }
     }
 
-    /// Returns the name in the trace for a text of the recording.
+    /// Returns the trace's name for a text of the recording.
     fn name(&mut self, recording: &Recording, name: Name) -> Name {
         if name.is_none() {
             return name;
@@ -214,7 +215,7 @@ impl Joiner {
         self.definitions().names.intern(text)
     }
 
-    /// Returns a kernel's name as the user wrote it, for a symbol.
+    /// Returns the name of a kernel, as the user wrote it, for a symbol.
     fn kernel_name(&mut self, recording: &Recording, symbol: Name) -> Name {
         if let Some(known) = self.kernels.get(&symbol) {
             return *known;
@@ -237,7 +238,7 @@ impl Joiner {
         line
     }
 
-    /// Returns the state of the thread with the system's thread ID `number`.
+    /// Returns the state of the thread whose system-wide thread ID is `number`.
     fn thread(&mut self, number: u64, name: &str, is_simulated: bool) -> &mut Thread {
         if !self.threads.contains_key(&number) {
             let shown = if is_simulated { self.threads.len() as i64 + 1 } else { number as i64 };
@@ -268,8 +269,8 @@ impl Joiner {
         self.definitions().stream(device, number)
     }
 
-    /// Takes the contents of the logs and creates records. At the end it creates all records, and before only those
-    /// that can be joined.
+    /// Takes the contents of the logs and creates records from them. At the end of the recording, creates all records;
+    /// before that, only those that can be joined.
     pub(crate) fn settle(&mut self, recording: &Recording, is_last: bool) {
         self.round += 1;
         let round = self.round;
@@ -278,7 +279,7 @@ impl Joiner {
         let taken = recording.take_logs();
         let mut spans = Vec::new();
         let mut freed = 0;
-        // Threads are numbered in the order of their first operation.
+        // Threads are numbered in the order of their first operations.
         let mut taken: Vec<(u64, Taken)> =
             taken.into_iter().map(|taken| (first_operation(&taken), taken)).collect();
         taken.sort_by_key(|(first, _)| *first);
@@ -310,7 +311,7 @@ impl Joiner {
             thread.spans.forget(round.saturating_sub(PATIENCE));
         }
         if !recording.is_simulated() {
-            // In simulated time, the next thread would reuse the number of a removed thread.
+            // In simulated time, a new thread would reuse the number of a removed thread.
             self.threads.retain(|_, thread| !thread.is_settled(round));
         }
         while self.known.len() > ORIGINS {
@@ -323,7 +324,7 @@ impl Joiner {
         }
     }
 
-    /// Adds a raw record to the list for its kind.
+    /// Adds a raw record to the list of its kind.
     fn sort_in(&mut self, recording: &Recording, log: &Log, raw: Raw, spans: &mut Vec<Operation>) {
         match raw {
             Raw::Span(span) => {
@@ -399,7 +400,7 @@ impl Joiner {
         known
     }
 
-    /// Writes buffered data to the file, and stores an error if this fails.
+    /// Writes buffered data to the file; if this fails, stores the error.
     pub(crate) fn flush(&mut self) {
         if self.error.is_none()
             && let Err(error) = self.output.flush()
@@ -408,8 +409,8 @@ impl Joiner {
         }
     }
 
-    /// Ends the trace: adds facts and losses, and completes the file. Returns the trace if it is in memory, the losses,
-    /// and the number of records.
+    /// Ends the trace: adds facts and losses, and completes the file. Returns the trace (if it is in memory), the
+    /// losses, and the number of records.
     pub(crate) fn finish(
         &mut self,
         facts: Vec<(String, String)>,
@@ -419,7 +420,7 @@ impl Joiner {
         loss.dropped += driver_loss.dropped;
         loss.zero_time += driver_loss.zero_time;
         loss.refused += driver_loss.refused;
-        // One operation can lose several records, and an operation can consist of only a lost record.
+        // A single operation can lose several records, and the only record of an operation can be lost.
         loss.issued = loss.issued.max(loss.recorded + loss.dropped + loss.zero_time);
         let nodes = self.graphs.facts();
         let definitions = self.definitions();
@@ -428,7 +429,7 @@ impl Joiner {
         definitions.about.extend(nodes);
         let output = std::mem::replace(&mut self.output, Output::Memory(Box::default()));
         let finished = match self.error.take() {
-            // A file with missing records must not look complete, so it is not ended properly.
+            // A file with missing records must not look complete, so its end is not written.
             Some(error) => Err(error),
             None => output.finish(),
         };
@@ -436,8 +437,8 @@ impl Joiner {
     }
 }
 
-/// Returns the process ID in the trace. It is constant in simulated time, so that the same program always produces the
-/// same trace.
+/// Returns the process ID for the trace. In simulated time, it is constant, so that the same program always produces
+/// the same trace.
 fn process(is_simulated: bool) -> i64 {
     if is_simulated { 1 } else { i64::from(std::process::id()) }
 }
@@ -453,7 +454,7 @@ fn first_operation(taken: &Taken) -> u64 {
     ids.min().unwrap_or(u64::MAX)
 }
 
-/// Returns the ordinal in the trace for a driver's device.
+/// Returns the ordinal that a driver's device has in the trace.
 fn ordinal(drivers: &[Recorded], driver: DriverIndex, device: u32) -> u32 {
     drivers.get(usize::from(driver)).map_or(0, |recorded| recorded.first_ordinal) + device
 }

@@ -1,15 +1,17 @@
 //! [`Nodes`]: identifies the node of an executable to which a record belongs.
 //!
-//! The runtime lists an executable's nodes with the IDs that the driver assigned to the original nodes of the graph.
-//! The nodes of the executable have other IDs. Nodes of the graph itself keep the lower half of the ID. Nodes of child
-//! graphs are either numbered after them, graph by graph in the order of the parts, or have an upper half of their own.
+//! The runtime lists the nodes of an executable graph with the IDs that the driver assigned to the nodes of the
+//! original graph. The nodes of the executable have different IDs. Nodes of the graph itself keep the lower half of
+//! their IDs. Nodes of child graphs are either numbered after these, one child graph after another in the order of the
+//! parts, or have an upper half of their own.
 //! [`activity_node`](warpsmith_runtime::driver::activity::ActivityDriver::activity_node) describes this numbering.
 //!
-//! A driver can deviate from it, and the numbers are unknown if CUPTI was not active when the executable was created.
-//! Every assignment is therefore checked against the nodes' work. The nodes with one upper half match a part of the
-//! list, or all of it, if each of them has an entry there with the same work. If no part matches by number, the order
-//! is tried as soon as all nodes were seen. The place is unknown if nothing matches, or if the matching parts were
-//! captured at different places. An unknown place is better than a wrong one.
+//! A driver can deviate from this scheme, and the numbers are unknown if CUPTI was not active when the executable was
+//! created. Therefore, every assignment is checked against the work of the nodes. The nodes that share an upper half
+//! match a part of the list, or the whole list, if each of them has an entry with the same work there. If no part
+//! matches by number, parts are compared in order as soon as all nodes have been seen. The place of a node is unknown
+//! if nothing matches, or if the matching parts were captured at different places. An unknown place is better than a
+//! wrong one.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry as MapEntry;
@@ -17,7 +19,7 @@ use std::collections::hash_map::Entry as MapEntry;
 use foldhash::{HashMap, HashSet};
 use warpsmith_trace::Name;
 
-/// Work of a node according to its record.
+/// Work of a node, according to its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Seen {
     /// A kernel with this symbol.
@@ -26,7 +28,7 @@ pub(crate) enum Seen {
     Memset,
 }
 
-/// Work of a node according to the list.
+/// Work of a node, according to the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Work {
     Kernel(Name),
@@ -41,18 +43,18 @@ pub(crate) enum Work {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Place {
     pub(crate) line: Name,
-    /// ID of the range; 0 for none; `None` if the work was captured before the recording.
+    /// ID of the range; 0 if there is none; `None` if the work was captured before the recording.
     pub(crate) range: Option<u64>,
     /// Names of the ranges, outermost first.
     pub(crate) ranges: Name,
-    /// Bytes that a kernel moves; 0 if unknown.
+    /// Number of bytes that a kernel moves; 0 if unknown.
     pub(crate) bytes: u64,
 }
 
 /// Node in a list.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry {
-    /// Part of the list; 0 for the graph itself.
+    /// Part of the list to which the node belongs; 0 for the graph itself.
     pub(crate) part: u32,
     /// ID of the original node.
     pub(crate) number: Option<u64>,
@@ -67,7 +69,7 @@ pub(crate) enum Found {
     At(Place),
     /// The capture of the node was not observed.
     Unseen,
-    /// The nodes in the records do not match the nodes in the list.
+    /// The nodes in the records do not match those in the list.
     Unfit,
 }
 
@@ -79,18 +81,18 @@ pub(crate) struct Nodes {
     entries: Vec<Entry>,
     /// Kernels in the list.
     symbols: HashSet<Name>,
-    /// Observed nodes, by the upper half of their IDs.
+    /// Observed nodes, grouped by the upper half of their IDs.
     groups: HashMap<u32, Group>,
 }
 
 /// Nodes whose IDs have the same upper half.
 #[derive(Debug, Default)]
 struct Group {
-    /// Observed work by the lower half of the ID.
+    /// Observed work, keyed by the lower half of the node's ID.
     seen: HashMap<u32, Seen>,
     /// True if the same ID was seen with different work.
     is_broken: bool,
-    /// True if nodes were seen since the places were determined.
+    /// True if nodes have been seen since the places were last determined.
     is_new: bool,
     found: HashMap<u32, Found>,
 }
@@ -124,7 +126,7 @@ impl Nodes {
         }
     }
 
-    /// Returns the place of a node that was [seen](Self::see) before.
+    /// Returns the place of a node that has been [seen](Self::see).
     pub(crate) fn find(&mut self, node: u64) -> Found {
         let (upper, lower) = halves(node);
         let Some(group) = self.groups.get_mut(&upper) else { return Found::Unfit };
@@ -139,7 +141,7 @@ impl Nodes {
         found.unwrap_or(Found::Unfit)
     }
 
-    /// Returns the places of all nodes with one upper half. The map is empty if nothing matches.
+    /// Returns the places of all nodes with this upper half. The map is empty if nothing matches.
     fn fit(&self, upper: u32, seen: &HashMap<u32, Seen>) -> HashMap<u32, Found> {
         let parts = self.parts(upper);
         let mut by_number: Vec<_> =
@@ -154,7 +156,7 @@ impl Nodes {
         agreed(&by_order)
     }
 
-    /// Returns the parts of the list to which the nodes with this upper half can belong.
+    /// Returns the parts of the list to which the nodes with this upper half may belong.
     fn parts(&self, upper: u32) -> Vec<Vec<&Entry>> {
         if upper == 0 {
             return vec![self.entries.iter().collect()];
@@ -169,8 +171,8 @@ impl Nodes {
         parts.into_values().collect()
     }
 
-    /// Returns the entries by the lower half of their numbers: entries of the graph itself, followed by entries of
-    /// child graphs.
+    /// Returns the entries of the graph itself and of the child graphs numbered after them, keyed by the lower half of
+    /// their numbers.
     fn in_line(&self) -> Option<HashMap<u32, &Entry>> {
         let (own, mut within): (Vec<&Entry>, Vec<&Entry>) =
             self.entries.iter().partition(|entry| entry.part == 0);
@@ -187,7 +189,7 @@ impl Nodes {
         Some(line)
     }
 
-    /// Matches each node with the entry that has its number.
+    /// Matches each node with the entry that has the node's number.
     fn by_number(
         &self,
         numbered: &HashMap<u32, &Entry>,
@@ -200,7 +202,7 @@ impl Nodes {
         fits.collect()
     }
 
-    /// Matches the entries with the nodes in order, if all nodes were seen.
+    /// Matches the entries with the nodes in order, provided that all nodes have been seen.
     fn by_order(&self, part: &[&Entry], seen: &HashMap<u32, Seen>) -> Option<Vec<(u32, Found)>> {
         let entries: Vec<&Entry> = part.iter().copied().filter(|entry| entry.work != Work::Nothing).collect();
         // The order of nodes in different graphs is unknown.
@@ -214,8 +216,8 @@ impl Nodes {
         pairs.map(|((lower, seen), entry)| self.is(entry.work, seen).then(|| (lower, found(entry)))).collect()
     }
 
-    /// Returns whether a node with this work can produce this record. The driver may implement copies and memsets with
-    /// its own kernels.
+    /// Returns whether a node with this work can have produced this record. A driver may implement copies and memsets
+    /// with kernels of its own.
     fn is(&self, work: Work, seen: Seen) -> bool {
         match (work, seen) {
             (Work::Unknown, _) | (Work::Copy, Seen::Copy) | (Work::Memset, Seen::Memset) => true,
@@ -226,7 +228,7 @@ impl Nodes {
     }
 }
 
-/// Returns the entries by the lower half of their numbers, if all numbers are known and unique.
+/// Returns the entries keyed by the lower half of their numbers, provided that all numbers are known and unique.
 fn numbered<'a>(part: &[&'a Entry]) -> Option<HashMap<u32, &'a Entry>> {
     let mut numbered = HashMap::default();
     for entry in part {
@@ -241,7 +243,8 @@ fn found(entry: &Entry) -> Found {
     entry.place.map_or(Found::Unseen, Found::At)
 }
 
-/// Returns the places of the matches. A node on which the matches disagree is [`Found::Unfit`].
+/// Returns the place of each node according to the matches. If the matches disagree on a node, the node is
+/// [`Found::Unfit`].
 fn agreed(fits: &[Vec<(u32, Found)>]) -> HashMap<u32, Found> {
     let mut agreed: HashMap<u32, Found> = HashMap::default();
     for (lower, found) in fits.iter().flatten() {
@@ -265,12 +268,12 @@ mod tests {
         std::array::from_fn(|at| names.intern(&format!("kernel {at}")))
     }
 
-    /// Returns a place whose range has this ID.
+    /// Returns a place whose range has the given ID.
     fn place(range: u64) -> Place {
         Place { range: Some(range), ..Place::default() }
     }
 
-    /// Returns the entries of a part. They are numbered from 100, and their ranges from `range`.
+    /// Returns the entries of a part. Their numbers start at 100 and the IDs of their ranges at `range`.
     fn part(part: u32, range: u64, work: &[Work]) -> Vec<Entry> {
         let entry = |(at, work): (usize, &Work)| Entry {
             part,
@@ -305,7 +308,7 @@ mod tests {
         let [a, b] = kernels();
         let entries = part(0, 1, &[Work::Kernel(a), Work::Nothing, Work::Kernel(b), Work::Memset]);
         let mut nodes = Nodes::new(Some(9), entries);
-        // A match does not require that all nodes were seen.
+        // Nodes can match even if not all of them have been seen.
         let seen = [(number(9, 103), Seen::Memset), (number(9, 100), Seen::Kernel(a))];
         assert_eq!(answers(&mut nodes, &seen), at([4, 1]));
         assert_eq!(answers(&mut nodes, &[(number(9, 102), Seen::Kernel(b))]), at([3]));
@@ -329,7 +332,7 @@ mod tests {
         let seen = seen.map(|(node, seen)| (number(9, node), seen));
         for entries in [part(0, 1, &work), without_numbers(part(0, 1, &work))] {
             let mut nodes = Nodes::new(Some(9), entries);
-            // The order is inconclusive until all nodes were seen.
+            // The order is inconclusive until all nodes have been seen.
             assert_eq!(answers(&mut nodes, &seen[..2]), [Found::Unfit; 2]);
             assert_eq!(answers(&mut nodes, &seen), at([1, 3, 4]));
         }

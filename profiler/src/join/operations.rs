@@ -12,7 +12,7 @@ use crate::raw::{Span, What};
 use crate::recording::{Recorded, Recording};
 
 impl Joiner {
-    /// Creates the records of a runtime operation. Returns the origin of the work that it enqueued.
+    /// Creates the records of a runtime operation. Returns the origin of the work that the operation has enqueued.
     pub(super) fn span(
         &mut self,
         recording: &Recording,
@@ -149,7 +149,7 @@ impl Joiner {
         };
         let (allocated, reserved) = (memory.allocated, memory.reserved);
         let shown = match memory.live.get(&address) {
-            // Addresses differ between runs, so simulated time uses the number of the block.
+            // Addresses differ between runs, so the number of the block is used in simulated time.
             Some((_, _, number)) if recording.is_simulated() => *number,
             _ if recording.is_simulated() => 0,
             _ => address,
@@ -171,7 +171,7 @@ impl Joiner {
         }));
     }
 
-    /// Creates the record of a wait that the runtime inserted.
+    /// Creates the record of a wait that the runtime has inserted.
     pub(super) fn wait(&mut self, drivers: &[Recorded], span: &Span, on: u32, line: Name) {
         let (What::EventWait { buffer: Some(buffer), .. }, Some(stream)) = (span.what, span.stream) else {
             return;
@@ -211,7 +211,7 @@ fn awaited_name(awaited: Awaited) -> &'static str {
     }
 }
 
-/// Describes how the configuration of a launch was selected.
+/// Describes how a launch configuration was selected.
 fn source_text(source: Source) -> &'static str {
     match source {
         Source::Given => "configuration given",

@@ -18,7 +18,7 @@ impl Joiner {
         self.range(recording, thread, range, parent, at);
     }
 
-    /// Creates the records of started ranges that have ended.
+    /// Creates the records of those ranges that any thread can end and that have ended.
     pub(super) fn end_started(&mut self, recording: &Recording) {
         let mut ended = std::mem::take(&mut self.ended);
         ended.sort_unstable();

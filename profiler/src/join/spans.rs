@@ -16,13 +16,13 @@ struct Joined {
     round: u64,
 }
 
-/// Operations of one thread, sorted by their start; an enclosing operation comes before the enclosed ones. See the
+/// Operations of one thread, sorted by start; an enclosing operation precedes those that it encloses. See the
 /// [module documentation](self).
 #[derive(Debug, Default)]
 pub(crate) struct Spans(VecDeque<Joined>);
 
 impl Spans {
-    /// Adds an operation, sorted by its start.
+    /// Adds an operation at its position by start time.
     pub(crate) fn add(&mut self, start: u64, end: u64, origin: Origin, round: u64) {
         let joined = Joined { start, end, origin, round };
         // Usually, the new operation is the last one.
@@ -33,7 +33,7 @@ impl Spans {
         self.0.insert(place, joined);
     }
 
-    /// Returns the innermost operation that encloses these times.
+    /// Returns the origin of the innermost operation that encloses the given times.
     pub(crate) fn around(&self, start: u64, end: u64) -> Option<Origin> {
         let after = self.0.partition_point(|known| known.start <= start);
         let before = self.0.range(..after).rev().take(DEEPEST);
@@ -45,7 +45,7 @@ impl Spans {
         self.0.is_empty()
     }
 
-    /// Removes operations that were added before a round.
+    /// Removes operations that were added before the given round.
     pub(crate) fn forget(&mut self, round: u64) {
         while self.0.front().is_some_and(|first| first.round < round) {
             self.0.pop_front();

@@ -1,4 +1,4 @@
-//! Records of driver calls, and of the work that the calls enqueued.
+//! Records of driver calls, and of the work that these calls enqueue.
 
 use warpsmith_runtime::driver::activity::{ActivityPlace, ActivityTransfer, ActivityWait};
 use warpsmith_trace::{self as trace, Kernel, Library, Name, Record, Sync, SyncKind, Transfer, TransferKind};
@@ -17,7 +17,7 @@ impl Joiner {
         calls.iter().for_each(|call| self.call(recording, call, Origin::default()));
     }
 
-    /// Creates the records of calls that cannot be enclosed by unfinished operations.
+    /// Creates the records of calls that no unfinished operation can enclose.
     pub(super) fn join_calls(&mut self, recording: &Recording, began: u64, is_last: bool) {
         let mut ready = Vec::new();
         let threads = &self.threads;
@@ -60,7 +60,7 @@ impl Joiner {
         }));
     }
 
-    /// Creates the records of work whose call is known, or that has waited for enough rounds.
+    /// Creates the records of work whose call is known, or that has waited for the maximum number of rounds.
     pub(super) fn join_work(&mut self, recording: &Recording, drivers: &[Recorded], is_last: bool) {
         let mut lists: Vec<u64> = Vec::new();
         for list in self.work.iter().filter_map(|(raw, _)| self.list_of(raw)) {
@@ -77,7 +77,7 @@ impl Joiner {
                 || origin.is_some_and(|origin| place.node == 0 || !incomplete.contains(&origin.nodes));
             !(is_last || is_known || round - *since >= PATIENCE)
         };
-        // Usually all work is ready. The list can be long, so it is neither copied nor sorted with additional memory.
+        // Usually, all work is ready. The list can be long, so it is neither copied nor sorted with additional memory.
         let mut ready = std::mem::take(&mut self.work);
         self.work = ready.extract_if(.., must_wait).collect();
         ready.sort_unstable_by_key(|(raw, _)| {
@@ -149,12 +149,12 @@ impl Joiner {
         }
     }
 
-    /// Returns the origin of work. Only the first work of each operation is counted.
+    /// Returns the origin of work. Only the first work of each operation counts as recorded.
     pub(super) fn origin(&mut self, driver: DriverIndex, place: &ActivityPlace, is_work: bool) -> Origin {
         let key = (driver, place.correlation);
         let Some(origin) = self.origins.get_mut(&key) else {
             if is_work {
-                // The call of this work was not recorded.
+                // The call that enqueued this work was not recorded.
                 self.loss.issued += 1;
                 self.loss.recorded += 1;
             }
@@ -164,7 +164,7 @@ impl Joiner {
         if is_work && !std::mem::replace(&mut origin.is_seen, true) {
             self.loss.recorded += 1;
             if !self.open_ops.remove(&origin.op) {
-                // This is work of a library, or not the first work of its operation.
+                // This work was enqueued by a library, or is not the first work of its operation.
                 self.loss.issued += 1;
             }
         }
@@ -172,7 +172,7 @@ impl Joiner {
         if place.node == 0 { origin } else { self.node_origin(origin, place.node) }
     }
 
-    /// Returns the node list of the executable to which the node in the record belongs.
+    /// Returns the node list of the executable to which the node of this record belongs.
     fn list_of(&self, raw: &Raw) -> Option<u64> {
         let (driver, place, ..) = placed(raw);
         if place.node == 0 || !raw.is_work() {
@@ -183,7 +183,7 @@ impl Joiner {
         Some(origin.nodes).filter(|nodes| *nodes != 0)
     }
 
-    /// Registers the records of nodes. Each of them helps to identify where the nodes were captured.
+    /// Registers the records of nodes. Each of these records helps to identify where nodes were captured.
     fn see_nodes(&mut self, recording: &Recording, ready: &[(Raw, u64)]) {
         for (raw, _) in ready {
             let Some(list) = self.list_of(raw) else { continue };
@@ -198,7 +198,7 @@ impl Joiner {
     }
 }
 
-/// Returns the driver, the place and the times of a device record.
+/// Returns the driver, the place and the times of a record of device activity.
 fn placed(raw: &Raw) -> (DriverIndex, ActivityPlace, u64, u64) {
     match *raw {
         Raw::Kernel { driver, place, start, end, .. }

@@ -1,7 +1,8 @@
 //! [`Log`]: records of one thread, until they are joined with the records of other threads.
 //!
-//! A thread adds only to its own log, so the lock of the log is uncontended except while records are taken. A log
-//! consists of chunks, whose memory is limited. When the limit is reached, records are dropped and counted.
+//! Each thread adds records only to its own log, so the lock of the log is uncontended except while records are being
+//! taken. A log consists of chunks, and the total memory of all chunks is limited. When this limit is reached, records
+//! are dropped and counted.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -17,7 +18,7 @@ use crate::raw::{DriverIndex, Raw};
 /// Number of records per chunk.
 const CHUNK: usize = 512;
 pub(crate) const CHUNK_BYTES: usize = CHUNK * size_of::<Raw>();
-/// Number of texts whose names a thread caches.
+/// Number of texts whose names each thread caches.
 const TEXTS: usize = 64;
 
 /// Records of a thread.
@@ -28,15 +29,16 @@ pub(crate) struct Log {
     /// Name of the thread.
     pub(crate) name: String,
     chunks: Mutex<VecDeque<Vec<Raw>>>,
-    /// Start time of the thread's outermost operation; 0 for none.
+    /// Start time of the thread's outermost operation; 0 if there is none.
     open_since: AtomicU64,
 }
 
-/// Contents that were taken from a log.
+/// Contents that have been taken from a log.
 pub(crate) struct Taken {
     pub(crate) log: Arc<Log>,
     pub(crate) chunks: VecDeque<Vec<Raw>>,
-    /// Start time of the outermost operation that has not ended, see [`Log::open_since`]; `u64::MAX` for none.
+    /// Start time of the outermost operation that has not ended yet (see [`Log::open_since`]); `u64::MAX` if there is
+    /// none.
     pub(crate) open_since: u64,
 }
 
@@ -45,7 +47,7 @@ impl Log {
     pub(crate) fn take(self: &Arc<Self>) -> Taken {
         let mut guard = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
         let chunks = std::mem::take(&mut *guard);
-        // When an operation ends, its record is added and the time is cleared under the same lock.
+        // When an operation ends, its record is added and the start time is cleared while the same lock is held.
         let open_since = match self.open_since.load(Ordering::Relaxed) {
             0 => u64::MAX,
             since => since,
@@ -78,17 +80,17 @@ impl Log {
 pub(crate) struct Local {
     recording: u64,
     log: Arc<Log>,
-    /// IDs and start times of the operations that the thread is in.
+    /// IDs and start times of the operations that the thread has entered.
     open: Vec<(u64, u64)>,
-    /// Cached texts, each with its address, content and name.
+    /// Cached texts, each with its address, its content and its name.
     texts: Vec<(usize, Box<str>, Name)>,
-    /// Driver that was used last, with its address.
+    /// Most recently used driver, with its address.
     driver: Option<(usize, DriverIndex)>,
     /// Numbers of streams in records.
     streams: Vec<((DriverIndex, u64), u32)>,
     /// Last kernel whose spec was added to the recording.
     pub(crate) known_kernel: usize,
-    /// Last node list that was added to the recording, and the value of [`Recording::forgotten`] at that time.
+    /// Last node list that was added to the recording, and the value that [`Recording::forgotten`] had at that time.
     pub(crate) known_nodes: (u64, u64),
 }
 
@@ -96,7 +98,8 @@ thread_local! {
     static LOCAL: RefCell<Option<Local>> = const { RefCell::new(None) };
 }
 
-/// Calls `what` with this thread's state in the recording. Returns `None` if `what` is already running on this thread.
+/// Calls `what` with the state of this thread in the recording. Returns `None` if `what` is already running on this
+/// thread.
 #[inline]
 pub(crate) fn with_local<R>(recording: &Recording, what: impl FnOnce(&mut Local) -> R) -> Option<R> {
     let mut what = Some(what);
@@ -114,11 +117,11 @@ pub(crate) fn with_local<R>(recording: &Recording, what: impl FnOnce(&mut Local)
     }
 }
 
-/// Works like [`with_local`] on a thread that is ending, such as the main thread, which flushes records at process
+/// Like [`with_local`], but for a thread that is exiting, such as the main thread, which flushes records at process
 /// exit.
 #[cold]
 fn with_ending<R>(recording: &Recording, what: impl FnOnce(&mut Local) -> R) -> R {
-    // The name of the thread is no longer available.
+    // At this point, the name of the thread is no longer available.
     let local = recording.take_ending(thread_number());
     let mut local = local.unwrap_or_else(|| Local::new(recording, ""));
     let result = what(&mut local);
@@ -173,7 +176,8 @@ impl Local {
         self.open.push((id, at));
     }
 
-    /// Removes an operation that ends, and returns its start time. Returns `None` if it started before the recording.
+    /// Removes an operation that is ending, and returns its start time. Returns `None` if the operation started before
+    /// the recording.
     #[inline]
     pub(crate) fn end(&mut self, id: u64) -> Option<u64> {
         while let Some((open, at)) = self.open.pop() {
@@ -191,7 +195,7 @@ impl Local {
         }
     }
 
-    /// Adds the record of the operation that ended last.
+    /// Adds the record of the operation that has just ended.
     #[inline]
     pub(crate) fn push_ended(&self, recording: &Recording, raw: Raw) {
         self.log.push(recording, raw, self.open.is_empty());
@@ -203,7 +207,7 @@ impl Local {
         self.name_by(recording, text, Recording::intern)
     }
 
-    /// Returns the name for a text that the program passed.
+    /// Returns the name for a text that the program has passed.
     #[inline]
     pub(crate) fn program_name(&mut self, recording: &Recording, text: &str) -> Name {
         self.name_by(recording, text, Recording::intern_of_program)
@@ -214,7 +218,7 @@ impl Local {
         let at = text.as_ptr().addr();
         let place = (at >> 3) % TEXTS;
         match self.texts.get(place) {
-            // Another text may be at the same address by now.
+            // By now, a different text may be stored at the same address.
             Some((known, known_text, name)) if *known == at && **known_text == *text => *name,
             _ => self.remember(intern(recording, text), text, at, place),
         }
@@ -246,7 +250,7 @@ impl Local {
         }
     }
 
-    /// Returns the number of a stream in records.
+    /// Returns the number that a stream has in records.
     #[inline]
     pub(crate) fn stream(&mut self, driver: DriverIndex, handle: u64, find: impl FnOnce() -> u32) -> u32 {
         let key = (driver, handle);
@@ -310,7 +314,7 @@ mod tests {
         alive.join().unwrap();
     }
 
-    /// Adds a record during thread exit, as the main thread does at process exit.
+    /// Adds a record while the thread exits, as the main thread does at process exit.
     struct RecordsWhenDropped(Arc<Recording>);
 
     impl Drop for RecordsWhenDropped {
@@ -327,7 +331,7 @@ mod tests {
         let recording = recording();
         let of_thread = Arc::clone(&recording);
         let thread = std::thread::spawn(move || {
-            // This is dropped after the thread's state, which is created later.
+            // This value is dropped after the state of the thread, which is created later.
             LAST.with(|last| *last.borrow_mut() = Some(RecordsWhenDropped(Arc::clone(&of_thread))));
             record(&of_thread);
         });

@@ -17,47 +17,48 @@ use self::log::{CHUNK_BYTES, Local, Log, Taken};
 use crate::error::{ProfilerError, Result};
 use crate::raw::{DriverIndex, Raw};
 
-/// Number of texts from which on texts of the program are merged.
+/// Number of texts beyond which similar texts of the program are merged.
 const MAX_TEXTS: usize = 1 << 18;
 
 /// Driver that is recorded.
 #[derive(Debug, Clone)]
 pub(crate) struct Recorded {
     pub(crate) driver: Arc<dyn Driver>,
-    /// Ordinal in the trace for the driver's device 0.
+    /// Ordinal that the driver's device 0 has in the trace.
     pub(crate) first_ordinal: u32,
     pub(crate) devices: u32,
 }
 
 /// A running profiler. See the [module documentation](self).
 pub(crate) struct Recording {
-    /// ID of the recording, unique in the process.
+    /// ID of the recording, unique within the process.
     pub(crate) id: u64,
     /// True if the clock is simulated. The first driver determines this.
     simulated: OnceLock<bool>,
-    /// Drivers to record. If it is empty, all drivers are recorded.
+    /// Drivers to record. If the list is empty, all drivers are recorded.
     pub(crate) only: Vec<Arc<dyn Driver>>,
     pub(crate) activity: ActivityOptions,
     drivers: RwLock<Vec<Recorded>>,
-    /// True if no more drivers can be added. The lock is held while a driver starts.
+    /// True if no more drivers can be added. The lock is held while a driver is being started.
     starting: Mutex<bool>,
     logs: Mutex<Vec<Arc<Log>>>,
-    /// States of threads that are ending, whose thread-local state no longer exists.
+    /// States of exiting threads, whose thread-local state no longer exists.
     ending: Mutex<Vec<Local>>,
     texts: Mutex<Names>,
     counters: Mutex<Definitions>,
     kernels: Mutex<HashMap<&'static str, &'static KernelSpec>>,
     /// Node lists of launched executables that have not been taken yet.
     nodes: Mutex<Vec<Arc<GraphNodes>>>,
-    /// Number of times that node lists were removed after they had been taken.
+    /// Number of times that node lists have been removed after having been taken.
     pub(crate) forgotten: AtomicU64,
-    /// Total size of the chunks, in bytes.
+    /// Total size of all chunks, in bytes.
     held: AtomicUsize,
-    /// Number of records that were dropped because the memory was full, separately for work and for other records.
+    /// Number of records that were dropped because the memory was full, counted separately for work and for other
+    /// records.
     pub(crate) dropped_work: AtomicU64,
     pub(crate) dropped_others: AtomicU64,
-    /// Facts about the recording, for [`Definitions::about`], with a count per key. Only the first fact with a key is
-    /// kept.
+    /// Facts about the recording, for [`Definitions::about`], with the number of facts per key. For each key, only the
+    /// first fact is kept.
     about: Mutex<BTreeMap<String, (String, u64)>>,
     stopping: AtomicBool,
     wake: (Mutex<bool>, Condvar),
@@ -99,7 +100,7 @@ impl Recording {
         self.simulated.get().copied().unwrap_or(false)
     }
 
-    /// Returns the current time, by the clock of the records.
+    /// Returns the current time, by the clock that the records use.
     pub(crate) fn now(&self) -> u64 {
         if self.is_simulated() {
             let drivers = self.drivers.read().unwrap_or_else(PoisonError::into_inner);
@@ -113,7 +114,7 @@ impl Recording {
         self.drivers.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the driver at this address if it is recorded.
+    /// Returns the driver at this address if the driver is being recorded.
     pub(crate) fn driver_at(&self, address: usize) -> Option<DriverIndex> {
         let drivers = self.drivers.read().unwrap_or_else(PoisonError::into_inner);
         drivers
@@ -127,17 +128,19 @@ impl Recording {
         self.only.is_empty() || self.only.iter().any(|only| address_of(only) == address_of(driver))
     }
 
-    /// Starts to add a driver and locks out other starts. Returns `None` if no more drivers can be added.
+    /// Starts adding a driver, and prevents other drivers from being started. Returns `None` if no more drivers can be
+    /// added.
     pub(crate) fn begin_starting(&self) -> Option<MutexGuard<'_, bool>> {
         Some(lock(&self.starting)).filter(|has_ended| !**has_ended)
     }
 
-    /// Waits for a driver that is starting. After it returns, no other driver can start.
+    /// Waits until a driver that is being started has started. Afterwards, no other driver can be started.
     pub(crate) fn end_starting(&self) {
         *lock(&self.starting) = true;
     }
 
-    /// Adds a driver, which is recorded from now on. Returns `None` if it is already recorded or excluded.
+    /// Adds a driver, which is recorded from now on. Returns `None` if the driver is already being recorded or is
+    /// excluded.
     pub(crate) fn add_driver(&self, driver: &Arc<dyn Driver>) -> Result<Option<DriverIndex>> {
         if !self.wants(driver) || self.driver_at(address_of(driver)).is_some() {
             return Ok(None);
@@ -155,7 +158,7 @@ impl Recording {
         Ok(Some((drivers.len() - 1) as DriverIndex))
     }
 
-    /// Adds a fact about the recording. Only the first fact with a key is kept; later ones are counted.
+    /// Adds a fact about the recording. For each key, only the first fact is kept; later ones are only counted.
     pub(crate) fn note(&self, key: &str, fact: String) {
         lock(&self.about).entry(key.to_owned()).or_insert((fact, 0)).1 += 1;
     }
@@ -174,12 +177,13 @@ impl Recording {
         lock(&self.logs).push(log);
     }
 
-    /// Takes the contents of the logs. Removes the logs of threads that have ended.
+    /// Takes the contents of the logs. Removes the logs of threads that have exited.
     pub(crate) fn take_logs(&self) -> Vec<Taken> {
         lock(&self.ending).retain(Local::is_in_operation);
         let mut taken = Vec::new();
         lock(&self.logs).retain(|log| {
-            // This must be checked before the log is taken, so that the last record of an ended thread is included.
+            // This must be checked before the log is taken, so that the last record of a thread that has exited is
+            // included.
             let is_alive = Arc::strong_count(log) > 1;
             fence(Ordering::Acquire);
             taken.push(log.take());
@@ -188,14 +192,14 @@ impl Recording {
         taken
     }
 
-    /// Takes the stored state of this ending thread, if there is one.
+    /// Takes the stored state of this exiting thread, if there is one.
     pub(crate) fn take_ending(&self, thread: u64) -> Option<Local> {
         let mut ending = lock(&self.ending);
         let place = ending.iter().position(|local| local.thread() == thread)?;
         Some(ending.swap_remove(place))
     }
 
-    /// Stores the state of this ending thread.
+    /// Stores the state of this exiting thread.
     pub(crate) fn keep_ending(&self, local: Local) {
         lock(&self.ending).push(local);
     }
@@ -204,9 +208,9 @@ impl Recording {
         lock(&self.texts).intern(text)
     }
 
-    /// Interns a name or category of a range or mark like [`Self::intern`]. The number of texts is bounded, because the
-    /// program can create any number. Beyond [`MAX_TEXTS`] texts, texts that differ only in digits are merged. Beyond
-    /// twice this number, all texts are merged.
+    /// Interns the name or the category of a range or mark, like [`Self::intern`]. The number of texts is bounded,
+    /// because the program can create any number of them. Above [`MAX_TEXTS`] texts, texts that differ only in digits
+    /// are merged. Above twice this number, all new texts are merged.
     pub(crate) fn intern_of_program(&self, text: &str) -> Name {
         let mut texts = lock(&self.texts);
         if texts.len() < MAX_TEXTS {
@@ -232,7 +236,7 @@ impl Recording {
         lock(&self.texts).text(name).to_owned()
     }
 
-    /// Returns the counter of a device for its samples.
+    /// Returns the counter for samples of this kind on a device.
     pub(crate) fn counter(&self, device: u32, name: &str, unit: &str) -> CounterId {
         lock(&self.counters).counter(Some(device), name, unit)
     }
@@ -241,7 +245,7 @@ impl Recording {
         lock(&self.counters).counters().to_vec()
     }
 
-    /// Registers a kernel for its name.
+    /// Registers a kernel, so that its name can be found.
     pub(crate) fn add_kernel(&self, spec: &'static KernelSpec) {
         lock(&self.kernels).insert(spec.symbol, spec);
     }
@@ -259,8 +263,8 @@ impl Recording {
         std::mem::take(&mut *lock(&self.nodes))
     }
 
-    /// Reserves memory for another chunk. Returns whether it is available. When a quarter of the memory is used, it
-    /// wakes the draining thread.
+    /// Reserves memory for another chunk. Returns whether it is available. When a quarter of the memory is used, wakes
+    /// the draining thread.
     pub(crate) fn claim(&self, bytes: usize) -> bool {
         let limit = self.activity.memory;
         let held = self.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -274,12 +278,12 @@ impl Recording {
         true
     }
 
-    /// Releases the memory of freed chunks.
+    /// Releases the memory of chunks that have been freed.
     pub(crate) fn freed(&self, chunks: usize) {
         self.held.fetch_sub(chunks * CHUNK_BYTES, Ordering::Relaxed);
     }
 
-    /// Counts a record that was dropped.
+    /// Counts a record that has been dropped.
     #[cold]
     pub(crate) fn dropped(&self, raw: &Raw) {
         let count = if raw.is_work() { &self.dropped_work } else { &self.dropped_others };
@@ -291,7 +295,7 @@ impl Recording {
         self.wake.1.notify_all();
     }
 
-    /// Waits until [`Self::wake`] is called, or until the time has passed. Returns whether the recording continues.
+    /// Waits until [`Self::wake`] is called or the time has passed. Returns whether the recording continues.
     pub(crate) fn sleep(&self, time: std::time::Duration) -> bool {
         let mut woken = lock(&self.wake.0);
         if !*woken && !self.is_stopping() {
@@ -311,7 +315,7 @@ impl Recording {
         self.wake();
     }
 
-    /// Waits for the work on the recorded devices. Records lost devices as facts.
+    /// Waits for all work on the recorded devices. Records lost devices as facts.
     pub(crate) fn synchronize(&self) {
         for device in open_devices() {
             // SAFETY: the device is alive, and nothing is released.
@@ -319,8 +323,8 @@ impl Recording {
             if self.driver_at(address_of(driver)).is_none() {
                 continue;
             }
-            // This fails on a lost device, and while a stream is captured. Work that has finished is recorded in any
-            // case.
+            // This call fails on a lost device, and while a stream is being captured. In any case, work that has
+            // finished is recorded.
             let waited = driver.context_synchronize(context);
             if device.is_lost() {
                 self.note(&format!("device {}", device.id()), "lost: a fault stopped it".to_owned());

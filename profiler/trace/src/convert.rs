@@ -15,35 +15,36 @@ use crate::sink::Sink;
 use crate::summary::Digest;
 use crate::trace::{Trace, check_name, is_compressed, not_written, read_into, unwritable};
 
-/// Format of a file to write.
+/// Format of the file to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileFormat {
-    /// Chrome's JSON, as Kineto writes it, compressed if the path ends in `.gz`.
+    /// Chrome's JSON format, as written by Kineto; the file is compressed if its path ends in `.gz`.
     Chrome,
-    /// HTML page with a timeline and the tables.
+    /// An HTML page with a timeline and tables.
     Html,
 }
 
-/// Maximum number of records that [`convert`] keeps in memory and sorts together.
+/// Maximum number of records that [`convert`] keeps in memory and sorts.
 const WHOLE: usize = 2_000_000;
 
 /// Result of a conversion.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Converted {
-    /// Damage at which reading stopped, or `None` for an intact file.
+    /// Damage at which reading stopped, or `None` if the file is intact.
     pub damage: Option<Damage>,
     /// Content that the reader omitted.
     pub left_out: Vec<Omission>,
 }
 
-/// Converts the trace file `from` to the file `to`, in another format. If a report is passed, its `counters` are added
-/// to the kernels as arguments; see [`CounterReport::annotate`]. Memory is bounded: the first two million records are
-/// sorted, and later records keep their order. An HTML page is created from a [`Digest`].
+/// Converts the trace file `from` to the file `to` in another format. If a report is passed as `counters`, its values
+/// are added to the kernels as arguments; see [`CounterReport::annotate`]. Memory usage is bounded: only the first two
+/// million records are sorted, and later records keep their order. An HTML page is created from a [`Digest`].
 ///
 /// # Errors
-/// [`TraceError`] if `from` does not exist or contains no readable trace, or if both paths name the same file. Also if
-/// the report contains none of the kernels. Also if `to` cannot be written, or is JSON and ends in `.pftrace`.
+/// [`TraceError`] if `from` does not exist or contains no readable trace, if both paths name the same file, or if the
+/// report contains none of the kernels. The same error is returned if `to` cannot be written, or if it ends in
+/// `.pftrace` and the format is JSON.
 pub fn convert(
     from: impl AsRef<Path>,
     to: impl AsRef<Path>,
@@ -79,8 +80,8 @@ pub fn convert(
     }
 }
 
-/// Reads a file and writes it with a writer. Beyond a certain number of records, it writes record by record instead of
-/// all at once.
+/// Reads a file and passes its records to a writer. Above a certain number of records, they are written one by one
+/// instead of all at once.
 fn write<W: Sink>(
     read: impl FnOnce(&mut dyn Sink) -> Result<Option<Damage>>,
     to: &Path,
@@ -107,7 +108,7 @@ fn write<W: Sink>(
     Ok(Converted { damage, left_out })
 }
 
-/// Keeps records, and passes them to a writer when there are too many of them.
+/// Keeps records, and passes them on to a writer as soon as there are too many.
 struct Target<'a, W> {
     trace: Trace,
     writer: Option<W>,
@@ -152,7 +153,7 @@ fn read(from: &Path, counters: Option<&CounterReport>, sink: &mut dyn Sink) -> R
     Err(TraceError::of(Some(from), reason))
 }
 
-/// Forwards records, and checks whether any kernel has counters.
+/// Forwards records and checks whether any kernel has counters.
 struct Annotated<'a> {
     sink: &'a mut dyn Sink,
     has_counters: bool,

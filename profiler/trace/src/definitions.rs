@@ -31,9 +31,9 @@ pub struct Device {
 pub struct Stream {
     /// Ordinal of the device.
     pub device: u32,
-    /// The driver's stream ID; -1 represents the whole device.
+    /// Stream ID assigned by the driver; -1 stands for the whole device.
     pub id: i64,
-    /// Name that the program assigned; can be empty.
+    /// Name assigned by the program; may be empty.
     pub name: String,
 }
 
@@ -45,11 +45,11 @@ pub struct Thread {
     pub process: i64,
     /// The system's thread ID.
     pub id: i64,
-    /// Name of the thread; can be empty.
+    /// Name of the thread; may be empty.
     pub name: String,
 }
 
-/// Hardware counters of a kernel, averaged over some launches. See [`counters`](crate::counters).
+/// Hardware counters of a kernel, averaged over several launches. See [`counters`](crate::counters).
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct KernelCounted {
     /// Bytes read from device memory.
@@ -60,7 +60,7 @@ pub struct KernelCounted {
     pub l2_hits: Option<f64>,
     /// Achieved occupancy, as a fraction.
     pub occupancy: Option<f64>,
-    /// Most frequent warp stall reasons with their shares; can be empty.
+    /// Most frequent warp stall reasons and their shares; may be empty.
     pub stalls: Name,
 }
 
@@ -83,7 +83,7 @@ macro_rules! ids {
         pub struct $name(pub(crate) u32);
 
         impl $name {
-            /// Returns the index in the list of the [`Definitions`].
+            /// Returns the index in the list in [`Definitions`].
             pub fn index(self) -> usize {
                 self.0 as usize
             }
@@ -100,24 +100,25 @@ ids! {
     CounterId;
 }
 
-/// Numbers of recorded and lost operations. If [`Self::unaccounted`] is 0, every loss is reported.
+/// Numbers of operations that were recorded, and of those that were lost. If [`Self::unaccounted`] returns 0, every
+/// loss is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Loss {
-    /// Operations that were enqueued while recording.
+    /// Operations that were enqueued during the recording.
     pub issued: u64,
-    /// Operations that have a record with times.
+    /// Operations with a record that contains times.
     pub recorded: u64,
     /// Operations for which the recorder had no space.
     pub dropped: u64,
-    /// Operations whose record has no times, because the device's own buffers were full.
+    /// Operations whose record contains no times, because the device's own buffers were full.
     pub zero_time: u64,
-    /// Operations that were refused because no memory was left for a buffer.
+    /// Operations whose records were rejected because there was no memory for another buffer.
     pub refused: u64,
 }
 
 impl Loss {
-    /// Returns the number of issued operations that are not accounted for.
+    /// Returns the number of issued operations that none of the other fields accounts for.
     pub fn unaccounted(&self) -> u64 {
         let known = [self.recorded, self.dropped, self.zero_time, self.refused];
         known.into_iter().fold(self.issued, u64::saturating_sub)
@@ -129,8 +130,9 @@ impl Loss {
     }
 }
 
-/// ID of merged entries. A trace has up to 65 536 individual streams, threads and counters each. Later ones are merged
-/// into one additional stream per device, thread per process, or counter per device, which is named `others`.
+/// ID of merged entries. A trace contains up to 65 536 individual streams, threads and counters each. Further ones are
+/// merged into an additional entry named `others`: one stream per device, one thread per process, and one counter per
+/// device.
 pub const OTHERS: i64 = i64::MIN;
 const OTHERS_NAME: &str = "others";
 
@@ -150,11 +152,11 @@ impl<K, T> Default for Table<K, T> {
 impl<K: Hash + Eq, T> Table<K, T> {
     /// Maximum number of individual entries.
     const MAX: usize = 1 << 16;
-    /// Maximum number of entries, including the `others` entries of devices or processes.
+    /// Maximum number of entries, including the `others` entries of all devices or processes.
     const MAX_WITH_OTHERS: usize = Self::MAX + (1 << 12);
 
-    /// Returns the index of a key. `new` creates the entry of a new key. If the table is full, the key of `others` is
-    /// used instead.
+    /// Returns the index of the entry for a key. If the key is new, `new` creates its entry. If the table is full, the
+    /// key that `others` returns is used instead.
     fn place(&mut self, key: K, others: impl FnOnce() -> K, new: impl FnOnce(&K) -> T) -> u32 {
         let is_full = self.entries.len() >= Self::MAX;
         let key = if is_full && !self.places.contains_key(&key) { others() } else { key };
@@ -170,11 +172,11 @@ impl<K: Hash + Eq, T> Table<K, T> {
     }
 }
 
-/// Maximum number of facts, and of devices, in a file.
+/// Maximum number of facts in a file, and maximum number of devices.
 const MAX_FACTS: usize = 1 << 10;
 const MAX_DEVICES: usize = 1 << 12;
 
-/// Kinds of content that a reader omits from a trace, or shortens.
+/// Kinds of content that a reader omits from a trace or shortens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LeftOut {
     All,
@@ -189,7 +191,7 @@ impl LeftOut {
     const ALL: [LeftOut; 6] =
         [LeftOut::All, LeftOut::Timeless, LeftOut::Begins, LeftOut::Ends, LeftOut::End, LeftOut::Texts];
 
-    /// Returns the key of the corresponding fact.
+    /// Returns the key of the fact that reports this kind.
     fn key(self) -> &'static str {
         match self {
             LeftOut::All => "none of the events is read",
@@ -207,28 +209,28 @@ impl LeftOut {
     }
 }
 
-/// Content that was omitted when a trace was read.
+/// Content that was omitted while a trace was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Omission {
     /// Description, with the number.
     pub text: String,
-    /// True if the omission makes the tables incomplete, for example for a kernel without a time.
+    /// True if the omission makes the tables incomplete, for example if a kernel has no time.
     pub is_lost: bool,
 }
 
-/// Definitions to which the records of a trace refer, in bounded memory. See [`OTHERS`] and [`Names`].
+/// Definitions to which the records of a trace refer; their memory is bounded. See [`OTHERS`] and [`Names`].
 #[derive(Debug, Clone, Default)]
 pub struct Definitions {
     /// Texts.
     pub names: Names,
     /// Facts about the trace: the program, the host, the recorder, and the content that was omitted.
     pub about: BTreeMap<String, String>,
-    /// Numbers of recorded and lost operations.
+    /// Numbers of operations that were recorded, and of those that were lost.
     pub loss: Loss,
     /// Devices, by ordinal.
     pub devices: BTreeMap<u32, Device>,
-    /// Hardware counters of kernels, by the ordinal of the device and the name. Files store them as arguments of the
+    /// Hardware counters of kernels, by device ordinal and kernel name. In files, they are stored as arguments of the
     /// kernels.
     pub counted: HashMap<(u32, Name), KernelCounted>,
     streams: Table<(u32, i64), Stream>,
@@ -237,21 +239,21 @@ pub struct Definitions {
 }
 
 impl Definitions {
-    /// Returns the stream `id` of a device.
+    /// Returns the stream with the given ID on a device, adding it if necessary.
     pub fn stream(&mut self, device: u32, id: i64) -> StreamId {
         let others = || (device, OTHERS);
         let new = |&(device, id): &_| Stream { device, id, name: name_of(id) };
         StreamId(self.streams.place((device, id), others, new))
     }
 
-    /// Returns the thread `id` of a process.
+    /// Returns the thread with the given ID in a process, adding it if necessary.
     pub fn thread(&mut self, process: i64, id: i64) -> ThreadId {
         let others = || (process, OTHERS);
         let new = |&(process, id): &_| Thread { process, id, name: name_of(id) };
         ThreadId(self.threads.place((process, id), others, new))
     }
 
-    /// Adds a fact about the trace, within the limits for the number and the length of facts.
+    /// Adds a fact about the trace, within the limits on the number and length of facts.
     pub(crate) fn add_fact(&mut self, key: &str, value: &str) {
         if self.about.len() < MAX_FACTS || self.about.contains_key(key) {
             let (key, value) = (self.names.kept(key), self.names.kept(value));
@@ -259,7 +261,7 @@ impl Definitions {
         }
     }
 
-    /// Adds a device, within the limits for the number of devices and the length of the name.
+    /// Adds a device, within the limits on the number of devices and on the length of their names.
     pub(crate) fn add_device(&mut self, ordinal: u32, device: Device) {
         if self.devices.len() < MAX_DEVICES || self.devices.contains_key(&ordinal) {
             let name = self.names.kept(&device.name);
@@ -272,8 +274,8 @@ impl Definitions {
         self.about.insert(what.key().to_owned(), text.to_owned());
     }
 
-    /// Returns the content that was omitted or shortened when the trace was read. Kinds of events that no record
-    /// represents are not included if other events have records. [`Self::about`] lists these kinds.
+    /// Returns the content that was omitted or shortened while the trace was read. Kinds of events that no record can
+    /// represent are not included if other events have records. [`Self::about`] lists these kinds.
     pub fn left_out(&self) -> Vec<Omission> {
         let said = |what: LeftOut| {
             let text = self.about.get(what.key())?;
@@ -282,7 +284,7 @@ impl Definitions {
         LeftOut::ALL.into_iter().filter_map(said).collect()
     }
 
-    /// Adds facts about texts that were shortened or replaced. Returns the number of replaced texts.
+    /// Adds facts about texts that were shortened or replaced. Returns the number of texts that were replaced.
     pub(crate) fn add_texts_left_out(&mut self) -> u64 {
         let (shortened, replaced) = self.names.not_kept();
         if shortened + replaced > 0 {
@@ -301,7 +303,7 @@ impl Definitions {
         self.counted.get(&(device, kernel)).copied()
     }
 
-    /// Adds hardware counters that a file stores as arguments of a kernel.
+    /// Adds hardware counters that a file stores as the arguments of a kernel.
     pub(crate) fn read_counted(&mut self, kernel: Name, stream: StreamId, counted: KernelCounted) {
         if counted != KernelCounted::default()
             && let Some(stream) = self.streams.entries.get(stream.index())
@@ -310,7 +312,7 @@ impl Definitions {
         }
     }
 
-    /// Returns the counter `name` of a device, or of the host.
+    /// Returns the counter with the given name for a device or for the host, adding it if necessary.
     pub fn counter(&mut self, device: Option<u32>, name: &str, unit: &str) -> CounterId {
         let others = || (device, OTHERS_NAME.to_owned());
         let key = (device, name.to_owned());

@@ -1,4 +1,4 @@
-//! Errors of trace files.
+//! Trace file errors.
 
 use std::fmt;
 use std::io;
@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use warpsmith_runtime::{Error, Result};
 
-/// Trace that could not be written or read. The error is wrapped in a [`warpsmith_runtime::Error`], whose
-/// `downcast_ref` returns it.
+/// Error for a trace that could not be written or read. It is carried in a [`warpsmith_runtime::Error`]; to get it,
+/// call `downcast_ref`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the trace {}{reason}", path.as_ref().map_or_else(String::new, |path| format!("{} ", path.display())))]
 #[non_exhaustive]
 pub struct TraceError {
-    /// The file; `None` for content in memory.
+    /// Path of the file; `None` for content in memory.
     pub path: Option<PathBuf>,
     /// Cause and remedy.
     pub reason: String,
 }
 
 impl TraceError {
-    /// Creates the error of a file, or of content in memory.
+    /// Creates the error for a file or for content in memory.
     pub(crate) fn of(path: Option<&Path>, reason: impl Into<String>) -> Error {
         Self { path: path.map(Path::to_path_buf), reason: reason.into() }.into()
     }
@@ -31,11 +31,11 @@ impl From<TraceError> for Error {
     }
 }
 
-/// Damage in a file that could be read in part.
+/// Damage in a file of which a part could be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Damage {
-    /// Offset of the damage in bytes, in the file or in its decompressed content.
+    /// Byte offset of the damage in the file or in its decompressed content.
     pub at: u64,
     /// Description of the damage.
     pub reason: String,
@@ -47,7 +47,7 @@ impl fmt::Display for Damage {
     }
 }
 
-/// Reason why a reader stopped before the end.
+/// Reason for which a reader stopped before the end.
 #[derive(Debug)]
 pub(crate) enum Stop {
     /// The file is damaged. The data before the damage is kept.

@@ -1,4 +1,4 @@
-//! Record that is decomposed into a category, a name, a track, times, and named values.
+//! A record, decomposed into a category, a name, a track, times, and named values.
 
 use crate::definitions::{CounterId, Definitions, StreamId, ThreadId};
 use crate::names::{Name, Names};
@@ -49,7 +49,7 @@ pub(crate) enum Value {
     Size([u32; 3]),
 }
 
-/// Name, or fixed text of the format.
+/// A name, or a fixed text of the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Label {
     Name(Name),
@@ -82,7 +82,7 @@ pub(crate) mod category {
     pub(crate) const GRAPH: &str = "graph";
 }
 
-/// Named values, without the empty ones.
+/// Named values, without those that are empty.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Values(pub(crate) Vec<(Key, Value)>);
 
@@ -118,19 +118,19 @@ pub(crate) struct Event {
     pub(crate) track: Track,
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// Correlation ID that related events share; 0 for none.
+    /// Correlation ID shared by related events; 0 if there is none.
     pub(crate) correlation: u64,
     pub(crate) values: Values,
 }
 
 impl Event {
-    /// Returns whether events of the category have a duration.
+    /// Returns whether events of this category have a duration.
     pub(crate) fn is_slice(category: &str) -> bool {
         use category::*;
         !matches!(category, MARK | WAIT | MEMORY | SAMPLE)
     }
 
-    /// Decomposes a record. It reuses the memory of `values`.
+    /// Decomposes a record. The memory of `values` is reused.
     pub(crate) fn of(record: &Record, definitions: &Definitions, values: Values) -> Event {
         let mut values = values;
         values.0.clear();

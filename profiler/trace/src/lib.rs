@@ -1,8 +1,9 @@
 //! Traces of device and host activity: kernels, copies, calls, ranges, memory, and counters.
 //!
-//! Records are written to a [`Sink`]: either a [`Trace`], which keeps them in memory, or a file writer, which keeps
-//! only a few. [`ChromeWriter`] writes the JSON format of PyTorch's profiler, which <https://ui.perfetto.dev> opens.
-//! [`Trace::read`] reads that format, both from this crate and from PyTorch; [`Trace::summary`] returns the tables.
+//! Records are written to a [`Sink`], which is either a [`Trace`], which keeps them in memory, or a file writer, which
+//! keeps only a few. [`ChromeWriter`] writes the JSON format of PyTorch's profiler, which <https://ui.perfetto.dev>
+//! opens. [`Trace::read`] reads this format, whether written by this crate or by PyTorch; [`Trace::summary`] returns
+//! the tables.
 //!
 //! ```
 //! use warpsmith_trace::{Kernel, Record, Trace};
@@ -14,23 +15,23 @@
 //! assert_eq!(trace.summary().kernels[0].total, 4_000);
 //! ```
 //!
-//! Guarantees: equal traces are written as equal bytes. A written trace is equal to the original when it is read back.
-//! Files of any size are read and written in bounded memory, unless they are read into a [`Trace`]; a
+//! Equal traces are written as identical bytes. When a trace is written and read back, the result equals the original.
+//! Files of any size are written, and read, in bounded memory, unless they are read into a [`Trace`]; a
 //! [`Digest`](summary::Digest) provides the tables of such a file. A compressed file that unpacks to more than 200
-//! times its size is reported as damaged. A damaged file never causes a panic: the error contains the position, and the
-//! content before it is kept. [`Definitions::left_out`] reports the content that a reader omits.
+//! times its size is reported as damaged. A damaged file never causes a panic; the error contains the position of the
+//! damage, and the content before it is kept. [`Definitions::left_out`] reports the content that a reader has omitted.
 //!
 //! | module | content |
 //! | --- | --- |
 //! | `trace` | a trace in memory; reading files |
 //! | `sink` | destinations of records |
 //! | `record`, `definitions`, `names` | records, and the data to which they refer |
-//! | `event` | a decomposed record, for JSON and pages |
-//! | `chrome` | Chrome's JSON in PyTorch's format |
+//! | `event` | a record decomposed into its parts, for JSON and pages |
+//! | `chrome` | Chrome's JSON format, as used by PyTorch |
 //! | `summary` | the tables |
 //! | `counters` | reports of hardware counters |
-//! | `page` | an HTML page that draws its data |
-//! | `html` | one page with a timeline and the tables |
+//! | `page` | an HTML page that draws its own data |
+//! | `html` | an HTML page with a timeline and tables |
 //! | `convert` | conversion between files |
 #![deny(missing_docs)]
 

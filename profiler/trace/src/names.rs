@@ -4,23 +4,23 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Maximum length of a text in bytes. Only the start of a longer text is kept. Kernel names have up to a few thousand
-/// bytes.
+/// Maximum length of a text, in bytes. Of a longer text, only the start is kept. Kernel names have a length of up to a
+/// few thousand bytes.
 pub(crate) const LONGEST: usize = 16 << 10;
 
-/// Maximum size of all texts of a trace, in bytes.
+/// Maximum total size of the texts of a trace, in bytes.
 const MAX_BYTES: usize = 512 << 20;
 
-/// Approximate overhead per text in the list and the map, in bytes.
+/// Approximate overhead of each text in the list and the map, in bytes.
 const EACH: usize = 96;
 
 /// Suffix of a shortened text.
 const MORE: &str = "…";
 
-/// Replacement of texts that do not fit in memory.
+/// Text that replaces texts for which there is no memory.
 const OTHERS: &str = "others";
 
-/// Reference to a text of [`Names`]. The default is the empty text, which means "unknown" or "none".
+/// Reference to a text in [`Names`]. The default refers to the empty text, which means "unknown" or "none".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Name(u32);
 
@@ -28,14 +28,14 @@ impl Name {
     /// Empty text.
     pub const NONE: Name = Name(0);
 
-    /// Returns true for the empty text.
+    /// Returns whether the text is empty.
     pub fn is_none(self) -> bool {
         self == Name::NONE
     }
 }
 
-/// Interned texts, in bounded memory. If a text is longer than 16 KiB, only its start is kept. Once all texts together
-/// need 512 MiB, new texts are replaced by the text `others`.
+/// Interned texts, in bounded memory. Of a text that is longer than 16 KiB, only the start is kept. As soon as the
+/// texts occupy 512 MiB in total, new texts are replaced by the text `others`.
 ///
 /// ```
 /// use warpsmith_trace::Names;
@@ -49,7 +49,7 @@ impl Name {
 pub struct Names {
     texts: Vec<Arc<str>>,
     ids: HashMap<Arc<str>, Name>,
-    /// Remaining space for texts, in bytes.
+    /// Space that is left for texts, in bytes.
     left: usize,
     shortened: u64,
     refused: u64,
@@ -69,7 +69,7 @@ impl Default for Names {
 }
 
 impl Names {
-    /// Returns the name for `text`, and interns the text if necessary.
+    /// Returns the name for `text`, interning the text if necessary.
     pub fn intern(&mut self, text: &str) -> Name {
         if let Some(name) = self.ids.get(text) {
             return *name;
@@ -89,15 +89,16 @@ impl Names {
         Name(index)
     }
 
-    /// Returns the part of a text that is kept. The text is not interned, but its bytes also count towards the limit.
+    /// Returns the part of a text that is to be kept. The text is not interned, but its bytes count towards the limit
+    /// as well.
     pub(crate) fn kept(&mut self, text: &str) -> String {
         let short = self.short(text);
         if self.pay_for(&short) { short.into_owned() } else { OTHERS.to_owned() }
     }
 
-    /// Returns the text, or only its start if it is too long.
+    /// Returns the text or, if it is too long, only its start.
     fn short<'a>(&mut self, text: &'a str) -> Cow<'a, str> {
-        // A text that was shortened before must not be shortened again.
+        // A text that has already been shortened must not be shortened again.
         if text.len() <= LONGEST + MORE.len() {
             return Cow::Borrowed(text);
         }
@@ -113,17 +114,17 @@ impl Names {
         left.is_some()
     }
 
-    /// Returns the number of texts that were shortened, and of texts that were replaced by `others`.
+    /// Returns the number of texts that were shortened, and the number of texts that were replaced by `others`.
     pub(crate) fn not_kept(&self) -> (u64, u64) {
         (self.shortened, self.refused)
     }
 
-    /// Returns the name for `text` if it is interned.
+    /// Returns the name for `text` if the text has been interned.
     pub fn find(&self, text: &str) -> Option<Name> {
         self.ids.get(text).copied()
     }
 
-    /// Returns the text for a name of this table. For a name of a larger table, the text is empty.
+    /// Returns the text for a name from this table. If the name comes from a larger table, the text is empty.
     pub fn text(&self, name: Name) -> &str {
         self.texts.get(name.0 as usize).map_or("", |text| text)
     }

@@ -1,5 +1,6 @@
-//! Records of a trace. Times are in nanoseconds, since 1970 for real devices, and from 0 in simulated time. An end is
-//! never before its start. A correlation ID connects device work to the call that enqueued it; 0 means none.
+//! Records of a trace. Times are in nanoseconds: since 1970 for real devices, and since the start for simulated time.
+//! The end of a record is never before its start. A correlation ID connects device work to the call that enqueued it; 0
+//! means none.
 
 use crate::definitions::{CounterId, StreamId, ThreadId};
 use crate::names::Name;
@@ -11,29 +12,29 @@ pub struct Kernel {
     pub start: u64,
     /// End time.
     pub end: u64,
-    /// Name as the user wrote it.
+    /// Name of the kernel, as the user wrote it.
     pub name: Name,
     /// Stream.
     pub stream: StreamId,
-    /// Correlation ID of the launching call. All nodes of one graph launch have the same ID.
+    /// Correlation ID of the launching call. All nodes of a graph launch have the same ID.
     pub correlation: u64,
-    /// Grid size in x, y, z, in blocks.
+    /// Grid size in x, y and z, in blocks.
     pub grid: [u32; 3],
-    /// Block size in x, y, z, in threads.
+    /// Block size in x, y and z, in threads.
     pub block: [u32; 3],
-    /// Registers per thread.
+    /// Number of registers per thread.
     pub registers: u32,
     /// Static shared memory per block, in bytes.
     pub shared_static: u32,
     /// Dynamic shared memory per block, in bytes.
     pub shared_dynamic: u32,
-    /// Graph that the kernel is a node of; 0 for none.
+    /// Graph of which the kernel is a node; 0 if there is none.
     pub graph: u32,
-    /// Graph node; 0 for none.
+    /// Graph node; 0 if there is none.
     pub node: u64,
-    /// [`Range::id`] of the range in which it was launched or captured; 0 for none.
+    /// [`Range::id`] of the range in which the kernel was launched or captured; 0 if there is none.
     pub range: u64,
-    /// Source line of the launch, or of the capture for a graph node, for example `src/main.rs:12`.
+    /// Source line of the launch or, for a graph node, of the capture, for example `src/main.rs:12`.
     pub line: Name,
     /// Names of the ranges in which a graph node was captured or added, outermost first, for example `step > forward`.
     pub captured_in: Name,
@@ -44,7 +45,7 @@ pub struct Kernel {
 /// Kind of a [`Transfer`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum TransferKind {
-    /// Copy between unknown kinds of memory.
+    /// Copy whose kinds of memory are unknown.
     #[default]
     Unknown,
     /// Copy from host to device.
@@ -100,15 +101,15 @@ pub struct Transfer {
     pub stream: StreamId,
     /// Correlation ID of the enqueuing call.
     pub correlation: u64,
-    /// Number of bytes that were written.
+    /// Number of bytes written.
     pub bytes: u64,
     /// Ordinal of the other device in a peer-to-peer copy.
     pub peer: Option<u32>,
-    /// Graph that the transfer is a node of; 0 for none.
+    /// Graph of which the transfer is a node; 0 if there is none.
     pub graph: u32,
-    /// Graph node; 0 for none.
+    /// Graph node; 0 if there is none.
     pub node: u64,
-    /// [`Range::id`] of the range in which the transfer was enqueued; 0 for none.
+    /// [`Range::id`] of the range in which the transfer was enqueued; 0 if there is none.
     pub range: u64,
     /// Source line of the call.
     pub line: Name,
@@ -126,7 +127,7 @@ pub enum Library {
     Runtime,
     /// Another library, such as cuBLAS or cuDNN.
     Other,
-    /// No library, but overhead of the profiler or the driver.
+    /// No library, but overhead of the profiler or of the driver.
     Overhead,
 }
 
@@ -145,7 +146,7 @@ pub struct Call {
     pub thread: ThreadId,
     /// Correlation ID of the enqueued work.
     pub correlation: u64,
-    /// [`Range::id`] of the enclosing range; 0 for none.
+    /// [`Range::id`] of the enclosing range; 0 if there is none.
     pub range: u64,
     /// Source line.
     pub line: Name,
@@ -192,11 +193,11 @@ pub struct Sync {
     pub end: u64,
     /// Kind of synchronization.
     pub kind: SyncKind,
-    /// Stream that was waited for, or the stream that waits.
+    /// Stream that the host waits for, or the stream that waits.
     pub stream: StreamId,
     /// Correlation ID of the call.
     pub correlation: u64,
-    /// Event; 0 for none.
+    /// Event; 0 if there is none.
     pub event: u64,
 }
 
@@ -212,7 +213,7 @@ pub enum Payload {
     Float(f64),
 }
 
-/// Named part of the program, on a host thread.
+/// Named part of the program on a host thread.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Range {
     /// Start time.
@@ -221,15 +222,15 @@ pub struct Range {
     pub end: u64,
     /// Name.
     pub name: Name,
-    /// Category; can be empty.
+    /// Category; may be empty.
     pub category: Name,
     /// Thread.
     pub thread: ThreadId,
-    /// ID, to which records refer; 0 for none.
+    /// ID to which records refer; 0 if there is none.
     pub id: u64,
-    /// ID of the enclosing range; 0 for none.
+    /// ID of the enclosing range; 0 if there is none.
     pub parent: u64,
-    /// Color as 0xAARRGGBB; 0 for none.
+    /// Color as 0xAARRGGBB; 0 if there is none.
     pub colour: u32,
     /// Numeric payload.
     pub payload: Payload,
@@ -237,54 +238,54 @@ pub struct Range {
     pub line: Name,
 }
 
-/// Named instant, on a host thread.
+/// Named instant on a host thread.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Mark {
     /// Time of the mark.
     pub at: u64,
     /// Name.
     pub name: Name,
-    /// Category; can be empty.
+    /// Category; may be empty.
     pub category: Name,
     /// Thread.
     pub thread: ThreadId,
-    /// Color as 0xAARRGGBB; 0 for none.
+    /// Color as 0xAARRGGBB; 0 if there is none.
     pub colour: u32,
     /// Numeric payload.
     pub payload: Payload,
 }
 
-/// Wait that the runtime inserted to order a stream's use of a buffer after another stream's use.
+/// Wait that the runtime inserted to order a use of a buffer on one stream after a use on another stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Wait {
     /// Time at which the wait was enqueued.
     pub at: u64,
     /// Stream that waits.
     pub stream: StreamId,
-    /// Stream that the waiting stream waits for.
+    /// Stream for which the waiting stream waits.
     pub on: StreamId,
     /// Buffer that requires the wait.
     pub buffer: Name,
-    /// Correlation ID of the operation that needs the wait.
+    /// Correlation ID of the operation that requires the wait.
     pub correlation: u64,
     /// Source line of that operation.
     pub line: Name,
 }
 
-/// Allocation or free of device memory.
+/// Allocation or release of device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Memory {
-    /// Time of the allocation or free.
+    /// Time of the allocation or release.
     pub at: u64,
     /// Ordinal of the device.
     pub device: u32,
     /// Address.
     pub address: u64,
-    /// Allocated bytes; negative for a free.
+    /// Allocated bytes; negative for a release.
     pub bytes: i64,
-    /// Bytes in use afterwards.
+    /// Number of bytes in use afterwards.
     pub allocated: u64,
-    /// Bytes reserved from the device afterwards.
+    /// Number of bytes reserved from the device after this event.
     pub reserved: u64,
     /// ID of the stream.
     pub stream: i64,
@@ -329,7 +330,7 @@ impl GraphKind {
     }
 }
 
-/// Capture, instantiation or launch of a graph, on a host thread.
+/// Capture, instantiation or launch of a graph on a host thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Graph {
     /// Start time.
@@ -346,7 +347,7 @@ pub struct Graph {
     pub nodes: u32,
     /// Correlation ID of a launch.
     pub correlation: u64,
-    /// [`Range::id`] of the enclosing range; 0 for none.
+    /// [`Range::id`] of the enclosing range; 0 if there is none.
     pub range: u64,
     /// Source line.
     pub line: Name,
@@ -369,7 +370,7 @@ pub enum Record {
 }
 
 impl Record {
-    /// Returns the start time, or the time of an instant.
+    /// Returns the start time or, for an instant, its time.
     pub fn start(&self) -> u64 {
         match self {
             Record::Kernel(record) => record.start,
@@ -385,7 +386,7 @@ impl Record {
         }
     }
 
-    /// Returns the end time, or the time of an instant.
+    /// Returns the end time or, for an instant, its time.
     pub fn end(&self) -> u64 {
         match self {
             Record::Kernel(record) => record.end,
@@ -398,7 +399,7 @@ impl Record {
         }
     }
 
-    /// Sets the end, but not earlier than the start. The record of an instant does not change.
+    /// Sets the end time, but no earlier than the start time. If the record is an instant, it does not change.
     pub(crate) fn end_at(&mut self, at: u64) {
         let at = at.max(self.start());
         match self {

@@ -12,7 +12,7 @@ use crate::error::{Damage, Error, Result, Stop, TraceError};
 use crate::record::*;
 use crate::sink::Sink;
 
-/// Trace in memory, with the records of each kind in the order of their arrival.
+/// A trace in memory. The records of each kind are in the order in which they arrived.
 #[derive(Debug, Clone, Default)]
 pub struct Trace {
     /// Definitions to which the records refer.
@@ -44,7 +44,7 @@ impl Sink for Trace {
         &mut self.definitions
     }
 
-    /// Fails if a file has more records than fit in memory.
+    /// Fails if a file contains more records than fit in memory.
     fn record(&mut self, record: &Record) -> io::Result<()> {
         let space = match record {
             Record::Kernel(_) => self.kernels.try_reserve(1),
@@ -68,9 +68,9 @@ impl Sink for Trace {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Opened {
-    /// Trace, up to the damage if there is any.
+    /// The trace or, if the file is damaged, the part before the damage.
     pub trace: Trace,
-    /// Damage at which reading stopped, or `None` for an intact file.
+    /// Damage at which reading stopped, or `None` if the file is intact.
     pub damage: Option<Damage>,
 }
 
@@ -91,7 +91,7 @@ impl Trace {
         }
     }
 
-    /// Returns all records, kind by kind.
+    /// Returns all records, one kind after another.
     pub fn records(&self) -> impl Iterator<Item = Record> {
         let kernels = self.kernels.iter().map(|record| Record::Kernel(*record));
         let transfers = self.transfers.iter().map(|record| Record::Transfer(*record));
@@ -124,11 +124,11 @@ impl Trace {
         self.definitions.names.text(name)
     }
 
-    /// Writes the trace as JSON for Chrome's viewer, Perfetto and PyTorch's tools, compressed if the path ends in
-    /// `.gz`. Equal traces are written as equal bytes.
+    /// Writes the trace as JSON for Chrome's viewer, Perfetto and PyTorch's tools; the file is compressed if its path
+    /// ends in `.gz`. Equal traces are written as identical bytes.
     ///
     /// # Errors
-    /// [`TraceError`] if the file cannot be written, or if the path ends in `.pftrace`.
+    /// [`TraceError`] if the file cannot be written or its path ends in `.pftrace`.
     pub fn write_chrome(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         check_name(path).map_err(|reason| not_written(path, reason))?;
@@ -142,7 +142,7 @@ impl Trace {
         })
     }
 
-    /// Passes the trace to a new writer, and finishes the writer.
+    /// Passes all records of the trace to a new writer, and finishes the writer.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -163,18 +163,18 @@ impl Trace {
         written.map_err(|error| unwritable(path, &error))
     }
 
-    /// Reads a JSON trace of this crate or of PyTorch, compressed or not. The content determines the format, not the
-    /// file name. The readable part of a damaged file is kept.
+    /// Reads a JSON trace written by this crate or by PyTorch, compressed or not. The format is determined by the
+    /// content rather than by the file name. The readable part of a damaged file is kept.
     ///
     /// # Errors
-    /// [`TraceError`] if the file does not exist, or if it contains no readable trace.
+    /// [`TraceError`] if the file does not exist or contains no readable trace.
     pub fn read(path: impl AsRef<Path>) -> Result<Opened> {
         let mut trace = Trace::default();
         let damage = read_into(path, &mut trace)?;
         Ok(Opened { trace, damage })
     }
 
-    /// Reads a trace from the content of a file, as [`Self::read`] does from a path.
+    /// Reads a trace from the content of a file, like [`Self::read`] from a path.
     ///
     /// # Errors
     /// [`TraceError`] if the content is not a readable trace.
@@ -185,11 +185,11 @@ impl Trace {
     }
 }
 
-/// Reads a file into a sink, in bounded memory. With a writer as the sink, this converts a file of any size; with a
+/// Reads a file into a sink, in bounded memory. If the sink is a writer, this converts a file of any size; if it is a
 /// [`Trace`], it collects the records. Returns the damage at which reading stopped.
 ///
 /// # Errors
-/// [`TraceError`] if the file does not exist, if it contains no readable trace, or if the sink fails.
+/// [`TraceError`] if the file does not exist or contains no readable trace, or if the sink fails.
 pub fn read_into(path: impl AsRef<Path>, sink: &mut dyn Sink) -> Result<Option<Damage>> {
     let path = path.as_ref();
     let failure = |reason| TraceError::of(Some(path), reason);
@@ -217,10 +217,10 @@ pub(crate) fn not_written(path: &Path, reason: &str) -> Error {
     TraceError::of(Some(path), format!("cannot be written: {reason}"))
 }
 
-/// Fails for an output file name that indicates another format, because traces are written as JSON.
+/// Fails if an output file name indicates a different format, because traces are always written as JSON.
 ///
 /// # Errors
-/// Cause and remedy, for a name that ends in `.pftrace`.
+/// The cause and the remedy, if the name ends in `.pftrace`.
 pub fn check_name(path: &Path) -> Result<(), &'static str> {
     match path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("pftrace")) {
         true => Err("traces are JSON, not Perfetto's own format; \
@@ -265,21 +265,21 @@ fn read_plain(mut input: impl BufRead, sink: &mut dyn Sink) -> Result<Result<u64
     })
 }
 
-/// Byte order mark, which some editors add at the start of a text.
+/// Byte order mark, which some editors write at the start of text files.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Decompressed content of a file. Reading fails if the content is much larger than a trace would be.
+/// Decompressed content of a file. Reading fails if the content is larger than that of a trace could be.
 struct Unpacked<R> {
     inner: BufReader<MultiGzDecoder<Counted<R>>>,
     bytes: u64,
 }
 
-/// Maximum ratio of the decompressed size to the file size, and the decompressed size in bytes that is always allowed.
-/// Traces unpack to about 20 times the file size.
+/// Maximum ratio of the decompressed size to the file size, and the decompressed size, in bytes, that is always
+/// allowed. Traces unpack to about 20 times the size of the file.
 const MAX_RATIO: u64 = 200;
 const ANY_LENGTH: u64 = 64 << 20;
 
-/// Reader that counts the bytes that were read.
+/// Reader that counts the bytes it has read.
 struct Counted<R> {
     input: R,
     bytes: u64,
@@ -340,7 +340,7 @@ impl<R: BufRead> BufRead for Counted<R> {
 const NO_TRACE: &str =
     "is no trace: it does not begin like JSON; give a file that the profiler wrote, or PyTorch's";
 
-/// Format of a file, which its first bytes determine.
+/// Format of a file, as determined by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     Empty,

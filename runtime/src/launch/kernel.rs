@@ -363,45 +363,48 @@ impl Function {
     ) -> Result<()> {
         let _site = site();
         ArgumentList::of(args, |args, uses| {
-            // SAFETY: these are the parameters' values, in order.
-            unsafe { self.check_arguments(stream, launch.extent(), args, uses) }?;
             let launch = launch.with_arrays(uses.shared_bytes);
-            let (line, mut resolved, mut measurement) = (launch.in_line(self.line()), Resolved::BLANK, None);
-            let (config, source) = match &line {
-                // The configuration is not copied into `resolved`, because reading back the words just written would
-                // take as long as the rest of this function.
-                Some(config) => (config, Source::Given),
-                None => {
-                    if !launch.resolve_into(self, &mut resolved)? {
-                        return Ok(());
-                    }
-                    measurement = self.adapt(stream, &launch, &mut resolved)?;
-                    self.allow(&resolved.config)?;
-                    (&resolved.config, resolved.source)
-                }
-            };
-            // SAFETY: as above, and `uses` lists the buffers to which the arguments point. The configuration was
-            // checked and allowed; the rest is guaranteed by the caller.
-            unsafe { self.enqueue(stream, (config, source), args, uses.iter(), measurement) }
+            // SAFETY: `args` contains the parameters' values, in order, and `uses` lists the buffers to which they point.
+            // The rest is guaranteed by the caller.
+            unsafe { self.launch_arguments(stream, &launch, args, uses) }
         })
     }
 
-    /// If the adaptive launcher is enabled, replaces the configuration of a launch that leaves block and grid open, and
-    /// returns the measurement to make.
-    #[inline]
-    fn adapt(
-        &self,
+    /// Checks the arguments, resolves the launch, and enqueues it.
+    ///
+    /// # Safety
+    /// The requirements of [`Self::launch_raw`] apply to memory outside the buffers in `uses`.
+    unsafe fn launch_arguments<'a>(
+        &'a self,
         stream: &Stream,
         launch: &Launch,
-        resolved: &mut Resolved,
-    ) -> Result<Option<Measurement>> {
-        if !launch.is_open() || !self.device.part::<Launches>().is_adaptive() {
-            return Ok(None);
+        args: &[*const c_void],
+        uses: &mut Uses<'a>,
+    ) -> Result<()> {
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.check_arguments(stream, launch.extent(), args, uses) }?;
+        if let Some(config) = launch.in_line(self.line()) {
+            // SAFETY: the configuration is within the limits, and its shared memory does not require an opt-in. The rest
+            // is guaranteed by the caller.
+            return unsafe { self.enqueue(stream, (&config, Source::Given), args, uses.iter(), None) };
         }
-        self.device.check_process()?;
-        let (config, measurement) = adaptive::choose(self, stream, launch, *resolved);
-        *resolved = Resolved { config, source: Source::Measured };
-        Ok(measurement)
+        let mut resolved = Resolved::BLANK;
+        if !launch.resolve_into(self, &mut resolved)? {
+            return Ok(());
+        }
+        if launch.is_open() && self.device.part::<Launches>().is_adaptive() {
+            self.device.check_process()?;
+            let (config, measurement) = adaptive::choose(self, stream, launch, resolved);
+            // SAFETY: every candidate was checked, and none requires a higher shared memory limit. The rest is
+            // guaranteed by the caller.
+            return unsafe {
+                self.enqueue(stream, (&config, Source::Measured), args, uses.iter(), measurement)
+            };
+        }
+        let Resolved { config, source } = &resolved;
+        self.allow(config)?;
+        // SAFETY: the configuration was checked and allowed; the rest is guaranteed by the caller.
+        unsafe { self.enqueue(stream, (config, *source), args, uses.iter(), None) }
     }
 
     /// Returns an error if the stream or a buffer is on a different device than the kernel, or if the lengths of the

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 
 use gpu_spec::{Kernel, SafeKernel};
 
-use super::arguments::{ArgumentList, Arguments};
+use super::arguments::{ArgumentList, Arguments, Uses};
 use super::kernel::{Function, TypedKernel};
 use super::resolve::{Source, checked};
 use super::shape::Launch;
@@ -69,18 +69,32 @@ impl PreparedFunction {
     pub unsafe fn launch_as<P, A: Arguments<P>>(&self, stream: &Stream, args: &A) -> Result<()> {
         let _site = site();
         ArgumentList::of(args, |args, uses| {
-            // SAFETY: these are the parameters' values, in order.
-            unsafe { self.function.check_arguments(stream, self.extent, args, uses) }?;
-            let Some(mut config) = self.config.as_ref() else { return Ok(()) };
-            let with_arrays;
-            if uses.shared_bytes > 0 {
-                with_arrays = self.with_arrays(config, uses.shared_bytes)?;
-                config = &with_arrays;
-            }
-            // SAFETY: as above, and `uses` lists the buffers to which the arguments point. The configuration was
-            // checked and allowed; the rest is guaranteed by the caller.
-            unsafe { self.function.enqueue(stream, (config, self.source), args, uses.iter(), None) }
+            // SAFETY: `args` contains the parameters' values, in order, and `uses` lists the buffers to which they point.
+            // The rest is guaranteed by the caller.
+            unsafe { self.launch_arguments(stream, args, uses) }
         })
+    }
+
+    /// Checks the arguments and enqueues the launch.
+    ///
+    /// # Safety
+    /// The requirements of [`Function::launch_raw`] apply to memory outside the buffers in `uses`.
+    unsafe fn launch_arguments<'a>(
+        &'a self,
+        stream: &Stream,
+        args: &[*const c_void],
+        uses: &mut Uses<'a>,
+    ) -> Result<()> {
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.function.check_arguments(stream, self.extent, args, uses) }?;
+        let Some(mut config) = self.config.as_ref() else { return Ok(()) };
+        let with_arrays;
+        if uses.shared_bytes > 0 {
+            with_arrays = self.with_arrays(config, uses.shared_bytes)?;
+            config = &with_arrays;
+        }
+        // SAFETY: the configuration was checked and allowed; the rest is guaranteed by the caller.
+        unsafe { self.function.enqueue(stream, (config, self.source), args, uses.iter(), None) }
     }
 
     /// Adds the shared memory of arrays to the configuration. Returns the result after checking and allowing it.

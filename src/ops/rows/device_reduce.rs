@@ -1,7 +1,7 @@
-//! Full reductions with more than one operator or input: dot product, norms, variance, and counts by predicate.
+//! Full reductions with more than one operator or input: dot product, norms, variance, and counts by a predicate.
 //!
-//! The forms that return a value wait for it. The `_into` forms are asynchronous. They leave the value on the device in
-//! the accumulator type, which is `f32` for `f16` and `bf16`.
+//! The functions that return a value wait for it. The `_into` functions are asynchronous. They leave the value on the
+//! device in the accumulator type, which is `f32` for `f16` and `bf16`.
 
 use gpu_kernels::axis_reduce::MAX_BLOCK;
 use gpu_spec::param::{PointerMut, Slice, Value};
@@ -18,7 +18,8 @@ use crate::ops::arithmetic::{eq, ne};
 use crate::ops::data::fill;
 use crate::ops::launch::same_length;
 
-/// Returns the number of blocks for arrays of `len` elements: several vectors per thread, at most one wave.
+/// Returns the number of blocks for arrays of `len` elements. Each thread processes several vectors, and there is at
+/// most one wave of blocks.
 fn parts<T>(stream: &Stream, len: usize) -> usize {
     let of_block = MAX_BLOCK as usize * 4 * (VECTOR / size_of::<T>()).max(1);
     resident(stream.device().properties(), MAX_BLOCK).min(len / of_block).max(1)
@@ -35,10 +36,11 @@ fn launch<T: DeviceCopy, P, A: Arguments<P>>(
     let parts = parts::<T>(stream, len);
     let kernel = RowKernel::new(stream, kernel, dtype, 0)?;
     let shape = Shape::of_blocks(MAX_BLOCK, 1, parts);
-    // Partial results are up to 48 bytes large, three times as large as in an axis reduction.
+    // Partial results take up to 48 bytes, three times as much as in an axis reduction.
     let partials = if parts > 1 { 3 * parts } else { 0 };
-    // SAFETY: the kernel uses the workspace like the kernels of `axis_reduce`, on this stream. Callers pass the
-    // kernel's parameters, with one output element; the shape and the workspace meet its conditions.
+    // SAFETY: the kernel uses the workspace on this stream in the same way as the kernels of `axis_reduce`. Callers
+    // pass arguments that match the kernel's parameters, with one output element. The shape and the workspace meet the
+    // kernel's conditions.
     unsafe {
         with_workspace(stream, partials, |workspace| {
             kernel.launch::<P, A>(&shape, arguments(workspace, parts as u32))
@@ -46,7 +48,7 @@ fn launch<T: DeviceCopy, P, A: Arguments<P>>(
     }
 }
 
-/// Runs an operation that leaves a value on the device, and waits for the value.
+/// Runs an operation that leaves a value on the device, and waits for this value.
 fn value<O: DeviceCopy>(
     stream: &Stream,
     work: impl FnOnce(DeviceSliceMut<'_, O>) -> Result<()>,
@@ -60,9 +62,9 @@ fn single<O: DeviceCopy>(operation: &'static str, out: &DeviceSliceMut<'_, O>) -
     check_len(operation, ("out", out.len()), (1, "the value"))
 }
 
-/// Returns the dot product, the sum of `x[i] * y[i]`, in the types of [`sum()`](crate::ops::sum()). `f16` and `bf16`
-/// are accumulated in `f32`, integers in 64 bits with wraparound. The result for zero elements is 0. As in a sum,
-/// floating-point products or running sums that leave the range make the result infinite or NaN.
+/// Returns the dot product, which is the sum of `x[i] * y[i]`, with the same types as [`sum()`](crate::ops::sum()).
+/// `f16` and `bf16` are accumulated in `f32`, and integers in 64 bits with wraparound. The result for zero elements
+/// is 0. As in a sum, the result is infinite or NaN if a floating-point product or intermediate sum overflows.
 ///
 /// # Errors
 /// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) and the [enqueue
@@ -133,15 +135,15 @@ pub fn dot_into<'x, 'y, 'o, T: Number>(
 /// Predicate of [`count_if()`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Predicate<T> {
-    /// Elements equal to this value. 0.0 equals -0.0, and NaN equals nothing.
+    /// Elements equal to this value. 0.0 equals -0.0, and NaN does not equal anything.
     Equal(T),
-    /// Elements that are not 0, including NaN; for `bool`, elements that are true.
+    /// Elements that are not 0, including NaN. For `bool`, elements that are true.
     NonZero,
     /// NaN elements. Integers are never NaN.
     Nan,
 }
 
-/// Counts the elements for which a predicate holds.
+/// Counts the elements for which a predicate is true.
 ///
 /// # Errors
 /// Returns the [enqueue errors](crate::Error#enqueue-errors).
@@ -168,7 +170,7 @@ pub fn count_if<'x, T: Element>(
 /// Like [`count_if()`], but leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; also the [enqueue
+/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element. Also returns the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -215,7 +217,7 @@ fn count<T: Element>(
     })
 }
 
-/// Returns true if any element is nonzero; NaN is nonzero. Returns false for zero elements.
+/// Returns true if any element is nonzero. NaN counts as nonzero. Returns false for zero elements.
 ///
 /// # Errors
 /// Returns the [enqueue errors](crate::Error#enqueue-errors).
@@ -236,7 +238,7 @@ pub fn any<'x, T: Element>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) ->
 /// Like [`any()`], but leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; also the [enqueue
+/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element. Also returns the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -262,7 +264,7 @@ pub fn any_into<'x, 'o, T: Element>(
     ne::<u64>(stream, &found, 0, out)
 }
 
-/// Returns true if all elements are nonzero; NaN is nonzero. Returns true for zero elements.
+/// Returns true if all elements are nonzero. NaN counts as nonzero. Returns true for zero elements.
 ///
 /// # Errors
 /// Returns the [enqueue errors](crate::Error#enqueue-errors).
@@ -285,7 +287,7 @@ pub fn all<'x, T: Element>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) ->
 /// Like [`all()`], but leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; also the [enqueue
+/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element. Also returns the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -311,10 +313,10 @@ pub fn all_into<'x, 'o, T: Element>(
     eq::<u64>(stream, &found, x.len() as u64, out)
 }
 
-/// [`mean()`](crate::ops::mean()) that leaves the result on the device in `out`, a single element.
+/// Like [`mean()`](crate::ops::mean()), but leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; also the [enqueue
+/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element. Also returns the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -342,7 +344,7 @@ pub fn mean_into<'x, 'o, T: Float>(
     rows(stream, "mean_rows", (x, [len, 1, len], None), out, (Shape::of_blocks(MAX_BLOCK, 1, parts), parts))
 }
 
-/// Returns the sum of absolute values; 0 for zero elements.
+/// Returns the sum of absolute values, which is 0 for zero elements.
 ///
 /// # Errors
 /// Returns the [enqueue errors](crate::Error#enqueue-errors).
@@ -363,7 +365,7 @@ pub fn l1_norm<'x, T: Float>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) 
 /// Like [`l1_norm()`], but leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; also the [enqueue
+/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element. Also returns the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -385,8 +387,8 @@ pub fn l1_norm_into<'x, 'o, T: Float>(
     vector_norm(stream, "l1_norm", false, x.into(), out.into())
 }
 
-/// Returns the square root of the sum of squares; 0 for zero elements. A result in range does not overflow, even if the
-/// squares do.
+/// Returns the square root of the sum of squares, which is 0 for zero elements. The result is correct whenever it is in
+/// range, even if the squares are not.
 ///
 /// # Errors
 /// Returns the [enqueue errors](crate::Error#enqueue-errors).
@@ -408,7 +410,7 @@ pub fn l2_norm<'x, T: Float>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) 
 /// Like [`l2_norm()`], but leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; also the [enqueue
+/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element. Also returns the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -449,11 +451,12 @@ fn vector_norm<T: Float>(
 }
 
 /// Returns the variance: the sum of squared differences from the mean, divided by the number of elements minus
-/// `correction`. A correction of 1 gives the (unbiased) sample estimate, and 0 gives the population variance. The
-/// result is NaN unless there are more elements than `correction`.
+/// `correction`. A correction of 1 gives the unbiased sample estimate, and a correction of 0 gives the population
+/// variance. The result is NaN unless the number of elements exceeds `correction`.
 ///
-/// The variance is computed from differences from means, without the cancellation in a difference of two sums. It is 0
-/// for equal elements. A variance in range does not overflow, even if squares and sums do.
+/// The variance is computed from differences from means, so it does not suffer from the cancellation in a difference of
+/// two sums. The variance of equal elements is 0. The variance is correct whenever it is in range, even if squares and
+/// sums are not.
 ///
 /// # Errors
 /// Returns the [enqueue errors](crate::Error#enqueue-errors).
@@ -478,7 +481,7 @@ pub fn variance<'x, T: Float>(
 /// Like [`variance()`], but leaves the result on the device in `out`, a single element.
 ///
 /// # Errors
-/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element; also the [enqueue
+/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element. Also returns the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```

@@ -1,4 +1,4 @@
-//! Launches of row operations, which select the instance, the threads per row and the number of blocks.
+//! Launches of row operations. They select the instance, the threads per row and the number of blocks.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -16,8 +16,8 @@ use crate::op_error::OpError;
 /// Bytes per access.
 pub(super) const VECTOR: usize = 16;
 
-/// Instances of the row kernels. They are found by type, because the registry may contain kernels of another package
-/// with the same names.
+/// Returns all instances of the row kernels. They are found by type because the registry may contain kernels of another
+/// package with the same names.
 fn all_instances() -> Vec<&'static KernelSpec> {
     use gpu_kernels::{append_rows, axis_reduce, device_reduce, norm, select, softmax, transformer};
 
@@ -42,8 +42,8 @@ fn all_instances() -> Vec<&'static KernelSpec> {
     all
 }
 
-/// Returns the instance of a kernel for the type arguments, joined by commas, and the value of its const parameter (0
-/// if it has none).
+/// Returns the instance of a kernel for type arguments, joined by commas, and for the value of its const parameter,
+/// which is 0 if it has none.
 fn find(kernel: &str, types: &str, constant: u32) -> Option<&'static KernelSpec> {
     type Table = HashMap<&'static str, HashMap<(String, i64), &'static KernelSpec>>;
     static TABLE: OnceLock<Table> = OnceLock::new();
@@ -58,7 +58,7 @@ fn find(kernel: &str, types: &str, constant: u32) -> Option<&'static KernelSpec>
     });
     let of_kernel = table.get(kernel)?;
     let of = |types: &str| of_kernel.get(&(types.to_owned(), i64::from(constant))).copied();
-    // Kernels for which the sign makes no difference provide one instance for signed and unsigned integers.
+    // A kernel for which the sign makes no difference has one instance for signed and unsigned integers.
     of(types).or_else(|| of(&types.replace('i', "u")))
 }
 
@@ -67,13 +67,13 @@ pub(super) fn has_instance(kernel: &str, types: &str, constant: u32) -> bool {
     find(kernel, types, constant).is_some()
 }
 
-/// Returns the instance of a kernel, which must exist.
+/// Returns the instance of a kernel. The instance must exist.
 pub(super) fn instance(kernel: &str, types: &str, constant: u32) -> &'static KernelSpec {
     find(kernel, types, constant)
         .unwrap_or_else(|| panic!("no instance {constant} of {kernel} for {types} is compiled"))
 }
 
-/// A kernel to launch on a stream.
+/// A kernel that is to be launched on a stream.
 pub(super) struct RowKernel<'a> {
     stream: &'a Stream,
     function: Function,
@@ -88,7 +88,7 @@ impl<'a> RowKernel<'a> {
     /// Enqueues the launch.
     ///
     /// # Safety
-    /// `P` must be the kernel's parameters, and its conditions must hold.
+    /// `P` must be the markers of the kernel's parameters, and the kernel's conditions must hold.
     pub unsafe fn launch<P, A: Arguments<P>>(&self, shape: &Shape, arguments: A) -> Result<()> {
         let launch = Launch::grid_block(shape.grid, shape.block).cluster(shape.cluster);
         // SAFETY: guaranteed by the caller.
@@ -97,7 +97,7 @@ impl<'a> RowKernel<'a> {
     }
 }
 
-/// Grid of a launch, and the size of the thread group (`group_size`) that processes a row.
+/// The grid of a launch, and the size of the thread group that processes a row (`group_size`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape {
     pub grid: u32,
@@ -107,38 +107,39 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Returns the shape with groups of `group_size` lanes in blocks of `block` threads. Each group processes `rows` of
-    /// the `height` rows at once.
+    /// Returns the shape for groups of `group_size` lanes in blocks of `block` threads. Each group processes `rows` of
+    /// the `height` rows at the same time.
     pub fn of_lanes(group_size: usize, block: u32, rows: usize, height: usize) -> Self {
         let of_block = block as usize / group_size * rows;
         let grid = height.div_ceil(of_block).clamp(1, i32::MAX as usize) as u32;
         Self { grid, block, cluster: 1, group_size: group_size as u32 }
     }
 
-    /// Returns the shape with `cluster` blocks for each of `count` rows.
+    /// Returns the shape for `cluster` blocks per row and `count` rows.
     pub fn of_blocks(block: u32, cluster: u32, count: usize) -> Self {
         let most = (i32::MAX as u32 / cluster) as usize;
         Self { grid: count.clamp(1, most) as u32 * cluster, block, cluster, group_size: block }
     }
 }
 
-/// Maximum threads per block of a kernel with register-resident rows, and the maximum cluster size in blocks.
+/// Maximum number of threads per block, and maximum number of blocks per cluster, in a kernel with register-resident
+/// rows.
 const MAX_GROUP_SIZE: u32 = 512;
 const MAX_CLUSTER: u32 = 8;
 
-/// Launch shape of a kernel with register-resident rows.
+/// Launch shape of a kernel whose rows are register-resident.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ResidentShape {
     pub shape: Shape,
-    /// Const parameter of the instance.
+    /// Const parameter of the instance: vectors or elements per thread.
     pub items: u32,
-    /// True if rows are accessed in vectors. This requires that all rows and parameters start at multiples of 16 bytes,
-    /// and that their lengths are multiples of 16 bytes.
+    /// True if rows are accessed in vectors. This requires that all rows and parameters start at multiples of 16 bytes
+    /// and that the row length is a multiple of 16 bytes.
     pub in_vectors: bool,
 }
 
 impl ResidentShape {
-    /// Returns the shape for views of the same sizes, at these addresses and pitches, and a kernel with these two
+    /// Returns the shape for views of the same size at these addresses and pitches, and for a kernel with these two
     /// instances.
     pub fn new<T: DeviceCopy>(
         views: &[(DevicePtr, usize)],
@@ -162,7 +163,7 @@ impl ResidentShape {
             && views.iter().all(|&(start, pitch)| is_whole(address(start)) && is_whole(pitch * size));
         let threads =
             properties.multiprocessors as usize * properties.max_threads_per_multiprocessor as usize;
-        // Register-resident elements per thread, for each of the two instances.
+        // Number of register-resident elements per thread, for each of the two instances.
         let [of_few, of_many] = [few, many].map(|items| match in_vectors {
             true => resident_vectors::<T>(items as usize) * (VECTOR / size),
             false => resident_elements(items as usize),
@@ -170,10 +171,10 @@ impl ResidentShape {
         let shape = |shape, items| Self { shape, items, in_vectors };
         let group_size = |resident: usize| width.div_ceil(resident).next_power_of_two();
         let of_block = |resident: usize| (group_size(resident).clamp(64, MAX_GROUP_SIZE as usize)) as u32;
-        // True if the rows fill half of the threads that can be resident at the register count of this instance.
+        // True if the rows fill half of the threads that can be resident with this instance's register count.
         let is_filled =
             height.saturating_mul(group_size(of_many).min(MAX_GROUP_SIZE as usize)) >= threads / 4;
-        // The group has at least four lanes, which load 64 contiguous bytes.
+        // A group has at least four lanes, which together load 64 contiguous bytes.
         if in_vectors && width <= 32 * of_many && group_size(of_many) >= 4 && is_filled {
             return shape(Shape::of_lanes(group_size(of_many), 128, 1, height), many);
         }
@@ -187,7 +188,8 @@ impl ResidentShape {
         let cluster = match blocks {
             _ if !has_clusters => 1,
             ..=MAX_CLUSTER => blocks,
-            // These rows are too long for registers, so as many blocks process a row as fill the device.
+            // These rows are too long for one block's registers, so as many blocks process a row as are needed to fill
+            // the device.
             _ => (threads / MAX_GROUP_SIZE as usize)
                 .div_ceil(height)
                 .next_power_of_two()
@@ -211,7 +213,8 @@ pub(super) fn same_sides(
     Err(shape_error(operation, format!("{problem}; pass views of the same sides")))
 }
 
-/// Returns whether all rows of a view start at multiples of [`VECTOR`] bytes and their length is such a multiple.
+/// Returns whether all rows of a view start at multiples of [`VECTOR`] bytes and have a length that is a multiple of
+/// [`VECTOR`] bytes.
 pub(super) fn has_whole_vectors<T: DeviceCopy>(x: &DeviceSlice2<'_, T>) -> bool {
     let in_vectors = |elements: usize| (elements * size_of::<T>()).is_multiple_of(VECTOR);
     address(x.as_device_ptr()).is_multiple_of(VECTOR) && in_vectors(x.row_stride()) && in_vectors(x.columns())
@@ -222,13 +225,13 @@ pub(super) fn address(pointer: DevicePtr) -> usize {
     pointer.0 as usize
 }
 
-/// Returns the error for mismatched shapes or lengths, with its remedy.
+/// Returns the error for shapes or lengths that do not match, with its remedy.
 #[cold]
 pub(super) fn shape_error(operation: &'static str, problem: String) -> warpsmith_runtime::Error {
     OpError::Shape { operation, problem }.into()
 }
 
-/// Returns an error unless an array has `expected` elements; `of` explains the number, for example `an element for each
+/// Returns an error unless an array has `expected` elements. `of` explains the number, for example `an element for each
 /// row`.
 pub(super) fn check_len(
     operation: &'static str,
@@ -247,8 +250,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns block, cluster, thread group and vectors per thread, for `height` rows of `width` elements on a device
-    /// of the size of an H200.
+    /// Returns the block, cluster, thread group and vectors per thread, for `height` rows of `width` elements on a
+    /// device of the size of an H200.
     fn of<T: DeviceCopy>(width: usize, height: usize) -> (u32, u32, u32, u32) {
         let mut properties = Device::emulated(0).unwrap().properties().clone();
         (properties.multiprocessors, properties.max_threads_per_multiprocessor) = (132, 2048);

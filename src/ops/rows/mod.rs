@@ -1,4 +1,4 @@
-//! Operations on the rows and columns of views, [`DeviceSlice2`](warpsmith_runtime::DeviceSlice2), with any row stride.
+//! Operations on the rows and columns of views ([`DeviceSlice2`](warpsmith_runtime::DeviceSlice2)) with any row stride.
 
 mod device_reduce;
 mod launch;

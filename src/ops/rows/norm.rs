@@ -14,21 +14,20 @@ use super::launch::{
 use super::reduce::{columns_shape, with_workspace};
 use crate::ops::data::fill;
 
-/// Layer norm: `out[row, i]` = (x\[row, i\] - mean) / √(variance + epsilon) · weight\[i\] + bias\[i\], with the mean
-/// and the variance of the row. A missing weight counts as 1, and a missing bias as 0.
+/// Layer norm: `out[row, i]` = (x\[row, i\] - mean) / √(variance + epsilon) · weight\[i\] + bias\[i\], where mean and
+/// variance are computed over the row. A missing weight counts as 1, and a missing bias as 0.
 ///
-/// The variance is the biased one: the sum of squares is divided by the row length. `f16` and `bf16` are computed in
-/// `f32`, and rounded once. A block, or a cluster on a device with clusters, keeps a row in registers and reads it
-/// once. This applies to rows of up to 262 144 elements of `f16` and `bf16`, 131 072 of `f32`, and 32 768 of `f64`. For
-/// rows that do not start and end at multiples of 16 bytes, the limit is also 32 768 elements. Longer rows are read
-/// twice. Rows whose squares overflow the compute type are read once more.
+/// The variance is biased: the sum of squares is divided by the row length. For `f16` and `bf16`, the result is
+/// computed in `f32` and rounded once. A block, or a cluster on devices that support clusters, keeps a row in registers
+/// and reads it only once. This is possible for rows of up to 262 144 elements of `f16` and `bf16`, 131 072 of `f32`,
+/// and 32 768 of `f64`. If rows do not start and end at multiples of 16 bytes, the limit is 32 768 elements for all
+/// types. Longer rows are read twice. Rows whose squares overflow the compute type are read one more time.
 ///
-/// The results are in range for any finite row. A row of equal elements normalizes to 0, times the weight plus the
-/// bias.
+/// The results are in range for any finite row. A row of equal elements is normalized to 0, so its result is the bias.
 ///
 /// # Errors
 /// Returns [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ, if the weight or bias does not
-/// have one element per column, and for a negative or NaN epsilon; also the [enqueue
+/// have one element per column, or if epsilon is negative or NaN. Also returns the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -80,11 +79,11 @@ pub fn rms_norm<T: Float>(
     forward(stream, Norm { operation: "rms_norm", is_rms: true, epsilon }, x, weight, None, out)
 }
 
-/// Backward pass of [`layer_norm()`]: computes the gradient of its input from the gradient `dy` of its output. The
-/// gradients of weight and bias are optional.
+/// Backward pass of [`layer_norm()`], which computes the gradient of its input from the gradient `dy` of its output.
+/// The gradients of weight and bias are optional outputs.
 ///
-/// The row statistics are recomputed from `x`. The gradients of weight and bias are sums over all rows, accumulated in
-/// f32 for f16 and bf16, and deterministic.
+/// The row statistics are recomputed from `x`. The gradients of weight and bias are deterministic sums over all rows,
+/// accumulated in `f32` for `f16` and `bf16`.
 ///
 /// # Errors
 /// Returns the errors of [`layer_norm()`].
@@ -117,8 +116,8 @@ pub fn layer_norm_backward<T: Float>(
     backward(stream, norm, (x, dy, weight), (dx, dweight, dbias))
 }
 
-/// Backward pass of [`rms_norm()`]: computes the gradient of its input and, optionally, of its weight. Otherwise like
-/// [`layer_norm_backward()`].
+/// Backward pass of [`rms_norm()`], which computes the gradient of its input and, optionally, of its weight. Otherwise
+/// like [`layer_norm_backward()`].
 ///
 /// # Errors
 /// Returns the errors of [`layer_norm()`].
@@ -150,7 +149,7 @@ pub fn rms_norm_backward<T: Float>(
     backward(stream, norm, (x, dy, weight), (dx, dweight, None))
 }
 
-/// Kind of norm, and the name of the operation.
+/// The kind of norm, and the operation's name.
 #[derive(Clone, Copy)]
 struct Norm {
     operation: &'static str,
@@ -159,8 +158,7 @@ struct Norm {
 }
 
 impl Norm {
-    /// Returns an error for an invalid epsilon, or for a parameter that does not have one element for each of
-    /// `columns`.
+    /// Returns an error if epsilon is invalid, or if a parameter does not have `columns` elements.
     fn check(&self, columns: usize, parameters: &[(&'static str, Option<usize>)]) -> Result<()> {
         if self.epsilon.is_nan() || self.epsilon < 0.0 {
             let problem = format!("epsilon is {}, but must be a number that is not negative", self.epsilon);
@@ -197,7 +195,7 @@ fn forward<T: Float>(
     let Norm { is_rms, epsilon, .. } = norm;
     let arguments =
         (x, weight, bias, out, epsilon, u32::from(is_rms), shape.group_size, u32::from(in_vectors));
-    // SAFETY: these are the kernel's parameters; sizes, lengths, shape and alignment meet its conditions.
+    // SAFETY: these arguments match the kernel's parameters; sizes, lengths, shape and alignment meet its conditions.
     unsafe {
         kernel.launch::<(
             Slice2<T>,
@@ -233,7 +231,7 @@ fn backward<T: Float>(
     ];
     norm.check(x.columns(), &lengths)?;
     if x.is_empty() {
-        // The sums over zero rows are 0.
+        // Sums over zero rows are 0.
         return [dweight, dbias].into_iter().flatten().try_for_each(|out| fill(stream, T::ZERO, out));
     }
     let place = (x.as_device_ptr(), x.row_stride());
@@ -247,8 +245,8 @@ fn backward<T: Float>(
     let kernel = RowKernel::new(stream, "norm_backward", T::NAME, items)?;
     let (is_rms, in_vectors) = (u32::from(is_rms), u32::from(in_vectors));
     let arguments = (x, dy, weight, dx, &mut statistics, epsilon, is_rms, shape.group_size, in_vectors);
-    // SAFETY: these are the kernel's parameters, because the sum of a float is its accumulator; sizes, lengths, shape
-    // and alignment meet its conditions.
+    // SAFETY: these arguments match the kernel's parameters, because the sum type of a float is its accumulator; sizes,
+    // lengths, shape and alignment meet its conditions.
     unsafe {
         kernel.launch::<(
             Slice2<T>,
@@ -270,8 +268,8 @@ fn backward<T: Float>(
     let constant = if in_vectors { VECTOR as u32 } else { 1 };
     let kernel = RowKernel::new(stream, "norm_backward_parameters", T::NAME, constant)?;
     let partials = if parts > 1 { x.columns() * parts } else { 0 };
-    // SAFETY: the kernel uses the workspace like the kernels of `axis_reduce`, on this stream. These are the kernel's
-    // parameters; sizes, lengths, shape and alignment meet its conditions.
+    // SAFETY: the kernel uses the workspace on this stream in the same way as the kernels of `axis_reduce`. These
+    // arguments match the kernel's parameters; sizes, lengths, shape and alignment meet its conditions.
     unsafe {
         with_workspace(stream, partials, |workspace| {
             let arguments = (x, dy, &statistics, dweight, dbias, workspace, shape.group_size, parts as u32);

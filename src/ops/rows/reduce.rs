@@ -15,12 +15,12 @@ use crate::ops::data::fill;
 use crate::ops::example::{buffer, example, holds};
 use crate::ops::offset_check::check_offsets;
 
-/// Vectors that a thread loads at once in column reductions.
+/// Number of vectors that a thread loads at once in column reductions.
 const ITEMS: usize = 4;
-/// Maximum vectors per lane and row for a warp-per-row launch, if the rows fill the device.
+/// Maximum number of vectors per lane and row in a launch with one warp per row, if the rows fill the device.
 const OF_LANE: usize = 128;
 
-/// Runs `work` with the stream's workspace for this number of partial results, or with null if there are none.
+/// Runs `work` with a workspace of the stream for this number of partial results, or with null if there are none.
 ///
 /// # Safety
 /// `work` must enqueue only kernels of `axis_reduce`, and only on this stream.
@@ -33,7 +33,7 @@ pub(super) unsafe fn with_workspace(
         return work(DevicePtr::NULL);
     }
     let bytes = workspace_bytes(partials.next_power_of_two());
-    // SAFETY: the setup work is on this stream; the caller guarantees the rest.
+    // SAFETY: the setup work runs on this stream; the caller guarantees the rest.
     unsafe {
         stream.with_scratch("axis_reduce", bytes, |memory, new| {
             if new {
@@ -45,27 +45,27 @@ pub(super) unsafe fn with_workspace(
     }
 }
 
-/// Returns the number of blocks of `block` threads in one wave.
+/// Returns the number of blocks in one wave, for blocks of `block` threads.
 pub(super) fn resident(device: &DeviceProperties, block: u32) -> usize {
     device.multiprocessors as usize * (device.max_threads_per_multiprocessor / block).max(1) as usize
 }
 
-/// Returns the launch shape for row reductions, and the number of blocks per row.
+/// Returns the launch shape of row reductions, and the number of blocks per row.
 fn rows_shape<T: DeviceCopy>(x: &DeviceSlice2<'_, T>, device: &DeviceProperties) -> (Shape, usize) {
     let (width, height) = (x.columns(), x.rows());
     let vectors = width.div_ceil((VECTOR / size_of::<T>()).max(1));
-    // For short rows, groups of lanes load whole rows, several at once, in vectors or in single elements.
+    // For short rows, a group of lanes loads several whole rows at the same time, in vectors or as single elements.
     let units = if has_whole_vectors(x) { vectors } else { width };
     if units <= 32 * SLOTS {
         let lanes = units.next_power_of_two().min(32);
         let rows = SLOTS / units.div_ceil(lanes).next_power_of_two();
         let shape = Shape::of_lanes(lanes, MAX_BLOCK, rows, height);
-        // Each block processes several rounds of rows, because a thread's prologue, before any load, executes more
-        // instructions than a round.
+        // Each block processes several rounds of rows, because a thread executes more instructions before its first
+        // load than in a round.
         let grid = shape.grid.min(4 * resident(device, MAX_BLOCK) as u32);
         return (Shape { grid, ..shape }, 1);
     }
-    // For medium rows, a warp per row needs no block-wide barrier.
+    // Rows of medium length are reduced by one warp each, which needs no block-wide barrier.
     if vectors <= 32 * OF_LANE && height >= resident(device, 32) {
         return (Shape::of_lanes(32, MAX_BLOCK, 1, height), 1);
     }
@@ -76,8 +76,8 @@ fn rows_shape<T: DeviceCopy>(x: &DeviceSlice2<'_, T>, device: &DeviceProperties)
     (Shape::of_blocks(block, 1, height.saturating_mul(parts)), parts)
 }
 
-/// Returns the launch shape for column reductions, whose lanes load vectors or single elements, and the number of
-/// blocks per column.
+/// Returns the launch shape of column reductions, whose lanes load vectors or single elements, and the number of blocks
+/// per column.
 pub(super) fn columns_shape<T: DeviceCopy>(
     x: &DeviceSlice2<'_, T>,
     in_vectors: bool,
@@ -94,14 +94,15 @@ pub(super) fn columns_shape<T: DeviceCopy>(
     (shape, parts)
 }
 
-/// Axis of the results: one per row or one per column.
+/// Axis of the results: one result per row, or one per column.
 #[derive(Clone, Copy)]
 enum Axis {
     Rows,
     Columns,
 }
 
-/// Launches the kernel of an operation on rows or columns; `of_nothing` is the result for zero elements, if one exists.
+/// Launches the kernel of an operation on rows or columns. `of_nothing` is the result for zero elements, if there is
+/// one.
 fn along<T: Number, O: Element>(
     stream: &Stream,
     operation: &'static str,
@@ -134,9 +135,9 @@ fn along<T: Number, O: Element>(
             let constant = if in_vectors { VECTOR as u32 } else { 1 };
             let kernel = RowKernel::new(stream, operation, T::NAME, constant)?;
             type Params<T, O> = (Slice2<T>, PointerMut<O>, PointerMut<u64>, Value<u32>, Value<u32>);
-            // SAFETY: only kernels of `axis_reduce` use the workspace, on this stream. These are the kernel's
-            // parameters. The shape, the number of columns with partial results, and the workspace meet its conditions;
-            // `out` has one element per result.
+            // SAFETY: only kernels of `axis_reduce` use the workspace, on this stream. These arguments match the
+            // kernel's parameters. The shape, the number of columns with partial results, and the workspace meet the
+            // kernel's conditions, and `out` has one element per result.
             unsafe {
                 with_workspace(stream, if parts > 1 { results * parts } else { 0 }, |workspace| {
                     let arguments = (x, out, workspace, shape.group_size, parts as u32);
@@ -166,9 +167,9 @@ pub(super) fn rows<T: Number, O: Element>(
     );
     let kernel = RowKernel::new(stream, operation, T::NAME, 0)?;
     let partials = if parts > 1 { out.len() * parts } else { 0 };
-    // SAFETY: only kernels of `axis_reduce` use the workspace, on this stream. These are the kernel's parameters. The
-    // shape, the number of rows with partial results, and the workspace meet its conditions; `out` has one element per
-    // row.
+    // SAFETY: only kernels of `axis_reduce` use the workspace, on this stream. These arguments match the kernel's
+    // parameters. The shape, the number of rows with partial results, and the workspace meet the kernel's conditions,
+    // and `out` has one element per row.
     unsafe {
         with_workspace(stream, partials, |workspace| {
             let arguments = (x, sides, offsets, out, workspace, shape.group_size, parts as u32);
@@ -235,7 +236,7 @@ macro_rules! segments_example {
     };
 }
 
-/// Defines the three forms of a reduction.
+/// Defines three variants of a reduction: by rows, by columns and by segments.
 macro_rules! reductions {
     ($(
         $what:literal, $of_nothing_doc:literal: $rows:ident, $columns:ident, $segments:ident: $bound:ident => $out:ty,
@@ -244,8 +245,8 @@ macro_rules! reductions {
         #[doc = concat!("`out[i]` = the ", $what, " of row i. ", $of_nothing_doc)]
         ///
         /// # Errors
-        /// Returns [`OpError::Shape`] unless `out` has one element per row; [`OpError::Empty`] if the rows are empty
-        /// and the result is undefined; also the [enqueue errors](crate::Error#enqueue-errors).
+        /// Returns [`OpError::Shape`] unless `out` has one element per row, and [`OpError::Empty`] if the rows are
+        /// empty and the result would be undefined. Also returns the [enqueue errors](crate::Error#enqueue-errors).
         #[doc = rows_example!($rows, 2, $of_rows)]
         #[track_caller]
         pub fn $rows<'o, T: $bound>(
@@ -260,8 +261,8 @@ macro_rules! reductions {
         #[doc = concat!("`out[i]` = the ", $what, " of column i. ", $of_nothing_doc)]
         ///
         /// # Errors
-        /// Returns [`OpError::Shape`] unless `out` has one element per column; [`OpError::Empty`] if the columns are
-        /// empty and the result is undefined; also the [enqueue errors](crate::Error#enqueue-errors).
+        /// Returns [`OpError::Shape`] unless `out` has one element per column, and [`OpError::Empty`] if the columns
+        /// are empty and the result would be undefined. Also returns the [enqueue errors](crate::Error#enqueue-errors).
         #[doc = rows_example!($columns, 3, $of_columns)]
         #[track_caller]
         pub fn $columns<'o, T: $bound>(
@@ -278,12 +279,12 @@ macro_rules! reductions {
             "the value where the search or the sum begins, for the index `u64::MAX`."
         )]
         ///
-        /// The operation waits for the stream in order to check the offsets. Each segment is reduced by a thread group
-        /// sized for the mean segment length, so one very long segment is load-imbalanced.
+        /// The operation waits for the stream because it checks the offsets. The size of the thread group that reduces
+        /// a segment depends on the mean segment length, so one very long segment causes load imbalance.
         ///
         /// # Errors
-        /// Returns [`OpError::Shape`] unless `out` has one element per segment; [`OpError::Offset`] for offsets that
-        /// decrease or exceed the length of `x`, before anything is written; also the [enqueue
+        /// Returns [`OpError::Shape`] unless `out` has one element per segment. Returns [`OpError::Offset`], before
+        /// anything is written, if offsets decrease or exceed the length of `x`. Also returns the [enqueue
         /// errors](crate::Error#enqueue-errors).
         #[doc = segments_example!($segments, $of_segments)]
         #[track_caller]

@@ -11,17 +11,17 @@ use super::reduce::argmax_rows;
 use crate::ops::bit_layout::BitLayout;
 use crate::random::{Generator, Numbers, with_base};
 
-/// Writes the k largest elements of each row of `x` to `values` in descending order, and their columns to `indices`. k
-/// is the number of columns of `values`. Equal elements are ordered by column. NaN is greater than every number, and -0
-/// equals +0.
+/// Writes the k largest elements of each row of `x` to `values` in descending order, and writes their columns to
+/// `indices`. k is the number of columns of `values`. Equal elements are ordered by column. NaN counts as greater than
+/// every number, and -0 equals +0.
 ///
-/// k must be from 1 to 1024. One block per row runs a radix select. It reads the row three times for 16-bit, five times
-/// for 32-bit and nine times for 64-bit elements, mostly from cache. Ties at the k-th element add up to four more
-/// reads.
+/// k must be from 1 to 1024. One block per row runs a radix select. It reads the row three times for 16-bit elements,
+/// five times for 32-bit elements and nine times for 64-bit elements, mostly from the cache. If elements tie with the
+/// k-th one, up to four more reads are needed.
 ///
 /// # Errors
-/// Returns [`OpError::Shape`](crate::OpError::Shape) for a k that is 0, above 1024 or above the number of columns of
-/// `x`, and if the outputs differ in shape or do not have as many rows as `x`; also the [enqueue
+/// Returns [`OpError::Shape`](crate::OpError::Shape) if k is 0, above 1024 or above the number of columns of `x`, or if
+/// the outputs differ in shape or do not have as many rows as `x`. Also returns the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -74,7 +74,7 @@ pub fn top_k<T: Number>(
     }
 }
 
-/// Like [`top_k()`], on the bit patterns of the elements.
+/// Like [`top_k()`], but operates on the bit patterns of the elements.
 fn top_k_of<T: Scalar>(
     stream: &Stream,
     layout: BitLayout,
@@ -88,7 +88,7 @@ fn top_k_of<T: Scalar>(
     let kernel = RowKernel::new(stream, "top_k", T::NAME, 0)?;
     let shape = Shape::of_blocks(BLOCK, 1, x.rows());
     let arguments = (negative, always, magnitude, most, x, values, indices);
-    // SAFETY: these are the kernel's parameters; sizes and shape meet its conditions.
+    // SAFETY: these arguments match the kernel's parameters; sizes and shape meet its conditions.
     unsafe { kernel.launch::<Params<T>, _>(&shape, arguments) }
 }
 
@@ -102,35 +102,35 @@ fn top_k_of<T: Scalar>(
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampling {
-    /// Divisor of the logits; 0 selects the first largest logit.
+    /// Divisor of the logits. 0 selects the first of the largest logits.
     pub temperature: f32,
-    /// Keeps the k largest logits, plus ties with the k-th.
+    /// If set to k, keeps the k largest logits and all logits that tie with the k-th.
     pub top_k: Option<u32>,
-    /// Keeps the most probable of the remaining logits whose probabilities add up to this value, plus ties with the
-    /// last.
+    /// Keeps the most probable of the remaining logits whose probabilities add up to this value, and all logits that
+    /// tie with the last of them.
     pub top_p: Option<f64>,
 }
 
-/// The default is a temperature of 1 and all logits.
+/// Returns a temperature of 1, with no limit on the logits.
 impl Default for Sampling {
     fn default() -> Self {
         Self { temperature: 1.0, top_k: None, top_p: None }
     }
 }
 
-/// Samples an index for each row of logits, with the probabilities of their softmax. `out` must have one element per
-/// row.
+/// Samples one index for each row of logits, with the probabilities of the row's softmax. `out` must have one element
+/// per row.
 ///
-/// Probabilities are integer multiples of 2⁻⁴⁰ of the row's largest probability, computed in f32. Integer sums make the
-/// result deterministic, so the same generator, logits and options give the same indices on every device. Row r uses
-/// subsequence r at the generator's offset, which advances by 4. The result for a row that contains NaN or +∞, or no
-/// logit above -∞, is `u64::MAX`. A temperature of 0 uses no random numbers, and the result for such a row is then the
-/// index that [`argmax_rows()`] returns.
+/// Probabilities are computed in `f32` and rounded to integer multiples of 2⁻⁴⁰ of the row's largest probability.
+/// Integer sums are deterministic, so the same generator, logits and options give the same indices on every device. Row
+/// r uses subsequence r at the generator's offset, which the operation advances by 4. If a row contains NaN or +∞, or
+/// no logit above -∞, its result is `u64::MAX`. A temperature of 0 uses no random numbers, and the result for such a
+/// row is the index that [`argmax_rows()`] returns.
 ///
 /// # Errors
-/// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element per row, for rows of zero or more
-/// than 2²² logits, a temperature that is negative or not finite, a `top_k` of 0, and a `top_p` outside (0, 1]; also
-/// the [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::Shape`](crate::OpError::Shape) in the following cases: `out` does not have one element per row,
+/// rows have zero or more than 2²² logits, the temperature is negative or not finite, `top_k` is 0, or `top_p` is
+/// outside (0, 1]. Also returns the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*, random::Generator};
@@ -190,7 +190,7 @@ pub fn sample<'o, T: Float>(
             with_base(numbers, stream, |base| {
                 let (k, p) = (top_k.unwrap_or(0), top_p.unwrap_or(1.0));
                 let arguments = (seed, offset, base, logits, temperature.recip(), k, p, out);
-                // SAFETY: these are the kernel's parameters; sizes and shape meet its conditions.
+                // SAFETY: these arguments match the kernel's parameters; sizes and shape meet its conditions.
                 unsafe {
                     kernel.launch::<(
                         Value<u64>,

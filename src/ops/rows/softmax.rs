@@ -10,15 +10,16 @@ use super::launch::{ResidentShape, RowKernel, same_sides};
 
 /// Softmax: `out[row, i]` = exp(x\[row, i\]) / Σⱼ exp(x\[row, j\]).
 ///
-/// The row's maximum is subtracted first. `f16` and `bf16` are computed in `f32` and rounded once. A row that contains
-/// +∞ or NaN, or no element above -∞, becomes NaN.
+/// The maximum of the row is subtracted first, so the exponentials do not overflow. For `f16` and `bf16`, the function
+/// is computed in `f32` and the result is rounded once. If a row contains +∞ or NaN, or no element above -∞, all its
+/// results are NaN.
 ///
-/// A block, or a cluster on a device with clusters, keeps a row in registers and reads it once. This applies to rows of
-/// up to 262 144 elements of `f16` and `bf16`, 131 072 of `f32`, and 32 768 of `f64`. For rows that do not start and
-/// end at multiples of 16 bytes, the limit is also 32 768 elements. Longer rows are read twice.
+/// A block, or a cluster on devices that support clusters, keeps a row in registers and reads it only once. This is
+/// possible for rows of up to 262 144 elements of `f16` and `bf16`, 131 072 of `f32`, and 32 768 of `f64`. If rows do
+/// not start and end at multiples of 16 bytes, the limit is 32 768 elements for all types. Longer rows are read twice.
 ///
 /// # Errors
-/// Returns [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ; also the [enqueue
+/// Returns [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ. Also returns the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -77,17 +78,17 @@ fn forward<T: Float>(
         ResidentShape::new::<T>(&views, sides, [FEW as u32, MANY as u32], stream.device());
     let kernel = RowKernel::new(stream, "softmax", T::NAME, items)?;
     let arguments = (x, out, u32::from(is_log), shape.group_size, u32::from(in_vectors));
-    // SAFETY: these are the kernel's parameters; sizes, shape and alignment meet its conditions.
+    // SAFETY: these arguments match the kernel's parameters; sizes, shape and alignment meet its conditions.
     unsafe {
         kernel.launch::<(Slice2<T>, SliceMut2<T>, Value<u32>, Value<u32>, Value<u32>), _>(&shape, arguments)
     }
 }
 
-/// Backward pass of [`softmax()`]: computes `dx` from the output `y` of [`softmax()`] and the gradient `dy` of that
-/// output.
+/// Backward pass of [`softmax()`], which computes `dx` from the output `y` of [`softmax()`] and the gradient `dy` of
+/// that output.
 ///
-/// `dx[row, i]` = y\[row, i\] (dy\[row, i\] - Σⱼ y\[row, j\] dy\[row, j\]). The limit for register-resident rows is
-/// half the limit of [`softmax()`].
+/// `dx[row, i]` = y\[row, i\] (dy\[row, i\] - Σⱼ y\[row, j\] dy\[row, j\]). The maximum length of register-resident
+/// rows is half of that of [`softmax()`].
 ///
 /// # Errors
 /// Returns the errors of [`softmax()`].
@@ -165,7 +166,7 @@ fn backward<T: Float>(
         ResidentShape::new::<T>(&views, sides, [BACKWARD_FEW as u32, BACKWARD_MANY as u32], stream.device());
     let kernel = RowKernel::new(stream, "softmax_backward", T::NAME, items)?;
     let arguments = (y, dy, dx, u32::from(is_log), shape.group_size, u32::from(in_vectors));
-    // SAFETY: these are the kernel's parameters; sizes, shape and alignment meet its conditions.
+    // SAFETY: these arguments match the kernel's parameters; sizes, shape and alignment meet its conditions.
     unsafe {
         kernel.launch::<(Slice2<T>, Slice2<T>, SliceMut2<T>, Value<u32>, Value<u32>, Value<u32>), _>(
             &shape, arguments,

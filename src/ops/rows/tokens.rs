@@ -1,4 +1,4 @@
-//! Operations of language models other than GEMM and norms: rotary position embedding, KV cache, SwiGLU.
+//! Operations of language models other than GEMM and norms: rotary position embedding, KV cache and SwiGLU.
 
 use gpu_spec::param::{Optional, Slice, Slice2, Slice3, SliceMut2, SliceMut3, Value};
 use gpu_std::scalar::{Element, Float};
@@ -12,7 +12,7 @@ use super::launch::{RowKernel, Shape, VECTOR, address, check_len, same_sides, sh
 use crate::ops::index_check::check_indices;
 use crate::ops::indices::Index;
 
-/// Vectors that a thread moves at once.
+/// Number of vectors that a thread moves at once.
 const ITEMS: usize = 4;
 
 /// Returns the launch shape for rows that are read once, and the number of blocks per row.
@@ -27,21 +27,22 @@ fn shape_of(units: usize, height: usize, device: &DeviceProperties) -> (Shape, u
     (Shape::of_blocks(group_size as u32, 1, height.saturating_mul(parts)), parts as u32)
 }
 
-/// Returns whether rows at these addresses and pitches in bytes have the same alignment relative to vectors. Each row
-/// of one view is compared with the same row of the others or, with `any`, with any row of the others.
+/// Returns whether rows at these addresses and with these pitches (in bytes) have the same alignment relative to
+/// vectors. Each row of a view is compared with the same row of the other views or, if `any` is true, with all of their
+/// rows.
 fn have_vectors(views: &[(DevicePtr, usize)], any: bool) -> bool {
     let mut places = views.iter().map(|&(start, pitch)| (address(start) % VECTOR, pitch % VECTOR));
     let Some(first) = places.next() else { return false };
     places.all(|place| place == first) && (first.1 == 0 || !any)
 }
 
-/// Returns the number of accesses for `width` elements, as vectors or single elements.
+/// Returns the number of accesses for `width` elements, either as vectors or as single elements.
 fn units<T>(width: usize, has_vectors: bool) -> usize {
     if has_vectors { width.div_ceil(VECTOR / size_of::<T>()) } else { width }
 }
 
-/// Returns the name of the unsigned integer of the element size, for which kernels that only move elements are
-/// compiled.
+/// Returns the name of the unsigned integer type of the element size, for kernels that only move elements and are
+/// compiled only for these types.
 fn bits<T: DeviceCopy>() -> &'static str {
     match size_of::<T>() {
         1 => "u8",
@@ -51,21 +52,21 @@ fn bits<T: DeviceCopy>() -> &'static str {
     }
 }
 
-/// Returns the type arguments of a kernel with an element and an index type.
+/// Returns the type arguments of a kernel that has an element type and an index type.
 fn types<I: DeviceCopy>(element: &str) -> String {
     format!("{element},{}", bits::<I>())
 }
 
-/// Appends rows to a KV cache: row `lengths[s] + t` of plane s of `cache` becomes row t of plane s of `new`.
+/// Appends rows to a KV cache: row t of plane s of `new` is written to row `lengths[s] + t` of plane s of `cache`.
 ///
-/// Planes are sequences, rows are their tokens, and a row contains all heads of a token. The rest of the cache is
-/// unchanged. `lengths` is also unchanged, because all layers share it for keys and values. The operation waits for the
-/// stream in order to check the lengths.
+/// Planes are sequences, rows are their tokens, and each row contains all heads of a token. The rest of the cache stays
+/// unchanged. `lengths` also stays unchanged, because all layers share it for keys and values. The operation waits for
+/// the stream because it checks the lengths.
 ///
 /// # Errors
-/// Returns [`OpError::Index`](crate::OpError::Index) for a length that leaves no room for the new rows;
+/// Returns [`OpError::Index`](crate::OpError::Index) if a length leaves no room for the new rows. Returns
 /// [`OpError::Shape`](crate::OpError::Shape) if the columns or planes of the views differ, if `new` has more rows than
-/// `cache`, or unless there is one length per sequence. In these cases nothing is written. Also returns the [enqueue
+/// `cache`, or if there is not one length per sequence. In these cases, nothing is written. Also returns the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -113,8 +114,8 @@ pub fn append_to_cache<'l, T: Element, I: Index>(
     let (shape, parts) = shape_of(units::<T>(new.columns(), has_vectors), rows, properties);
     let kernel = RowKernel::new(stream, "append_rows", &types::<I>(bits::<T>()), 0)?;
     let arguments = (new, lengths, cache, shape.group_size, parts, u32::from(has_vectors));
-    // SAFETY: these are the kernel's parameters, with elements and indices of the same sizes. The check found no length
-    // that leaves no room for the rows; sizes, shape and alignment meet the kernel's conditions.
+    // SAFETY: these arguments match the kernel's parameters, and elements and indices have the same sizes. The check
+    // has found room for the new rows at every length; sizes, shape and alignment meet the kernel's conditions.
     unsafe {
         kernel.launch::<(Slice3<T>, Slice<I>, SliceMut3<T>, Value<u32>, Value<u32>, Value<u32>), _>(
             &shape, arguments,
@@ -122,11 +123,11 @@ pub fn append_to_cache<'l, T: Element, I: Index>(
     }
 }
 
-/// SwiGLU: `out` = gate / (1 + exp(-gate)) · up, that is, SiLU(gate) · up. `f16` and `bf16` are computed in `f32`, and
-/// rounded once. `gate` and `up` are often parts of one view.
+/// SwiGLU: `out` = gate / (1 + exp(-gate)) · up, which is SiLU(gate) · up. For `f16` and `bf16`, the result is computed
+/// in `f32` and rounded once. `gate` and `up` are often parts of one view.
 ///
 /// # Errors
-/// Returns [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ; also the [enqueue
+/// Returns [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ. Also returns the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -164,7 +165,7 @@ pub fn swiglu<T: Float>(
     let (shape, parts) = shape_of(units::<T>(gate.columns(), has_vectors), gate.rows(), properties);
     let kernel = RowKernel::new(stream, "swiglu", T::NAME, 0)?;
     let arguments = (gate, up, out, shape.group_size, parts, u32::from(has_vectors));
-    // SAFETY: these are the kernel's parameters; sizes, shape and alignment meet its conditions.
+    // SAFETY: these arguments match the kernel's parameters; sizes, shape and alignment meet its conditions.
     unsafe {
         kernel.launch::<(Slice2<T>, Slice2<T>, SliceMut2<T>, Value<u32>, Value<u32>, Value<u32>), _>(
             &shape, arguments,
@@ -172,26 +173,26 @@ pub fn swiglu<T: Float>(
     }
 }
 
-/// Pairing of the elements of a head for [`rotary()`].
+/// The pairing of the elements of a head in [`rotary()`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RotaryPairs {
-    /// Element i of the first half of a head with element i of the second, as in GPT-NeoX and Llama.
+    /// Pairs element i of the first half of a head with element i of the second half, as in GPT-NeoX and Llama.
     Halves,
-    /// Elements 2i and 2i + 1 of a head, as in GPT-J.
+    /// Pairs elements 2i and 2i + 1 of a head, as in GPT-J.
     Interleaved,
 }
 
-/// Rotary position embedding: rotates pairs (a, b) of elements of each head to (a cos - b sin, a sin + b cos).
+/// Rotary position embedding, which rotates pairs (a, b) of elements of each head to (a cos - b sin, a sin + b cos).
 ///
-/// A row of `x` is a token with all its heads, stored consecutively. Row p of `cos` and `sin` is for position p and has
-/// one column per pair, so a head is twice as wide as the tables. The tables are `f32` for `f16` and `bf16`, which are
-/// computed in `f32` and rounded once. Row i of `x` has position `positions[i]`, or i if there are no positions. If
-/// positions are passed, the operation waits for the stream in order to check them.
+/// A row of `x` contains a token's heads, which are stored consecutively. Row p of `cos` and `sin` applies to position
+/// p. It has one column per pair, so a head is twice as wide as the tables. For `f16` and `bf16`, the tables are `f32`,
+/// and results are computed in `f32` and rounded once. Row i of `x` has position `positions[i]`, or position i if
+/// `positions` is `None`. If positions are passed, the operation waits for the stream because it checks them.
 ///
 /// # Errors
-/// Returns [`OpError::Index`](crate::OpError::Index) for a position that has no row in the tables. Returns
+/// Returns [`OpError::Index`](crate::OpError::Index) if the tables contain no row for a position. Returns
 /// [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ, if the head width does not divide the
-/// number of columns of `x`, or unless there is one position per row. In these cases nothing is written. Also returns
+/// number of columns of `x`, or if there is not one position per row. In these cases, nothing is written. Also returns
 /// the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -248,8 +249,8 @@ pub fn rotary<T: Float, I: Index>(
     let kernel = RowKernel::new(stream, "rotary", &types::<I>(T::NAME), 0)?;
     let is_interleaved = u32::from(pairs == RotaryPairs::Interleaved);
     let arguments = (x, positions, cos, sin, out, is_interleaved, shape.group_size, parts);
-    // SAFETY: these are the kernel's parameters, with indices of the same size, because the sum of a float is its
-    // accumulator; sizes and shape meet its conditions.
+    // SAFETY: these arguments match the kernel's parameters, with indices of the same size, because the sum type of a
+    // float is its accumulator; sizes and shape meet its conditions.
     unsafe {
         kernel.launch::<(
             Slice2<T>,

@@ -1,15 +1,15 @@
 //! Attention forward kernel: `out = softmax(scale * q * k^T) * v`, per head.
 //!
-//! Each block processes [`TILE_Q`] rows of one head of q and has three warpgroups. One warp of the first warpgroup is
-//! the producer: it copies the tile of q once, and blocks of k and v into two circular buffers. The two consumer
+//! Each block has three warpgroups and processes [`TILE_Q`] rows of one head of q. One warp of the first warpgroup is
+//! the producer: it copies the tile of q once, and copies blocks of k and v into two circular buffers. The two consumer
 //! warpgroups process 64 rows each. For each block of k, a consumer multiplies q by k and applies `exp2` to the scores
-//! relative to the running maximum of each row. The result stays in registers and is multiplied by v. The QK product of
-//! one block and the PV product of the preceding block are in flight together, so that the tensor cores stay busy
-//! during `exp2`. Heads of up to 128 elements use ping-pong scheduling: the consumers alternate in issuing `wgmma`, so
-//! that one computes `exp2` while the other multiplies.
+//! relative to the running maximum of each row. The resulting probabilities stay in registers and are multiplied by v.
+//! The QK product of one block and the PV product of the preceding block are in flight at the same time, so that the
+//! tensor cores stay busy during `exp2`. Heads of up to 128 elements use ping-pong scheduling: the consumers alternate
+//! in issuing `wgmma`, so that one computes `exp2` while the other multiplies.
 //!
 //! Blocks of k are processed from the last to the first, because only the last block, or the blocks on the diagonal,
-//! need a mask.
+//! need masking.
 //!
 //! Design: FlashAttention-2 and -3 (arXiv 2307.08691, 2407.08608).
 
@@ -24,37 +24,37 @@ use gpu_std::tensor::{
 use crate::sequences::{HeadStrides, Sequences, coordinates};
 use crate::softmax::{Keys, Rows, mask, scale};
 
-/// Rows of q per block.
+/// Number of rows of q per block.
 pub const TILE_Q: u32 = 128;
-/// Stages of each circular buffer.
+/// Number of stages of each circular buffer.
 pub const STAGES: usize = 2;
-/// Threads per block.
+/// Number of threads per block.
 pub const THREADS: u32 = 3 * warpgroup::THREADS;
-/// Elements per row of a TMA box, and rows of the boxes of v.
+/// Number of elements per row of a TMA box, and number of rows of the boxes of v.
 pub const BOX: u32 = 64;
 
-/// Rows of q per warpgroup.
+/// Number of rows of q per warpgroup.
 const GROUP_ROWS: u32 = 64;
 /// Number of consumer warpgroups.
 const CONSUMERS: u32 = TILE_Q / GROUP_ROWS;
-/// Bytes per row of a box.
+/// Number of bytes per row of a box.
 const ROW_BYTES: u32 = 2 * BOX;
 
 /// Sizes and strides of the heads, and the attention options.
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct Shape {
-    /// Sequences, and the heads of q.
+    /// Sequences, and the number of heads of q.
     pub sequences: Sequences,
-    /// Heads of q per head of k and v.
+    /// Number of heads of q per head of k and v.
     pub group: u32,
-    /// Causal mask if 1. In a sequence with n rows of q and m rows of k, row i then attends only to the rows of k up to
-    /// i + m - n.
+    /// 1 for a causal mask. With a causal mask, row i of q attends only to the rows of k up to and including row i + m
+    /// - n, in a sequence with n rows of q and m rows of k.
     pub is_causal: u32,
     /// Softmax scale times log2(e); positive.
     pub scale: f32,
-    /// Tensor maps whose row dimension comes before the head dimension: bit 0 for q, 1 for k, 2 for v. In the other
-    /// maps, the head dimension comes first.
+    /// Bit mask of the tensor maps whose row dimension comes before the head dimension: bit 0 for q, 1 for k, 2 for v.
+    /// In the other maps, the head dimension comes first.
     pub rows_first: u32,
     /// Strides of `out`, multiples of 8.
     pub out: HeadStrides,
@@ -69,9 +69,9 @@ impl Shape {
 
 /// Head dimension: [`Head64`], [`Head128`], [`Head256`].
 pub trait Head: Send + Sync + 'static {
-    /// Elements per row of a head.
+    /// Number of elements per row of a head.
     const DIM: u32;
-    /// Rows per block of k and v.
+    /// Number of rows per block of k and v.
     const KEYS: u32;
     /// Dynamic shared memory per thread block.
     const SHARED_BYTES: u32 =
@@ -127,22 +127,22 @@ heads! {
     Head64: 64, 128;
     /// Head dimension 128.
     Head128: 128, 128;
-    /// Head dimension 256. Its accumulator leaves enough registers for the scores of only 64 rows of k.
+    /// Head dimension 256. The accumulator of this head leaves enough registers for the scores of only 64 rows of k.
     Head256: 256, 64;
 }
 
-/// Attention. `sums` receives the log-sum-exp of each row's scores. A row that attends to no rows gets `-inf`, and its
-/// row of `out` is zero.
+/// Attention. `sums` receives the log-sum-exp of each row's scores. For a row that attends to no rows, `sums` receives
+/// `-inf`, and the row of `out` is zero.
 ///
 /// # Safety
 ///
-/// - The launch has `H::SHARED_BYTES`, and one block per tile of [`Sequences::tiles`].
-/// The maps describe the elements, rows, heads and planes of `shape`; k and v have one head per group of heads of q.
-/// The dimensions are in this order, or with rows and heads swapped. The boxes use `Swizzle::Bytes128` and contain
-/// [`BOX`] elements of one head. A box has [`TILE_Q`] rows for q, `H::KEYS` for k and [`BOX`] for v.
-/// `out` starts at a multiple of 16 bytes and has the rows that `shape` describes. `sums` has one element per row of
-/// each head of each plane. The offsets are both present or both absent, and each array has one element more than there
-/// are sequences.
+/// - The launch must have `H::SHARED_BYTES` of dynamic shared memory, and one block per tile of [`Sequences::tiles`].
+///   The maps must describe the elements, rows, heads and planes of `shape`; k and v have one head per group of heads
+///   of q. The dimensions are in this order, or with rows and heads swapped as `shape.rows_first` states. The boxes use
+///   `Swizzle::Bytes128` and contain [`BOX`] elements of one head. Each box has [`TILE_Q`] rows for q, `H::KEYS` rows
+///   for k and [`BOX`] rows for v. `out` starts at a multiple of 16 bytes and contains the rows that `shape` describes.
+///   `sums` has one element per row of each head of each plane. The offsets are either both present or both absent, and
+///   the length of each array is the number of sequences plus one.
 #[kernel(
     types(T = bf16, f16; H = Head64, Head128, Head256),
     arch = "90a",
@@ -167,12 +167,12 @@ pub unsafe fn attention<T: Half, H: Head>(
 /// Circular buffer of tiles of k or v.
 type Ring<T, const ROWS: usize> = gpu_std::tensor::SharedTiles<T, ROWS, STAGES>;
 
-/// [`attention()`] for heads of `D` elements with `KEYS` rows per block of k. A tile consists of `D / 64` boxes; all
-/// boxes together have `Q_ROWS` rows for q and `KV_ROWS` rows for k or v.
+/// Body of [`attention()`] for heads of `D` elements and blocks of `KEYS` rows of k. A tile consists of `D / 64` boxes;
+/// all its boxes together have `Q_ROWS` rows for q, and `KV_ROWS` rows for k or v.
 ///
 /// # Safety
 ///
-/// As for [`attention()`].
+/// The requirements of [`attention()`].
 #[inline(always)]
 #[allow(clippy::too_many_arguments, reason = "they are the kernel's")]
 unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usize, const KV_ROWS: usize>(
@@ -219,7 +219,7 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
         q.prefetch();
         k.prefetch();
         v.prefetch();
-        // SAFETY: the barriers are unused so far; all threads synchronize after the initialization.
+        // SAFETY: the barriers have not been used yet; all threads synchronize after the initialization.
         unsafe {
             once.init(1);
             k_full.init(1);
@@ -235,14 +235,14 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
     let warp = warpgroup::warp_index();
     let (mut k_slot, mut v_slot) = (PipelineState::new(), PipelineState::new());
     if warp < 4 {
-        // SAFETY: the block has a fixed size, and started with 168 registers per thread.
+        // SAFETY: the block size is fixed, and each thread started with 168 registers.
         unsafe { warpgroup::release_registers::<40>() };
         if warp == 0 {
-            // SAFETY: all lanes of the warp execute this.
+            // SAFETY: all lanes of the warp execute this call.
             let leads = unsafe { warpgroup::elect() };
             let kv_head = crate::tiles::divide(place.head, shape.group).0;
             if leads {
-                // SAFETY: nothing has used the tile yet.
+                // SAFETY: nothing has accessed the tile yet.
                 unsafe {
                     q_full.arrive_expecting(TILE_Q * parts * ROW_BYTES);
                     let mut part = 0;
@@ -257,7 +257,7 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
             let load_k = |slot: PipelineState<STAGES>, block: u32| {
                 if leads {
                     let (tile, loaded) = (k_tiles.at(slot), k_full.at(slot));
-                    // SAFETY: the consumers have finished reading the stage.
+                    // SAFETY: the consumers have finished reading this stage.
                     unsafe {
                         k_empty.at(slot).wait(slot.parity() ^ 1);
                         loaded.arrive_expecting(KV_ROWS as u32 * ROW_BYTES);
@@ -283,7 +283,8 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
                     k_slot.advance();
                 }
                 let first = block * KEYS as u32;
-                // The rows after a sequence belong to the next one. A factor of 0 would not mask NaN in them.
+                // The rows that follow a sequence belong to the next one. They may contain NaN, which multiplying by a
+                // probability of 0 would not remove.
                 let is_partial = is_packed && first + KEYS as u32 > place.k.1;
                 let tile = v_tiles.at(v_slot);
                 let loaded = if is_partial { v_partial } else { v_full.at(v_slot) };
@@ -303,7 +304,7 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
                     }
                 }
                 if is_partial {
-                    // SAFETY: only one block is partial. The tile is loaded, and nothing else uses it before the
+                    // SAFETY: only one block is partial. The tile is loaded, and no other thread uses it before the
                     // barrier signals that it is full.
                     unsafe {
                         warp::sync_warp(!0);
@@ -323,26 +324,26 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
         return;
     }
 
-    // SAFETY: the block has a fixed size, and the producer releases 128 registers per thread: 40 + 2 * 232 = 3 * 168.
+    // SAFETY: the block size is fixed, and the producer releases 128 registers per thread: 40 + 2 * 232 = 3 * 168.
     unsafe { warpgroup::acquire_registers::<232>() };
     let group = warp / 4 - 1;
     let lane = warp::lane_id();
     let group_row = place.row + group * GROUP_ROWS;
     let row = group_row + warp % 4 * 16 + lane / 4;
-    // Blocks that all rows of the warpgroup attend to in full.
+    // End of the blocks to which all rows of the warpgroup attend in full.
     let whole = keys.before(group_row) / KEYS as u32;
     let limits = [keys.before(row), keys.before(row + 8)].map(|limit| limit as i32 - (lane % 4 * 2) as i32);
     let is_ping_pong = D <= 128;
     let [first_turn, second_turn] = both(ping_pong);
     let (own_turn, other_turn) =
         if group == 0 { (first_turn, second_turn) } else { (second_turn, first_turn) };
-    // The first turn of the first warpgroup needs no arrival.
+    // The first turn of the first warpgroup starts without an arrival at the barrier.
     let mut turn = 1 - group;
     let mut rows = Rows::new();
     let mut scores = Accumulator::<KEYS>::new();
     let mut values = Accumulator::<D>::new();
-    // SAFETY: all threads of the warpgroup execute the same code. A stage is read only while it is full, and released
-    // after the `wgmma` operations that read it are complete.
+    // SAFETY: all threads of the warpgroup execute the same code. Each stage is read only while it is full, and is
+    // released only after the `wgmma` operations that read it are complete.
     unsafe {
         q_full.wait(0);
         let mut block = blocks;
@@ -391,7 +392,7 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
                 }
                 let products = batch.commit();
                 is_first = false;
-                // Each warp arrives, so that no warp of the other warpgroup can miss a phase.
+                // Every warp arrives, so that no warp of the other warpgroup can miss a phase.
                 if is_ping_pong && lane == 0 {
                     other_turn.arrive();
                 }
@@ -433,21 +434,21 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
             if row < place.q.1 {
                 let logarithm =
                     (rows.base(half, shape.scale) + fast::log2(totals[half])) * core::f32::consts::LN_2;
-                // SAFETY: there is one element per row, which no other thread writes.
+                // SAFETY: `sums` has one element per row, and no other thread writes the element of this row.
                 unsafe { sums.as_mut_ptr().add((first + u64::from(row)) as usize).write(logarithm) };
             }
             half += 1;
         }
     }
-    // The sum of a row that attends to no rows is 0; NaN stays NaN.
+    // The sum of a row that attends to no rows is 0; a NaN sum stays NaN.
     scale(
         values.registers_mut().as_mut(),
         totals.map(|total| if total == 0.0 { 0.0 } else { fast::recip(total) }),
     );
 
-    // The output is staged in the tile of q, which the warpgroup has finished reading.
-    // SAFETY: 128 threads of the block synchronize, with one barrier per warpgroup. The rows of out are in bounds and
-    // multiples of 16 bytes, and no other block has them.
+    // The output is staged in the tile of q, which the warpgroup has finished reading. SAFETY: 128 threads of the block
+    // synchronize, and each warpgroup has its own barrier. The rows of `out` are in bounds, start at multiples of 16
+    // bytes, and belong to no other block.
     unsafe {
         warpgroup::sync(1 + group, warpgroup::THREADS);
         if group_row < place.q.1 {
@@ -465,11 +466,11 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
     }
 }
 
-/// Rows of this warpgroup in part `part` of a tile with `D / 64` boxes of [`TILE_Q`] rows.
+/// Returns the rows of this warpgroup in part `part` of a tile with `D / 64` boxes of [`TILE_Q`] rows.
 ///
 /// # Safety
 ///
-/// The tile has these rows.
+/// The tile must contain these rows.
 #[inline(always)]
 pub(crate) unsafe fn own_rows<T: Half, const ROWS: usize>(
     tile: SharedTile<T, ROWS>,
@@ -480,14 +481,14 @@ pub(crate) unsafe fn own_rows<T: Half, const ROWS: usize>(
     unsafe { tile.rows::<64>(part * CONSUMERS + group) }
 }
 
-/// Rounds the rows of a warpgroup and writes them. They are staged in a tile that only this warpgroup uses, so that a
-/// warp writes whole sectors.
+/// Rounds the rows of a warpgroup and writes them to memory. The rows are first staged in a tile that only this
+/// warpgroup uses, so that each warp writes whole sectors.
 ///
 /// # Safety
 ///
-/// All threads of the warpgroup must call it, and nothing else may use the warpgroup's rows of the tile. `to` points to
-/// the warpgroup's first row and is aligned to 16 bytes. It has `rows` rows with a stride of `pitch` elements, a
-/// multiple of 8.
+/// All threads of the warpgroup must call this function, and nothing else may use the warpgroup's rows of the tile.
+/// `to` must point to the warpgroup's first row and be aligned to 16 bytes. At `to`, there must be `rows` rows with a
+/// stride of `pitch` elements, a multiple of 8.
 #[inline(always)]
 pub(crate) unsafe fn write_rows<T: Half, const D: usize, const ROWS: usize>(
     sums: &[f32],
@@ -500,7 +501,7 @@ pub(crate) unsafe fn write_rows<T: Half, const D: usize, const ROWS: usize>(
     let lane = warp::lane_id();
     let mut part = 0;
     while part < D as u32 / BOX {
-        // SAFETY: each warp uses its own 16 rows; the caller guarantees the rest.
+        // SAFETY: each warp uses only its own 16 rows; the caller guarantees the rest.
         unsafe {
             let tile = own_rows(tile, part, group);
             let mut i = 0;
@@ -533,16 +534,17 @@ fn both(barriers: Barriers<2>) -> [Barrier; 2] {
     [barriers.at(first), barriers.at(second)]
 }
 
-/// Eight 16-bit elements, stored in one access.
+/// Eight 16-bit elements that are stored in one access.
 #[derive(Clone, Copy)]
 #[repr(C, align(16))]
 pub(crate) struct Chunk(pub [u32; 4]);
 
-/// Zeros rows `from..to` of a tile of `D` columns, which is stored as rows of 64 x 64 boxes. A whole warp must call it.
+/// Zeros rows `from..to` of a tile of `D` columns that consists of boxes of 64 x 64 elements. All lanes of the warp
+/// must call this function.
 ///
 /// # Safety
 ///
-/// The tile has the rows, and nothing else uses them during the call.
+/// The tile must contain the rows, and nothing else may use them during the call.
 #[inline(always)]
 pub(crate) unsafe fn clear<T: Half, const D: usize, const KV_ROWS: usize>(
     tile: SharedTile<T, KV_ROWS>,
@@ -560,11 +562,11 @@ pub(crate) unsafe fn clear<T: Half, const D: usize, const KV_ROWS: usize>(
     }
 }
 
-/// Releases a stage to the producer: one arrival per warpgroup.
+/// Releases a stage to the producer, with one arrival per warpgroup.
 ///
 /// # Safety
 ///
-/// In all threads of the warpgroup, the `wgmma` operations that read the stage are complete.
+/// In all threads of the warpgroup, the `wgmma` operations that read the stage must be complete.
 #[inline(always)]
 pub(crate) unsafe fn release(empty: Barrier, warp: u32) {
     if warp.is_multiple_of(4) && warp::lane_id() == 0 {

@@ -10,10 +10,10 @@
 //! Two kernels accumulate the gradients in registers, without atomics. The results are therefore deterministic, at the
 //! cost of seven GEMMs instead of five. Each block of [`attention_backward_queries`](fn@attention_backward_queries)
 //! processes [`TILE`] rows of q and loops over the rows of k and v. Each block of
-//! [`attention_backward_keys`](fn@attention_backward_keys) processes [`TILE`] rows of k and v. It computes all products
-//! transposed, and loops over the rows of q of all heads that attend to them. In both kernels, a block has a producer
-//! warp and two consumer warpgroups with 64 rows each. The fragments of `p` and `ds` stay in registers and are the left
-//! operand of the next `wgmma`.
+//! [`attention_backward_keys`](fn@attention_backward_keys) processes [`TILE`] rows of k and v. Such a block computes
+//! the transpose of each product and loops over the rows of q of all heads that attend to its rows. In both kernels,
+//! each block has a producer warp and two consumer warpgroups, which process 64 rows each. The fragments of `p` and
+//! `ds` stay in registers as the left operand of the next `wgmma`.
 //!
 //! Design: the equations of FlashAttention-2 (arXiv 2307.08691), without its atomics.
 
@@ -34,50 +34,50 @@ use crate::attention::{BOX, Head64, Head128};
 use crate::sequences::{HeadStrides, Sequences, coordinates};
 use crate::tiles::divide;
 
-/// Rows per block.
+/// Number of rows per block.
 pub const TILE: u32 = 128;
-/// Rows per step of a block's loop, and of the boxes of all maps.
+/// Number of rows per step of a block's loop, and of the boxes of all maps.
 pub const STEP: u32 = 64;
-/// Stages of the circular buffer.
+/// Number of stages of the circular buffer.
 pub const STAGES: usize = 2;
-/// Threads per block.
+/// Number of threads per block.
 pub const THREADS: u32 = 3 * warpgroup::THREADS;
-/// Threads per block of the kernel for `delta`.
+/// Number of threads per block of the kernel for `delta`.
 pub const DELTA_THREADS: u32 = 256;
-/// Threads per row of `delta`; each processes a chunk of 8 elements.
+/// Threads per row of `delta`; each processes chunks of 8 elements.
 pub const DELTA_LANES: u32 = 16;
 
-/// Rows per warpgroup.
+/// Number of rows per warpgroup.
 const GROUP_ROWS: u32 = 64;
 /// Number of consumer warpgroups.
 const CONSUMERS: u32 = TILE / GROUP_ROWS;
-/// Bytes per row of a box.
+/// Number of bytes per row of a box.
 const ROW_BYTES: u32 = 2 * BOX;
 
-/// Dynamic shared memory per block, for heads of `dim` elements.
+/// Returns the dynamic shared memory per block, in bytes, for heads of `dim` elements.
 pub const fn shared_bytes(dim: u32) -> u32 {
     let tiles = 2 * TILE * dim * 2 + STAGES as u32 * (2 * STEP * dim * 2 + 8 * 128);
     SharedMemory::bytes(tiles, 2 + 2 * STAGES as u32)
 }
 
-/// Attention options, and strides of the gradients.
+/// Attention options and strides of the gradients.
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct Backward {
-    /// Sequences, with q and k in this order in both kernels.
+    /// Sequences, with q before k in both kernels.
     pub sequences: Sequences,
-    /// Heads of q per head of k and v.
+    /// Number of heads of q per head of k and v.
     pub group: u32,
-    /// As for [`Shape::is_causal`](crate::attention::Shape::is_causal).
+    /// See [`Shape::is_causal`](crate::attention::Shape::is_causal).
     pub is_causal: u32,
     /// Softmax scale; positive.
     pub scale: f32,
     /// [`Shape::scale`](crate::attention::Shape::scale): the scale times log2(e).
     pub factor: f32,
-    /// Tensor maps whose row dimension comes before the head dimension: bit 0 for q, 1 for k, 2 for v, 3 for the
-    /// gradient of out.
+    /// Bit mask of the tensor maps whose row dimension comes before the head dimension: bit 0 for q, 1 for k, 2 for v,
+    /// 3 for the gradient of out.
     pub rows_first: u32,
-    /// Strides of the gradient of q, or of k.
+    /// Strides of the gradient of q or, in the kernel for k and v, of the gradient of k.
     pub first: HeadStrides,
     /// Strides of the gradient of v.
     pub second: HeadStrides,
@@ -89,7 +89,7 @@ impl Backward {
         coordinates(self.rows_first, map, column, row, head, plane)
     }
 
-    /// Index of a row of q in `sums` and `delta`.
+    /// Returns the index of a row of q in `sums` and `delta`.
     #[inline(always)]
     fn of_row(&self, plane: u32, head: u32, row: u32) -> usize {
         let head = u64::from(plane) * u64::from(self.sequences.heads) + u64::from(head);
@@ -99,7 +99,7 @@ impl Backward {
 
 /// Head dimensions with backward kernels: [`Head64`], [`Head128`].
 pub trait BackwardHead: Send + Sync + 'static {
-    /// Elements per row of a head.
+    /// Number of elements per row of a head.
     const DIM: u32;
     #[doc(hidden)]
     #[allow(clippy::too_many_arguments, reason = "they are a kernel's")]
@@ -133,7 +133,7 @@ pub struct Maps<'a, T> {
     dout: &'a TensorMap<T, 4>,
 }
 
-/// Offsets of q and of k, for variable-length sequences.
+/// Offsets of q and of k, for packed variable-length sequences.
 #[doc(hidden)]
 pub type Ends<'a> = (Option<&'a [u32]>, Option<&'a [u32]>);
 
@@ -177,9 +177,9 @@ heads! {
 ///
 /// # Safety
 ///
-/// The grid has one dimension. Both matrices start at multiples of 16 bytes and have the strides `of_out` and
-/// `of_dout`. They have `planes` planes with the heads and rows of q that `sequences` describes. A row has `dim`
-/// elements, a multiple of 8 up to 128. `delta` has one element per row.
+/// The grid must be one-dimensional. Both matrices must start at multiples of 16 bytes and have the strides `of_out`
+/// and `of_dout`, respectively. They must have `planes` planes with the heads and rows of q that `sequences` describes.
+/// A row has `dim` elements, a multiple of 8 up to 128. `delta` has one element per row.
 #[kernel(types(T = bf16, f16), arch = 80, block(DELTA_THREADS), no_panic)]
 #[allow(clippy::too_many_arguments, reason = "they are a kernel's")]
 pub unsafe fn attention_delta<T: Half + Float>(
@@ -196,7 +196,7 @@ pub unsafe fn attention_delta<T: Half + Float>(
     let rows = u64::from(planes) * u64::from(sequences.heads) * u64::from(sequences.q_rows);
     let step = u64::from(thread::grid_dim_x() * (DELTA_THREADS / DELTA_LANES));
     let own = thread::block_idx_x() * (DELTA_THREADS / DELTA_LANES) + thread::thread_idx_x() / DELTA_LANES;
-    // The lanes of a warp iterate in lockstep.
+    // All lanes of a warp iterate the same number of times.
     let mut first = u64::from(own) & !1;
     while first < rows {
         let index = first | u64::from(own & 1);
@@ -205,7 +205,7 @@ pub unsafe fn attention_delta<T: Half + Float>(
             let (head, row) = divide_64(index, sequences.q_rows);
             let (plane, head) = divide(head, sequences.heads);
             let at = |of: HeadStrides| (of.at(plane, head, row) + u64::from(8 * lane)) as usize;
-            // SAFETY: the row has these elements, starting at a multiple of 16 bytes.
+            // SAFETY: these elements are within the row, and start at a multiple of 16 bytes.
             let (x, y) = unsafe {
                 (load::<T, 8>(out.as_ptr().add(at(of_out))), load::<T, 8>(dout.as_ptr().add(at(of_dout))))
             };
@@ -221,32 +221,33 @@ pub unsafe fn attention_delta<T: Half + Float>(
             distance /= 2;
         }
         if index < rows && lane == 0 {
-            // SAFETY: there is one element per row, and one thread group per row.
+            // SAFETY: `delta` has one element per row, and one thread group processes each row.
             unsafe { delta.as_mut_ptr().add(index as usize).write(sum) };
         }
         first += step;
     }
 }
 
-/// Returns `a / b` and `a % b`; the quotient must be below 2^32.
+/// Returns `a / b` and `a % b`; the quotient must be less than 2^32.
 #[inline(always)]
 fn divide_64(a: u64, b: u32) -> (u32, u32) {
-    // SAFETY: the value is at least 1, since 0 is replaced by 1.
+    // SAFETY: the value is at least 1, because 0 is replaced by 1.
     let b = unsafe { core::num::NonZeroU64::new_unchecked(u64::from(b).max(1)) };
     ((a / b) as u32, (a % b) as u32)
 }
 
 /// Computes the gradient `dq` of `q` from the gradient `dout` of the output of [`attention`](mod@crate::attention).
-/// `sums` is its log-sum-exp output. Rows that belong to no sequence are not written.
+/// `sums` is its log-sum-exp output. Gradient rows that belong to no sequence are not written.
 ///
 /// # Safety
 ///
-/// - The launch has `shared_bytes(H::DIM)`, and one block per tile of [`TILE`] rows of [`Sequences::tiles`].
-/// - The maps describe the elements, rows, heads and planes of `of`, in boxes of [`BOX`] elements and [`STEP`] rows
-///   with `Swizzle::Bytes128`. Their dimensions are in the order that `rows_first` defines.
-/// `sums` and `delta` have one element per row of each head of each plane of q. `dq` starts at a multiple of 16 bytes
-/// and has the strides `of.first`. The offsets are both present or both absent, and each array has one element more
-/// than there are sequences.
+/// - The launch must have `shared_bytes(H::DIM)` bytes of dynamic shared memory, and one block per tile of [`TILE`]
+///   rows of [`Sequences::tiles`].
+/// - The maps must describe the elements, rows, heads and planes of `of`, in boxes of [`BOX`] elements and [`STEP`]
+///   rows with `Swizzle::Bytes128`. `rows_first` defines the order of their dimensions. `sums` and `delta` have one
+///   element per row of each head of each plane of q. `dq` starts at a multiple of 16 bytes and has the strides
+///   `of.first`. The offsets are either both present or both absent, and the length of each array is the number of
+///   sequences plus one.
 #[kernel(
     types(T = bf16, f16; H = Head64, Head128),
     arch = "90a",
@@ -271,12 +272,12 @@ pub unsafe fn attention_backward_queries<T: Half, H: BackwardHead>(
     unsafe { H::queries(Maps { q, k, v, dout }, sums, delta, dq, (q_offsets, k_offsets), of) }
 }
 
-/// Computes the gradients `dk` and `dv` of `k` and `v`, as [`attention_backward_queries()`] does for `q`.
+/// Computes the gradients `dk` and `dv` of `k` and `v`, like [`attention_backward_queries()`] for `q`.
 ///
 /// # Safety
 ///
-/// As for [`attention_backward_queries()`], with one block per tile of [`TILE`] rows of the heads of k. `dk` has the
-/// strides `of.first`, and `dv` has `of.second`.
+/// The requirements of [`attention_backward_queries()`], but with one block per tile of [`TILE`] rows of the heads of
+/// k. `dk` has the strides `of.first`, and `dv` has the strides `of.second`.
 #[kernel(
     types(T = bf16, f16; H = Head64, Head128),
     arch = "90a",
@@ -302,19 +303,20 @@ pub unsafe fn attention_backward_keys<T: Half, H: BackwardHead>(
     unsafe { H::keys(Maps { q, k, v, dout }, sums, delta, [dk, dv], (q_offsets, k_offsets), of) }
 }
 
-/// Base of the exponents in a row's probabilities, which is the row's log-sum-exp in base 2. A row that attends to no
-/// rows has probabilities of 0 for any base.
+/// Returns the base that is subtracted from the exponents of a row: its log-sum-exp in base 2. The probabilities of a
+/// row that attends to no rows are 0 for any base.
 #[inline(always)]
 fn base_of(sum: f32) -> f32 {
     if sum == f32::NEG_INFINITY { 0.0 } else { sum * LOG2_E }
 }
 
-/// Starts the TMA copy of a tile with `ROWS / (64 * high)` columns of boxes; each column has `high` boxes of [`STEP`]
-/// rows. One thread must call it. `at` maps the first column and row of a box in the tile to coordinates in the tensor.
+/// Starts the TMA copy of a tile that consists of `ROWS / (64 * high)` columns of boxes, each column `high` boxes of
+/// [`STEP`] rows high. A single thread must call it. `at` maps the first column and row of a box in the tile to its
+/// coordinates in the tensor.
 ///
 /// # Safety
 ///
-/// As for [`TensorMap::load`].
+/// The requirements of [`TensorMap::load`].
 #[inline(always)]
 unsafe fn load_boxes<T: Half, const ROWS: usize>(
     map: &TensorMap<T, 4>,
@@ -326,7 +328,7 @@ unsafe fn load_boxes<T: Half, const ROWS: usize>(
     let mut i = 0;
     while i < ROWS as u32 / STEP {
         let (column, row) = divide(i, high);
-        // SAFETY: guaranteed by the caller; the tile has these boxes.
+        // SAFETY: the tile contains these boxes; the caller guarantees the rest.
         unsafe { map.load(tile.rows::<{ STEP as usize }>(i), at(BOX * column, STEP * row), loaded) };
         i += 1;
     }

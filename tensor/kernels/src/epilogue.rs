@@ -52,12 +52,13 @@ impl EpilogueParams {
         }
     }
 
-    /// Applies the epilogue to four adjacent sums of a row, starting at `column`, and stores the results in columns
-    /// below `n`. The row starts at element `row` of `to`.
+    /// Applies the epilogue to four adjacent sums of a row, starting at `column`, and stores those results whose column
+    /// is less than `n`. The row must start at element `row` of `to`.
     ///
     /// # Safety
     ///
-    /// The row has n elements, which no other thread writes; `column` is below n; `bias` has n elements.
+    /// The row must have n elements, and no other thread may write them; `column` must be less than n; `bias` must have
+    /// n elements.
     #[inline(always)]
     pub(crate) unsafe fn store<C: Float>(
         self,
@@ -79,13 +80,13 @@ impl EpilogueParams {
         unsafe { store_run::<C, 4>(to, (row + u64::from(column)) as usize, count, values) };
     }
 
-    /// Returns whether the epilogue is only a bias or the identity.
+    /// Returns whether the epilogue only adds a bias or does nothing.
     #[inline(always)]
     pub(crate) fn is_plain(self) -> bool {
         self.scale == 1.0 && self.activation == Activation::None as u32
     }
 
-    /// Applies the epilogue to the sums of a thread. `at` contains the coordinates of the first sums.
+    /// Applies the epilogue to the sums of a thread. `at` contains the coordinates of the thread's first sums.
     #[inline(always)]
     pub(crate) fn apply<C: KernelType + Into<f32>, const COUNT: usize>(
         self,
@@ -113,7 +114,7 @@ impl EpilogueParams {
     }
 }
 
-/// Replaces each sum of a thread by `of(sum, column)`, with the column relative to the column of the first sum.
+/// Replaces each sum of a thread by `of(sum, column)`, where `column` is relative to the column of the first sum.
 #[inline(always)]
 pub fn for_each<S: Sum, const COUNT: usize>(sums: &mut [S; COUNT], of: impl Fn(S, u32) -> S) {
     let mut i = 0;
@@ -123,7 +124,7 @@ pub fn for_each<S: Sum, const COUNT: usize>(sums: &mut [S; COUNT], of: impl Fn(S
     }
 }
 
-/// `x / (1 + exp(-2 z))` with `z = sqrt(2 / pi) (x + 0.044715 x^3)`, which is `x / 2 (1 + tanh(z))`.
+/// Computes `x / (1 + exp(-2 z))` with `z = sqrt(2 / pi) (x + 0.044715 x^3)`, which equals `x / 2 (1 + tanh(z))`.
 #[inline(always)]
 fn gelu(x: f32) -> f32 {
     const LINEAR: f32 = -2.0 * 0.797_884_6 * core::f32::consts::LOG2_E;
@@ -135,7 +136,7 @@ fn gelu(x: f32) -> f32 {
 ///
 /// # Safety
 ///
-/// `c` has `batches` matrices of `m` x `n` elements with the strides `rows`, and `bias` has n elements.
+/// `c` must contain `batches` matrices of `m` x `n` elements with the strides `rows`, and `bias` must have n elements.
 #[kernel(types(C = bf16, f16, f32), launch_bounds(256), no_panic)]
 pub unsafe fn finish_nothing<C: Float>(
     mut c: DisjointMut<C>,
@@ -148,12 +149,12 @@ pub unsafe fn finish_nothing<C: Float>(
     let all = u64::from(sizes.batches) * u64::from(sizes.m) * quads;
     let mut i = u64::from(thread::index_1d());
     while i < all {
-        // SAFETY: the loop runs only if there is a column and a row, so neither is zero.
+        // SAFETY: the loop body runs only if there is a column and a row, so neither divisor is zero.
         let (quads, m) =
             unsafe { (NonZeroU64::new_unchecked(quads), NonZeroU64::new_unchecked(sizes.m.into())) };
         let (row, column) = (i / quads, i % quads * 4);
         let first = row / m * rows.plane + row % m * rows.pitch;
-        // SAFETY: the columns up to n of this row of C are in bounds, and no other thread writes them.
+        // SAFETY: the columns of this row of C below n are in bounds, and no other thread writes them.
         unsafe { finish.store(c.as_mut_ptr(), first, column as u32, sizes.n, bias, [0.0; 4]) };
         i += u64::from(thread::grid_dim_x()) * u64::from(thread::block_dim_x());
     }

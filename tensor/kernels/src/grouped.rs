@@ -1,7 +1,7 @@
 //! Grouped GEMM: each group of rows is multiplied by its own matrix, as in mixture-of-experts layers.
 //!
-//! The group offsets are in device memory, and the host does not read them. A launch therefore uses the maximum
-//! possible number of blocks, and blocks without a tile exit immediately. Each block computes one tile, as in
+//! The group offsets are in device memory; the host does not read them. The grid therefore has the maximum number of
+//! blocks that could be needed, and blocks without a tile exit immediately. Each block computes one tile, as in
 //! [`non_persistent`](crate::non_persistent).
 
 use gpu_std::prelude::*;
@@ -20,41 +20,43 @@ use crate::tiles::divide;
 pub struct Groups {
     /// Number of groups.
     pub count: u32,
-    /// Rows of A and C, over all groups.
+    /// Number of rows of A and C, over all groups.
     pub m: u32,
-    /// Columns of C.
+    /// Number of columns of C.
     pub n: u32,
-    /// Columns of A.
+    /// Number of columns of A.
     pub k: u32,
-    /// Tile rows per raster group, at least 1. Within a raster group, blocks proceed from one tile column to the next.
+    /// Number of tile rows per raster group, at least 1. Within a raster group, the blocks proceed from one tile column
+    /// to the next.
     pub raster_group: u32,
     /// Row stride of C, in elements.
     pub pitch: u64,
 }
 
 impl Groups {
-    /// Number of blocks of a launch with tiles of this size.
+    /// Returns the number of blocks of a launch with tiles of this size.
     pub const fn blocks(&self, [rows, columns]: [u32; 2]) -> u64 {
         (self.m / rows + self.count) as u64 * self.n.div_ceil(columns) as u64
     }
 }
 
-/// Stages of the circular buffer.
+/// Number of stages of the circular buffer.
 pub const STAGES: usize = 4;
 /// Tile size of [`matmul_grouped()`].
 pub const LARGE: [u32; 2] = [128, 256];
 /// Tile size of [`matmul_grouped_small()`].
 pub const SMALL: [u32; 2] = [64, 128];
 
-/// Grouped GEMM: `c = activation(scale * a * b + bias)`, with tiles of 128 x 256. The rows from `offsets[i]` to
-/// `offsets[i + 1]` of `a` are multiplied by plane i of `b`, with row i of `bias`. Rows that belong to no group are not
-/// written. `a` is K-major; [`KMajor`] is a column-major `b`, [`MnMajor`] a row-major one.
+/// Grouped GEMM: `c = activation(scale * a * b + bias)`, with tiles of 128 x 256. The rows of `a` from `offsets[i]` up
+/// to, but not including, `offsets[i + 1]` are multiplied by plane i of `b`; row i of `bias` is added. Rows that belong
+/// to no group are not written. `a` is K-major; `b` is column-major for [`KMajor`] and row-major for [`MnMajor`].
 ///
 /// # Safety
 ///
-/// As for [`product`], where the map of `a` has one plane, and the map of `b` has one per group. The grid has one
-/// dimension and `groups.blocks(LARGE)` blocks, each a cluster of its own. `offsets` has one element more than there
-/// are groups, and `bias` has n elements per group. `c` has m rows, and overlaps neither `a` nor `b`.
+/// The requirements of [`product`], where the map of `a` has one plane, and the map of `b` has one plane per group. The
+/// grid must be one-dimensional, with `groups.blocks(LARGE)` blocks, each of which is a cluster. The length of
+/// `offsets` is the number of groups plus one, and `bias` has n elements per group. `c` has m rows and overlaps neither
+/// `a` nor `b`.
 #[kernel(
     types(T = bf16, f16; B = KMajor, MnMajor),
     arch = "90a",
@@ -77,11 +79,11 @@ pub unsafe fn matmul_grouped<T, B: Major>(
     unsafe { of_groups::<T, B, 128, 256>(a, b, &mut c, offsets, bias, groups, finish) }
 }
 
-/// [`matmul_grouped()`] with tiles of 64 x 128, for small groups.
+/// Like [`matmul_grouped()`], but with tiles of 64 x 128, for small groups.
 ///
 /// # Safety
 ///
-/// As for [`matmul_grouped()`], with `groups.blocks(SMALL)` blocks.
+/// The requirements of [`matmul_grouped()`], but with `groups.blocks(SMALL)` blocks.
 #[kernel(
     types(T = bf16, f16; B = KMajor, MnMajor),
     arch = "90a",
@@ -106,7 +108,7 @@ pub unsafe fn matmul_grouped_small<T, B: Major>(
 
 /// # Safety
 ///
-/// As for [`matmul_grouped()`], with tiles of `ROWS` x `COLUMNS`.
+/// The requirements of [`matmul_grouped()`], but with tiles of `ROWS` x `COLUMNS`.
 #[inline(always)]
 unsafe fn of_groups<T, B: Major, const ROWS: usize, const COLUMNS: usize>(
     a: &TensorMap<T, 3>,
@@ -121,7 +123,8 @@ unsafe fn of_groups<T, B: Major, const ROWS: usize, const COLUMNS: usize>(
     Columns<COLUMNS>: Width,
 {
     let Groups { count, m, n, k, raster_group: height, pitch } = groups;
-    // Tile rasterization: concurrently running blocks share tile rows and columns, which then stay in the L2 cache.
+    // Tile rasterization makes concurrently running blocks share tile rows and columns, which then stay in the L2
+    // cache.
     let columns = n.div_ceil(COLUMNS as u32);
     let (raster_group, in_group) = divide(thread::block_idx_x(), height * columns);
     let first = raster_group * height;
@@ -133,7 +136,7 @@ unsafe fn of_groups<T, B: Major, const ROWS: usize, const COLUMNS: usize>(
         return;
     };
     let (first_row, rows) = group.q;
-    // SAFETY: each group has n elements.
+    // SAFETY: the bias has n elements per group.
     let bias = bias.map(|bias| unsafe {
         core::slice::from_raw_parts(bias.as_ptr().add(group.sequence as usize * n as usize), n as usize)
     });
@@ -154,6 +157,6 @@ unsafe fn of_groups<T, B: Major, const ROWS: usize, const COLUMNS: usize>(
         bias,
         finish,
     };
-    // SAFETY: guaranteed by the caller; the rows of C are the rows of the group.
+    // SAFETY: the caller guarantees the requirements; the rows of C are the rows of the group.
     unsafe { product::<T, T, B, ROWS, COLUMNS, STAGES, _>(a, b, place, Plain, target) }
 }

@@ -1,24 +1,25 @@
 //! Kernels for tensor cores.
 //!
-//! Most kernels copy boxes with TMA and multiply with `wgmma`, which only compute capability 9.0 supports.
+//! Most kernels copy boxes with TMA and multiply with `wgmma`, which require compute capability 9.0.
 //!
 //! | module | kernels |
 //! | --- | --- |
 //! | [`mod@attention`] | attention, forward pass |
 //! | [`attention_backward`] | attention, backward pass |
 //! | [`epilogue`] | GEMM epilogues; GEMM with k = 0 |
-//! | [`mod@skinny`] | skinny GEMM with 16-bit or packed int4 weights; from compute capability 8.0 on |
+//! | [`mod@skinny`] | skinny GEMM with 16-bit or packed int4 weights; requires compute capability 8.0 |
 //! | [`grouped`] | grouped GEMM |
-//! | [`mod@matmul`] | persistent GEMM, with `product` for kernels with other epilogues |
-//! | [`number4`] | none: converts 4-bit codes to 16-bit numbers |
+//! | [`mod@matmul`] | persistent GEMM; `product` is the body for kernels with other epilogues |
+//! | [`number4`] | no kernel: converts 4-bit codes to 16-bit numbers |
 //! | [`non_persistent`] | non-persistent GEMM with split-K, for few or partial tiles, with `product` for kernels with
 //! other accumulators |
 //! | [`scaled`] | block-scaled FP8 GEMM |
-//! | [`simt`] | `f32` GEMM in full precision, without tensor cores; from compute capability 8.0 on |
+//! | [`simt`] | `f32` GEMM in full precision, without tensor cores; requires compute capability 8.0 |
 //! | [`tf32x3`] | `f32` GEMM as three TF32 GEMMs (3xTF32) |
-//! | [`tile_epilogue`] | none: the epilogue that stores sums to rows of C, for kernels that call `non_persistent::product` |
+//! | [`tile_epilogue`] | no kernel: the epilogue that stores sums to rows of C, for kernels that call
+//! `non_persistent::product` |
 //!
-//! The safe, typed way to run them is `warpsmith::ops`.
+//! To run the kernels through a safe, typed API, use `warpsmith::ops`.
 #![no_std]
 #![deny(missing_docs)]
 

@@ -1,17 +1,17 @@
-//! Persistent GEMM on tensor cores, `C = A * B`: the kernels, and [`product`], from which other crates build kernels
-//! with their own epilogues.
+//! Persistent GEMM on tensor cores, `C = A * B`: the kernels, and their body [`product`], from which other crates
+//! build kernels with their own epilogues.
 //!
 //! A block has three warpgroups. One thread of the first warpgroup is the producer: it copies tiles of A and B into a
 //! circular buffer of [`STAGES`] stages. The two consumer warpgroups each compute 64 rows of the block's [`TILE_M`] x
 //! [`TILE_N`] tile of C. They apply the epilogue, convert the tile in shared memory, and store it with TMA while the
 //! mainloop of the next tile starts. The kernel is persistent: blocks loop over the tiles of C. Tiles are rasterized in
-//! groups of [`RASTER_GROUP`] tile columns, so that concurrently running blocks share rows of A and columns of B in the
-//! L2 cache. In a cluster of two vertically adjacent blocks, each block multicasts half of B to both.
+//! groups of [`RASTER_GROUP`] tile columns, so that concurrently running blocks share rows of A and columns of B
+//! through the L2 cache. In a cluster of two vertically adjacent blocks, each block multicasts half of B to both.
 //!
-//! A tile row has 128 bytes for every type, so the size of a stage in bytes does not depend on the type. A stage covers
-//! 64 columns of A for 16-bit elements, and 32 columns for 32-bit elements.
+//! A tile row has 128 bytes for every element type, so the size of a stage in bytes does not depend on the type. For
+//! example, a stage covers 64 columns of A for 16-bit elements, and 32 columns for 32-bit elements.
 //!
-//! Design: CUTLASS's warp-specialized persistent kernels, and pranjalssh/fast.cu.
+//! Design: the warp-specialized persistent kernels of CUTLASS, and pranjalssh/fast.cu.
 
 use gpu_std::prelude::*;
 use gpu_std::tensor::copy::{commit_stores, fence_tiles, wait_stores, wait_stores_read};
@@ -23,22 +23,22 @@ use gpu_std::tensor::{
 use crate::epilogue::EpilogueParams;
 use crate::tiles::Tiles;
 
-/// Rows of C per tile.
+/// Number of rows of C per tile.
 pub const TILE_M: u32 = 128;
-/// Columns of C per tile.
+/// Number of columns of C per tile.
 pub const TILE_N: u32 = 256;
-/// Bytes per row of a tile in shared memory.
+/// Number of bytes per row of a tile in shared memory.
 pub const ROW_BYTES: u32 = 128;
-/// Rows (along K) and columns of the boxes of an MN-major operand.
+/// Number of rows (along K) and of columns of the boxes of an MN-major operand.
 pub const BOX: u32 = 64;
-/// Stages of the circular buffer.
+/// Number of stages of the circular buffer.
 pub const STAGES: usize = 4;
-/// Tile columns per raster group.
+/// Number of tile columns per raster group.
 pub const RASTER_GROUP: u32 = 8;
-/// Threads per block.
+/// Number of threads per block.
 pub const THREADS: u32 = 3 * warpgroup::THREADS;
 
-/// Rows of a tile per warpgroup, and rows of the boxes of C.
+/// Number of tile rows per warpgroup, and of rows of the boxes of C.
 pub const GROUP_ROWS: u32 = 64;
 /// Number of consumer warpgroups.
 const CONSUMERS: u32 = TILE_M / GROUP_ROWS;
@@ -52,23 +52,23 @@ pub const SHARED_BYTES: u32 = SharedMemory::bytes(
     2 * STAGES as u32,
 );
 
-/// Problem size of a GEMM. All sizes are at least 1 and below 2^31.
+/// Problem size of a GEMM. All sizes must be at least 1 and less than 2^31.
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct Sizes {
-    /// Rows of A and C.
+    /// Number of rows of A and C.
     pub m: u32,
-    /// Columns of B and C.
+    /// Number of columns of B and C.
     pub n: u32,
-    /// Columns of A and rows of B.
+    /// Number of columns of A and of rows of B.
     pub k: u32,
     /// Number of matrices in the batch.
     pub batches: u32,
-    /// Matrices of A: as many as `batches`, or one for broadcast.
+    /// Number of matrices A: as many as `batches`, or one to broadcast.
     pub a_planes: u32,
-    /// Matrices of B: as many as `batches`, or one for broadcast.
+    /// Number of matrices B: as many as `batches`, or one to broadcast.
     pub b_planes: u32,
-    /// Split-K: stages per block of a cluster. The last block may compute fewer stages, or none.
+    /// Number of stages per block of a cluster, for split-K. The last block may process fewer stages, or none.
     pub split_stages: u32,
 }
 
@@ -77,13 +77,13 @@ pub struct Sizes {
 pub struct At {
     /// Index in the batch.
     pub batch: u32,
-    /// Row, which may be beyond C.
+    /// Row, which may be out of bounds.
     pub row: u32,
-    /// Column of the first sum; the second sum is in the next column. Both may be beyond C.
+    /// Column of the first sum; the second sum belongs to the next column. Both may be out of bounds.
     pub column: u32,
 }
 
-/// Element types of A and B, with the type of C.
+/// Element types of A and B, with the corresponding type of C.
 pub trait GemmOperand: Multiply {
     /// Type of C.
     type Output: Output<Self::Sum>;
@@ -99,11 +99,11 @@ macro_rules! elements {
 elements!(bf16 => bf16, f16 => f16, f32 => f32, F8E4M3 => bf16, i8 => i32);
 
 /// GEMM of 16-bit elements, `c = activation(scale * a * b + bias)`, for each matrix of a batch. A cluster has `CLUSTER`
-/// blocks. [`KMajor`] is a row-major A or a column-major B, [`MnMajor`] a column-major A or a row-major B.
+/// blocks. A is row-major for [`KMajor`] and column-major for [`MnMajor`]; for B it is the other way round.
 ///
 /// # Safety
 ///
-/// As for [`product`]; `bias` has n elements.
+/// The requirements of [`product`]; `bias` must have n elements.
 #[kernel(
     types(T = bf16, f16; A = KMajor, MnMajor; B = KMajor, MnMajor),
     consts(CLUSTER = 1, 2),
@@ -128,11 +128,11 @@ pub unsafe fn matmul<T, A: Major, B: Major, const CLUSTER: u32>(
     unsafe { product::<T, T, A, B, CLUSTER>(a, b, c, sizes, finish) }
 }
 
-/// [`matmul()`] for TF32 (the upper 19 bits of `f32`) and for FP8 elements, both operands K-major.
+/// Like [`matmul()`], but for TF32 (the upper 19 bits of `f32`) and FP8 elements; both operands are K-major.
 ///
 /// # Safety
 ///
-/// As for [`matmul()`].
+/// The requirements of [`matmul()`].
 #[kernel(
     types(T = f32, F8E4M3),
     consts(CLUSTER = 1, 2),
@@ -157,11 +157,11 @@ pub unsafe fn matmul_tn<T: GemmOperand<Sum = f32>, const CLUSTER: u32>(
     unsafe { product::<T, T::Output, KMajor, KMajor, CLUSTER>(a, b, c, sizes, finish) }
 }
 
-/// GEMM of integers, `c = a * b`, both operands K-major. Sums wrap.
+/// GEMM of integers, `c = a * b`; both operands are K-major. Sums wrap around.
 ///
 /// # Safety
 ///
-/// As for [`product`].
+/// The requirements of [`product`].
 #[kernel(
     types(T = i8),
     consts(CLUSTER = 1, 2),
@@ -181,19 +181,19 @@ pub unsafe fn matmul_integers<T: GemmOperand<Sum = i32, Output = i32>, const CLU
     unsafe { product::<T, i32, KMajor, KMajor, CLUSTER>(a, b, c, sizes, |_, _| ()) }
 }
 
-/// Body of a GEMM kernel, `c = a * b` for each matrix of a batch, in clusters of `CLUSTER` blocks along x. All threads
-/// of a launch must call it. `finish` is the epilogue and receives the sums of a thread before they are stored. Sum
-/// `4 * j + 2 * h + i` is in row `at.row + 8 * h` and column `at.column + 8 * j + i`.
+/// Body of a GEMM kernel that computes `c = a * b` for each matrix of a batch, in clusters of `CLUSTER` blocks along x.
+/// All threads of the launch must call it. `finish` is the epilogue; it is called with the sums of a thread before they
+/// are stored. Sum `4 * j + 2 * h + i` belongs to row `at.row + 8 * h` and column `at.column + 8 * j + i`.
 ///
 /// # Safety
 ///
-/// - The kernel has `arch = "90a"`, `block(THREADS)` and `cluster(CLUSTER)`. The launch has [`SHARED_BYTES`] of shared
-///   memory and a one-dimensional grid of whole clusters.
-/// The maps describe the matrices of `sizes`; their third dimension is the batch. The boxes have `Swizzle::Bytes128`
-/// and [`ROW_BYTES`] of columns. The boxes of a K-major A have [`TILE_M`] rows, and those of a K-major B have
-/// [`TILE_N`] / `CLUSTER` rows. The boxes of an MN-major matrix have [`BOX`] rows, and the boxes of C have
-/// [`GROUP_ROWS`].
-/// - `c` overlaps neither `a` nor `b`, and has one plane per matrix of the batch.
+/// - The kernel must be declared with `arch = "90a"`, `block(THREADS)` and `cluster(CLUSTER)`. The launch must have
+///   [`SHARED_BYTES`] of dynamic shared memory and a one-dimensional grid of whole clusters. The maps must describe the
+///   matrices of `sizes`, with the batch as the third dimension. The boxes must have `Swizzle::Bytes128`, and
+///   [`ROW_BYTES`] bytes per row. The boxes of a K-major A have [`TILE_M`] rows, and the boxes of a K-major B have
+///   [`TILE_N`] / `CLUSTER` rows. The boxes of an MN-major matrix have [`BOX`] rows, and the boxes of C have
+///   [`GROUP_ROWS`] rows.
+/// - `c` overlaps neither `a` nor `b`, and contains one plane per matrix of the batch.
 #[inline(always)]
 pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const CLUSTER: u32>(
     a: &TensorMap<T, 3>,
@@ -214,7 +214,7 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
     if thread::linear_in_block() == 0 {
         a.prefetch();
         b.prefetch();
-        // SAFETY: the barriers are unused so far; all threads synchronize after the initialization.
+        // SAFETY: the barriers have not been used yet; all threads synchronize after the initialization.
         unsafe {
             full.init(1);
             empty.init(CLUSTER * CONSUMERS);
@@ -222,10 +222,10 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
         barrier::publish();
     }
     sync_cluster::<CLUSTER>();
-    // Programmatic dependent launch: the code above may overlap the tail of the preceding launch.
+    // Programmatic dependent launch lets the code above overlap the tail of the preceding launch.
     grid::dependency_wait();
 
-    // TMA reads out-of-bounds elements as zero, and does not write them.
+    // TMA reads out-of-bounds elements as zero and does not write them.
     let tile_k = SharedTile::<T, 64>::COLUMNS;
     let tiles = Tiles::new(&sizes, TILE_M * CLUSTER, TILE_N);
     let stages = sizes.k.div_ceil(tile_k);
@@ -234,9 +234,9 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
     let mut slot = PipelineState::new();
 
     if warp < 4 {
-        // SAFETY: the block has a fixed size, and started with 168 registers per thread.
+        // SAFETY: the block size is fixed, and each thread started with 168 registers.
         unsafe { warpgroup::release_registers::<40>() };
-        // SAFETY: all lanes of the warp execute this.
+        // SAFETY: all lanes of the warp execute this call.
         if warp == 0 && unsafe { warpgroup::elect() } {
             let mut number = first;
             while number < tiles.count() {
@@ -249,8 +249,8 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
                 while stage < stages {
                     let (a_tile, b_tile, loaded) = (a_tiles.at(slot), b_tiles.at(slot), full.at(slot));
                     let at = stage * tile_k;
-                    // SAFETY: the consumers of all blocks that receive the copies have finished reading the stage. Each
-                    // of these blocks expects the bytes of its own copy of A and of all parts of B.
+                    // SAFETY: the consumers of all blocks that receive the copies have finished reading this stage.
+                    // Each of these blocks expects the bytes of its own copy of A and of all parts of B.
                     unsafe {
                         empty.at(slot).wait(slot.parity() ^ 1);
                         loaded.arrive_expecting(STAGE_BYTES);
@@ -292,11 +292,10 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
         }
         warp::sync_warp(!0);
     } else {
-        // SAFETY: the block has a fixed size, and the producer releases 128 registers per thread: 40 + 2 * 232 = 3 *
-        // 168.
+        // SAFETY: the block size is fixed, and the producer releases 128 registers per thread: 40 + 2 * 232 = 3 * 168.
         unsafe { warpgroup::acquire_registers::<232>() };
         let group = warp / 4 - 1;
-        // SAFETY: all lanes of the warp execute this.
+        // SAFETY: all lanes of the warp execute this call.
         let leads = warp.is_multiple_of(4) && unsafe { warpgroup::elect() };
         let own_tiles = c_tiles[if group == 0 { 0 } else { 1 }];
         let in_warp = (warp % 4 * 16 + warp::lane_id() / 4, warp::lane_id() % 4 * 2);
@@ -341,7 +340,7 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
                 if leads {
                     wait_stores_read();
                 }
-                // SAFETY: 128 threads of the block synchronize, with one barrier per warpgroup.
+                // SAFETY: 128 threads of the block synchronize, and each warpgroup has its own barrier.
                 unsafe { warpgroup::sync(1 + group, warpgroup::THREADS) };
                 let mut i = 0;
                 while i < PARTS as u32 * columns / 16 {
@@ -375,7 +374,7 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
         }
         warp::sync_warp(!0);
     }
-    // No block may exit while the other block can still copy into its shared memory or arrive at its barriers.
+    // A block must not exit while the other block can still copy into its shared memory or arrive at its barriers.
     if CLUSTER > 1 {
         cluster::sync();
     }
@@ -387,18 +386,18 @@ fn sync_cluster<const CLUSTER: u32>() {
     if CLUSTER > 1 { cluster::sync() } else { thread::sync_threads() }
 }
 
-/// Releases a stage to its producers, in `shared_by` blocks of the cluster from rank `first` on. The barrier of each of
-/// these blocks receives one arrival per warpgroup.
+/// Releases a stage to its producers in `shared_by` blocks of the cluster, starting at rank `first`. The barrier of
+/// each of these blocks receives one arrival per warpgroup.
 ///
 /// # Safety
 ///
-/// In all threads of the warpgroup, the `wgmma` operations that read the stage are complete.
+/// In all threads of the warpgroup, the `wgmma` operations that read the stage must be complete.
 #[inline(always)]
 pub(crate) unsafe fn release(empty: barrier::Barrier, warp: u32, shared_by: u32, first: u32) {
     let lane = warp::lane_id();
     if warp.is_multiple_of(4) && lane < shared_by {
-        // SAFETY: guaranteed by the caller; a block of the cluster has this rank, and exits only after a cluster
-        // barrier.
+        // SAFETY: the cluster contains a block with this rank, and the block exits only after a cluster barrier; the
+        // caller guarantees the rest.
         unsafe {
             if shared_by > 1 {
                 empty.arrive_at(first + lane);

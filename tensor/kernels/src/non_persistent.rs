@@ -1,17 +1,17 @@
 //! [`product`]: non-persistent GEMM. A cluster computes one or two tiles, with split-K across its blocks.
 //!
-//! A block has one consumer warpgroup per [`GROUP_ROWS`] rows of the tile, and a producer warp that copies tiles of A
-//! and B into a circular buffer. With split-K, each block writes its partial sums to its own shared memory. Each block
-//! then reduces some columns over all blocks of the cluster, in order, through distributed shared memory. This needs
-//! neither a workspace nor a second kernel. Threads store the rows of C, so C needs no alignment, and partial tiles are
-//! possible. A cluster can have two vertically adjacent tiles. Each of the two blocks then multicasts half of a tile of
-//! B to both.
+//! Each block has one consumer warpgroup per [`GROUP_ROWS`] rows of the tile, and a producer warp that copies tiles
+//! of A and B into a circular buffer. With split-K, each block writes its partial sums to its own shared memory.
+//! Through distributed shared memory, each block then adds the partial sums of all blocks of the cluster, in block
+//! order, for its share of the columns. Split-K therefore requires neither a workspace nor a second kernel. The threads
+//! store the rows of C, so C does not have to be aligned, and partial tiles are possible. A cluster can contain two
+//! vertically adjacent tiles. In this case, each of the two blocks multicasts half of a tile of B to both.
 //!
 //! With programmatic dependent launch, the prologue overlaps the tail of the preceding launch.
 //!
-//! This kernel is faster than [`matmul`](mod@crate::matmul) if there are fewer tiles than one wave of blocks, or if
-//! tiles are partial. Otherwise `matmul` is faster, because its persistent blocks overlap the epilogue of a tile with
-//! the mainloop of the next.
+//! If the tiles do not fill a wave of blocks, or are partial, this kernel is faster than [`matmul`](mod@crate::matmul).
+//! Otherwise `matmul` is faster, because its persistent blocks overlap the epilogue of a tile with the mainloop of the
+//! next.
 
 use gpu_std::prelude::*;
 use gpu_std::tensor::{
@@ -24,12 +24,12 @@ use crate::matmul::{BOX, GROUP_ROWS, GemmOperand, ROW_BYTES, Sizes, release};
 use crate::tile_epilogue::{OutputTile, SUM_TILES, add, leave, store_own};
 use crate::tiles::{Tiles, divide};
 
-/// Tile rows of kernels that have one tile size.
+/// Tile rows of kernels that support only one tile size.
 pub const ROWS: usize = 128;
-/// Tile columns of kernels that have one tile size.
+/// Tile columns of kernels that support only one tile size.
 pub const COLUMNS: usize = 128;
-/// Stages of the circular buffer with one tile per operand and stage: as many as fit in shared memory, with one or two
-/// blocks per SM.
+/// Returns the number of stages of the circular buffer with one tile per operand and stage: as many as fit in shared
+/// memory, with one or two blocks per SM.
 pub const fn stages(rows: usize, columns: usize) -> usize {
     match (rows, columns) {
         (128, 128) => 6,
@@ -41,27 +41,28 @@ pub const fn stages(rows: usize, columns: usize) -> usize {
 /// Maximum number of blocks per cluster.
 pub const MAX_IN_CLUSTER: u32 = 8;
 
-/// Threads per block for tiles of `rows` rows, which is 64 or 128.
+/// Returns the number of threads per block for tiles of `rows` rows (64 or 128).
 pub const fn threads(rows: usize) -> u32 {
     rows as u32 / GROUP_ROWS * warpgroup::THREADS + 32
 }
 
-/// Threads per block of kernels that accumulate the sums of stages outside the tensor cores. Such a kernel has three
-/// warpgroups, so that the producer warpgroup can release registers to the consumers.
+/// Threads per block of kernels that accumulate the sums of the stages outside the tensor cores. Such kernels have
+/// three warpgroups, so that the producer warpgroup can release registers to the consumers.
 pub const THREADS_ALONE: u32 = 3 * warpgroup::THREADS;
 
-/// Bytes of dynamic shared memory per block with tiles of `rows` x `columns` and `stages` pipeline stages, each with
-/// `parts` tiles per operand.
+/// Returns the bytes of dynamic shared memory per block for tiles of `rows` x `columns` and `stages` pipeline stages
+/// with `parts` tiles per operand each.
 pub const fn shared_bytes(rows: usize, columns: usize, stages: usize, parts: u32) -> u32 {
     SharedMemory::bytes(stages as u32 * parts * ROW_BYTES * (rows + columns) as u32, 2 * stages as u32)
 }
 
-/// Resident blocks per SM, which limits the registers per thread: as many as fit in shared memory.
+/// Returns the number of resident blocks per SM: as many as fit in shared memory. This number limits the registers per
+/// thread.
 pub const fn resident(rows: usize, columns: usize) -> u32 {
     if rows + columns <= 192 { 2 } else { 1 }
 }
 
-/// Position of a tile, and the stages along K that the calling block sums.
+/// Position of a tile, and the range of stages along K that the calling block sums.
 #[derive(Clone, Copy)]
 pub struct TileCoord {
     /// First row in the planes of A.
@@ -72,21 +73,21 @@ pub struct TileCoord {
     pub a_plane: u32,
     /// Plane of B.
     pub b_plane: u32,
-    /// First stage, and end of the stages (exclusive).
+    /// First stage, and exclusive end of the stages.
     pub stages: (u32, u32),
-    /// Vertically adjacent tiles per cluster, 1 or 2. Their blocks have consecutive ranks.
+    /// Number of vertically adjacent tiles per cluster: 1 or 2. Their blocks have consecutive ranks.
     pub shared_by: u32,
 }
 
-/// Operands of a stage, and the accumulation of its sums.
+/// Operands of a stage, and the way in which its sums are accumulated.
 pub trait Stage: Copy {
-    /// Tiles per operand and stage: 1, or 2 for numbers that are split in two parts, with the second part in the next
-    /// plane.
+    /// Number of tiles per operand and stage: 1, or 2 for numbers that are split into two parts; the second part is in
+    /// the next plane.
     const PARTS: u32 = 1;
-    /// True if the tensor cores add only within a stage, and the sums of stages are accumulated in `f32`.
+    /// True if the tensor cores add only products within a stage, and the sums of the stages are accumulated in `f32`.
     const IS_ALONE: bool = false;
-    /// Returns the scales of the sums of a stage: one for each of two rows that are 8 rows apart, and one for all
-    /// columns.
+    /// Returns the scales of the sums of a stage: one for each of two rows that are 8 rows apart, and one that applies
+    /// to all columns.
     #[inline(always)]
     fn scales(self, stage: u32, row: u32) -> ([f32; 2], f32) {
         let _ = (stage, row);
@@ -94,7 +95,7 @@ pub trait Stage: Copy {
     }
 }
 
-/// Operands in one part, with sums accumulated by the tensor cores.
+/// Operands with a single part, whose sums the tensor cores accumulate.
 #[derive(Clone, Copy)]
 pub struct Plain;
 
@@ -111,13 +112,13 @@ pub struct RowStrides {
 }
 
 /// GEMM of 16-bit elements, `c = activation(scale * a * b + bias)`, for each matrix of a batch, with tiles of `ROWS` x
-/// `COLUMNS`. `a` is K-major; [`KMajor`] is a column-major `b`, [`MnMajor`] a row-major one.
+/// `COLUMNS`. `a` is K-major; `b` is column-major for [`KMajor`] and row-major for [`MnMajor`].
 ///
 /// # Safety
 ///
-/// As for [`product`]. The grid has one dimension, and one cluster per `shared_by` tiles of each matrix of the batch.
-/// `sizes.split_stages` is the number of stages of each block of a cluster except the last. `c` has the matrices with
-/// the strides `rows`, and overlaps neither `a` nor `b`; `bias` has n elements.
+/// The requirements of [`product`]. The grid must be one-dimensional, with one cluster per `shared_by` tiles of each
+/// matrix of the batch. `sizes.split_stages` must be the number of stages of each block of a cluster except the last.
+/// `c` must contain the matrices with the strides `rows` and overlap neither `a` nor `b`; `bias` must have n elements.
 #[kernel(
     types(T = bf16, f16; B = KMajor, MnMajor),
     consts(ROWS = 64, 128; COLUMNS = 128, 192, 256),
@@ -152,11 +153,12 @@ pub unsafe fn matmul_non_persistent<T, B: Major, const ROWS: usize, const COLUMN
     }
 }
 
-/// [`matmul_non_persistent()`] for TF32 (the upper 19 bits of `f32`) and for FP8 elements, both operands K-major.
+/// Like [`matmul_non_persistent()`], but for TF32 (the upper 19 bits of `f32`) and FP8 elements; both operands are
+/// K-major.
 ///
 /// # Safety
 ///
-/// As for [`matmul_non_persistent()`].
+/// The requirements of [`matmul_non_persistent()`].
 #[kernel(
     types(T = f32, F8E4M3),
     consts(ROWS = 64, 128; COLUMNS = 128, 192, 256),
@@ -192,8 +194,8 @@ pub unsafe fn matmul_non_persistent_tn<T: GemmOperand<Sum = f32>, const ROWS: us
 }
 
 impl TileCoord {
-    /// Returns the tile and the stages of the calling block, and the index in the batch. The grid has one cluster per
-    /// `shared_by` tiles of `height` x `width`.
+    /// Returns the tile and the stages of the calling block, and its matrix index in the batch. The grid must have one
+    /// cluster per `shared_by` tiles of `height` x `width`.
     #[inline(always)]
     pub fn of_cluster<T: KernelType>(
         sizes: &Sizes,
@@ -219,7 +221,7 @@ impl TileCoord {
     }
 }
 
-/// Epilogue target of [`product`] for this tile, in a C with the strides `rows`.
+/// Returns the epilogue target of [`product`] for this tile, in a C with the strides `rows`.
 #[inline(always)]
 pub(crate) fn target<'a, C: KernelType>(
     c: &mut DisjointMut<C>,
@@ -242,18 +244,19 @@ pub(crate) fn target<'a, C: KernelType>(
     }
 }
 
-/// Computes a tile of `a * b` into the rows of `target`. All threads of the blocks that compute this tile must call it.
+/// Computes a tile of `a * b` and stores it to the rows of `target`. All threads of the blocks that compute this tile
+/// must call it.
 ///
 /// # Safety
 ///
-/// The kernel has `arch = "90a"` and `block(threads(ROWS))`; with [`Stage::IS_ALONE`] it has `block(THREADS_ALONE)` and
-/// 128 rows. The launch has `shared_bytes(ROWS, COLUMNS, STAGES, S::PARTS)` of shared memory, and clusters of 1, 2, 3,
-/// 4, 6 or 8 blocks, a multiple of `shared_by`. For 192 columns the cluster size is 1.
-/// The maps describe matrices in planes, with a K-major `a`. The boxes have `Swizzle::Bytes128` and [`ROW_BYTES`] of
-/// columns. The boxes of `a` have `ROWS` rows, and the boxes of `b` have [`BOX`].
-/// The planes of `place` exist in the maps. Its row may be out of bounds; elements there are read as zero. `place` is
-/// the same in all threads of a block and, except for the stages, in all blocks that compute the tile. Blocks that
-/// share tiles of B have the same column, plane of B and stages.
+/// The kernel must be declared with `arch = "90a"` and `block(threads(ROWS))` or, for [`Stage::IS_ALONE`], with
+/// `block(THREADS_ALONE)` and 128 rows. The launch must have `shared_bytes(ROWS, COLUMNS, STAGES, S::PARTS)` of shared
+/// memory and clusters of 1, 2, 3, 4, 6 or 8 blocks, a multiple of `shared_by`. For 192 columns, the cluster size must
+/// be 1. The maps must describe planes of matrices, with a K-major `a`. The boxes must have `Swizzle::Bytes128`, and
+/// [`ROW_BYTES`] bytes per row. The boxes of `a` have `ROWS` rows, and the boxes of `b` have [`BOX`] rows. The planes
+/// of `place` must exist in the maps. The row of `place` may be out of bounds; out-of-bounds elements are read as zero.
+/// `place` must be the same in all threads of a block and, except for the stages, in all blocks that compute the tile.
+/// Blocks that share tiles of B must have the same column, plane of B and stages.
 #[inline(always)]
 pub unsafe fn product<
     T,
@@ -297,10 +300,10 @@ pub unsafe fn product<
     } else {
         (a_tiles, b_tiles)
     };
-    // SAFETY: the memory is reused only when nothing reads or writes the circular buffer. It contains either the sums
-    // for other blocks and the part of the tile that the block then stores, or the whole tile.
+    // SAFETY: the memory is reused only while nothing reads or writes the circular buffer. It contains either the whole
+    // tile, or the sums for other blocks together with the part of the tile that this block stores.
     let (left, staged_part, staged) = unsafe {
-        // The sums need one tile per 32 columns.
+        // The sums occupy one tile per 32 columns.
         let (mut rest, left) = (memory.again(), memory.again().tiles::<f32, ROWS, SUM_TILES>());
         rest.tiles::<f32, ROWS, 4>();
         if COLUMNS > 128 {
@@ -312,11 +315,12 @@ pub unsafe fn product<
     let empty = memory.barriers::<STAGES>();
     let groups = ROWS as u32 / GROUP_ROWS;
     if thread::linear_in_block() == 0 {
-        // All blocks of this launch are resident by now. The blocks of the next launch use the remaining slots.
+        // All blocks of this launch are resident by now. The blocks of the next launch can therefore use the remaining
+        // slots.
         grid::launch_dependents();
         a.prefetch();
         b.prefetch();
-        // SAFETY: the barriers are unused so far; all threads synchronize after the initialization.
+        // SAFETY: the barriers have not been used yet; all threads synchronize after the initialization.
         unsafe {
             full.init(1);
             empty.init(groups * place.shared_by);
@@ -329,7 +333,7 @@ pub unsafe fn product<
     } else {
         thread::sync_threads();
     }
-    // Programmatic dependent launch: the code above may overlap the tail of the preceding launch.
+    // Programmatic dependent launch lets the code above overlap the tail of the preceding launch.
     grid::dependency_wait();
 
     let tile_k = SharedTile::<T, 64>::COLUMNS;
@@ -342,16 +346,16 @@ pub unsafe fn product<
     let copies = warp >= 4 * groups;
     if copies {
         if S::IS_ALONE {
-            // SAFETY: the block has a fixed size, and started with 168 registers per thread.
+            // SAFETY: the block size is fixed, and each thread started with 168 registers.
             unsafe { warpgroup::release_registers::<40>() };
         }
-        // SAFETY: all lanes of the warp execute this.
+        // SAFETY: all lanes of the warp execute this call.
         if warp == 4 * groups && unsafe { warpgroup::elect() } {
             while stage < place.stages.1 {
                 let loaded = full.at(slot);
                 let at = stage * tile_k;
-                // SAFETY: the warpgroups of all blocks that receive the copies have finished reading the stage. Each of
-                // these blocks expects the bytes of its own copy of A and of all of B.
+                // SAFETY: the warpgroups of all blocks that receive the copies have finished reading this stage. Each
+                // of these blocks expects the bytes of its own copy of A and of all of B.
                 unsafe {
                     empty.at(slot).wait(slot.parity() ^ 1);
                     loaded.arrive_expecting(S::PARTS * ROW_BYTES * (ROWS + COLUMNS) as u32);
@@ -362,7 +366,7 @@ pub unsafe fn product<
                         let b_tile = b_tiles.at(slot);
                         a.load(a_tiles.at(slot), [at, place.row, place.a_plane + part], loaded);
                         let plane = place.b_plane + part;
-                        // Each of two blocks that share B multicasts half of it to both.
+                        // If two blocks share B, each multicasts half of it to both.
                         let boxes = divide(COLUMNS as u32 / BOX, place.shared_by).0;
                         let mut number = which * boxes;
                         while number < (which + 1) * boxes {
@@ -400,7 +404,7 @@ pub unsafe fn product<
             unsafe { warpgroup::acquire_registers::<232>() };
             let row = GROUP_ROWS * group + warp % 4 * 16 + warp::lane_id() / 4;
             let mut all = *sums.registers();
-            // Macros, because closures are not guaranteed to be inlined.
+            // These are macros, because closures are not guaranteed to be inlined.
             macro_rules! begin {
                 ($sums:ident) => {{
                     // SAFETY: the stage is loaded, and stays unchanged until the `wgmma` operations are complete. All
@@ -459,7 +463,7 @@ pub unsafe fn product<
                     }
                     let others = scales!();
                     let running_other = begin!(other);
-                    // SAFETY: one batch was committed after this one.
+                    // SAFETY: exactly one batch was committed after this one.
                     sums = unsafe { running.wait_leaving::<1>() };
                     add!(sums, scales, last);
                     last = slot;
@@ -516,7 +520,7 @@ pub unsafe fn product<
             if is_shared {
                 cluster::arrive();
             }
-            // SAFETY: nothing reads or writes the circular buffer at this point; each warp has its own rows.
+            // SAFETY: nothing reads or writes the circular buffer at this point, and each warp uses only its own rows.
             unsafe { store_own::<C, ROWS, COLUMNS>(staged, row, registers, &target) };
         } else {
             let thread = 32 * warp + warp::lane_id();
@@ -527,7 +531,7 @@ pub unsafe fn product<
             // SAFETY: all blocks have written their partial sums, and none exits before all have read them.
             unsafe {
                 match parts {
-                    // Tiles of 192 columns have no split-K.
+                    // Split-K does not support tiles of 192 columns.
                     _ if COLUMNS == 192 => {}
                     2 => add::<C, ROWS, COLUMNS, 2, 4>(tiles, at, place.shared_by, &target),
                     3 => add::<C, ROWS, COLUMNS, 3, 3>(tiles, at, place.shared_by, &target),
@@ -537,7 +541,7 @@ pub unsafe fn product<
             }
         }
     }
-    // No block may exit while other blocks read its sums, copy into its shared memory, or arrive at its barriers.
+    // A block must not exit while other blocks read its sums, copy into its shared memory, or arrive at its barriers.
     if is_shared || parts > 1 {
         cluster::wait();
     }

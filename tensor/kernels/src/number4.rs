@@ -4,12 +4,12 @@
 use gpu_std::prelude::*;
 use gpu_std::tensor::mma::WarpOperand;
 
-/// Number types that codes are converted to.
+/// Number types to which 4-bit codes are converted.
 pub trait Number4: WarpOperand {
-    /// Bits of the power of two whose unit in the last place (ulp) is 1.
+    /// Bit pattern of the power of two whose unit in the last place (ulp) is 1.
     #[doc(hidden)]
     const UNIT: u32;
-    /// Converts the number with these bits to `f32`.
+    /// Converts the number with this bit pattern to `f32`.
     #[doc(hidden)]
     fn widened(bits: u32) -> f32;
     /// Computes `x - y` in both halves; the differences must be exact.
@@ -32,7 +32,7 @@ macro_rules! numbers {
                 #[cfg(target_arch = "nvptx64")]
                 {
                     let difference: u32;
-                    // SAFETY: it only computes two numbers, x * 1 + -y.
+                    // SAFETY: the instruction only computes x * 1 + -y in both halves.
                     unsafe {
                         core::arch::asm!(
                             concat!("fma.rn.", stringify!($ty), "x2 {d}, {x}, {one}, {y};"),
@@ -55,5 +55,5 @@ macro_rules! numbers {
         }
     )* };
 }
-// The powers of two are 128 and 1024.
+// These powers of two are 128 for `bf16` and 1024 for `f16`.
 numbers! { bf16: 0x4300; f16: 0x6400; }

@@ -1,7 +1,7 @@
-//! Block-scaled FP8 GEMM with scales per [`BLOCK`] elements along K.
+//! Block-scaled FP8 GEMM, with one scale per [`BLOCK`] elements along K.
 //!
-//! A pipeline stage covers one block along K. The tensor cores add FP8 products with only about 14 bits of mantissa.
-//! They therefore add only the products within a stage. These sums are multiplied by both scales and accumulated in
+//! A pipeline stage covers one block along K. Tensor cores accumulate FP8 products with only about 14 bits of mantissa.
+//! Therefore, they add only the products within a stage. These sums are multiplied by both scales and accumulated in
 //! `f32` (promotion).
 //!
 //! Scaling scheme: DeepSeek-V3 Technical Report, 2024, section 3.3.2; design of the promotion: DeepGEMM.
@@ -13,21 +13,21 @@ use crate::epilogue::EpilogueParams;
 use crate::matmul::Sizes;
 use crate::non_persistent::{COLUMNS, ROWS, RowStrides, Stage, THREADS_ALONE, TileCoord, product, target};
 
-/// Block size of a scale: elements along K, and columns of B.
+/// Number of elements along K, and of columns of B, that share a scale.
 pub const BLOCK: u32 = COLUMNS as u32;
-/// Stages of the circular buffer.
+/// Number of stages of the circular buffer.
 pub const STAGES: usize = 6;
 
 /// Scales of a tile.
 #[derive(Clone, Copy)]
 struct Scales {
-    /// Scales of A: one row of scales per row of A, with one scale per block along K.
+    /// Scales of A: for each row of A, one scale per block along K.
     a: *const f32,
     /// First row of the tile.
     first: u32,
     /// Last row of A.
     last: u32,
-    /// Scales of B for the columns of the tile.
+    /// Scales of B that apply to the columns of the tile.
     b: *const f32,
     /// Number of blocks along K.
     blocks: u32,
@@ -41,10 +41,10 @@ impl Stage for Scales {
         let of_row = |row: u32| {
             // Rows beyond A use the scales of the last row, so that the load is in bounds.
             let row = (self.first + row).min(self.last) as usize;
-            // SAFETY: A has one scale per row and stage.
+            // SAFETY: there is one scale of A per row and stage.
             unsafe { *self.a.add(row * self.blocks as usize + stage as usize) }
         };
-        // SAFETY: B has one scale per stage.
+        // SAFETY: there is one scale of B per stage.
         ([of_row(row), of_row(row + 8)], unsafe { *self.b.add(stage as usize) })
     }
 }
@@ -54,10 +54,10 @@ impl Stage for Scales {
 ///
 /// # Safety
 ///
-/// As for [`product`]. The grid has one dimension, and one cluster per `shared_by` tiles. There is no batch.
-/// `sizes.split_stages` is the number of stages of each block of a cluster except the last. `c` has the strides `rows`,
-/// and overlaps neither `a` nor `b`. `bias` has n elements. `a_scales` has one element per row and block along K, and
-/// `b_scales` one per [`BLOCK`] columns and block along K.
+/// The requirements of [`product`]. The grid must be one-dimensional, with one cluster per `shared_by` tiles. There is
+/// no batch. `sizes.split_stages` must be the number of stages of each block of a cluster except the last. `c` has the
+/// strides `rows`, and overlaps neither `a` nor `b`. `bias` has n elements. `a_scales` has one element per row and
+/// block along K, and `b_scales` has one element per [`BLOCK`] columns and block along K.
 #[kernel(arch = "90a", block(THREADS_ALONE), no_panic)]
 pub unsafe fn matmul_scaled(
     a: &TensorMap<F8E4M3, 3>,

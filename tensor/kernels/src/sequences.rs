@@ -4,26 +4,26 @@ use gpu_std::prelude::*;
 
 use crate::tiles::divide;
 
-/// Sequences of equal lengths, each in its own plane, or packed variable-length sequences in one plane. All sizes, and
-/// the number of tiles of all heads, must be below 2^31.
+/// Sequences, which either have the same length and a plane each, or have variable lengths and are packed into one
+/// plane. All sizes, and the number of tiles of all heads together, must be less than 2^31.
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct Sequences {
     /// Number of sequences: one per plane, or all packed in one plane.
     pub count: u32,
-    /// Heads of q.
+    /// Number of heads of q.
     pub heads: u32,
-    /// Rows per plane of q.
+    /// Number of rows per plane of q.
     pub q_rows: u32,
-    /// Rows per plane of k and v.
+    /// Number of rows per plane of k and v.
     pub k_rows: u32,
-    /// Heads whose tiles are scheduled together, so that their operands stay in the L2 cache. Used for sequences of
-    /// equal lengths.
+    /// Number of heads whose tiles are scheduled together, so that their operands stay in the L2 cache. Applies only to
+    /// sequences of the same length.
     pub raster_group: u32,
 }
 
-/// Returns the coordinates of a box in a map of heads. Bit `map` of `rows_first` is set if the row dimension comes
-/// before the head dimension.
+/// Returns the coordinates of a box in a tensor map of heads. Bit `map` of `rows_first` is set if the row dimension of
+/// this map comes before the head dimension.
 #[inline(always)]
 pub(crate) fn coordinates(
     rows_first: u32,
@@ -50,14 +50,14 @@ pub struct HeadStrides {
 }
 
 impl HeadStrides {
-    /// Returns the offset of the start of a row.
+    /// Returns the offset of the first element of a row.
     #[inline(always)]
     pub(crate) fn at(&self, plane: u32, head: u32, row: u32) -> u64 {
         u64::from(plane) * self.plane + u64::from(head) * self.head + u64::from(row) * self.row
     }
 }
 
-/// Tile of a head, and its sequence.
+/// Tile of a head, and the sequence to which it belongs.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     /// Head of q.
@@ -66,16 +66,16 @@ pub(crate) struct Place {
     pub plane: u32,
     /// Index of the sequence.
     pub sequence: u32,
-    /// Rows of the sequence in the plane of q: the first, and the count.
+    /// Rows of the sequence in the plane of q: index of the first row, and number of rows.
     pub q: (u32, u32),
-    /// Rows of the sequence in the plane of k and v: the first, and the count.
+    /// Rows of the sequence in the plane of k and v: index of the first row, and number of rows.
     pub k: (u32, u32),
-    /// First row of the tile in the sequence.
+    /// Index of the tile's first row in the sequence.
     pub row: u32,
 }
 
 impl Sequences {
-    /// Number of tiles of `tile` rows; for packed sequences, the maximum possible number.
+    /// Returns the number of tiles of `tile` rows; for packed sequences, the maximum possible number.
     pub const fn tiles(&self, tile: u32, is_packed: bool) -> u64 {
         let of_head = if is_packed {
             (self.q_rows / tile + self.count) as u64
@@ -85,8 +85,8 @@ impl Sequences {
         of_head * self.heads as u64
     }
 
-    /// Returns tile `number` for sequences of equal lengths. The last tiles of a sequence are scheduled first, because
-    /// they take longest with a causal mask.
+    /// Returns tile `number`, for sequences of the same length. The last tiles of a sequence are scheduled first,
+    /// because they take the longest with a causal mask.
     #[inline(always)]
     pub(crate) fn equal(&self, number: u32, tile: u32) -> Place {
         let tiles = self.q_rows.div_ceil(tile);
@@ -105,13 +105,13 @@ impl Sequences {
         }
     }
 
-    /// Returns tile `number` for packed sequences, or `None` if there are fewer tiles. Sequence i consists of the rows
-    /// from `offsets[i]` to `offsets[i + 1]` that are in the plane and belong to no earlier sequence. Whole warps must
-    /// call it.
+    /// Returns tile `number`, for packed sequences, or `None` if there are fewer tiles. Sequence i consists of the rows
+    /// from `offsets[i]` up to `offsets[i + 1]` that exist in the plane and belong to no earlier sequence. All lanes of
+    /// the warp must call it.
     ///
     /// # Safety
     ///
-    /// Both offset arrays have one element more than there are sequences.
+    /// The length of both offset arrays must be the number of sequences plus one.
     #[inline(always)]
     pub(crate) unsafe fn packed(
         &self,
@@ -122,12 +122,12 @@ impl Sequences {
     ) -> Option<Place> {
         let lane = warp::lane_id();
         let (head, tile_of_head) = divide(number, self.q_rows / tile + self.count);
-        // SAFETY: the caller guarantees the number of offsets.
+        // SAFETY: the caller guarantees the length of the array.
         let at = |offsets: &[u32], i: u32| unsafe { *offsets.get_unchecked(i.min(self.count) as usize) };
         let (mut q_end, mut k_end) = (at(q_offsets, 0).min(self.q_rows), at(k_offsets, 0).min(self.k_rows));
         let (mut sequence, mut tiles_before) = (0, 0);
         while sequence < self.count {
-            // Each lane handles one sequence. For any offsets, no row belongs to two sequences.
+            // Each lane handles one sequence. Whatever the offsets are, no row belongs to two sequences.
             let i = sequence + lane + 1;
             let q = extent(at(q_offsets, i).min(self.q_rows), q_end);
             let k = extent(at(k_offsets, i).min(self.k_rows), k_end);
@@ -139,7 +139,7 @@ impl Sequences {
                 let value = |value: u32| warp::shuffle(!0, value, of);
                 let (q, k) = ((value(q.0), value(q.1)), (value(k.0), value(k.1)));
                 let row = (tile_of_head - value(tiles_after - tiles)) * tile;
-                // The last tile comes first, as above.
+                // The last tile is scheduled first, as above.
                 let row = ((q.1 - q.0).div_ceil(tile) - 1) * tile - row;
                 let (q, k) = ((q.0, q.1 - q.0), (k.0, k.1 - k.0));
                 return Some(Place { head, plane: 0, sequence: sequence + of, q, k, row });
@@ -152,9 +152,9 @@ impl Sequences {
     }
 }
 
-/// Returns the start and the end of the rows of each lane's sequence. The end is the maximum of `end` over this lane
-/// and the lanes before it. The first lane's sequence starts at `first`. Every other sequence starts where the
-/// preceding one ends.
+/// Returns the start and the end of the rows of the calling lane's sequence. The sequence ends at the maximum of `end`
+/// over the calling lane and all lower lanes. The sequence of the first lane starts at `first`. Every other sequence
+/// starts where the preceding one ends.
 #[inline(always)]
 fn extent(end: u32, first: u32) -> (u32, u32) {
     let end = warp::inclusive_scan(!0, end.max(first), u32::max);

@@ -1,9 +1,10 @@
 //! `f32` GEMM without tensor cores, `C = A * B`. Every multiplication and addition has the precision of `f32`.
 //!
-//! A block computes a [`TILE`] x [`TILE`] tile of C, and a thread computes 8 x 8 sums of it in four squares. Steps of
-//! [`STEP_K`] columns of A and rows of B alternate between two shared memory buffers (double buffering). In the
-//! buffers, M or N is contiguous, so that a thread loads its operands in 16-byte accesses. Meanwhile, the operands of
-//! the next step are prefetched to registers. The products are added in the order of K.
+//! Each block computes a [`TILE`] x [`TILE`] tile of C, and each thread computes four squares of 4 x 4 sums in it. Each
+//! step covers [`STEP_K`] columns of A and rows of B; steps alternate between two shared memory buffers (double
+//! buffering). In the buffers, M or N is the contiguous dimension, so that a thread loads its operands with 16-byte
+//! accesses. While a step is multiplied, the operands of the next step are prefetched to registers. The products are
+//! added in the order of K.
 //!
 //! Design: CUTLASS's SIMT kernels (`cutlass/gemm/threadblock/mma_pipelined.h`).
 
@@ -18,24 +19,24 @@ use crate::epilogue::EpilogueParams;
 use crate::matmul::Sizes;
 use crate::tiles::Tiles;
 
-/// Rows and columns of C per block.
+/// Number of rows and columns of C per block.
 pub const TILE: u32 = 128;
-/// Columns of A per step.
+/// Number of columns of A per step.
 pub const STEP_K: u32 = 8;
-/// Threads per block.
+/// Number of threads per block.
 pub const THREADS: u32 = 256;
 
-/// Padded row stride of a buffer. The padding distributes the columns that a warp stores over all banks.
+/// Padded row stride of a buffer. The padding distributes the columns stored by a warp over all banks.
 const PITCH: usize = TILE as usize + 4;
-/// Elements per buffer of an operand.
+/// Number of elements per buffer of an operand.
 const BUFFER: usize = STEP_K as usize * PITCH;
-/// Sums per thread along a row or a column: two squares of 4.
+/// Number of sums per thread along a row or a column: two squares of 4.
 const SUMS: usize = 8;
-/// Distance from a thread's first square to its second.
+/// Distance from the first square of a thread to its second.
 const HALF: u32 = TILE / 2;
 
-/// Row stride and matrix stride of each operand, in elements. A matrix stride of 0 broadcasts the matrix over the
-/// batch.
+/// Row stride and matrix stride of each operand and of C, in elements. A matrix stride of 0 broadcasts the matrix over
+/// the batch.
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct Strides {
@@ -47,13 +48,13 @@ pub struct Strides {
     pub c: [u64; 2],
 }
 
-/// GEMM, `c = activation(scale * a * b + bias)`, for each matrix of a batch. [`KMajor`] is a row-major A or a
-/// column-major B, [`MnMajor`] a column-major A or a row-major B.
+/// GEMM, `c = activation(scale * a * b + bias)`, for each matrix of a batch. A is row-major for [`KMajor`] and
+/// column-major for [`MnMajor`]; for B it is the other way round.
 ///
 /// # Safety
 ///
-/// The slices contain the matrices that `sizes` and `strides` describe. `bias` has n elements, and `c` overlaps neither
-/// `a` nor `b`. The grid has one dimension and one block per tile of each matrix of the batch.
+/// The slices must contain the matrices that `sizes` and `strides` describe. `bias` must have n elements, and `c` must
+/// overlap neither `a` nor `b`. The grid must be one-dimensional, with one block per tile of each matrix of the batch.
 #[kernel(
     types(A = KMajor, MnMajor; B = KMajor, MnMajor),
     arch = 80,
@@ -77,19 +78,19 @@ pub unsafe fn matmul_simt<A: Major, B: Major>(
     let a = Operand::new::<A>(a, strides.a, tile.batch, first_row, (sizes.m, sizes.k));
     let b = Operand::new::<B>(b, strides.b, tile.batch, first_column, (sizes.n, sizes.k));
 
-    // A warp computes 4 x 8 squares, so that its load from a row of a buffer accesses all banks without conflicts.
+    // Each warp computes 4 x 8 squares, so that its loads from a row of a buffer are free of bank conflicts.
     let (warp, lane) = (number / 32, number % 32);
     let (row, column) = (4 * (warp / 2 * 4 + lane / 8), 4 * (warp % 2 * 8 + lane % 8));
 
     let mut sums = [[0.0f32; SUMS]; SUMS];
-    // SAFETY: the fetched elements are in the matrices. Each thread has its own slots in a buffer. No thread has read
-    // them since the last barrier but one, and reads come after a barrier.
+    // SAFETY: the fetched elements are inside the matrices. Each thread has its own slots in a buffer. No thread has
+    // read these slots since the last barrier but one, and they are read only after the next barrier.
     unsafe {
         a.put::<A>(stage, number, a.fetch::<A>(number, 0));
         b.put::<B>(stage.add(BUFFER), number, b.fetch::<B>(number, 0));
         thread::sync_threads();
         let (mut at, mut current) = (0, 0);
-        // Whole steps of whole tiles need no bounds checks.
+        // Full steps of full tiles need no bounds checks.
         let is_inner = first_row + TILE <= sizes.m && first_column + TILE <= sizes.n;
         let whole = if is_inner && a.is_aligned && b.is_aligned { sizes.k / STEP_K * STEP_K } else { 0 };
         let (mut from_a, mut from_b) = (a.address::<A>(number, STEP_K), b.address::<B>(number, STEP_K));
@@ -143,13 +144,13 @@ pub unsafe fn matmul_simt<A: Major, B: Major>(
             let place = to.wrapping_add((u64::from(row) * pitch + u64::from(column)) as usize);
             if row < sizes.m {
                 if is_aligned && column + 4 <= sizes.n {
-                    // SAFETY: C has these four elements, which no other thread writes.
+                    // SAFETY: these four elements are inside C, and no other thread writes them.
                     unsafe { store::<f32, 4>(place, values) };
                 } else {
                     let mut j = 0;
                     while j < 4 {
                         if column + (j as u32) < sizes.n {
-                            // SAFETY: as above, for one element.
+                            // SAFETY: as above, for a single element.
                             unsafe { place.add(j).write(values[j]) };
                         }
                         j += 1;
@@ -166,8 +167,8 @@ pub unsafe fn matmul_simt<A: Major, B: Major>(
 ///
 /// # Safety
 ///
-/// The pointers point to the thread's first squares in the first row of both buffers, and nothing writes the buffers
-/// during the call.
+/// The pointers must point to the thread's first squares in the first row of both buffers, and nothing may write to the
+/// buffers during the call.
 #[inline(always)]
 unsafe fn multiply(rows: *const f32, columns: *const f32, sums: &mut [[f32; SUMS]; SUMS]) {
     let mut k = 0;
@@ -187,11 +188,11 @@ unsafe fn multiply(rows: *const f32, columns: *const f32, sums: &mut [[f32; SUMS
     }
 }
 
-/// Loads a thread's eight rows or columns from a row of a buffer.
+/// Loads the eight rows or columns of a thread from one row of a buffer.
 ///
 /// # Safety
 ///
-/// `from` points to the first square and is aligned to 16 bytes. Nothing writes the buffer during the call.
+/// `from` must point to the first square and be aligned to 16 bytes. Nothing may write to the buffer during the call.
 #[inline(always)]
 unsafe fn eight(from: *const f32) -> [f32; SUMS] {
     // SAFETY: guaranteed by the caller.
@@ -199,7 +200,7 @@ unsafe fn eight(from: *const f32) -> [f32; SUMS] {
     from_fn(|i| if i < 4 { low[i] } else { high[i - 4] })
 }
 
-/// Rows of A, or columns of B, of one tile.
+/// Rows of A, or columns of B, that belong to one tile.
 #[derive(Clone, Copy)]
 struct Operand {
     from: *const f32,
@@ -227,7 +228,7 @@ impl Operand {
         Self { from, pitch, side: side - first, k, is_aligned }
     }
 
-    /// Returns the address of a thread's elements in the step at `at`.
+    /// Returns the address of a thread's elements in the step that starts at `at`.
     #[inline(always)]
     fn address<M: Major>(&self, thread: u32, at: u32) -> *const f32 {
         let (side, k) = place::<M>(thread);
@@ -235,17 +236,18 @@ impl Operand {
         self.from.wrapping_add((u64::from(row) * self.pitch + u64::from(first)) as usize)
     }
 
-    /// Distance to the thread's elements in the next step, in elements.
+    /// Returns the distance from a thread's elements to those of the next step, in elements.
     #[inline(always)]
     fn stride<M: Major>(&self) -> usize {
         if M::IS_TRANSPOSED { STEP_K as usize * self.pitch as usize } else { STEP_K as usize }
     }
 
-    /// Loads a thread's four adjacent elements of the step at `at`. Elements beyond the matrix are zero.
+    /// Loads four adjacent elements of a thread, in the step that starts at `at`. Elements outside the matrix are
+    /// loaded as zero.
     ///
     /// # Safety
     ///
-    /// The operand describes a valid matrix.
+    /// The operand must describe a valid matrix.
     #[inline(always)]
     unsafe fn fetch<M: Major>(&self, thread: u32, at: u32) -> [f32; 4] {
         let (side, k) = place::<M>(thread);
@@ -256,7 +258,7 @@ impl Operand {
         };
         let from = self.address::<M>(thread, at);
         let is_whole = self.is_aligned && row < rows && first + 4 <= columns;
-        // SAFETY: all four elements exist if `is_whole`, at a multiple of 16 bytes.
+        // SAFETY: if `is_whole`, all four elements exist, and they start at a multiple of 16 bytes.
         let mut four = unsafe { load_or::<f32, 4, true>(from, is_whole, [0.0; 4]) };
         if !is_whole && row < rows {
             let mut i = 0;
@@ -275,7 +277,7 @@ impl Operand {
     ///
     /// # Safety
     ///
-    /// The buffer has these slots, and nothing else uses them during the call.
+    /// The buffer must contain these slots, and nothing else may use them during the call.
     #[inline(always)]
     unsafe fn put<M: Major>(&self, buffer: *mut f32, thread: u32, four: [f32; 4]) {
         let (side, k) = place::<M>(thread);
@@ -295,8 +297,8 @@ impl Operand {
     }
 }
 
-/// Returns the position of the first of a thread's four elements: the row or column in the tile, and the position along
-/// K in the step.
+/// Returns the position of the first of a thread's four elements: the row or column in the tile, and the index along K
+/// in the step.
 #[inline(always)]
 fn place<M: Major>(thread: u32) -> (u32, u32) {
     if M::IS_TRANSPOSED { (4 * (thread % 32), thread / 32) } else { (thread / 2, 4 * (thread % 2)) }

@@ -1,13 +1,13 @@
 //! Skinny GEMM, `C = A * B` with M ≤ 16, as in token-by-token decoding. The kernel is bound by the memory traffic of B.
-//! The columns of B are contiguous in memory, stored as 16-bit elements or as packed int4 weights.
+//! Each column of B is contiguous in memory, stored as 16-bit elements or as packed int4 weights.
 //!
 //! Each lane prefetches its own 16-byte pieces of columns of B to shared memory with `cp.async`, several K-steps ahead
 //! (multistage), and multiplies them with `mma.m16n8k16`. The operands are swapped, so B is the operand with 16 rows
-//! and A the operand with 8 columns. Each warp of a block accumulates an interleaved part of K, and the partial sums
-//! are added in warp order. Elements of A are loaded to registers one step ahead.
+//! and A the operand with 8 columns. Each warp of a block accumulates an interleaved part of K, and the partial sums of
+//! the warps are added in warp order. Elements of A are loaded to registers one step ahead.
 //!
 //! The order of elements along K in an instruction does not matter as long as both operands agree. Each lane therefore
-//! uses only the data that it copied, and no barrier is needed between copies and `mma`.
+//! uses only data that it copied itself, and no barrier is needed between copies and `mma`.
 
 mod columns;
 
@@ -23,34 +23,36 @@ use crate::epilogue::EpilogueParams;
 use crate::number4::Number4;
 use crate::tiles::divide;
 
-/// Rows of A per instruction.
+/// Number of rows of A per instruction.
 pub const GROUP_M: u32 = 8;
 /// Maximum number of rows of A per block.
 pub const MAX_M: u32 = 2 * GROUP_M;
-/// Columns of B per instruction.
+/// Number of columns of B per instruction.
 pub const TILE_N: u32 = 16;
-/// Group size of the int4 weights: elements of a column of B per scale.
+/// Group size of the int4 weights: number of elements of a column of B that share a scale.
 pub const GROUP_K: u32 = 128;
-/// Threads per block.
+/// Number of threads per block.
 pub const THREADS: u32 = 32 * WARPS as u32;
 
 const WARPS: usize = 8;
-/// Pipeline stages. One of them is being multiplied while the others are in flight.
+/// Number of pipeline stages. One stage is multiplied while the others are in flight.
 const STAGES: usize = 3;
 /// Maximum number of chunks per step.
 const MAX_CHUNKS: usize = 4;
-/// Columns of `A` per chunk. Each of the four lanes of a quad loads 16 bytes of A.
+/// Number of columns of `A` per chunk. Each of the four lanes of a quad loads 16 bytes of A.
 const CHUNK_K: u32 = 32;
 
-/// Bytes of dynamic shared memory per block with `tiles` column tiles, for 16-bit elements or packed int4 weights.
+/// Returns the bytes of dynamic shared memory per block with `tiles` column tiles, for 16-bit elements or packed int4
+/// weights.
 ///
-/// At the end of the kernel, the sums of the warps reuse this memory.
+/// At the end of the kernel, the sums of the warps are stored in the same memory.
 pub const fn shared_bytes(tiles: u32, is_4bit: bool) -> u32 {
     let loads = if is_4bit { 1 } else { 2 };
     16 * THREADS * 2 * tiles * loads * STAGES as u32
 }
 
-/// Minimum resident blocks per SM, which limits the registers per thread where that causes no spills.
+/// Returns the minimum number of resident blocks per SM. It limits the registers per thread, but only for the instances
+/// in which the limit causes no spills.
 const fn resident_4bit(groups: usize, tiles: usize) -> u32 {
     if groups * tiles < 4 { 2 } else { 1 }
 }
@@ -59,11 +61,11 @@ const fn resident_4bit(groups: usize, tiles: usize) -> u32 {
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct SkinnySizes {
-    /// Rows of A and C.
+    /// Number of rows of A and C.
     pub m: u32,
-    /// Columns of B and C.
+    /// Number of columns of B and C.
     pub n: u32,
-    /// Columns of A and rows of B.
+    /// Number of columns of A and of rows of B.
     pub k: u32,
     /// Row stride of A.
     pub a_pitch: u64,
@@ -79,21 +81,23 @@ pub struct SkinnySizes {
     pub c_plane: u64,
 }
 
-/// Skinny GEMM: `c = activation(scale * a * b + bias)`. Each block multiplies `8 * GROUPS` rows of A by `16 * TILES`
-/// columns of B. Consecutive blocks process consecutive columns, then the next rows, and then the next matrices.
+/// Skinny GEMM, `c = activation(scale * a * b + bias)`, with 16-bit elements. Each block multiplies `8 * GROUPS` rows
+/// of A by `16 * TILES` columns of B. Consecutive blocks first process all columns, then the next rows, and then the
+/// next matrix.
 ///
 /// # Safety
 ///
-/// - The slices contain the matrices that `sizes` describes, with m and n at least 1. Rows of A and columns of B start
-///   at multiples of 16 bytes.
-/// - `bias` has n elements. `c` overlaps neither `a` nor `b`.
-/// - The grid has one dimension and covers columns, rows and matrices, and the launch has [`shared_bytes`].
+/// - The slices must contain the matrices that `sizes` describes; m and n must be at least 1. Rows of A and columns of
+///   B must start at multiples of 16 bytes.
+/// - `bias` has n elements. `c` must overlap neither `a` nor `b`.
+/// - The grid must be one-dimensional and cover all columns, rows and matrices, and the launch must have
+///   [`shared_bytes`] of dynamic shared memory.
 #[kernel(
     types(T = bf16, f16),
     consts(GROUPS = 1, 2; TILES = 1, 2),
     arch = 80,
     block(THREADS),
-    // Without this bound, ptxas spills registers so that two blocks fit on an SM.
+    // Without this bound, ptxas would spill registers so that two blocks fit on an SM.
     launch_bounds(THREADS, 1),
     no_panic
 )]
@@ -112,14 +116,14 @@ pub unsafe fn matmul_skinny<T: WarpOperand, const GROUPS: usize, const TILES: us
     unsafe { product::<T, _, GROUPS, TILES>(a, b, &mut c, bias, sizes, place, finish) }
 }
 
-/// [`matmul_skinny()`] with packed int4 weights (W4A16): B is `scales * (codes - zeros)`. A byte contains two 4-bit
-/// codes, the first in the lower four bits. There is one scale and one zero point per [`GROUP_K`] codes; without
-/// `zeros`, the zero point is 8.
+/// Like [`matmul_skinny()`], but with packed int4 weights (W4A16): B is `scales * (codes - zeros)`. Each byte contains
+/// two 4-bit codes, the first in the lower four bits. There is one scale and one zero point per [`GROUP_K`] codes;
+/// without `zeros`, every zero point is 8.
 ///
 /// # Safety
 ///
-/// As for [`matmul_skinny()`]. k is a multiple of [`GROUP_K`]. `codes` has n * k / 2 bytes and starts at a multiple of
-/// 16 bytes. `scales` and `zeros` have n * k / [`GROUP_K`] elements, column after column.
+/// The requirements of [`matmul_skinny()`]; k must be a multiple of [`GROUP_K`]. `codes` must have n * k / 2 bytes and
+/// start at a multiple of 16 bytes. `scales` and `zeros` must have n * k / [`GROUP_K`] elements, in column-major order.
 #[kernel(
     types(T = bf16, f16),
     consts(GROUPS = 1, 2; TILES = 1, 2),
@@ -164,7 +168,7 @@ impl Place {
 
 /// # Safety
 ///
-/// As for [`matmul_skinny()`] and [`matmul_skinny_w4a16()`].
+/// The requirements of [`matmul_skinny()`] and [`matmul_skinny_w4a16()`].
 #[inline(always)]
 unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILES: usize>(
     a: &[T],
@@ -175,14 +179,14 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
     place: Place,
     finish: EpilogueParams,
 ) {
-    /// Length of a row of sums in shared memory, twice [`TILE_N`]. There is one such row per row of A and warp.
+    /// Length of a row of sums in shared memory, twice [`TILE_N`]. There is one row of sums per row of A and warp.
     const ROW: usize = 2 * TILE_N as usize;
     let SkinnySizes { m, n, k, .. } = sizes;
     let Place { plane, first_row, first_column } = place;
     let (lane, warp) = (warp::lane_id(), thread::thread_idx_x() / 32);
     let (row, quarter) = (lane / 4, lane % 4);
 
-    // Columns beyond the matrix repeat the last one and are not stored.
+    // Out-of-bounds columns repeat the last column and are not stored.
     let columns: [[u32; 2]; TILES] = from_fn(|tile| {
         from_fn(|half| (first_column + TILE_N * tile as u32 + 8 * half as u32 + row).min(n - 1))
     });
@@ -196,13 +200,13 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
     let place = |stage: usize, tile: usize, half: usize| {
         places.wrapping_add(((stage * TILES + tile) * 2 + half) * B::LOADS * THREADS as usize)
     };
-    // A single branch covers all copies of a step.
+    // One branch decides for all copies of a step.
     let copy = |at: u32, stage: usize| {
         let copy = |is_inside: bool| {
             let mut i = 0;
             while i < 2 * TILES {
-                // SAFETY: the columns are in B. The slots belong to this thread, which has finished with their previous
-                // contents.
+                // SAFETY: the columns are inside B. The slots belong to this thread, which no longer needs their
+                // previous contents.
                 unsafe { b.copy(columns[i / 2][i % 2], at, quarter, is_inside, place(stage, i / 2, i % 2)) };
                 i += 1;
             }
@@ -214,7 +218,7 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
         }
         commit_copies();
     };
-    // Loads the elements of A for a step, per chunk and row group.
+    // Loads the elements of A for a step, for each chunk and row group.
     let of_a = |at: u32| {
         let all = |is_inside: bool| {
             from_fn::<_, MAX_CHUNKS, _>(|chunk| {
@@ -223,7 +227,7 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
                         return [0; 4];
                     }
                     let first = at + B::at(chunk, quarter);
-                    // SAFETY: these are rows of A, which contain all elements of a step that is entirely inside K.
+                    // SAFETY: these are rows of A; they contain all elements of a step that is entirely inside K.
                     unsafe {
                         if is_inside {
                             load::<u32, 4>(row.wrapping_add(first as usize).cast())
@@ -238,7 +242,7 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
         };
         if at + step <= k { all(true) } else { all(false) }
     };
-    // SAFETY: the columns are in B.
+    // SAFETY: the columns are inside B.
     let beside = |at: u32| columns.map(|halves| halves.map(|column| unsafe { b.beside(column, at) }));
 
     let mut sums = [[[0.0f32; 4]; TILES]; GROUPS];
@@ -253,7 +257,7 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
     while at < k {
         // These loads complete during the `mma` of this step.
         let later = (beside(at + hop), of_a(at + hop));
-        // This reuses the stage of the preceding step, which has been multiplied.
+        // This copy reuses the stage of the preceding step, whose products have been computed.
         copy(at + (STAGES as u32 - 1) * hop, if stage == 0 { STAGES - 1 } else { stage - 1 });
         wait_copies_leaving::<{ STAGES - 1 }>();
         let loaded: [[B::Loaded; 2]; TILES] =
@@ -273,7 +277,7 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
                     let mut pair = 0;
                     while pair < 4 {
                         let of_b = [low[pair], high[pair], low[pair + 1], high[pair + 1]];
-                        // SAFETY: the whole warp executes this, because `at` is the same in all lanes.
+                        // SAFETY: the whole warp executes this call, because `at` is the same in all lanes.
                         products[group][tile] = unsafe {
                             mma::<T>(products[group][tile], of_b, [of_a[group][pair], of_a[group][pair + 1]])
                         };
@@ -318,7 +322,7 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
                     + (2 * quarter) as usize
                     + i % 2;
                 let column = TILE_N as usize * tile + row as usize + 8 * (i / 2);
-                // SAFETY: each sum of a warp has its own slot.
+                // SAFETY: each sum of a warp has a slot of its own.
                 unsafe { stage.add(of_row * ROW + column).write(sums[group][tile][i]) };
                 i += 1;
             }
@@ -344,7 +348,7 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
             // SAFETY: the bias has one element per column.
             let bias = bias.map(|bias| unsafe { *bias.get_unchecked(column as usize) }.cast::<f32>());
             let to = plane * sizes.c_plane + u64::from(row) * sizes.c_pitch + u64::from(column);
-            // SAFETY: C has this element, which no other thread writes.
+            // SAFETY: the element is inside C, and no other thread writes it.
             unsafe { c.as_mut_ptr().add(to as usize).write(finish.of(sum, bias).cast::<T>()) };
         }
         i += THREADS;

@@ -5,12 +5,12 @@ use gpu_std::prelude::*;
 
 use crate::sequences::Place;
 
-/// Range of the rows of k that each row of q attends to. It starts at the first row of the sequence.
+/// Range of the rows of k to which each row of q attends. The range starts at the first row of the sequence.
 #[derive(Clone, Copy)]
 pub(crate) struct Keys {
     count: u32,
     is_causal: bool,
-    /// Number of rows of k minus the number of rows of q.
+    /// Number of rows of k minus number of rows of q.
     ahead: i32,
 }
 
@@ -20,7 +20,7 @@ impl Keys {
         Self { count: place.k.1, is_causal, ahead: place.k.1 as i32 - place.q.1 as i32 }
     }
 
-    /// First row of k that row `row` of q does not attend to.
+    /// Returns the first row of k to which row `row` of q does not attend.
     #[inline(always)]
     pub fn before(self, row: u32) -> u32 {
         if !self.is_causal {
@@ -31,35 +31,35 @@ impl Keys {
     }
 }
 
-/// Online softmax state of two rows of scores; the calling thread has a quarter of each row.
+/// Online softmax state of two rows of scores; each thread holds a quarter of each row.
 pub(crate) struct Rows {
-    /// Running maximum of the scores; `-inf` if there are no scores.
+    /// Running maximum of the scores; `-inf` if there are no scores yet.
     largest: [f32; 2],
-    /// Running sums of the thread's `exp2` values, relative to the maximum.
+    /// Running sums of this thread's `exp2` values, relative to the maximum.
     sums: [f32; 2],
 }
 
 impl Rows {
-    /// Identity: empty rows.
+    /// Returns the identity, which is the state of empty rows.
     #[inline(always)]
     pub fn new() -> Self {
         Self { largest: [f32::NEG_INFINITY; 2], sums: [0.0; 2] }
     }
 
-    /// Base of the exponents of a row.
+    /// Returns the base that is subtracted from the exponents of a row.
     #[inline(always)]
     pub fn base(&self, half: usize, scale: f32) -> f32 {
         if self.largest[half] == f32::NEG_INFINITY { 0.0 } else { self.largest[half] * scale }
     }
 
-    /// Replaces scores by their `exp2` relative to the running maximum. Returns the factors that rescale earlier
-    /// values.
+    /// Replaces each score by its `exp2` relative to the running maximum. Returns the factors by which earlier values
+    /// must be multiplied.
     #[inline(always)]
     pub fn probabilities(&mut self, scores: &mut [f32], scale: f32) -> [f32; 2] {
         let mut factors = [0.0; 2];
         let mut half = 0;
         while half < 2 {
-            // Two dependency chains per row: with one, the latencies would add up.
+            // Each row uses two dependency chains, because the latencies of a single chain would add up.
             let before = self.largest[half];
             let mut largest = [before; 2];
             let mut j = 2 * half;
@@ -98,8 +98,8 @@ impl Rows {
     }
 }
 
-/// Masks the scores of rows of k that the thread's two rows of q do not attend to, in a block that starts at row
-/// `first` of k. `limits` are the ends of the attended ranges of both rows, minus the thread's first column.
+/// Masks the scores of rows of k to which the thread's two rows of q do not attend, in a block that starts at row
+/// `first` of k. `limits` are the ends of the attended ranges of both rows of q, minus the thread's first column.
 #[inline(always)]
 pub(crate) fn mask(scores: &mut [f32], limits: [i32; 2], first: u32) {
     let limits = limits.map(|limit| limit - first as i32);

@@ -1,8 +1,8 @@
 //! 3xTF32: `f32` GEMM as three TF32 GEMMs. Each number is split into the sum of a high and a low part of 11 bits each.
-//! The product of the low parts is omitted.
+//! The product of the two low parts is omitted.
 //!
-//! The tensor cores add with fewer bits than `f32` has, and truncate the sums. They therefore add only the products
-//! within a stage of K, and these sums are accumulated in `f32`.
+//! The tensor cores accumulate with fewer bits than the mantissa of `f32`, and truncate the sums. Therefore, they add
+//! only the products within a stage of K, and the sums of the stages are accumulated in `f32`.
 //!
 //! Source: Ootomo and Yokota, Recovering single precision accuracy from Tensor Cores while surpassing the FP32
 //! theoretical peak performance, 2022; CUTLASS's example 28.
@@ -16,14 +16,14 @@ use crate::matmul::Sizes;
 use crate::non_persistent::{COLUMNS, ROWS, RowStrides, Stage, THREADS_ALONE, TileCoord, product, target};
 use crate::tiles::divide;
 
-/// Stages of the circular buffer, each with two tiles per operand.
+/// Number of stages of the circular buffer; each has two tiles per operand.
 pub const STAGES: usize = 3;
-/// Rows and columns of the tiles in which matrices are transposed.
+/// Number of rows and columns of the tiles in which matrices are transposed.
 pub const SIDE: u32 = 32;
-/// Threads per block of the kernel that splits numbers.
+/// Number of threads per block of the kernel that splits numbers.
 pub const SPLIT_THREADS: u32 = 256;
 
-/// Operands that are split in two parts.
+/// Operands that are split into two parts.
 #[derive(Clone, Copy)]
 struct HighLow;
 
@@ -32,7 +32,7 @@ impl Stage for HighLow {
     const IS_ALONE: bool = true;
 }
 
-/// Matrix to split, or a batch of matrices.
+/// Matrix or batch of matrices to split.
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct Whole {
@@ -49,20 +49,20 @@ pub struct Whole {
 }
 
 impl Whole {
-    /// Number of tiles of all matrices.
+    /// Returns the number of tiles of all matrices.
     pub const fn tiles(&self) -> u64 {
         self.rows.div_ceil(SIDE) as u64 * self.columns.div_ceil(SIDE) as u64 * self.planes as u64
     }
 }
 
-/// Splits each number into two parts, which are written to two consecutive planes. The high part has 11 bits. The low
-/// part is the remainder, also rounded to 11 bits; it is 0 for numbers that are not finite. [`KMajor`] is a row-major
-/// matrix, [`MnMajor`] a column-major one.
+/// Splits each number into two parts and writes them to two consecutive planes. The high part has 11 bits. The low part
+/// is the remainder, also rounded to 11 bits; it is 0 if the number is not finite. The matrix is row-major for
+/// [`KMajor`] and column-major for [`MnMajor`].
 ///
 /// # Safety
 ///
-/// `from` has the matrices that `whole` describes. `parts` has twice as many planes, of `rows * pitch` elements each.
-/// The grid has one dimension.
+/// `from` must contain the matrices that `whole` describes. `parts` must have twice as many planes, of `rows * pitch`
+/// elements each. The grid must be one-dimensional.
 #[kernel(types(M = KMajor, MnMajor), arch = 80, block(SPLIT_THREADS), no_panic)]
 pub unsafe fn split_tf32<M: Major>(from: &[f32], mut parts: DisjointMut<f32>, whole: Whole) {
     let tile = shared_array![f32; (SIDE * (SIDE + 1)) as usize];
@@ -78,13 +78,14 @@ pub unsafe fn split_tf32<M: Major>(from: &[f32], mut parts: DisjointMut<f32>, wh
         let (plane, y) = divide(rest, down);
         let first = u64::from(plane) * from_plane;
         if M::IS_TRANSPOSED {
-            // Each row of threads loads 32 adjacent numbers of a column.
+            // Each row of threads loads 32 adjacent numbers of a column of the source.
             let mut i = own / SIDE;
             while i < SIDE {
                 let (row, column) = (y * SIDE + own % SIDE, x * SIDE + i);
                 if row < rows && column < columns {
                     let at = first + u64::from(column) * from_pitch + u64::from(row);
-                    // SAFETY: the matrix contains the number. The tile contains the slot, which no other thread writes.
+                    // SAFETY: the number is inside the matrix. The slot is inside the tile, and no other thread writes
+                    // it.
                     unsafe { tile.add((own % SIDE * (SIDE + 1) + i) as usize).write(*from.add(at as usize)) };
                 }
                 i += SPLIT_THREADS / SIDE;
@@ -100,8 +101,8 @@ pub unsafe fn split_tf32<M: Major>(from: &[f32], mut parts: DisjointMut<f32>, wh
             let mut i = 0;
             while i < 4 {
                 if i < count {
-                    // SAFETY: the tile contains the numbers that were written before the barrier, and the matrix
-                    // contains the number.
+                    // SAFETY: the tile contains the numbers, which were written before the barrier, and the number is
+                    // inside the matrix.
                     let x = unsafe {
                         if M::IS_TRANSPOSED {
                             *tile.add((in_tile * (SIDE + 1) + own % (SIDE / 4) * 4) as usize + i)
@@ -116,7 +117,7 @@ pub unsafe fn split_tf32<M: Major>(from: &[f32], mut parts: DisjointMut<f32>, wh
             }
             let at = u64::from(2 * plane) * plane_elements + u64::from(row) * u64::from(pitch);
             let at = (at + u64::from(column)) as usize;
-            // SAFETY: both planes have these elements, because the pitch is a multiple of 4.
+            // SAFETY: both planes contain these elements, because the pitch is a multiple of 4.
             unsafe {
                 store_run::<f32, 4>(parts, at, 4, large);
                 store_run::<f32, 4>(parts, at + plane_elements as usize, 4, small);
@@ -129,8 +130,8 @@ pub unsafe fn split_tf32<M: Major>(from: &[f32], mut parts: DisjointMut<f32>, wh
     }
 }
 
-/// Splits a number into a part of 11 bits, rounded to nearest, and the remainder, also rounded. The remainder is 0 for
-/// numbers that are not finite.
+/// Splits a number into a part that is rounded to 11 bits, to nearest, and the remainder, which is also rounded. The
+/// remainder is 0 if the number is not finite.
 #[inline(always)]
 fn high_low(x: f32) -> (f32, f32) {
     if !x.is_finite() {
@@ -142,20 +143,21 @@ fn high_low(x: f32) -> (f32, f32) {
     (large, rounded(x - large))
 }
 
-/// Rounds `x` to 11 bits of mantissa, including the leading one. It rounds to nearest, ties away from zero.
+/// Rounds `x` to 11 bits of mantissa, including the leading one. Rounds to nearest, ties away from zero.
 #[inline(always)]
 fn rounded(x: f32) -> f32 {
     f32::from_bits(x.to_bits().wrapping_add(0x1000) & !0x1fff)
 }
 
-/// GEMM, `c = activation(scale * a * b + bias)`, for each matrix of a batch. Both operands are split in two parts.
+/// GEMM, `c = activation(scale * a * b + bias)`, for each matrix of a batch. Both operands have been split into two
+/// parts.
 ///
 /// # Safety
 ///
-/// As for [`product`]. Matrix i of `a` and of `b` is in planes `2 * i` and `2 * i + 1` of its map. The grid has one
-/// dimension, and one cluster per `shared_by` tiles of each matrix of the batch. `sizes.split_stages` is the number of
-/// stages of each block of a cluster except the last. `c` has the strides `rows`, and overlaps neither `a` nor `b`;
-/// `bias` has n elements.
+/// The requirements of [`product`]. Matrix i of `a` and of `b` consists of planes `2 * i` and `2 * i + 1` of its map.
+/// The grid must be one-dimensional, with one cluster per `shared_by` tiles of each matrix of the batch.
+/// `sizes.split_stages` must be the number of stages of each block of a cluster except the last. `c` must have the
+/// strides `rows` and overlap neither `a` nor `b`; `bias` must have n elements.
 #[kernel(arch = "90a", block(THREADS_ALONE), no_panic)]
 pub unsafe fn matmul_tf32x3(
     a: &TensorMap<f32, 3>,

@@ -1,12 +1,12 @@
 //! Epilogue of a tile in registers: reduces the partial sums of split-K, applies the epilogue, and stores the rows of
 //! C.
 //!
-//! A warp has 16 rows of the tile. It converts them to the type of C, stages them in its own rows of shared memory, and
-//! stores 16-byte pieces that are adjacent in a row of C. No other warp has to wait. Single elements are stored where C
-//! does not start at a multiple of 16 bytes, or ends within a piece.
+//! Each warp processes 16 rows of the tile. It converts these rows to the type of C, stages them in its own rows of
+//! shared memory, and stores 16-byte pieces that are adjacent in a row of C. No warp has to wait for another. Where C
+//! does not start at a multiple of 16 bytes, or ends within a piece, elements are stored one by one.
 //!
-//! With split-K, each block finishes some columns of the tile. A block writes its partial sums to shared memory in the
-//! order of its threads. The corresponding threads of the other blocks read them.
+//! With split-K, each block finishes a share of the columns of the tile. Each block writes its partial sums to shared
+//! memory in the order of its threads. The corresponding threads of the other blocks read these sums.
 
 use core::mem::transmute_copy;
 
@@ -18,9 +18,9 @@ use crate::epilogue::EpilogueParams;
 use crate::matmul::At;
 use crate::tiles::divide;
 
-/// Maximum number of tiles, with 128 bytes of columns each, for the sums of a tile.
+/// Maximum number of tiles, with rows of 128 bytes, for the sums of a tile of C.
 pub(crate) const SUM_TILES: usize = 8;
-/// Number of 16-byte pieces that a thread reads at a time.
+/// Number of 16-byte pieces that a thread reads in one batch.
 const PIECES: usize = 4;
 
 /// Output tile and its epilogue.
@@ -30,11 +30,11 @@ pub struct OutputTile<'a, C> {
     pub to: *mut C,
     /// Row stride of C, in elements.
     pub pitch: u64,
-    /// Rows of C from the tile's first row on.
+    /// Number of rows of C from the tile's first row on.
     pub rows: u32,
     /// First column of the tile in C.
     pub column: u32,
-    /// Columns of C.
+    /// Number of columns of C.
     pub n: u32,
     /// Bias: one element per column.
     pub bias: Option<&'a [C]>,
@@ -42,15 +42,16 @@ pub struct OutputTile<'a, C> {
     pub finish: EpilogueParams,
 }
 
-/// Sums of 16 columns of a warp's rows, in accumulator order.
+/// Sums of a thread in 16 columns of a warp's rows, in accumulator order.
 type Eight = [f32; 8];
 
-/// Finishes and stores the sums of a warp: all columns of 16 rows from `row` on.
+/// Finishes and stores the sums of a warp, which cover all columns of 16 rows from `row` on.
 ///
 /// # Safety
 ///
-/// `sums` has `COLUMNS / 2` elements, from the same rows in all threads of the warp. Only this warp uses these rows of
-/// `tiles`. `target` has the rows and columns, which no other thread writes; its bias has n elements.
+/// `sums` must have `COLUMNS / 2` elements, from the same rows in all threads of the warp. Only this warp may use these
+/// rows of `tiles`. `target` must contain the rows and columns, and no other thread may write them; its bias must have
+/// n elements.
 #[inline(always)]
 pub(crate) unsafe fn store_own<C, const ROWS: usize, const COLUMNS: usize>(
     tiles: SharedTiles<C, ROWS, SUM_TILES>,
@@ -83,11 +84,12 @@ pub(crate) unsafe fn store_own<C, const ROWS: usize, const COLUMNS: usize>(
     unsafe { store_staged::<C, ROWS>(tiles, row, (0, COLUMNS as u32), target) };
 }
 
-/// Writes the sums of consumer thread `thread` to shared memory, for the corresponding threads of other blocks.
+/// Writes the sums of consumer thread `thread` to shared memory, where the corresponding threads of other blocks read
+/// them.
 ///
 /// # Safety
 ///
-/// `sums` has `COLUMNS / 2` elements, and nothing else uses the tiles.
+/// `sums` must have `COLUMNS / 2` elements, and nothing else may use the tiles.
 #[inline(always)]
 pub(crate) unsafe fn leave<const ROWS: usize, const COLUMNS: usize>(
     left: SharedTiles<f32, ROWS, SUM_TILES>,
@@ -98,28 +100,28 @@ pub(crate) unsafe fn leave<const ROWS: usize, const COLUMNS: usize>(
     while four < COLUMNS / 8 {
         let bits = core::array::from_fn(|i| sums[4 * four + i].to_bits());
         let (tile, row, chunk) = place::<ROWS>(thread, four as u32);
-        // SAFETY: there is one tile per four groups of four sums; the caller guarantees the rest.
+        // SAFETY: there is one tile per 16 sums of a thread; the caller guarantees the rest.
         unsafe { left.at_index(tile).store_chunk(row, chunk, bits) };
         four += 1;
     }
 }
 
-/// Returns the location in the tiles of a thread's sums from `4 * four` on: the tile, its row, and the chunk in the
-/// row. Consecutive threads use consecutive chunks.
+/// Returns where the tiles contain a thread's sums from `4 * four` on: the tile, its row, and the chunk in the row.
+/// Consecutive threads use consecutive chunks.
 #[inline(always)]
 fn place<const ROWS: usize>(thread: u32, four: u32) -> (u32, u32, u32) {
     (four / 4, four % 4 * (ROWS as u32 / 4) + thread / 8, thread % 8)
 }
 
 /// Split-K reduction: adds the partial sums of `SPLIT_K` blocks for the calling block's share of the columns, `ITEMS`
-/// times 16 columns at a time. Then it finishes and stores the sums of 16 rows from `row` on. It arrives at the cluster
-/// barrier once it has read all partial sums.
+/// times 16 columns at a time. The function then finishes and stores the sums of 16 rows from `row` on. It arrives at
+/// the cluster barrier as soon as it has read all partial sums.
 ///
 /// # Safety
 ///
-/// As for [`store_own`], except that other blocks store the other columns. The blocks with the ranks `which`,
-/// `which + shared_by` and so on have written their sums to `left`, which does not overlap `staged`. No block exits or
-/// writes there before all have arrived.
+/// The requirements of [`store_own`], except that other blocks store the other columns. The blocks with the ranks
+/// `which`, `which + shared_by` and so on must have written their sums to `left`, which must not overlap `staged`. None
+/// of these blocks may exit, or write there, before all have arrived.
 #[inline(always)]
 pub(crate) unsafe fn add<
     C,
@@ -147,7 +149,8 @@ pub(crate) unsafe fn add<
         let mut all = [[[[0u32; 4]; 2]; SPLIT_K]; ITEMS];
         let mut item = 0;
         while item < ITEMS {
-            // If the shares of the columns are unequal, a block with a smaller share reads its last 16 columns twice.
+            // If the blocks have unequal shares of the columns, a block with a smaller share reads its last 16 columns
+            // twice.
             let block = first + (round * ITEMS + item) as u32;
             let block = if is_even { block } else { block.min(end - 1) };
             let mut part = 0;
@@ -194,12 +197,12 @@ pub(crate) unsafe fn add<
     unsafe { store_staged::<C, ROWS>(staged, row, (16 * first, columns), target) };
 }
 
-/// Converts and stages the sums of 16 columns, in a warp's 16 rows from `row` on. `block` is the index of these columns
-/// among the columns that the calling block stores.
+/// Converts and stages the sums of 16 columns, in the 16 rows of a warp from `row` on. `block` is the index of these 16
+/// columns among those that the calling block stores.
 ///
 /// # Safety
 ///
-/// As for [`store_own`].
+/// The requirements of [`store_own`].
 #[inline(always)]
 unsafe fn put<C: Output<f32>, const ROWS: usize>(
     tiles: SharedTiles<C, ROWS, SUM_TILES>,
@@ -212,11 +215,12 @@ unsafe fn put<C: Output<f32>, const ROWS: usize>(
     unsafe { C::store(tiles.at_index(block / in_tile), row, block % in_tile, eight) };
 }
 
-/// Stores the staged columns of the warp, given by the first column of the tile and the count, a multiple of 16.
+/// Stores the staged columns of the warp; they start at the tile's column `first`, and their number is a multiple of
+/// 16.
 ///
 /// # Safety
 ///
-/// As for [`store_own`].
+/// The requirements of [`store_own`].
 #[inline(always)]
 unsafe fn store_staged<C: Output<f32> + Into<f32>, const ROWS: usize>(
     tiles: SharedTiles<C, ROWS, SUM_TILES>,
@@ -224,7 +228,7 @@ unsafe fn store_staged<C: Output<f32> + Into<f32>, const ROWS: usize>(
     (first, columns): (u32, u32),
     target: &OutputTile<'_, C>,
 ) {
-    // The pieces were written by other threads of the warp.
+    // Other threads of the warp have written the pieces.
     warp::sync_warp(!0);
     let in_piece = SharedTile::<C, ROWS>::COLUMNS / 8;
     let in_row = columns / in_piece;
@@ -235,7 +239,7 @@ unsafe fn store_staged<C: Output<f32> + Into<f32>, const ROWS: usize>(
         while i < PIECES {
             let (down, piece) = divide(at + 32 * i as u32, in_row);
             if at + 32 * (i as u32) < 16 * in_row {
-                // SAFETY: there is one tile per eight pieces of a row, which the warp has written.
+                // SAFETY: there is one tile per eight pieces of a row, and the warp has written these pieces.
                 pieces[i] = unsafe { tiles.at_index(piece / 8).load_chunk(row + down, piece % 8) };
             }
             i += 1;
@@ -245,7 +249,7 @@ unsafe fn store_staged<C: Output<f32> + Into<f32>, const ROWS: usize>(
             let (down, piece) = divide(at + 32 * i as u32, in_row);
             let (row, column) = (row + down, target.column + first + in_piece * piece);
             if at + 32 * (i as u32) < 16 * in_row && row < target.rows && column < target.n {
-                // SAFETY: the row has the elements, which no other thread writes.
+                // SAFETY: the elements are inside the row, and no other thread writes them.
                 unsafe { target.store(row, column, pieces[i]) };
             }
             i += 1;
@@ -261,7 +265,8 @@ impl<C: KernelType + Into<f32>> OutputTile<'_, C> {
         self.bias.is_none() && self.finish.is_plain()
     }
 
-    /// Applies the epilogue to the sums of a thread, in 16 rows and the 16 columns from `column` of the tile on.
+    /// Applies the epilogue to the sums of a thread in 16 rows and 16 columns; `column` is the first of these columns
+    /// in the tile.
     #[inline(always)]
     fn finish(&self, mut eight: Eight, column: u32) -> Eight {
         let column = self.column + column + warp::lane_id() % 4 * 2;
@@ -269,11 +274,12 @@ impl<C: KernelType + Into<f32>> OutputTile<'_, C> {
         eight
     }
 
-    /// Stores the part of a piece that is inside C. The piece starts at a column of C, in a row of the tile.
+    /// Stores the part of a piece that is inside C. `column` is the piece's first column in C, and `row` its row in the
+    /// tile.
     ///
     /// # Safety
     ///
-    /// C has the row from the column on, and no other thread writes it.
+    /// C must contain this row from the column on, and no other thread may write it.
     #[inline(always)]
     unsafe fn store(&self, row: u32, column: u32, piece: [u32; 4]) {
         let first = (u64::from(row) * self.pitch + u64::from(column)) as usize;

@@ -4,8 +4,8 @@ use core::num::NonZeroU32;
 
 use crate::matmul::{RASTER_GROUP, Sizes};
 
-/// Tiles of a batch in raster order: matrix by matrix, in each matrix by groups of [`RASTER_GROUP`] tile columns, and
-/// in each group row by row.
+/// Tiles of a batch in raster order: one matrix after another, in each matrix one group of [`RASTER_GROUP`] tile
+/// columns after another, and in each group row by row.
 #[derive(Clone, Copy)]
 pub(crate) struct Tiles {
     rows: u32,
@@ -36,7 +36,7 @@ impl Tiles {
         self.rows.wrapping_mul(self.columns).wrapping_mul(self.batches)
     }
 
-    /// Returns the tile with index `number`, which must be below the count.
+    /// Returns the tile with index `number`, which must be less than the count.
     #[inline(always)]
     pub fn at(self, number: u32) -> Tile {
         let (batch, number) = divide(number, self.rows.wrapping_mul(self.columns));
@@ -47,11 +47,11 @@ impl Tiles {
     }
 }
 
-/// Returns `a / b` and `a % b`. A `b` of 0 is replaced by 1 instead of checked, because a panic would compile to a
-/// call.
+/// Returns `a / b` and `a % b`. Instead of being checked, a `b` of 0 is replaced by 1, because a panic would compile to
+/// a call.
 #[inline(always)]
 pub(crate) fn divide(a: u32, b: u32) -> (u32, u32) {
-    // SAFETY: the value is at least 1, since 0 is replaced by 1.
+    // SAFETY: the value is at least 1, because 0 is replaced by 1.
     let b = unsafe { NonZeroU32::new_unchecked(b.max(1)) };
     (a / b, a % b)
 }

@@ -1,4 +1,4 @@
-//! Arguments of the measuring commands, with their help.
+//! Arguments of the commands that measure, with their help texts.
 
 use std::path::PathBuf;
 
@@ -156,6 +156,9 @@ Examples:
   tune copy --out copy.json
   tune saxpy --trials 64
 
+Kernels of your own package are tuned by its benchmark, which `warpsmith new` writes: `cargo bench --bench tune --features \
+tune -- tune KERNEL` in its folder. Another package writes it with `warpsmith::bench_main!`.
+
 Exit code 1 when no configuration of a kernel is correct.";
 
 const COMPARE_HELP: &str = "\
@@ -179,5 +182,8 @@ Examples:
   bench copy axpy reduce_sum
   bench axpy --sizes '2^[20:28:4]' --dtypes f32,bf16 --axis block=256 --all
   bench reduce_sum --device cpu --quick --json --out results.json
+
+Kernels of your own package are measured by its benchmark, which `warpsmith new` writes: `cargo bench --bench tune --features \
+tune -- bench KERNEL` in its folder. Another package writes it with `warpsmith::bench_main!`.
 
 Exit code 1 when a configuration's result is incorrect.";

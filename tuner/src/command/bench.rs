@@ -9,13 +9,13 @@ use super::output::{print, print_json, progress_bar, terminal_width};
 use super::{Program, request, table as results};
 use crate::document::{Condition, Document, Outcome, Record};
 
-/// Maximum number of incorrect configurations that are described one by one.
+/// Maximum number of incorrect configurations that are described individually.
 const INCORRECT_SHOWN: usize = 8;
 
 /// Measures the kernels, prints the results, and writes the results file.
 ///
 /// # Errors
-/// Usage error, a device failure, an incorrect result, or an interruption.
+/// A usage error, a device failure, an incorrect result, or an interruption.
 pub fn run(program: &Program<'_>, args: &BenchArgs) -> Result<(), Failure> {
     if args.list {
         return list(program, args);
@@ -52,7 +52,7 @@ pub fn run(program: &Program<'_>, args: &BenchArgs) -> Result<(), Failure> {
     verdict(program, &document)
 }
 
-/// Writes the file and prints the table or the document.
+/// Writes the results file and prints the table or the document.
 pub(super) fn show(
     program: &Program<'_>,
     document: &Document,
@@ -86,7 +86,7 @@ fn verdict(program: &Program<'_>, document: &Document) -> Result<(), Failure> {
     }
 }
 
-/// Lists the configurations that failed or were incorrect.
+/// Lists the configurations that failed or produced incorrect results.
 pub(super) fn describe_bad(program: &Program<'_>, document: &Document) {
     let bad = || document.results.iter().filter(|record| record.outcome != Outcome::Correct);
     for record in bad().take(INCORRECT_SHOWN) {

@@ -1,7 +1,7 @@
 //! Tables that fit the terminal. Less important columns are omitted first.
 //!
-//! Guarantees: no line is wider than requested, unless the most important column alone is. A last line names the
-//! omitted columns.
+//! No line is wider than requested, unless the most important column alone is wider. A final line names the columns
+//! that were omitted.
 
 use comfy_table::Cell;
 
@@ -36,13 +36,13 @@ impl Column {
     }
 }
 
-/// Returns the total width. Columns are separated by two spaces, and a gap also follows the last column.
+/// Returns the total width. Two spaces separate adjacent columns and also follow the last one.
 fn total(columns: &[Column]) -> usize {
     columns.iter().map(|column| column.width() + 2).sum()
 }
 
-/// Formats the columns that fit in `width` characters (all columns for `None`), and a line that names the others. A
-/// column whose cells are all empty or `-` is omitted silently.
+/// Formats the columns that fit in `width` characters (all columns if `None`), and a line that names the omitted ones.
+/// A column whose cells are all empty or `-` is omitted without being named.
 pub fn fit(columns: Vec<Column>, width: Option<usize>) -> String {
     let says_something =
         |column: &Column| column.cells.iter().any(|cell| !matches!(&*cell.content(), "" | "-"));

@@ -10,15 +10,16 @@ use crate::document::Document;
 use crate::size::format_size;
 use crate::stats::Ratio;
 
-/// Maximum number of missing results in the last line. The output contains all of them.
+/// Maximum number of missing results in the final line. The output lists all of them.
 const MISSING_SHOWN: usize = 3;
 
 type Outcome<T> = std::result::Result<T, Failure>;
 
-/// Compares the documents and prints the result. A regression is a failure that the output already shows.
+/// Compares the documents and prints the result. If there is a regression, the command fails, but without a further
+/// message.
 ///
 /// # Errors
-/// Usage error, documents that cannot be compared, or a regression.
+/// A usage error, documents that cannot be compared, or a regression.
 pub fn run(args: &CompareArgs) -> Outcome<()> {
     let options = Options { threshold: args.threshold, force: args.force, best: args.best };
     let found = compare::documents(&Document::read(&args.old)?, &Document::read(&args.new)?, &options)?;
@@ -43,7 +44,7 @@ fn verdict(found: &Comparison) -> Outcome<()> {
     if found.has_regression() { Err(Failure::Shown) } else { Ok(()) }
 }
 
-/// Formats the table with means, missing cases, notes and the summary.
+/// Formats the table, followed by means, missing cases, notes and the summary.
 fn text(found: &Comparison) -> String {
     let cells =
         |show: &dyn Fn(&Row) -> String| found.rows.iter().map(|row| plain(show(row))).collect::<Vec<_>>();
@@ -83,7 +84,7 @@ fn text(found: &Comparison) -> String {
     text + &found.summary() + "\n"
 }
 
-/// Formats a ratio as the change relative to 1, for example `+2.3 %`.
+/// Formats a ratio as its change relative to 1, for example `+2.3 %`.
 fn percent(ratio: f64) -> String {
     format!("{:+.2} %", (ratio - 1.0) * 100.0)
 }

@@ -5,15 +5,15 @@ use clap::error::ErrorKind;
 /// Reason why a command failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// Usage error or unusable input, with exit code 2.
+    /// Usage error or unusable input; the exit code is 2.
     Use(String),
-    /// Failure of the machine or of a check, with exit code 1.
+    /// Failure of the machine or of a check; the exit code is 1.
     Failed(String),
-    /// Failed check that the output already shows, with exit code 1.
+    /// Failed check that the output already shows; the exit code is 1.
     Shown,
     /// Exit code of a child program, which is passed on. The program has already printed the reason.
     Program(u8),
-    /// End by Ctrl-C, with exit code 130, which shells report for a program that SIGINT ended.
+    /// Termination by Ctrl-C; the exit code is 130, which shells report for a program ended by SIGINT.
     Interrupted,
 }
 
@@ -28,7 +28,7 @@ impl Failure {
         }
     }
 
-    /// Returns the message on one line, or `None` if it was already shown.
+    /// Returns the message as one line, or `None` if it has already been shown.
     pub fn line(&self) -> Option<String> {
         match self {
             Failure::Use(text) | Failure::Failed(text) => Some(one_line(text)),
@@ -54,12 +54,12 @@ impl From<crate::error::Error> for Failure {
     }
 }
 
-/// Returns the failure for a device that cannot be opened, which counts as unusable input.
+/// Returns the failure for a device that cannot be opened; it counts as unusable input.
 pub fn unusable_device(error: warpsmith_runtime::Error) -> Failure {
     Failure::Use(error.to_string())
 }
 
-/// Formats clap's message for the user of the program `name`, on one line and without the usage section.
+/// Formats clap's message for the user of the program `name`, as one line and without the usage section.
 pub fn usage_line(name: &str, error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return format!("{name}: no command given; see {name} --help");

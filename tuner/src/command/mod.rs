@@ -1,17 +1,17 @@
 //! Measuring command line: `bench`, `tune`, `compare` and `report`, for the `warpsmith` command and for programs with
 //! their own kernels.
 //!
-//! Guarantees: standard output contains only the result, which is exactly one document with `--json`. Error messages
-//! are one line on standard error. The exit codes are 0 for success; 1 if a result fails a check or a device fails; 2
-//! for a usage error or unusable input; and 130 after Ctrl-C, once the measurements so far have been printed and
-//! written. A reader that closes the pipe early does not cause a panic.
+//! Standard output contains only the result; with `--json`, this is exactly one document. Each error message is one
+//! line on standard error. The exit codes are 0 for success; 1 if a result fails a check or a device fails; 2 for a
+//! usage error or unusable input; and 130 after Ctrl-C, once the measurements so far have been printed and written. If
+//! a reader closes the pipe early, the program does not panic.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | [`args`] | the arguments and their help |
 //! | [`bench`](mod@bench), [`tune`](mod@tune), [`compare`], [`report`](mod@report) | the commands |
 //! | [`opening`] | the steps before the first measurement |
-//! | [`request`] | conversion of arguments to a request; ranges of values |
+//! | [`request`] | conversion of arguments to a request, including ranges of values |
 //! | [`table`] | tables of results |
 //! | [`columns`] | tables that fit the terminal |
 //! | [`output`] | standard output, colours, progress |
@@ -44,7 +44,7 @@ use crate::benchmark::Suite;
 /// Program that measures its benchmarks.
 #[derive(Clone, Copy)]
 pub struct Program<'a> {
-    /// Name of the program, with which error messages start.
+    /// Name of the program, which precedes every error message.
     pub name: &'a str,
     /// The program's benchmarks.
     pub suite: &'a Suite,
@@ -56,7 +56,7 @@ impl Program<'_> {
         complain(&format!("{}: {line}", self.name));
     }
 
-    /// Reports why a command failed, and returns the exit code of the program.
+    /// Reports why a command failed, if it did, and returns the exit code of the program.
     pub fn end(&self, outcome: Result<(), Failure>) -> ExitCode {
         match outcome {
             Ok(()) => ExitCode::SUCCESS,
@@ -87,7 +87,7 @@ impl Command {
     /// Runs the command.
     ///
     /// # Errors
-    /// Usage error, a device failure, an incorrect result, or an interruption.
+    /// A usage error, a device failure, an incorrect result, or an interruption.
     pub fn run(&self, program: &Program<'_>) -> Result<(), Failure> {
         program.suite.check()?;
         match self {
@@ -109,9 +109,9 @@ struct Cli {
     command: Option<Command>,
 }
 
-/// Entry point of a program that measures the benchmarks of `suite`. `warpsmith::bench_main!` calls it.
+/// Main function of a program that measures the benchmarks of `suite`. `warpsmith::bench_main!` calls it.
 ///
-/// Without a command, it measures all benchmarks quickly. It ignores the `--bench` argument that `cargo bench` adds.
+/// Without a command, all benchmarks are measured quickly. The `--bench` argument that `cargo bench` adds is ignored.
 pub fn main(name: &'static str, suite: &Suite) -> ExitCode {
     let program = Program { name, suite };
     let given = std::env::args_os().filter(|argument| argument != "--bench");
@@ -136,10 +136,10 @@ fn parse(
     Ok(Cli::from_arg_matches(&matches)?.command)
 }
 
-/// Prints a message of clap: help and version on standard output, errors as one line on standard error.
+/// Prints a message of clap: help and version texts on standard output, errors as one line on standard error.
 pub fn said(name: &str, error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        // This prints the help or the version. A failure to print cannot be reported.
+        // This prints the help or version text. If printing fails, the failure cannot be reported.
         let _ = error.print();
         return ExitCode::SUCCESS;
     }

@@ -1,7 +1,7 @@
-//! Steps before the measurements of `bench` and `tune`: the plan, the path of the results, and the document.
+//! Steps that precede the measurements of `bench` and `tune`: the plan, the path of the results, and the document.
 //!
-//! Guarantees: nothing is launched and no buffer is filled before three checks have passed. The request must be valid,
-//! the device must have enough memory and code for it, and the results must be writable.
+//! Nothing is launched and no buffer is filled before three checks have passed. The request must be valid, the device
+//! must have code and enough memory for it, and the results file must be writable.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -19,11 +19,11 @@ use crate::document::{Condition, DeviceInfo, Document, RunInfo, SCHEMA};
 use crate::file::{check_writable, default_path};
 use crate::run::{Plan, PlannedCase};
 
-/// Prepared state of a measuring command.
+/// State of a measuring command before the first measurement.
 pub struct Opening {
     /// Flag that Ctrl-C sets.
     pub stop: Arc<AtomicBool>,
-    /// Path of the results file, if it can be written.
+    /// Path of the results file; `None` if no file can be written.
     pub path: Option<PathBuf>,
     /// Document that contains no results yet.
     pub document: Document,
@@ -35,7 +35,7 @@ impl Opening {
     /// Prepares `bench` or `tune`. For a dry run, prints the plan and returns `None`.
     ///
     /// # Errors
-    /// No code for the device, or results that cannot be written to the specified path.
+    /// An error if there is no code for the device, or if the results cannot be written to the specified path.
     pub fn of(
         program: &Program<'_>,
         command: &str,
@@ -58,14 +58,14 @@ impl Opening {
 /// Creates the plan for kernels on the specified device.
 ///
 /// # Errors
-/// Values that cannot be parsed, do not exist, or do not fit in device memory.
+/// An error for values that cannot be parsed, do not exist, or do not fit in device memory.
 pub fn plan<'a>(program: &Program<'a>, kernels: &[String], what: &MeasureArgs) -> Result<Plan<'a>, Failure> {
     let request = request::request(kernels, what)?;
     let device = request::device(what.device.as_deref())?;
     Ok(Plan::new(program.suite, &device, &request)?)
 }
 
-/// Checks that there is code for the device before the first buffer is filled.
+/// Checks, before the first buffer is filled, that there is code for the device.
 fn has_code(plan: &Plan<'_>) -> Result<(), Failure> {
     let device = plan.device();
     let mut seen = BTreeSet::new();
@@ -96,8 +96,8 @@ fn new_document(command: &str, plan: &Plan<'_>) -> Result<Document, Failure> {
     Ok(Document { schema: SCHEMA, run, device: info, probes: Vec::new(), results: Vec::new() })
 }
 
-/// Returns the path of the results file. A path that the user specified must be writable. If the default path is not
-/// usable, the run continues without a file.
+/// Returns the path of the results file. A path specified by the user must be writable. If the default path is not
+/// writable, the run continues without a file.
 fn results_path(program: &Program<'_>, output: &Output, command: &str) -> Result<Option<PathBuf>, Failure> {
     if let Some(path) = &output.out {
         check_writable(path)?;
@@ -147,7 +147,7 @@ fn announce(plan: &Plan<'_>, json: bool) -> String {
     format!("{text}\n{} configurations in all\n", plan.len())
 }
 
-/// Formats as JSON text that ends in a line feed.
+/// Formats a value as JSON text that ends with a line feed.
 pub fn pretty(value: &serde_json::Value) -> String {
     format!("{value:#}\n")
 }

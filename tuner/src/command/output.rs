@@ -1,8 +1,8 @@
-//! Output: tables and colors on standard output, where a closed pipe is not an error; messages and progress on standard
-//! error.
+//! Output: tables and colors on standard output, where a closed pipe is not an error, and messages and progress on
+//! standard error.
 //!
-//! Guarantees: no text from a file, a kernel or the environment can control the terminal. Control characters and
-//! bidirectional overrides are printed as escapes such as `\u{1b}`. Table columns are as wide as the printed text.
+//! No text from a file, a kernel or the environment can control the terminal. Control characters and bidirectional
+//! overrides are printed as escapes such as `\u{1b}`. Table columns are as wide as the text that is printed in them.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
@@ -10,13 +10,13 @@ use std::io::{self, IsTerminal, Write};
 use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Escapes characters that could control a terminal, including line feeds and tabs, for example as `\u{1b}`.
+/// Escapes characters that could control a terminal, including line feeds and tabs, in the form `\u{1b}`.
 pub fn escape(text: &str) -> Cow<'_, str> {
     shown(text, |_| None)
 }
 
-/// Escapes like [`escape`], but preserves some bytes. `keep` returns the number of bytes to preserve at the start of
-/// the remaining text.
+/// Like [`escape`], but preserves some bytes. `keep` returns how many bytes at the start of the remaining text are
+/// preserved.
 fn shown(text: &str, keep: impl Fn(&str) -> Option<usize>) -> Cow<'_, str> {
     if !text.chars().any(controls) {
         return Cow::Borrowed(text);
@@ -34,8 +34,8 @@ fn shown(text: &str, keep: impl Fn(&str) -> Option<usize>) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// Returns whether a terminal would interpret a character instead of displaying it. This applies to Unicode control
-/// characters, and to characters that change the text direction.
+/// Returns whether a terminal would interpret a character instead of displaying it. This is true of Unicode control
+/// characters and of characters that change the text direction.
 fn controls(char: char) -> bool {
     let is_direction = matches!(
         char,
@@ -44,18 +44,19 @@ fn controls(char: char) -> bool {
     char.is_control() || is_direction
 }
 
-/// Returns the length in bytes of a color sequence at the start of a text, for example `ESC [ 3 1 m`.
+/// Returns the length, in bytes, of the color sequence at the start of a text, for example of `ESC [ 3 1 m`.
 fn colour(text: &str) -> Option<usize> {
     let digits = text.strip_prefix("\u{1b}[")?;
     let end = digits.find(|c: char| !(c.is_ascii_digit() || c == ';'))?;
     digits[end..].starts_with('m').then_some(2 + end + 1)
 }
 
-/// Writes text for people to standard output. Control characters are removed, except for line feeds and, if colors are
-/// enabled, the colors of [`table`].
+/// Writes human-readable text to standard output. Control characters are removed, except for line feeds and, if colors
+/// are enabled, the color sequences of [`table`].
 ///
 /// # Errors
-/// Any failure, for example a full disk behind a redirection, except for a reader that has closed its end (`| head`).
+/// Any write error, such as a full disk behind a redirection, except that a reader has closed its end of the pipe
+/// (`| head`).
 pub fn print(text: &str) -> io::Result<()> {
     let is_coloured = colours();
     let keep = |rest: &str| match rest.starts_with('\n') {
@@ -74,7 +75,7 @@ pub fn print_json(text: &str) -> io::Result<()> {
     write(&json(text))
 }
 
-/// Calls [`print_json`] if `is_json`, and [`print()`] otherwise.
+/// Calls [`print_json`] if `is_json` is true, and [`print()`] otherwise.
 ///
 /// # Errors
 /// The errors of [`print()`].
@@ -87,7 +88,7 @@ fn json(text: &str) -> Cow<'_, str> {
     if text.chars().all(is_safe) {
         return Cow::Borrowed(text);
     }
-    // All of these characters are below 2^16.
+    // All of these characters have codes below 2^16.
     let shown = |char| if is_safe(char) { char.to_string() } else { format!("\\u{:04x}", u32::from(char)) };
     Cow::Owned(text.chars().map(shown).collect())
 }
@@ -100,18 +101,20 @@ fn write(text: &str) -> io::Result<()> {
     }
 }
 
-/// Writes a text to standard error as one line. A failure to write is ignored.
+/// Writes a text to standard error as one line. If writing fails, the failure is ignored.
 pub fn complain(text: &str) {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let _ = writeln!(io::stderr().lock(), "{}", escape(&line));
 }
 
-/// Returns whether standard output supports colors. It must be a terminal, and `NO_COLOR` must be unset or empty.
+/// Returns whether standard output supports colors. This requires that standard output is a terminal and that
+/// `NO_COLOR` is unset or empty.
 pub fn colours() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
 }
 
-/// Formats a plain table with a header. Columns are two spaces apart, and the columns in `right` are right-aligned.
+/// Formats a plain table with a header row. Columns are separated by two spaces, and the columns listed in `right` are
+/// right-aligned.
 pub fn table(header: &[&str], right: &[usize], rows: Vec<Vec<Cell>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -140,17 +143,17 @@ pub fn table(header: &[&str], right: &[usize], rows: Vec<Vec<Cell>>) -> String {
     text
 }
 
-/// Creates a cell for a good value.
+/// Creates a cell that is styled as a good value.
 pub fn good(text: impl ToString) -> Cell {
     Cell::new(escape(&text.to_string())).fg(Color::Green)
 }
 
-/// Creates a cell for an incorrect value.
+/// Creates a cell that is styled as an incorrect value.
 pub fn bad(text: impl ToString) -> Cell {
     Cell::new(escape(&text.to_string())).fg(Color::Red)
 }
 
-/// Creates a cell for a notable value.
+/// Creates a cell that is styled as a notable value.
 pub fn note(text: impl ToString) -> Cell {
     Cell::new(escape(&text.to_string())).fg(Color::Yellow)
 }
@@ -166,7 +169,7 @@ pub fn width() -> usize {
 }
 
 /// Returns the width of the terminal in columns. If standard output is not a terminal, returns `None`, so that files
-/// and logs are complete.
+/// and logs contain everything.
 pub fn terminal_width() -> Option<usize> {
     if io::stdout().is_terminal() { Table::new().width().map(usize::from) } else { None }
 }

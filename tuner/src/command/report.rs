@@ -1,4 +1,4 @@
-//! `report`: writes documents as one HTML page, or in the formats of other programs.
+//! `report`: writes documents as one HTML page, or in formats that other programs read.
 
 use super::Program;
 use super::args::ReportArgs;
@@ -11,7 +11,8 @@ use crate::report;
 /// Writes the page and prints its path.
 ///
 /// # Errors
-/// A file that is not a results document or contains impossible times, or a page that cannot be written.
+/// An error for a file that is not a results document or contains impossible times, and for a page that cannot be
+/// written.
 pub fn run(_: &Program<'_>, args: &ReportArgs) -> Result<(), Failure> {
     let documents =
         args.files.iter().map(|path| Document::read(path)).collect::<crate::error::Result<Vec<_>>>()?;

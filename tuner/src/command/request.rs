@@ -1,6 +1,6 @@
 //! Conversion of arguments to a request: sizes, axes, ranges, effort and device.
 //!
-//! Guarantees: a value that cannot be parsed is an error, which repeats the value and shows the correct form.
+//! If a value cannot be parsed, an error repeats the value and shows the correct form.
 
 use warpsmith_runtime::Device;
 
@@ -12,13 +12,13 @@ use crate::run::Request;
 use crate::size::parse_size;
 use crate::value::Value;
 
-/// Maximum number of values in one range.
+/// Maximum number of values in a range.
 const MAX_VALUES: u64 = 4096;
 
-/// Opens the requested device, or the best available device.
+/// Opens the requested device or, if none is requested, the best available one.
 ///
 /// # Errors
-/// A device that does not exist is a usage error.
+/// If the device does not exist, this is a usage error.
 pub fn device(name: Option<&str>) -> std::result::Result<Device, Failure> {
     name.map_or_else(Device::best, Device::open).map_err(unusable_device)
 }
@@ -26,7 +26,7 @@ pub fn device(name: Option<&str>) -> std::result::Result<Device, Failure> {
 /// Creates the request for `kernels`.
 ///
 /// # Errors
-/// The first value that cannot be parsed.
+/// An error for the first value that cannot be parsed.
 pub fn request(kernels: &[String], what: &MeasureArgs) -> Result<Request> {
     Ok(Request {
         kernels: kernels.to_vec(),
@@ -38,7 +38,7 @@ pub fn request(kernels: &[String], what: &MeasureArgs) -> Result<Request> {
     })
 }
 
-/// Parses element counts, which can be single values and ranges.
+/// Parses element counts, which may be single values or ranges.
 ///
 /// # Errors
 /// [`Error::Size`].
@@ -57,7 +57,7 @@ pub fn sizes(texts: &[String]) -> Result<Vec<u64>> {
     Ok(all)
 }
 
-/// Parses axes with their values. Each axis can be specified only once.
+/// Parses axes with their values. Each axis may be specified only once.
 fn axes(texts: &[String]) -> Result<Vec<(String, Vec<Value>)>> {
     let mut all: Vec<(String, Vec<Value>)> = Vec::new();
     for text in texts {
@@ -73,7 +73,7 @@ fn axes(texts: &[String]) -> Result<Vec<(String, Vec<Value>)>> {
     Ok(all)
 }
 
-/// Parses `NAME=V,…`, an axis with its values, which can be single values and ranges.
+/// Parses `NAME=V,…`: the name of an axis and its values, which may be single values or ranges.
 ///
 /// ```
 /// use warpsmith_tuner::command::request::axis;
@@ -110,8 +110,8 @@ pub fn axis(text: &str) -> Result<(String, Vec<Value>)> {
     Ok((name.to_owned(), values))
 }
 
-/// Expands `[FROM:TO:STEP]` or `BASE^[FROM:TO:STEP]`. Both ends are included, and the step defaults to 1. Returns
-/// `None` if the text is not a range.
+/// Expands `[FROM:TO:STEP]` or `BASE^[FROM:TO:STEP]`. Both ends are included, and the default step is 1. Returns `None`
+/// if the text is not a range.
 fn range(text: &str) -> std::result::Result<Option<Vec<u64>>, String> {
     let how = "write ranges as [FROM:TO:STEP] or 2^[FROM:TO:STEP], for example 2^[16:28:4]";
     let Some((before, rest)) = text.trim().split_once('[') else { return Ok(None) };
@@ -161,14 +161,14 @@ pub fn effort(what: &MeasureArgs) -> Effort {
 /// Parses `0.5%` or `0.5` as the fraction 0.005.
 ///
 /// # Errors
-/// A message that asks for a percentage above 0 and below 100.
+/// A message that requests a percentage above 0 and below 100.
 pub fn share(text: &str) -> std::result::Result<f64, &'static str> {
     let percent: Option<f64> = text.trim().trim_end_matches('%').trim_end().parse().ok();
     let share = percent.filter(|percent| *percent > 0.0 && *percent < 100.0).map(|percent| percent / 100.0);
     share.ok_or("write a percentage above 0 and below 100, for example 0.5%")
 }
 
-/// Parses a number of seconds above 0.
+/// Parses a number of seconds that is greater than 0.
 ///
 /// # Errors
 /// A message that shows the correct form.

@@ -8,10 +8,10 @@ use crate::document::{DeviceInfo, Document, Outcome, Record, best as chosen};
 use crate::size::format_size;
 use crate::stats::Summary;
 
-/// Function that formats one cell in the row of a record.
+/// Function that formats one cell of the row for a record.
 type Show<'a> = &'a dyn Fn(&Record) -> Option<String>;
 
-/// Formats the device and one line per case (or per configuration if `all`), in `width` characters.
+/// Formats the device, followed by one line per case, or per configuration if `all` is true, in `width` characters.
 pub fn text(document: &Document, all: bool, width: Option<usize>) -> String {
     let mut text = heading(&document.device);
     text.push_str(&if all { configurations(document, width) } else { best(document, width) });
@@ -41,7 +41,7 @@ pub fn text(document: &Document, all: bool, width: Option<usize>) -> String {
     text
 }
 
-/// Returns the number of rows with times from a throttled device.
+/// Returns the number of rows whose times come from a throttled device.
 fn throttled(document: &Document, all: bool) -> usize {
     let is_throttled = |record: &Record| record.timing.as_ref().is_some_and(|timing| timing.throttled);
     if all {
@@ -52,7 +52,7 @@ fn throttled(document: &Document, all: bool) -> usize {
     document.cases().iter().filter(shows_throttled).count()
 }
 
-/// Describes the device, its bandwidth and its state.
+/// Describes the device, its memory bandwidth and its state.
 fn heading(device: &DeviceInfo) -> String {
     let mut text = format!("{}  {}", escape(&device.id), escape(&device.name));
     match device.memory_gbps {
@@ -63,12 +63,12 @@ fn heading(device: &DeviceInfo) -> String {
     text + "\n\n"
 }
 
-/// Formats one line per case, with the fastest configuration and the default.
+/// Formats one line per case, with the fastest and the default configuration.
 fn best(document: &Document, width: Option<usize>) -> String {
     let cases = document.cases();
     let best: Vec<Option<&Record>> = cases.iter().map(|case| chosen(case)).collect();
     let pairs = || cases.iter().zip(&best);
-    // If no record of the case is correct, its first record is shown.
+    // If no record of a case is correct, the case's first record is shown.
     let shown: Vec<&Record> = pairs().map(|(case, best)| best.unwrap_or(case[0])).collect();
     let of_best = |show: Show<'_>| -> Vec<Cell> {
         best.iter().map(|record| plain(record.and_then(show).unwrap_or_else(|| "-".to_owned()))).collect()
@@ -97,7 +97,7 @@ fn usable_default<'a>(case: &[&'a Record]) -> Option<&'a Record> {
     case.iter().copied().find(|record| record.is_default).filter(|record| record.is_usable())
 }
 
-/// Formats one line per configuration, with the fastest of a case first.
+/// Formats one line per configuration, the fastest one of each case first.
 fn configurations(document: &Document, width: Option<usize>) -> String {
     let cases = document.cases();
     let mut rows: Vec<(&Record, Cell)> = Vec::new();
@@ -141,7 +141,7 @@ fn configurations(document: &Document, width: Option<usize>) -> String {
     fit(columns, width)
 }
 
-/// Creates the columns for kernel, type, size and mode.
+/// Creates the columns for the kernel, type, size and mode.
 fn name(records: &[&Record]) -> Vec<Column> {
     let cells = |show: &dyn Fn(&Record) -> String| -> Vec<Cell> {
         records.iter().map(|record| plain(show(record))).collect()
@@ -234,7 +234,7 @@ mod tests {
             record("copy", 64, 5.0, Outcome::Crashed),
         ]);
         for timing in sample.results.iter_mut().filter_map(|record| record.timing.as_mut()) {
-            // This is the number of samples that an interval needs.
+            // A confidence interval requires this number of samples.
             timing.samples_us.extend_from_within(..);
         }
         sample

@@ -1,4 +1,4 @@
-//! `tune`: searches for the fastest configurations, and stores them where launches look them up.
+//! `tune`: searches for the fastest configurations and stores them where launches look them up.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::tune::{Event, Totals, Tuning, tune};
 /// Tunes the kernels, prints the results, and writes the results file.
 ///
 /// # Errors
-/// Usage error, a device failure, a kernel without a correct configuration, or an interruption.
+/// A usage error, a device failure, a kernel without a correct configuration, or an interruption.
 pub fn run(program: &Program<'_>, args: &TuneArgs) -> Result<(), Failure> {
     let TuneArgs { kernels, what, .. } = args;
     let trials = args.trials.map(|trials| trials as usize);
@@ -56,18 +56,18 @@ pub fn run(program: &Program<'_>, args: &TuneArgs) -> Result<(), Failure> {
     verdict(program, &document)
 }
 
-/// Installs the user's launch store on the device, or a store that exists only in memory.
+/// Installs, on the device, the user's launch store or a store that exists only in memory.
 fn install_store(program: &Program<'_>, args: &TuneArgs, device: &Device) {
     if args.no_store {
         return LaunchStore::in_memory().install(device);
     }
-    // An emulated device uses an in-memory store unless another store is installed.
+    // Unless another store is installed, an emulated device uses a store that exists only in memory.
     let opened = warpsmith_runtime::store::shared();
     opened.store.install(device);
     damaged(program, opened.store.path(), &opened.damaged);
 }
 
-/// Reports that damaged lines of a store file were skipped.
+/// Reports that damaged lines of a store file have been skipped.
 fn damaged(program: &Program<'_>, path: Option<&Path>, lines: &DamagedLines) {
     let (Some(path), Some(first)) = (path, lines.first.first()) else { return };
     let what = match lines.number {
@@ -77,7 +77,7 @@ fn damaged(program: &Program<'_>, path: Option<&Path>, lines: &DamagedLines) {
     program.complain(&format!("{}: {what} skipped, {first}", path.display()));
 }
 
-/// Formats the number of trials, the number of winners that were stored, and the path of the store.
+/// Formats the number of trials, the number of winners that have been stored, and the path of the store.
 fn summary(store: &LaunchStore, is_emulated: bool, totals: &Totals, took: Duration) -> String {
     let mut text = format!("{} trials in {:.1} s", totals.made, took.as_secs_f64());
     let unread = if is_emulated { " (launches on the emulated device do not read it)" } else { "" };
@@ -90,7 +90,7 @@ fn summary(store: &LaunchStore, is_emulated: bool, totals: &Totals, took: Durati
     text
 }
 
-/// Reports unusable configurations. They are a failure only if no configuration of a case could be used.
+/// Reports unusable configurations. They cause a failure only if no configuration of a case was usable.
 fn verdict(program: &Program<'_>, document: &Document) -> Result<(), Failure> {
     describe_bad(program, document);
     if document.run.interrupted {

@@ -1,14 +1,14 @@
-//! Compares two documents to determine which kernels a change made faster or slower.
+//! Compares two documents to determine which kernels have become faster or slower.
 //!
-//! Guarantees: the verdict is faster or slower only if the whole 95 % confidence interval of the ratio of the medians
-//! is beyond the threshold. With too few samples, and for times of a throttled device, the verdict is ambiguous.
-//! Records are compared only with records of the same kernel, type, size and mode. Documents are compared only if they
-//! are from the same kind of device, unless the comparison is forced. A configuration that was correct and no longer is
-//! counts as a regression. [`Comparison::missing`] lists the records that the newer document lacks.
+//! A kernel is reported as faster or slower only if the whole 95 % confidence interval of the ratio of medians is
+//! beyond the threshold. If there are too few samples, or a time comes from a throttled device, the verdict is
+//! ambiguous. Records are compared only if they have the same kernel, type, size and mode. Unless the comparison is
+//! forced, documents are compared only if they come from the same kind of device. If a configuration was correct and no
+//! longer is, this counts as a regression. [`Comparison::missing`] lists the records that the newer document lacks.
 //!
-//! The two documents come from two processes at different times. Clocks, temperature and memory placement differ, which
-//! no statistics on one document can show. The effect of memory placement was measured ([`BETWEEN_PROCESSES_US`]) and
-//! is included in the interval.
+//! The two documents come from two processes that ran at different times. The clocks, the temperature and the placement
+//! of memory differ between them, which no statistics of a single document can show. The effect of memory placement has
+//! been measured ([`BETWEEN_PROCESSES_US`]) and is included in the interval.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -25,20 +25,21 @@ use crate::value::Configuration;
 /// Default threshold, which is 1 %.
 pub const THRESHOLD: f64 = 0.01;
 
-/// Maximum difference, in microseconds, between the launch times of two processes on a GPU in 95 of 100 pairs, for any
-/// kernel. The difference is constant within a process, so no sample of that process shows it. On an H200, kernels of 3
-/// to 50 µs in five processes differed by 0 to 0.3 µs.
+/// Maximum difference, in microseconds, between the launch times of the same kernel in two processes on a GPU, in 95 of
+/// 100 pairs of processes. The difference is constant within a process, so no sample of the process reveals it. On an
+/// H200, the times of kernels of 3 to 50 µs differed by 0 to 0.3 µs between five processes.
 pub const BETWEEN_PROCESSES_US: f64 = 0.3;
 
 /// Options of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
-    /// Smallest relevant change; 0.01 is 1 %.
+    /// Smallest relevant change; 0.01 means 1 %.
     pub threshold: f64,
-    /// True if documents of different devices are also compared.
+    /// True if documents from different devices are also compared.
     pub force: bool,
-    /// True if only the best configuration of each case is compared, which is the winner of a tuning run, or otherwise
-    /// the fastest. If false, every configuration is compared with the same configuration in the other document.
+    /// True if only the best configuration of each case is compared: the winner of a tuning run or, if there is none,
+    /// the fastest configuration. If false, every configuration is compared with the same configuration in the other
+    /// document.
     pub best: bool,
 }
 
@@ -58,7 +59,7 @@ pub enum Change {
     Slower,
     /// The time differs by less than the threshold.
     Same,
-    /// The interval contains the threshold, or there is no interval.
+    /// The confidence interval contains the threshold, or there is no interval.
     Ambiguous,
     /// The old result was correct; the new one is incorrect or missing.
     Broken,
@@ -67,9 +68,10 @@ pub enum Change {
 }
 
 impl Change {
-    /// Judges a ratio of times, new divided by old, by its confidence interval. `threshold` is the smallest relevant
-    /// change (0.01 is 1 %). A verdict other than [`Change::Ambiguous`] is true for the whole interval. A change counts
-    /// as faster below `1 / (1 + threshold)`, so that exchanging new and old exchanges the verdicts.
+    /// Returns the verdict for a ratio of times (new divided by old) from its confidence interval. `threshold` is the
+    /// smallest relevant change (0.01 means 1 %). A verdict other than [`Change::Ambiguous`] holds for the whole
+    /// interval. A kernel counts as faster below `1 / (1 + threshold)`, so that swapping new and old swaps the
+    /// verdicts.
     ///
     /// ```
     /// use warpsmith_tuner::compare::Change;
@@ -91,7 +93,7 @@ impl Change {
         }
     }
 
-    /// Returns true for a regression, which is a slower or broken kernel.
+    /// Returns whether the change is a regression: a slower or broken kernel.
     pub fn is_regression(self) -> bool {
         matches!(self, Self::Slower | Self::Broken)
     }
@@ -118,7 +120,7 @@ pub struct Measured {
     pub median_us: Option<f64>,
     /// Number of samples.
     pub samples: usize,
-    /// True if the clock remained low during the measurement.
+    /// True if the clock stayed low during the measurement.
     pub throttled: bool,
     /// Error text; empty if there was no error.
     pub problem: String,
@@ -139,7 +141,7 @@ pub struct Row {
     pub old: Measured,
     /// Measurement in the new document.
     pub new: Measured,
-    /// Ratio of the new to the old time; `None` if a side has no time or too few samples.
+    /// Ratio of the new time to the old one; `None` if either side has no time or too few samples.
     pub ratio: Option<Ratio>,
     /// Verdict.
     pub change: Change,
@@ -150,13 +152,13 @@ pub struct Row {
 pub struct Mean {
     /// Name of the kernel.
     pub kernel: String,
-    /// Geometric mean of the ratios in its rows, new divided by old.
+    /// Geometric mean of the ratios (new divided by old) in the rows of the kernel.
     pub ratio: f64,
     /// Number of rows.
     pub rows: usize,
 }
 
-/// Origin of the times on one side.
+/// Origin of the times on one side of the comparison.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Source {
     /// Run that created the document.
@@ -180,7 +182,7 @@ pub struct Comparison {
     pub old: Source,
     /// Origin of the new times.
     pub new: Source,
-    /// Further notes, for example about different drivers, throttled devices, or records without a counterpart.
+    /// Further notes, for example on different drivers, throttled devices, or records without a counterpart.
     pub notes: Vec<String>,
     /// Cases that the new document lacks, with one line per case.
     pub missing: Vec<String>,
@@ -191,7 +193,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Creates a comparison from rows. Rows with times of a throttled device lose their verdict.
+    /// Creates a comparison from rows. If a row contains a time from a throttled device, its verdict is removed.
     fn new(threshold: f64, [old, new]: [Source; 2], mut notes: Vec<String>, mut rows: Vec<Row>) -> Self {
         notes.extend(throttled(&mut rows));
         let mut logarithms: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
@@ -206,7 +208,7 @@ impl Comparison {
         Self { threshold, old, new, notes, missing: Vec::new(), means: means.collect(), rows }
     }
 
-    /// Returns true if any kernel became slower or broke.
+    /// Returns whether any kernel has become slower or incorrect.
     pub fn has_regression(&self) -> bool {
         self.rows.iter().any(|row| row.change.is_regression())
     }
@@ -223,13 +225,13 @@ impl Comparison {
         format!("{rows} compared at a threshold of {percent} %: {}", counts.join(", "))
     }
 
-    /// Formats as JSON text that ends in a line feed.
+    /// Formats the comparison as JSON text that ends with a line feed.
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("plain data always becomes JSON") + "\n"
     }
 }
 
-/// Compares two documents, of which the second is the newer one.
+/// Compares two documents, the second of which is the newer one.
 ///
 /// ```
 /// use warpsmith_tuner::compare::{self, Options};
@@ -244,7 +246,7 @@ impl Comparison {
 ///
 /// # Errors
 /// [`Error::Incomparable`] for documents with different schemas or from different devices, for an invalid threshold,
-/// and if no record in one document has a counterpart in the other.
+/// and if no record of either document has a counterpart in the other.
 pub fn documents(old: &Document, new: &Document, options: &Options) -> Result<Comparison> {
     check_threshold(options.threshold)?;
     let mut notes = check_documents(old, new, options.force)?;
@@ -282,8 +284,8 @@ pub fn documents(old: &Document, new: &Document, options: &Options) -> Result<Co
     Ok(Comparison { missing, ..Comparison::new(options.threshold, sources, notes, rows) })
 }
 
-/// Pairs every record (or the best of each case) with its counterpart in the other document. If a document contains
-/// several measurements of a case, the last one counts.
+/// Pairs each record, or the best record of each case, with its counterpart in the other document. If a document
+/// contains several measurements of the same case, the last one counts.
 fn pairs<'a>(old: &'a Document, new: &'a Document, best: bool) -> Vec<(&'a Record, &'a Record)> {
     let records = |document: &'a Document| match best {
         true => document.best(),
@@ -299,8 +301,8 @@ fn pairs<'a>(old: &'a Document, new: &'a Document, best: bool) -> Vec<(&'a Recor
     counts.filter_map(|old| Some((*old, *partners.get(&key(old))?))).collect()
 }
 
-/// Lists the results that the new document lacks: the rest of an interrupted run, and cases with a correct result only
-/// in the old document.
+/// Lists the results that the new document lacks: the rest of an interrupted run, and cases that have a correct result
+/// only in the old document.
 fn missing(old: &Document, new: &Document, pairs: &[(&Record, &Record)]) -> Vec<String> {
     let mut missing = Vec::new();
     if new.run.interrupted {
@@ -318,7 +320,8 @@ fn missing(old: &Document, new: &Document, pairs: &[(&Record, &Record)]) -> Vec<
     missing
 }
 
-/// Removes the verdict from rows with times of a throttled device, and returns a note about them if there are any.
+/// Removes the verdicts of rows that contain a time from a throttled device. Returns a note about these rows, if there
+/// are any.
 fn throttled(rows: &mut [Row]) -> Option<String> {
     let mut count = 0;
     for row in rows.iter_mut().filter(|row| row.old.throttled || row.new.throttled) {
@@ -343,12 +346,12 @@ fn check_threshold(threshold: f64) -> Result<()> {
     Err(Error::Incomparable { reason })
 }
 
-/// Rounds to six significant digits, without the rounding errors of a multiplication.
+/// Rounds to six significant digits, without the rounding error of a multiplication.
 fn rounded(number: f64) -> f64 {
     format!("{number:.5e}").parse().unwrap_or(number)
 }
 
-/// Checks that two documents can be compared, and returns notes about differences between them.
+/// Checks that two documents can be compared, and returns notes on the differences between them.
 fn check_documents(old: &Document, new: &Document, force: bool) -> Result<Vec<String>> {
     let fail = |reason| Err(Error::Incomparable { reason });
     for document in [old, new] {
@@ -394,12 +397,12 @@ fn check_documents(old: &Document, new: &Document, force: bool) -> Result<Vec<St
     Ok(notes)
 }
 
-/// Returns whether the time of each launch includes the device's launch cost.
+/// Returns whether the time of each launch includes the launch overhead of the device.
 fn is_of_single_launches(mode: Mode) -> bool {
     matches!(mode, Mode::Cold | Mode::Hot)
 }
 
-/// Widens the interval for a ratio of medians from two processes, whose launch times can differ by `between_us` for
+/// Widens the interval of a ratio of medians from two processes, whose launch times can differ by `between_us` for
 /// reasons outside the kernels.
 fn between_processes(Ratio { value, interval }: Ratio, old_us: f64, between_us: f64) -> Ratio {
     let between = between_us / old_us;
@@ -407,7 +410,7 @@ fn between_processes(Ratio { value, interval }: Ratio, old_us: f64, between_us: 
     Ratio { value, interval: Interval { low, high: value + (interval.high - value).hypot(between) } }
 }
 
-/// Compares two records. Returns `None` if neither has a correct result.
+/// Compares two records. Returns `None` if neither record has a correct result.
 fn row(old: &Record, new: &Record, threshold: f64, between_us: f64) -> Option<Row> {
     let mode = old.mode();
     let between_us = if is_of_single_launches(mode) { between_us } else { 0.0 };

@@ -1,14 +1,14 @@
 use super::*;
 use crate::document::tests::{document, record};
 
-/// Adds 30 samples around `us` with a spread of a few tenths of a percent.
+/// Adds 30 samples around `us` microseconds that vary by a few tenths of a percent.
 fn timed(mut record: Record, us: f64) -> Record {
     let timing = record.timing.get_or_insert_with(|| unreachable!("records of tests have times"));
     timing.samples_us = (0..30).map(|i| us * (1.0 + f64::from(i * 7 % 10) / 2000.0)).collect();
     record
 }
 
-/// Returns a correct record of `ms` milliseconds, which is long enough to make the difference between processes
+/// Returns a correct record of `ms` milliseconds, which is long enough that the difference between processes is
 /// negligible.
 fn correct(kernel: &str, block: u32, ms: f64) -> Record {
     let us = ms * 1000.0;
@@ -192,7 +192,7 @@ fn documents_of_different_devices_are_refused_unless_forced() {
         let forced = documents(&old, &new, &Options { force: true, ..Options::default() }).unwrap();
         assert!(forced.notes[0].contains("different devices"), "{:?}", forced.notes);
     }
-    // The same device in another slot must count as the same kind of device.
+    // The same device in a different slot must count as the same kind of device.
     let mut other = old.clone();
     other.device.id = "cuda:7".into();
     assert!(documents(&old, &other, &Options::default()).is_ok());

@@ -1,21 +1,21 @@
 //! Detection of samples that were taken while the device was throttled.
 //!
-//! The clock at each sample is compared with the best sustained clock of the run, which is the highest median of any
-//! [`WINDOW`] consecutive readings. This does not detect a clock that was low from the start. The reason that the
-//! driver reports for low clocks is therefore also queried once per timing ([`is_slowdown`]).
+//! The clock at each sample is compared with the best sustained clock of the run: the highest median of any [`WINDOW`]
+//! consecutive readings. This comparison cannot detect a clock that was low from the start. Therefore, the reasons that
+//! the driver reports for low clocks are also queried, once per timing ([`is_slowdown`]).
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Number of consecutive clock readings in a median.
+/// Number of consecutive clock readings that contribute to a median.
 const WINDOW: usize = 15;
-/// Minimum number of readings for a median.
+/// Minimum number of readings from which a median is computed.
 const FEWEST: usize = 5;
-/// Maximum number of samples to retake if the clock has remained low since the previous timing.
+/// Maximum number of samples that are retaken if the clock has stayed low since the preceding timing.
 const STILL_LOW: u32 = 10;
 
-/// Returns true if a reason for low clocks, as NVML names it, is heat or a power supply fault. Idling, a configured
-/// clock limit and the power cap are normal, so the device is not considered throttled.
+/// Returns whether a reason for low clocks, as named by NVML, is heat or a power supply fault. Idling, a configured
+/// clock limit and the power cap are normal and do not mean that the device is throttled.
 pub(super) fn is_slowdown(reason: &str) -> bool {
     matches!(
         reason,
@@ -23,20 +23,20 @@ pub(super) fn is_slowdown(reason: &str) -> bool {
     )
 }
 
-/// Rule that determines which samples are throttled, and the reaction to them.
+/// Rule that determines which samples count as throttled, and how to react to them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Guard {
-    /// Minimum clock of a sample, as a fraction of the best clock of the run, which is a median of several readings.
+    /// Minimum clock of a sample, as a fraction of the run's best clock, which is a median of several readings.
     pub share: f64,
-    /// Maximum number of samples that are retaken per timing. If more samples have a low clock, they are kept and the
-    /// timing counts as throttled.
+    /// Maximum number of samples that are retaken per timing. If the clock is low for more samples, these are kept, and
+    /// the timing counts as throttled.
     pub max_rejected: u32,
-    /// Time for which the device rests after a low clock was detected.
+    /// Time for which the device rests after a low clock has been detected.
     pub rest: Duration,
 }
 
 impl Default for Guard {
-    /// Returns the default guard, with 95 %, 60 samples and 5 ms.
+    /// Returns the default rule: 95 %, 60 samples and 5 ms.
     fn default() -> Self {
         Self { share: 0.95, max_rejected: 60, rest: Duration::from_millis(5) }
     }
@@ -48,7 +48,7 @@ pub(super) struct Clocks {
     pub(super) guard: Guard,
     recent: VecDeque<u32>,
     best: u32,
-    /// True if the last timing was throttled.
+    /// True if the preceding timing was throttled.
     still_low: bool,
 }
 
@@ -66,7 +66,7 @@ impl Clocks {
         }
     }
 
-    /// Returns true if a sample at this clock was not throttled, according to the readings so far.
+    /// Returns whether a sample taken at this clock counts as not throttled, according to the readings so far.
     pub(super) fn accepts(&self, mhz: Option<u32>) -> bool {
         mhz.is_none_or(|mhz| f64::from(mhz) >= self.guard.share * f64::from(self.best))
     }

@@ -1,15 +1,15 @@
 //! Times configurations on a device.
 //!
-//! Guarantees: times come from events on the device's own clock. They do not include host time, because every timed
-//! launch is queued behind other device work. Launches cycle through the buffer copies of the case, or use only one
-//! copy ([`Mode`]). A launch that is shorter than [`SHORT_US`] is repeated within a sample, after one untimed launch.
-//! In interleaved samples, no time therefore includes work of another configuration. If the device reports its clock,
-//! the clock is read with every sample, and a sample that was taken while throttled is rejected and retaken
-//! ([`Guard`]). A timing is throttled if the driver reports a slowdown at its end. Every [`Timing`] contains the number
-//! of rejected samples and the reason why sampling ended.
+//! Times come from events, which use the clock of the device. They exclude host time, because every timed launch is
+//! queued behind other device work. Launches cycle through the buffer copies of the case, or use only one copy,
+//! depending on the [`Mode`]. If a launch is shorter than [`SHORT_US`], it is repeated within a sample, after one
+//! untimed launch. Therefore, no time in interleaved samples includes work of another configuration. If the device
+//! reports its clock, the clock is read with every sample, and samples taken while the device was throttled are
+//! rejected and retaken ([`Guard`]). A timing counts as throttled if the driver reports a slowdown at its end. Every
+//! [`Timing`] contains the number of rejected samples and the reason for which sampling ended.
 //!
-//! The interval of a timing does not cover changes that are slower than its samples, such as changes of temperature. To
-//! compare two configurations, use interleaved samples ([`Stopwatch::interleave`]) and
+//! The confidence interval of a timing does not cover changes that are slower than the sampling, such as changes of
+//! temperature. To compare two configurations, use interleaved samples ([`Stopwatch::interleave`]) and
 //! [`paired_ratio`](crate::stats::paired_ratio).
 
 mod clock;
@@ -29,10 +29,10 @@ pub use self::stop::{Effort, StopReason};
 pub use self::stopwatch::Stopwatch;
 use crate::stats::{Interval, Summary, median_interval, summarise};
 
-/// Minimum duration of a sample, in microseconds. Two consecutive events measure slightly more than 1 µs, which is then
-/// at most about one percent of the sample, independent of the number of launches in it.
+/// Minimum duration of a sample, in microseconds. Two consecutive events without work between them are slightly more
+/// than 1 µs apart. This is about one percent of such a sample at most, regardless of the number of launches in it.
 pub const SHORT_US: f64 = 100.0;
-/// Minimum duration of a graph, in microseconds, because launching a graph has a cost.
+/// Minimum duration of a graph, in microseconds; it is longer because launching a graph has a cost.
 pub const GRAPH_US: f64 = 200.0;
 /// Duration of the device work that precedes the first samples, in microseconds.
 pub const WARM_UP_US: f64 = 200_000.0;
@@ -67,14 +67,14 @@ impl fmt::Display for Mode {
 pub struct Timing {
     /// Mode of the times.
     pub mode: Mode,
-    /// Microseconds per launch, with one value per accepted sample, in the order in which the samples were taken.
+    /// Time per launch in microseconds, one value per accepted sample, in the order in which the samples were taken.
     pub samples_us: Vec<f64>,
-    /// SM clock at each sample in MHz; empty if it cannot be read.
+    /// SM clock at each sample, in MHz; empty if it cannot be read.
     pub clocks_mhz: Vec<u32>,
     /// Number of samples that were rejected because the clock was low.
     pub rejected: u32,
-    /// True if the times may be from a throttled device. Either the clock remained low, or the driver reported that
-    /// heat or a power supply fault keeps it low.
+    /// True if the times may come from a throttled device. The reason is that the clock stayed low, or that the driver
+    /// reported low clocks because of heat or a power supply fault.
     pub throttled: bool,
     /// Number of launches between the events of a sample.
     pub launches_per_sample: u32,
@@ -89,19 +89,19 @@ impl Timing {
     }
 
     /// Returns the 95 % confidence interval of the median, or `None` if there are too few samples. Each call computes
-    /// the interval again, which takes about a millisecond for 100 samples.
+    /// the interval anew, which takes about a millisecond for 100 samples.
     pub fn interval(&self) -> Option<Interval> {
         median_interval(&self.samples_us)
     }
 
-    /// Returns a time that is impossible for a launch because it is zero, negative or not finite, if there is one.
+    /// Returns a time that is impossible for a launch (zero, negative or not finite), if there is one.
     pub(crate) fn impossible(&self) -> Option<f64> {
         self.samples_us.iter().copied().find(|us| !(us.is_finite() && *us > 0.0))
     }
 
     /// Merges another timing into this one.
     pub(crate) fn add(&mut self, more: Timing) {
-        // Clocks are kept only if every sample has one.
+        // The clocks are kept only if there is one for every sample.
         if self.clocks_mhz.len() == self.samples_us.len() && more.clocks_mhz.len() == more.samples_us.len() {
             self.clocks_mhz.extend(more.clocks_mhz);
         } else {

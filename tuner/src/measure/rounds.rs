@@ -1,4 +1,4 @@
-//! Interleaved samples of several configurations, so that changes over time that affect all of them cancel out.
+//! Interleaved samples of several configurations, in which changes over time that affect all configurations cancel out.
 
 use super::sample::Sampler;
 use super::stopwatch::{BATCH, Stopwatch, Taken};
@@ -9,9 +9,9 @@ use crate::value::Configuration;
 
 impl Stopwatch {
     /// Takes `rounds` interleaved samples of each configuration of a case, in random order within each round. Sample
-    /// `i` of one configuration is taken next to sample `i` of every other configuration, so that
+    /// `i` of one configuration is taken close in time to sample `i` of every other one, so that
     /// [`paired_ratio`](crate::stats::paired_ratio) can compare them. If the clock is low for any configuration, the
-    /// whole round is retaken. All configurations use the number of launches per sample of the first.
+    /// whole round is retaken. All configurations use as many launches per sample as the first one.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
@@ -52,7 +52,7 @@ impl Stopwatch {
     /// ```
     ///
     /// # Errors
-    /// Errors of the case and of the runtime, for any configuration.
+    /// The errors of the case and of the runtime, for any of the configurations.
     pub fn interleave<const N: usize>(
         &mut self,
         case: &mut dyn Case,
@@ -60,7 +60,7 @@ impl Stopwatch {
         mode: Mode,
         rounds: usize,
     ) -> Result<[Timing; N]> {
-        // Each configuration continues with the copy after the last one that it used.
+        // Each configuration continues with the copy that follows the one it last used.
         let (mut copy, mut launches) = (0, None);
         let mut samplers = Vec::with_capacity(N);
         for configuration in configurations {
@@ -81,7 +81,7 @@ impl Stopwatch {
                 self.random.shuffle(&mut order);
                 for (place, &index) in order.iter().enumerate() {
                     case.select(configurations[index])?;
-                    // Other configurations have evicted the data from the cache in the meantime.
+                    // In the meantime, other configurations have evicted the data from the cache.
                     let lead = mode == Mode::Hot || (round == 0 && place == 0);
                     if lead && self.hides_the_host() {
                         samplers[index].lead(self, case, &mut copy)?;

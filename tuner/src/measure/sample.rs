@@ -1,4 +1,4 @@
-//! Samples of one configuration: the launches between two events, by mode.
+//! Samples of one configuration: the launches between two events, depending on the mode.
 
 use warpsmith_runtime::{Event, Graph, GraphExec};
 
@@ -7,20 +7,20 @@ use super::{GRAPH_US, Mode, SHORT_US};
 use crate::case::Case;
 use crate::error::{Error, Result};
 
-/// Maximum number of launches per sample. The queue of the driver has space for about a thousand.
+/// Maximum number of launches per sample. The driver's queue has space for about a thousand launches.
 const MAX_LAUNCHES: u32 = 64;
 /// Maximum number of launches per graph.
 const MAX_IN_GRAPH: u32 = 1000;
 /// Number of probe samples. The median of their launch times determines the number of launches per sample.
 const PROBES: usize = 3;
-/// A sample that would exceed its minimum duration by this factor uses fewer launches than other samples of its case.
+/// If a sample would exceed its minimum duration by this factor, it uses fewer launches than other samples of its case.
 const TOO_LONG: f64 = 10.0;
 
 /// Sampling state of one configuration.
 #[derive(Debug)]
 pub(super) struct Sampler {
     pub(super) mode: Mode,
-    /// Launches per sample.
+    /// Number of launches per sample.
     pub(super) launches: u32,
     /// Approximate time of a launch, in microseconds.
     pub(super) once_us: f64,
@@ -33,15 +33,15 @@ pub(super) type Begun = (Event, Event);
 /// Result of a sample.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sample {
-    /// Time of all its launches, in microseconds.
+    /// Total time of all launches in the sample, in microseconds.
     pub(super) total_us: f64,
     /// SM clock at the time of the sample.
     pub(super) mhz: Option<u32>,
 }
 
 impl Sampler {
-    /// Creates a sampler for the selected configuration of the case, with `held` launches per sample if specified. Here
-    /// and below, `copy` is the index of the next buffer copy of the case.
+    /// Creates a sampler for the selected configuration of the case, with `held` launches per sample if it is
+    /// specified. Here and below, `copy` is the index of the next buffer copy of the case.
     pub(super) fn new(
         watch: &mut Stopwatch,
         case: &mut dyn Case,
@@ -50,7 +50,7 @@ impl Sampler {
         copy: &mut usize,
     ) -> Result<Self> {
         let probes = if watch.hides_the_host() {
-            // The first launch of a kernel loads its code onto the device, so it is not timed.
+            // The first launch of a kernel is not timed, because it loads the kernel's code onto the device.
             launch(case, 1, copy)?;
             4
         } else {
@@ -89,13 +89,13 @@ impl Sampler {
         Ok(Self { mode, launches, once_us, graph })
     }
 
-    /// Approximate duration of a sample in microseconds.
+    /// Returns the approximate duration of a sample in microseconds.
     pub(super) fn sample_us(&self) -> f64 {
         self.once_us * f64::from(self.launches)
     }
 
-    /// Enqueues one untimed launch. It keeps the device busy while the first of several samples is enqueued, and brings
-    /// caches into the state that they have between samples.
+    /// Enqueues one untimed launch. This keeps the device busy while the first of several samples is enqueued, and puts
+    /// the caches into the state that they have between samples.
     pub(super) fn lead(&mut self, watch: &Stopwatch, case: &mut dyn Case, copy: &mut usize) -> Result<()> {
         match &self.graph {
             Some(graph) => Ok(graph.launch(watch.stream())?),
@@ -111,11 +111,11 @@ impl Sampler {
         case: &mut dyn Case,
         copy: &mut usize,
     ) -> Result<Begun> {
-        // The cover work also precedes every graph, so that all graphs start equally cold, independent of the number of
+        // The cover work also precedes every graph, so that all graphs start equally cold, regardless of the number of
         // launches in them.
         let short = self.launches > 1 || self.graph.is_some();
         if short && watch.cover()? {
-            // The cover work has evicted everything from the cache, including the kernel's code.
+            // The cover work has evicted everything from the cache, including the code of the kernel.
             match (&self.graph, self.mode) {
                 (Some(_), _) => {}
                 (None, Mode::Hot) => case.launch(0)?,

@@ -1,30 +1,31 @@
-//! Stopping rule, which determines when a configuration has been measured enough.
+//! Stopping rule, which determines when a configuration has been measured often enough.
 
 use serde::{Deserialize, Serialize};
 
 use crate::stats::{FEWEST, median_interval, relative_uncertainty, summarise};
 
-/// Stopping rule, which determines when a configuration has been measured enough.
+/// Stopping rule, which determines when a configuration has been measured often enough.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Effort {
-    /// Minimum number of samples, even if they take a long time.
+    /// Minimum number of samples, which are taken even if they take a long time.
     pub minimum: usize,
     /// Maximum number of samples.
     pub most: usize,
     /// Maximum total time of the samples, in microseconds.
     pub budget_us: f64,
-    /// Relative uncertainty of the median at which sampling can stop: half the width of its 95 % confidence interval,
-    /// divided by the median. Once it is reached, a quarter more samples are taken. With 0, only the number of samples
-    /// and the budget matter.
+    /// Relative uncertainty of the median at which sampling may stop: half the width of the median's 95 % confidence
+    /// interval, divided by the median. When it has been reached, a quarter more samples are taken. If it is 0, only
+    /// the number of samples and the budget matter.
     pub precision: f64,
-    /// Number of launches per sample; if `None`, enough launches to last [`SHORT_US`](super::SHORT_US). Timings that
-    /// are compared should use the same number, so that the overhead of a sample is the same fraction of each. If a
-    /// launch is so slow that the sample would last ten times its minimum duration, fewer launches are used.
+    /// Number of launches per sample; `None` for as many as are needed for a duration of [`SHORT_US`](super::SHORT_US).
+    /// Timings that are to be compared should use the same number, so that the overhead of a sample has the same share
+    /// in each of them. If a launch is so slow that the sample would last ten times its minimum duration, fewer
+    /// launches are used.
     pub launches: Option<u32>,
 }
 
 impl Effort {
-    /// Default effort: at least the number of samples that an interval needs, and half a percent of uncertainty.
+    /// Default effort: at least as many samples as an interval requires, and an uncertainty of half a percent.
     pub const NORMAL: Effort =
         Effort { minimum: FEWEST, most: 100, budget_us: 100_000.0, precision: 0.005, launches: None };
     /// Effort for a quick estimate.
@@ -36,8 +37,8 @@ impl Effort {
         Effort { minimum: count, most: count, budget_us: f64::INFINITY, precision: 0.0, launches: None }
     }
 
-    /// Limits the time of the samples to `us` microseconds. After that time, only the number of samples that an
-    /// interval needs is taken.
+    /// Limits the total time of the samples to `us` microseconds. After that, only as many samples are taken as an
+    /// interval requires.
     ///
     /// ```
     /// use warpsmith_tuner::measure::Effort;
@@ -69,7 +70,7 @@ pub enum StopReason {
 #[derive(Debug)]
 pub(super) struct Progress {
     effort: Effort,
-    /// Final number of samples, which is set once the uncertainty of the median is sufficiently small.
+    /// Final number of samples, which is set when the uncertainty of the median has become sufficiently small.
     goal: Option<usize>,
 }
 
@@ -78,17 +79,17 @@ impl Progress {
         Self { effort, goal: None }
     }
 
-    /// Returns the maximum number of further samples after `count` samples.
+    /// Returns the maximum number of samples that may still follow after `count` samples.
     pub(super) fn max_missing(&self, count: usize) -> usize {
         self.goal.unwrap_or(self.effort.most).min(self.effort.most).max(1).saturating_sub(count)
     }
 
-    /// Returns why sampling can stop, or `None` if more samples are needed. `samples` must be in the order in which
-    /// they were taken; `spent_us` includes rejected samples.
+    /// Returns the reason for which sampling may stop, or `None` if more samples are needed. `samples` must be in the
+    /// order in which they were taken; `spent_us` includes rejected samples.
     ///
-    /// Once the uncertainty of the median is sufficiently small, a quarter more samples are taken. Without them,
-    /// sampling would stop whenever the interval happens to be narrow, and the interval would contain the median less
-    /// often than it claims.
+    /// When the uncertainty of the median has become sufficiently small, a quarter more samples are taken. Otherwise,
+    /// sampling would stop whenever the interval happens to be narrow, and the interval would contain the true median
+    /// less often than 95 % of the time.
     pub(super) fn enough(&mut self, samples: &[f64], spent_us: f64) -> Option<StopReason> {
         let Effort { minimum, most, budget_us, .. } = self.effort;
         let count = samples.len();
@@ -125,7 +126,7 @@ mod tests {
     const EFFORT: Effort =
         Effort { minimum: 10, most: 500, budget_us: 1e6, precision: 0.005, launches: None };
 
-    /// Returns the number of these samples that is sufficient, and the reason for stopping.
+    /// Returns how many of these samples are sufficient, and the reason for stopping.
     fn ends(effort: Effort, mut sample: impl FnMut(usize) -> f64) -> (usize, StopReason) {
         let (mut progress, mut samples, mut spent) = (Progress::new(effort), Vec::new(), 0.0);
         loop {
@@ -168,8 +169,8 @@ mod tests {
 
     #[test]
     fn a_drifting_median_is_not_precise() {
-        // The samples contain slow waves of 2 %. With order statistics alone, the median would seem precise after about
-        // a hundred samples.
+        // The samples contain slow waves of 2 % from peak to peak. According to order statistics alone, the median
+        // would seem precise after about a hundred samples.
         let wave = |index: usize| 100.0 + (index as f64 / 60.0).sin();
         let samples: Vec<f64> = (0..400).map(wave).collect();
         let effort = Effort { precision: 0.0015, ..EFFORT };

@@ -14,29 +14,30 @@ use crate::case::Case;
 use crate::error::Result;
 use crate::value::Configuration;
 
-/// Bytes of the copy that runs while short launches are queued. It takes over 100 µs on the fastest GPUs.
+/// Size in bytes of the copy that runs while short launches are being queued. The copy takes more than 100 µs even on
+/// the fastest GPUs.
 const COVER_BYTES: u64 = 256 << 20;
-/// Number of samples that are enqueued before the first of them is waited for.
+/// Number of samples that are enqueued before the host waits for the first of them.
 pub(super) const BATCH: usize = 10;
 
-/// Times configurations on one stream, and tracks the best clock of the device.
+/// Times configurations on one stream, and keeps track of the device's best clock.
 #[derive(Debug)]
 pub struct Stopwatch {
     stream: Stream,
-    /// Source and destination of the copy that covers the queueing of short launches. `None` on an emulated device,
-    /// whose launches do not wait for the host.
+    /// Source and destination of the copy that runs while short launches are being queued. `None` on an emulated
+    /// device, on which launches do not wait for the host.
     cover: Option<(DeviceBuffer<u8>, DeviceBuffer<u8>)>,
     pub(super) clocks: Clocks,
-    /// True if the device has worked for long enough to be warm.
+    /// True if the device has worked long enough to be warm.
     warm: bool,
-    /// Random number generator for the order within rounds.
+    /// Random number generator for the order within each round.
     pub(super) random: fastrand::Rng,
     /// Flag that ends timings.
     stop: Arc<AtomicBool>,
 }
 
 impl Stopwatch {
-    /// Returns the device memory that a stopwatch uses, in bytes, if `free` bytes are free.
+    /// Returns the amount of device memory, in bytes, that a stopwatch uses if `free` bytes are free.
     pub fn cover_bytes(device: &Device, free: u64) -> u64 {
         if device.is_emulated() { 0 } else { (2 * COVER_BYTES).min(free / 16) }
     }
@@ -62,7 +63,7 @@ impl Stopwatch {
         Ok(watch)
     }
 
-    /// Covers the queueing of short launches with copies of `bytes` bytes.
+    /// Runs copies of `bytes` bytes while short launches are being queued.
     pub(super) fn cover_with(&mut self, bytes: usize) -> Result<()> {
         let buffer = || DeviceBuffer::zeros(&self.stream, bytes);
         self.cover = Some((buffer()?, buffer()?));
@@ -74,8 +75,8 @@ impl Stopwatch {
         self.clocks.guard = guard;
     }
 
-    /// Sets a flag that ends a timing after the current samples. The timing then contains the samples so far
-    /// ([`StopReason::Interrupted`]), which are at least one.
+    /// Sets a flag that ends a timing after the current samples. The timing then contains the samples taken so far, at
+    /// least one ([`StopReason::Interrupted`]).
     pub fn set_stop(&mut self, stop: &Arc<AtomicBool>) {
         self.stop = Arc::clone(stop);
     }
@@ -85,12 +86,12 @@ impl Stopwatch {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Keeps the device busy with launches of a case, which must have a selected configuration. It ends after `us`
-    /// microseconds of device time, or after four times as long on the host's clock. The first timing on a GPU warms up
-    /// automatically for [`WARM_UP_US`], unless the device is already warm.
+    /// Keeps the device busy with launches of a case that has a selected configuration. The call returns after `us`
+    /// microseconds of device time, or after four times as long by the host's clock. The first timing on a GPU
+    /// automatically warms the device up for [`WARM_UP_US`], unless it is already warm.
     ///
     /// # Errors
-    /// Errors of the case and of the runtime.
+    /// The errors of the case and of the runtime.
     pub fn warm_up(&mut self, case: &mut dyn Case, us: f64) -> Result<()> {
         self.warm |= us >= WARM_UP_US;
         let (started, mut worked, mut copy) = (Instant::now(), 0.0, 0);
@@ -104,7 +105,7 @@ impl Stopwatch {
         Ok(())
     }
 
-    /// Calls [`Self::warm_up`] if the device is not warm.
+    /// Calls [`Self::warm_up`] if the device is not warm yet.
     pub(super) fn warm_up_once(&mut self, case: &mut dyn Case) -> Result<()> {
         if self.warm { Ok(()) } else { self.warm_up(case, WARM_UP_US) }
     }
@@ -112,7 +113,7 @@ impl Stopwatch {
     /// Times a configuration of a case.
     ///
     /// # Errors
-    /// Errors of the case and of the runtime; in [`Mode::Graph`], also an error if the launches cannot be captured.
+    /// The errors of the case and of the runtime; in [`Mode::Graph`], also an error if the launches cannot be captured.
     pub fn time(
         &mut self,
         case: &mut dyn Case,
@@ -163,26 +164,28 @@ impl Stopwatch {
         &self.stream
     }
 
-    /// Returns true if the device may wait for the host, so that timed launches must be queued behind other work.
+    /// Returns whether the device may have to wait for the host, so that timed launches must be queued behind other
+    /// work.
     pub(super) fn hides_the_host(&self) -> bool {
         self.cover.is_some()
     }
 
-    /// Enqueues work that runs while short launches are enqueued behind it, if the device needs it.
+    /// If the device needs it, enqueues work that runs while short launches are being queued behind it.
     pub(super) fn cover(&mut self) -> Result<bool> {
         let Some((from, to)) = &mut self.cover else { return Ok(false) };
         self.stream.copy(&*from, to)?;
         Ok(true)
     }
 
-    /// Returns true if the driver reports that heat or a power supply fault keeps the clocks low. The query is too slow
-    /// for every sample. A reason that no longer applies at the end of a timing has shown in the clock readings.
+    /// Returns whether the driver reports that heat or a power supply fault keeps the clocks low. The query is too slow
+    /// to be made for every sample. If a reason no longer applies at the end of a timing, the clock readings have
+    /// already shown its effect.
     pub(super) fn is_throttled(&self) -> bool {
         let now = self.stream.device().telemetry().unwrap_or_default();
         now.throttle_reasons.iter().any(|reason| is_slowdown(reason))
     }
 
-    /// Waits for a sample, and then reads the clock immediately.
+    /// Waits for a sample and then immediately reads the clock.
     pub(super) fn finish(&mut self, (start, end): Begun) -> Result<Sample> {
         end.synchronize()?;
         let mhz = self.stream.device().sm_clock_mhz();
@@ -193,13 +196,13 @@ impl Stopwatch {
     }
 }
 
-/// Samples of a timing that were taken so far.
+/// Samples of a timing that have been taken so far.
 #[derive(Debug)]
 pub(super) struct Taken {
     pub(super) samples: Vec<Sample>,
     launches: u32,
     rejected: u32,
-    /// True if too many samples had a low clock to retake all of them.
+    /// True if there were too many samples with a low clock to retake all of them.
     pub(super) throttled: bool,
     /// Total microseconds of all samples.
     pub(super) spent_us: f64,
@@ -215,9 +218,10 @@ impl Taken {
         self.samples.push(sample);
     }
 
-    /// Rejects samples of a throttled device, according to the clock readings so far, including samples of earlier
-    /// batches. Returns whether there were any. If more than `most` samples are rejected in total, the timing is
-    /// throttled. Samples are then rejected only if `minimum` samples remain.
+    /// Rejects samples that were taken while the device was throttled, according to all clock readings so far,
+    /// including those of earlier batches. Returns whether there were any. If more than `most` samples are rejected in
+    /// total, the timing counts as throttled. From then on, samples are rejected only if at least `minimum` samples
+    /// remain.
     fn reject(&mut self, clocks: &Clocks, most: u32, minimum: usize) -> bool {
         let low = self.samples.iter().filter(|sample| !clocks.accepts(sample.mhz)).count();
         self.throttled |= self.rejected + low as u32 > most;
@@ -228,7 +232,7 @@ impl Taken {
         low > 0
     }
 
-    /// Rejects the samples in the rounds that `low` marks.
+    /// Rejects the samples of all rounds that `low` marks.
     pub(super) fn reject_rounds(&mut self, low: &[bool]) {
         let before = self.samples.len();
         let mut round = low.iter();

@@ -14,13 +14,14 @@ use crate::error::{Error, Result};
 use crate::value::Configuration;
 use crate::verify::Check;
 
-/// Case that sets the number of bytes in its configuration, and records (bytes, copy) of each launch.
+/// Case whose launches set as many bytes as the configuration specifies. It records the number of bytes and the copy of
+/// each launch.
 struct Recorder {
     stream: Stream,
     buffers: Vec<DeviceBuffer<u8>>,
     bytes: usize,
     launches: Vec<(usize, usize)>,
-    /// Number of launches that succeed before all further launches fail.
+    /// Number of launches that succeed before all later ones fail.
     lasts: usize,
 }
 
@@ -48,7 +49,7 @@ impl Case for Recorder {
 }
 
 impl Recorder {
-    /// Returns the copy index of each launch.
+    /// Returns the index of the buffer copy of each launch.
     fn copies(&self) -> Vec<usize> {
         self.launches.iter().map(|(_, copy)| *copy).collect()
     }
@@ -80,7 +81,7 @@ impl Bench {
         Self { driver, case, watch }
     }
 
-    /// Makes the device behave like a device that waits for the host.
+    /// Makes the device behave like one that waits for the host.
     fn covered(mut self) -> Self {
         self.watch.cover_with(64).unwrap();
         self.driver.reset_calls();
@@ -141,7 +142,7 @@ fn covering_work_is_in_no_time() {
     let mut bench = Bench::new().covered();
     let timing = bench.time(25, Mode::Cold, Effort::samples(5)).unwrap();
     assert_eq!((timing.samples_us, timing.launches_per_sample), (vec![25.0; 5], 4));
-    // There is one cover copy before each of the three probe samples, and one before each sample.
+    // One cover copy precedes each of the three probe samples and each sample.
     assert_eq!(bench.driver.calls(Call::CopyDevice), 3 + 5);
     // One untimed launch follows each cover copy.
     assert_eq!(bench.case.launches.len(), 1 + 3 * (1 + 4) + 1 + 5 * (1 + 4));
@@ -164,7 +165,7 @@ fn an_untimed_launch_leads_single_launches() {
         assert_eq!((timing.samples_us, timing.launches_per_sample), (vec![300.0; 15], 1));
         let copies = bench.case.copies();
         match mode {
-            // Fifteen samples are needed from the start.
+            // Fifteen samples are needed from the outset.
             Mode::Cold => assert!(copies.len() == 32 && copies.iter().enumerate().all(|(i, c)| i % 3 == *c)),
             Mode::Hot => assert_eq!(copies[16..], [0; 16]),
             _ => assert_eq!((copies.len(), bench.driver.calls(Call::GraphLaunch)), (17, 16)),
@@ -245,7 +246,7 @@ fn clocked(clock: impl Fn(u64) -> u32 + Send + Sync + 'static) -> Bench {
 
 #[test]
 fn samples_of_a_low_clock_are_taken_again() {
-    // Before the samples, there are three fills, and one launch to estimate the duration.
+    // The samples are preceded by three fills, and by one launch that estimates the duration.
     for low in [4..30, 20..30, 4..5, 33..50] {
         let mut bench = clocked(move |at| if low.contains(&at) { 900 } else { 1000 });
         let timing = bench.time(100, Mode::Cold, Effort::samples(40)).unwrap();

@@ -1,7 +1,7 @@
-//! Renders documents as one HTML page with plots, which can be read in a browser, shared or printed.
+//! Renders documents as one HTML page with plots, which can be viewed in a browser, shared or printed.
 //!
-//! Guarantees: the guarantees of [`Page`] apply. The table contains every record; incorrect, failed and crashed records
-//! are marked. Medians, percentiles and intervals come from [`stats`](crate::stats), so the page only draws them.
+//! The guarantees of [`Page`] apply. The table contains every record; incorrect, failed and crashed records are marked.
+//! Medians, percentiles and intervals are computed by [`stats`](crate::stats); the page only draws them.
 
 mod model;
 
@@ -21,7 +21,7 @@ const SCRIPT: [&str; 7] = [
     include_str!("js/page.js"),
 ];
 
-/// Renders a page of documents, with one run per document. Without documents, the page states this.
+/// Renders a page of documents; each document is one run. If there are no documents, the page says so.
 ///
 /// ```
 /// # use warpsmith_tuner::document::Document;
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn the_page_stands_alone() {
         let page = html(&[document(vec![record("copy", 128, 10.0, Outcome::Correct)])]);
-        // These are a namespace name and a pattern of the page itself, which fetch nothing.
+        // These are the name of a namespace and a reference to a pattern in the page itself; they fetch nothing.
         let without_names = page.replace("http://www.w3.org/2000/svg", "").replace("url(#", "");
         for outside in ["http:", "https:", "src=", "<link", "url(", "@import", "fetch(", "XMLHttp"] {
             assert!(!without_names.contains(outside), "{outside}");

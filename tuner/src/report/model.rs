@@ -1,7 +1,7 @@
-//! Input data for the page's script.
+//! Input data for the script of the page.
 //!
-//! Guarantees: records are in the order of their documents. Only the best and the default record of each case contain
-//! samples, because only their distributions are drawn. Even a page with ten thousand records is therefore small.
+//! Records have the order of their documents. Only the best and the default record of each case contain samples,
+//! because only their distributions are drawn. Therefore, even a page with ten thousand records is small.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ use crate::measure::{Mode, StopReason};
 use crate::stats::summarise;
 use crate::value::Value;
 
-/// Number of significant digits of times, which is more than any clock provides.
+/// Number of significant digits of times; it exceeds the precision of any clock.
 const DIGITS: usize = 6;
 
 #[derive(Serialize)]
@@ -27,7 +27,7 @@ struct Run<'a> {
     #[serde(flatten)]
     info: &'a RunInfo,
     device: &'a DeviceInfo,
-    /// Clock of the run and maximum clock in MHz, if the former is low.
+    /// Median clock of the run and maximum clock, in MHz, if the former is low.
     #[serde(skip_serializing_if = "Option::is_none")]
     low_clock: Option<(u32, u32)>,
     probes: &'a [ProbeResult],
@@ -44,7 +44,7 @@ struct Row<'a> {
     configuration: Vec<(&'a str, &'a Value)>,
     is_default: bool,
     is_best: bool,
-    /// True if a tuning run selected it.
+    /// True if a tuning run selected this configuration.
     is_winner: bool,
     outcome: Outcome,
     problem: &'a str,

@@ -1,12 +1,12 @@
-//! Coordinate descent, which optimizes one axis after another.
+//! Coordinate descent: optimizes one axis after another.
 
 use super::session::Session;
 
 /// Maximum distance of the candidates that are tried, in steps along an ordered axis.
 const RADIUS: usize = 2;
 
-/// Moves from a candidate to the best one within reach on each axis in turn, until no axis leads to a better one. It
-/// ends when fewer than `reserve` trials are left.
+/// Moves from a candidate to the best one within reach along each axis in turn, until no axis leads to a better
+/// candidate. The descent ends early if fewer than `reserve` trials are left.
 pub fn descend(session: &mut Session<'_>, from: usize, reserve: usize) -> usize {
     let (mut here, mut best) = (from, session.time_once(from).unwrap_or(f64::INFINITY));
     let (mut axis, mut without) = (0, 0);

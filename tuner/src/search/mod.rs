@@ -1,13 +1,13 @@
-//! Searches a space for its fastest configuration, independent of how configurations are measured.
+//! Searches a space for its fastest configuration, regardless of how configurations are measured.
 //!
-//! The search descends from the default. It then times the candidates for which a model of all times predicts the
-//! largest gain. Finally, it races the best candidates and the default.
+//! The search first descends from the default. It then times the candidates for which a model, fitted to all times so
+//! far, predicts the largest gain. Finally, the best candidates race against each other and the default.
 //!
-//! Guarantees: the first candidate, which is the heuristic default, is measured first, and the winner is selected from
-//! candidates that include it. A search requests at most the limit of trials; repeated trials of a candidate also
-//! count. An unusable candidate never wins and is not measured again. A search is deterministic: the same results lead
-//! to the same requests. A candidate other than the default wins only if it is faster by [`MIN_GAIN`], both in the last
-//! race and according to all trials.
+//! The first candidate, which is the heuristic default, is measured first, and the winner is selected from a set that
+//! includes it. A search requests no more trials than the limit, including repeated trials of the same candidate. An
+//! unusable candidate never wins and is not measured again. The search is deterministic: if the results are the same,
+//! the requests are the same. A candidate other than the default wins only if it is faster than the default by
+//! [`MIN_GAIN`], both in the last race and according to all trials.
 //!
 //! ```
 //! use warpsmith_tuner::search::{CandidateResult, Objective, Points, search};
@@ -35,25 +35,25 @@ use session::Session;
 pub(crate) use session::median;
 use surrogate::Surrogate;
 
-/// Minimum gain over the default with which another configuration wins, as a fraction of the default's time: 0.5 %.
+/// Minimum gain over the default that a candidate needs to win, as a fraction of the default's time: 0.5 %.
 pub const MIN_GAIN: f64 = 0.005;
 
-/// Default limit of trials in a search.
+/// Default limit on the number of trials in a search.
 pub const USUAL_TRIALS: usize = 32;
 
 /// Number of candidates in the last race, including the default.
 const RACERS: usize = 3;
 /// Number of rounds of the last race.
 const ROUNDS: usize = 2;
-/// Candidates whose times are within this fraction of the best take part in the race.
+/// A candidate takes part in the race if its time is within this fraction of the best time.
 const NEAR: f64 = 0.03;
-/// The search stops trying candidates when the expected gain of every candidate is below this fraction of the time.
+/// The search stops trying candidates when no candidate has an expected gain of at least this fraction of the time.
 const MIN_EXPECTED: f64 = 0.0001;
 
 /// Outcome of a candidate.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CandidateResult {
-    /// Time in each of the requested rounds, in any unit. There are fewer times than requested if the run was ended.
+    /// Times of the requested rounds, in any unit. There are fewer times than rounds if the run was ended.
     Times(Vec<f64>),
     /// The result was incorrect, or the launch failed or crashed.
     Unusable,
@@ -61,11 +61,11 @@ pub enum CandidateResult {
 
 /// Measures candidates.
 pub trait Objective {
-    /// Times each candidate in `rounds` rounds, in alternating order: A B C C B A. The results are in the order of the
+    /// Times each candidate in `rounds` rounds of alternating order (A B C C B A). The results are in the order of the
     /// candidates.
     fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<CandidateResult>;
 
-    /// Returns true if the search must end with the results so far.
+    /// Returns whether the search must end with the results obtained so far.
     fn is_ended(&self) -> bool {
         false
     }
@@ -74,18 +74,18 @@ pub trait Objective {
 /// Result of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
-    /// Fastest candidate. This is the first candidate unless another one is faster by [`MIN_GAIN`]. `None` if no
-    /// candidate could be used.
+    /// Fastest candidate. The winner is the first candidate, unless another one is faster by [`MIN_GAIN`]. `None` if no
+    /// candidate was usable.
     pub winner: Option<usize>,
     /// Number of trials.
     pub trials: usize,
-    /// Candidates that were measured, in order and without repeats.
+    /// Candidates that have been measured, in order and without repetitions.
     pub measured: Vec<usize>,
 }
 
-/// Searches for the fastest candidate; the first candidate is the default. `hints` are candidates that were good for a
-/// similar case, and are measured directly after the default. At least the default is timed, and at most `most` trials
-/// are requested.
+/// Searches for the fastest candidate; the first candidate is the default. `hints` are candidates that were good in a
+/// similar case; they are measured directly after the default. At least the default is timed, and no more than `most`
+/// trials are requested.
 pub fn search(points: &Points, hints: &[usize], most: usize, objective: &mut dyn Objective) -> Found {
     if points.is_empty() {
         return Found { winner: None, trials: 0, measured: Vec::new() };
@@ -100,8 +100,8 @@ pub fn search(points: &Points, hints: &[usize], most: usize, objective: &mut dyn
     session.found()
 }
 
-/// Descends from the best candidate so far. Then times the candidate with the largest expected gain, and descends from
-/// it if it is better. Reserves trials for the race.
+/// Descends from the best candidate found so far. After that, repeatedly times the candidate with the largest expected
+/// gain, and descends from it if it is better. Reserves trials for the race.
 fn try_candidates(session: &mut Session<'_>) {
     let reserve = (RACERS * ROUNDS).min(session.left() / 4);
     let start = session.ranking().first().map_or(0, |&(candidate, _)| candidate);
@@ -117,8 +117,8 @@ fn try_candidates(session: &mut Session<'_>) {
     }
 }
 
-/// Returns the new candidate with the largest expected gain. Without a model, returns a candidate that differs least
-/// from the default.
+/// Returns the unmeasured candidate with the largest expected gain. Without a model, returns an unmeasured candidate
+/// that differs from the default as little as possible.
 fn max_expected(session: &Session<'_>, ranking: &[(usize, f64)], reach: &mut Vec<usize>) -> Option<usize> {
     let model = Surrogate::fit(session.points, ranking, reach);
     let (Some(model), Some(&(_, best))) = (model, ranking.first()) else {
@@ -129,7 +129,7 @@ fn max_expected(session: &Session<'_>, ranking: &[(usize, f64)], reach: &mut Vec
     (gain > MIN_EXPECTED).then_some(candidate)
 }
 
-/// Times the best candidates and the default alternately, as long as trials are left.
+/// Times the best candidates and the default in alternation, as long as trials are left.
 fn race(session: &mut Session<'_>) {
     let ranking = session.ranking();
     let Some(&(_, minimum)) = ranking.first() else { return };

@@ -6,25 +6,25 @@ use crate::value::{Configuration, Value};
 #[derive(Debug, Clone, PartialEq)]
 struct Scale {
     name: String,
-    /// Position of each value on a scale with steps of about 1; for a number, this is its logarithm. Values of
-    /// different groups, such as `auto` and `waves:4`, are not ordered relative to each other.
+    /// Position of each value on a scale with steps of about 1; the position of a number is its logarithm. Values in
+    /// different groups, such as `auto` and `waves:4`, have no order relative to each other.
     places: Vec<(usize, f64)>,
 }
 
-/// Candidates of a search. Each candidate is a point with a position on every axis.
+/// Candidates of a search. Each candidate is a point that has a position on every axis.
 ///
-/// Numbers are ordered, and so are texts that end in a colon and a number, such as `waves:4`. Other texts are not
+/// Numbers are ordered, as are texts that end with a colon and a number, such as `waves:4`. Other texts are not
 /// ordered.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Points {
     scales: Vec<Scale>,
-    /// For each candidate, the index of its value on each axis.
+    /// For each candidate, the index of the candidate's value on each axis.
     points: Vec<Vec<usize>>,
 }
 
 impl Points {
-    /// Creates points from configurations, with the default first. A missing axis counts as an additional value of that
-    /// axis.
+    /// Creates the points of the configurations, the first of which is the default. If a configuration lacks an axis,
+    /// this counts as an additional value of the axis.
     pub fn of(configurations: &[Configuration]) -> Self {
         let mut names: Vec<&str> = Vec::new();
         for (name, _) in configurations.iter().flat_map(Configuration::iter) {
@@ -61,7 +61,7 @@ impl Points {
         self.points.len()
     }
 
-    /// Returns true if there are no candidates.
+    /// Returns whether there are no candidates.
     pub fn is_empty(&self) -> bool {
         self.points.is_empty()
     }
@@ -71,8 +71,8 @@ impl Points {
         self.scales.len()
     }
 
-    /// Returns the candidates that differ from `candidate` only on this axis, with the nearest first. If the values are
-    /// ordered, they differ by at most `radius` values.
+    /// Returns the candidates that differ from `candidate` only on this axis, nearest first. If the values are ordered,
+    /// the distance is at most `radius` values.
     pub fn neighbours(&self, candidate: usize, axis: usize, radius: usize) -> Vec<usize> {
         let here = &self.points[candidate];
         let scale = &self.scales[axis];
@@ -92,7 +92,7 @@ impl Points {
         found.into_iter().map(|(_, other)| other).collect()
     }
 
-    /// Returns the distance of two candidates on an axis, in doublings, or `None` if their values have no order.
+    /// Returns the distance of two candidates along an axis, in doublings, or `None` if their values have no order.
     pub(super) fn distance(&self, a: usize, b: usize, axis: usize) -> Option<f64> {
         let places = &self.scales[axis].places;
         let (a, b) = (places[self.points[a][axis]], places[self.points[b][axis]]);
@@ -105,7 +105,8 @@ impl Points {
     }
 }
 
-/// Returns the group of a value and its number within the group. The group of plain numbers is the empty text.
+/// Returns the group of a value, and the value's number within this group. For plain numbers, the group is the empty
+/// text.
 fn order(value: Option<&Value>) -> (String, f64) {
     match value {
         Some(Value::Number(number)) => (String::new(), *number as f64),
@@ -150,7 +151,7 @@ mod tests {
     #[test]
     fn distances_are_in_doublings() {
         let points = Points::of(&space());
-        // The configurations are 64 auto, 256 waves:1 and 256 waves:8.
+        // These configurations are 64 auto, 256 waves:1 and 256 waves:8.
         assert_eq!((points.distance(0, 9, 0), points.distance(0, 9, 1)), (Some(2.0), None));
         assert_eq!(points.distance(9, 11, 1), Some(3.0));
         assert_eq!((points.differences(9, 11), points.differences(0, 9)), (1, 2));

@@ -19,7 +19,7 @@ pub struct Session<'a> {
     known: Vec<Known>,
     trials: usize,
     measured: Vec<usize>,
-    /// Candidates of the last race, with their times in the race.
+    /// Candidates of the last race, each with its times in the race.
     race: Vec<(usize, Vec<f64>)>,
 }
 
@@ -37,12 +37,12 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Returns the number of trials that are left. It is at least one before the first trial.
+    /// Returns the number of trials that are left. Before the first trial, this is at least one.
     pub fn left(&self) -> usize {
         if self.objective.is_ended() { 0 } else { self.most.saturating_sub(self.trials) }
     }
 
-    /// Returns the median of a candidate's times so far.
+    /// Returns the median of the times of a candidate so far.
     pub fn estimate(&self, candidate: usize) -> Option<f64> {
         match &self.known[candidate] {
             Known::Times(times) => Some(median(times)),
@@ -50,7 +50,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Returns true if a candidate has not been measured yet.
+    /// Returns whether a candidate has not been measured yet.
     pub fn is_new(&self, candidate: usize) -> bool {
         self.known[candidate] == Known::Nothing
     }
@@ -60,7 +60,7 @@ impl<'a> Session<'a> {
         (0..self.points.len()).filter(|&candidate| self.is_new(candidate))
     }
 
-    /// Returns the candidates that were timed, with their times, and the fastest first.
+    /// Returns the candidates that have been timed, each with its time, fastest first.
     pub fn ranking(&self) -> Vec<(usize, f64)> {
         let timed = self.measured.iter().filter_map(|&c| Some((c, self.estimate(c)?)));
         let mut ranking: Vec<(usize, f64)> = timed.collect();
@@ -68,18 +68,19 @@ impl<'a> Session<'a> {
         ranking
     }
 
-    /// Times a candidate once. Returns the median of all its times so far, or `None` if it has no times.
+    /// Times a candidate once. Returns the median of all its times so far, or `None` if it has none.
     pub fn time(&mut self, candidate: usize) -> Option<f64> {
         self.race(&[candidate], 1);
         self.estimate(candidate)
     }
 
-    /// Times a candidate unless it was already measured. Returns the median of its times, or `None` if it has no times.
+    /// Times a candidate, unless it has already been measured. Returns the median of its times, or `None` if it has
+    /// none.
     pub fn time_once(&mut self, candidate: usize) -> Option<f64> {
         if self.is_new(candidate) { self.time(candidate) } else { self.estimate(candidate) }
     }
 
-    /// Times candidates alternately up to the limit, and skips unusable ones.
+    /// Times candidates in alternation, up to the limit of trials, skipping unusable ones.
     pub fn race(&mut self, candidates: &[usize], rounds: usize) {
         let usable = candidates.iter().copied().filter(|&c| self.known[c] != Known::Unusable);
         let candidates: Vec<usize> = usable.take(self.left() / rounds.max(1)).collect();
@@ -101,7 +102,7 @@ impl<'a> Session<'a> {
                         known => *known = Known::Times(times),
                     }
                 }
-                // The run ended before the first time of this candidate.
+                // The run ended before this candidate was timed for the first time.
                 CandidateResult::Times(_) => {
                     if self.is_new(candidate) {
                         self.measured.pop();
@@ -119,9 +120,9 @@ impl<'a> Session<'a> {
     }
 
     /// Returns the result of the search. Candidates of the last race are compared by their alternating times in that
-    /// race, and other candidates by all their times. A candidate that is not faster than the default according to all
-    /// times does not win, because in a short race, one disturbed trial of the default makes all other candidates look
-    /// fast.
+    /// race, and all other candidates by all of their times. A candidate that is not faster than the default according
+    /// to all times cannot win, because in a short race, a single disturbed trial of the default would make all other
+    /// candidates look fast.
     pub fn found(self) -> Found {
         let in_race = |candidate: usize| self.race.iter().find(|(c, _)| *c == candidate);
         let time = |candidate: usize| match in_race(candidate) {

@@ -1,35 +1,35 @@
-//! Surrogate model of the times of all candidates, which is a Gaussian process over the logarithm of the time.
+//! Surrogate model of the times of all candidates: a Gaussian process over the logarithm of the time.
 //!
 //! Candidates that differ on few axes, and only slightly on these, are expected to have similar times. The correlation
-//! length of each axis is selected by the likelihood of the times.
+//! length of each axis is chosen by the likelihood of the times.
 
 use super::points::Points;
 
-/// Correlation lengths of ordered axes, in doublings.
+/// Correlation lengths for ordered axes, in doublings.
 const REACHES: [f64; 4] = [0.7, 1.5, 3.0, 8.0];
-/// Correlations of values without an order.
+/// Correlations between values without an order.
 const UNORDERED: [f64; 4] = [0.2, 0.5, 0.8, 0.97];
-/// Variance of the logarithm of a measured time, for noise of 0.5 %.
+/// Variance of the logarithm of a measured time, for a noise of 0.5 %.
 const NOISE: f64 = 0.005 * 0.005;
-/// Fraction of the variance that is a sum of independent terms, one per axis.
+/// Share of the variance that is a sum of independent terms, one per axis.
 const SUM: f64 = 0.5;
 
-/// Model that is fitted to times.
+/// Model that has been fitted to times.
 pub struct Surrogate<'a> {
     points: &'a Points,
     known: Vec<usize>,
     reach: Vec<usize>,
     mean: f64,
     variance: f64,
-    /// Cholesky factor of the covariance of the timed candidates, row by row.
+    /// Cholesky factor of the covariance of the timed candidates, in row-major order.
     factor: Vec<Vec<f64>>,
     /// Inverse of the covariance, multiplied by the values.
     weights: Vec<f64>,
 }
 
 impl<'a> Surrogate<'a> {
-    /// Fits the model to candidates with their times. It starts from the correlation lengths of an earlier fit, if
-    /// there was one. Returns `None` for fewer than two candidates.
+    /// Fits the model to candidates and their times. The fit starts from the correlation lengths in `reach`, if an
+    /// earlier fit has stored any. Returns `None` if there are fewer than two candidates.
     pub fn fit(points: &'a Points, timed: &[(usize, f64)], reach: &mut Vec<usize>) -> Option<Self> {
         if timed.len() < 2 {
             return None;
@@ -94,7 +94,7 @@ impl Fit {
             factor.push(line);
         }
         cholesky(&mut factor)?;
-        // This is the best-fitting mean, and the variance that follows from it.
+        // Best-fitting mean, and the variance that results from it.
         let ones = forward(&factor, &vec![1.0; known.len()]);
         let solved = forward(&factor, values);
         let mean = dot(&ones, &solved) / dot(&ones, &ones);
@@ -107,14 +107,14 @@ impl Fit {
     }
 }
 
-/// Returns the correlation of two candidates, at most 1.
+/// Returns the correlation between two candidates, which is at most 1.
 fn likeness(points: &Points, reach: &[usize], a: usize, b: usize) -> f64 {
     let (mut sum, mut product) = (0.0, 1.0);
     for (axis, &choice) in reach.iter().enumerate() {
         let along = match points.distance(a, b, axis) {
             Some(distance) => {
-                // This is the Matérn 5/2 kernel. It is smooth, but not so smooth that a single discontinuity affects
-                // all predictions.
+                // This is the Matérn kernel with ν = 5/2. It is smooth, but not so smooth that a single discontinuity
+                // affects all predictions.
                 let r = 5.0f64.sqrt() * distance / REACHES[choice];
                 (1.0 + r + r * r / 3.0) * (-r).exp()
             }
@@ -129,8 +129,8 @@ fn likeness(points: &Points, reach: &[usize], a: usize, b: usize) -> f64 {
     }
 }
 
-/// Replaces a symmetric matrix, given by its lower rows, with its lower Cholesky factor. Returns `None` if the matrix
-/// has no factor.
+/// Replaces a symmetric matrix, of which only the lower rows are given, by its lower Cholesky factor. Returns `None` if
+/// the matrix has no such factor.
 fn cholesky(rows: &mut [Vec<f64>]) -> Option<()> {
     for i in 0..rows.len() {
         for j in 0..=i {

@@ -1,21 +1,21 @@
 //! Bootstrap confidence intervals of medians and of ratios of medians.
 //!
-//! Guarantees: intervals are 95 % confidence intervals. They are deterministic and make no assumptions about the
-//! distribution of the samples. They are percentiles of [`RESAMPLES`] resamples. Consecutive samples can depend on each
-//! other: if the side of the median on which they lie is correlated over time, as with a drifting clock, whole blocks
-//! of neighbors are drawn (block bootstrap). No interval covers changes that are slower than the samples. To cover
-//! those, interleave the samples of both sides and compare them as pairs.
+//! All intervals are 95 % confidence intervals. They are deterministic and make no assumptions about the distribution
+//! of the samples. Their ends are percentiles of [`RESAMPLES`] resamples. Consecutive samples can depend on each other.
+//! If the side of the median on which samples lie is correlated over time, for example because the clock drifts, whole
+//! blocks of neighbors are drawn (block bootstrap). No interval covers changes that are slower than the sampling. To
+//! cover such changes, interleave the samples of both sides and compare them in pairs.
 
 use fastrand::Rng;
 use serde::Serialize;
 
 use super::{percentile, sorted};
 
-/// Number of resamples for an interval.
+/// Number of resamples from which an interval is computed.
 pub const RESAMPLES: usize = 2000;
-/// Minimum number of samples for an interval.
+/// Minimum number of samples from which an interval is computed.
 pub const FEWEST: usize = 6;
-/// Seed of every interval, so that the same samples always lead to the same interval.
+/// Seed of every interval, so that the same samples always result in the same interval.
 const SEED: u64 = 0x5EED_0F5A_3D1E;
 
 /// 95 % confidence interval.
@@ -28,7 +28,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Returns true if a value lies in the interval, including its ends.
+    /// Returns whether a value lies in the interval, including its ends.
     pub fn contains(&self, value: f64) -> bool {
         self.low <= value && value <= self.high
     }
@@ -42,7 +42,7 @@ impl Interval {
 /// Ratio of two medians. For times, a ratio above 1 means slower.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Ratio {
-    /// Median of the first samples, divided by the median of the second.
+    /// Median of the first samples divided by the median of the second samples.
     pub value: f64,
     /// Confidence interval of the ratio.
     #[serde(flatten)]
@@ -50,7 +50,7 @@ pub struct Ratio {
 }
 
 /// Returns the confidence interval of the median of samples, which must be in the order in which they were taken.
-/// Returns `None` for fewer than [`FEWEST`] samples.
+/// Returns `None` if there are fewer than [`FEWEST`] samples.
 ///
 /// ```
 /// use warpsmith_tuner::stats::median_interval;
@@ -73,8 +73,9 @@ fn resampled(samples: &[f64], resamples: usize) -> Option<Interval> {
     })))
 }
 
-/// Returns the ratio of the median of `first` to the median of `second`, for samples that were taken one set after the
-/// other. The two sets are resampled independently. Returns `None` if either has fewer than [`FEWEST`] samples.
+/// Returns the ratio of the median of `first` to the median of `second`, for two sets of samples that were taken one
+/// after the other. The two sets are resampled independently. Returns `None` if either set has fewer than [`FEWEST`]
+/// samples.
 pub fn ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
     let (mut first, mut second) = (Resampler::new(first)?, Resampler::new(second)?);
     let value = first.whole() / second.whole();
@@ -88,13 +89,13 @@ pub fn ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
     Some(Ratio { value, interval: interval(ratios) })
 }
 
-/// Returns the ratio of the median of `first` to the median of `second`, for interleaved samples. Pairs are drawn, so
-/// that a simultaneous change of both does not widen the interval. Unpaired samples at the end are ignored. Returns
-/// `None` for fewer than [`FEWEST`] pairs.
+/// Returns the ratio of the median of `first` to the median of `second`, for interleaved samples. Samples are drawn in
+/// pairs, so that a simultaneous change of both does not widen the interval. Unpaired samples at the end are ignored.
+/// Returns `None` if there are fewer than [`FEWEST`] pairs.
 pub fn paired_ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
     let pairs = first.len().min(second.len());
     let (first, second) = (&first[..pairs], &second[..pairs]);
-    // The ratios cancel changes over time that affect both samples of a pair.
+    // In these ratios, changes over time that affect both samples of a pair cancel out.
     let left: Vec<f64> = first.iter().zip(second).map(|(first, second)| first / second).collect();
     let block = Resampler::new(&left)?.block;
     let (mut first, mut second) = (Resampler::new(first)?, Resampler::new(second)?);
@@ -121,8 +122,8 @@ fn interval(values: impl Iterator<Item = f64>) -> Interval {
     Interval { low: end(0.02), high: end(0.98) }
 }
 
-/// Draws samples with replacement and finds the median of the draw in linear time, by storing only the count of each
-/// sample.
+/// Draws samples with replacement and finds the median of the drawn samples in linear time, storing only how often each
+/// sample was drawn.
 #[derive(Debug)]
 struct Resampler {
     sorted: Vec<f64>,
@@ -150,7 +151,7 @@ impl Resampler {
         Some(Self { sorted: sorted(samples), ranks, counts: vec![0; n], block })
     }
 
-    /// Returns the median of the samples themselves.
+    /// Returns the median of the original samples.
     fn whole(&self) -> f64 {
         percentile(&self.sorted, 0.5).unwrap_or(f64::NAN)
     }
@@ -161,7 +162,7 @@ impl Resampler {
         draw(random, self.ranks.len(), block, |place| self.add(place));
     }
 
-    /// Draws the sample with this index in the order in which the samples were taken.
+    /// Draws the sample with the given index, in the order in which the samples were taken.
     #[inline]
     fn add(&mut self, place: usize) {
         self.counts[self.ranks[place] as usize] += 1;
@@ -186,7 +187,8 @@ impl Resampler {
     }
 }
 
-/// Draws a resample of indices, of the same size, in blocks of neighbors. The first index is the neighbor of the last.
+/// Draws a resample of indices, of the same size, in blocks of neighbors. The last index and the first are treated as
+/// neighbors.
 #[inline]
 fn draw(random: &mut Rng, n: usize, block: usize, mut each: impl FnMut(usize)) {
     if block == 1 {
@@ -201,12 +203,12 @@ fn draw(random: &mut Rng, n: usize, block: usize, mut each: impl FnMut(usize)) {
     }
 }
 
-/// Returns the number of neighbors to draw together. It is twice the lag from which on the sides of the median on which
-/// samples lie are no more correlated than noise, or 1 if there is no correlation.
+/// Returns the number of neighbors that are drawn together. This is twice the lag from which on the sides of the median
+/// on which samples lie are no more correlated than noise, or 1 if there is no correlation.
 fn block_length(ranks: &[u32]) -> usize {
     let n = ranks.len();
     let side = |index: usize| if (ranks[index] as usize) < n / 2 { -1.0 } else { 1.0 };
-    // This is twice the standard error of the correlation of independent samples.
+    // Twice the standard error of the correlation of independent samples.
     let noise = 2.0 / (n as f64).sqrt();
     let correlation = |lag: usize| {
         let products = (0..n - lag).map(|index| side(index) * side(index + lag));
@@ -222,8 +224,8 @@ mod tests {
     use super::super::normal;
     use super::*;
 
-    /// Returns the percentage of 2000 sets of samples whose interval contains the true value. Fewer resamples than
-    /// usual make the intervals slightly less exact and the test faster.
+    /// Returns, for 2000 sets of samples, the percentage whose interval contains the true value. With fewer resamples
+    /// than usual, the intervals are slightly less exact, but the test is faster.
     fn coverage(n: usize, truth: f64, mut draw: impl FnMut(&mut Rng) -> f64) -> f64 {
         let mut random = Rng::with_seed(42);
         let mut samples = || (0..n).map(|_| draw(&mut random)).collect::<Vec<f64>>();
@@ -236,7 +238,7 @@ mod tests {
         for n in [20, 50] {
             let gaussian = coverage(n, 100.0, |random| 100.0 + normal(random));
             let lognormal = coverage(n, 1.0, |random| (0.5 * normal(random)).exp());
-            // Seven of ten values are around 100, and the others around 110. The median is therefore the 5/7 quantile
+            // Seven of ten values are around 100, and the rest are around 110. The median is therefore the 5/7 quantile
             // of the lower values.
             let bimodal = coverage(n, 100.565_949, |random| {
                 let mode = if random.f64() < 0.7 { 100.0 } else { 110.0 };
@@ -248,7 +250,7 @@ mod tests {
         }
     }
 
-    /// Returns samples with 1 % of noise and a wave of 1 % peak to peak.
+    /// Returns samples with 1 % of noise and a wave with a peak-to-peak amplitude of 1 %.
     fn drifting(random: &mut Rng, n: usize, period: f64) -> Vec<f64> {
         let phase = random.f64();
         let wave = |index: usize| (std::f64::consts::TAU * (phase + index as f64 / period)).sin();
@@ -258,7 +260,7 @@ mod tests {
     #[test]
     fn shared_drift_does_not_widen_paired_intervals() {
         let mut random = Rng::with_seed(3);
-        // The clock falls by a fifth in the middle, so half of the samples on each side have a different time.
+        // The clock falls by a fifth in the middle, so on each side, half of the samples have a different time.
         let fall = |index: usize| if index < 40 { 1.0 } else { 1.25 };
         let mut taken = |times: f64| {
             let noise = 0.002 * normal(&mut random);

@@ -11,11 +11,11 @@ use crate::run::{Plan, PlannedCase};
 use crate::tune::Tuned;
 use crate::value::Configuration;
 
-/// Alignment of a benchmark's arrays in bytes. Each array is a separate device allocation, so it is aligned for the
-/// largest access.
+/// Alignment of the arrays of a benchmark, in bytes. Each array is a separate device allocation and therefore aligned
+/// for the largest access.
 pub const ALIGNMENT: u32 = 16;
 
-/// Code of an image that a device loads.
+/// Code of an image, as loaded by a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Code {
     /// Hash of the code; 0 on an emulated device.
@@ -26,15 +26,16 @@ pub struct Code {
 
 impl Code {
     /// # Errors
-    /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors) when the code is loaded.
+    /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors) that loading the code can cause.
     pub fn of(device: &Device, image: &'static GpuImage) -> Result<Self> {
         let module = device.load(image)?;
         Ok(Self { hash: module.image_hash(), toolchain: module.toolchain() })
     }
 }
 
-/// Returns the index of the configuration that launches of a case currently use, if it is a configuration of the case
-/// and was compiled by the same toolchain. Returns `None` for a run or a case whose winner never replaces it.
+/// Returns the index of the configuration that launches of a case currently use, provided that it is a configuration of
+/// the case and was compiled by the same toolchain. Returns `None` for runs and cases whose winner would never replace
+/// it.
 pub fn kept(plan: &Plan<'_>, planned: &PlannedCase<'_>, code: &Code) -> Option<usize> {
     if plan.mode() != Mode::Cold || plan.is_narrowed() || !LaunchStore::of(plan.device()).has_tuned() {
         return None;
@@ -52,8 +53,9 @@ pub fn kept(plan: &Plan<'_>, planned: &PlannedCase<'_>, code: &Code) -> Option<u
     })
 }
 
-/// Returns true if the winner of this case is stored. All sizes of a range share an entry in the store. Among the cases
-/// of a plan that share an entry, the winner of the largest case is stored, or the last one of several equal sizes.
+/// Returns whether the winner of this case is to be stored. All sizes in a range share one entry of the store. Of the
+/// cases in a plan that share an entry, the winner of the largest is stored; of several equally large cases, that of
+/// the last.
 fn decides(plan: &Plan<'_>, planned: &PlannedCase<'_>, code: &Code) -> bool {
     let instance = |case: &PlannedCase<'_>| {
         case.configurations.iter().find_map(|c| case.benchmark.instance(case.dtype, c))
@@ -72,7 +74,7 @@ fn decides(plan: &Plan<'_>, planned: &PlannedCase<'_>, code: &Code) -> bool {
     }
     let shares = |case: &PlannedCase<'_>| {
         let of_place = |spec| place.tuned(&subject(plan, case, code, spec, &types(spec))).is_some();
-        // Another image can contain kernels with the same names.
+        // Another image may contain kernels with the same names.
         let is_code = || Code::of(plan.device(), case.benchmark.image()).is_ok_and(|other| other == *code);
         instance(case).is_some_and(of_place) && is_code()
     };
@@ -118,12 +120,13 @@ fn is_same(
     is_code && known.values == values(configuration)
 }
 
-/// Stores a winner where launches on the device look it up, and returns whether launches now use it. Among cases that
-/// share an entry in the store, only the winner of the largest is stored. A configuration without a kernel instance is
-/// useful only to its benchmark and is not stored. The [`kept`] configuration was timed together with the others.
+/// Stores a winner where launches on the device look it up, and returns whether launches now use it. Of the cases that
+/// share an entry of the store, only the winner of the largest is stored. A configuration without a kernel instance is
+/// useful only to its benchmark and is not stored. The [`kept`] configuration must have been timed together with the
+/// others.
 ///
 /// # Errors
-/// The reason why a winner could not be stored.
+/// The reason for which the winner could not be stored.
 pub fn winner(
     plan: &Plan<'_>,
     planned: &PlannedCase<'_>,
@@ -143,7 +146,7 @@ pub fn winner(
     let subject = subject(plan, planned, code, spec, &types);
     let store = LaunchStore::of(plan.device());
     let known = store.tuned(&subject);
-    // If the run found no better configuration, nothing is written.
+    // If the run has found no better configuration, nothing is written.
     if known.as_ref().is_some_and(|known| is_same(known, &winner.configuration, spec, code)) {
         return Ok(true);
     }

@@ -1,12 +1,12 @@
-//! A tuning run, which searches for the fastest configuration of every kernel, type and size in a plan.
+//! A tuning run: searches for the fastest configuration of every kernel, type and size in a plan.
 //!
-//! Guarantees: every configuration is checked before it is timed. An incorrect, failed or crashed configuration is
-//! recorded as such and never wins, and the winner is checked once more after all trials. The default is always
-//! measured first. After the search, the configuration that launches currently use is also measured, and is replaced
-//! only if it lost. The winner is stored in the launch store of the device, where launches look it up. Sizes that share
-//! an entry in the store use the winner of the largest size. An interrupted run reports the configurations that it has
-//! measured; a trial that was cut short is reported only if there is no other. Winners of unfinished cases are not
-//! stored.
+//! Every configuration is checked before it is timed. If a configuration is incorrect, fails or crashes,
+//! this is recorded, and it never wins; the winner is checked once more after all trials. The default is always
+//! measured first. After the search, the configuration that launches currently use is also measured; it is replaced
+//! only if it has lost. The winner is stored in the launch store of the device, where launches look it up. Sizes that
+//! share an entry in the store use the winner of the largest size. An interrupted run reports the configurations that
+//! it has measured; a trial that was cut short is reported only if there is no other. Winners of cases that were not
+//! finished are not stored.
 
 mod keep;
 mod objective;
@@ -27,9 +27,9 @@ use objective::Measuring;
 /// Options of the search.
 #[derive(Debug, Clone, Default)]
 pub struct Tuning {
-    /// Maximum number of trials per kernel, type and size; [`USUAL_TRIALS`] if `None`.
+    /// Maximum number of trials per kernel, type and size; `None` means [`USUAL_TRIALS`].
     pub trials: Option<usize>,
-    /// True if the suite's probes are timed together with the cases.
+    /// True if the probes of the suite are timed together with the cases.
     pub probes: bool,
 }
 
@@ -40,12 +40,12 @@ pub enum Event<'a> {
     Measured {
         /// Case of the configuration.
         case: &'a PlannedCase<'a>,
-        /// Record of the configuration so far.
+        /// Record of the configuration, as it is so far.
         record: &'a Record,
         /// Number of trials of the case so far.
         trials: usize,
     },
-    /// A kernel, type and size is finished, or was ended early.
+    /// A kernel, type and size has been finished or was ended early.
     Done {
         /// The finished case.
         case: &'a PlannedCase<'a>,
@@ -54,7 +54,7 @@ pub enum Event<'a> {
     },
     /// Results of the probes at the end of the run, even if the run is incomplete.
     Probed(&'a [ProbeResult]),
-    /// Problem that is reported once, such as a file that cannot be written, or a winner that is not stored.
+    /// A problem that is reported once, such as a file that cannot be written or a winner that is not stored.
     Note(&'a str),
 }
 
@@ -63,9 +63,9 @@ pub enum Event<'a> {
 pub struct Tuned {
     /// Records in order. The winner is marked ([`Record::is_winner`]).
     pub records: Vec<Record>,
-    /// Median of the medians of each record's trials, in microseconds; `None` for a record without a time.
+    /// For each record, the median of the medians of its trials, in microseconds; `None` for a record without a time.
     pub medians_us: Vec<Option<f64>>,
-    /// Index of the winner in `records`; `None` if no configuration could be used.
+    /// Index of the winner in `records`; `None` if no configuration was usable.
     pub winner: Option<usize>,
     /// Number of trials.
     pub made: usize,
@@ -84,7 +84,7 @@ impl Tuned {
         self.records.iter().find(|record| record.is_default)
     }
 
-    /// Returns the speedup of the winner over the default, or `None` if one of them has no time.
+    /// Returns the speedup of the winner over the default, or `None` if either of them has no time.
     pub fn gain(&self) -> Option<f64> {
         let default = self.records.iter().position(|record| record.is_default)?;
         Some((*self.medians_us.get(default)?)? / self.winner_us()?)
@@ -101,14 +101,15 @@ impl Tuned {
 pub struct Totals {
     /// Number of trials.
     pub made: usize,
-    /// Number of winners that launches now use, from this run or an earlier one. Sizes that share a winner count once.
+    /// Number of winners, from this run or an earlier one, that launches now use. If sizes share a winner, it counts
+    /// only once.
     pub kept: usize,
     /// True if the run was ended early.
     pub interrupted: bool,
 }
 
-/// Searches for the fastest configuration of every case in a plan. Setting `stop` ends the run after the current
-/// samples; `each` receives the events.
+/// Searches for the fastest configuration of every case in a plan. If `stop` is set, the run ends after the current
+/// samples; `each` is called with every event.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -139,8 +140,9 @@ pub struct Totals {
 /// ```
 ///
 /// # Errors
-/// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors) for the buffers of a case; [`Error::Lost`] if a
-/// configuration crashes the device. `each` has received every event before the error.
+/// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors), which the buffers of a case can cause;
+/// [`Error::Lost`] if a configuration crashes the device. `each` has been called with every event that preceded the
+/// error.
 pub fn tune(
     plan: &Plan<'_>,
     tuning: &Tuning,
@@ -197,8 +199,8 @@ fn all<'p>(
     Ok(totals)
 }
 
-/// Returns the index of the configuration that won at the nearest size of the same kernel and type, as a candidate of a
-/// case.
+/// Returns the configuration that won at the nearest size of the same kernel and type, as the index of a candidate of
+/// the case.
 fn nearest(winners: &[(&PlannedCase<'_>, Configuration)], planned: &PlannedCase<'_>) -> Vec<usize> {
     let same = winners
         .iter()
@@ -209,7 +211,7 @@ fn nearest(winners: &[(&PlannedCase<'_>, Configuration)], planned: &PlannedCase<
     near.and_then(|(_, configuration)| place(configuration)).into_iter().collect()
 }
 
-/// Returns the error for a configuration that crashed the device of this process.
+/// Returns the error for a configuration that has crashed the device of this process.
 fn lost(planned: &PlannedCase<'_>, configuration: &Configuration, problem: &str) -> Error {
     Error::Lost {
         case: planned.describe(),

@@ -50,7 +50,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
         }
     }
 
-    /// Returns the result, and the error that ended the search.
+    /// Returns the result, and the error that ended the search, if any.
     pub fn finish(mut self, winner: Option<usize>) -> (Tuned, Option<Error>) {
         let winner = winner.and_then(|candidate| self.places.get(&candidate).copied());
         if let Some(place) = winner {
@@ -63,10 +63,10 @@ impl<'a, 'p> Measuring<'a, 'p> {
         (Tuned { records, medians_us, winner, made, is_complete }, error)
     }
 
-    /// Confirms the winner. It is compared with the configuration that launches currently use (`kept`), which is timed
-    /// if the search did not do so. If the device was throttled before, the winner and the default are timed once more.
-    /// After all trials, the winner is checked once more. If it is then incorrect, this is recorded, and the next
-    /// configuration is the winner.
+    /// Confirms the winner. The winner is compared with the configuration that launches currently use (`kept`), which
+    /// is timed unless the search has already done so. If the device was throttled during their trials, the winner and
+    /// the default are timed once more. After all trials, the winner is checked once more. If it is then incorrect,
+    /// this is recorded, and the next configuration becomes the winner.
     pub fn confirm(&mut self, winner: Option<usize>, kept: Option<usize>) -> Option<usize> {
         let mut winner = self.timed_again(winner, kept)?;
         while !self.is_ended() && !self.is_correct_again(winner) {
@@ -75,9 +75,9 @@ impl<'a, 'p> Measuring<'a, 'p> {
         Some(winner)
     }
 
-    /// Times `kept` if the search did not do so. Times `kept`, the winner and the default again if the device was
-    /// throttled for them. Returns the winner according to all trials, which is the default unless the records show
-    /// another one to be faster.
+    /// Times `kept`, unless the search has already done so. If the device was throttled during their trials, times
+    /// `kept`, the winner and the default once more. Returns the winner according to all trials: the default, unless
+    /// the records show that another configuration is faster.
     fn timed_again(&mut self, winner: Option<usize>, kept: Option<usize>) -> Option<usize> {
         let mut is_new = false;
         for candidate in [Some(0), winner, kept].into_iter().flatten() {
@@ -89,7 +89,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
                 }
             }
         }
-        // The search selected the winner among the candidates that it timed.
+        // The search has selected the winner from the candidates that it timed.
         let timed =
             [kept.filter(|_| is_new), winner].into_iter().flatten().filter_map(|c| Some((c, self.us(c)?)));
         match (self.us(0), timed.min_by(|a, b| a.1.total_cmp(&b.1))) {
@@ -98,14 +98,14 @@ impl<'a, 'p> Measuring<'a, 'p> {
         }
     }
 
-    /// Returns the median of a candidate's trials if the candidate is usable.
+    /// Returns the median of a candidate's trials, provided that the candidate is usable.
     fn us(&self, candidate: usize) -> Option<f64> {
         let place = *self.places.get(&candidate)?;
         let us = median(&self.medians[place]);
         (self.records[place].is_usable() && us.is_finite()).then_some(us)
     }
 
-    /// Returns the fastest candidate according to the medians of all its trials. This is the default unless another
+    /// Returns the fastest candidate according to the medians of all its trials. This is the default, unless another
     /// candidate is faster by [`MIN_GAIN`].
     fn fastest(&self) -> Option<usize> {
         let usable = self.places.keys().filter_map(|&candidate| Some((self.us(candidate)?, candidate)));
@@ -116,7 +116,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
         })
     }
 
-    /// Returns true if a configuration that was correct before still is correct.
+    /// Returns whether a configuration that was correct earlier is still correct.
     fn is_correct_again(&mut self, candidate: usize) -> bool {
         let (Some(&place), configuration) =
             (self.places.get(&candidate), &self.planned.configurations[candidate])
@@ -147,7 +147,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
         record.and_then(|record| record.timing.as_ref()).is_some_and(|timing| timing.throttled)
     }
 
-    /// Returns the index of a candidate's record, and adds a record if there is none.
+    /// Returns the index of a candidate's record, adding a record if there is none.
     fn place(&mut self, candidate: usize) -> usize {
         *self.places.entry(candidate).or_insert_with(|| {
             let record = self.planned.record(&self.planned.configurations[candidate]);
@@ -157,7 +157,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
         })
     }
 
-    /// Records a trial that was cut short, for a candidate without any other trial. It neither counts nor wins.
+    /// Records a trial that was cut short, provided that the candidate has no other trial. It neither counts nor wins.
     fn show(&mut self, candidate: usize, measured: Measured) {
         if self.places.contains_key(&candidate) {
             return;
@@ -169,16 +169,16 @@ impl<'a, 'p> Measuring<'a, 'p> {
         record.probe_us = self.harness.limit_us(self.planned);
     }
 
-    /// Times a candidate once. Returns `None` if it is no longer usable.
+    /// Times a candidate once. Returns `None` if the candidate is no longer usable.
     fn time(&mut self, candidate: usize) -> Result<Option<f64>> {
         let configuration = &self.planned.configurations[candidate];
         let measured = match self.harness.measure(self.planned, configuration) {
-            // The case was not prepared because the run was ended.
+            // The case was not prepared, because the run was ended.
             Err(_) if self.stop.load(Ordering::Relaxed) => return Ok(None),
             measured => measured?,
         };
         if measured.timing.as_ref().is_some_and(|timing| timing.stop == StopReason::Interrupted) {
-            // There are too few samples to count, but they are useful to a reader.
+            // The samples are too few to count, but they are useful to a reader.
             self.show(candidate, measured);
             return Ok(None);
         }
@@ -229,7 +229,7 @@ impl Objective for Measuring<'_, '_> {
                 }
                 match self.time(candidates[place]) {
                     Ok(Some(us)) => times.push(us),
-                    // The run ended during this trial. The earlier times remain valid.
+                    // The run was ended during this trial. The earlier times remain valid.
                     Ok(None) if self.is_ended() => {}
                     Ok(None) => seen[place] = CandidateResult::Unusable,
                     Err(error) => {

@@ -1,4 +1,4 @@
-//! Functions that the NCCL library exports.
+//! Functions that the NCCL library exports, as implemented by the emulation.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Mutex;
@@ -149,7 +149,7 @@ unsafe extern "C" fn create_pre_mul_sum(
     if let Some(refused) = comm.called("ncclRedOpCreatePreMulSum") {
         return refused;
     }
-    // SAFETY: the caller's pointers are valid; `factor` points to an element.
+    // SAFETY: the caller's pointers are valid, and `factor` points to one element.
     let bytes = unsafe { std::slice::from_raw_parts(factor.cast::<u8>(), element_bytes(data_type)) };
     let mut factors = locked(&comm.factors);
     factors.push(decode(data_type, bytes)[0]);
@@ -208,7 +208,7 @@ operations! {
         y: y.expose_provenance(), count: n, data_type: t, root: peer;
 }
 
-/// Function table of library version 2.28.9.
+/// Returns the function table of library version 2.28.9.
 pub(in crate::nccl) fn table() -> Nccl {
     Nccl {
         version: 22_809,
@@ -238,7 +238,7 @@ pub(in crate::nccl) fn table() -> Nccl {
     }
 }
 
-/// Function table of library version 2.18.
+/// Returns the function table of library version 2.18.
 pub(in crate::nccl) fn old_table() -> Nccl {
     Nccl { version: 21_805, all_to_all: None, gather: None, scatter: None, ..table() }
 }

@@ -20,7 +20,7 @@ pub(super) fn decode(data_type: c_int, bytes: &[u8]) -> Vec<f32> {
     bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect()
 }
 
-/// Reduces the elements of all ranks. For types other than `f32`, it returns the first rank's elements.
+/// Reduces the elements of all ranks. For types other than `f32`, returns the elements of the first rank.
 pub(super) fn reduced(
     data_type: c_int,
     operator: c_int,

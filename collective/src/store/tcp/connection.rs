@@ -1,6 +1,6 @@
-//! Client connection, which sends requests and receives replies.
+//! Connection of a client, which sends requests and receives replies.
 //!
-//! Guarantees: no call exceeds its deadline. The length of a reply is checked against a limit before it is used.
+//! No call exceeds its deadline. The length of a reply is checked against a limit before it is used.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use super::protocol::{ALL_SET, CANCELED, MAGIC, Request, TURNED_AWAY, length};
 use crate::store::LONGEST_VALUE;
 use crate::store::token::{End, PROOF, Token, nonce};
 
-/// Byte stream to and from a server, with deadlines.
+/// Byte stream to and from a server, whose operations have deadlines.
 pub trait Wire {
     /// Sends all bytes.
     fn send(&mut self, bytes: &[u8], deadline: Instant) -> io::Result<()>;
@@ -53,28 +53,28 @@ pub fn left(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     match left.is_zero() {
         true => Err(io::ErrorKind::TimedOut.into()),
-        // The system rounds shorter times to zero, which disables the timeout.
+        // The system would round shorter times to zero, which disables the timeout.
         false => Ok(left.max(Duration::from_millis(1))),
     }
 }
 
-/// Returns true if the operation can be retried until the deadline.
+/// Returns whether the operation can be retried until the deadline.
 fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
 }
 
-/// Reason why a request has no reply.
+/// Reason for which a request has no reply.
 #[derive(Debug)]
 pub enum Failure {
     /// The connection ended, or the deadline passed.
     Wire(io::Error),
-    /// The keys were not set before the deadline. The connection remains usable.
+    /// The keys had not been set when the deadline passed. The connection remains usable.
     NotSet,
-    /// The other end sent data that no store sends.
+    /// The other end sent data that stores never send.
     Strange(&'static str),
-    /// The other end does not have the token.
+    /// The other end does not know the token.
     WrongToken,
-    /// The server had no space or no time for the connection. Another attempt may succeed.
+    /// The server had no room or no time for the connection. Another attempt may succeed.
     TurnedAway,
 }
 
@@ -95,7 +95,7 @@ pub struct Connection<W> {
 type Reply<T> = Result<T, Failure>;
 
 impl<W: Wire> Connection<W> {
-    /// Performs the handshake with the server, and proves possession of the token if there is one.
+    /// Performs the handshake with the server and, if there is a token, proves that this client knows it.
     pub fn greet(wire: W, token: Option<&Token>, deadline: Instant) -> Reply<Self> {
         let mut connection = Self { wire, is_canceling: false };
         let mut out = Vec::new();
@@ -126,7 +126,7 @@ impl<W: Wire> Connection<W> {
         }
         out.clear();
         Request::Proof(&token.proof(End::Client, &ours, &theirs)).write(&mut out);
-        // The server has the token, so it accepts this proof unless it has no space or no time for the connection.
+        // The server knows the token, so it accepts this proof unless it has no room or no time for the connection.
         self.wire.send(&out, deadline).map_err(|error| ended(error, Failure::TurnedAway))?;
         let mut answer = [0];
         self.wire.receive(&mut answer, deadline).map_err(|error| ended(error, Failure::TurnedAway))?;
@@ -168,7 +168,7 @@ impl<W: Wire> Connection<W> {
         Ok(value)
     }
 
-    /// Reads the replies of a canceled wait that have not been read yet.
+    /// Reads pending replies of canceled waits.
     fn settle(&mut self, deadline: Instant) -> Reply<()> {
         while self.is_canceling {
             match self.array(deadline)? {
@@ -180,7 +180,7 @@ impl<W: Wire> Connection<W> {
         Ok(())
     }
 
-    /// Sets a key. Returns after the server has set it.
+    /// Sets a key. Returns after the server has set the key.
     pub fn set(&mut self, key: &[u8], value: &[u8], deadline: Instant) -> Reply<()> {
         self.settle(deadline)?;
         let mut out = Vec::new();
@@ -196,7 +196,7 @@ impl<W: Wire> Connection<W> {
             Ok([ALL_SET]) => Ok(()),
             Ok(_) => Err(Failure::Strange("an answer to a wait that is none")),
             Err(Failure::Wire(error)) if error.kind() == io::ErrorKind::TimedOut => {
-                // One byte fits in any socket buffer. The reply is read before the next request.
+                // A single byte fits into any socket buffer. The reply is read before the next request is sent.
                 self.send(&Request::CancelWait, Instant::now() + Duration::from_millis(100))?;
                 self.is_canceling = true;
                 Err(Failure::NotSet)
@@ -223,7 +223,7 @@ impl<W: Wire> Connection<W> {
         }
     }
 
-    /// Adds to the number under a key, and returns the sum.
+    /// Adds to the number stored under a key and returns the sum.
     pub fn add(&mut self, key: &[u8], amount: i64, deadline: Instant) -> Reply<i64> {
         self.settle(deadline)?;
         self.send(&Request::Add { key, amount }, deadline)?;
@@ -243,14 +243,14 @@ impl<W: Wire> Connection<W> {
         self.value(deadline)
     }
 
-    /// Removes a key. Returns whether the key was set.
+    /// Removes a key. Returns whether the key was set before the call.
     pub fn delete(&mut self, key: &[u8], deadline: Instant) -> Reply<bool> {
         self.settle(deadline)?;
         self.send(&Request::Delete { key }, deadline)?;
         Ok(u64::from_le_bytes(self.array(deadline)?) > 0)
     }
 
-    /// Makes the server append to a key when this connection ends. An empty key cancels a previous call.
+    /// Makes the server append a value to a key when this connection ends. An empty key cancels the previous call.
     pub fn will(&mut self, key: &[u8], value: &[u8], deadline: Instant) -> Reply<()> {
         self.settle(deadline)?;
         self.send(&Request::Will { key, value }, deadline)?;
@@ -261,12 +261,12 @@ impl<W: Wire> Connection<W> {
     }
 }
 
-/// Returns `why` if the other end closed the connection, otherwise the error itself.
+/// Returns `why` if the other end has closed the connection; otherwise returns the error itself.
 fn ended(error: io::Error, why: Failure) -> Failure {
     if is_end(&error) { why } else { Failure::Wire(error) }
 }
 
-/// Returns whether the other end closed the connection.
+/// Returns whether the error means that the other end has closed the connection.
 pub fn is_end(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -1,5 +1,5 @@
-//! Properties that must hold for arbitrary bytes on the wire. The fuzz targets check them, and so do the tests that
-//! replay their corpora.
+//! Properties that must hold for arbitrary bytes on the wire. They are checked by the fuzz targets and by the tests
+//! that replay the corpora of these targets.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use super::connection::{Connection, Wire};
 use super::hub::Hub;
 use super::protocol::{MAGIC, Parsed, Request, parse};
 
-/// Feeds the bytes of two clients to a server. The first byte determines how they are split into pieces.
+/// Feeds the bytes of two clients to a server. The first byte determines how the remaining bytes are split into pieces.
 pub fn server(bytes: &[u8]) {
     let Some((&seed, bytes)) = bytes.split_first() else { return };
     if let Ok(Parsed::Request(request, length)) = parse(bytes) {
@@ -26,7 +26,8 @@ pub fn server(bytes: &[u8]) {
             assert!(hub.receive(client, &greeting).is_ok() && hub.is_open(client));
         }
     }
-    // The same bytes, in one piece or in several, must have the same effect, up to the first refused request.
+    // Whether the same bytes arrive in one piece or in several, they must have the same effect, up to the first refused
+    // request.
     let at_once = whole.receive(1, bytes);
     let mut unfinished = Vec::new();
     let mut used = 0;
@@ -52,7 +53,7 @@ pub fn server(bytes: &[u8]) {
         Err(_) => assert!(refused),
     }
     assert_eq!(whole.replies(1).unwrap(), pieces.replies(1).unwrap());
-    // The other client, and a client that sends no handshake, must not affect the others.
+    // Neither the other client nor a client without a handshake must affect this client.
     let _ = whole.receive(2, bytes);
     whole.enter(3);
     let _ = whole.receive(3, bytes);
@@ -82,7 +83,7 @@ pub fn client(bytes: &[u8]) {
     }
 }
 
-/// Server that replays recorded bytes, but replies to pings. It closes the connection at the end.
+/// Server that replays recorded bytes, but replies to pings. At the end, it closes the connection.
 struct Recorded {
     bytes: Vec<u8>,
     at: usize,

@@ -1,8 +1,8 @@
-//! State of a server, without its sockets: the values, the waiting clients, and the replies.
+//! State of a server, apart from its sockets: the values, the waiting clients, and the replies.
 //!
-//! Guarantees: an invalid request affects only its client, and [`Hub::receive`] refuses it. Before a client has proven
-//! possession of the token, only the handshake is accepted. The memory that clients can make the server allocate is
-//! limited.
+//! An invalid request affects only the client that sent it; [`Hub::receive`] rejects it. Until a client has proven that
+//! it knows the token, only handshake requests are accepted. The amount of memory that clients can make the server
+//! allocate is limited.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -14,30 +14,31 @@ use crate::store::LONGEST_VALUE;
 use crate::store::token::{End, PROOF, Token, nonce};
 use crate::store::values::Values;
 
-/// Number that identifies a client's connection.
+/// Number that identifies the connection of a client.
 pub type Client = usize;
 
-/// Maximum size of a request, in bytes, from a client that has not authenticated yet.
+/// Maximum size of a request, in bytes, while the client has not authenticated yet.
 const LONGEST_GREETING: usize = 64;
-/// Maximum memory of the store, in bytes. It includes the values, and the keys that clients wait for or leave as wills.
+/// Maximum memory usage of the store, in bytes. It includes the values, and the keys that clients wait for or have
+/// named in wills.
 const MAX_BYTES: usize = if cfg!(test) { 1 << 20 } else { 256 << 20 };
-/// Overhead per awaited key, in bytes, in addition to twice its length.
+/// Overhead per awaited key, in bytes, in addition to twice the length of the key.
 const AWAITED_KEY: usize = 64;
 /// Maximum number of keys, and maximum number of queued values.
 const MAX_VALUES: usize = 1 << 20;
-/// Maximum bytes of unsent replies, per client and in total.
+/// Maximum size of unsent replies, in bytes, per client and in total.
 const MAX_REPLIES: usize = if cfg!(test) { 1 << 20 } else { 16 << 20 };
 const MAX_REPLIES_OF_ALL: usize = 16 * MAX_REPLIES;
 
-/// Buffer capacity that is kept for a client's replies after all were sent, in bytes.
+/// Buffer capacity that is retained for a client's replies after all of them have been sent, in bytes.
 const KEPT: usize = 64 << 10;
 
-/// Numbers of bytes that a call has consumed and that the next call requires.
+/// Number of bytes that a call has consumed, and number of bytes that the next call requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// Number of consumed bytes.
     pub used: usize,
-    /// Number of remaining bytes that must be available before the next call can make progress.
+    /// Number of unconsumed bytes that must be available before the next call can make progress.
     pub needed: usize,
 }
 
@@ -50,18 +51,18 @@ pub struct Hub {
     /// Waiting clients per key. A client that waits twice for the same key is listed twice.
     waiting: HashMap<Vec<u8>, Vec<Client>>,
     clients: HashMap<Client, State>,
-    /// Bytes that are reserved for awaited keys and wills.
+    /// Number of bytes that are reserved for awaited keys and wills.
     promised: usize,
     /// Bytes of all replies.
     replies: usize,
-    /// Clients that may have new replies to send.
+    /// Clients for which there may be new replies to send.
     answered: Vec<Client>,
 }
 
 #[derive(Debug)]
 struct State {
     stage: Stage,
-    /// Keys that the client waits for, and the number of those that are not set yet.
+    /// Keys that the client is waiting for, and the number of those that are not set yet.
     awaited: Vec<Vec<u8>>,
     missing: usize,
     /// Key and value to append when the client disconnects.
@@ -69,21 +70,21 @@ struct State {
     replies: Vec<u8>,
 }
 
-/// Operations that a client can use at its stage of the handshake.
+/// Stages of the handshake, which determine the requests that a client may send.
 #[derive(Debug)]
 enum Stage {
-    /// Only validation.
+    /// The client must send the magic number.
     New,
-    /// Sending a nonce.
+    /// The client must send a nonce.
     Valid,
-    /// Proving possession of the token, for the nonces of the client and of the server.
+    /// The client must prove that it knows the token, for the nonces of the client and of the server.
     Challenged([u8; PROOF], [u8; PROOF]),
-    /// All operations of the store.
+    /// The client may use all operations of the store.
     Open,
 }
 
 impl Hub {
-    /// Creates an empty store. If there is a token, clients must prove possession of it.
+    /// Creates an empty store. If there is a token, clients must prove that they know it.
     pub fn new(token: Option<Token>) -> Self {
         Self { token, ..Self::default() }
     }
@@ -95,34 +96,35 @@ impl Hub {
         self.clients.insert(client, state);
     }
 
-    /// Removes a client. Its wait ends and its will is executed.
+    /// Removes a client. The client's wait ends and its will is executed.
     pub fn leave(&mut self, client: Client) {
         self.cancel(client);
         let Some(state) = self.clients.remove(&client) else { return };
         self.replies -= state.replies.len();
         if let Some((key, value)) = state.will {
             self.promised -= key.len() + value.len();
-            // The will has reserved the space. If the value becomes too long, there is no client left to notify.
+            // The space for this value was reserved together with the will. If the value becomes too long, there is no
+            // client that could be notified.
             let _ = self.append(&key, &value);
         }
     }
 
-    /// Returns whether a client has authenticated and can use the store.
+    /// Returns whether a client has authenticated and may use the store.
     pub fn is_open(&self, client: Client) -> bool {
         self.clients.get(&client).is_some_and(|state| matches!(state.stage, Stage::Open))
     }
 
-    /// Returns whether a client has requested the server's proof, but not sent its own yet.
+    /// Returns whether a client has requested the server's proof but has not sent its own yet.
     pub fn is_challenged(&self, client: Client) -> bool {
         self.clients.get(&client).is_some_and(|state| matches!(state.stage, Stage::Challenged(..)))
     }
 
-    /// Returns the maximum number of bytes that the caller keeps for a client until its request is complete.
+    /// Returns the maximum number of bytes that the caller must retain for a client until its request is complete.
     pub fn longest_request(&self, client: Client) -> usize {
         if self.is_open(client) { LONGEST_REQUEST } else { LONGEST_GREETING }
     }
 
-    /// Takes the list of clients that may have unsent replies.
+    /// Takes the list of clients for which there may be unsent replies.
     pub fn take_answered(&mut self) -> Vec<Client> {
         std::mem::take(&mut self.answered)
     }
@@ -132,7 +134,7 @@ impl Hub {
         self.clients.get(&client).map(|state| &*state.replies)
     }
 
-    /// Removes this number of sent bytes from a client's replies.
+    /// Removes the given number of bytes, which have been sent, from a client's replies.
     pub fn sent(&mut self, client: Client, bytes: usize) {
         let Some(state) = self.clients.get_mut(&client) else { return };
         state.replies.drain(..bytes);
@@ -142,10 +144,10 @@ impl Hub {
         }
     }
 
-    /// Executes the requests at the start of the bytes that a client sent.
+    /// Executes the requests at the beginning of the bytes that a client has sent.
     ///
     /// # Errors
-    /// The bytes are invalid. The caller must close the client's connection.
+    /// The bytes are invalid. In this case, the caller must close the connection of the client.
     pub fn receive(&mut self, client: Client, bytes: &[u8]) -> Result<Progress, Malformed> {
         let mut used = 0;
         loop {
@@ -328,7 +330,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Ends a client's wait, if there is one.
+    /// Ends the wait of a client, if there is one.
     fn cancel(&mut self, client: Client) {
         let Some(state) = self.clients.get_mut(&client) else { return };
         state.missing = 0;
@@ -344,14 +346,14 @@ impl Hub {
         }
     }
 
-    /// Wakes all clients that wait for a key. Called after the key was set.
+    /// Wakes all clients that are waiting for a key. Called after the key has been set.
     fn wake_all(&mut self, key: &[u8]) {
         for client in self.waiting.remove(key).unwrap_or_default() {
             self.wake(client);
         }
     }
 
-    /// Wakes one client that waits for a queue. Called after a value was pushed.
+    /// Wakes one client that is waiting for a queue. Called after a value has been pushed.
     fn wake_one(&mut self, key: &[u8]) {
         let Some(waiting) = self.waiting.get_mut(key) else { return };
         let client = waiting.remove(0);
@@ -401,8 +403,8 @@ impl Hub {
     }
 }
 
-/// Returns the number of bytes that the hub uses for the awaited keys of a client, both in the client and in the list
-/// of waiting clients per key.
+/// Returns the number of bytes that the hub uses for the awaited keys of a client: in the client's state, and in the
+/// lists of waiting clients per key.
 fn awaited_bytes(keys: &[Vec<u8>]) -> usize {
     keys.iter().map(|key| 2 * key.len() + AWAITED_KEY).sum()
 }
@@ -442,7 +444,7 @@ impl Queues {
 mod tests {
     use super::*;
 
-    /// Creates a hub with clients that can use the store.
+    /// Creates a hub with clients that may use the store.
     fn hub(clients: usize) -> Hub {
         let mut hub = Hub::new(None);
         for client in 0..clients {
@@ -460,8 +462,8 @@ mod tests {
         Ok(())
     }
 
-    /// Returns the number of clients whose requests the hub accepts, with one request per client, and the reason for
-    /// the first refusal.
+    /// Sends one request per client. Returns the number of clients whose request the hub accepts, and the reason for
+    /// the first rejection.
     fn taken(hub: &mut Hub, clients: usize, request: &Request<'_>) -> (usize, &'static str) {
         let refused = (0..clients).find_map(|client| Some((client, send(hub, client, request).err()?)));
         let (client, why) = refused.expect("a limit");
@@ -491,7 +493,7 @@ mod tests {
         let keys: Vec<&[u8]> = vec![&key; 10];
         let (clients, why) = taken(&mut hub, 40, &Request::Wait { keys });
         assert_eq!((clients, why), (MAX_BYTES / (10 * 8064), "the store is full"));
-        // A client that stops waiting frees space, and so does a key that is set.
+        // Space is freed when a client stops waiting, and when a key is set.
         send(&mut hub, 0, &Request::CancelWait).expect("cancelled");
         send(&mut hub, 30, &Request::Wait { keys: vec![&key; 10] }).expect("room");
         hub.leave(1);

@@ -1,4 +1,4 @@
-//! Store that several processes access over TCP: a client and a server of PyTorch's `TCPStore` protocol. Both
+//! Store that several processes access over TCP: a client and a server for PyTorch's `TCPStore` protocol. Both
 //! interoperate with PyTorch 2.4 or later.
 
 mod connection;
@@ -27,10 +27,10 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(1
 
 /// Client of a [`StoreServer`], or of PyTorch's `TCPStore`.
 ///
-/// Threads can use it concurrently, because each operation uses a connection of its own, which is kept for reuse.
+/// Threads can use it concurrently, because each operation uses a connection of its own, which is then kept for reuse.
 ///
-/// A server and clients with the same [`Token`] prove to each other that they have it. The data that follows is neither
-/// encrypted nor authenticated, so the network must be trusted.
+/// If the server and its clients have the same [`Token`], they prove this to each other when they connect. Data sent
+/// after that is neither encrypted nor authenticated, so the network must be trusted.
 #[derive(Debug)]
 pub struct TcpStore {
     /// `HOST:PORT`
@@ -41,12 +41,12 @@ pub struct TcpStore {
 }
 
 impl TcpStore {
-    /// Connects to a server at `HOST:PORT`, with an IPv6 address in brackets. It retries until the deadline, so clients
-    /// can start before the server.
+    /// Connects to the server at `HOST:PORT`; an IPv6 address must be in brackets. The call retries until the deadline,
+    /// so clients can start before the server.
     ///
     /// # Errors
-    /// [`CollectiveError::StoreUnreachable`]; [`CollectiveError::StoreClosed`] if the server has no space for the
-    /// connection or requires a token; [`CollectiveError::NotAStore`] if another program replies;
+    /// [`CollectiveError::StoreUnreachable`]; [`CollectiveError::StoreClosed`] if the server has no room for the
+    /// connection or requires a token; [`CollectiveError::NotAStore`] if a different program answers;
     /// [`CollectiveError::WrongToken`].
     pub fn connect(address: &str, token: Option<&Token>, deadline: Instant) -> Result<Self> {
         let began = Instant::now();
@@ -88,12 +88,12 @@ impl TcpStore {
         }
     }
 
-    /// Returns the address of the server, `HOST:PORT`.
+    /// Returns the address of the server as `HOST:PORT`.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Opens a connection. While the server has no space for the connection, it retries until the deadline.
+    /// Opens a connection. If the server has no room for the connection, retries until the deadline.
     fn open(&self, deadline: Instant) -> Result<Connection<TcpStream>, Failure> {
         let mut pause = PAUSES[0];
         loop {
@@ -109,7 +109,7 @@ impl TcpStore {
     fn attempt(&self, deadline: Instant) -> Result<Connection<TcpStream>, Failure> {
         let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for (index, target) in self.targets.iter().enumerate() {
-            // The time is divided among the remaining targets.
+            // The time that is left is divided evenly among the remaining targets.
             let others = u32::try_from(self.targets.len() - index).unwrap_or(u32::MAX);
             match TcpStream::connect_timeout(target, left(deadline)?.div_f64(f64::from(others))) {
                 Ok(stream) => {
@@ -158,7 +158,8 @@ impl TcpStore {
         error.into()
     }
 
-    /// Makes the server append to a key when this process ends for any reason, or when the returned value is dropped.
+    /// Makes the server append a value to a key when this process ends for any reason or the returned object is
+    /// dropped.
     pub(crate) fn leave_will(&self, key: &str, value: &[u8], deadline: Instant) -> Result<Will> {
         let outcome = self.open(deadline).and_then(|mut connection| {
             connection.will(&wire_key(key), value, deadline)?;
@@ -168,14 +169,15 @@ impl TcpStore {
     }
 }
 
-/// Append operation that the server executes when this value is dropped or the process ends.
+/// Append operation that the server executes when this object is dropped or the process ends.
 #[derive(Debug)]
 pub(crate) struct Will {
     connection: Connection<TcpStream>,
 }
 
 impl Will {
-    /// Replaces the will. The server then appends to this key instead, or does nothing if the key is empty.
+    /// Replaces the will. From then on, the server appends to this key instead; if the key is empty, it appends
+    /// nothing.
     pub fn replace(&mut self, key: &str, value: &[u8], deadline: Instant) -> io::Result<()> {
         let key = if key.is_empty() { Vec::new() } else { wire_key(key) };
         match self.connection.will(&key, value, deadline) {
@@ -227,7 +229,7 @@ impl Store for TcpStore {
         check(key, &[])?;
         let sum =
             self.run(&[key], "add", deadline, |connection, keys| connection.add(&keys[0], amount, deadline));
-        // Servers close the connection of a client that adds to a value that is not a number.
+        // If a client adds to a value that is not a number, servers close the connection of the client.
         let is_closed =
             |error: &Error| matches!(error.downcast_ref(), Some(CollectiveError::StoreClosed { .. }));
         if sum.as_ref().is_err_and(is_closed) && self.contains(&[key], deadline)? {
@@ -244,7 +246,7 @@ impl Store for TcpStore {
         let value = self.run(&[key], "compare and set", deadline, |connection, keys| {
             connection.compare_set(&keys[0], expected, desired, deadline)
         })?;
-        // Servers reply with the expected value if the key is not set.
+        // If the key is not set, servers reply with the expected value.
         let may_be_unset = !expected.is_empty() && value == expected;
         match may_be_unset && (expected != desired || !self.contains(&[key], deadline)?) {
             true => Ok(Vec::new()),
@@ -263,7 +265,8 @@ fn wire_key(key: &str) -> Vec<u8> {
     [&[KEY_PREFIX], key.as_bytes()].concat()
 }
 
-/// Resolves `HOST:PORT` before the deadline. The system's resolver does not support deadlines, so it runs on a thread.
+/// Resolves `HOST:PORT` before the deadline. The resolver of the system does not support deadlines, so it runs on a
+/// separate thread.
 pub(crate) fn resolve(address: &str, deadline: Instant) -> io::Result<Vec<SocketAddr>> {
     let invalid = |why: &str| {
         io::Error::new(io::ErrorKind::InvalidInput, format!("`{address}` is no HOST:PORT: {why}"))

@@ -1,42 +1,42 @@
-//! Wire protocol of PyTorch's `TCPStore`, extended by a handshake and wills.
+//! Wire protocol of PyTorch's `TCPStore`, with a handshake and wills as extensions.
 //!
-//! A request consists of an operation code and its arguments. Numbers are little-endian; text is preceded by its 64-bit
-//! length. Guarantees: every length is checked against its limit before it is used, and an incomplete request allocates
-//! nothing.
+//! A request consists of an operation code and its arguments. Numbers are little-endian, and text is preceded by its
+//! length in 64 bits. Every length is checked against its limit before it is used, and an incomplete request allocates
+//! no memory.
 //!
 //! | code | request | reply |
 //! | --- | --- | --- |
-//! | 0 | validate: the number [`MAGIC`], first on each connection | none |
+//! | 0 | validate: the number [`MAGIC`], as the first request of a connection | none |
 //! | 1, 9, 11, 14 | set, append, set several, push to a queue | none |
 //! | 2 | compare and set: key, expected, desired | the new value |
-//! | 3, 10 | get, get several: keys that are set | the values |
+//! | 3, 10 | get, get several: keys, all of which are set | the values |
 //! | 4 | add: key, number | the sum |
 //! | 5 | check: keys | 0 if all are set, otherwise 1 |
-//! | 6, 12 | wait: keys; cancel the wait | 0 once all are set; 1 |
+//! | 6, 12 | wait: keys; cancel the wait | 0 as soon as all are set; 1 |
 //! | 7 | the number of keys | that number |
-//! | 8 | delete: key | how many keys it removed |
+//! | 8 | delete: key | number of removed keys |
 //! | 13 | ping: a number | the same number |
-//! | 15, 16 | pop from a queue; queue length | the length, then the value if there is one |
-//! | 160, 161 | extension, in this order: a nonce; a proof of the token | a nonce and a proof; 0 |
-//! | 162 | extension: key and value to append when this connection ends; an empty key cancels it | 0 |
+//! | 15, 16 | pop from a queue; queue length | the queue length, for pop followed by the value if there is one |
+//! | 160, 161 | extensions, in this order: a nonce; a proof of the token | a nonce and a proof; 0 |
+//! | 162 | extension: key and value to append when this connection ends; an empty key cancels the append | 0 |
 
 use crate::store::token::PROOF;
 use crate::store::{LONGEST_KEY, LONGEST_VALUE};
 
-/// Magic number at the start of a connection.
+/// Magic number that a client sends at the start of a connection.
 pub const MAGIC: u32 = 0x3C85_F7CE;
-/// Prefix that PyTorch's clients add to every user key.
+/// Prefix that PyTorch's clients add to every key of their users.
 pub const KEY_PREFIX: u8 = b'/';
 /// Maximum number of keys per request.
 pub const MAX_KEYS: usize = 16 << 10;
 /// Maximum size of a request, in bytes.
 pub const LONGEST_REQUEST: usize = 4 << 20;
-/// Reply to a wait: the keys are set.
+/// Reply to a wait: all keys are set.
 pub const ALL_SET: u8 = 0;
 /// Reply to the cancellation of a wait.
 pub const CANCELED: u8 = 1;
-/// Last byte that a server sends if it closes a connection for lack of space or time before the client could prove
-/// possession of the token. The client may retry.
+/// Last byte that a server sends if, for lack of room or time, it closes a connection before the client could prove
+/// that it knows the token. The client may retry.
 pub const TURNED_AWAY: u8 = 0xff;
 
 mod code {
@@ -87,20 +87,20 @@ pub enum Request<'a> {
     Will { key: &'a [u8], value: &'a [u8] },
 }
 
-/// Result of parsing the bytes that were received so far.
+/// Result of parsing the bytes that have been received so far.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Parsed<'a> {
-    /// Request, with its length in bytes.
+    /// Complete request, with its length in bytes.
     Request(Request<'a>, usize),
-    /// Incomplete request, with the number of bytes that are needed before parsing can continue.
+    /// Incomplete request, with the number of bytes that must be available before parsing can continue.
     Unfinished(usize),
 }
 
-/// Invalid bytes, with the problem.
+/// Error for invalid bytes, with the problem.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 
-/// Parses the request at the start of the bytes.
+/// Parses the request at the beginning of the bytes.
 pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>, Malformed> {
     let mut reader = Reader { bytes, at: 0 };
     match reader.request() {
@@ -172,7 +172,7 @@ impl<'a> Reader<'a> {
     }
 
     fn key(&mut self) -> Result<&'a [u8], Stop> {
-        // The limit excludes the prefix that clients add.
+        // The limit for users excludes the prefix that clients add.
         let length = self.length(LONGEST_KEY + 1, "a key is too long")?;
         self.take(length)
     }
@@ -184,7 +184,7 @@ impl<'a> Reader<'a> {
 
     fn several<T>(&mut self, mut one: impl FnMut(&mut Self) -> Result<T, Stop>) -> Result<Vec<T>, Stop> {
         let count = self.length(MAX_KEYS, "too many keys")?;
-        // Each item has at least a length field, which bounds the count.
+        // Each item occupies at least a length field, which limits the count.
         let end = self.at + count * size_of::<u64>();
         if self.bytes.len() < end {
             return Err(Stop::Unfinished(end));
@@ -193,7 +193,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Decodes a length. Returns `None` if it exceeds the limit.
+/// Decodes a length. Returns `None` if the length exceeds the limit.
 pub fn length(bytes: [u8; 8], limit: usize) -> Option<usize> {
     usize::try_from(u64::from_le_bytes(bytes)).ok().filter(|length| *length <= limit)
 }
@@ -247,7 +247,7 @@ fn write_several(out: &mut Vec<u8>, code: u8, keys: &[&[u8]]) {
     keys.iter().for_each(|key| write_text(out, key));
 }
 
-/// Encodes text as its length and its bytes.
+/// Encodes text as its length followed by its bytes.
 pub fn write_text(out: &mut Vec<u8>, text: &[u8]) {
     out.extend((text.len() as u64).to_le_bytes());
     out.extend_from_slice(text);

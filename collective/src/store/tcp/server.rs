@@ -1,9 +1,9 @@
-//! Server of a store: a thread that owns the sockets.
+//! Server of a store, with a thread that owns the sockets.
 //!
-//! Guarantees: the server listens only on the given addresses, never on all addresses of the machine. It closes a
-//! connection that sends invalid data, stalls within a request or does not read; other connections continue. No
-//! operation blocks on a connection. Unauthenticated connections can neither exclude clients nor exhaust the process's
-//! file descriptors.
+//! The server listens only on the given addresses, never on all addresses of the machine. It closes any connection that
+//! sends invalid data, stalls within a request, or does not read its replies; other connections are not affected. No
+//! operation blocks on a connection. Unauthenticated connections can neither keep clients out nor exhaust the file
+//! descriptors of the process.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read, Write};
@@ -20,44 +20,45 @@ use crate::error::{CollectiveError, Error, Result};
 use crate::store::Token;
 use crate::{keepalive, machine};
 
-/// Time limit for a client's handshake.
+/// Time limit for the handshake of a client.
 const GREETING: Duration = Duration::from_secs(2);
-/// Time limit for the rest of a request, and for reading replies.
+/// Time limit for the rest of a request, and for reading the replies.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Maximum number of connections in their handshake.
+/// Maximum number of connections whose handshake is pending.
 const MAX_STRANGERS: usize = 128;
-/// Maximum number of connections accepted per turn.
+/// Maximum number of connections that are accepted per turn.
 const ACCEPTED: usize = 64;
-/// Time during which no connections are accepted after the system had no socket for one.
+/// Pause in accepting connections after the system has run out of sockets.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Number of bytes per read, and maximum number of bytes read from one connection per turn.
+/// Number of bytes per read, and maximum number of bytes read from a connection per turn.
 const CHUNK: usize = 64 << 10;
 const TURN: usize = 16 * CHUNK;
-/// Maximum size of the incomplete requests of all connections, in bytes.
+/// Maximum total size of incomplete requests over all connections, in bytes.
 const MAX_UNFINISHED: usize = 256 << 20;
 
-/// Token of the stop event. The tokens of listeners and clients follow it.
+/// Token of the stop event. The tokens of listeners and clients follow this one.
 const STOP: mio::Token = mio::Token(0);
 
 /// Options of a server.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// Token that clients must have. Without a token, every client that can reach the server is served, as PyTorch's
+    /// Token that clients must know. Without a token, the server serves every client that can reach it, as PyTorch's
     /// servers do.
     pub token: Option<Token>,
-    /// Maximum number of connections; further ones are closed. The limit is never more than three quarters of the
-    /// process's file descriptors (`ulimit -n`).
+    /// Maximum number of connections; further connections are closed. In any case, the server uses at most three
+    /// quarters of the file descriptors of the process (`ulimit -n`).
     pub max_connections: usize,
 }
 
 impl Default for ServerOptions {
-    /// Returns the defaults, which are no token and 16384 connections.
+    /// Returns the defaults: no token, and 16384 connections.
     fn default() -> Self {
         Self { token: None, max_connections: 16 << 10 }
     }
 }
 
-/// Server for [`TcpStore`](super::TcpStore) and PyTorch's `TCPStore`. Dropping it ends the server and its connections.
+/// Server for [`TcpStore`](super::TcpStore) and for clients of PyTorch's `TCPStore`. Dropping the server ends it and
+/// closes its connections.
 #[derive(Debug)]
 pub struct StoreServer {
     address: SocketAddr,
@@ -66,16 +67,16 @@ pub struct StoreServer {
 }
 
 impl StoreServer {
-    /// Listens on an address of this machine. Port 0 selects a free port.
+    /// Starts a server that listens on an address of this machine. Port 0 selects a free port.
     ///
     /// # Errors
     /// [`CollectiveError::Listen`]: the port is in use, the address does not belong to this machine, or it is a
-    /// wildcard address. Wildcards are refused because they would expose the store to unintended networks.
+    /// wildcard address. Wildcard addresses are rejected because they would expose the store to unintended networks.
     pub fn start(address: SocketAddr, options: ServerOptions) -> Result<Self> {
         Self::start_at(&[address], options)
     }
 
-    /// Listens on several addresses. [`Self::address`] returns the first of them.
+    /// Listens on several addresses. [`Self::address`] returns the first of these addresses.
     pub(crate) fn start_at(addresses: &[SocketAddr], options: ServerOptions) -> Result<Self> {
         let shown = || addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let failed = |source| Error::from(CollectiveError::Listen { address: shown(), source });
@@ -124,7 +125,8 @@ impl Drop for StoreServer {
         if self.stop.wake().is_ok()
             && let Some(thread) = self.thread.take()
         {
-            // Joining cannot hang, because the thread blocks only on events. A thread that panicked has also ended.
+            // Joining cannot hang, because the thread blocks only while it waits for events. A thread that has panicked
+            // has also ended.
             let _ = thread.join();
         }
     }
@@ -140,22 +142,22 @@ struct Serving {
     /// Clients that have not authenticated yet, oldest first.
     strangers: VecDeque<Client>,
     next: Client,
-    /// Connections with more data than can be read in one turn.
+    /// Connections with more data than one turn can read.
     again: Vec<Client>,
-    /// Time at which accepting connections resumes.
+    /// Time at which the server resumes accepting connections.
     accept_at: Option<Instant>,
-    /// Bytes of incomplete requests, over all connections.
+    /// Total size of incomplete requests over all connections, in bytes.
     unfinished: usize,
 }
 
 struct Connection {
     stream: TcpStream,
     unfinished: Vec<u8>,
-    /// Number of pending bytes that are needed before parsing can continue.
+    /// Number of pending bytes that must be available before parsing can continue.
     needed: usize,
     /// True if the client has not authenticated yet.
     is_stranger: bool,
-    /// Time since which the handshake or the rest of a request has been due.
+    /// Time since which the server has been waiting for the handshake or the rest of a request.
     owes: Option<Instant>,
     /// Time since which the client has not read its replies.
     stalls: Option<Instant>,
@@ -199,7 +201,7 @@ impl Serving {
         }
         let first = self.connections.values().filter_map(Connection::end).min();
         let ends = first.into_iter().chain(self.accept_at).min();
-        // One millisecond is added, so that the deadline has passed at the wake-up.
+        // One millisecond is added, so that the deadline has really passed at the wake-up.
         ends.map(|end| end.saturating_duration_since(Instant::now()) + Duration::from_millis(1))
     }
 
@@ -243,8 +245,8 @@ impl Serving {
             let connection =
                 Connection { stream, unfinished, needed: 1, is_stranger: true, owes, stalls: None };
             self.connections.insert(client, connection);
-            // A client sends its handshake immediately. It is read before new connections are accepted, which could
-            // evict the client.
+            // A client sends its handshake immediately after connecting. The handshake is read before new connections
+            // are accepted, because one of these could evict the client.
             self.read(client);
             self.write(client);
         }
@@ -252,8 +254,8 @@ impl Serving {
         self.accept_at = self.accept_at.or(Some(Instant::now()));
     }
 
-    /// Evicts an unauthenticated connection to free its slot for another: the oldest of the connections that are
-    /// furthest from authentication. Returns whether there was one.
+    /// Evicts an unauthenticated connection to free its slot for another one: the oldest of those that are furthest
+    /// from authentication. Returns whether there was one.
     fn turn_one_away(&mut self) -> bool {
         let is_silent = |client: &Client| !self.hub.is_challenged(*client);
         let place = self.strangers.iter().position(is_silent).unwrap_or(0);
@@ -262,7 +264,7 @@ impl Serving {
         true
     }
 
-    /// Closes a client's connection. If the client has not proven possession of the token yet, it may retry.
+    /// Closes a client's connection. If the client has not yet proven that it knows the token, it may retry.
     fn turn_away(&mut self, client: Client, why: &str) {
         let Some(mut connection) = self.connections.remove(&client) else { return };
         if connection.is_stranger {
@@ -287,7 +289,7 @@ impl Serving {
         if connection.is_stranger && self.hub.is_open(client) {
             connection.is_stranger = false;
             self.strangers.retain(|stranger| *stranger != client);
-            // If this option cannot be set, replies are delayed, but still arrive.
+            // If this option cannot be set, replies are delayed but still arrive.
             let _ = connection.stream.set_nodelay(true);
             keepalive::watch(&connection.stream);
         }
@@ -335,7 +337,7 @@ impl Serving {
     fn close(&mut self, client: Client, mut connection: Connection, why: &str) {
         tracing::debug!("a connection to the store is closed: {why}");
         self.unfinished -= connection.unfinished.len();
-        // Errors can be ignored, because dropping the stream closes it in any case.
+        // An error can be ignored, because dropping the stream closes the connection anyway.
         let _ = self.poll.registry().deregister(&mut connection.stream);
         if connection.is_stranger {
             self.strangers.retain(|stranger| *stranger != client);
@@ -345,14 +347,15 @@ impl Serving {
     }
 }
 
-/// Notifies a client that it may retry. If this fails, the client only detects the end of the connection.
+/// Notifies a client that it may connect again. If the notification fails, the client sees only the end of the
+/// connection.
 fn say_turned_away(stream: &mut TcpStream) {
     let _ = stream.write(&[TURNED_AWAY]);
 }
 
 /// Result of a connection's turn.
 enum Turn {
-    /// There is no more data to read now.
+    /// No more data can be read at the moment.
     Over,
     /// There may be more data.
     More,
@@ -361,13 +364,13 @@ enum Turn {
 }
 
 impl Connection {
-    /// Returns the time at which the connection will be closed unless the client makes progress.
+    /// Returns the time at which the connection will be closed if the client makes no progress.
     fn end(&self) -> Option<Instant> {
         let patience = if self.is_stranger { GREETING } else { PATIENCE };
         self.owes.into_iter().chain(self.stalls).min().map(|since| since + patience)
     }
 
-    /// Reads data and executes the client's requests.
+    /// Reads data of a client and executes its requests.
     fn turn(&mut self, client: Client, hub: &mut Hub) -> Turn {
         let mut chunk = [0; CHUNK];
         for _ in 0..TURN / CHUNK {
@@ -390,7 +393,7 @@ impl Connection {
             self.needed = progress.needed;
             self.owes = match (hub.is_open(client), self.unfinished.is_empty()) {
                 (true, true) => None,
-                // A new request starts with the full time limit. A continued request and a handshake only have the
+                // A new request is given the full time limit. A continued request and a handshake are given only the
                 // remaining time.
                 (true, false) if progress.used > 0 || !was_open => Some(Instant::now()),
                 _ => self.owes.or(Some(Instant::now())),

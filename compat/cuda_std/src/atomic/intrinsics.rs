@@ -1,10 +1,10 @@
-//! Atomic operations that also have the ordering in their name, such as
-//! `atomic_fetch_add_relaxed_f32_device(pointer, value)`, and memory fences. Each function calls the function of
-//! [`super::mid`] with that ordering; `volatile` means relaxed.
+//! Memory fences, and atomic operations whose names also contain the ordering, such as
+//! `atomic_fetch_add_relaxed_f32_device(pointer, value)`. Each function calls the corresponding function of
+//! [`super::mid`] with this ordering; `volatile` means relaxed.
 //!
 //! # Safety
 //!
-//! All functions have the safety conditions of [`super::mid`].
+//! The safety conditions of [`super::mid`] apply to all functions.
 #![allow(clippy::missing_safety_doc)]
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};

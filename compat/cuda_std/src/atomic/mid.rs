@@ -1,9 +1,9 @@
-//! Atomic operations on pointers, with the ordering as an argument, and the type and the scope in the name, such as
+//! Atomic operations on pointers. The ordering is an argument, and the type and scope are part of the name, as in
 //! `atomic_fetch_add_f32_device(pointer, ordering, value)`.
 //!
 //! # Safety
 //!
-//! For every `unsafe` function, the pointer must be aligned and valid for reads and writes. Every access that can
+//! The pointer passed to an `unsafe` function must be aligned and valid for reads and writes. All accesses that can
 //! happen concurrently must be atomic, in a scope that contains both threads.
 
 use core::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use gpu_std::atomic::{Atomic, fence};
 
 macro_rules! fences {
     ($($name:ident: $scope:ident;)*) => { $(
-        /// Memory fence, which orders the memory accesses of the calling thread for the threads of the scope. `Relaxed`
+        /// Memory fence that orders the memory accesses of the calling thread for all threads in the scope. `Relaxed`
         /// has no effect.
         #[inline(always)]
         pub fn $name(ordering: Ordering) {
@@ -98,7 +98,7 @@ operations! {
     xor(u32 u64 i32 i64) = |atomic, value, order| atomic.fetch_xor(value, order);
 }
 
-/// Defines the bitwise operations on floats, which operate on their bits.
+/// Defines bitwise operations on floats, which apply to the bits of the float.
 macro_rules! bitwise {
     ($($op:ident)*) => { $(
         bitwise! { @ $op f32 u32 block device system }

@@ -19,14 +19,14 @@ macro_rules! floats {
         pub struct $name(Atomic<$t, $scope>);
 
         impl $name {
-            /// Creates an atomic with this value.
+            /// Creates an atomic with the given value.
             pub const fn new(value: $t) -> Self {
                 Self(Atomic::new(value))
             }
 
             /// Returns the value.
             pub fn into_inner(self) -> $t {
-                // SAFETY: `self` is owned, so nothing else accesses the value.
+                // SAFETY: `self` is owned, so nothing else can access the value.
                 unsafe { self.0.as_ptr().read() }
             }
 
@@ -44,21 +44,21 @@ macro_rules! floats {
                 self.0.fetch_add(-value, order)
             }
 
-            /// Computes the bitwise AND of the bits with those of `value`. Returns the previous value.
+            /// Replaces the bits with their bitwise AND with those of `value`. Returns the previous value.
             $(#[doc = concat!("\n# Safety\n\nNo thread of another block accesses it: this is ", stringify!($safety), ".")])?
             #[inline(always)]
             pub $($safety)? fn fetch_and(&self, value: $t, order: Ordering) -> $t {
                 $t::from_bits(self.bits().fetch_and(value.to_bits(), order))
             }
 
-            /// Computes the bitwise OR of the bits with those of `value`. Returns the previous value.
+            /// Replaces the bits with their bitwise OR with those of `value`. Returns the previous value.
             $(#[doc = concat!("\n# Safety\n\nNo thread of another block accesses it: this is ", stringify!($safety), ".")])?
             #[inline(always)]
             pub $($safety)? fn fetch_or(&self, value: $t, order: Ordering) -> $t {
                 $t::from_bits(self.bits().fetch_or(value.to_bits(), order))
             }
 
-            /// Computes the bitwise XOR of the bits with those of `value`. Returns the previous value.
+            /// Replaces the bits with their bitwise XOR with those of `value`. Returns the previous value.
             $(#[doc = concat!("\n# Safety\n\nNo thread of another block accesses it: this is ", stringify!($safety), ".")])?
             #[inline(always)]
             pub $($safety)? fn fetch_xor(&self, value: $t, order: Ordering) -> $t {
@@ -92,7 +92,7 @@ macro_rules! floats {
             /// Returns the bits as an atomic integer.
             #[inline(always)]
             fn bits(&self) -> &Atomic<$bits, $scope> {
-                // SAFETY: the types have the same layout and scope, and all accesses through references are atomic.
+                // SAFETY: both types have the same layout and scope, and all accesses through references are atomic.
                 unsafe { Atomic::from_ptr(self.0.as_ptr().cast()) }
             }
         }

@@ -8,16 +8,16 @@ use crate::context;
 use crate::error::CudaResult;
 use crate::stream::{Stream, wait_for_blocking};
 
-/// Memory that can be copied synchronously from and to an `O`. The copy is complete when the call returns.
+/// Memory that can be copied synchronously to and from an `O`. When a function returns, its copy is complete.
 ///
-/// A copy is ordered after the work of streams that were created without `NON_BLOCKING`. Wait for other streams before
-/// the copy.
+/// Each copy is ordered after the work of all streams that were created without `NON_BLOCKING`. Before the copy, wait
+/// for all other streams that use the memory.
 pub trait CopyDestination<O: ?Sized> {
     /// Copies `source` to this memory.
     ///
     /// # Errors
     ///
-    /// A fault of earlier work; errors of the driver.
+    /// A fault in earlier work; driver errors.
     ///
     /// # Panics
     ///
@@ -36,13 +36,13 @@ pub trait CopyDestination<O: ?Sized> {
     fn copy_to(&self, dest: &mut O) -> CudaResult<()>;
 }
 
-/// Memory that can be copied asynchronously from and to an `O` in a stream. The call returns immediately.
+/// Memory that can be copied asynchronously to and from an `O` in a stream. The call returns immediately.
 pub trait AsyncCopyDestination<O: ?Sized> {
     /// Enqueues a copy of `source` to this memory.
     ///
     /// # Errors
     ///
-    /// Errors of the driver.
+    /// Driver errors.
     ///
     /// # Panics
     ///
@@ -50,15 +50,15 @@ pub trait AsyncCopyDestination<O: ?Sized> {
     ///
     /// # Safety
     ///
-    /// Both memories must stay valid until the copy is complete. Until then, nothing else may write either of them or
-    /// read this memory.
+    /// Both memory ranges must stay valid until the copy is complete. Until then, nothing else may write to either of
+    /// them or read this memory.
     unsafe fn async_copy_from(&mut self, source: &O, stream: &Stream) -> CudaResult<()>;
 
     /// Enqueues a copy of this memory to `dest`.
     ///
     /// # Errors
     ///
-    /// Errors of the driver.
+    /// Driver errors.
     ///
     /// # Panics
     ///
@@ -66,7 +66,7 @@ pub trait AsyncCopyDestination<O: ?Sized> {
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::async_copy_from`].
+    /// The requirements of [`Self::async_copy_from`].
     unsafe fn async_copy_to(&self, dest: &mut O, stream: &Stream) -> CudaResult<()>;
 }
 
@@ -80,11 +80,12 @@ pub(crate) enum Transfer {
 }
 
 impl Transfer {
-    /// Performs the transfer, after earlier work of blocking streams.
+    /// Performs the transfer, ordered after earlier work in blocking streams.
     ///
     /// # Safety
     ///
-    /// Both memories must have `bytes` bytes. During the call, nothing else may access them, except to read the source.
+    /// Both memory ranges must have `bytes` bytes. During the call, nothing else may access them, except for reads of
+    /// the source.
     pub unsafe fn run(self, bytes: usize) -> CudaResult<()> {
         if bytes == 0 {
             return Ok(());
@@ -92,7 +93,7 @@ impl Transfer {
         let device = context::current()?;
         wait_for_blocking(&device)?;
         let stream = device.default_stream();
-        // SAFETY: guaranteed by the caller; the memory is not accessed after the wait.
+        // SAFETY: the caller guarantees the requirements, and nothing accesses the memory after the wait.
         unsafe { self.enqueue_on(&device, stream.handle(), bytes)? };
         Ok(stream.synchronize()?)
     }
@@ -101,7 +102,7 @@ impl Transfer {
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::run`] must be met until the stream has completed the transfer.
+    /// The requirements of [`Self::run`] must be met until the stream has completed the transfer.
     pub unsafe fn enqueue(self, bytes: usize, stream: &Stream) -> CudaResult<()> {
         if bytes == 0 {
             return Ok(());
@@ -113,7 +114,7 @@ impl Transfer {
 
     /// # Safety
     ///
-    /// The conditions of [`Self::enqueue`]; the stream must belong to the device.
+    /// The requirements of [`Self::enqueue`]; the stream must belong to the device.
     pub(super) unsafe fn enqueue_on(
         self,
         device: &warpsmith_runtime::Device,

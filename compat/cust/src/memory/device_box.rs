@@ -18,7 +18,7 @@ pub struct DeviceBox<T> {
 
 // SAFETY: the box owns its value.
 unsafe impl<T: Send> Send for DeviceBox<T> {}
-// SAFETY: a shared reference only reads it.
+// SAFETY: a shared reference to the box only allows reads.
 unsafe impl<T: Sync> Sync for DeviceBox<T> {}
 
 impl<T: DeviceCopy> DeviceBox<T> {
@@ -28,13 +28,13 @@ impl<T: DeviceCopy> DeviceBox<T> {
     ///
     /// The errors of [`cuda_malloc`].
     pub fn new(value: &T) -> CudaResult<Self> {
-        // SAFETY: the memory is written immediately.
+        // SAFETY: the memory is written immediately after its allocation.
         let mut boxed = unsafe { Self::uninitialized()? };
         boxed.copy_from(value)?;
         Ok(boxed)
     }
 
-    /// Copies a value to the device in a stream. The value can change as soon as this returns.
+    /// Copies a value to the device in a stream. The value may change as soon as the function has returned.
     ///
     /// # Errors
     ///
@@ -42,12 +42,12 @@ impl<T: DeviceCopy> DeviceBox<T> {
     ///
     /// # Safety
     ///
-    /// Other streams must use the box only after the copy.
+    /// Other streams may use the box only after the copy.
     pub unsafe fn new_async(value: &T, stream: &Stream) -> CudaResult<Self> {
         // SAFETY: guaranteed by the caller.
         let mut boxed = unsafe { Self::uninitialized_async(stream)? };
-        // A copy without a wait could outlive the value, which can be a temporary of the caller.
-        // SAFETY: the value is borrowed until the wait has ended.
+        // Without a wait, the copy could outlive the value, which may be a temporary of the caller. SAFETY: the value
+        // is borrowed until the wait has ended.
         unsafe { boxed.async_copy_from(value, stream)? };
         stream.synchronize()?;
         Ok(boxed)
@@ -60,7 +60,7 @@ impl<T: DeviceCopy> DeviceBox<T> {
     /// The errors of [`CopyDestination::copy_to`].
     pub fn as_host_value(&self) -> CudaResult<T> {
         let mut value = MaybeUninit::uninit();
-        // SAFETY: there is space for the value, which is initialized when the copy is complete.
+        // SAFETY: there is room for the value, which is initialized when the copy is complete.
         unsafe {
             self.to_host(value.as_mut_ptr()).run(size_of::<T>())?;
             Ok(value.assume_init())
@@ -93,13 +93,13 @@ impl<T> DeviceBox<T> {
     pub unsafe fn uninitialized() -> CudaResult<Self> {
         let pointer = match size_of::<T>() {
             0 => DevicePointer::null(),
-            // SAFETY: guaranteed by the caller; `drop` frees the memory.
+            // SAFETY: the caller guarantees the requirements; `drop` frees the memory.
             _ => unsafe { cuda_malloc(1)? },
         };
         Ok(Self { pointer })
     }
 
-    /// Allocates memory for a value. Work in `stream` can use it immediately.
+    /// Allocates memory for a value. Work enqueued in `stream` can use the memory immediately.
     ///
     /// # Errors
     ///
@@ -107,36 +107,36 @@ impl<T> DeviceBox<T> {
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::uninitialized`]. Other streams must use the memory only after the work that is
+    /// The requirements of [`Self::uninitialized`]. Other streams may use the memory only after the work that has been
     /// enqueued in `stream` so far.
     pub unsafe fn uninitialized_async(stream: &Stream) -> CudaResult<Self> {
         let pointer = match size_of::<T>() {
             0 => DevicePointer::null(),
-            // SAFETY: guaranteed by the caller; `drop` frees the memory.
+            // SAFETY: the caller guarantees the requirements; `drop` frees the memory.
             _ => unsafe { cuda_malloc_async(stream, 1)? },
         };
         Ok(Self { pointer })
     }
 
-    /// Takes ownership of memory from [`cuda_malloc`].
+    /// Takes ownership of memory allocated by [`cuda_malloc`].
     ///
     /// # Safety
     ///
-    /// `pointer` must come from [`cuda_malloc`] or be null, and nothing else may free it.
+    /// `pointer` must be null or come from [`cuda_malloc`], and nothing else may free the memory.
     pub unsafe fn from_device(pointer: DevicePointer<T>) -> Self {
         Self { pointer }
     }
 
-    /// Takes ownership of memory from [`cuda_malloc`], which is specified by its address.
+    /// Takes ownership of memory allocated by [`cuda_malloc`], given by its address.
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::from_device`].
+    /// The requirements of [`Self::from_device`].
     pub unsafe fn from_raw(address: u64) -> Self {
         Self { pointer: DevicePointer::from_raw(address) }
     }
 
-    /// Releases ownership of the memory and returns its address, which must be freed with [`cuda_free`].
+    /// Releases ownership of the memory and returns its address; the memory must be freed with [`cuda_free`].
     pub fn into_device(boxed: DeviceBox<T>) -> DevicePointer<T> {
         ManuallyDrop::new(boxed).pointer
     }
@@ -146,32 +146,32 @@ impl<T> DeviceBox<T> {
         self.pointer
     }
 
-    /// Frees the memory after the work that is enqueued in a stream so far.
+    /// Frees the memory after the work that has been enqueued in a stream so far.
     ///
     /// # Errors
     ///
-    /// Errors of the driver.
+    /// Driver errors.
     pub fn drop_async(self, stream: &Stream) -> CudaResult<()> {
         let pointer = Self::into_device(self);
         if pointer.is_null() {
             return Ok(());
         }
-        // SAFETY: the box no longer exists. The caller of a launch guarantees that the memory stays valid until the
+        // SAFETY: the box has been consumed. The caller of a launch guarantees that the memory stays valid until the
         // kernel is complete.
         unsafe { cuda_free_async(stream, pointer) }
     }
 
-    /// Drops the box and reports errors.
+    /// Drops the box and reports any error.
     ///
     /// # Errors
     ///
-    /// A fault of earlier work. The memory is freed in any case, and the returned box is empty.
+    /// A fault in earlier work. The memory is freed in any case; the box that is returned is empty.
     pub fn drop(boxed: DeviceBox<T>) -> DropResult<DeviceBox<T>> {
         let pointer = Self::into_device(boxed);
         if pointer.is_null() {
             return Ok(());
         }
-        // SAFETY: the box no longer exists.
+        // SAFETY: the box has been consumed.
         unsafe { cuda_free(pointer) }.map_err(|error| (error, DeviceBox { pointer: DevicePointer::null() }))
     }
 
@@ -191,8 +191,8 @@ impl<T> DeviceBox<T> {
 impl<T> Drop for DeviceBox<T> {
     fn drop(&mut self) {
         if !self.pointer.is_null() {
-            // An error belongs to earlier work, and other calls also report it.
-            // SAFETY: nothing else uses the memory.
+            // An error comes from earlier work and is also reported by other calls. SAFETY: nothing else uses the
+            // memory.
             let _ = unsafe { cuda_free(self.pointer) };
         }
     }
@@ -212,7 +212,7 @@ impl<T> fmt::Pointer for DeviceBox<T> {
 
 impl<T: DeviceCopy> CopyDestination<T> for DeviceBox<T> {
     fn copy_from(&mut self, source: &T) -> CudaResult<()> {
-        // SAFETY: both are one value, which is borrowed until the copy is complete.
+        // SAFETY: source and destination are one value each, and are borrowed until the copy is complete.
         unsafe { self.to_device(source).run(size_of::<T>()) }
     }
 
@@ -224,7 +224,7 @@ impl<T: DeviceCopy> CopyDestination<T> for DeviceBox<T> {
 
 impl<T: DeviceCopy> CopyDestination<DeviceBox<T>> for DeviceBox<T> {
     fn copy_from(&mut self, source: &DeviceBox<T>) -> CudaResult<()> {
-        // SAFETY: both are one value, which is borrowed until the copy is complete.
+        // SAFETY: source and destination are one value each, and are borrowed until the copy is complete.
         unsafe { Self::between(source, self).run(size_of::<T>()) }
     }
 

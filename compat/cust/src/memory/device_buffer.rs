@@ -34,7 +34,7 @@ pub struct DeviceBuffer<T: DeviceCopy> {
 
 // SAFETY: the buffer owns its elements.
 unsafe impl<T: DeviceCopy + Send> Send for DeviceBuffer<T> {}
-// SAFETY: a shared reference only reads the elements.
+// SAFETY: a shared reference to the buffer only allows reads.
 unsafe impl<T: DeviceCopy + Sync> Sync for DeviceBuffer<T> {}
 
 impl<T: DeviceCopy> DeviceBuffer<T> {
@@ -50,13 +50,13 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     pub unsafe fn uninitialized(len: usize) -> CudaResult<Self> {
         let pointer = match size_of_values::<T>(len)? {
             0 => DevicePointer::null(),
-            // SAFETY: guaranteed by the caller; `drop` frees the memory.
+            // SAFETY: the caller guarantees the requirements; `drop` frees the memory.
             _ => unsafe { cuda_malloc(len)? },
         };
         Ok(Self { pointer, len })
     }
 
-    /// Allocates memory for `len` elements. Work in `stream` can use it immediately.
+    /// Allocates memory for `len` elements. Work enqueued in `stream` can use the memory immediately.
     ///
     /// # Errors
     ///
@@ -64,12 +64,12 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::uninitialized`]. Other streams must use the memory only after the work that is
+    /// The requirements of [`Self::uninitialized`]. Other streams may use the memory only after the work that has been
     /// enqueued in `stream` so far.
     pub unsafe fn uninitialized_async(len: usize, stream: &Stream) -> CudaResult<Self> {
         let pointer = match size_of_values::<T>(len)? {
             0 => DevicePointer::null(),
-            // SAFETY: guaranteed by the caller; `drop` frees the memory.
+            // SAFETY: the caller guarantees the requirements; `drop` frees the memory.
             _ => unsafe { cuda_malloc_async(stream, len)? },
         };
         Ok(Self { pointer, len })
@@ -84,13 +84,13 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     where
         T: Zeroable,
     {
-        // SAFETY: the memory is written immediately.
+        // SAFETY: the memory is written immediately after its allocation.
         let mut buffer = unsafe { Self::uninitialized(len)? };
         buffer.set_zero()?;
         Ok(buffer)
     }
 
-    /// Allocates `len` elements, which are set to zero in `stream`.
+    /// Allocates `len` elements, which `stream` sets to zero.
     ///
     /// # Errors
     ///
@@ -98,7 +98,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Safety
     ///
-    /// The buffer must not be read before the stream has set it.
+    /// The buffer must not be read before the stream has set its elements.
     pub unsafe fn zeroed_async(len: usize, stream: &Stream) -> CudaResult<Self>
     where
         T: Zeroable,
@@ -117,7 +117,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// The errors of [`cuda_malloc`].
     pub fn from_slice(elements: &[T]) -> CudaResult<Self> {
-        // SAFETY: the memory is written immediately.
+        // SAFETY: the memory is written immediately after its allocation.
         let mut buffer = unsafe { Self::uninitialized(elements.len())? };
         copy_in(&mut buffer, elements)?;
         Ok(buffer)
@@ -145,23 +145,23 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         }
     }
 
-    /// Takes ownership of memory from [`cuda_malloc`].
+    /// Takes ownership of memory allocated by [`cuda_malloc`].
     ///
     /// # Safety
     ///
-    /// `pointer` must come from [`cuda_malloc`] with `len` elements, or `len` must be 0. Nothing else may free it.
+    /// `pointer` must come from [`cuda_malloc`] for `len` elements, unless `len` is 0. Nothing else may free it.
     pub unsafe fn from_raw_parts(pointer: DevicePointer<T>, len: usize) -> Self {
         Self { pointer, len }
     }
 
-    /// Releases ownership of the memory and returns its address and length. The memory must be freed with
+    /// Releases ownership of the memory and returns its address and its length. The memory must be freed with
     /// [`cuda_free`].
     pub fn into_raw_parts(self) -> (DevicePointer<T>, usize) {
         let buffer = ManuallyDrop::new(self);
         (buffer.pointer, buffer.len)
     }
 
-    /// Reinterprets the same bytes as another type.
+    /// Reinterprets the bytes as elements of another type.
     ///
     /// # Panics
     ///
@@ -178,34 +178,33 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         DeviceBuffer { pointer: pointer.cast(), len: bytes / size }
     }
 
-    /// Frees the memory after the work that is enqueued in a stream so far.
+    /// Frees the memory after the work that has been enqueued in a stream so far.
     ///
     /// # Errors
     ///
-    /// Errors of the driver.
+    /// Driver errors.
     pub fn drop_async(self, stream: &Stream) -> CudaResult<()> {
         let (pointer, _) = self.into_raw_parts();
         if pointer.is_null() {
             return Ok(());
         }
-        // Work in other streams may also use the memory, so the stream frees it after their work that is enqueued so
-        // far.
-        // SAFETY: the buffer no longer exists. The caller of a launch guarantees that the memory stays valid until the
-        // kernel is complete.
+        // Work in other streams may also use the memory, so the stream frees it only after the work that they have
+        // enqueued so far. SAFETY: the buffer has been consumed. The caller of a launch guarantees that the memory
+        // stays valid until the kernel is complete.
         unsafe { cuda_free_async(stream, pointer) }
     }
 
-    /// Drops the buffer and reports errors.
+    /// Drops the buffer and reports any error.
     ///
     /// # Errors
     ///
-    /// A fault of earlier work. The memory is freed in any case, and the returned buffer is empty.
+    /// A fault in earlier work. The memory is freed in any case; the buffer that is returned is empty.
     pub fn drop(buffer: DeviceBuffer<T>) -> DropResult<DeviceBuffer<T>> {
         let (pointer, _) = buffer.into_raw_parts();
         if pointer.is_null() {
             return Ok(());
         }
-        // SAFETY: the buffer no longer exists.
+        // SAFETY: the buffer has been consumed.
         unsafe { cuda_free(pointer) }
             .map_err(|error| (error, DeviceBuffer { pointer: DevicePointer::null(), len: 0 }))
     }
@@ -225,7 +224,7 @@ fn copy_in<T: DeviceCopy>(buffer: &mut DeviceSlice<T>, elements: &[T]) -> CudaRe
         from: elements.as_ptr().cast(),
         to: buffer.as_device_ptr().as_raw(),
     };
-    // SAFETY: both have the same number of elements, and are borrowed until the copy is complete.
+    // SAFETY: both ranges have the same number of elements and are borrowed until the copy is complete.
     unsafe { transfer.run(size_of_val(elements)) }
 }
 
@@ -248,8 +247,8 @@ impl<T: DeviceCopy> DerefMut for DeviceBuffer<T> {
 impl<T: DeviceCopy> Drop for DeviceBuffer<T> {
     fn drop(&mut self) {
         if !self.pointer.is_null() {
-            // An error belongs to earlier work, and other calls also report it.
-            // SAFETY: nothing else uses the memory.
+            // An error comes from earlier work and is also reported by other calls. SAFETY: nothing else uses the
+            // memory.
             let _ = unsafe { cuda_free(self.pointer) };
         }
     }

@@ -12,17 +12,17 @@ use crate::DeviceCopy;
 use crate::error::CudaResult;
 use crate::stream::Stream;
 
-/// Slice of device memory, which is used by reference, as host slices are.
+/// Slice of device memory, which is used through references like a slice of host memory.
 ///
-/// A reference contains the device address and the number of elements. It refers to zero bytes of host memory, so it is
-/// valid for any device address.
+/// A reference contains the device address and the number of elements. It covers zero bytes of host memory, so a
+/// reference is valid for any device address.
 #[repr(transparent)]
 pub struct DeviceSlice<T> {
     of: PhantomData<T>,
     places: [()],
 }
 
-/// Address of empty slices without memory.
+/// Address of empty slices that have no memory.
 const EMPTY: u64 = 256;
 
 impl<T> DeviceSlice<T> {
@@ -30,7 +30,7 @@ impl<T> DeviceSlice<T> {
     ///
     /// # Safety
     ///
-    /// During `'a`, there must be `len` elements at the address, which this slice may read.
+    /// During `'a`, there must be `len` elements at the address, and this slice must be allowed to read them.
     pub unsafe fn from_raw_parts<'a>(pointer: DevicePointer<T>, len: usize) -> &'a DeviceSlice<T> {
         let address = if pointer.is_null() { EMPTY } else { pointer.as_raw() };
         let places =
@@ -43,7 +43,7 @@ impl<T> DeviceSlice<T> {
     ///
     /// # Safety
     ///
-    /// During `'a`, there must be `len` elements at the address, which nothing else accesses.
+    /// During `'a`, there must be `len` elements at the address, and nothing else may access them.
     pub unsafe fn from_raw_parts_mut<'a>(pointer: DevicePointer<T>, len: usize) -> &'a mut DeviceSlice<T> {
         let address = if pointer.is_null() { EMPTY } else { pointer.as_raw() };
         let places =
@@ -57,7 +57,7 @@ impl<T> DeviceSlice<T> {
         self.places.len()
     }
 
-    /// Returns true if there are no elements.
+    /// Returns whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
@@ -79,7 +79,7 @@ impl<T> DeviceSlice<T> {
     ///
     /// # Panics
     ///
-    /// Panics if `middle` is beyond the end.
+    /// Panics if `middle` exceeds the length.
     #[track_caller]
     pub fn split_at(&self, middle: usize) -> (&DeviceSlice<T>, &DeviceSlice<T>) {
         (&self[..middle], &self[middle..])
@@ -89,7 +89,7 @@ impl<T> DeviceSlice<T> {
     ///
     /// # Panics
     ///
-    /// Panics if `middle` is beyond the end.
+    /// Panics if `middle` exceeds the length.
     #[track_caller]
     pub fn split_at_mut(&mut self, middle: usize) -> (&mut DeviceSlice<T>, &mut DeviceSlice<T>) {
         let (first, second) = (self.part(0..middle), self.part(middle..self.len()));
@@ -97,7 +97,7 @@ impl<T> DeviceSlice<T> {
         unsafe { (Self::from_raw_parts_mut(first.0, first.1), Self::from_raw_parts_mut(second.0, second.1)) }
     }
 
-    /// Returns the address and the length of a part.
+    /// Returns the address and the length of a part of the slice.
     #[track_caller]
     fn part(&self, range: Range<usize>) -> (DevicePointer<T>, usize) {
         let Range { start, end } = range;
@@ -115,7 +115,7 @@ impl<T: DeviceCopy> DeviceSlice<T> {
     pub fn as_host_vec(&self) -> CudaResult<Vec<T>> {
         let mut host: Vec<T> = Vec::with_capacity(self.len());
         let to = host.as_mut_ptr();
-        // SAFETY: the vector has space for the elements, which are initialized when the copy is complete.
+        // SAFETY: the vector has room for the elements, which are initialized when the copy is complete.
         unsafe {
             Transfer::ToHost { from: self.address(), to: to.cast() }.run(self.bytes())?;
             host.set_len(self.len());
@@ -132,7 +132,7 @@ impl<T: DeviceCopy> DeviceSlice<T> {
     where
         T: Zeroable,
     {
-        // SAFETY: zeros are a valid value, and this is the only access.
+        // SAFETY: zero bytes are a valid value, and nothing else accesses the memory.
         unsafe { Transfer::Set { value: 0, to: self.address() }.run(self.bytes()) }
     }
 
@@ -140,11 +140,11 @@ impl<T: DeviceCopy> DeviceSlice<T> {
     ///
     /// # Errors
     ///
-    /// Errors of the driver.
+    /// Driver errors.
     ///
     /// # Safety
     ///
-    /// The conditions of [`AsyncCopyDestination::async_copy_from`].
+    /// The requirements of [`AsyncCopyDestination::async_copy_from`].
     pub unsafe fn set_zero_async(&mut self, stream: &Stream) -> CudaResult<()>
     where
         T: Zeroable,
@@ -162,7 +162,7 @@ impl<T: DeviceCopy> DeviceSlice<T> {
     where
         T: bytemuck::Pod,
     {
-        // SAFETY: all bit patterns are valid values, and this is the only access.
+        // SAFETY: all bit patterns are valid values, and nothing else accesses the memory.
         unsafe { Transfer::Set { value, to: self.address() }.run(self.bytes()) }
     }
 
@@ -170,11 +170,11 @@ impl<T: DeviceCopy> DeviceSlice<T> {
     ///
     /// # Errors
     ///
-    /// Errors of the driver.
+    /// Driver errors.
     ///
     /// # Safety
     ///
-    /// The conditions of [`AsyncCopyDestination::async_copy_from`].
+    /// The requirements of [`AsyncCopyDestination::async_copy_from`].
     pub unsafe fn set_8_async(&mut self, value: u8, stream: &Stream) -> CudaResult<()>
     where
         T: bytemuck::Pod,
@@ -195,12 +195,12 @@ macro_rules! set_words {
             ///
             /// # Panics
             ///
-            /// Panics if the size of the memory is not a multiple of the size of these values, or if the memory is not
-            /// aligned for them.
+            /// Panics if the size of the memory is not a multiple of the size of the value, or if the memory is not
+            /// aligned for it.
             #[track_caller]
             pub fn $set(&mut self, value: $word) -> CudaResult<()> {
                 self.check_words(size_of::<$word>());
-                // SAFETY: all bit patterns are valid values, and this is the only access.
+                // SAFETY: all bit patterns are valid values, and nothing else accesses the memory.
                 unsafe { fill::fill(self.address(), self.bytes(), &value.to_ne_bytes()) }
             }
 
@@ -208,16 +208,16 @@ macro_rules! set_words {
             ///
             /// # Errors
             ///
-            /// Errors of the driver.
+            /// Driver errors.
             ///
             /// # Panics
             ///
-            /// Panics if the size of the memory is not a multiple of the size of these values, or if the memory is not
-            /// aligned for them.
+            /// Panics if the size of the memory is not a multiple of the size of the value, or if the memory is not
+            /// aligned for it.
             ///
             /// # Safety
             ///
-            /// The conditions of [`AsyncCopyDestination::async_copy_from`].
+            /// The requirements of [`AsyncCopyDestination::async_copy_from`].
             #[track_caller]
             pub unsafe fn $set_async(&mut self, value: $word, stream: &Stream) -> CudaResult<()> {
                 self.check_words(size_of::<$word>());
@@ -299,7 +299,7 @@ impl<T: DeviceCopy, I: AsRef<[T]> + AsMut<[T]> + ?Sized> CopyDestination<I> for 
         let source = source.as_ref();
         check(self.len(), source.len());
         let transfer = Transfer::ToDevice { from: source.as_ptr().cast(), to: self.address() };
-        // SAFETY: both have the same number of elements, and are borrowed until the copy is complete.
+        // SAFETY: both ranges have the same number of elements and are borrowed until the copy is complete.
         unsafe { transfer.run(self.bytes()) }
     }
 
@@ -308,7 +308,7 @@ impl<T: DeviceCopy, I: AsRef<[T]> + AsMut<[T]> + ?Sized> CopyDestination<I> for 
         let dest = dest.as_mut();
         check(self.len(), dest.len());
         let transfer = Transfer::ToHost { from: self.address(), to: dest.as_mut_ptr().cast() };
-        // SAFETY: both have the same number of elements, and are borrowed until the copy is complete.
+        // SAFETY: both ranges have the same number of elements and are borrowed until the copy is complete.
         unsafe { transfer.run(self.bytes()) }
     }
 }
@@ -319,7 +319,7 @@ impl<T: DeviceCopy, I: AsRef<[T]> + AsMut<[T]> + ?Sized> AsyncCopyDestination<I>
         let source = source.as_ref();
         check(self.len(), source.len());
         let transfer = Transfer::ToDevice { from: source.as_ptr().cast(), to: self.address() };
-        // SAFETY: both have the same number of elements; the caller guarantees the rest.
+        // SAFETY: both ranges have the same number of elements; the caller guarantees the rest.
         unsafe { transfer.enqueue(self.bytes(), stream) }
     }
 
@@ -328,7 +328,7 @@ impl<T: DeviceCopy, I: AsRef<[T]> + AsMut<[T]> + ?Sized> AsyncCopyDestination<I>
         let dest = dest.as_mut();
         check(self.len(), dest.len());
         let transfer = Transfer::ToHost { from: self.address(), to: dest.as_mut_ptr().cast() };
-        // SAFETY: both have the same number of elements; the caller guarantees the rest.
+        // SAFETY: both ranges have the same number of elements; the caller guarantees the rest.
         unsafe { transfer.enqueue(self.bytes(), stream) }
     }
 }
@@ -340,8 +340,8 @@ macro_rules! between_devices {
             fn copy_from(&mut self, source: &$other) -> CudaResult<()> {
                 check(self.len(), source.len());
                 let transfer = Transfer::OnDevice { from: source.address(), to: self.address() };
-                // SAFETY: both have the same number of elements and are borrowed until the copy is complete. They do
-                // not overlap, because one of them is borrowed mutably.
+                // SAFETY: both ranges have the same number of elements and are borrowed until the copy is complete.
+                // They do not overlap, because one of them is borrowed mutably.
                 unsafe { transfer.run(self.bytes()) }
             }
 
@@ -359,7 +359,7 @@ macro_rules! between_devices {
             unsafe fn async_copy_from(&mut self, source: &$other, stream: &Stream) -> CudaResult<()> {
                 check(self.len(), source.len());
                 let transfer = Transfer::OnDevice { from: source.address(), to: self.address() };
-                // SAFETY: both have the same number of elements; the caller guarantees the rest.
+                // SAFETY: both ranges have the same number of elements; the caller guarantees the rest.
                 unsafe { transfer.enqueue(self.bytes(), stream) }
             }
 

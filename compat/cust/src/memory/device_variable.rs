@@ -6,7 +6,7 @@ use super::{CopyDestination, DeviceBox, DevicePointer};
 use crate::DeviceCopy;
 use crate::error::CudaResult;
 
-/// Value on the host, with memory for a copy of it on the device. The value is copied only on request.
+/// A value on the host, with device memory for a copy of it. The value is copied only on request.
 ///
 /// ```
 /// # use cust::memory::DeviceVariable;
@@ -37,7 +37,7 @@ impl<T: DeviceCopy> DeviceVariable<T> {
         Ok(Self { device: DeviceBox::new(&value)?, host: value })
     }
 
-    /// Copies the host's value to the device.
+    /// Copies the value from the host to the device.
     ///
     /// # Errors
     ///
@@ -46,7 +46,7 @@ impl<T: DeviceCopy> DeviceVariable<T> {
         self.device.copy_from(&self.host)
     }
 
-    /// Copies the device's value to the host.
+    /// Copies the value from the device to the host.
     ///
     /// # Errors
     ///

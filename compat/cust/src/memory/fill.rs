@@ -1,5 +1,5 @@
-//! Fills device memory with 16-bit and 32-bit values. A first part is copied from the host, and then doubled repeatedly
-//! on the device.
+//! Fills device memory with 16-bit and 32-bit values. The first part is copied from the host; on the device, the filled
+//! part is then doubled repeatedly.
 
 use std::sync::Arc;
 
@@ -8,15 +8,15 @@ use crate::context;
 use crate::error::CudaResult;
 use crate::stream::{Stream, wait_for_blocking};
 
-/// Maximum size in bytes of the part that is copied from the host.
+/// Maximum size, in bytes, of the part that is copied from the host.
 const FIRST: usize = 64 << 10;
 
-/// Fills `bytes` bytes at `to` with repetitions of `pattern`, after earlier work of blocking streams.
+/// Fills `bytes` bytes at `to` with repetitions of `pattern`, ordered after earlier work in blocking streams.
 ///
 /// # Safety
 ///
-/// The memory must have `bytes` bytes, which must be a multiple of the size of the pattern. Nothing else may access it
-/// during the call.
+/// The memory must have `bytes` bytes, a multiple of the size of the pattern. Nothing else may access the memory during
+/// the call.
 pub(super) unsafe fn fill(to: u64, bytes: usize, pattern: &[u8]) -> CudaResult<()> {
     if bytes == 0 {
         return Ok(());
@@ -25,7 +25,7 @@ pub(super) unsafe fn fill(to: u64, bytes: usize, pattern: &[u8]) -> CudaResult<(
     wait_for_blocking(&device)?;
     let stream = device.default_stream();
     let first = first(bytes, pattern);
-    // SAFETY: guaranteed by the caller; the first part stays valid until the wait has ended.
+    // SAFETY: the caller guarantees the requirements, and the first part stays valid until the wait has ended.
     unsafe { enqueue(to, bytes, &first, &stream)? };
     Ok(stream.synchronize()?)
 }
@@ -34,14 +34,14 @@ pub(super) unsafe fn fill(to: u64, bytes: usize, pattern: &[u8]) -> CudaResult<(
 ///
 /// # Safety
 ///
-/// The conditions of [`fill`] must be met until the stream has completed the work.
+/// The requirements of [`fill`] must be met until the stream has completed the work.
 pub(super) unsafe fn fill_async(to: u64, bytes: usize, pattern: &[u8], stream: &Stream) -> CudaResult<()> {
     if bytes == 0 {
         return Ok(());
     }
     let (first, stream) = (Arc::new(first(bytes, pattern)), stream.runtime());
-    // SAFETY: guaranteed by the caller; the first part stays valid until the stream has reached the host function, or
-    // until the wait.
+    // SAFETY: the caller guarantees the requirements. The first part stays valid until the stream has reached the host
+    // function or, if enqueuing it fails, until the wait has ended.
     let enqueued = unsafe { enqueue(to, bytes, &first, stream) };
     let kept = Arc::clone(&first);
     if let Err(error) = stream.host_function(move || drop(kept)) {
@@ -57,11 +57,11 @@ fn first(bytes: usize, pattern: &[u8]) -> Vec<u8> {
 
 /// # Safety
 ///
-/// The conditions of [`fill_async`]; `first` must stay valid until the stream has completed the work.
+/// The requirements of [`fill_async`]; `first` must stay valid until the stream has completed the work.
 unsafe fn enqueue(to: u64, bytes: usize, first: &[u8], stream: &warpsmith_runtime::Stream) -> CudaResult<()> {
     let (device, handle) = (stream.device(), stream.handle());
     let upload = Transfer::ToDevice { from: first.as_ptr().cast(), to };
-    // SAFETY: guaranteed by the caller; each copy reads only elements that earlier copies wrote.
+    // SAFETY: the caller guarantees the requirements; each copy reads only elements that earlier copies have written.
     unsafe {
         upload.enqueue_on(device, handle, first.len())?;
         let mut done = first.len();

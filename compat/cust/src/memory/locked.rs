@@ -24,7 +24,7 @@ pub struct LockedBox<T: DeviceCopy> {
 
 // SAFETY: the buffer owns its elements.
 unsafe impl<T: DeviceCopy + Send> Send for LockedBuffer<T> {}
-// SAFETY: a shared reference only reads the elements.
+// SAFETY: a shared reference to the buffer only allows reads.
 unsafe impl<T: DeviceCopy + Sync> Sync for LockedBuffer<T> {}
 
 impl<T: DeviceCopy> LockedBuffer<T> {
@@ -54,7 +54,7 @@ impl<T: DeviceCopy> LockedBuffer<T> {
     pub unsafe fn uninitialized(len: usize) -> CudaResult<Self> {
         let pointer = match size_of_values::<T>(len)? {
             0 => std::ptr::NonNull::dangling().as_ptr(),
-            // SAFETY: guaranteed by the caller; `drop` frees the memory.
+            // SAFETY: the caller guarantees the requirements; `drop` frees the memory.
             _ => unsafe { cuda_malloc_locked(len)? },
         };
         Ok(Self { pointer, len })
@@ -86,21 +86,21 @@ impl<T: DeviceCopy> LockedBuffer<T> {
         Self::new(&T::zeroed(), len)
     }
 
-    /// Takes ownership of memory from [`cuda_malloc_locked`].
+    /// Takes ownership of memory allocated by [`cuda_malloc_locked`].
     ///
     /// # Safety
     ///
-    /// `pointer` must come from [`cuda_malloc_locked`] with `len` initialized elements, or the elements must have no
-    /// bytes. Nothing else may free it.
+    /// `pointer` must come from [`cuda_malloc_locked`] for `len` elements, which must be initialized, unless the
+    /// elements occupy no bytes. Nothing else may free it.
     pub unsafe fn from_raw_parts(pointer: *mut T, len: usize) -> LockedBuffer<T> {
         Self { pointer, len }
     }
 
-    /// Drops the buffer and reports errors.
+    /// Drops the buffer and reports any error.
     ///
     /// # Errors
     ///
-    /// A fault of earlier work. The memory is freed in any case, and the returned buffer is empty.
+    /// A fault in earlier work. The memory is freed in any case; the buffer that is returned is empty.
     pub fn drop(buffer: LockedBuffer<T>) -> DropResult<LockedBuffer<T>> {
         let buffer = ManuallyDrop::new(buffer);
         match buffer.len * size_of::<T>() {
@@ -127,8 +127,8 @@ impl<T: DeviceCopy> Deref for LockedBuffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: these are the elements of the buffer, which are borrowed for the same lifetime. Callers of stream
-        // copies guarantee that the copies do not write them during that time.
+        // SAFETY: these are the elements of the buffer, which is borrowed for the same lifetime. Callers of stream
+        // copies guarantee that the copies do not write to the elements during that time.
         unsafe { std::slice::from_raw_parts(self.pointer, self.len) }
     }
 }
@@ -155,8 +155,8 @@ impl<T: DeviceCopy> AsMut<[T]> for LockedBuffer<T> {
 impl<T: DeviceCopy> Drop for LockedBuffer<T> {
     fn drop(&mut self) {
         if self.len * size_of::<T>() > 0 {
-            // An error belongs to earlier work, and other calls also report it.
-            // SAFETY: nothing else uses the memory.
+            // An error comes from earlier work and is also reported by other calls. SAFETY: nothing else uses the
+            // memory.
             let _ = unsafe { cuda_free_locked(self.pointer) };
         }
     }
@@ -196,13 +196,14 @@ impl<T: DeviceCopy> LockedBox<T> {
     ///
     /// # Safety
     ///
-    /// `pointer` must come from one of these functions, its value must be initialized, and nothing else may free it.
+    /// `pointer` must come from one of these functions, the value must be initialized, and nothing else may free the
+    /// memory.
     pub unsafe fn from_raw(pointer: *mut T) -> Self {
         // SAFETY: guaranteed by the caller.
         Self { value: unsafe { LockedBuffer::from_raw_parts(pointer, 1) } }
     }
 
-    /// Releases ownership of the memory and returns its address, which must be freed with [`cuda_free_locked`].
+    /// Releases ownership of the memory and returns its address; the memory must be freed with [`cuda_free_locked`].
     pub fn into_raw(self) -> *mut T {
         ManuallyDrop::new(self.value).pointer
     }

@@ -1,4 +1,4 @@
-//! Allocates and frees memory by pointer, which is the basis of the buffers and boxes.
+//! Allocates and frees memory by pointer; the buffers and boxes build on these functions.
 //!
 //! Each allocation is a buffer of the runtime, which is kept in a table under its address until it is freed.
 
@@ -22,7 +22,7 @@ fn locked<V>(table: &Table<V>) -> MutexGuard<'_, HashMap<u64, V>> {
     table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the size of `count` values in bytes.
+/// Returns the total size of `count` values, in bytes.
 pub(super) fn size_of_values<T>(count: usize) -> CudaResult<usize> {
     let limit = isize::MAX as usize;
     count.checked_mul(size_of::<T>()).filter(|bytes| *bytes <= limit).ok_or_else(|| {
@@ -33,7 +33,7 @@ pub(super) fn size_of_values<T>(count: usize) -> CudaResult<usize> {
     })
 }
 
-/// Returns the size of `count` values in bytes, which must not be 0.
+/// Returns the total size of `count` values, in bytes, which must not be 0.
 fn some_bytes<T>(count: usize) -> CudaResult<usize> {
     match size_of_values::<T>(count)? {
         0 => Err(explained(CudaError::InvalidMemoryAllocation, "nothing can be allocated for 0 bytes")),
@@ -45,12 +45,12 @@ fn some_bytes<T>(count: usize) -> CudaResult<usize> {
 ///
 /// # Errors
 ///
-/// [`CudaError::OutOfMemory`]; [`CudaError::InvalidMemoryAllocation`] for zero or too many bytes;
-/// [`CudaError::InvalidContext`] without a context.
+/// [`CudaError::OutOfMemory`]; [`CudaError::InvalidMemoryAllocation`] if the size is zero or too large;
+/// [`CudaError::InvalidContext`] if there is no current context.
 ///
 /// # Safety
 ///
-/// The memory must be freed with [`cuda_free`], and written before it is read.
+/// The memory must be freed with [`cuda_free`] and must be written before it is read.
 pub unsafe fn cuda_malloc<T>(count: usize) -> CudaResult<DevicePointer<T>> {
     let device = context::current()?;
     allocate(&device.default_stream(), count)
@@ -64,7 +64,7 @@ pub unsafe fn cuda_malloc<T>(count: usize) -> CudaResult<DevicePointer<T>> {
 ///
 /// # Safety
 ///
-/// The conditions of [`cuda_malloc`]. Other streams must use the memory only after the work that is enqueued in
+/// The requirements of [`cuda_malloc`]. Other streams may use the memory only after the work that has been enqueued in
 /// `stream` so far.
 pub unsafe fn cuda_malloc_async<T>(stream: &Stream, count: usize) -> CudaResult<DevicePointer<T>> {
     allocate(stream.runtime(), count)
@@ -87,11 +87,12 @@ fn taken<V>(table: &Table<V>, address: u64) -> CudaResult<V> {
 ///
 /// # Errors
 ///
-/// [`CudaError::InvalidValue`] for a pointer from elsewhere. A fault of earlier work; the memory is freed in any case.
+/// [`CudaError::InvalidValue`] if the pointer does not come from this module. A fault in earlier work, in which case
+/// the memory is freed nevertheless.
 ///
 /// # Safety
 ///
-/// Nothing may use the memory, except work that is already enqueued.
+/// Nothing may use the memory, except for work that has already been enqueued.
 pub unsafe fn cuda_free<T>(pointer: DevicePointer<T>) -> CudaResult<()> {
     let buffer = taken(&DEVICE, pointer.as_raw())?;
     let waited = buffer.device().synchronize();
@@ -99,21 +100,21 @@ pub unsafe fn cuda_free<T>(pointer: DevicePointer<T>) -> CudaResult<()> {
     Ok(waited?)
 }
 
-/// Frees device memory after the work that is enqueued in a stream so far.
+/// Frees device memory after the work that has been enqueued in a stream so far.
 ///
 /// # Errors
 ///
-/// [`CudaError::InvalidValue`] for a pointer from elsewhere; errors of the driver.
+/// [`CudaError::InvalidValue`] if the pointer does not come from this module; driver errors.
 ///
 /// # Safety
 ///
-/// Nothing may use the memory, except work that is already enqueued in `stream`.
+/// Nothing may use the memory, except for work that has already been enqueued in `stream`.
 pub unsafe fn cuda_free_async<T>(stream: &Stream, pointer: DevicePointer<T>) -> CudaResult<()> {
     let buffer = taken(&DEVICE, pointer.as_raw())?;
     Ok(buffer.record_stream(stream.runtime())?)
 }
 
-/// Allocates page-locked memory for `count` values, which host and device access at the same address.
+/// Allocates page-locked memory for `count` values that host and device access at the same address.
 ///
 /// # Errors
 ///
@@ -121,7 +122,7 @@ pub unsafe fn cuda_free_async<T>(stream: &Stream, pointer: DevicePointer<T>) -> 
 ///
 /// # Safety
 ///
-/// The memory must be freed with [`cuda_free_unified`], and written before it is read.
+/// The memory must be freed with [`cuda_free_unified`] and must be written before it is read.
 pub unsafe fn cuda_malloc_unified<T>(count: usize) -> CudaResult<UnifiedPointer<T>> {
     let pointer = pinned::<T>(count)?;
     let device = context::current()?;
@@ -134,7 +135,7 @@ pub unsafe fn cuda_malloc_unified<T>(count: usize) -> CudaResult<UnifiedPointer<
         // SAFETY: host and device can access the memory.
         Ok(address) if address.0 == pointer.addr() as u64 => Ok(unsafe { UnifiedPointer::wrap(pointer) }),
         other => {
-            // SAFETY: the memory was just allocated.
+            // SAFETY: the memory has just been allocated.
             unsafe { cuda_free_locked(pointer)? };
             match other {
                 Err(error) => Err(error.into()),
@@ -155,7 +156,7 @@ pub unsafe fn cuda_malloc_unified<T>(count: usize) -> CudaResult<UnifiedPointer<
 ///
 /// # Safety
 ///
-/// The conditions of [`cuda_free`].
+/// The requirements of [`cuda_free`].
 pub unsafe fn cuda_free_unified<T>(pointer: UnifiedPointer<T>) -> CudaResult<()> {
     // SAFETY: guaranteed by the caller.
     unsafe { cuda_free_locked(pointer.as_mut_ptr()) }
@@ -169,7 +170,7 @@ pub unsafe fn cuda_free_unified<T>(pointer: UnifiedPointer<T>) -> CudaResult<()>
 ///
 /// # Safety
 ///
-/// The memory must be freed with [`cuda_free_locked`], and written before it is read.
+/// The memory must be freed with [`cuda_free_locked`] and must be written before it is read.
 pub unsafe fn cuda_malloc_locked<T>(count: usize) -> CudaResult<*mut T> {
     pinned(count)
 }
@@ -195,12 +196,12 @@ fn pinned<T>(count: usize) -> CudaResult<*mut T> {
 ///
 /// # Safety
 ///
-/// The conditions of [`cuda_free`].
+/// The requirements of [`cuda_free`].
 pub unsafe fn cuda_free_locked<T>(pointer: *mut T) -> CudaResult<()> {
     let device = taken(&PINNED, pointer.addr() as u64)?;
     let waited = device.synchronize();
-    // SAFETY: the pointer came from this driver and context. No remaining work can use it, because all work is
-    // complete, or the device is lost.
+    // SAFETY: this driver and this context have allocated the memory. No remaining work can use the memory, because all
+    // work is complete or the device is lost.
     let freed = unsafe {
         let (driver, context) = device.driver();
         driver.pinned_free(context, pointer.cast())

@@ -2,18 +2,19 @@
 //!
 //! | type | location | access |
 //! | --- | --- | --- |
-//! | [`DeviceBuffer`], [`DeviceBox`], [`DeviceVariable`] | on the device | the host copies to and from it |
+//! | [`DeviceBuffer`], [`DeviceBox`], [`DeviceVariable`] | on the device | the host copies data to and from it |
 //! | [`UnifiedBuffer`], [`UnifiedBox`] | page-locked, on the host | host and device access it; data does not migrate,
 //! so data that kernels read often should be on the device |
 //! | [`LockedBuffer`], [`LockedBox`] | page-locked, on the host | copies to and from the device are faster, and do not block |
 //!
-//! Device memory comes from the runtime's caching allocator. Freeing it first waits for all work on the device, because
-//! a kernel may still use it through a pointer; `drop_async` waits in a stream instead.
+//! Device memory is allocated from the runtime's caching allocator. Freeing it first waits for all work on the device,
+//! because a kernel may still be using it through a pointer; `drop_async` waits in a stream instead.
 //!
 //! # Safety of kernels
 //!
-//! Safe code accesses device memory only through copies, which wait. Memory that a kernel writes must not be accessed
-//! between the launch and the wait for it, which is why a launch is `unsafe`.
+//! Safe code can access device memory only through copies, and these wait for other work. Memory to which a kernel
+//! writes must not be accessed between the launch and the wait for the kernel; this is the reason why launches are
+//! `unsafe`.
 
 mod copy;
 mod device_box;
@@ -49,19 +50,19 @@ use std::ffi::c_void;
 use crate::context;
 use crate::error::CudaResult;
 
-/// Memory for one value that a kernel can use.
+/// Memory for one value, which kernels can use.
 pub trait GpuBox<T: DeviceCopy> {
     /// Returns the device address.
     fn as_device_ptr(&self) -> DevicePointer<T>;
 }
 
-/// Memory for several elements that a kernel can use.
+/// Memory for several elements, which kernels can use.
 pub trait GpuBuffer<T: DeviceCopy> {
     /// Returns the device address.
     fn as_device_ptr(&self) -> DevicePointer<T>;
     /// Returns the number of elements.
     fn len(&self) -> usize;
-    /// Returns true if there are no elements.
+    /// Returns whether there are no elements.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -155,7 +156,8 @@ impl<T: DeviceCopy> DeviceMemory for DeviceBuffer<T> {
 ///
 /// # Safety
 ///
-/// Both memories must have `size` bytes. During the call, nothing else may access them, except to read `source`.
+/// Both memory ranges must have `size` bytes. During the call, nothing else may access them, except for reads of
+/// `source`.
 pub unsafe fn memcpy_htod(to: u64, source: *const c_void, size: usize) -> CudaResult<()> {
     // SAFETY: guaranteed by the caller.
     unsafe { Transfer::ToDevice { from: source, to }.run(size) }
@@ -169,17 +171,17 @@ pub unsafe fn memcpy_htod(to: u64, source: *const c_void, size: usize) -> CudaRe
 ///
 /// # Safety
 ///
-/// The conditions of [`memcpy_htod`].
+/// The requirements of [`memcpy_htod`].
 pub unsafe fn memcpy_dtoh(to: *mut c_void, source: u64, size: usize) -> CudaResult<()> {
     // SAFETY: guaranteed by the caller.
     unsafe { Transfer::ToHost { from: source, to }.run(size) }
 }
 
-/// Returns the free and the total bytes of device memory.
+/// Returns the free and the total device memory, in bytes.
 ///
 /// # Errors
 ///
-/// [`CudaError::InvalidContext`](crate::error::CudaError::InvalidContext) without a context.
+/// [`CudaError::InvalidContext`](crate::error::CudaError::InvalidContext) if there is no current context.
 pub fn mem_get_info() -> CudaResult<(usize, usize)> {
     let info = context::current()?.memory_info()?;
     Ok((info.free as usize, info.total as usize))

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 
 use crate::DeviceCopy;
 
-/// Device address, which the host cannot dereference.
+/// Address in device memory, which the host cannot dereference.
 #[repr(transparent)]
 pub struct DevicePointer<T: ?Sized> {
     address: u64,
@@ -18,11 +18,11 @@ pub struct DevicePointer<T: ?Sized> {
 #[repr(transparent)]
 pub struct UnifiedPointer<T: ?Sized>(*mut T);
 
-// SAFETY: on the device, it is only a number.
+// SAFETY: to the device, the pointer is only a number.
 unsafe impl<T: ?Sized> DeviceCopy for DevicePointer<T> {}
 // SAFETY: the device can access the memory at this address.
 unsafe impl<T: DeviceCopy> DeviceCopy for UnifiedPointer<T> {}
-// SAFETY: safe code cannot access the memory through it.
+// SAFETY: safe code cannot access the memory through the pointer.
 unsafe impl<T: ?Sized> Send for DevicePointer<T> {}
 // SAFETY: as above.
 unsafe impl<T: ?Sized> Sync for DevicePointer<T> {}
@@ -89,7 +89,7 @@ traits! {
 }
 
 impl<T: ?Sized> DevicePointer<T> {
-    /// Creates a pointer from an address, which can be any number.
+    /// Creates a pointer from an address, which may be any number.
     pub fn from_raw(address: u64) -> Self {
         Self { address, of: PhantomData }
     }
@@ -99,7 +99,7 @@ impl<T: ?Sized> DevicePointer<T> {
         self.address
     }
 
-    /// Returns true if the address is 0.
+    /// Returns whether the address is 0.
     pub fn is_null(self) -> bool {
         self.address == 0
     }
@@ -109,63 +109,63 @@ impl<T: ?Sized> DevicePointer<T> {
         Self::from_raw(0)
     }
 
-    /// Casts the pointer to another type with the same address.
+    /// Casts to a pointer of another type with the same address.
     pub fn cast<U>(self) -> DevicePointer<U> {
         DevicePointer::from_raw(self.address)
     }
 }
 
 impl<T> DevicePointer<T> {
-    /// Converts to a host pointer, which must not be read.
+    /// Converts to a host pointer, through which the memory must not be read.
     pub fn as_ptr(&self) -> *const T {
         std::ptr::without_provenance(self.address as usize)
     }
 
-    /// Converts to a host pointer, which must not be used.
+    /// Converts to a host pointer, through which the memory must not be accessed.
     pub fn as_mut_ptr(&self) -> *mut T {
         std::ptr::without_provenance_mut(self.address as usize)
     }
 
-    /// Returns the pointer that is `count` elements further.
+    /// Returns the pointer moved forward by `count` elements.
     pub fn wrapping_offset(self, count: isize) -> Self {
         let bytes = count.wrapping_mul(size_of::<T>() as isize);
         Self::from_raw(self.address.wrapping_add_signed(bytes as i64))
     }
 
-    /// Returns the pointer that is `count` elements further.
+    /// Returns the pointer moved forward by `count` elements.
     pub fn wrapping_add(self, count: usize) -> Self {
         self.wrapping_offset(count as isize)
     }
 
-    /// Returns the pointer that is `count` elements before.
+    /// Returns the pointer moved back by `count` elements.
     pub fn wrapping_sub(self, count: usize) -> Self {
         self.wrapping_offset((count as isize).wrapping_neg())
     }
 
-    /// Returns the pointer that is `count` elements further.
+    /// Returns the pointer moved forward by `count` elements.
     ///
     /// # Safety
     ///
-    /// The result must be within the same memory, or at its end.
+    /// The result must point into the same allocation or to its end.
     pub unsafe fn offset(self, count: isize) -> Self {
         self.wrapping_offset(count)
     }
 
-    /// Returns the pointer that is `count` elements further.
+    /// Returns the pointer moved forward by `count` elements.
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::offset`].
+    /// The requirements of [`Self::offset`].
     #[allow(clippy::should_implement_trait)]
     pub unsafe fn add(self, count: usize) -> Self {
         self.wrapping_add(count)
     }
 
-    /// Returns the pointer that is `count` elements before.
+    /// Returns the pointer moved back by `count` elements.
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::offset`].
+    /// The requirements of [`Self::offset`].
     #[allow(clippy::should_implement_trait)]
     pub unsafe fn sub(self, count: usize) -> Self {
         self.wrapping_sub(count)
@@ -177,7 +177,7 @@ impl<T> UnifiedPointer<T> {
     ///
     /// # Safety
     ///
-    /// The address must be in unified memory, or null.
+    /// The address must be null or point into unified memory.
     pub unsafe fn wrap(pointer: *mut T) -> Self {
         Self(pointer)
     }
@@ -197,7 +197,7 @@ impl<T> UnifiedPointer<T> {
         DevicePointer::from_raw(self.0.addr() as u64)
     }
 
-    /// Returns true if the pointer is null.
+    /// Returns whether the pointer is null.
     pub fn is_null(self) -> bool {
         self.0.is_null()
     }

@@ -1,4 +1,4 @@
-//! Pitched memory, with allocation and 2-D copies.
+//! Pitched memory: allocation and 2-D copies.
 
 use warpsmith_runtime::DevicePtr;
 use warpsmith_runtime::driver::{Place, RowsCopy};
@@ -10,11 +10,11 @@ use crate::context;
 use crate::error::{CudaError, CudaResult, explained};
 use crate::stream::wait_for_blocking;
 
-/// Pitch granularity in bytes, which is the size of a warp's widest access.
+/// Granularity of the pitch in bytes: the size of the widest access of a warp.
 const PITCH: usize = 512;
 
-/// Allocates uninitialized pitched device memory for `height` rows of `width` elements. Returns its address and the
-/// pitch in bytes.
+/// Allocates uninitialized pitched device memory for `height` rows of `width` elements. Returns the address of the
+/// memory, and the pitch in bytes.
 ///
 /// # Errors
 ///
@@ -22,7 +22,7 @@ const PITCH: usize = 512;
 ///
 /// # Safety
 ///
-/// The memory must be freed with [`cuda_free`](super::cuda_free), and written before it is read.
+/// The memory must be freed with [`cuda_free`](super::cuda_free) and must be written before it is read.
 pub unsafe fn cuda_malloc_pitched<T: DeviceCopy>(
     width: usize,
     height: usize,
@@ -34,7 +34,8 @@ pub unsafe fn cuda_malloc_pitched<T: DeviceCopy>(
     Ok((unsafe { cuda_malloc::<u8>(bytes)? }.cast(), pitch))
 }
 
-/// Copies `height` rows of `width` elements from the host. A pitch is the number of bytes from one row to the next.
+/// Copies `height` rows of `width` elements from the host. A pitch is the number of bytes from the start of one row to
+/// the start of the next.
 ///
 /// ```
 /// # use cust::memory::*;
@@ -55,12 +56,13 @@ pub unsafe fn cuda_malloc_pitched<T: DeviceCopy>(
 ///
 /// # Errors
 ///
-/// [`CudaError::InvalidValue`] if a pitch is smaller than a row; the errors of
+/// [`CudaError::InvalidValue`] if a pitch is less than the size of a row; the errors of
 /// [`CopyDestination::copy_from`](super::CopyDestination).
 ///
 /// # Safety
 ///
-/// Both memories must contain the rows. During the call, nothing else may access them, except to read the source.
+/// Both memory ranges must contain the rows. During the call, nothing else may access them, except for reads of the
+/// source.
 pub unsafe fn memcpy_2d_htod<T: DeviceCopy>(
     to: DevicePointer<T>,
     to_pitch: usize,
@@ -84,7 +86,7 @@ pub unsafe fn memcpy_2d_htod<T: DeviceCopy>(
 ///
 /// # Safety
 ///
-/// The conditions of [`memcpy_2d_htod`].
+/// The requirements of [`memcpy_2d_htod`].
 pub unsafe fn memcpy_2d_dtoh<T: DeviceCopy>(
     to: *mut T,
     to_pitch: usize,
@@ -100,11 +102,11 @@ pub unsafe fn memcpy_2d_dtoh<T: DeviceCopy>(
     unsafe { run(copy) }
 }
 
-/// Performs a copy, after earlier work of blocking streams.
+/// Performs a copy, ordered after earlier work in blocking streams.
 ///
 /// # Safety
 ///
-/// The conditions of [`memcpy_2d_htod`].
+/// The requirements of [`memcpy_2d_htod`].
 unsafe fn run(copy: RowsCopy) -> CudaResult<()> {
     let RowsCopy { dst_pitch, src_pitch, row_bytes, rows, .. } = copy;
     if row_bytes == 0 || rows == 0 {
@@ -120,8 +122,8 @@ unsafe fn run(copy: RowsCopy) -> CudaResult<()> {
     wait_for_blocking(&device)?;
     device.check()?;
     let stream = device.default_stream();
-    // SAFETY: the context and the stream belong to a live device; the caller guarantees valid memory, which is not
-    // accessed after the wait.
+    // SAFETY: the context and the stream belong to a live device. The caller guarantees valid memory, and nothing
+    // accesses it after the wait.
     unsafe {
         let (driver, context) = device.driver();
         driver.copy_rows(context, copy, stream.handle())?;

@@ -14,22 +14,22 @@ use super::{UnifiedPointer, cuda_free_unified, cuda_malloc_unified};
 use crate::DeviceCopy;
 use crate::error::{CudaResult, DropResult};
 
-/// Array in page-locked host memory, which host and device share. Dropping the buffer waits for all work on the device.
+/// Array in page-locked host memory that host and device share. Dropping the buffer waits for all work on the device.
 ///
-/// The host must not access it while a kernel uses it, which is a safety condition of the launch.
+/// The host must not access the buffer while a kernel uses it, which is a safety condition of the launch.
 pub struct UnifiedBuffer<T: DeviceCopy> {
     pointer: UnifiedPointer<T>,
     len: usize,
 }
 
-/// Value in page-locked host memory, which host and device share.
+/// Value in page-locked host memory that host and device share.
 pub struct UnifiedBox<T: DeviceCopy> {
     value: UnifiedBuffer<T>,
 }
 
 // SAFETY: the buffer owns its elements.
 unsafe impl<T: DeviceCopy + Send> Send for UnifiedBuffer<T> {}
-// SAFETY: a shared reference only reads the elements.
+// SAFETY: a shared reference to the buffer only allows reads.
 unsafe impl<T: DeviceCopy + Sync> Sync for UnifiedBuffer<T> {}
 
 impl<T: DeviceCopy> UnifiedBuffer<T> {
@@ -62,7 +62,7 @@ impl<T: DeviceCopy> UnifiedBuffer<T> {
                 // SAFETY: the pointer is never used to access bytes.
                 unsafe { UnifiedPointer::wrap(std::ptr::NonNull::dangling().as_ptr()) }
             }
-            // SAFETY: guaranteed by the caller; `drop` frees the memory.
+            // SAFETY: the caller guarantees the requirements; `drop` frees the memory.
             _ => unsafe { cuda_malloc_unified(len)? },
         };
         Ok(Self { pointer, len })
@@ -95,12 +95,12 @@ impl<T: DeviceCopy> UnifiedBuffer<T> {
         }
     }
 
-    /// Takes ownership of memory from [`cuda_malloc_unified`].
+    /// Takes ownership of memory allocated by [`cuda_malloc_unified`].
     ///
     /// # Safety
     ///
-    /// `pointer` must come from [`cuda_malloc_unified`] with `len` initialized elements, or the elements must have no
-    /// bytes. Nothing else may free it.
+    /// `pointer` must come from [`cuda_malloc_unified`] for `len` elements, which must be initialized, unless the
+    /// elements occupy no bytes. Nothing else may free it.
     pub unsafe fn from_raw_parts(pointer: UnifiedPointer<T>, len: usize) -> UnifiedBuffer<T> {
         Self { pointer, len }
     }
@@ -120,11 +120,11 @@ impl<T: DeviceCopy> UnifiedBuffer<T> {
         self
     }
 
-    /// Drops the buffer and reports errors.
+    /// Drops the buffer and reports any error.
     ///
     /// # Errors
     ///
-    /// A fault of earlier work. The memory is freed in any case, and the returned buffer is empty.
+    /// A fault in earlier work. The memory is freed in any case; the buffer that is returned is empty.
     pub fn drop(buffer: UnifiedBuffer<T>) -> DropResult<UnifiedBuffer<T>> {
         let mut buffer = ManuallyDrop::new(buffer);
         let freed = buffer.free();
@@ -145,8 +145,8 @@ impl<T: DeviceCopy> Deref for UnifiedBuffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: these are the elements of the buffer, which are borrowed for the same lifetime. Callers of launches
-        // guarantee that kernels do not write them during that time.
+        // SAFETY: these are the elements of the buffer, which is borrowed for the same lifetime. Callers of launches
+        // guarantee that kernels do not write to the elements during that time.
         unsafe { std::slice::from_raw_parts(self.pointer.as_raw(), self.len) }
     }
 }
@@ -172,7 +172,7 @@ impl<T: DeviceCopy> AsMut<[T]> for UnifiedBuffer<T> {
 
 impl<T: DeviceCopy> Drop for UnifiedBuffer<T> {
     fn drop(&mut self) {
-        // An error belongs to earlier work, and other calls also report it.
+        // An error comes from earlier work and is also reported by other calls.
         let _ = self.free();
     }
 }
@@ -211,28 +211,29 @@ impl<T: DeviceCopy> UnifiedBox<T> {
     ///
     /// # Safety
     ///
-    /// `pointer` must come from one of these functions, its value must be initialized, and nothing else may free it.
+    /// `pointer` must come from one of these functions, the value must be initialized, and nothing else may free the
+    /// memory.
     pub unsafe fn from_unified(pointer: UnifiedPointer<T>) -> Self {
         // SAFETY: guaranteed by the caller.
         Self { value: unsafe { UnifiedBuffer::from_raw_parts(pointer, 1) } }
     }
 
-    /// Takes ownership like [`Self::from_unified`], from a raw address.
+    /// Like [`Self::from_unified`], but takes a raw address.
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::from_unified`].
+    /// The requirements of [`Self::from_unified`].
     pub unsafe fn from_raw(pointer: *mut T) -> Self {
         // SAFETY: guaranteed by the caller.
         unsafe { Self::from_unified(UnifiedPointer::wrap(pointer)) }
     }
 
-    /// Releases ownership of the memory and returns its address, which must be freed with [`cuda_free_unified`].
+    /// Releases ownership of the memory and returns its address; the memory must be freed with [`cuda_free_unified`].
     pub fn into_unified(boxed: UnifiedBox<T>) -> UnifiedPointer<T> {
         ManuallyDrop::new(boxed.value).pointer
     }
 
-    /// Returns a reference to the value, which is never freed.
+    /// Returns a reference to the value; the memory is never freed.
     pub fn leak<'a>(boxed: UnifiedBox<T>) -> &'a mut T
     where
         T: 'a,
@@ -246,7 +247,7 @@ impl<T: DeviceCopy> UnifiedBox<T> {
         self.value.as_unified_ptr()
     }
 
-    /// Drops the box and reports errors.
+    /// Drops the box and reports any error.
     ///
     /// # Errors
     ///

@@ -9,7 +9,7 @@ use cuda_std::{address_space, externally_visible, shared_array, warp};
 #[address_space(constant)]
 static WEIGHTS: [f32; 5] = [0.0625, 0.25, 0.375, 0.25, 0.0625];
 
-/// Computes `y[i]` as the weighted mean of `x` around `i`, within blocks of 256.
+/// Computes `y[i]` as the weighted mean of `x` around `i`, within each block of 256 elements.
 #[kernel]
 pub unsafe fn smooth(x: &[f32], y: *mut f32) {
     #[address_space(shared)]
@@ -49,7 +49,7 @@ pub unsafe fn sum(x: &[f32], total: &AtomicF32) {
     }
 }
 
-/// Stores the results of shuffles, votes and matches in each lane of a warp.
+/// Stores the results of shuffles, votes and matches for each lane of a warp.
 #[kernel]
 pub unsafe fn lanes(out: *mut [u32; 8]) {
     let lane = warp::lane_id();
@@ -79,14 +79,14 @@ pub static mut CALLS: u32 = 5;
 #[address_space(constant)]
 static SCALE: [f32; 2] = [2.0, 0.5];
 
-/// Multiplies `x[i]` by the scale for even or odd indices, which the host can change.
+/// Multiplies `x[i]` by the scale for even or for odd indices; the host can change the scales.
 #[kernel]
 pub unsafe fn scale(x: *mut f32) {
     let i = thread::index_1d() as usize;
     unsafe { *x.add(i) *= SCALE[i % 2] };
 }
 
-/// In thread `i`, writes element `i` modulo 5 of constant memory, and the previous value of the counter.
+/// In thread `i`, stores element `i` modulo 5 of constant memory, and the value that the counter had before.
 #[kernel]
 pub unsafe fn statics(weights: *mut f32, calls: *mut u32) {
     let i = thread::index_1d() as usize;

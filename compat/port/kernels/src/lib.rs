@@ -1,4 +1,4 @@
-//! Kernels in the form in which they are written for Rust-CUDA.
+//! Kernels as they are written for Rust-CUDA.
 #![allow(clippy::missing_safety_doc, clippy::undocumented_unsafe_blocks)]
 
 extern crate alloc;

@@ -1,4 +1,4 @@
-//! Values, with structs and enums, vectors, float functions, heap memory and text.
+//! Values of struct and enum types, vectors, float functions, heap memory and text.
 
 use alloc::vec;
 use cuda_std::glam::{Mat3, Vec3};
@@ -25,7 +25,7 @@ pub enum Motion {
 #[derive(Clone, Copy, DeviceCopy)]
 #[repr(C)]
 pub struct Scene {
-    /// Motion of point `i`, at index `i` modulo 3.
+    /// Motions of the points; point `i` uses the motion with index `i` modulo 3.
     pub motions: [Motion; 3],
     /// Common scale factor.
     pub scale: f32,
@@ -45,7 +45,7 @@ pub unsafe fn advance(scene: &Scene, points: *mut Vec3, count: u32, shift: Vec3)
     }
 }
 
-/// Computes a row of function values for each `x`.
+/// For each `x`, computes a row of function values.
 #[kernel]
 pub unsafe fn functions(x: &[f64], out: *mut [f64; 10]) {
     let i = thread::index() as usize;
@@ -70,7 +70,7 @@ pub unsafe fn functions(x: &[f64], out: *mut [f64; 10]) {
     }
 }
 
-/// Computes the digit sum of `i * 37` in `out[i]`, with a vector on the device heap.
+/// Stores the digit sum of `i * 37` in `out[i]`, using a vector on the device heap.
 #[kernel]
 pub unsafe fn digits(out: *mut u32, count: u32) {
     let i = thread::index_1d();
@@ -104,7 +104,7 @@ pub unsafe fn places(out: *mut u32) {
     }
 }
 
-/// Prints a line, and fails if the index exceeds `limit`.
+/// Prints a line, and panics if the index exceeds `limit`.
 #[kernel]
 pub unsafe fn checks(limit: u32) {
     let i = thread::index_1d();

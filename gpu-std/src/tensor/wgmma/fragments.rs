@@ -5,10 +5,11 @@ use core::marker::PhantomData;
 use super::operand::Half;
 use super::width::{Columns, Width};
 
-/// A left operand of 64 rows and `K` columns, with two elements per register. It is distributed over the threads of a
-/// warpgroup like an [`Accumulator`](super::Accumulator) of `K` columns.
+/// The left operand of a product in registers: 64 rows and `K` columns, with two elements per register. Its elements
+/// are distributed over the threads of a warpgroup like those of an [`Accumulator`](super::Accumulator) with `K`
+/// columns.
 ///
-/// A batch owns its fragments until it has been waited for.
+/// A batch owns its fragments until a thread has waited for the batch.
 #[must_use = "fragments are multiplied"]
 pub struct Fragments<T: Half, const K: usize>
 where
@@ -22,13 +23,13 @@ impl<T: Half, const K: usize> Fragments<T, K>
 where
     Columns<K>: Depth,
 {
-    /// Rounds the sums of an accumulator, or values derived from them, to fragments.
+    /// Rounds an accumulator's sums, or values derived from them, to fragments.
     #[inline(always)]
     pub fn new(sums: &<Columns<K> as Width>::Registers<f32>) -> Self {
         Self { a: Columns::<K>::pack::<T>(sums.as_ref()), element: PhantomData }
     }
 
-    /// Returns the registers of 16 columns.
+    /// Returns the registers that contain the 16 columns of a step.
     #[cfg(target_arch = "nvptx64")]
     #[inline(always)]
     pub(super) fn of_step(&self, step: u64) -> [u32; 4] {
@@ -38,9 +39,9 @@ where
     }
 }
 
-/// Valid numbers of columns of [`Fragments`]: 64, 128, 192, 256.
+/// A valid number of columns for [`Fragments`]: 64, 128, 192 or 256.
 pub trait Depth: Width {
-    /// Type of a thread's registers.
+    /// Type of one thread's registers.
     #[doc(hidden)]
     type Registers: Copy + AsRef<[u32]>;
     #[doc(hidden)]
@@ -69,7 +70,7 @@ macro_rules! depth {
             #[cfg(target_arch = "nvptx64")]
             #[inline(always)]
             fn keep(a: &[u32; $count]) {
-                // SAFETY: the assembly is only a comment.
+                // SAFETY: the assembly consists only of a comment.
                 unsafe {
                     core::arch::asm!(
                         concat!("// {0}", $(" {", $i, "}",)*),
@@ -100,10 +101,10 @@ depth!(
         38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
 );
 
-/// Data that a batch owns in addition to its sums: nothing, or [`Fragments`]. The trait is sealed.
+/// Data that a batch owns in addition to its sums: either nothing, or [`Fragments`]. The trait is sealed.
 pub trait Held: sealed::Sealed {
-    /// Pins the values in registers at this point: they must be written before it, and the registers must not be reused
-    /// before it.
+    /// Pins the values in registers at this point. Before this point, the compiler must have written the values and
+    /// must not reuse the registers.
     #[doc(hidden)]
     #[cfg(target_arch = "nvptx64")]
     fn keep(&self);

@@ -1,36 +1,36 @@
-//! Emulated `wgmma`: products are recorded when issued, and computed when waited for.
+//! Emulated `wgmma`: products are recorded when they are issued, and computed when a thread waits for them.
 
 use super::{Half, Major, Operand, SharedTile, Sum};
 use crate::host::collective;
 use crate::tensor::shared::SharedAddress;
 use crate::{thread, warp};
 
-/// Operands of a product.
+/// The operands of a product.
 #[derive(Clone, Copy)]
 struct Operands {
-    /// Left tile, or null if the left operand is in registers.
+    /// The left tile, or null if the left operand is in registers.
     a: *mut u8,
     b: *mut u8,
-    /// Index of the part of the fragments, if the left operand is in registers.
+    /// Index of the part of the fragments, used if the left operand is in registers.
     part: u32,
     accumulate: bool,
 }
 
-/// Adds a product to the sums of the calling thread. The second argument contains the registers of the left operand, if
-/// it is in registers.
+/// Adds a product to the calling thread's sums. The second argument contains the registers of the left operand, if it
+/// is in registers.
 type Multiply<S> = fn(&mut [S], &[u32], Operands);
 
 /// Maximum number of in-flight products per accumulator.
 const MAX: usize = 64;
 
-/// In-flight products, oldest first.
+/// In-flight products, ordered from oldest to newest.
 ///
-/// They are not on the heap, because `warpsmith check` treats heap memory that one thread frees and the next allocates
-/// as shared.
+/// They are stored inline: `warpsmith check` would treat heap memory as shared if one thread frees it and the next
+/// allocates it.
 pub(super) struct Groups<S> {
     products: [Option<(Multiply<S>, Operands)>; MAX],
     count: usize,
-    /// Number of products before the last batch.
+    /// Number of products that precede the last batch.
     earlier: usize,
     /// Hash of the issued products, which must be the same in all lanes of a warp.
     issued: u64,
@@ -76,7 +76,7 @@ impl<S: Sum> Groups<S> {
         self.count += 1;
     }
 
-    /// Panics if the lanes of a warp have issued different products.
+    /// Panics if lanes of a warp have issued different products.
     #[track_caller]
     pub fn check(&self) {
         let first = warp::shuffle(!0, self.issued, 0);
@@ -102,8 +102,8 @@ impl<S: Sum> Groups<S> {
         self.products.copy_within(count..self.count, 0);
         self.count -= count;
         self.earlier = 0;
-        // A product is complete for one thread only when it is complete for all, because the first thread to continue
-        // may reuse the tiles.
+        // A product may count as complete for one thread only when it is complete for all threads, because the first
+        // thread to continue may reuse the tiles.
         collective::group_barrier();
     }
 }
@@ -121,25 +121,25 @@ impl Groups<f32> {
     }
 }
 
-/// Values of one operand row of 128 bytes. They are on the stack, because `warpsmith check` treats heap memory that one
-/// thread frees and the next allocates as shared.
+/// The values of one operand row of 128 bytes. They are stored on the stack: `warpsmith check` would treat heap memory
+/// as shared if one thread frees it and the next allocates it.
 type Row<S> = [S; 128];
 
 fn row_of<T: Operand>(element: impl Fn(u32) -> *const T) -> Row<T::Sum> {
     let mut values = [T::Sum::ZERO; 128];
     let depth = 128 / size_of::<T>();
-    // SAFETY: the caller that issued the product promised that the tile holds values.
+    // SAFETY: the caller that issued the product promised that the tile contains valid values.
     values[..depth].iter_mut().zip(0..).for_each(|(value, k)| *value = unsafe { element(k).read() }.to_sum());
     values
 }
 
-/// Returns the two rows of the calling thread's sums in a part of 64 columns of fragments, gathered from the four
-/// threads that own them.
+/// Returns the two rows of a 64-column part of the fragments that correspond to the calling thread's sums, gathered
+/// from the four threads that own them.
 fn rows_of<T: Half>(fragments: &[u32], part: u32) -> [Row<f32>; 2] {
     let mut rows = [[0.0; 128]; 2];
     let first = 16 * part as usize;
     for (i, pair) in fragments[first..first + 16].chunks_exact(2).enumerate() {
-        // Two registers of the same columns: one of a row, and one of the row eight below.
+        // Two registers with the same columns. One belongs to a row, and the other to the row eight below it.
         let bits = u64::from(pair[0]) | u64::from(pair[1]) << 32;
         let all = collective::warp_exchange(!0, "wgmma", bits).values;
         for quad in 0..4 {
@@ -175,7 +175,7 @@ fn multiply_fragments<BMajor: Major, T: Half, const N: usize>(
     add::<BMajor, T, N>(d, &a_rows, SharedTile::at(SharedAddress(b)), accumulate);
 }
 
-/// Adds the products of two rows and the columns of the calling thread's sums.
+/// Adds the products of two rows of `a` with the columns of the calling thread's sums.
 fn add<BMajor: Major, B: Operand, const N: usize>(
     d: &mut [B::Sum],
     a_rows: &[Row<B::Sum>; 2],

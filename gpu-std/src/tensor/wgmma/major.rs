@@ -5,14 +5,14 @@ use crate::KernelType;
 use crate::tensor::shared::SharedAddress;
 use crate::tensor::shared::SharedTile;
 
-/// Dimension along which an operand is contiguous in memory: [`KMajor`] or [`MnMajor`]. The trait is sealed.
+/// The dimension along which an operand is contiguous in memory: [`KMajor`] or [`MnMajor`]. The trait is sealed.
 pub trait Major: sealed::Sealed + Send + Sync + 'static {
     /// True for [`MnMajor`].
     const IS_TRANSPOSED: bool;
-    /// Distance from the columns of one instruction to those of the next, in 16-byte units.
+    /// Distance between the columns of consecutive instructions, in units of 16 bytes.
     #[doc(hidden)]
     const STEP: u64;
-    /// Returns the matrix descriptor of `wgmma`.
+    /// Returns the tile's matrix descriptor for `wgmma`.
     #[doc(hidden)]
     #[cfg(target_arch = "nvptx64")]
     fn descriptor<T: KernelType, const ROWS: usize>(tile: SharedTile<T, ROWS>) -> u64;
@@ -22,15 +22,14 @@ pub trait Major: sealed::Sealed + Send + Sync + 'static {
     fn element<T: KernelType, const ROWS: usize>(tile: SharedTile<T, ROWS>, row: u32, k: u32) -> *const T;
 }
 
-/// The operand is contiguous along K, the dimension that is summed over. The rows of a tile are the rows of the
-/// operand.
+/// The operand is contiguous along K, the dimension of the sums. The rows of a tile are the rows of the operand.
 pub struct KMajor;
 
-/// The operand is contiguous along M or N; supported for 16-bit types only.
+/// The operand is contiguous along M or N. Only 16-bit types support this layout.
 ///
-/// A tile of `ROWS` rows, a multiple of 64, consists of boxes of 64 rows ([`SharedTile::rows`]). A column of box `i` is
-/// row `64 * i + column` of the operand, and a row of the box is a column of the operand. A TMA copy fills one box of a
-/// tile.
+/// A tile of `ROWS` rows (a multiple of 64) consists of boxes of 64 rows ([`SharedTile::rows`]). Column c of box `i` is
+/// row `64 * i + c` of the operand, and each row of the box is a column of the operand. Each TMA copy fills one box of
+/// the tile.
 pub struct MnMajor;
 
 mod sealed {
@@ -39,12 +38,12 @@ mod sealed {
     impl Sealed for super::MnMajor {}
 }
 
-/// Returns the descriptor bits: 128-byte swizzle, and a stride of 1024 bytes between groups of eight rows of 128 bytes.
-/// `box_bytes` is the stride between boxes, if the instruction reads several.
+/// Returns the descriptor bits for a 128-byte swizzle and a stride of 1024 bytes between groups of eight rows of 128
+/// bytes. `box_bytes` is the stride between boxes if the instruction reads several boxes.
 #[cfg(target_arch = "nvptx64")]
 #[inline(always)]
 fn descriptor(address: SharedAddress, box_bytes: u32) -> u64 {
-    // Bits 24 and up of an address contain the block's cluster rank, which would leak into the box stride.
+    // From bit 24 on, an address contains the block's cluster rank, which would leak into the box stride.
     let field = |bytes: u32| u64::from((bytes & 0x3_ffff) >> 4);
     const EIGHT_ROWS: u32 = 1024;
     1 << 62 | field(EIGHT_ROWS) << 32 | field(box_bytes) << 16 | field(address.0)
@@ -52,7 +51,7 @@ fn descriptor(address: SharedAddress, box_bytes: u32) -> u64 {
 
 impl Major for KMajor {
     const IS_TRANSPOSED: bool = false;
-    // One step is 32 bytes of a row.
+    // One step covers 32 bytes of a row.
     const STEP: u64 = 32 >> 4;
 
     #[cfg(target_arch = "nvptx64")]
@@ -71,7 +70,7 @@ impl Major for KMajor {
 
 impl Major for MnMajor {
     const IS_TRANSPOSED: bool = true;
-    // One step is 16 rows of a box.
+    // One step covers 16 rows of a box.
     const STEP: u64 = (16 * 128) >> 4;
 
     #[cfg(target_arch = "nvptx64")]

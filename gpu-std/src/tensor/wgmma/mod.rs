@@ -1,18 +1,18 @@
-//! [`Accumulator`]: `wgmma`, tensor-core products of tiles in shared memory for compute capability 9.0.
+//! [`Accumulator`]: tensor-core products of tiles in shared memory (`wgmma`), for compute capability 9.0.
 //!
-//! The 128 threads of a warpgroup multiply together and asynchronously. An accumulator passes through three types, so
-//! that no code can access its registers while a product is in flight:
+//! The 128 threads of a warpgroup compute a product together and asynchronously. An accumulator passes through three
+//! types so that no code can access its registers while a product is in flight:
 //!
 //! ```text
 //! Accumulator --begin--> Batch --mma, mma, …, commit--> Pending --wait--> Accumulator
 //!                          ^------------- begin -----------'
 //! ```
 //!
-//! The left operand of a batch can also be in registers ([`Fragments`]), which the batch owns until it has been waited
-//! for.
+//! The left operand of a batch can also be in registers ([`Fragments`]), in which case the batch owns it until a thread
+//! has waited for the batch.
 //!
-//! The instructions, including the waits and fences, take the registers as operands, so that the compilers cannot move
-//! a register access past them.
+//! The instructions, including waits and fences, take the registers as operands, so that the compilers cannot move a
+//! register access past them.
 
 mod fragments;
 #[cfg(not(target_arch = "nvptx64"))]
@@ -28,13 +28,14 @@ pub use major::{KMajor, Major, MnMajor};
 pub use operand::{Half, Multiply, Operand, Output, Sum};
 pub use width::{Columns, Width};
 
-/// Number of instructions that multiply rows of 128 bytes.
+/// Number of instructions for a product of rows of 128 bytes.
 #[cfg(target_arch = "nvptx64")]
 const STEPS: u64 = 4;
 
-/// `64 x N` sums of `f32` or `i32`, distributed over the threads of a warpgroup: 64 rows, 16 per warp.
+/// `64 x N` sums of type `f32` or `i32`, distributed over the threads of a warpgroup. Each warp has 16 of the 64 rows.
 ///
-/// Register `4 * j + 2 * h + i` of lane `l` of warp `w` is row `16 * w + l / 4 + 8 * h`, column `8 * j + 2 * (l % 4) + i`.
+/// Register `4 * j + 2 * h + i` of lane `l` in warp `w` is row `16 * w + l / 4 + 8 * h`, column `8 * j + 2 * (l % 4) +
+/// i`.
 pub struct Accumulator<const N: usize, S: Sum = f32>
 where
     Columns<N>: Width,
@@ -70,7 +71,7 @@ impl<const N: usize, S: Sum> Accumulator<N, S>
 where
     Columns<N>: Width,
 {
-    /// Creates an accumulator of zeros.
+    /// Creates an accumulator that contains zeros.
     #[inline(always)]
     #[allow(clippy::new_without_default, reason = "it is for kernels")]
     pub fn new() -> Self {
@@ -83,17 +84,17 @@ where
         &self.d
     }
 
-    /// Returns a mutable reference to the registers of the calling thread.
+    /// Returns a mutable reference to the calling thread's registers.
     #[inline(always)]
     pub fn registers_mut(&mut self) -> &mut <Columns<N> as Width>::Registers<S> {
         &mut self.d
     }
 
-    /// Wraps the registers as pending with no product in flight, for a loop that starts batches.
+    /// Converts the accumulator to the pending state with no product in flight, for a loop that starts batches.
     ///
     /// # Safety
     ///
-    /// All threads of the warpgroup must call it, and the operations on its result, together.
+    /// All threads of the warpgroup must call this method, and the methods of its result, together.
     #[inline(always)]
     pub unsafe fn pending(self) -> Pending<N, S> {
         Pending {
@@ -109,12 +110,12 @@ impl<const N: usize, S: Sum> Pending<N, S>
 where
     Columns<N>: Width,
 {
-    /// Starts a batch of products that add to the same sums, after those in flight. All threads of the warpgroup must
-    /// call it.
+    /// Starts a batch of products, which add to the same sums as the products in flight and follow them. All threads of
+    /// the warpgroup must call it.
     ///
     /// # Safety
     ///
-    /// All threads of the warpgroup must call it, and the operations on the batch, together.
+    /// All threads of the warpgroup must call this method, and the methods of the batch, together.
     #[inline(always)]
     pub unsafe fn begin(self) -> Batch<N, S> {
         // SAFETY: guaranteed by the caller.
@@ -138,12 +139,12 @@ where
         }
     }
 
-    /// Waits until all batches except the last are complete, so that their tiles can be reused.
+    /// Waits until all batches except the last one are complete, so that their tiles can be reused.
     #[inline(always)]
     #[track_caller]
     pub fn wait_for_earlier(&mut self) {
         #[cfg(target_arch = "nvptx64")]
-        // SAFETY: all threads of the warpgroup are here, as promised where the batch started.
+        // SAFETY: all threads of the warpgroup call this, as was promised when the batch started.
         unsafe {
             core::arch::asm!("wgmma.wait_group.sync.aligned 1;", options(nostack))
         };
@@ -156,7 +157,7 @@ impl<const N: usize> Pending<N>
 where
     Columns<N>: Width,
 {
-    /// Starts a batch like [`Self::begin`], for products whose left operand is in registers: [`Batch::mma_fragments`].
+    /// Starts a batch like [`Self::begin`], for products whose left operand is in registers ([`Batch::mma_fragments`]).
     ///
     /// # Safety
     ///
@@ -182,7 +183,7 @@ where
     #[inline(always)]
     #[track_caller]
     pub fn wait(self) -> Accumulator<N, S> {
-        // SAFETY: after it no batch of the warpgroup is in flight.
+        // SAFETY: after the wait, no batch of the warpgroup is in flight.
         unsafe { self.wait_leaving::<0>() }
     }
 
@@ -197,7 +198,7 @@ where
     #[allow(unused_mut, reason = "as above")]
     pub unsafe fn wait_leaving<const LATER: u32>(mut self) -> Accumulator<N, S> {
         #[cfg(target_arch = "nvptx64")]
-        // SAFETY: all threads of the warpgroup are here, as promised where the batch started.
+        // SAFETY: all threads of the warpgroup call this, as was promised when the batch started.
         unsafe {
             Columns::<N>::wait::<S, LATER>(&mut self.d);
             self.held.keep();
@@ -213,13 +214,13 @@ where
     Columns<N>: Width,
     Columns<K>: Depth,
 {
-    /// Multiplies columns `64 * part` to `64 * part + 63` of the fragments by the transpose of a tile of `N` rows of 64
-    /// columns. Adds the product to the sums, or replaces them if `accumulate` is false.
+    /// Multiplies columns `64 * part` to `64 * part + 63` of the fragments by the transpose of `b`, a tile of `N` rows
+    /// and 64 columns. Adds the product to the sums, or replaces them if `accumulate` is false.
     ///
     /// # Safety
     ///
-    /// The conditions of [`Self::mma`] apply to the one tile, and `64 * part` must be below `K` and the same in all
-    /// threads of the warpgroup.
+    /// The conditions of [`Self::mma`] apply to the tile. `64 * part` must be below `K`, and `part` must be the same in
+    /// all threads of the warpgroup.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn mma_fragments<BMajor: Major>(&mut self, part: u32, b: SharedTile<T, N>, accumulate: bool) {
@@ -252,14 +253,14 @@ impl<const N: usize, S: Sum, F: Held> Batch<N, S, F>
 where
     Columns<N>: Width,
 {
-    /// Multiplies a tile of 64 rows by the transpose of a tile of `N` rows. Adds the product to the sums, or replaces
-    /// them if `accumulate` is false.
+    /// Multiplies `a`, a tile of 64 rows, by the transpose of `b`, a tile of `N` rows. Adds the product to the sums, or
+    /// replaces them if `accumulate` is false.
     ///
     /// # Safety
     ///
-    /// The tiles must contain the operands: either a copy to them has been waited for, or all their writers called
-    /// [`fence_tiles`](super::copy::fence_tiles) before a barrier. Nothing may write them until the batch has been
-    /// waited for. `accumulate` must be the same in all threads of the warpgroup.
+    /// The tiles must contain the operands. Either a thread has waited for the copy to the tile, or all its writers
+    /// called [`fence_tiles`](super::copy::fence_tiles) before a barrier. Nothing may write the tiles until a thread
+    /// has waited for the batch. `accumulate` must be the same in all threads of the warpgroup.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn mma<A, B>(&mut self, a: SharedTile<A, 64>, b: SharedTile<B, N>, accumulate: bool)
@@ -271,7 +272,7 @@ where
         unsafe { self.mma_of::<KMajor, KMajor, A, B>(a, b, accumulate) }
     }
 
-    /// Multiplies like [`Self::mma`], for operands with the layouts `AMajor` and `BMajor`.
+    /// Multiplies like [`Self::mma`], but for operands with the layouts `AMajor` and `BMajor`.
     ///
     /// # Safety
     ///
@@ -317,7 +318,7 @@ where
     #[track_caller]
     pub fn commit(self) -> Pending<N, S, F> {
         #[cfg(target_arch = "nvptx64")]
-        // SAFETY: all threads of the warpgroup are here, as promised where the batch started.
+        // SAFETY: all threads of the warpgroup call this, as was promised when the batch started.
         unsafe {
             core::arch::asm!("wgmma.commit_group.sync.aligned;", options(nostack))
         };

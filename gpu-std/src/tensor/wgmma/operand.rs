@@ -9,13 +9,13 @@ use super::major::Major;
 use super::width::{Columns, Width};
 use crate::{KernelType, bf16, f16};
 
-/// Accumulator types: `f32` and `i32`. The trait is sealed.
+/// An accumulator type: `f32` or `i32`. The trait is sealed.
 pub trait Sum: KernelType + sealed::Sealed {
     /// The number 0.
     const ZERO: Self;
     /// The number 1.
     const ONE: Self;
-    /// Returns `self + a * b`, wrapping.
+    /// Returns `self + a * b`. Integers wrap around on overflow.
     #[doc(hidden)]
     #[cfg(not(target_arch = "nvptx64"))]
     fn multiply_add(self, a: Self, b: Self) -> Self;
@@ -47,26 +47,26 @@ impl Sum for i32 {
     }
 }
 
-/// Operand types of `wgmma`.
+/// An operand type of `wgmma`.
 ///
-/// | type | sums | columns of a tile |
+/// | type | sums | columns per tile |
 /// | --- | --- | --- |
 /// | `bf16`, `f16` | `f32` | 64 |
-/// | `f32`, of which only the upper 19 bits are read (TF32): 10 bits of mantissa, truncated | `f32` | 32 |
-/// | [`F8E4M3`], [`F8E5M2`] | `f32`, of which an instruction keeps about 14 bits of mantissa | 128 |
+/// | `f32`, of which only the upper 19 bits are read (TF32, with 10 mantissa bits, truncated) | `f32` | 32 |
+/// | [`F8E4M3`], [`F8E5M2`] | `f32`, of which an instruction keeps about 14 mantissa bits | 128 |
 /// | `i8`, `u8` | `i32`, wrapping | 128 |
 pub trait Operand: KernelType {
     /// Accumulator type.
     type Sum: Sum;
-    /// Converts to the number that is multiplied.
+    /// Converts the element to the number that is multiplied.
     #[doc(hidden)]
     #[cfg(not(target_arch = "nvptx64"))]
     fn to_sum(self) -> Self::Sum;
 }
 
-/// Supported products: two matrices of one type, of the two 8-bit floating-point types, or of the two 8-bit integers.
+/// A supported product: two matrices of one type, of two 8-bit floating-point types, or of two 8-bit integer types.
 pub trait Multiply<B: Operand<Sum = Self::Sum> = Self>: Operand {
-    /// Issues a product of 32 bytes of the rows of two tiles, which are given by their descriptors.
+    /// Issues a product of 32 bytes of each row of two tiles, which are given by their descriptors.
     #[doc(hidden)]
     #[cfg(target_arch = "nvptx64")]
     unsafe fn issue<const N: usize, AM: Major, BM: Major>(
@@ -128,11 +128,11 @@ products! {
     i8 * i8: s8_s8, i8 * u8: s8_u8, u8 * i8: u8_s8, u8 * u8: u8_u8,
 }
 
-/// 16-bit floating-point types that can be multiplied from registers: `bf16` and `f16`. The trait is sealed.
+/// A 16-bit floating-point type that can be multiplied from registers: `bf16` or `f16`. The trait is sealed.
 pub trait Half: Multiply<Sum = f32> + Output<f32> + half_sealed::Sealed {
-    /// Packs two numbers, rounded to nearest, ties to even, with the first in the low half.
+    /// Packs two numbers, rounded to nearest even, with the first in the low half.
     fn pack(low: f32, high: f32) -> u32;
-    /// Issues the product of 16 columns of fragments and 32 bytes of the rows of a tile, which is given by its
+    /// Issues a product of 16 columns of fragments with 32 bytes of each row of a tile, which is given by its
     /// descriptor.
     #[doc(hidden)]
     #[cfg(target_arch = "nvptx64")]
@@ -143,7 +143,7 @@ pub trait Half: Multiply<Sum = f32> + Output<f32> + half_sealed::Sealed {
         accumulate: u32,
     ) where
         Columns<N>: Width;
-    /// Converts from the bits of a number.
+    /// Returns the number with these bits.
     #[doc(hidden)]
     #[cfg(not(target_arch = "nvptx64"))]
     fn of_bits(bits: u16) -> f32;
@@ -163,7 +163,7 @@ macro_rules! halves {
                 #[cfg(target_arch = "nvptx64")]
                 {
                     let packed: u32;
-                    // SAFETY: the instruction computes only on registers.
+                    // SAFETY: the instruction accesses only registers.
                     unsafe {
                         core::arch::asm!(
                             concat!($cvt, " {r}, {h}, {l};"),
@@ -204,16 +204,16 @@ macro_rules! halves {
 }
 halves!(bf16 "cvt.rn.bf16x2.f32" bf16_fragment, f16 "cvt.rn.f16x2.f32" f16_fragment);
 
-/// Output types for sums of `S`, stored from the registers of an accumulator to a tile.
+/// An output type for sums of type `S`, which can be stored from an accumulator's registers to a tile.
 pub trait Output<S: Sum>: KernelType {
-    /// Stores 16 rows that start at `row` and 16 columns that start at `16 * block`. Each thread of a warp passes eight
-    /// of the sums, in the order of eight successive registers of an [`Accumulator`](super::Accumulator). All threads
-    /// of the warp must call it.
+    /// Stores the 16 rows that start at `row`, in the 16 columns that start at `16 * block`. Each thread of a warp
+    /// passes eight of the sums, in the order of eight consecutive registers of an [`Accumulator`](super::Accumulator).
+    /// All threads of the warp must call it.
     ///
     /// # Safety
     ///
-    /// The tile must have these rows and columns. `row` must be the same in the warp and a multiple of 16. No copy or
-    /// other thread may use these elements concurrently.
+    /// The tile must contain these rows and columns. `row` must be the same in all threads of the warp, and a multiple
+    /// of 16. No copy or other thread may access these elements concurrently.
     unsafe fn store<const ROWS: usize>(tile: SharedTile<Self, ROWS>, row: u32, block: u32, sums: [S; 8]);
 }
 

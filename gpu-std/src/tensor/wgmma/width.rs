@@ -1,17 +1,17 @@
-//! [`Columns`] and [`Width`]: the registers of an accumulator, and the instructions that take them.
+//! [`Columns`] and [`Width`]: the registers of an accumulator, and the instructions that take these registers.
 
 #[cfg(target_arch = "nvptx64")]
 use super::major::Major;
 use super::operand::Sum;
 
-/// Number of columns of an accumulator. Valid numbers are 8, 16, 32, 64, 96, 128, 192 and 256.
+/// The number of columns of an accumulator. Valid values are 8, 16, 32, 64, 96, 128, 192 and 256.
 pub struct Columns<const N: usize>;
 
 macro_rules! declare {
     ($($name:ident: $sum:ty),* $(,)?) => {
-        /// Properties that depend on the number of columns.
+        /// Properties of an accumulator that depend on its number of columns.
         pub trait Width {
-            /// Type of a thread's registers.
+            /// Type of one thread's registers.
             type Registers<S: Sum>: Copy + AsRef<[S]> + AsMut<[S]>;
             #[doc(hidden)]
             fn zeros<S: Sum>() -> Self::Registers<S>;
@@ -42,7 +42,7 @@ declare! {
     s8_s8: i32, s8_u8: i32, u8_s8: i32, u8_u8: i32,
 }
 
-/// Implements [`Width`] for `N` columns, whose registers have the number `0` and those listed.
+/// Implements [`Width`] for `N` columns. The registers are numbered `0` and the numbers listed.
 macro_rules! width {
     ($n:literal, $count:literal: $($i:literal)*) => {
         impl Width for Columns<$n> {
@@ -56,10 +56,10 @@ macro_rules! width {
             #[cfg(target_arch = "nvptx64")]
             #[inline(always)]
             unsafe fn fence<S: Sum>(d: &mut [S; $count]) {
-                // SAFETY: sums are plain 32-bit numbers, as `f32` is.
+                // SAFETY: like `f32`, sums are plain 32-bit numbers.
                 let d = unsafe { &mut *(&raw mut *d).cast::<[f32; $count]>() };
-                // SAFETY: all threads of the warpgroup call it. A comment in the assembly names the registers, which
-                // makes them operands.
+                // SAFETY: all threads of the warpgroup execute this instruction. A comment in the assembly names the
+                // registers, so that they become operands.
                 unsafe {
                     core::arch::asm!(
                         concat!("wgmma.fence.sync.aligned; // {0}", $(" {", $i, "}",)*),

@@ -1,9 +1,9 @@
-//! [`matmul`]: GEMM with bias and activation epilogue, through cuBLASLt.
+//! [`matmul`]: GEMM with an epilogue of bias and activation, computed by cuBLASLt.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `plan` | descriptors of a product, and its candidate algorithms |
-//! | `search` | selecting an algorithm by timing |
+//! | `plan` | the descriptors of a product, and its candidate algorithms |
+//! | `search` | the selection of an algorithm by timing |
 
 mod plan;
 mod search;
@@ -32,7 +32,7 @@ use warpsmith_runtime::extension::site;
 use warpsmith_runtime::memory::{DeviceBuffer, DeviceCopy, DeviceSlice};
 use warpsmith_runtime::stream::Stream;
 
-/// Activation function, applied last to every output element.
+/// Activation function, which is applied last to every output element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Activation {
     /// Identity.
@@ -59,7 +59,7 @@ impl Activation {
     fn apply(self, value: f64) -> f64 {
         match self {
             Self::None => value,
-            // Unlike `max`, this keeps NaN.
+            // Unlike `max`, this comparison keeps NaN.
             Self::Relu => {
                 if value < 0.0 {
                     0.0
@@ -81,36 +81,40 @@ pub enum Search {
     /// Uses the first algorithm that cuBLASLt's heuristics suggest.
     #[default]
     Heuristic,
-    /// Uses the fastest of the heuristics' first `candidates`, each of which runs `repeats` times with the operands of
-    /// the call. The first such call of a shape waits for these runs. The runs write to a temporary buffer as large as
-    /// the output; the output itself is written once. The search falls back to [`Self::Heuristic`] while a stream is
-    /// captured, with [`Math::deterministic`], or if the temporary buffer cannot be allocated.
+    /// Uses the fastest of the first `candidates` algorithms that the heuristics suggest. Each of them runs `repeats`
+    /// times with the operands of the call. The first such call for a shape waits for the timed runs. The runs write to
+    /// a temporary buffer of the size of the output. The output itself is written once. The search falls back to
+    /// [`Self::Heuristic`] during stream capture, with [`Math::deterministic`], or if the temporary buffer cannot be
+    /// allocated.
     Timed {
-        /// Number of algorithms to try.
+        /// Number of algorithms that are tried.
         candidates: usize,
         /// Number of timed runs per algorithm.
         repeats: usize,
     },
 }
 
-/// Scalars of a GEMM, its epilogue, and the selection of its algorithm.
+/// The scalars of a GEMM, its epilogue, and the strategy for choosing its algorithm.
 #[derive(Debug, Clone, Copy)]
 pub struct Matmul<'a, S, C: DeviceCopy> {
     /// Factor of the product. The default is 1.
     pub alpha: S,
-    /// Factor of the old output, which is added to the product. 0 by default, in which case the old output is not read.
+    /// Factor of the old output, which is added to the product. The default is 0, with which the old output is not
+    /// read.
     pub beta: S,
-    /// Bias vector, with one element per column of the output, added to each row. The default is `None`.
+    /// Bias vector, which is added to each row. The vector has one element per column of the output. The default is
+    /// `None`.
     pub bias: Option<DeviceSlice<'a, C>>,
     /// Activation, applied last. The default is `None`.
     pub activation: Activation,
-    /// Device scalar by which `a` is multiplied, for 8-bit floating point only.
+    /// Device scalar by which `a` is multiplied. It is supported only for 8-bit floating point.
     pub scale_a: Option<DeviceSlice<'a, f32>>,
-    /// Device scalar by which `b` is multiplied, for 8-bit floating point only.
+    /// Device scalar by which `b` is multiplied. It is supported only for 8-bit floating point.
     pub scale_b: Option<DeviceSlice<'a, f32>>,
-    /// Precision; `None` for the device's default ([`math`](super::math)).
+    /// Precision, or `None` to use the device's default ([`math`](super::math)).
     pub math: Option<Math>,
-    /// Maximum workspace of an algorithm, in bytes; `None` for [`Workspaces::cublas_lt`](super::Workspaces::cublas_lt).
+    /// Maximum workspace of an algorithm in bytes, or `None` to use
+    /// [`Workspaces::cublas_lt`](super::Workspaces::cublas_lt).
     pub workspace_limit: Option<usize>,
     /// Algorithm selection. The default is [`Search::Heuristic`].
     pub search: Search,
@@ -134,14 +138,14 @@ impl<S: Sum, C: DeviceCopy> Default for Matmul<'_, S, C> {
 
 const OPERATION: &str = "matmul";
 
-/// Enqueues `c = activation(alpha * a * b + beta * c + bias)` for each matrix of a batch. Otherwise the rules of
-/// [`gemm`](super::gemm) apply.
+/// Enqueues `c = activation(alpha * a * b + beta * c + bias)` for each matrix of a batch. In all other respects, the
+/// rules of [`gemm`](super::gemm) apply.
 ///
-/// The heuristics' choice for a shape is cached ([`plan_cache`]). For 8-bit integers, this calls [`gemm`](super::gemm),
-/// without bias and activation. 8-bit floating point requires:
+/// The algorithm that the heuristics choose for a shape is cached ([`plan_cache`]). For 8-bit integers, this function
+/// calls [`gemm`](super::gemm), and supports neither bias nor activation. 8-bit floating point requires:
 ///
 /// - compute capability 8.9;
-/// - `b` as a transposed view, and no transposition of the other matrices;
+/// - `b` as a transposed view, and all other matrices untransposed;
 /// - an inner dimension and a number of columns that are multiples of 16;
 /// - strides and addresses that are multiples of 16 bytes.
 ///
@@ -165,9 +169,9 @@ const OPERATION: &str = "matmul";
 ///
 /// # Errors
 /// - The errors of [`gemm`](super::gemm).
-/// - [`LibraryError::Shape`] for a bias or a scale of the wrong length.
+/// - [`LibraryError::Shape`] if the bias or a scale has the wrong length.
 /// - [`LibraryError::WorkspaceTooSmall`] if every algorithm needs a larger workspace than the limit.
-/// - [`LibraryError::Unsupported`] if there is no algorithm.
+/// - [`LibraryError::Unsupported`] if no algorithm exists.
 #[track_caller]
 pub fn matmul<'a, 'b, 'c, A, B, C>(
     stream: &Stream,
@@ -199,7 +203,7 @@ where
     if problem.is_zero(alpha) {
         let zeros = Zeros::<A, B>::new(stream, &problem)?;
         let (a, b) = zeros.matrices()?;
-        // The product is zero regardless of the scales.
+        // The product is zero whatever the scales are.
         let one = Scale::<A>::from_f64(1.0);
         let unscaled = Matmul { alpha: one, scale_a: None, scale_b: None, ..*options };
         return matmul(stream, &unscaled, a, b, c);
@@ -223,8 +227,8 @@ where
     parts.extend(scales.iter().flatten().map(|scale| scale.used(Access::Read)));
     if device.is_emulated() {
         let host = on_host::<A, B, C>(options, problem);
-        // SAFETY: `parts` are the operands, checked not to overlap where one is written; by their shapes, the work
-        // stays inside them.
+        // SAFETY: `parts` are the operands, which were checked not to overlap if one of them is written; by their
+        // shapes, the work stays inside them.
         return unsafe { stream.enqueue_host_named("blas::matmul", &parts, host) };
     }
     Vendor::CublasLt.version()?;
@@ -246,7 +250,7 @@ where
     let plans = &State::of(device).plans;
     let search = match options.search {
         Search::Timed { .. } if math.deterministic => Search::Heuristic,
-        // A plan that was found before the capture is still used.
+        // A plan that was found before the capture can still be used.
         Search::Timed { .. } if stream.is_capturing() && !plans.has(&key(options.search)) => {
             Search::Heuristic
         }
@@ -271,17 +275,17 @@ where
     };
     let plan = plans.get_or_make(&key, make)?;
     handle::enqueue_lt(stream, &parts, plan.workspace(), |handle, workspace, stream_handle| {
-        // SAFETY: the operands that the problem describes lie inside the parts, and match. The scalars are of the
-        // accumulation type; the workspace is as large as the plan needs.
+        // SAFETY: the operands that the problem describes lie inside the parts and match them. The scalars have the
+        // accumulation type, and the workspace has the size that the plan needs.
         unsafe { plan.run(0, handle, &pointers, &scalars, workspace, stream_handle) }
     })
 }
 
-/// Alignment of the addresses of scales and biases, in bytes. The preferences passed to cuBLASLt's heuristics do not
-/// cover these addresses. Some algorithms load 16 bytes of a bias at once (PyTorch's pull request 194497).
+/// Alignment in bytes of the addresses of scales and biases. The preferences passed to cuBLASLt's heuristics do not
+/// cover these addresses. Some algorithms load 16 bytes of a bias at once (see PyTorch's pull request 194497).
 const EXTRA_ALIGNMENT: u64 = 16;
 
-/// Runs the product with aligned copies of scales and bias.
+/// Runs the product with aligned copies of the scales and the bias.
 #[cold]
 fn with_aligned_extras<A, B, C>(
     stream: &Stream,
@@ -322,7 +326,7 @@ pub fn plan_cache(device: &Device) -> PlanCache<'_> {
     PlanCache(&State::of(device).plans)
 }
 
-/// Checks bias and scales.
+/// Checks the bias and the scales.
 fn check_extras<S, C: DeviceCopy>(
     stream: &Stream,
     options: &Matmul<'_, S, C>,
@@ -353,7 +357,7 @@ fn unsupported(what: impl Into<String>, needs: &str) -> Error {
     LibraryError::unsupported(OPERATION, what, needs)
 }
 
-/// Checks known restrictions in order to return a better error message. The check runs on every device, so that a call
+/// Checks known restrictions in order to return a more helpful error. The check runs on every device, so that a call
 /// that succeeds on the emulated device is also valid on a GPU.
 fn check_support<S, C: DeviceCopy>(
     device: &Device,
@@ -427,11 +431,11 @@ where
     let scales = [scale_a, scale_b].map(|scale| scale.map(|scale| scale.as_device_ptr().0));
     move || {
         let alpha = scales.into_iter().flatten().fold(alpha.to_f64(), |alpha, scale| {
-            // SAFETY: it is one element of memory recorded as used by this work.
+            // SAFETY: the scale is one element of memory that is recorded as used by this work.
             alpha * f64::from(unsafe { (scale as *const f32).read_unaligned() })
         });
         let finish = move |col: usize, value: f64| {
-            // SAFETY: there is one element per column, in memory recorded as used by this work.
+            // SAFETY: the bias has one element per column, in memory that is recorded as used by this work.
             let bias = bias.map_or(0.0, |bias| unsafe { bias.get::<C>(0, 0, col) });
             activation.apply(value + bias)
         };

@@ -23,13 +23,14 @@ use warpsmith_runtime::driver::StreamHandle;
 use warpsmith_runtime::error::Result;
 use warpsmith_runtime::stream::Stream;
 
-/// Cache key: everything that determines the choice of an algorithm.
+/// Cache key, which contains everything that determines the choice of an algorithm.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     operands: [(DataType, Layout); 3],
     epilogue: cublasLtEpilogue_t,
     has_scales: [bool; 2],
-    /// Alignments of a, b, c and the bias. Each is the largest power of two, up to 256, that divides the address.
+    /// Alignments of the addresses of a, b, c and the bias. Each is the largest power of two, up to 256, that divides
+    /// the address.
     alignments: [u32; 4],
     uses_tf32: bool,
     reductions: u32,
@@ -38,14 +39,14 @@ pub(crate) struct Key {
     search: Search,
 }
 
-/// Operand addresses of a call.
+/// The operand addresses of a call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pointers {
     pub a: u64,
     pub b: u64,
     pub c: u64,
     pub d: u64,
-    /// Address of the bias, or 0 without a bias; likewise for the scales.
+    /// Address of the bias, or 0 if there is none. The same applies to the scales.
     pub bias: u64,
     pub scale_a: u64,
     pub scale_b: u64,
@@ -56,7 +57,7 @@ fn alignment(ptr: u64) -> u32 {
 }
 
 impl Key {
-    /// Creates the key of a problem with an untransposed output.
+    /// Creates the key of a problem whose output is not transposed.
     pub fn new(
         problem: &Problem,
         pointers: &Pointers,
@@ -103,20 +104,21 @@ impl Key {
     }
 }
 
-/// cuBLASLt's descriptors of a product. cuBLASLt treats row-major matrices as their transposes, so a and b are swapped.
+/// cuBLASLt's descriptors of a product. cuBLASLt treats row-major matrices as their transposes, so `a` and `b` are
+/// swapped.
 #[derive(Debug)]
 struct Descriptors {
     product: sys::cublasLtMatmulDesc_t,
-    /// Layouts of a, b and c.
+    /// Layouts of `a`, `b` and `c`.
     layouts: [sys::cublasLtMatrixLayout_t; 3],
 }
 
-// SAFETY: descriptors are host memory that any thread may use, one at a time.
+// SAFETY: descriptors are host memory that any thread may use, by one thread at a time.
 unsafe impl Send for Descriptors {}
 
 impl Drop for Descriptors {
     fn drop(&mut self) {
-        // SAFETY: nothing else has them. Handles that were not created are null.
+        // SAFETY: nothing else owns the descriptors. Descriptors that were not created are null.
         unsafe {
             self.layouts.into_iter().filter(|layout| !layout.is_null()).for_each(|layout| {
                 sys::cublasLtMatrixLayoutDestroy(layout);
@@ -132,7 +134,7 @@ impl Descriptors {
     fn new(key: &Key, pointers: &Pointers) -> Result<Self> {
         let mut this = Self { product: ptr::null_mut(), layouts: [ptr::null_mut(); 3] };
         let (compute, scalars) = key.compute_type();
-        // SAFETY: the library is loaded; the pointer is to a variable for the result.
+        // SAFETY: the library is loaded, and the pointer refers to a variable for the result.
         let status =
             unsafe { sys::cublasLtMatmulDescCreate(&mut this.product, compute, code::cublaslt(scalars)) };
         check_lt("cublasLtMatmulDescCreate", status)?;
@@ -164,7 +166,7 @@ impl Descriptors {
                 (Attribute::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, (&raw const offset).cast(), 8),
             ];
             for (attribute, value, bytes) in attributes {
-                // SAFETY: the layout was just created; the values have the types of the attributes.
+                // SAFETY: the layout was just created, and the values have the types of the attributes.
                 let status =
                     unsafe { sys::cublasLtMatrixLayoutSetAttribute(*place, attribute, value, bytes) };
                 check_lt("cublasLtMatrixLayoutSetAttribute", status)?;
@@ -174,7 +176,7 @@ impl Descriptors {
     }
 
     fn set<V>(&mut self, attribute: cublasLtMatmulDescAttributes_t, value: &V) -> Result<()> {
-        // SAFETY: the descriptor is alive and ours; the value's size is given.
+        // SAFETY: the descriptor is alive and used only here; the size of the value is passed.
         let status = unsafe {
             sys::cublasLtMatmulDescSetAttribute(
                 self.product,
@@ -201,7 +203,7 @@ impl Descriptors {
         Ok(())
     }
 
-    /// Returns the heuristics' recommendations with at most this workspace, best first.
+    /// Returns the algorithms that the heuristics recommend with at most this workspace, best first.
     fn heuristics(
         &self,
         handle: &LtHandle,
@@ -214,7 +216,7 @@ impl Descriptors {
         let mut results = vec![MaybeUninit::<cublasLtMatmulHeuristicResult_t>::zeroed(); count];
         let mut found = 0;
         let [a, b, c] = self.layouts;
-        // SAFETY: handle, descriptors and preference are alive; there is room for the requested number of results.
+        // SAFETY: handle, descriptors and preference are alive, and there is space for the requested number of results.
         let status = unsafe {
             sys::cublasLtMatmulAlgoGetHeuristic(
                 handle.raw(),
@@ -233,7 +235,8 @@ impl Descriptors {
             return Ok(Vec::new());
         }
         check_lt("cublasLtMatmulAlgoGetHeuristic", status)?;
-        // SAFETY: all zeros is a valid result with a status of success; the library overwrote some of them.
+        // SAFETY: all zeros is a valid result whose status means success, and the library overwrote some of the
+        // results.
         let results = results.into_iter().map(|result| unsafe { result.assume_init() });
         let found = usize::try_from(found).unwrap_or(0);
         Ok(results
@@ -243,12 +246,12 @@ impl Descriptors {
     }
 }
 
-/// Limits on an algorithm's requirements, such as its workspace.
+/// Limits on the requirements of an algorithm, such as its workspace.
 struct Preference(sys::cublasLtMatmulPreference_t);
 
 impl Drop for Preference {
     fn drop(&mut self) {
-        // SAFETY: nothing else has it.
+        // SAFETY: nothing else owns the handle.
         unsafe { sys::cublasLtMatmulPreferenceDestroy(self.0) };
     }
 }
@@ -257,7 +260,7 @@ impl Preference {
     fn new(key: &Key, limit: usize) -> Result<Self> {
         use cublasLtMatmulPreferenceAttributes_t as Attribute;
         let mut raw = ptr::null_mut();
-        // SAFETY: the library is loaded; the pointer is to a local variable.
+        // SAFETY: the library is loaded, and the pointer refers to a local variable.
         check_lt("cublasLtMatmulPreferenceCreate", unsafe { sys::cublasLtMatmulPreferenceCreate(&mut raw) })?;
         let this = Self(raw);
         let [a, b, c, _] = key.alignments;
@@ -271,7 +274,7 @@ impl Preference {
     }
 
     fn set<V>(&self, attribute: cublasLtMatmulPreferenceAttributes_t, value: &V) -> Result<()> {
-        // SAFETY: the preference is alive and ours; the value's size is given.
+        // SAFETY: the preference is alive and used only here; the size of the value is passed.
         let status = unsafe {
             sys::cublasLtMatmulPreferenceSetAttribute(
                 self.0,
@@ -284,11 +287,11 @@ impl Preference {
     }
 }
 
-/// A product with its algorithms.
+/// A product with its candidate algorithms.
 #[derive(Debug)]
 pub(crate) struct Plan {
     descriptors: Mutex<Descriptors>,
-    /// Algorithms with their workspace sizes, in order of preference.
+    /// Algorithms and their workspace sizes in bytes, in order of preference.
     candidates: Vec<(cublasLtMatmulAlgo_t, usize)>,
 }
 
@@ -307,7 +310,7 @@ pub(super) fn make(stream: &Stream, key: &Key, pointers: &Pointers, count: usize
     })
 }
 
-/// Returns the error for a missing algorithm, which states whether a larger workspace would help.
+/// Returns the error for a product without an algorithm. The error states whether a larger workspace would help.
 #[cold]
 fn none_found(descriptors: &Descriptors, handle: &LtHandle, key: &Key) -> warpsmith_runtime::error::Error {
     const PLENTY: usize = 8 << 30;
@@ -336,12 +339,12 @@ fn none_found(descriptors: &Descriptors, handle: &LtHandle, key: &Key) -> warpsm
 }
 
 impl Plan {
-    /// Returns the workspace of the selected algorithm, in bytes.
+    /// Returns the workspace size of the selected algorithm, in bytes.
     pub fn workspace(&self) -> usize {
         self.candidates.first().map_or(0, |(_, bytes)| *bytes)
     }
 
-    /// Returns the number of algorithms, and the largest of their workspaces.
+    /// Returns the number of algorithms, and the size of their largest workspace.
     pub fn choices(&self) -> (usize, usize) {
         let bytes = self.candidates.iter().map(|(_, bytes)| *bytes).max();
         (self.candidates.len(), bytes.unwrap_or(0))
@@ -355,12 +358,12 @@ impl Plan {
         }
     }
 
-    /// Enqueues the product with one of the algorithms; index 0 is the best.
+    /// Enqueues the product with one of the algorithms. Index 0 is the best one.
     ///
     /// # Safety
-    /// The pointers must be to memory recorded as used by this work, with the layouts of the plan's key. The scalars
-    /// must be of the accumulation type. The workspace must have the size that the algorithm requires, and must be used
-    /// on this stream only.
+    /// The pointers must refer to memory that is recorded as used by this work, with the layouts of the plan's key. The
+    /// scalars must have the accumulation type. The workspace must have the size that the algorithm requires, and may
+    /// be used only on this stream.
     pub unsafe fn run<S>(
         &self,
         index: usize,
@@ -374,7 +377,8 @@ impl Plan {
         let mut descriptors = self.descriptors.lock().unwrap_or_else(PoisonError::into_inner);
         descriptors.set_pointers(pointers)?;
         let [a, b, c] = descriptors.layouts;
-        // SAFETY: handle and descriptors are alive, and the descriptors ours; the caller guarantees the rest.
+        // SAFETY: handle and descriptors are alive, and the descriptors are used only here; the caller guarantees the
+        // rest.
         let status = unsafe {
             sys::cublasLtMatmul(
                 handle.raw(),

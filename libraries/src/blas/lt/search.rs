@@ -1,4 +1,4 @@
-//! Selecting an algorithm by timing.
+//! Selection of an algorithm by timing.
 
 use super::super::handle;
 use super::plan::{self, Key, Plan, Pointers};
@@ -7,9 +7,9 @@ use warpsmith_runtime::extension::BufferUse;
 use warpsmith_runtime::memory::{DeviceBuffer, DeviceCopy};
 use warpsmith_runtime::stream::Stream;
 
-/// Returns the plan with the fastest of the first `candidates` algorithms. Each algorithm runs once, and then `repeats`
-/// times between two events on the stream. The runs write to a separate buffer, not to the output of the call.
-/// Algorithms that fail are skipped; ties are resolved in the heuristics' order.
+/// Returns a plan that uses the fastest of the first `candidates` algorithms. Each algorithm runs once, and then
+/// `repeats` times between two events on the stream. The runs write to a separate buffer instead of the output of the
+/// call. Algorithms that fail are skipped. Ties are resolved in the order of the heuristics.
 pub(super) fn fastest<S, C: DeviceCopy>(
     stream: &Stream,
     key: &Key,
@@ -64,7 +64,7 @@ fn enqueue<S>(
     let mut parts: Vec<BufferUse<'_>> = Vec::with_capacity(inputs.len() + 1);
     parts.extend(inputs.iter().chain([output]).cloned());
     handle::enqueue_lt(stream, &parts, bytes, |handle, workspace, stream_handle| {
-        // SAFETY: the operands lie inside the parts, and the output has its own part; the workspace is large enough for
+        // SAFETY: the operands lie inside the parts, the output has its own part, and the workspace is large enough for
         // every candidate.
         unsafe { plan.run(index, handle, pointers, scalars, workspace, stream_handle) }
     })

@@ -1,4 +1,4 @@
-//! Convolutions, in which each output is accumulated in [`FloatType::Real`] and rounded once.
+//! Convolutions on the host. Each output is accumulated in [`FloatType::Real`] and rounded once.
 
 use std::ops::{AddAssign, Mul};
 
@@ -12,8 +12,8 @@ use crate::element::LibraryType;
 /// Computes one of the three tensors from the other two.
 ///
 /// # Safety
-/// The places must contain x, w and y with the geometry's shapes, and nothing else may use the computed tensor
-/// meanwhile.
+/// The places must contain x, w and y with the geometry's shapes, and nothing else may access the computed tensor in
+/// the meantime.
 pub unsafe fn run<T: FloatType>(operation: Operation, geometry: &Geometry, places: [Place; 3]) {
     let [x, w, y] = places;
     let target = match operation {
@@ -21,15 +21,15 @@ pub unsafe fn run<T: FloatType>(operation: Operation, geometry: &Geometry, place
         Operation::BackwardWeights => w,
         Operation::Forward => y,
     };
-    // SAFETY: guaranteed by the caller. The target is not read below, because each operation reads the other two
-    // tensors.
+    // SAFETY: guaranteed by the caller. The target is not read below this line, because each operation reads only the
+    // other two tensors.
     let sums = unsafe { sums::<T>(operation, geometry, places) };
     // SAFETY: guaranteed by the caller; the borrows of the inputs have ended.
     let target = unsafe { target.write::<T>() };
     finish(geometry, &sums, target, |sum, _| sum);
 }
 
-/// Computes y, with bias and activation. The places contain x, w, y and the bias.
+/// Computes y with bias and activation. The places must contain x, w, y and the bias.
 ///
 /// # Safety
 /// The conditions of [`run`] apply.
@@ -50,7 +50,7 @@ pub unsafe fn run_fused<T: FloatType>(geometry: &Geometry, places: [Place; 4], a
     });
 }
 
-/// Writes `last(alpha * sum + beta * target, index)`. A value with a factor of 0 is not read.
+/// Writes `last(alpha * sum + beta * target, index)`. A value whose factor is 0 is not read.
 fn finish<T: FloatType>(
     geometry: &Geometry,
     sums: &[T::Real],
@@ -68,7 +68,7 @@ fn finish<T: FloatType>(
 }
 
 /// # Safety
-/// The conditions of [`run`] apply; the two tensors that are not computed are read.
+/// The conditions of [`run`] apply. The two tensors that are not computed are read.
 unsafe fn sums<T: FloatType>(
     operation: Operation,
     geometry: &Geometry,
@@ -83,7 +83,7 @@ unsafe fn sums<T: FloatType>(
         Operation::BackwardWeights => (w, [x, y]),
     };
     if one.len == 0 || other.len == 0 {
-        // The sum is empty, and the extents are arbitrary.
+        // The sum has no terms, and the extents are arbitrary.
         return zeros(target.len);
     }
     let (rows, mut sums) = (Rows::new(geometry), zeros(target.len));
@@ -95,15 +95,16 @@ unsafe fn sums<T: FloatType>(
     sums
 }
 
-/// Index of an input element that is padding.
+/// Value that marks an input element as padding, instead of its index.
 const OUTSIDE: usize = usize::MAX;
 
-/// A convolution as products of rows (im2col). One row contains the inputs of one tap in one channel, for each output.
+/// A convolution expressed as products of rows (im2col). For each output, a row contains the input of one tap in one
+/// channel.
 struct Rows<'a> {
     geometry: &'a Geometry,
-    /// For each tap, its offset in the weights, and for each output, the offset of its input in a channel.
+    /// For each tap, the tap's offset in the weights, and the offset of its input in a channel for each output.
     taps: Vec<(usize, Vec<usize>)>,
-    /// Offset in a channel of each output.
+    /// Offset of each output in its channel.
     outputs: Vec<usize>,
 }
 
@@ -188,7 +189,7 @@ impl<'a> Rows<'a> {
         group.y.iter().flat_map(of_channel).collect()
     }
 
-    /// Calls a function for each image and channel group. Does nothing if the output is empty.
+    /// Calls a function for each combination of an image and a channel group. Does nothing if the output is empty.
     fn each_group(&self, mut call: impl FnMut(&Group)) {
         let Geometry { x, w, y, groups, .. } = self.geometry;
         let (sx, sw, sy) = (x.strides(), w.strides(), y.strides());
@@ -209,7 +210,8 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// First elements of a group's channels: of the input, and of the weights and outputs of each output channel.
+/// Index of the first input element of a group's channels, and for each output channel, the indices of its first weight
+/// and first output.
 struct Group {
     x: Vec<usize>,
     w: Vec<usize>,
@@ -217,8 +219,8 @@ struct Group {
 }
 
 impl Group {
-    /// Calls a function for each tap of each input channel, with the offsets of the channel and of the tap's weight,
-    /// and the tap's inputs.
+    /// Calls a function for each tap of each input channel. The arguments are the offset of the channel, the offset of
+    /// the tap's weight, and the tap's inputs.
     fn each_tap(&self, rows: &Rows<'_>, mut call: impl FnMut(usize, usize, &[usize])) {
         let of_channel = rows.geometry.w.strides()[1];
         for (c, at_x) in self.x.iter().enumerate() {
@@ -229,7 +231,7 @@ impl Group {
     }
 }
 
-/// Gathers the inputs of a tap in the channel that starts at this element.
+/// Gathers the inputs of a tap from the channel that starts at this element.
 fn gather<T: FloatType>(x: &[T], channel: usize, tap: &[usize], row: &mut [T::Real]) {
     for (value, at) in row.iter_mut().zip(tap) {
         *value = if *at == OUTSIDE { T::Real::from_f64(0.0) } else { widen(x[channel + at]) };
@@ -241,7 +243,7 @@ fn add_scaled<R: FloatType<Real = R> + Mul<Output = R> + AddAssign>(sums: &mut [
     sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += factor * *value);
 }
 
-/// Iterates over the spatial positions.
+/// Iterates over all spatial positions.
 fn positions(dims: [usize; 5]) -> impl Iterator<Item = [usize; 3]> {
     let [_, _, depth, height, width] = dims;
     (0..depth).flat_map(move |d| (0..height).flat_map(move |h| (0..width).map(move |w| [d, h, w])))

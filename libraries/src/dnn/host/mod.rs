@@ -1,4 +1,4 @@
-//! cuDNN operations on the emulated device: direct loops over the definitions.
+//! cuDNN operations on the emulated device, implemented as direct loops over their definitions.
 
 pub mod convolution;
 pub mod norm;

@@ -1,4 +1,4 @@
-//! Batch normalization, with sums in `f64` and each result rounded once.
+//! Batch normalization on the host. Sums are accumulated in `f64`, and each result is rounded once.
 
 use super::super::call::Place;
 use super::super::norm::BatchNorm;
@@ -7,8 +7,9 @@ use crate::element::FloatType;
 use crate::element::LibraryType;
 
 /// # Safety
-/// The places must contain scale, bias, the batch's mean and inverse deviation, the running mean and variance (or
-/// nothing), x and y. Nothing else may use the third to the sixth place, or the last, meanwhile.
+/// The places must contain the scale, the bias, the batch's mean and inverse deviation, the running mean and variance
+/// (or nothing), x and y. Until the function returns, nothing else may access the third to sixth places or the last
+/// one.
 pub unsafe fn training<T: FloatType>(norm: &BatchNorm, shape: &Shape, places: [Place; 8]) {
     let [scale, bias, mean, deviation, running_mean, running_variance, x, y] = places;
     // SAFETY: guaranteed by the caller.
@@ -38,7 +39,7 @@ pub unsafe fn training<T: FloatType>(norm: &BatchNorm, shape: &Shape, places: [P
 }
 
 /// # Safety
-/// The places must contain scale, bias, mean, variance, x and y, and nothing else may use y meanwhile.
+/// The places must contain the scale, bias, mean, variance, x and y, and nothing else may access y in the meantime.
 pub unsafe fn inference<T: FloatType>(norm: &BatchNorm, shape: &Shape, places: [Place; 6]) {
     let [scale, bias, mean, variance, x, y] = places;
     // SAFETY: guaranteed by the caller.
@@ -56,8 +57,8 @@ pub unsafe fn inference<T: FloatType>(norm: &BatchNorm, shape: &Shape, places: [
 }
 
 /// # Safety
-/// The places must contain scale, the batch's mean and inverse deviation, dscale, dbias, x, dy and dx. Nothing else may
-/// use dscale, dbias and dx meanwhile.
+/// The places must contain the scale, the batch's mean and inverse deviation, dscale, dbias, x, dy and dx. Until the
+/// function returns, nothing else may access dscale, dbias and dx.
 pub unsafe fn backward<T: FloatType>(shape: &Shape, places: [Place; 8]) {
     let [scale, mean, deviation, dscale, dbias, x, dy, dx] = places;
     // SAFETY: guaranteed by the caller.

@@ -1,11 +1,11 @@
-//! Pooling. Windows are traversed in element order, and of equal elements the first is the maximum.
+//! Pooling. Windows are traversed in element order, and among equal elements the first one is the maximum.
 
 use super::super::call::Place;
 use super::super::pooling::{PoolingMode, Windows};
 use crate::element::FloatType;
 
 /// # Safety
-/// The places must contain x and y with the windows' shapes, and nothing else may use y meanwhile.
+/// The places must contain x and y with the windows' shapes, and nothing else may access y in the meantime.
 pub unsafe fn forward<T: FloatType>(windows: &Windows, [x, y]: [Place; 2]) {
     // SAFETY: guaranteed by the caller.
     let (x, y) = unsafe { (x.read::<T>(), y.write::<T>()) };
@@ -21,7 +21,7 @@ pub unsafe fn forward<T: FloatType>(windows: &Windows, [x, y]: [Place; 2]) {
 }
 
 /// # Safety
-/// The places must contain x, y, dy and dx with the windows' shapes, and nothing else may use dx meanwhile.
+/// The places must contain x, y, dy and dx with the windows' shapes, and nothing else may access dx in the meantime.
 pub unsafe fn backward<T: FloatType>(windows: &Windows, [x, _, dy, dx]: [Place; 4]) {
     // SAFETY: guaranteed by the caller.
     let (x, dy, dx) = unsafe { (x.read::<T>(), dy.read::<T>(), dx.write::<T>()) };
@@ -36,7 +36,7 @@ pub unsafe fn backward<T: FloatType>(windows: &Windows, [x, _, dy, dx]: [Place; 
     dx.iter_mut().zip(sums).for_each(|(element, sum)| *element = T::from_f64(sum));
 }
 
-/// Returns the divisor of a window's sum.
+/// Returns the number by which a window's sum is divided.
 fn divisor(windows: &Windows, inside: usize) -> f64 {
     match windows.mode {
         PoolingMode::AverageWithPadding => windows.window.iter().map(|extent| *extent as f64).product(),
@@ -44,8 +44,8 @@ fn divisor(windows: &Windows, inside: usize) -> f64 {
     }
 }
 
-/// Returns the index of the first maximum; NaN is greater than any number. A window always contains an element, because
-/// padding is at most half a window.
+/// Returns the index of the first maximum. NaN counts as greater than any number. A window always contains at least one
+/// element, because padding is at most half a window.
 fn largest<T: FloatType>(x: &[T], inside: &[usize]) -> usize {
     let mut best = inside[0];
     for &at in &inside[1..] {
@@ -57,11 +57,11 @@ fn largest<T: FloatType>(x: &[T], inside: &[usize]) -> usize {
     best
 }
 
-/// Calls a function with the index of each output and the indices of the inputs in its window.
+/// Calls a function with the index of each output and the indices of the input elements in its window.
 fn each_window(windows: &Windows, mut call: impl FnMut(usize, &[usize])) {
     let Windows { x, y, window, padding, stride, .. } = windows;
     let (sx, sy) = (x.strides(), y.strides());
-    // Returns the input range of an output along an axis.
+    // Returns the range of inputs along an axis that contribute to an output.
     let span = |axis: usize, output: usize| {
         let start = output * stride[axis];
         let end = (start + window[axis]).saturating_sub(padding[axis]).min(x.dims[axis + 2]);

@@ -1,4 +1,4 @@
-//! Softmax, with sums in `f64` and each element rounded once.
+//! Softmax on the host. Sums are accumulated in `f64`, and each element is rounded once.
 
 use super::super::call::Place;
 use super::super::softmax::Softmax;
@@ -6,7 +6,7 @@ use super::super::tensor::Shape;
 use crate::element::FloatType;
 
 /// # Safety
-/// The places must contain x and y with this shape, and nothing else may use y meanwhile.
+/// The places must contain x and y with this shape, and nothing else may access y in the meantime.
 pub unsafe fn forward<T: FloatType>(function: Softmax, shape: &Shape, [x, y]: [Place; 2]) {
     // SAFETY: guaranteed by the caller.
     let (x, y) = unsafe { (x.read::<T>(), y.write::<T>()) };
@@ -25,7 +25,7 @@ pub unsafe fn forward<T: FloatType>(function: Softmax, shape: &Shape, [x, y]: [P
 }
 
 /// # Safety
-/// The places must contain y, dy and dx with this shape, and nothing else may use dx meanwhile.
+/// The places must contain y, dy and dx with this shape, and nothing else may access dx in the meantime.
 pub unsafe fn backward<T: FloatType>(function: Softmax, shape: &Shape, [y, dy, dx]: [Place; 3]) {
     // SAFETY: guaranteed by the caller.
     let (y, dy, dx) = unsafe { (y.read::<T>(), dy.read::<T>(), dx.write::<T>()) };
@@ -47,7 +47,7 @@ pub unsafe fn backward<T: FloatType>(function: Softmax, shape: &Shape, [y, dy, d
     });
 }
 
-/// Calls a function with the channel indices of each position.
+/// Calls a function with the indices of the channels at each position.
 fn each_row(shape: &Shape, mut call: impl FnMut(std::iter::StepBy<std::ops::Range<usize>>)) {
     let (strides, [batch, channels, depth, height, width]) = (shape.strides(), shape.dims);
     for index in 0..batch * depth * height * width {

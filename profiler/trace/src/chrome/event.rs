@@ -1,11 +1,11 @@
-//! JSON event. Every value can have any type, and unknown keys are skipped.
+//! JSON event. A value can have any type, and unknown keys are skipped.
 
 use std::io::BufRead;
 
 use super::json::{Fault, Json};
 use super::number::Number;
 
-/// Value whose type may differ from the expected one.
+/// Value whose type may differ from the expected type.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) enum Loose {
     #[default]
@@ -17,7 +17,7 @@ pub(super) enum Loose {
 }
 
 impl Loose {
-    /// Returns the value as a number, even if the number is written as text.
+    /// Returns the value as a number, even if the number is written as a string.
     fn number(&self) -> Option<Number> {
         match self {
             Loose::Number(number) => Some(*number),
@@ -29,7 +29,7 @@ impl Loose {
     pub(super) fn float(&self) -> Option<f64> {
         match (self.number(), self) {
             (Some(number), _) => Some(number.float()),
-            // JSON cannot represent infinities, so this crate writes them as texts.
+            // JSON cannot represent infinities, so this crate writes them as strings.
             (None, Loose::Text(text)) => text.parse().ok(),
             _ => None,
         }
@@ -43,7 +43,7 @@ impl Loose {
         u64::try_from(self.number()?.times_ten_to(0)?).ok()
     }
 
-    /// Returns the value as an integer if it is written as one.
+    /// Returns the value as an integer, provided that it is written as one.
     pub(super) fn whole(&self) -> Option<i64> {
         match self {
             Loose::Number(number) if number.is_integer() => self.int(),
@@ -83,7 +83,7 @@ macro_rules! object {
             pub(super) other: Loose }
 
         impl Read for $name {
-            /// Reads an object. Any other value is read as an empty object.
+            /// Reads an object. A value of any other type is read as an empty object.
             fn read<R: BufRead>(json: &mut Json<R>) -> Result<Self, Fault> {
                 let mut object = $name::default();
                 if json.peek()? != Some(b'{') {

@@ -1,8 +1,8 @@
 //! Streaming JSON reader that tolerates the deviations of trace writers.
 //!
-//! Guarantees: memory is bounded for any length and depth of the file. The reader accepts these deviations: words for
-//! non-finite numbers (`NaN`, `Infinity`, `-inf`), missing and extra commas, control characters and unknown escapes,
-//! unpaired surrogates, and invalid UTF-8.
+//! Memory is bounded regardless of the length and depth of the file. The tolerated deviations are words for non-finite
+//! numbers (`NaN`, `Infinity`, `-inf`), missing and extra commas, control characters, unknown escapes, unpaired
+//! surrogates, and invalid UTF-8.
 
 use std::io::{self, BufRead};
 
@@ -12,10 +12,10 @@ use super::event::Loose;
 use super::number::Number;
 use crate::names::LONGEST;
 
-/// Reason why a value could not be read.
+/// Reason for which a value could not be read.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// The file ends within the value.
+    /// The file ends inside the value.
     End,
     /// The value is not JSON.
     Wrong(&'static str),
@@ -25,9 +25,9 @@ pub(super) enum Fault {
     Output(io::Error),
 }
 
-/// Maximum length of a word in bytes, which is longer than any number.
+/// Maximum length of a word in bytes; any number is shorter.
 const LONGEST_WORD: usize = 1 << 10;
-/// Maximum depth at which nested values are kept.
+/// Maximum nesting depth up to which values are kept.
 const DEEPEST: usize = 16;
 
 /// JSON reader.
@@ -35,7 +35,7 @@ const DEEPEST: usize = 16;
 pub(super) struct Json<R> {
     input: R,
     at: u64,
-    /// Text or word that is being read.
+    /// Text or word that is currently being read.
     held: Vec<u8>,
 }
 
@@ -44,7 +44,7 @@ impl<R: BufRead> Json<R> {
         Json { input, at: 0, held: Vec::new() }
     }
 
-    /// Returns the number of bytes read.
+    /// Returns the number of bytes that have been read.
     pub(super) fn at(&self) -> u64 {
         self.at
     }
@@ -69,7 +69,8 @@ impl<R: BufRead> Json<R> {
         self.ahead()?.first().copied().ok_or(Fault::End)
     }
 
-    /// Skips bytes for which `skipped` returns true. Returns the byte after them, or `None` at the end of the file.
+    /// Skips all leading bytes for which `skipped` returns true. Returns the byte that follows, or `None` at the end of
+    /// the file.
     fn skip_all(&mut self, skipped: impl Fn(u8) -> bool) -> Result<Option<u8>, Fault> {
         loop {
             let ahead = self.ahead()?;
@@ -101,7 +102,7 @@ impl<R: BufRead> Json<R> {
         }
     }
 
-    /// Returns whether the current list has another item.
+    /// Returns whether the current list contains another item.
     pub(super) fn next_item(&mut self) -> Result<bool, Fault> {
         match self.skip_all(|byte| byte.is_ascii_whitespace() || byte == b',')?.ok_or(Fault::End)? {
             b']' => {
@@ -113,7 +114,7 @@ impl<R: BufRead> Json<R> {
         }
     }
 
-    /// Returns whether the current object has another entry, and stores its key in `key`.
+    /// Returns whether the current object contains another entry, and stores the entry's key in `key`.
     pub(super) fn next_key(&mut self, key: &mut String) -> Result<bool, Fault> {
         match self.skip_all(|byte| byte.is_ascii_whitespace() || byte == b',')?.ok_or(Fault::End)? {
             b'}' => {
@@ -132,7 +133,7 @@ impl<R: BufRead> Json<R> {
         }
     }
 
-    /// Reads the next value. An object is read as `None`, and a list as its first three numbers.
+    /// Reads the next value. An object is read as `None`, and a list is read as its first three numbers.
     pub(super) fn value(&mut self) -> Result<Loose, Fault> {
         match self.peek()?.ok_or(Fault::End)? {
             b'"' => Ok(Loose::Text(self.text()?)),
@@ -179,8 +180,8 @@ impl<R: BufRead> Json<R> {
         }
     }
 
-    /// Reads the next value with all nested values. Values that are nested too deeply, or that exceed the remaining
-    /// `budget` in bytes, become null.
+    /// Reads the next value including all nested values. Values that are nested too deeply, or that exceed the
+    /// remaining `budget` (in bytes), become null.
     pub(super) fn tree(&mut self, budget: &mut usize, deep: usize) -> Result<Value, Fault> {
         // Approximate memory size of a value, in bytes.
         const EACH: usize = 64;
@@ -261,7 +262,7 @@ impl<R: BufRead> Json<R> {
         }
     }
 
-    /// Reads a text. If the text is longer than [`LONGEST`], only its start and a little more is kept.
+    /// Reads a text. Of a text that is longer than [`LONGEST`], only the start and a little more is kept.
     fn text(&mut self) -> Result<String, Fault> {
         self.take(1);
         self.held.clear();
@@ -275,7 +276,7 @@ impl<R: BufRead> Json<R> {
     }
 
     fn text_into(&mut self, held: &mut Vec<u8>) -> Result<(), Fault> {
-        // This is half of a surrogate pair; the other half may follow.
+        // One half of a surrogate pair, whose other half may follow.
         let mut half = None;
         let put = |held: &mut Vec<u8>, bytes: &[u8]| {
             let room = (LONGEST + 4).saturating_sub(held.len());
@@ -328,7 +329,7 @@ impl<R: BufRead> Json<R> {
                 (b'b', _) => put(held, b"\x08"),
                 (b'f', _) => put(held, b"\x0c"),
                 (b'"' | b'\\' | b'/', _) => put(held, &[escaped]),
-                // This is a Windows path that was not escaped.
+                // This is probably a Windows path whose backslashes were not escaped.
                 (_, Err(digits)) => {
                     put(held, &[b'\\', escaped]);
                     put(held, &digits);
@@ -338,7 +339,7 @@ impl<R: BufRead> Json<R> {
         }
     }
 
-    /// Reads four hexadecimal digits. If there are fewer, returns the available ones.
+    /// Reads four hexadecimal digits. If there are fewer digits, returns those that are available.
     fn unit(&mut self) -> Result<Result<u16, Vec<u8>>, Fault> {
         let (mut unit, mut digits) = (0, Vec::new());
         while digits.len() < 4 {
@@ -352,7 +353,7 @@ impl<R: BufRead> Json<R> {
     }
 }
 
-/// Returns the value that a word represents.
+/// Returns the value that a word stands for.
 fn meaning(word: &[u8]) -> Result<Loose, Fault> {
     if let Some(number) = Number::of(word) {
         return Ok(Loose::Number(number));
@@ -362,7 +363,7 @@ fn meaning(word: &[u8]) -> Result<Loose, Fault> {
         b"true" => Ok(Loose::Number(1.into())),
         b"false" => Ok(Loose::Number(0.into())),
         b"null" | b"none" | b"undefined" | b"inf" | b"infinity" => Ok(Loose::None),
-        // C libraries append words in parentheses.
+        // C libraries append words in parentheses to NaN.
         _ if bare.starts_with(b"nan") => Ok(Loose::None),
         _ => Err(Fault::Wrong("there is a word that JSON does not have")),
     }

@@ -1,8 +1,8 @@
-//! Chrome's JSON trace format, as PyTorch's profiler (Kineto) writes it. Chrome's viewer, Perfetto and Holistic Trace
+//! Chrome's JSON trace format, as written by PyTorch's profiler (Kineto). Chrome's viewer, Perfetto and Holistic Trace
 //! Analysis (HTA) read this format.
 //!
-//! Some content has no equivalent in Kineto: graphs, inserted waits and source lines. For this content, the crate uses
-//! its own categories and keys, which these tools skip.
+//! Some content has no equivalent in Kineto: graphs, waits inserted by the runtime, and source lines. For this content,
+//! the crate uses its own categories and keys, which these tools skip.
 
 mod event;
 mod json;
@@ -23,7 +23,7 @@ use crate::definitions::{Device, Loss};
 use crate::event::category;
 use crate::record::{SyncKind, TransferKind};
 
-/// Maps the categories of records to Kineto's categories, or to this crate's own if Kineto has none.
+/// Maps the categories of records to Kineto's categories or, where Kineto has none, to categories of this crate.
 const CATEGORIES: [(&str, &str); 10] = [
     (category::KERNEL, "kernel"),
     (category::COPY, "gpu_memcpy"),
@@ -36,8 +36,8 @@ const CATEGORIES: [(&str, &str); 10] = [
     (category::GRAPH, "graph"),
     (category::RANGE, "user_annotation"),
 ];
-/// Maps older categories to the current ones. The older categories are from PyTorch's profilers before 2022, and from
-/// its profilers for other devices.
+/// Maps older categories to current ones. The older categories were used by PyTorch's profilers before 2022, and by its
+/// profilers for other devices.
 const OLD_CATEGORIES: [(&str, &str); 13] = [
     ("Kernel", "kernel"),
     ("concurrent_kernel", "kernel"),
@@ -53,28 +53,28 @@ const OLD_CATEGORIES: [(&str, &str); 13] = [
     ("Operator", "cpu_op"),
     ("Overhead", "overhead"),
 ];
-/// Name of the traces that this crate writes.
+/// Name that identifies traces written by this crate.
 const OURS: &str = "warpsmith";
-/// Key for the rank, which the trace of a multi-process program contains.
+/// Key for the rank, which is part of traces of multi-process programs.
 const RANK: &str = "rank";
-/// Kineto's categories of ranges. A range keeps its category if it is one of these.
+/// Kineto's categories of ranges. A range keeps its category if the category is one of these.
 const RANGES: [&str; 3] = ["cpu_op", "python_function", "user_annotation"];
 /// Categories of instant events.
 const MARK: &str = "mark";
 const WAIT: &str = "stream_wait";
 const INSTANT: &str = "cpu_instant_event";
 const MEMORY: &str = "[memory]";
-/// Categories of counters, for a device and for the host.
+/// Categories of counters of a device and of the host.
 const OF_DEVICE: &str = "device_counter";
 const OF_HOST: &str = "host_counter";
-/// Key for the stream of a synchronization.
+/// Key for the stream of a synchronization event.
 const SYNC_STREAM: &str = "sync stream";
-/// Category of the flow from a call to its enqueued work.
+/// Category of the flow from a call to the work that it enqueues.
 const FLOW: &str = "ac2g";
 
-/// Returns the CUDA runtime function that a program would call in the runtime API instead of this driver function. HTA
-/// recognizes calls by these names, because it counts only CUDA runtime calls. The name of the driver function, whether
-/// CUDA's or the emulated device's, is also written.
+/// Returns the function that a program using the CUDA runtime API would call instead of this driver function. HTA
+/// recognizes calls by the names of these functions, because it counts only CUDA runtime calls. The name of the driver
+/// function, whether of CUDA or of the emulated device, is written in addition.
 fn runtime_name(function: &str) -> Option<&'static str> {
     let is_asynchronous = function.contains("Async");
     Some(match function {
@@ -90,7 +90,7 @@ fn runtime_name(function: &str) -> Option<&'static str> {
         "cuStreamSynchronize" | "cuStreamSynchronize_ptsz" | "stream_synchronize" => "cudaStreamSynchronize",
         "cuEventSynchronize" | "event_synchronize" => "cudaEventSynchronize",
         "cuCtxSynchronize" | "context_synchronize" => "cudaDeviceSynchronize",
-        // This is host work that replaces a library, so it corresponds to the library's kernels.
+        // This host work replaces a library, so it corresponds to the library's kernels.
         "launch" | "host_work" => "cudaLaunchKernel",
         "copy_to_device" | "copy_to_host" | "copy_device" | "copy_peer" | "copy_rows" => "cudaMemcpyAsync",
         "memset" => "cudaMemsetAsync",
@@ -101,7 +101,7 @@ fn runtime_name(function: &str) -> Option<&'static str> {
     })
 }
 
-/// Prefixes of the names of copies.
+/// Name prefixes of copies, by kind.
 const TRANSFERS: [(TransferKind, &str); 7] = [
     (TransferKind::HostToDevice, "Memcpy HtoD"),
     (TransferKind::DeviceToHost, "Memcpy DtoH"),
@@ -118,7 +118,7 @@ const SYNCS: [(SyncKind, &str); 4] = [
     (SyncKind::StreamWait, "Stream Wait Event"),
 ];
 
-/// Facts about the whole trace, stored under the key `warpsmith`.
+/// Facts about the trace as a whole, stored under the key `warpsmith`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Facts {

@@ -1,13 +1,13 @@
 //! [`Number`]: exact decimal numbers. A time in a PyTorch trace has 19 digits, three more than an `f64` can represent.
 
-/// Decimal number, which is exact up to 38 digits; later digits are dropped.
+/// Decimal number, which is exact up to 38 digits; further digits are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Number {
     is_negative: bool,
-    /// Digits as an integer, with the upper half first. Two halves keep [`Loose`](super::event::Loose) no larger than a
-    /// `String`.
+    /// Digits as a single integer; the first element is the upper half. With two halves, [`Loose`](super::event::Loose)
+    /// is not larger than a `String`.
     digits: [u64; 2],
-    /// Power of ten by which the digits are multiplied.
+    /// Exponent of the power of ten by which the digits are multiplied.
     exponent: i32,
 }
 
@@ -65,8 +65,8 @@ impl Number {
         u128::from(self.digits[0]) << 64 | u128::from(self.digits[1])
     }
 
-    /// Returns the number times a power of ten, rounded to the nearest integer, with ties away from zero. Returns
-    /// `None` beyond 38 digits.
+    /// Returns the number multiplied by a power of ten and rounded to the nearest integer, with ties away from zero.
+    /// Returns `None` beyond 38 digits.
     pub(super) fn times_ten_to(self, power: i32) -> Option<i128> {
         let digits = self.digits();
         let power = self.exponent.saturating_add(power);
@@ -93,7 +93,7 @@ impl Number {
     pub(super) fn float(self) -> f64 {
         let size = match self.exponent {
             0 => self.digits() as f64,
-            // The text has few digits, so parsing it returns the nearest float.
+            // The text has only a few digits, so parsing it returns the nearest float.
             exponent => format!("{}e{exponent}", self.digits()).parse().unwrap_or(f64::NAN),
         };
         if self.is_negative { -size } else { size }

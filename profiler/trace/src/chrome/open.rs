@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use super::event::{Event, Loose};
 use crate::record::Record;
 
-/// Maximum number of open slices, which is more than a program nests. A damaged file could have more.
+/// Maximum number of open slices; no program nests as many. A damaged file, however, could contain more.
 const MAX: usize = 1 << 16;
 
-/// Key that a begin event and its end event share: the process and the thread, or the category and the ID of an
+/// Key that is common to a begin event and its end event: the process and thread, or the category and ID of an
 /// asynchronous slice.
 type Track = (String, String);
 
-/// Open slices by track, and the numbers of events without a counterpart.
+/// Open slices by track, and the number of events without a counterpart.
 #[derive(Debug, Default)]
 pub(super) struct Open {
     tracks: HashMap<Track, Vec<Begun>>,
@@ -24,12 +24,12 @@ pub(super) struct Open {
 #[derive(Debug)]
 struct Begun {
     name: String,
-    /// Record of the slice, or `None` if its event is not read or has no time.
+    /// Record of the slice, or `None` if events of this kind are not read or the event has no time.
     record: Option<Record>,
 }
 
 impl Open {
-    /// Adds a begin event with the data of its slice.
+    /// Adds a begin event, with the record of its slice.
     pub(super) fn begin(&mut self, event: &Event, record: Option<Record>) {
         if self.open == MAX {
             self.begins += u64::from(record.is_some());
@@ -40,13 +40,13 @@ impl Open {
         self.tracks.entry(track(event)).or_default().push(begun);
     }
 
-    /// Processes an end event at a time. Returns the slice if it is read.
+    /// Processes an end event at the given time. Returns the record of the slice that ends, if there is one.
     pub(super) fn end(&mut self, event: &Event, at: Option<u64>) -> Option<Record> {
         let track = track(event);
         let name = short(event.name.text());
         let open = self.tracks.get_mut(&track);
-        // An end event can omit the name. If its name differs from the innermost slice, it ends the slice with its
-        // name, and the slices inside that one never end.
+        // An end event may omit the name. If its name differs from that of the innermost slice, it ends the slice with
+        // the given name, and the slices inside that one never end.
         let found = open.as_ref().and_then(|open| match name.as_str() {
             "" => open.len().checked_sub(1),
             name => open.iter().rposition(|begun| begun.name == name),
@@ -74,7 +74,7 @@ impl Open {
         Some(record)
     }
 
-    /// Returns the number of begin events without an end, and of end events without a begin.
+    /// Returns the number of begin events without an end event, and of end events without a begin event.
     pub(super) fn unmatched(&self) -> (u64, u64) {
         let open = self.tracks.values().flatten().filter(|begun| begun.record.is_some()).count();
         (self.begins + open as u64, self.ends)
@@ -92,7 +92,7 @@ fn track(event: &Event) -> Track {
     }
 }
 
-/// Returns the start of a text, which is long enough to distinguish it from other texts.
+/// Returns the start of a text, long enough to distinguish the text from others.
 fn short(text: &str) -> String {
     text.chars().take(200).collect()
 }

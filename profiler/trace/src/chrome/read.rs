@@ -1,4 +1,4 @@
-//! Reads traces event by event: traces of this crate, of PyTorch, and event lists in Chrome's format.
+//! Reads traces event by event: traces written by this crate or by PyTorch, and event lists in Chrome's format.
 
 use std::io::{self, BufRead};
 
@@ -12,7 +12,7 @@ use crate::definitions::{Device, LeftOut};
 use crate::error::Stop;
 use crate::sink::Sink;
 
-/// Maximum memory for a value about the whole trace, in bytes.
+/// Maximum memory for a value that describes the trace as a whole, in bytes.
 const MAX_ABOUT: usize = 16 << 20;
 
 /// Reads a trace into `sink`. Returns its length in bytes.
@@ -40,7 +40,7 @@ pub(crate) fn read(input: &mut impl BufRead, sink: &mut dyn Sink) -> Result<u64,
 struct Reader<'a> {
     records: Records<'a>,
     has_events: bool,
-    /// True if the file ends between two events. Writers for Chrome can omit the closing bracket.
+    /// True if the file ends between two events. Programs that write traces for Chrome may omit the closing bracket.
     has_no_end: bool,
 }
 
@@ -69,8 +69,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns whether the closing bracket may be missing. This crate always writes it, so records are missing without
-    /// it.
+    /// Returns whether the closing bracket may be missing. This crate always writes the bracket, so if it is missing,
+    /// records are missing too.
     fn may_lack_the_end(&self) -> bool {
         self.records.events() > 0 && !self.records.is_ours
     }
@@ -166,7 +166,7 @@ impl Reader<'_> {
     }
 }
 
-/// Reads a value about the whole trace.
+/// Reads a value that describes the trace as a whole.
 fn about<R: BufRead>(json: &mut Json<R>) -> Result<Value, Fault> {
     let mut budget = MAX_ABOUT;
     json.tree(&mut budget, 0)

@@ -11,43 +11,44 @@ use crate::event::category;
 use crate::record::*;
 use crate::sink::Sink;
 
-/// Maximum number of kinds of unread events that are counted separately, which is enough for any program. A damaged
-/// file could have more.
+/// Maximum number of kinds of unread events that are counted separately; it is enough for any program. A damaged file,
+/// however, could contain more.
 const MAX_KINDS: usize = 100;
-/// Maximum number of track names, of words for processes and threads, and of events at time 0.
+/// Maximum number of track names, of words that stand for processes and threads, and of events at time 0.
 const MAX_HELD: usize = 1 << 16;
-/// Upper bound of the IDs that are assigned to processes and threads with a word instead of a number.
+/// Upper bound of the IDs that are assigned to processes and threads identified by a word instead of a number.
 const WORDS: i64 = -1_000_000;
-/// An event at time 0 counts as an event without a time if the next event is later than this gap, because PyTorch's
-/// profiler writes 0 for lost times. If the event lasts until the next one, it counts as an event with a time, provided
-/// that the next one is within `LONG_GAP`.
+/// An event at time 0 is assumed to have no time if the next event is later than this gap, because PyTorch's profiler
+/// writes 0 for lost times. However, if the event lasts until the next one, its time is assumed to be valid, provided
+/// that the next event is within `LONG_GAP`.
 const GAP: u64 = 1_000_000_000;
 const LONG_GAP: u64 = 3_600 * GAP;
 
 /// Converts events to records.
 pub(super) struct Records<'a> {
     pub(super) sink: &'a mut dyn Sink,
-    /// Base time, in nanoseconds, to which times are relative.
+    /// Base time, in nanoseconds, to which all other times are relative.
     pub(super) base: u64,
     /// True if this crate wrote the file.
     pub(super) is_ours: bool,
     events: u64,
     has_records: bool,
-    /// Number of events that no record represents, by kind.
+    /// Number of events that no record can represent, by kind.
     unread: BTreeMap<String, u64>,
     /// Number of events without a time, by kind.
     timeless: BTreeMap<String, u64>,
     /// Names of threads and streams, by process or device.
     tracks: BTreeMap<(i64, i64), String>,
-    /// IDs of the words that represent processes or threads.
+    /// IDs assigned to words that stand for processes or threads.
     words: HashMap<String, i64>,
-    /// Slices that have begun but not ended.
+    /// Slices that have begun but have not ended yet.
     open: Open,
-    /// Records at time 0, with the kinds of their events. They are kept until it is known whether their time is valid.
+    /// Records of events at time 0, with the kinds of the events. They are kept until it is known whether their time is
+    /// valid.
     at_zero: Vec<(Record, String)>,
     /// First time other than 0.
     first: Option<u64>,
-    /// Allocated bytes per device, for traces that do not contain them.
+    /// Allocated bytes per device, for traces that do not contain this number.
     allocated: HashMap<u32, u64>,
 }
 
@@ -83,7 +84,7 @@ impl<'a> Records<'a> {
                 self.name_track(event);
                 return Ok(());
             }
-            // Flows are derived from correlations. An empty object marks the end of this crate's list.
+            // Flows are derived from correlations. In a list written by this crate, an empty object marks the end.
             "s" | "t" | "f" | "" => return Ok(()),
             _ => {}
         }
@@ -93,7 +94,7 @@ impl<'a> Records<'a> {
             } else {
                 count(&mut self.timeless, &kind(event));
                 if phase == "B" || phase == "b" {
-                    // The end event of the slice must still find a begin event.
+                    // The slice's end event must still find a begin event.
                     self.open.begin(event, None);
                 }
             }
@@ -158,7 +159,7 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Adds the records at time 0, names the tracks, and reports the events that were not read.
+    /// Adds the records at time 0, names the tracks, and reports events that were not read.
     pub(super) fn end(&mut self) -> io::Result<()> {
         for (record, kind) in std::mem::take(&mut self.at_zero) {
             let gap = self.first.unwrap_or(self.base).saturating_sub(self.base);
@@ -395,8 +396,8 @@ impl<'a> Records<'a> {
         (self.id(&event.process), self.id(&event.thread))
     }
 
-    /// Returns the ID for a number, for the number in a text such as `stream 7`, or for a word. A missing value becomes
-    /// 0, as in viewers.
+    /// Returns the ID for a number, for the number inside a text such as `stream 7`, or for a word. As in trace
+    /// viewers, a missing value becomes 0.
     fn id(&mut self, value: &Loose) -> i64 {
         let text = value.text();
         let number = value.int().or_else(|| text.strip_prefix("stream ")?.trim().parse().ok());
@@ -415,11 +416,11 @@ impl<'a> Records<'a> {
     }
 }
 
-/// Returns the category of an event with its current name in PyTorch.
+/// Returns the category of an event by its current name in PyTorch.
 fn theirs(event: &Event) -> &str {
     let category = event.category.text();
     if category.is_empty() {
-        // PyTorch's profiler of 2020 writes the kind instead of the process.
+        // PyTorch's profiler of 2020 writes the kind of device instead of the process.
         return match event.process.text() {
             "CPU functions" => "cpu_op",
             "CUDA functions" => "kernel",
@@ -429,7 +430,7 @@ fn theirs(event: &Event) -> &str {
     OLD_CATEGORIES.iter().find(|(old, _)| *old == category).map_or(category, |(_, new)| new)
 }
 
-/// Returns the kind of an event, for counting.
+/// Returns the kind under which an event is counted.
 fn kind(event: &Event) -> String {
     match theirs(event) {
         "" => format!("phase {}", event.phase.text().chars().take(8).collect::<String>()),

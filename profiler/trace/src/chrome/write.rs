@@ -15,13 +15,13 @@ use crate::sink::Sink;
 
 /// Number of bytes per write.
 const CHUNK: usize = 1 << 16;
-/// Offset between the track IDs of consecutive lanes of a stream.
+/// Offset between the track IDs of adjacent lanes of a stream.
 const LANE: i64 = 1_000_000;
-/// Maximum number of tracks per stream. A reader would not benefit from more.
+/// Maximum number of tracks per stream. More tracks would not help a reader.
 const LANES: usize = 64;
 
-/// Writes a trace as JSON, record by record, and keeps only the definitions in memory. The file is complete after
-/// [`Self::finish`].
+/// Writes a trace as JSON, record by record; only the definitions are kept in memory. The file is complete after
+/// [`Self::finish`] has been called.
 ///
 /// ```
 /// use warpsmith_trace::{ChromeWriter, Kernel, Record, Sink};
@@ -38,11 +38,11 @@ const LANES: usize = 64;
 pub struct ChromeWriter<W> {
     out: W,
     definitions: Definitions,
-    /// Base time to which all other times are relative, once there is a record.
+    /// Base time to which all other times are relative; `None` before the first record.
     base: Option<u64>,
     has_events: bool,
-    /// End of the last slice on each track of a stream. Viewers drop slices that overlap on one track. Kernels with
-    /// programmatic dependent launch overlap, so overlapping slices are written to separate tracks.
+    /// End time of the last slice on each track of a stream. Viewers drop slices that overlap on the same track.
+    /// Kernels can overlap with programmatic dependent launch, so overlapping slices are written to separate tracks.
     lanes: BTreeMap<StreamId, Vec<u64>>,
     overlaps: BTreeSet<(i64, i64)>,
     bytes: Vec<u8>,
@@ -74,7 +74,7 @@ impl<W: Write> ChromeWriter<W> {
         self.finish()
     }
 
-    /// Writes the buffered records, so that the file is readable up to this point.
+    /// Writes buffered records, so that the file is readable up to this point.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -124,7 +124,7 @@ impl<W: Write> ChromeWriter<W> {
     fn begin(&mut self, base: u64) {
         if self.base.is_none() {
             self.base = Some(base);
-            // Holistic Trace Analysis searches the lines of the file for the rank, with exactly this space.
+            // Holistic Trace Analysis searches the lines of the file for the rank, with exactly this spacing.
             let rank =
                 self.definitions.about.get(RANK).and_then(|rank| rank.parse::<u32>().ok()).unwrap_or(0);
             let head = format!(
@@ -313,7 +313,7 @@ impl<W: Write> ChromeWriter<W> {
         };
         if matches!(event.track, Track::Stream(_)) {
             put("device", Json::Int(device))?;
-            // Holistic Trace Analysis treats every event that has a stream as work of this stream.
+            // Holistic Trace Analysis treats every event with a stream as work of this stream.
             let is_wait = matches!(record, Record::Sync(_));
             put("stream", Json::Int(if is_wait { -1 } else { stream }))?;
             if is_wait {
@@ -390,8 +390,8 @@ impl<W: Write> Sink for ChromeWriter<W> {
     }
 }
 
-/// Returns the first track on which a slice does not overlap an earlier one. If more than `LANES` tracks would be
-/// needed, returns the first track.
+/// Returns the first track on which the slice does not overlap an earlier one. If all `LANES` tracks overlap the slice,
+/// returns the first track.
 fn lane_of(ends: &mut Vec<u64>, start: u64, end: u64) -> usize {
     if let Some(lane) = ends.iter().position(|last| *last <= start) {
         ends[lane] = end;
@@ -404,14 +404,14 @@ fn lane_of(ends: &mut Vec<u64>, start: u64, end: u64) -> usize {
     }
 }
 
-/// Writes a separator between an event and the previous one.
+/// Writes the separator between an event and the preceding one.
 fn separate(has_events: &mut bool, out: &mut Vec<u8>) {
     out.extend_from_slice(if *has_events { b",\n" } else { b"\n" });
     *has_events = true;
 }
 
-/// Value of an argument. `serde_json` writes texts, but numbers are formatted here, because a file has a dozen of them
-/// per event.
+/// Value of an argument. `serde_json` writes the strings, but numbers are formatted here for speed, because every event
+/// contains about a dozen of them.
 enum Json<'a> {
     Uint(u64),
     Int(i64),
@@ -462,7 +462,7 @@ fn int(out: &mut Vec<u8>, value: i64) {
     uint(out, value.unsigned_abs());
 }
 
-/// Writes nanoseconds as microseconds with three decimals.
+/// Writes a time in nanoseconds as microseconds with three decimals.
 fn microseconds(out: &mut Vec<u8>, nanoseconds: u64) {
     uint(out, nanoseconds / 1000);
     let part = (nanoseconds % 1000) as u16;

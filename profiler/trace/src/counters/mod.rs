@@ -1,7 +1,7 @@
-//! Hardware counter report per kernel: memory traffic, hit rates, occupancy, and stalls.
+//! Report of hardware counters per kernel: memory traffic, hit rates, occupancy, and stalls.
 //!
-//! The report is a separate document, and not part of a trace. Counted kernels are replayed several times and
-//! serialized, so nothing else can be measured at the same time.
+//! The report is a separate document rather than part of a trace. The reason is that counted kernels are replayed
+//! several times and serialized, so nothing else can be measured at the same time.
 //!
 //! ```
 //! use warpsmith_trace::counters::{CounterReport, KernelCounters};
@@ -30,25 +30,25 @@ use crate::trace::not_written;
 
 /// Version of the document's schema.
 const SCHEMA: u32 = 1;
-/// Maximum size of a report in bytes. A kernel needs a few hundred bytes.
+/// Maximum size of a report, in bytes. Each kernel requires a few hundred bytes.
 const MAX_BYTES: u64 = 64 << 20;
 
 /// Hardware counter report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CounterReport {
-    /// Version of the document's schema: 1.
+    /// Version of the schema of this document, which is 1.
     pub schema: u32,
-    /// Facts about the report, for example the program.
+    /// Facts about the report, for example the name of the program.
     pub about: BTreeMap<String, String>,
     /// Devices whose counters were read.
     pub devices: Vec<CounterDevice>,
-    /// Each kernel on each device, ordered by total time (average time times launches), with the largest first.
+    /// Kernels of each device, ordered by total time (average duration times number of launches), largest first.
     pub kernels: Vec<KernelCounters>,
     /// Number of launches, graph launches and library calls that enqueued work while counting was active.
     pub operations: u64,
     /// Number of these operations that were counted.
     pub counted: u64,
-    /// Number of kernels of graphs and library calls for which there was no space.
+    /// Number of kernels, in graphs and library calls, for which there was no space.
     pub dropped: u64,
     /// Number of operations that were not counted, by reason.
     pub not_counted: BTreeMap<String, u64>,
@@ -61,7 +61,7 @@ pub struct CounterDevice {
     pub device: u32,
     /// Name of the device.
     pub name: String,
-    /// Vendor's name for the chip, for example `GH100`.
+    /// Vendor's name of the chip, for example `GH100`.
     pub chip: String,
     /// Source of the counters, for example `CUPTI 13.0`.
     pub source: String,
@@ -71,15 +71,15 @@ pub struct CounterDevice {
     pub passes: u64,
 }
 
-/// Counters of a kernel on a device. Values are averages over the counted launches. A value is `None` if the device
-/// does not have the counter, or if no launch was counted.
+/// Counters of a kernel on one device. All values are averages over the launches that were counted. A value is `None`
+/// if the device does not provide the counter or no launch was counted.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct KernelCounters {
     /// Ordinal of the device.
     pub device: u32,
-    /// Name of the kernel, or of the graph or library call in which it ran.
+    /// Name of the kernel, or of the graph or library call that ran it.
     pub name: String,
-    /// Symbol in the GPU image, which Nsight Compute displays; `None` for a graph or library call.
+    /// Symbol in the GPU image, as displayed by Nsight Compute; `None` for a graph or library call.
     pub symbol: Option<String>,
     /// Source line of the first launch, if known.
     pub line: Option<String>,
@@ -93,7 +93,7 @@ pub struct KernelCounters {
     pub read: Option<f64>,
     /// Bytes written to device memory.
     pub written: Option<f64>,
-    /// Fraction of the peak memory bandwidth.
+    /// Memory throughput as a fraction of the peak memory bandwidth.
     pub of_peak: Option<f64>,
     /// L2 hit rate, as a fraction.
     pub l2_hits: Option<f64>,
@@ -101,9 +101,9 @@ pub struct KernelCounters {
     pub occupancy: Option<f64>,
     /// Fraction of cycles in which the tensor cores were active.
     pub tensor: Option<f64>,
-    /// Warp stall reasons, with the most frequent first.
+    /// Warp stall reasons, most frequent first.
     pub stalls: Vec<Stall>,
-    /// All metrics, under the vendor's name and in the vendor's unit.
+    /// All metrics, with the vendor's names and units.
     pub metrics: BTreeMap<String, MetricValues>,
 }
 
@@ -112,7 +112,7 @@ pub struct KernelCounters {
 pub struct Stall {
     /// Vendor's name for the reason. For example, `long_scoreboard` means waiting for data from memory.
     pub reason: String,
-    /// Cycles that a warp waits for this reason between two consecutive instructions.
+    /// Cycles for which a warp waits for this reason between two consecutive instructions.
     pub cycles: f64,
     /// Fraction of all cycles between two consecutive instructions.
     pub share: f64,
@@ -121,7 +121,7 @@ pub struct Stall {
 /// Values of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct MetricValues {
-    /// Average over all kernels for which there is a value.
+    /// Average over all kernels that have a value.
     pub average: f64,
     /// Minimum.
     pub minimum: f64,
@@ -145,7 +145,7 @@ impl Default for CounterReport {
 }
 
 impl KernelCounters {
-    /// Returns the memory throughput of reads and writes, in bytes per second.
+    /// Returns the memory throughput of reads and writes together, in bytes per second.
     pub fn bandwidth(&self) -> Option<f64> {
         let (bytes, time) = (self.read? + self.written?, self.time?);
         (time > 0.0).then(|| bytes / time * 1e9)
@@ -153,13 +153,13 @@ impl KernelCounters {
 }
 
 impl CounterReport {
-    /// Formats the tables as text, with at most `rows` rows each.
+    /// Formats the report as text tables with at most `rows` rows each.
     pub fn text(&self, rows: usize) -> String {
         text::text(self, rows)
     }
 
-    /// Adds the counters to the kernels of a trace with these definitions, as arguments. Kernels are matched by name or
-    /// symbol on the same device. Every launch of a kernel receives the same averages.
+    /// Adds the counters, as arguments, to the kernels of a trace with these definitions. Kernels are matched by device
+    /// and by name or symbol. Every launch of a kernel is given the same averages.
     pub fn annotate(&self, definitions: &mut Definitions) {
         for kernel in self.kernels.iter().filter(|kernel| kernel.counted > 0) {
             let stalls: Vec<String> = kernel.stalls.iter().take(3).map(text::reason_text).collect();
@@ -180,7 +180,7 @@ impl CounterReport {
 
     /// Formats the document as JSON.
     pub fn json(&self) -> String {
-        // Reports do not contain values that JSON cannot represent. Such values would become `null`.
+        // Reports never contain values that JSON cannot represent. Such values would become `null`.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 

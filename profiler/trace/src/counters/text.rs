@@ -3,7 +3,7 @@
 use super::{CounterReport, KernelCounters, Stall};
 use crate::summary::text::{bytes, percent, shortened, table, time};
 
-/// Number of stall reasons per row.
+/// Number of stall reasons per table row.
 const REASONS: usize = 3;
 
 pub(super) fn text(report: &CounterReport, rows: usize) -> String {

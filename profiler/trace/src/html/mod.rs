@@ -1,8 +1,8 @@
-//! A trace as a single HTML page with a timeline and the tables.
+//! A trace as a single HTML page that contains a timeline and tables.
 //!
-//! Guarantees: the guarantees of [`Page`] apply. A page has at most [`MAX_SLICES`](reduce::MAX_SLICES) slices. For a
-//! larger trace, the remaining content is joined or omitted, and a note on the page says so. The tables are those of
-//! [`Summary`], and cover all records.
+//! The guarantees of [`Page`] apply. A page has at most [`MAX_SLICES`](reduce::MAX_SLICES) slices. For a larger trace,
+//! the remaining slices are joined or omitted, and a note on the page reports this. The tables are those of [`Summary`]
+//! and cover all records.
 
 mod reduce;
 mod timeline;
@@ -32,13 +32,13 @@ const SCRIPT: [&str; 6] = [
 struct Data<'a> {
     timeline: Timeline,
     summary: &'a Summary,
-    /// Notes about content that the page does not display.
+    /// Notes about content that the page does not show.
     notes: Vec<String>,
 }
 
 impl Trace {
-    /// Writes a single HTML page with a timeline and the tables. A browser can open it without a network. `title` is
-    /// the heading of the page.
+    /// Writes the trace as a single HTML page that contains a timeline and tables. The page works in a browser without
+    /// a network. `title` is the heading of the page.
     ///
     /// # Errors
     /// [`TraceError`](crate::TraceError) if the file cannot be written.
@@ -47,7 +47,7 @@ impl Trace {
         std::fs::write(path, self.html(title)).map_err(|error| crate::trace::unwritable(path, &error))
     }
 
-    /// Returns the text of the page that [`Self::write_html`] writes.
+    /// Returns the HTML text of the page that [`Self::write_html`] writes.
     ///
     /// ```
     /// let page = warpsmith_trace::Trace::default().html("a run");
@@ -59,7 +59,7 @@ impl Trace {
 }
 
 impl Digest {
-    /// Writes a page as [`Trace::write_html`] does. The timeline displays the records that were kept.
+    /// Writes an HTML page, like [`Trace::write_html`]. The timeline shows the records that were kept.
     ///
     /// # Errors
     /// [`TraceError`](crate::TraceError) if the file cannot be written.
@@ -81,7 +81,7 @@ impl Digest {
     }
 }
 
-/// Maximum number of rows of a table.
+/// Maximum number of rows per table.
 const MAX_ROWS: usize = 2000;
 
 fn page(trace: &Trace, summary: &Summary, title: &str, mut notes: Vec<String>) -> String {
@@ -91,7 +91,7 @@ fn page(trace: &Trace, summary: &Summary, title: &str, mut notes: Vec<String>) -
     page.html(&Data { timeline, summary, notes })
 }
 
-/// Limits the tables to the maximum number of rows on a page.
+/// Limits each table to the maximum number of rows on a page.
 fn cut(mut summary: Summary, notes: &mut Vec<String>) -> Summary {
     let mut left_out = 0;
     let Summary { kernels, late, lines, calls, driver_calls, .. } = &mut summary;

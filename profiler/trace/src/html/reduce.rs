@@ -1,13 +1,13 @@
-//! Reduction to the number of slices and values that a page can display.
+//! Reduction to a number of slices and values that a page can display.
 
 use std::cmp::Reverse;
 
-/// Maximum number of slices on a page.
+/// Maximum number of slices per page.
 pub(super) const MAX_SLICES: usize = 200_000;
-/// Maximum number of rows per track. Slices that would need more rows are placed in the last one.
+/// Maximum number of rows per track. Slices that would need a further row are placed in the last one.
 const MAX_ROWS: usize = 64;
 
-/// Slice, with the location of its record in the trace.
+/// A slice, with the location of its record in the trace.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Slice {
     pub(super) start: u64,
@@ -15,7 +15,7 @@ pub(super) struct Slice {
     pub(super) record: Place,
 }
 
-/// Location of a record in a trace, as the list and the index.
+/// Location of a record in a trace: the list, and the index in it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
     pub(super) list: List,
@@ -34,24 +34,24 @@ pub(super) enum List {
     Waits,
 }
 
-/// Rectangle that is drawn for one or more slices.
+/// Rectangle that represents one or more slices.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Piece {
     pub(super) start: u64,
     pub(super) end: u64,
     /// Record of the first slice.
     pub(super) record: Place,
-    /// Number of slices that were joined.
+    /// Number of slices that were joined into this piece.
     pub(super) count: u64,
     /// Total time of the slices.
     pub(super) busy: u64,
 }
 
-/// Nanoseconds by which adjacent slices can overlap, because times in microseconds were rounded.
+/// Number of nanoseconds by which adjacent slices may overlap because their times were rounded to microseconds.
 const ROUNDING: u64 = 2;
 
-/// Assigns slices to rows, starting at row `first`, so that the slices of a row do not overlap. Unless the track is
-/// flat, a slice inside another slice is placed below it.
+/// Assigns slices to rows, starting at row `first`, so that slices in the same row do not overlap. Unless the track is
+/// flat, a slice that is inside another slice is placed below it.
 pub(super) fn rows(mut slices: Vec<Slice>, is_flat: bool, first: usize, rows: &mut Vec<Vec<Slice>>) {
     slices.sort_unstable_by_key(|slice| (slice.start, Reverse(slice.end)));
     let mut ends: Vec<u64> = Vec::new();
@@ -75,7 +75,7 @@ pub(super) fn rows(mut slices: Vec<Slice>, is_flat: bool, first: usize, rows: &m
     }
 }
 
-/// In each row, joins slices shorter than `length` with neighbors that are closer than `length`.
+/// In each row, joins slices that are shorter than `length` with neighbors at a distance of less than `length`.
 pub(super) fn join(row: &[Slice], length: u64) -> impl Iterator<Item = Piece> {
     let mut rest = row.iter().peekable();
     std::iter::from_fn(move || {
@@ -96,8 +96,8 @@ pub(super) fn join(row: &[Slice], length: u64) -> impl Iterator<Item = Piece> {
     })
 }
 
-/// Returns the length below which slices must be joined so that at most `most` pieces remain in all rows, or 0 if no
-/// joining is necessary.
+/// Returns the length below which slices must be joined to leave at most `most` pieces in all rows, or 0 if no joining
+/// is necessary.
 pub(super) fn length_to_join<'a>(rows: impl Iterator<Item = &'a Vec<Slice>> + Clone, most: usize) -> u64 {
     if rows.clone().map(Vec::len).sum::<usize>() <= most {
         return 0;
@@ -107,7 +107,7 @@ pub(super) fn length_to_join<'a>(rows: impl Iterator<Item = &'a Vec<Slice>> + Cl
     lengths.into_iter().find(|length| pieces(*length) <= most).unwrap_or(u64::MAX)
 }
 
-/// Reduces a series to about `most` values, which are the minimum and maximum of each time interval.
+/// Reduces a series to about `most` values: the minimum and maximum of each time interval.
 pub(super) fn thin(series: Vec<(u64, f64)>, most: usize) -> Vec<(u64, f64)> {
     if series.len() <= most {
         return series;

@@ -1,5 +1,5 @@
-//! Timeline in the form that the page's script reads. Tracks consist of rows of slices, points and series, which are
-//! stored as columns of integers.
+//! Timeline data in the form that the script of the page reads. A track consists of rows of slices, of points, and of
+//! series, all stored as columns of integers.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,7 +12,7 @@ use crate::names::Name;
 use crate::record::Record;
 use crate::trace::Trace;
 
-/// Maximum number per page of marks and waits, of counter values, and of tracks.
+/// Maximum number, per page, of marks and waits, of counter values, and of tracks.
 const MAX_POINTS: usize = 20_000;
 const MAX_VALUES: usize = 100_000;
 const MAX_TRACKS: usize = 500;
@@ -44,7 +44,7 @@ pub(super) struct Timeline {
     /// Duration of the trace, in nanoseconds.
     span: u64,
     names: Vec<String>,
-    /// Arguments of slices. The first entry means that there are no arguments.
+    /// Arguments of slices. The first entry stands for no arguments.
     arguments: Vec<Json>,
     tracks: Vec<Track>,
 }
@@ -61,8 +61,8 @@ struct Track {
     series: Option<Series>,
 }
 
-/// Slices that do not overlap, ordered by start. The columns are starts (as differences from the previous start),
-/// durations, names, kinds, arguments and flows.
+/// Slices that do not overlap, ordered by start time. The columns are start times (as differences from the preceding
+/// start), durations, names, kinds, arguments and flows.
 #[derive(Debug, Default, Serialize)]
 struct Row {
     s: Vec<u64>,
@@ -71,19 +71,19 @@ struct Row {
     k: Vec<usize>,
     a: Vec<u32>,
     f: Vec<u32>,
-    /// Joined slices, each with the index of the joined slice, the number of original slices, and their total time.
+    /// Joined slices: the index of each joined slice, the number of original slices in it, and their total duration.
     joined: Vec<(usize, u64, u64)>,
 }
 
 #[derive(Debug, Serialize)]
 struct Series {
     unit: String,
-    /// Times, as differences from the previous time.
+    /// Times, as differences from the preceding time.
     t: Vec<u64>,
     v: Vec<f64>,
 }
 
-/// Slices and points of a track before the reduction.
+/// Slices and points of a track before their number is reduced.
 #[derive(Default)]
 struct Lane {
     is_flat: bool,
@@ -99,7 +99,7 @@ impl Timeline {
         let last = trace.records().map(|record| record.end()).max().unwrap_or(base);
         let mut builder = Builder::new(trace, base);
         let mut tracks = builder.lanes(notes);
-        // Counters of a device are placed below its streams, and counters of the host at the end.
+        // The counters of a device are placed below its streams, and counters of the host at the end.
         for track in series(trace, base, notes) {
             let place = tracks.iter().rposition(|before| before.group == track.group);
             tracks.insert(place.map_or(tracks.len(), |place| place + 1), track);
@@ -115,7 +115,7 @@ impl Timeline {
     }
 }
 
-/// Data to which the displayed slices refer.
+/// Data to which the slices of the page refer.
 struct Builder<'a> {
     trace: &'a Trace,
     base: u64,
@@ -223,7 +223,7 @@ impl<'a> Builder<'a> {
         id
     }
 
-    /// Returns the number that a call and its enqueued work share; 0 for none.
+    /// Returns the number that a call and the work enqueued by it share; 0 if there is none.
     fn flow(&mut self, record: &Record, event: &Event) -> u32 {
         let correlation = match record {
             Record::Wait(wait) => wait.correlation,
@@ -294,8 +294,8 @@ fn device_name(trace: &Trace, device: u32) -> String {
     format!("Device {device} {name}").trim_end().to_owned()
 }
 
-/// Returns slices and points by track, with the group and the name of each track. Devices come first. Empty tracks are
-/// omitted.
+/// Returns the slices and points of each track, with the group and the name of the track. Devices come first. Empty
+/// tracks are omitted.
 fn lanes(trace: &Trace) -> Vec<(String, String, Lane)> {
     let mut lanes: BTreeMap<Shown, Lane> = BTreeMap::new();
     let mut add = |track: Shown, list: List, index: usize, start: u64, end: u64| {
@@ -371,7 +371,7 @@ fn record(trace: &Trace, Place { list, index }: Place) -> Option<Record> {
     })
 }
 
-/// Returns the tracks of counters, and of device memory.
+/// Returns the tracks of counters and of device memory.
 fn series(trace: &Trace, base: u64, notes: &mut Vec<String>) -> Vec<Track> {
     let mut all: BTreeMap<(String, String, String), Vec<(u64, f64)>> = BTreeMap::new();
     for memory in &trace.memory {

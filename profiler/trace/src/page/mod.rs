@@ -1,13 +1,13 @@
 //! [`Page`]: a single HTML page whose scripts draw its data.
 //!
-//! Guarantees: the page is a single file that fetches nothing, and its content security policy also forbids fetching.
-//! Title and data are always displayed as text, regardless of their content.
+//! A page is a single file that fetches nothing; its content security policy also forbids fetching. The title and the
+//! data are always displayed as text, whatever they contain.
 
 use serde::Serialize;
 
-/// CSS rules of every page, placed before its own rules: colors, headings, controls, tables.
+/// CSS rules of every page, which precede the page's own rules: colors, headings, controls, tables.
 const STYLE: &str = include_str!("base.css");
-/// JavaScript of every page: `DATA`, `el`, links to sections, the header of a sorted table.
+/// JavaScript of every page: `DATA`, `el`, links to sections, and the header of a sorted table.
 const SCRIPT: &str = include_str!("elements.js");
 
 /// Contents of a page.
@@ -28,17 +28,17 @@ const SCRIPT: &str = include_str!("elements.js");
 pub struct Page<'a> {
     /// Heading and title.
     pub title: &'a str,
-    /// CSS style sheets, in the order in which they are applied.
+    /// CSS style sheets, in the order in which they apply.
     pub styles: &'a [&'a str],
-    /// JavaScript sources, in the order in which they run. They read the data as `DATA`, and fill the elements `about`
+    /// JavaScript sources, in the order in which they run. They read the data from `DATA` and fill the elements `about`
     /// and `main`.
     pub scripts: &'a [&'a str],
-    /// Name of the content that is drawn, as the plural subject of a sentence.
+    /// Name of the content that the page draws, as the plural subject of a sentence.
     pub drawn: &'a str,
 }
 
 impl Page<'_> {
-    /// Returns the text of the page with this data.
+    /// Returns the HTML text of the page with the given data.
     ///
     /// # Panics
     /// Panics if the data cannot be written as JSON.
@@ -83,8 +83,8 @@ fn text(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// Escapes JSON so that it can neither end its HTML element nor start a comment in it. The escaped characters occur
-/// only in strings, where JSON allows escapes.
+/// Escapes JSON so that it can neither end the HTML element that contains it nor start a comment in this element. The
+/// escaped characters occur only in strings, in which JSON allows escapes.
 fn inert(json: &str) -> String {
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }

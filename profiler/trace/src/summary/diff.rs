@@ -11,30 +11,30 @@ use super::{RangeRow, Row, Summary};
 /// Changes from an old trace to a new one. Times are in nanoseconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Diff {
-    /// Durations of the old and the new trace.
+    /// Duration of the old trace and of the new one.
     pub span: (u64, u64),
-    /// Busy time of the devices in the old and the new trace, summed over all devices.
+    /// Busy time of the devices in the old and in the new trace, summed over all devices.
     pub busy: (u64, u64),
-    /// Idle time of the devices in the old and the new trace.
+    /// Idle time of the devices in the old and in the new trace.
     pub idle: (u64, u64),
-    /// Changes by kernel, with the largest change of time first.
+    /// Changes by kernel, largest change of time first.
     pub kernels: Vec<Change>,
     /// Changes by kind of copy.
     pub transfers: Vec<Change>,
-    /// Changes of device time by range.
+    /// Changes of the device time by range.
     pub ranges: Vec<Change>,
 }
 
-/// Change of the rows with one name. Values are 0 in a trace without the name.
+/// Change of the rows that have the same name. If a trace does not contain the name, its values are 0.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Change {
     /// Name of the rows.
     pub name: String,
-    /// Number of occurrences, old and new.
+    /// Number of occurrences in the old and in the new trace.
     pub count: (u64, u64),
-    /// Total time, old and new.
+    /// Total time in the old and in the new trace.
     pub total: (u64, u64),
-    /// Average time, old and new.
+    /// Average time in the old and in the new trace.
     pub average: (f64, f64),
 }
 
@@ -52,13 +52,13 @@ impl Diff {
         }
     }
 
-    /// Formats the changes as text, with at most `rows` rows per table.
+    /// Formats the changes as text tables with at most `rows` rows each.
     pub fn text(&self, rows: usize) -> String {
         super::text::diff(self, rows)
     }
 }
 
-/// Returns the name, the count and the total time of rows.
+/// Returns the name, the count and the total time of each row.
 fn of_rows(rows: &[Row]) -> impl Iterator<Item = (&str, u64, u64)> {
     rows.iter().map(|row| (row.name.as_str(), row.count, row.total))
 }

@@ -10,8 +10,8 @@ use crate::record::Record;
 use crate::sink::Sink;
 use crate::trace::{Trace, read_into};
 
-/// Digest of a trace of any size, with the totals of all records, and the first records themselves. It receives records
-/// as a [`Sink`].
+/// Digest of a trace of any size: the totals of all records, and the first of the records themselves. Records are added
+/// to it as to any [`Sink`].
 ///
 /// ```
 /// use warpsmith_trace::summary::Digest;
@@ -34,8 +34,9 @@ pub struct Digest {
 }
 
 impl Digest {
-    /// Number of records that [`Self::read`] keeps. They need 600 MiB to 1 GiB, with 56 bytes per call and 104 per
-    /// kernel. While tables are computed, up to one and a half times this memory is needed in addition.
+    /// Maximum number of records that [`Self::read`] keeps. That many records occupy 600 MiB to 1 GiB; a call occupies
+    /// 56 bytes and a kernel 104 bytes. While tables are computed, up to one and a half times this memory is required
+    /// in addition.
     pub const MAX: usize = 4_000_000;
 
     /// Creates a digest that keeps the first `most` records.
@@ -43,7 +44,7 @@ impl Digest {
         Digest { most, ..Digest::default() }
     }
 
-    /// Reads a file, and keeps its first [`Self::MAX`] records. The readable part of a damaged file is kept.
+    /// Reads a file and keeps its first [`Self::MAX`] records. The readable part of a damaged file is kept.
     ///
     /// # Errors
     /// The errors of [`Trace::read`].
@@ -51,19 +52,19 @@ impl Digest {
         Self::read_by(|sink| read_into(path, sink))
     }
 
-    /// Reads like [`Self::read`], through a function that reads into a sink.
+    /// Like [`Self::read`], but reads through a function that writes to a sink.
     pub(crate) fn read_by(read: impl FnOnce(&mut dyn Sink) -> Result<Option<Damage>>) -> Result<Self> {
         let mut digest = Digest::new(Self::MAX);
         digest.damage = read(&mut digest)?;
         Ok(digest)
     }
 
-    /// Returns the damage at which reading stopped, or `None` for an intact file.
+    /// Returns the damage at which reading stopped, or `None` if the file is intact.
     pub fn damage(&self) -> Option<&Damage> {
         self.damage.as_ref()
     }
 
-    /// Returns the first records, which were kept.
+    /// Returns the first records, which have been kept.
     pub fn trace(&self) -> &Trace {
         &self.trace
     }

@@ -1,4 +1,4 @@
-//! Launch latency, which is the delay from a call to its kernel.
+//! Launch latency: the delay from a call to the kernel that it launches.
 
 use std::collections::HashSet;
 
@@ -6,15 +6,15 @@ use serde::Serialize;
 
 use super::work::Work;
 
-/// Duration in nanoseconds below which a kernel counts as short.
+/// Duration, in nanoseconds, below which a kernel counts as short.
 pub(super) const SHORT: u64 = 10_000;
 
-/// Launch latency statistics, in nanoseconds. In a graph, only the first node counts as launched by the call.
+/// Launch latency statistics, in nanoseconds. In a graph launch, only the first node counts as launched by the call.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Launches {
     /// Number of kernels, including graph nodes.
     pub kernels: u64,
-    /// Number of kernels shorter than 10 us.
+    /// Number of kernels that took less than 10 us.
     pub short: u64,
     /// Number of kernels that took less time than the call that launched them.
     pub shorter_than_call: u64,
@@ -54,7 +54,7 @@ pub(super) fn launches(work: &[Work]) -> Launches {
     launches.median_delay = at(50).unwrap_or(0);
     launches.delay_99 = at(99).unwrap_or(0);
     launches.max_delay = delays.last().copied().unwrap_or(0);
-    // An empty sum of floats would be -0, so it starts at 0.
+    // The sum starts at 0, because the empty sum of floats is -0.
     let total = delays.iter().fold(0.0, |total, delay| total + *delay as f64);
     launches.average_delay = super::rows::ratio(total, delays.len() as f64);
     launches

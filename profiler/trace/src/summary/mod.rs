@@ -1,6 +1,7 @@
-//! Tables of a trace, which show where time was spent, and why devices were idle.
+//! Tables of a trace that show where time was spent and why devices were idle.
 //!
-//! Times are in nanoseconds; shares are fractions of 1. Every trace has a summary, even if its times are inconsistent.
+//! Times are in nanoseconds, and shares are fractions of 1. Every trace has a summary, even if its times are
+//! inconsistent.
 
 mod diff;
 mod digest;
@@ -37,52 +38,52 @@ use crate::trace::Trace;
 pub struct Summary {
     /// Number of records of any kind.
     pub records: usize,
-    /// Number of records, from the first on, that are covered by the tables that relate records: devices, streams,
-    /// launches, late launches and ranges. For a [`Digest`] of a large file, it is smaller than the total.
+    /// Number of leading records that are covered by the tables that relate records to each other: devices, streams,
+    /// launches, late launches and ranges. For a [`Digest`] of a large file, it is less than the number of records.
     pub related: usize,
-    /// Time from the first record to the end of the last.
+    /// Time from the first record to the end of the last one.
     pub span: u64,
-    /// Numbers of recorded and lost operations.
+    /// Numbers of operations that were recorded, and of those that were lost.
     pub loss: Loss,
     /// Facts about the trace.
     pub about: BTreeMap<String, String>,
-    /// Devices, with busy and idle time, and overlap of copies with kernels.
+    /// Devices, with busy and idle times, and with the overlap of copies and kernels.
     pub devices: Vec<DeviceRow>,
-    /// Streams, with busy time, and idle time by cause.
+    /// Streams, with their busy times and, by cause, their idle times.
     pub streams: Vec<StreamRow>,
     /// Launch latency.
     pub launches: Launches,
-    /// Launch-bound idle time of devices, by the source line of the late kernel or copy, or by the kernel's name if the
-    /// line is unknown.
+    /// Launch-bound idle time of devices, by the source line of the kernel or copy that was late, or by the kernel's
+    /// name if the line is unknown.
     pub late: Vec<Row>,
-    /// Kernels, with the longest total time first.
+    /// Kernels, longest total time first.
     pub kernels: Vec<Row>,
     /// Copies and memsets by kind.
     pub transfers: Vec<Row>,
-    /// Ranges, with the longest device time first.
+    /// Ranges, longest device time first.
     pub ranges: Vec<RangeRow>,
-    /// Source lines, with the times of kernels and copies together. Bytes and bandwidth cover only kernels.
+    /// Source lines, with the times of kernels and copies combined. The bytes and the bandwidth cover only kernels.
     pub lines: Vec<Row>,
     /// Runtime and library calls on the host, by function.
     pub calls: Vec<Row>,
-    /// Driver calls by function. Most of them are made inside runtime and library calls.
+    /// Driver calls by function. Most of these calls are made inside runtime and library calls.
     pub driver_calls: Vec<Row>,
-    /// Overhead of the profiler or the driver, by kind.
+    /// Overhead of the profiler or of the driver, by kind.
     pub overhead: Vec<Row>,
     /// Graphs.
     pub graphs: Vec<GraphRow>,
-    /// Waits that the runtime inserted, with the most frequent first.
+    /// Waits that the runtime inserted, most frequent first.
     pub waits: Vec<WaitRow>,
     /// Memory of each device.
     pub memory: Vec<MemoryRow>,
-    /// Allocations by source line, with the most bytes first.
+    /// Allocations by source line, most bytes first.
     pub allocations: Vec<AllocationRow>,
     /// Counters.
     pub counters: Vec<CounterRow>,
 }
 
 impl Trace {
-    /// Returns the tables of the trace.
+    /// Computes the tables of the trace.
     pub fn summary(&self) -> Summary {
         let mut tally = Tally::default();
         for record in self.records() {
@@ -92,7 +93,8 @@ impl Trace {
     }
 }
 
-/// Returns the tables for tallied records. The tables that relate records cover only `trace`.
+/// Computes the tables for records that have been tallied. The tables that relate records to each other cover only
+/// `trace`.
 fn summary(trace: &Trace, tally: &Tally) -> Summary {
     let definitions = &trace.definitions;
     let work = work::work(trace, &work::Calls::of(trace));
@@ -134,7 +136,7 @@ fn late_rows(trace: &Trace, work: &[Work], late: &[u64]) -> Vec<Row> {
 }
 
 impl Summary {
-    /// Formats the summary as text, with at most `rows` rows per table.
+    /// Formats the summary as text tables with at most `rows` rows each.
     pub fn text(&self, rows: usize) -> String {
         text::text(self, rows)
     }

@@ -1,4 +1,4 @@
-//! Ranges, with their host time and the device time of the work that was enqueued in them.
+//! Ranges, with their host time and the device time of the work enqueued in them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -9,8 +9,7 @@ use super::work::Work;
 use crate::names::Name;
 use crate::trace::Trace;
 
-/// Ranges with one name. If a range is nested in a range with the same name, the work that was enqueued in it counts
-/// only once.
+/// Ranges with the same name. If ranges with the same name are nested, the work enqueued in them counts only once.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct RangeRow {
     /// Name of the ranges.
@@ -19,28 +18,28 @@ pub struct RangeRow {
     pub count: u64,
     /// Host time, including nested ranges of the same name.
     pub host: u64,
-    /// Host time without directly nested ranges.
+    /// Host time minus that of directly nested ranges.
     pub host_self: u64,
     /// Device time of the work that was enqueued in the ranges.
     pub device: u64,
-    /// Device time without the work that was enqueued in nested ranges.
+    /// Device time without the work enqueued in nested ranges.
     pub device_self: u64,
-    /// Number of kernels and copies that were enqueued in the ranges.
+    /// Number of kernels and copies enqueued in the ranges.
     pub launches: u64,
-    /// Launch-bound idle time, in which devices waited because the host had not yet enqueued the next of these kernels
-    /// and copies.
+    /// Launch-bound idle time: time in which devices waited because the host had not yet enqueued the next of these
+    /// kernels and copies.
     pub launch_bound: u64,
 }
 
-/// Maximum nesting depth that is followed. A deeper nesting is a cycle in a damaged file.
+/// Maximum nesting depth up to which ranges are followed. Deeper nesting means that a damaged file contains a cycle.
 const DEEPEST: usize = 1000;
 
-/// Ranges with their enclosing range, which is found by its ID, or otherwise by the times on the thread.
+/// Ranges, each with its enclosing range, which is found by ID or, failing that, by the times on the thread.
 struct Nesting<'a> {
     trace: &'a Trace,
     parents: Vec<Option<usize>>,
     by_id: HashMap<u64, usize>,
-    /// Ranges of each thread, ordered by start, with longer ranges first.
+    /// Ranges of each thread, ordered by start; of several with the same start, the longest comes first.
     by_thread: HashMap<u32, Vec<usize>>,
 }
 
@@ -81,7 +80,7 @@ impl<'a> Nesting<'a> {
         self.chain(last).find(|index| self.trace.ranges[*index].end >= launch.end)
     }
 
-    /// Returns a range and its enclosing ranges.
+    /// Returns a range, followed by the ranges that enclose it.
     fn chain(&self, index: usize) -> impl Iterator<Item = usize> {
         std::iter::successors(Some(index), |index| self.parents[*index]).take(DEEPEST)
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::definitions::Definitions;
 
-/// Totals of the records with one name. Times are in nanoseconds.
+/// Totals of the records with the same name. Times are in nanoseconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
     /// Name of the row.
@@ -23,11 +23,11 @@ pub struct Row {
     pub min: u64,
     /// Maximum time.
     pub max: u64,
-    /// Fraction of the total time of all rows.
+    /// Share of these occurrences in the total time of all rows.
     pub share: f64,
-    /// Total bytes of the occurrences whose number of bytes is known.
+    /// Total number of bytes of those occurrences for which it is known.
     pub bytes: u64,
-    /// Bandwidth of these occurrences, in bytes per second; 0 if there are none.
+    /// Bandwidth of those occurrences in bytes per second; 0 if there are none.
     pub bandwidth: f64,
     /// Bandwidth as a fraction of the device's peak memory bandwidth; 0 if unknown.
     pub of_peak: f64,
@@ -41,9 +41,9 @@ pub(super) struct Sum {
     min: u64,
     max: u64,
     bytes: u64,
-    /// Total time of the occurrences whose number of bytes is known.
+    /// Total time of those occurrences for which the number of bytes is known.
     timed: u64,
-    /// Total time of the occurrences that the memory of a device limits, by device.
+    /// Total time, by device, of the occurrences that are limited by the memory of a device.
     limited: BTreeMap<u32, u64>,
 }
 
@@ -55,7 +55,7 @@ impl Sum {
         self.total = self.total.saturating_add(duration);
     }
 
-    /// Adds an occurrence that moves bytes, with the device whose memory limits it, if any.
+    /// Adds an occurrence that moves bytes; `limit` is the device whose memory limits it, if any.
     pub(super) fn move_bytes(&mut self, duration: u64, bytes: u64, limit: Option<u32>) {
         self.add(duration);
         if bytes > 0 {
@@ -76,7 +76,7 @@ impl Sum {
     }
 }
 
-/// Returns the rows of the sums, with the longest total time first.
+/// Returns the rows for these sums, longest total time first.
 pub(super) fn rows<'a, K: Eq + Hash>(
     sums: &HashMap<K, Sum>,
     definitions: &Definitions,

@@ -1,9 +1,10 @@
-//! Devices and streams, with busy time, and idle time by cause.
+//! Devices and streams, with busy times, and with idle times by cause.
 //!
-//! A stream is idle between two of its kernels or copies. The part of this time before the launch of the next one has
-//! reached the device is launch-bound (`launch_bound`). A launch reaches the device at the start of the call plus the
-//! launch latency, which is estimated as the minimum in the trace. If the stream then waited for another stream, the
-//! time in which that stream ran a copy or kernel is attributed to this wait. The remaining time is additional latency.
+//! A stream is idle in the time between two of its kernels or copies. The part of this time before the launch of the
+//! next kernel or copy reaches the device is launch-bound (`launch_bound`). The launch is assumed to reach the device
+//! at the start of the call plus the launch latency, which is estimated as the minimum latency in the trace. If the
+//! stream waited for another stream after that, the time in which the other stream ran a copy or a kernel is attributed
+//! to this wait. The rest of the time is additional latency.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -22,13 +23,13 @@ pub struct DeviceRow {
     pub device: u32,
     /// Name of the device; may be empty.
     pub name: String,
-    /// Time from the first kernel or copy of the device to the end of the last.
+    /// Time from the first kernel or copy of the device to the end of the last one.
     pub span: u64,
     /// Time in which at least one kernel or copy ran.
     pub busy: u64,
     /// Time in which no kernel or copy ran.
     pub idle: u64,
-    /// Launch-bound part of the idle time, in which the next launch had not reached the device yet.
+    /// Launch-bound part of the idle time, in which the next launch had not yet reached the device.
     pub launch_bound: u64,
     /// Time in which kernels ran.
     pub compute: u64,
@@ -47,19 +48,19 @@ pub struct StreamRow {
     pub stream: i64,
     /// Name of the stream; may be empty.
     pub name: String,
-    /// Time from the first kernel or copy of the stream to the end of the last.
+    /// Time from the first kernel or copy of the stream to the end of the last one.
     pub span: u64,
     /// Time in which at least one kernel or copy ran.
     pub busy: u64,
-    /// Launch-bound idle time, in which the launch of the next kernel or copy had not reached the device yet.
+    /// Launch-bound idle time, in which the launch of the next kernel or copy had not yet reached the device.
     pub launch_bound: u64,
     /// Idle time in which the stream waited for a kernel on another stream.
     pub waiting: u64,
     /// Idle time in which the stream waited for a copy on another stream.
     pub copying: u64,
-    /// Idle time for other or unknown reasons, such as longer latencies.
+    /// Idle time for other or unknown reasons, such as a longer launch latency.
     pub other: u64,
-    /// Maximum queue depth, which is the number of kernels and copies that were launched but had not started.
+    /// Maximum queue depth: the number of kernels and copies that were launched but had not yet started.
     pub max_queue: u64,
     /// Average queue depth over the span.
     pub average_queue: f64,
@@ -71,7 +72,7 @@ pub(super) fn late(work: &[Work]) -> Vec<u64> {
     let late = |work: &Work| {
         let free = free.entry(work.device).or_insert(work.end);
         let from = std::mem::replace(free, work.end.max(*free));
-        // The first one sets the reference time, so it is never late.
+        // The first kernel or copy sets the reference time, so it is never late.
         work.arrived.map_or(0, |arrived| arrived.min(work.start).saturating_sub(from))
     };
     work.iter().map(late).collect()
@@ -116,7 +117,7 @@ struct Lane<'a> {
     work: Vec<&'a Work>,
     kernels: Union,
     copies: Union,
-    /// Waits of the stream ordered by time, with the stream that it waited for, if known.
+    /// Waits of the stream in chronological order, each with the stream for which it waited, if known.
     waits: Vec<(u64, Option<StreamId>)>,
 }
 
@@ -160,7 +161,7 @@ fn row(trace: &Trace, id: StreamId, lane: &Lane<'_>, lanes: &BTreeMap<StreamId, 
         average_queue: 0.0,
     };
     let mut free = None;
-    // This is the launch time of the previous work. Later waits belong to the work after it.
+    // Launch time of the preceding work. Waits that come later belong to the work that follows them.
     let mut launched = 0;
     for work in &lane.work {
         let since = launched;
@@ -194,11 +195,11 @@ fn row(trace: &Trace, id: StreamId, lane: &Lane<'_>, lanes: &BTreeMap<StreamId, 
     row
 }
 
-/// Returns the maximum and average queue depth over the span that starts at `first`.
+/// Returns the maximum and the average queue depth over the span that starts at `first`.
 fn queue(work: &[&Work], first: u64, span: u64) -> (u64, f64) {
     let queued = work.iter().filter_map(|work| Some((work.launch?.start, work.start)));
     let queued: Vec<(u64, u64)> = queued.filter(|(from, to)| from < to).collect();
-    // An empty sum of floats would be -0, so it starts at 0.
+    // The sum starts at 0, because the empty sum of floats is -0.
     let total = queued.iter().fold(0.0, |total, (from, to)| total + (to - from.max(&first)) as f64);
     // At equal times, work that starts leaves the queue before work that is launched enters it.
     let changes = queued.iter().flat_map(|(from, to)| [(*from, 1_i64), (*to, -1)]);

@@ -23,9 +23,9 @@ pub struct MemoryRow {
     pub bytes: u64,
     /// Peak bytes in use.
     pub peak_allocated: u64,
-    /// Peak bytes reserved from the device.
+    /// Maximum number of bytes reserved from the device.
     pub peak_reserved: u64,
-    /// Bytes in use at the end.
+    /// Number of bytes in use at the end.
     pub allocated: u64,
 }
 
@@ -38,7 +38,7 @@ pub struct AllocationRow {
     pub count: u64,
     /// Total bytes of the allocations.
     pub bytes: u64,
-    /// Bytes of allocations that were not freed.
+    /// Bytes in allocations that have not been freed.
     pub live: u64,
 }
 
@@ -51,9 +51,9 @@ pub struct GraphRow {
     pub nodes: u32,
     /// Number of launches.
     pub launches: u64,
-    /// Total time of the calls that launched the graph.
+    /// Total duration of the calls that launched the graph.
     pub launch_time: u64,
-    /// Total time of the graph's captures and instantiations.
+    /// Total duration of the captures and instantiations of the graph.
     pub build_time: u64,
     /// Number of kernels and copies that ran as nodes of the graph.
     pub ran: u64,
@@ -61,12 +61,12 @@ pub struct GraphRow {
     pub device: u64,
 }
 
-/// Waits that the runtime inserted between two streams because of one buffer.
+/// Waits that the runtime inserted between two streams because both use the same buffer.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct WaitRow {
-    /// Stream that waits, by device and ID.
+    /// Stream that waits, identified by device and ID.
     pub stream: (u32, i64),
-    /// Stream that the waiting stream waits for.
+    /// Stream for which the waiting stream waits.
     pub on: (u32, i64),
     /// Buffer; may be empty.
     pub buffer: String,
@@ -103,7 +103,7 @@ struct Values {
     max: f64,
 }
 
-/// Totals of the records so far.
+/// Totals of the records added so far.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tally {
     pub(super) records: usize,
@@ -111,11 +111,11 @@ pub(crate) struct Tally {
     kernels: HashMap<Name, Sum>,
     transfers: HashMap<&'static str, Sum>,
     lines: HashMap<Name, Sum>,
-    /// Calls by library level. Calls of different levels can be nested.
+    /// Calls, by the level of their library. Calls of different levels can be nested in each other.
     calls: [HashMap<Name, Sum>; 3],
     memory: BTreeMap<u32, MemoryRow>,
     allocations: HashMap<Name, AllocationRow>,
-    /// Source line and bytes of allocations that are not freed, by device and address.
+    /// Source line and size in bytes of each allocation that has not been freed, by device and address.
     live: HashMap<(u32, u64), (Name, u64)>,
     graphs: BTreeMap<u32, GraphRow>,
     waits: HashMap<(StreamId, StreamId, Name, Name), u64>,
@@ -141,7 +141,7 @@ impl Tally {
                 });
             }
             Record::Transfer(copy) => {
-                // The memory bandwidth of the device does not limit copies to and from the host.
+                // Copies to and from the host are not limited by the memory bandwidth of the device.
                 self.transfers.entry(copy.kind.name()).or_default().move_bytes(duration, copy.bytes, None);
                 self.work(copy.line, copy.graph, duration, |sum| sum.add(duration));
             }
@@ -201,7 +201,7 @@ impl Tally {
             let row = self.allocations.entry(memory.line).or_default();
             row.count += 1;
             row.bytes = row.bytes.saturating_add(bytes);
-            // Without an address, the corresponding free cannot be found.
+            // Without an address, the matching release cannot be found.
             if memory.address != 0 {
                 row.live = row.live.saturating_add(bytes);
                 self.live.insert((memory.device, memory.address), (memory.line, bytes));
@@ -216,7 +216,7 @@ impl Tally {
         }
     }
 
-    /// Returns the time from the first record to the end of the last.
+    /// Returns the time from the first record to the end of the last one.
     pub(super) fn span(&self) -> u64 {
         self.times.map_or(0, |(first, last)| last.saturating_sub(first))
     }
@@ -241,7 +241,7 @@ impl Tally {
         self.memory.iter().map(|(device, row)| MemoryRow { device: *device, ..row.clone() }).collect()
     }
 
-    /// Returns the allocations, with the most bytes first.
+    /// Returns the allocations, most bytes first.
     pub(super) fn allocations(&self, definitions: &Definitions) -> Vec<AllocationRow> {
         let row = |(line, row): (&Name, &AllocationRow)| {
             let line = definitions.names.text(*line).to_owned();
@@ -256,7 +256,7 @@ impl Tally {
         self.graphs.iter().map(|(graph, row)| GraphRow { graph: *graph, ..row.clone() }).collect()
     }
 
-    /// Returns the waits, with the most frequent first.
+    /// Returns the waits, most frequent first.
     pub(super) fn waits(&self, definitions: &Definitions) -> Vec<WaitRow> {
         let stream = |id: StreamId| {
             definitions.streams().get(id.index()).map_or((0, 0), |stream| (stream.device, stream.id))
@@ -292,7 +292,7 @@ impl Tally {
     }
 }
 
-/// Returns the table index for calls of a library. Runtime and library calls contain driver calls.
+/// Returns the index of the table for calls of a library. Runtime and library calls contain driver calls.
 fn level(library: Library) -> usize {
     match library {
         Library::Runtime | Library::Other => 0,

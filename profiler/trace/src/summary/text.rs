@@ -56,7 +56,7 @@ pub(super) fn text(summary: &Summary, rows: usize) -> String {
         "copies beside kernels",
     ];
     out += &table("Devices", &head, devices.collect(), rows);
-    // The queue depths are unknown without calls.
+    // The queue depths are unknown if the trace contains no calls.
     let has_queue = summary.streams.iter().any(|row| row.max_queue > 0);
     let streams = summary.streams.iter().map(|row| {
         let name = format!("{} stream {} {}", row.device, row.stream, row.name);
@@ -247,7 +247,7 @@ fn by_name(title: &str, what: &str, all: &[Row], rows: usize) -> String {
     table(title, &head, all.iter().map(row).collect(), rows)
 }
 
-/// Formats a table. The text is empty if the table has no rows.
+/// Formats a table. If the table has no rows, the text is empty.
 pub(crate) fn table(title: &str, head: &[&str], all: Vec<Vec<String>>, rows: usize) -> String {
     if all.is_empty() {
         return String::new();
@@ -290,7 +290,7 @@ pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// Formats bytes in a suitable unit.
+/// Formats a number of bytes in a suitable unit.
 pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let unit = (count.max(1).ilog2() / 10) as usize;
@@ -300,7 +300,7 @@ pub(crate) fn bytes(count: u64) -> String {
     }
 }
 
-/// Formats nanoseconds in a suitable unit.
+/// Formats a time, given in nanoseconds, in a suitable unit.
 pub(crate) fn time(nanoseconds: f64) -> String {
     let (unit, by) = match nanoseconds {
         time if time < 1e3 => ("ns", 1.0),

@@ -1,4 +1,4 @@
-//! Device work, and the calls that enqueued the work.
+//! Device work, and the calls that enqueued it.
 
 use std::collections::HashMap;
 
@@ -43,8 +43,8 @@ pub(super) struct Work {
     pub(super) range: u64,
     pub(super) correlation: u64,
     pub(super) launch: Option<Launch>,
-    /// Latest time at which the launch can have reached the device. This is the start of the call plus the shortest
-    /// time that any work of the same kind needed from its call to its start on the device.
+    /// Latest time at which the launch can have reached the device. It is the start of the call plus the shortest time
+    /// that any work of the same kind took from its call to its start on the device.
     pub(super) arrived: Option<u64>,
 }
 
@@ -104,7 +104,7 @@ pub(super) fn work(trace: &Trace, calls: &Calls) -> Vec<Work> {
     work
 }
 
-/// Union of time intervals. They are sorted, and neither overlap nor touch.
+/// Union of time intervals. The intervals are sorted, and neither overlap nor touch.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Union(Vec<(u64, u64)>);
 
@@ -125,14 +125,14 @@ impl Union {
         self.0.iter().map(|(start, end)| end - start).sum()
     }
 
-    /// Returns the length of the part of an interval that the union covers.
+    /// Returns the total length of the parts of an interval that the union covers.
     pub(super) fn covers(&self, from: u64, to: u64) -> u64 {
         let first = self.0.partition_point(|(_, end)| *end <= from);
         let within = self.0[first..].iter().take_while(|(start, _)| *start < to);
         within.map(|(start, end)| (*end).min(to).saturating_sub((*start).max(from))).sum()
     }
 
-    /// Returns the length of the overlap of two unions.
+    /// Returns the total length of the overlap of two unions.
     pub(super) fn overlap(&self, other: &Union) -> u64 {
         self.0.iter().map(|(start, end)| other.covers(*start, *end)).sum()
     }

@@ -1,5 +1,5 @@
-//! Gradients of k and v. Each block has a tile of rows of k and v, and loops over the rows of q of all heads that
-//! attend to them.
+//! Gradients of k and v. ! Each block processes a tile of rows of k and v, and loops over the rows of q of all heads
+//! that attend to them.
 
 use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;
@@ -18,11 +18,11 @@ use crate::sequences::{HeadStrides, Place, Sequences};
 use crate::softmax::scale;
 use crate::tiles::divide;
 
-/// [`attention_backward_keys()`](super::attention_backward_keys()) for heads of `D` elements.
+/// Body of [`attention_backward_keys()`](super::attention_backward_keys()) for heads of `D` elements.
 ///
 /// # Safety
 ///
-/// As for [`attention_backward_keys()`](super::attention_backward_keys()); `ROWS` is `2 * D`.
+/// The requirements of [`attention_backward_keys()`](super::attention_backward_keys()); `ROWS` must be `2 * D`.
 #[inline(always)]
 pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
     maps: Maps<'_, T>,
@@ -37,7 +37,7 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
 {
     let parts = D as u32 / BOX;
     let number = thread::block_idx_x();
-    // Sequences with the roles of q and k swapped.
+    // The roles of q and k are swapped in these sequences.
     let Sequences { count, heads, q_rows, k_rows, raster_group } = of.sequences;
     let kv_heads = divide(heads, of.group).0;
     let turned = Sequences { count, heads: kv_heads, q_rows: k_rows, k_rows: q_rows, raster_group };
@@ -64,11 +64,11 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
     let partial = memory.barriers::<1>();
     let (full, empty) = (memory.barriers::<STAGES>(), memory.barriers::<STAGES>());
     if thread::linear_in_block() == 0 {
-        // SAFETY: the barriers are unused so far; all threads synchronize after the initialization.
+        // SAFETY: the barriers have not been used yet; all threads synchronize after the initialization.
         unsafe {
             once.init(1);
             partial.init(1);
-            // One arrival comes from the TMA copies, and one from the writes by the threads of the warp.
+            // One arrival signals the TMA copies, and one the writes by the threads of the warp.
             full.init(2);
             // Each warp releases the stage separately.
             empty.init(4 * CONSUMERS);
@@ -82,14 +82,14 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
     let lane = warp::lane_id();
     let mut slot = PipelineState::new();
     if warp < 4 {
-        // SAFETY: the block has a fixed size, and started with 168 registers per thread.
+        // SAFETY: the block size is fixed, and each thread started with 168 registers.
         unsafe { warpgroup::release_registers::<40>() };
         if warp == 0 {
-            // SAFETY: all lanes of the warp execute this.
+            // SAFETY: all lanes of the warp execute this call.
             let leads = unsafe { warpgroup::elect() };
             if leads {
                 let row = place.q.0 + place.row;
-                // SAFETY: nothing has used the tiles yet.
+                // SAFETY: nothing has accessed the tiles yet.
                 unsafe {
                     once.arrive_expecting(2 * ROWS as u32 * ROW_BYTES);
                     let at = |map| {
@@ -108,7 +108,7 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
                     let is_partial = is_packed && first + STEP > place.k.1;
                     let loaded = if is_partial { partial } else { full.at(slot) };
                     let (q_tile, dout_tile) = (q_tiles.at(slot), dout_tiles.at(slot));
-                    // SAFETY: the consumers have finished reading the stage.
+                    // SAFETY: the consumers have finished reading this stage.
                     unsafe {
                         empty.at(slot).wait(slot.parity() ^ 1);
                         if leads {
@@ -119,8 +119,8 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
                             load_boxes(maps.q, q_tile, 1, at(0), loaded);
                             load_boxes(maps.dout, dout_tile, 1, at(3), loaded);
                         }
-                        // Half of the lanes load the sums, the other half `delta`. Each lane loads a chunk whose values
-                        // one thread of a quad reads together.
+                        // Half of the lanes load log-sum-exps, the other half `delta`. Each lane loads a chunk whose
+                        // values are later read together by one thread of a quad.
                         let (which, chunk) = (lane / 16, lane % 16);
                         let columns = chunk % 4 * 16 + chunk / 4 * 2;
                         let value = |column: u32| {
@@ -162,12 +162,12 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
         return;
     }
 
-    // SAFETY: the block has a fixed size, and the producer releases 128 registers per thread: 40 + 2 * 232 = 3 * 168.
+    // SAFETY: the block size is fixed, and the producer releases 128 registers per thread: 40 + 2 * 232 = 3 * 168.
     unsafe { warpgroup::acquire_registers::<232>() };
     let group = warp / 4 - 1;
     let group_row = place.row + group * GROUP_ROWS;
     let row = group_row + warp % 4 * 16 + lane / 4;
-    // First step in which all rows of q attend to all rows of the warpgroup.
+    // First step whose rows of q all attend to all rows of the warpgroup.
     let whole = queries.from(group_row + GROUP_ROWS - 1).div_ceil(STEP);
     let in_quad = (lane % 4 * 2) as i32;
     let froms = [queries.from(row), queries.from(row + 8)].map(|from| from as i32 - in_quad);
@@ -176,8 +176,8 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
     let mut of_k = Accumulator::<D>::new();
     let mut of_v = Accumulator::<D>::new();
     let mut is_first = true;
-    // SAFETY: all threads of the warpgroup execute the same code. A stage is read only while it is full, and released
-    // after the `wgmma` operations that read it are complete.
+    // SAFETY: all threads of the warpgroup execute the same code. Each stage is read only while it is full, and is
+    // released only after the `wgmma` operations that read it are complete.
     unsafe {
         once.wait(0);
         let mut head = 0;
@@ -186,11 +186,10 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
             while step < end_step {
                 let (q_tile, dout_tile, of_rows) = (q_tiles.at(slot), dout_tiles.at(slot), of_rows.at(slot));
                 full.at(slot).wait(slot.parity());
-                // Without this, the descriptors of all parts would be hoisted out of the loop, and there are not enough
-                // registers for them.
+                // Without this call, the compiler hoists the descriptors of all parts out of the loop, for which there
+                // are not enough registers.
                 let group = opaque(group);
-                // A new accumulator is needed because reusing the one of the preceding step would keep its registers
-                // live until here.
+                // Reusing the accumulator of the preceding step would keep its registers live until here.
                 let mut batch = Accumulator::<64>::new().pending().begin();
                 let mut part = 0;
                 while part < parts {
@@ -235,8 +234,8 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
                     }
                     i += 1;
                 }
-                // The fragments are built only here because there are not enough registers for both of them along with
-                // the accumulators.
+                // The fragments are built only here, because there are not enough registers for both of them in
+                // addition to the accumulators.
                 let mut batch = of_v.pending().begin_with(Fragments::<T, 64>::new(scores.registers()));
                 batch.mma_fragments::<MnMajor>(0, dout_tile, !is_first);
                 let of_values = batch.commit();
@@ -287,18 +286,18 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
 struct Queries {
     count: u32,
     is_causal: bool,
-    /// Number of rows of k minus the number of rows of q.
+    /// Number of rows of k minus number of rows of q.
     ahead: i32,
 }
 
 impl Queries {
-    /// Mask for a tile whose rows are rows of k.
+    /// Creates the mask of a tile whose rows are rows of k.
     #[inline(always)]
     fn new(place: &Place, is_causal: bool) -> Self {
         Self { count: place.k.1, is_causal, ahead: place.q.1 as i32 - place.k.1 as i32 }
     }
 
-    /// First row of q that attends to row `row` of k.
+    /// Returns the first row of q that attends to row `row` of k.
     #[inline(always)]
     fn from(self, row: u32) -> u32 {
         if !self.is_causal {
@@ -309,9 +308,9 @@ impl Queries {
     }
 }
 
-/// Masks the scores of the rows of q that do not attend to the thread's two rows of k, in a block whose first row is
-/// `first`. For each of the two rows, this masks the rows of q before its element of `froms` and the rows from `end`
-/// on. Both are relative to the thread's first column.
+/// Masks the scores of rows of q that do not attend to the thread's two rows of k, in a block whose first row is
+/// `first`. For each of the thread's two rows of k, masks the rows of q before the row's element of `froms` and from
+/// row `end` on. All these indices are relative to the thread's first column.
 #[inline(always)]
 fn mask_columns(scores: &mut [f32], froms: [i32; 2], end: i32, first: u32) {
     let (froms, end) = (froms.map(|from| from - first as i32), end - first as i32);
@@ -325,12 +324,12 @@ fn mask_columns(scores: &mut [f32], froms: [i32; 2], end: i32, first: u32) {
     }
 }
 
-/// Four values per row of q that a thread needs: columns 16 * `index` and up for its position in the quad, in two
-/// pairs. Kind 0 is the log-sum-exp, kind 1 is `delta`.
+/// Returns the four values per row of q that a thread needs: two pairs of columns from column 16 * `index` on, for the
+/// thread's position in the quad. `kind` is 0 for log-sum-exps and 1 for `delta`.
 ///
 /// # Safety
 ///
-/// The tile contains these values, and nothing writes it.
+/// The tile must contain these values, and nothing may write to it during the call.
 #[inline(always)]
 unsafe fn chunk_of(tile: SharedTile<f32, 8>, kind: u32, lane: u32, index: usize) -> [f32; 4] {
     let chunk = kind * 16 + lane % 4 * 4 + index as u32;

@@ -1,4 +1,4 @@
-//! Gradient of q. Each block has a tile of rows of q and loops over the rows of k and v.
+//! Gradient of q. ! Each block processes a tile of rows of q and loops over the rows of k and v.
 
 use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;
@@ -14,11 +14,11 @@ use crate::attention::{BOX, clear, own_rows, release, write_rows};
 use crate::softmax::{Keys, mask, scale};
 use crate::tiles::divide;
 
-/// [`attention_backward_queries()`](super::attention_backward_queries()) for heads of `D` elements.
+/// Body of [`attention_backward_queries()`](super::attention_backward_queries()) for heads of `D` elements.
 ///
 /// # Safety
 ///
-/// As for [`attention_backward_queries()`](super::attention_backward_queries()); `ROWS` is `2 * D`.
+/// The requirements of [`attention_backward_queries()`](super::attention_backward_queries()); `ROWS` must be `2 * D`.
 #[inline(always)]
 pub(super) unsafe fn queries<T: Half, const D: usize, const ROWS: usize>(
     maps: Maps<'_, T>,
@@ -56,7 +56,7 @@ pub(super) unsafe fn queries<T: Half, const D: usize, const ROWS: usize>(
     let partial = memory.barriers::<1>();
     let (full, empty) = (memory.barriers::<STAGES>(), memory.barriers::<STAGES>());
     if thread::linear_in_block() == 0 {
-        // SAFETY: the barriers are unused so far; all threads synchronize after the initialization.
+        // SAFETY: the barriers have not been used yet; all threads synchronize after the initialization.
         unsafe {
             once.init(1);
             partial.init(1);
@@ -71,14 +71,14 @@ pub(super) unsafe fn queries<T: Half, const D: usize, const ROWS: usize>(
     let warp = warpgroup::warp_index();
     let mut slot = PipelineState::new();
     if warp < 4 {
-        // SAFETY: the block has a fixed size, and started with 168 registers per thread.
+        // SAFETY: the block size is fixed, and each thread started with 168 registers.
         unsafe { warpgroup::release_registers::<40>() };
         if warp == 0 {
-            // SAFETY: all lanes of the warp execute this.
+            // SAFETY: all lanes of the warp execute this call.
             let leads = unsafe { warpgroup::elect() };
             if leads {
                 let row = place.q.0 + place.row;
-                // SAFETY: nothing has used the tiles yet.
+                // SAFETY: nothing has accessed the tiles yet.
                 unsafe {
                     once.arrive_expecting(2 * ROWS as u32 * ROW_BYTES);
                     let at = |map| {
@@ -91,12 +91,12 @@ pub(super) unsafe fn queries<T: Half, const D: usize, const ROWS: usize>(
             let mut step = 0;
             while step < steps {
                 let first = step * STEP;
-                // The rows after a sequence belong to the next one, and may contain NaN.
+                // The rows that follow a sequence belong to the next one, and may contain NaN.
                 let is_partial = is_packed && first + STEP > place.k.1;
                 let loaded = if is_partial { partial } else { full.at(slot) };
                 let (k_tile, v_tile) = (k_tiles.at(slot), v_tiles.at(slot));
                 if leads {
-                    // SAFETY: the consumers have finished reading the stage.
+                    // SAFETY: the consumers have finished reading this stage.
                     unsafe {
                         empty.at(slot).wait(slot.parity() ^ 1);
                         loaded.arrive_expecting(2 * D as u32 * ROW_BYTES);
@@ -108,7 +108,7 @@ pub(super) unsafe fn queries<T: Half, const D: usize, const ROWS: usize>(
                     }
                 }
                 if is_partial {
-                    // SAFETY: only one step is partial. The tiles are loaded, and nothing else uses them before the
+                    // SAFETY: only one step is partial. The tiles are loaded, and no other thread uses them before the
                     // barrier signals that they are full.
                     unsafe {
                         warp::sync_warp(!0);
@@ -130,18 +130,18 @@ pub(super) unsafe fn queries<T: Half, const D: usize, const ROWS: usize>(
         return;
     }
 
-    // SAFETY: the block has a fixed size, and the producer releases 128 registers per thread: 40 + 2 * 232 = 3 * 168.
+    // SAFETY: the block size is fixed, and the producer releases 128 registers per thread: 40 + 2 * 232 = 3 * 168.
     unsafe { warpgroup::acquire_registers::<232>() };
     let group = warp / 4 - 1;
     let lane = warp::lane_id();
     let group_row = place.row + group * GROUP_ROWS;
     let row = group_row + warp % 4 * 16 + lane / 4;
-    // Steps that all rows of the warpgroup attend to in full.
+    // End of the steps to which all rows of the warpgroup attend in full.
     let whole = keys.before(group_row) / STEP;
     let limits = [keys.before(row), keys.before(row + 8)].map(|limit| limit as i32 - (lane % 4 * 2) as i32);
     let of_row = |values: &[f32], row: u32| {
         let row = (place.q.0 + row.min(place.q.1 - 1)).min(of.sequences.q_rows - 1);
-        // SAFETY: there is one element per row.
+        // SAFETY: the array has one element per row.
         unsafe { *values.get_unchecked(of.of_row(place.plane, place.head, row)) }
     };
     let bases = [base_of(of_row(sums, row)), base_of(of_row(sums, row + 8))];
@@ -150,8 +150,8 @@ pub(super) unsafe fn queries<T: Half, const D: usize, const ROWS: usize>(
     let mut gradient = Accumulator::<D>::new();
     let mut scores = Accumulator::<64>::new();
     let mut products = Accumulator::<64>::new();
-    // SAFETY: all threads of the warpgroup execute the same code. A stage is read only while it is full, and released
-    // after the `wgmma` operations that read it are complete.
+    // SAFETY: all threads of the warpgroup execute the same code. Each stage is read only while it is full, and is
+    // released only after the `wgmma` operations that read it are complete.
     unsafe {
         once.wait(0);
         if steps > 0 {

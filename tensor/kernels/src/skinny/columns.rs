@@ -10,9 +10,9 @@ use gpu_std::vectorized::{load, load_or};
 use super::{CHUNK_K, GROUP_K, THREADS};
 use crate::number4::Number4;
 
-/// Columns of B, in the form that warps load.
+/// Columns of B, in the form in which warps load them.
 pub(super) trait Columns<T>: Copy {
-    /// Chunks per step.
+    /// Number of chunks per step.
     const CHUNKS: usize;
     /// Number of 16-byte loads per lane, column and step.
     const LOADS: usize;
@@ -20,19 +20,20 @@ pub(super) trait Columns<T>: Copy {
     const IS_WHOLE: bool;
     /// Additional data of a column in a step, such as scale and zero point.
     type Beside: Copy;
-    /// Data of a column that is loaded for a step, or its address.
+    /// Data of a column that has been loaded for a step, or its address.
     type Loaded: Copy;
 
-    /// Returns the column of `A`, relative to the step, of the first of the lane's 8 elements in `chunk`.
+    /// Returns which column of `A`, relative to the step, contains the first of the lane's 8 elements in `chunk`.
     fn at(chunk: usize, quarter: u32) -> u32;
 
-    /// Starts to copy the elements from `at` on to `to` and every [`THREADS`]-th slot after it. `is_inside` means that
-    /// the step ends at k or before. Elements beyond k become zero; if [`Self::IS_WHOLE`], they are not copied at all.
+    /// Starts to copy the elements from `at` on to the slot `to` and to every [`THREADS`]-th slot after it. `is_inside`
+    /// states that the step does not extend beyond k. Elements beyond k become zero or, if [`Self::IS_WHOLE`], are not
+    /// copied at all.
     ///
     /// # Safety
     ///
-    /// The column is in B, and `is_inside` is true only for a step that ends at k or before. The slots are in shared
-    /// memory, and nothing else uses them until the copy is complete.
+    /// The column must be inside B, and `is_inside` may be true only for a step that does not extend beyond k. The
+    /// slots must be in shared memory, and nothing else may use them until the copy is complete.
     unsafe fn copy(self, column: u32, at: u32, quarter: u32, is_inside: bool, to: *mut [u32; 4]);
 
     /// # Safety
@@ -49,13 +50,13 @@ pub(super) trait Columns<T>: Copy {
     ///
     /// # Safety
     ///
-    /// The elements belong to the current step.
+    /// The elements must belong to the current step.
     unsafe fn numbers(loaded: &Self::Loaded, beside: &Self::Beside, chunk: usize) -> [u32; 4];
 
-    /// Reorders elements of A to match [`Self::numbers`].
+    /// Reorders elements of A to match the order of [`Self::numbers`].
     fn ordered(of_a: [u32; 4]) -> [u32; 4];
 
-    /// Returns `sum + product`, with the scale of the column applied to the product.
+    /// Returns `sum + product`, where the scale of the column is applied to the product.
     fn add(beside: &Self::Beside, sum: f32, product: f32) -> f32;
 }
 
@@ -86,7 +87,7 @@ impl<T: WarpOperand> Columns<T> for Plain<T> {
         while chunk < 2 {
             let at = at + <Self as Columns<T>>::at(chunk, quarter);
             let to = to.wrapping_add(chunk * THREADS as usize);
-            // SAFETY: the column is at this address, and starts at a multiple of 16 bytes; the caller guarantees the
+            // SAFETY: the column is stored at this address, which is a multiple of 16 bytes; the caller guarantees the
             // rest.
             unsafe {
                 if is_inside || at + 8 <= self.k {
@@ -133,8 +134,8 @@ pub(super) struct Codes<'a, T> {
     pub k: u32,
 }
 
-/// Scale (as bits) and zero point of the lane's 32 codes of a column. Both are stored in 32-bit words, so that nothing
-/// waits until they are packed.
+/// Scale (as bits) and zero point of the 32 codes that the lane processes in a column. Both are stored in 32-bit words,
+/// so that no instruction waits until they are packed.
 #[derive(Clone, Copy)]
 pub(super) struct Group {
     scale: u32,
@@ -156,7 +157,7 @@ impl<T: Number4> Columns<T> for Codes<'_, T> {
     #[inline(always)]
     unsafe fn copy(self, column: u32, at: u32, quarter: u32, is_inside: bool, to: *mut [u32; 4]) {
         let first = u64::from(column) * u64::from(self.k / 2) + u64::from((at + CHUNK_K * quarter) / 2);
-        // SAFETY: a step covers exactly one group, so either all of its elements exist or none. Codes start at
+        // SAFETY: each step covers exactly one group, so either all of its elements exist or none. Codes start at
         // multiples of 16 bytes.
         unsafe {
             if is_inside {
@@ -189,9 +190,9 @@ impl<T: Number4> Columns<T> for Codes<'_, T> {
 
     #[inline(always)]
     unsafe fn numbers(codes: &[u32; 4], group: &Group, chunk: usize) -> [u32; 4] {
-        // The mantissa of `bf16` has seven bits.
+        // The zero point has seven bits, like the mantissa of `bf16`.
         let zero = (T::UNIT | (group.zero & 0x7f)) * 0x1_0001;
-        // Each word has codes i and i + 4.
+        // Each word contains codes i and i + 4.
         from_fn(|i| T::subtract(of_unit::<T>(codes[chunk] >> (4 * i)), zero))
     }
 
@@ -206,7 +207,7 @@ impl<T: Number4> Columns<T> for Codes<'_, T> {
     }
 }
 
-/// Puts the codes in the low bits of both halves into the mantissas of [`Number4::UNIT`].
+/// Inserts the codes, which are in the low bits of both halves, into the mantissas of [`Number4::UNIT`].
 #[inline(always)]
 fn of_unit<T: Number4>(codes: u32) -> u32 {
     const CODES: u32 = 0xf_000f;
@@ -214,7 +215,8 @@ fn of_unit<T: Number4>(codes: u32) -> u32 {
     #[cfg(target_arch = "nvptx64")]
     {
         let both: u32;
-        // SAFETY: it only computes a number. Without the inline assembly, ptxas emits two instructions instead of one.
+        // SAFETY: the instruction only computes a number. Without the inline assembly, ptxas emits two instructions
+        // instead of one.
         unsafe {
             core::arch::asm!(
                 "lop3.b32 {both}, {codes}, {mask}, {unit}, 0xea;",
@@ -236,7 +238,7 @@ fn halves<const UPPER: u32>(x: u32, y: u32) -> u32 {
     #[cfg(target_arch = "nvptx64")]
     {
         let both: u32;
-        // SAFETY: it only computes a number.
+        // SAFETY: the instruction only computes a number.
         unsafe {
             core::arch::asm!(
                 "prmt.b32 {both}, {x}, {y}, {selected};",
@@ -253,15 +255,15 @@ fn halves<const UPPER: u32>(x: u32, y: u32) -> u32 {
     }
 }
 
-/// Loads 8 elements of a row from `at` on. Elements beyond k are zero.
+/// Loads 8 elements of a row, starting at `at`. Elements beyond k are zero.
 ///
 /// # Safety
 ///
-/// The row has k elements and starts at a multiple of 16 bytes, and `at` is a multiple of 8.
+/// The row must have k elements and start at a multiple of 16 bytes, and `at` must be a multiple of 8.
 #[inline(always)]
 pub(super) unsafe fn eight<T: WarpOperand, const KEPT: bool>(row: *const T, at: u32, k: u32) -> [u32; 4] {
     let from = row.wrapping_add(at as usize);
-    // SAFETY: all elements exist if the condition holds.
+    // SAFETY: if the condition is true, all elements exist.
     let all = unsafe { load_or::<u32, 4, KEPT>(from.cast(), at + 8 <= k, [0; 4]) };
     if at >= k || at + 8 <= k {
         return all;
@@ -270,7 +272,7 @@ pub(super) unsafe fn eight<T: WarpOperand, const KEPT: bool>(row: *const T, at: 
     let mut i = 0;
     while i < 7 {
         if at + i < k {
-            // SAFETY: the element is in the row.
+            // SAFETY: the element is inside the row.
             let bits = unsafe { from.add(i as usize).cast::<u16>().read() };
             words[i as usize / 2] |= u32::from(bits) << (16 * (i % 2));
         }

@@ -1,0 +1,188 @@
+//! [`ImageReport`]: the facts about the kernels of an image, kept in the target folder for `warpsmith kernels -p`.
+//!
+//! Each output folder has a report of its own, so that builds of several profiles do not replace each other's. A report
+//! is replaced as a whole: a reader never sees half of one.
+
+use std::env;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use gpu_spec::image::hash;
+use serde::{Deserialize, Serialize};
+
+use crate::KernelReport;
+use crate::builder::{BuiltImage, Folders};
+use crate::error::Error;
+use crate::manifest::Manifest;
+use crate::sources::real;
+
+/// Version of the format.
+const SCHEMA: u32 = 1;
+/// Folder of the reports, in cargo's target folder.
+const FOLDER: &str = "gpu/reports";
+
+/// Facts about one built image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageReport {
+    schema: u32,
+    /// Package of the kernels.
+    pub package: String,
+    /// Version of that package.
+    pub version: String,
+    /// Folder of that package, with symbolic links resolved.
+    pub kernel_folder: PathBuf,
+    /// Folder of the package whose build script built the image, with symbolic links resolved.
+    pub host_folder: PathBuf,
+    /// True if the build had the release profile.
+    pub is_release: bool,
+    /// Start of the build, in nanoseconds since 1970.
+    started: u64,
+    /// Files that the image depends on.
+    sources: Vec<PathBuf>,
+    /// Reason for a missing image; `None` if there is one.
+    pub reason: Option<String>,
+    /// Kernels, with their resources on each architecture; empty without an image.
+    pub kernels: Vec<KernelReport>,
+}
+
+impl ImageReport {
+    pub(crate) fn new(
+        built: &BuiltImage,
+        kernels: &Manifest,
+        folders: &Folders,
+        started: SystemTime,
+    ) -> ImageReport {
+        let package = kernels.to_package();
+        let build_script = folders.manifest_dir.join("build.rs");
+        let mut sources = built.watched.clone();
+        sources.extend(Some(build_script).filter(|file| file.is_file()));
+        ImageReport {
+            schema: SCHEMA,
+            package: package.name,
+            version: package.version,
+            kernel_folder: real(kernels.folder()),
+            host_folder: real(&folders.manifest_dir),
+            is_release: env::var_os("PROFILE").is_some_and(|profile| profile == "release"),
+            started: started.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64),
+            sources,
+            reason: built.reason.clone(),
+            kernels: built.kernels.clone(),
+        }
+    }
+
+    /// Writes the report of the image `name`, and returns its path. A report cannot hold paths that are not UTF-8; there
+    /// is none then.
+    pub(crate) fn save(&self, folders: &Folders, name: &str) -> Result<Option<PathBuf>, Error> {
+        let Ok(text) = serde_json::to_string(self) else { return Ok(None) };
+        let folder = folders.target_dir.join(FOLDER);
+        fs::create_dir_all(&folder).map_err(Error::io("cannot create", &folder))?;
+        let name = format!("{name}-{:016x}", hash(folders.out_dir.as_os_str().as_encoded_bytes()));
+        let (path, new) =
+            (folder.join(format!("{name}.json")), folder.join(format!("{name}.{}", std::process::id())));
+        let write = || {
+            let mut file = File::create(&new)?;
+            file.write_all(text.as_bytes())?;
+            // As old as possible: cargo treats a file younger than the build script's start as changed, and watches this
+            // one, so that a build replaces a removed report.
+            file.set_modified(UNIX_EPOCH)?;
+            fs::rename(&new, &path)
+        };
+        write().map_err(Error::io("cannot write", &path))?;
+        Ok(Some(path))
+    }
+
+    /// Returns the reports in cargo's target folder `target`, newest build first; none if nothing was built there.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Report`] if one is damaged or has another format, [`Error::Io`] if one cannot be read.
+    pub fn all(target: &Path) -> Result<Vec<ImageReport>, Error> {
+        let folder = target.join(FOLDER);
+        let entries = match fs::read_dir(&folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(Error::io("cannot read", &folder))?,
+        };
+        let mut reports = Vec::new();
+        for entry in entries {
+            let path = entry.map_err(Error::io("cannot read", &folder))?.path();
+            if path.extension().is_some_and(|ending| ending == "json") {
+                reports.push(ImageReport::read(&path)?);
+            }
+        }
+        reports.sort_by_key(|report| std::cmp::Reverse(report.started));
+        Ok(reports)
+    }
+
+    fn read(path: &Path) -> Result<ImageReport, Error> {
+        #[derive(Deserialize)]
+        struct Version {
+            schema: u32,
+        }
+        let bytes = fs::read(path).map_err(Error::io("cannot read", path))?;
+        let problem = |problem| Error::Report { path: path.to_owned(), problem };
+        let damaged = |error| problem(format!("is damaged ({error}): remove it, and build again"));
+        match serde_json::from_slice(&bytes).map_err(damaged)? {
+            Version { schema: SCHEMA } => serde_json::from_slice(&bytes).map_err(damaged),
+            Version { schema } => Err(problem(format!(
+                "has format {schema}, and this is a reader of format {SCHEMA}: use the `warpsmith` command of the version \
+                 that the package builds with, or remove it and build again"
+            ))),
+        }
+    }
+
+    /// Returns the first of its sources that was changed or removed after the build started.
+    pub fn changed_source(&self) -> Option<&Path> {
+        let started = UNIX_EPOCH + Duration::from_nanos(self.started);
+        let changed = |path: &Path| {
+            fs::metadata(path).and_then(|about| about.modified()).map_or(true, |time| time > started)
+        };
+        self.sources.iter().map(PathBuf::as_path).find(|path| changed(path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_are_read_newest_first_and_bad_ones_are_named() {
+        let target = env::temp_dir().join(format!("warpsmith-reports-{}", std::process::id()));
+        assert_eq!(ImageReport::all(&target).unwrap(), []);
+        let folders = |name: &str| Folders {
+            manifest_dir: target.clone(),
+            out_dir: target.join(name),
+            target_dir: target.clone(),
+        };
+        let report = |started| ImageReport {
+            schema: SCHEMA,
+            package: "kernels".to_owned(),
+            version: "0.1.0".to_owned(),
+            kernel_folder: target.join("kernels"),
+            host_folder: target.clone(),
+            is_release: false,
+            started,
+            sources: vec![target.join("gone.rs")],
+            reason: None,
+            kernels: Vec::new(),
+        };
+        report(1).save(&folders("a"), "kernels").unwrap();
+        let path = report(2).save(&folders("b"), "kernels").unwrap().unwrap();
+        assert_eq!(ImageReport::all(&target).unwrap(), [report(2), report(1)]);
+        // The same output folder has one report.
+        report(3).save(&folders("b"), "kernels").unwrap();
+        assert_eq!(ImageReport::all(&target).unwrap(), [report(3), report(1)]);
+        assert_eq!(report(3).changed_source(), Some(target.join("gone.rs").as_path()));
+
+        for (text, words) in
+            [("", "is damaged"), ("{\"schema\": 1}", "is damaged"), ("{\"schema\": 2}", "has format 2")]
+        {
+            fs::write(&path, text).unwrap();
+            let error = ImageReport::all(&target).unwrap_err().to_string();
+            let named = [path.to_str().unwrap(), words, "remove it"];
+            assert!(named.iter().all(|words| error.contains(words)), "{error}");
+        }
+        fs::remove_dir_all(target).unwrap();
+    }
+}

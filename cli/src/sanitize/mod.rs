@@ -1,0 +1,156 @@
+//! `warpsmith sanitize`: runs a program under NVIDIA's compute-sanitizer, and lists its reports as `warpsmith check`
+//! lists findings.
+//!
+//! The report goes to a file, so the program's own output passes through unchanged.
+
+mod finding;
+mod place;
+mod program;
+mod report;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use warpsmith::bench::command::failure::Failure;
+use warpsmith::bench::command::output::print_json;
+
+use self::report::Report;
+use crate::args::SanitizeArgs;
+use crate::child;
+
+/// Reports that compute-sanitizer writes at most; repeated ones are then grouped.
+const REPORTS: u32 = 10_000;
+
+/// Runs the program, and prints the findings to standard error, or as JSON to standard output.
+pub fn run(args: &SanitizeArgs) -> Result<(), Failure> {
+    let [name, arguments @ ..] = &args.program[..] else {
+        return Err(Failure::Use("no program is given".to_owned()));
+    };
+    let sanitizer = program::sanitizer()?;
+    let target = program::executable(name)?;
+    let log = Log::new()?;
+    let mut command = Command::new(&sanitizer);
+    command.args(["--tool", args.tool.name(), "--strip-paths", "no", "--print-limit", &REPORTS.to_string()]);
+    if args.tool == Tool::Memcheck {
+        // Other settings than `explicit` also report calls that the driver makes by itself.
+        command.args(["--report-api-errors", "explicit"]);
+        command.args(args.leaks.then_some(["--leak-check", "full"]).into_iter().flatten());
+    }
+    command.arg("--log-file").arg(log.path()).arg(&target).args(arguments);
+    // Each buffer is then an allocation of its own, whose end compute-sanitizer knows.
+    command.env("WARPSMITH_NO_MEMORY_CACHING", "1");
+    if args.json {
+        command.stdout(io::stderr());
+    }
+    child::end_with_this_process(&mut command);
+    let status = child::run(&mut command)
+        .map_err(|error| Failure::Use(format!("cannot run `{}`: {error}", sanitizer.display())))?;
+    let text = log.read();
+    let report = Report::read(&text, &std::env::current_dir().unwrap_or_default());
+
+    let shown = name.to_string_lossy();
+    if !report.is_complete() {
+        if !report.used_no_gpu {
+            eprint!("\n{text}");
+        }
+        return Err(Failure::Failed(unreadable(&report, &shown, child::code(status))));
+    }
+    if args.json {
+        let document = serde_json::json!({
+            "schema": 1,
+            "ok": report.findings.is_empty() && status.success(),
+            "tool": args.tool.name(),
+            "exit_code": child::code(status),
+            "findings": report.findings,
+            "more": report.more,
+            "notes": report.notes,
+        });
+        print_json(&format!("{document:#}\n"))?;
+    } else {
+        eprint!("\n{}", report.text(args.tool.name()));
+    }
+    match (report.findings.is_empty(), status.success()) {
+        (true, true) => Ok(()),
+        (false, _) => Err(Failure::Shown),
+        (true, false) => Err(Failure::Failed(format!("`{shown}` failed: {status}"))),
+    }
+}
+
+/// Returns the message about a report that is not understood.
+fn unreadable(report: &Report, program: &str, code: u8) -> String {
+    if report.used_no_gpu {
+        return format!(
+            "compute-sanitizer saw no CUDA call of `{program}` (exit code {code}), and checked nothing: run it on a machine \
+             with a GPU and a driver, on a device such as cuda:0; `warpsmith check` needs no GPU"
+        );
+    }
+    format!(
+        "the report of compute-sanitizer (exit code {code}) could not be read, or not all of it; it is shown above as it is"
+    )
+}
+
+/// A tool of compute-sanitizer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Tool {
+    /// Invalid accesses, failed CUDA calls, leaks.
+    Memcheck,
+    /// Data races in shared memory.
+    Racecheck,
+    /// Reads of uninitialized global memory.
+    Initcheck,
+    /// Invalid barriers and warp masks.
+    Synccheck,
+}
+
+impl Tool {
+    fn name(self) -> &'static str {
+        match self {
+            Tool::Memcheck => "memcheck",
+            Tool::Racecheck => "racecheck",
+            Tool::Initcheck => "initcheck",
+            Tool::Synccheck => "synccheck",
+        }
+    }
+}
+
+/// The report's file, in a folder of its own that is removed with this value.
+struct Log {
+    folder: PathBuf,
+}
+
+impl Log {
+    fn new() -> Result<Self, Failure> {
+        let folder = std::env::temp_dir().join(format!("warpsmith-sanitize-{}", std::process::id()));
+        fs::create_dir(&folder).map_err(|error| {
+            Failure::Use(format!(
+                "cannot create `{}`: {error}; remove it, or set TMPDIR to another folder",
+                folder.display()
+            ))
+        })?;
+        Ok(Self { folder })
+    }
+
+    /// Path of the file, in which compute-sanitizer replaces `%`.
+    fn path(&self) -> PathBuf {
+        PathBuf::from(self.file().to_string_lossy().replace('%', "%%"))
+    }
+
+    fn file(&self) -> PathBuf {
+        Path::join(&self.folder, "report")
+    }
+
+    /// Content of the file; empty if compute-sanitizer wrote none.
+    fn read(&self) -> String {
+        fs::read(self.file())
+            .map_or_else(|_| String::new(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        // Leftovers in the temporary folder are harmless.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
