@@ -56,7 +56,7 @@ impl Device {
     /// Other crates store their per-device state with this method; `T` must be one of the crate's own types. `make` may
     /// use the device and its other extensions. If several threads race on the first use, each may call `make`; one
     /// value is kept, and the others are dropped. A value that contains a [`Device`] handle of the same device keeps
-    /// the device open forever; use a [`WeakDevice`] instead.
+    /// the device open forever; use a [`WeakDevice`](crate::extension::WeakDevice) instead.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU32, Ordering};

@@ -364,8 +364,8 @@ impl Function {
         let _site = site();
         ArgumentList::of(args, |args, uses| {
             let launch = launch.with_arrays(uses.shared_bytes);
-            // SAFETY: `args` contains the parameters' values, in order, and `uses` lists the buffers to which they point.
-            // The rest is guaranteed by the caller.
+            // SAFETY: `args` contains the parameters' values, in order, and `uses` lists the buffers to which they
+            // point. The rest is guaranteed by the caller.
             unsafe { self.launch_arguments(stream, &launch, args, uses) }
         })
     }
@@ -384,8 +384,8 @@ impl Function {
         // SAFETY: guaranteed by the caller.
         unsafe { self.check_arguments(stream, launch.extent(), args, uses) }?;
         if let Some(config) = launch.in_line(self.line()) {
-            // SAFETY: the configuration is within the limits, and its shared memory does not require an opt-in. The rest
-            // is guaranteed by the caller.
+            // SAFETY: the configuration is within the limits, and its shared memory does not require an opt-in. The
+            // rest is guaranteed by the caller.
             return unsafe { self.enqueue(stream, (&config, Source::Given), args, uses.iter(), None) };
         }
         let mut resolved = Resolved::BLANK;

@@ -69,8 +69,8 @@ impl PreparedFunction {
     pub unsafe fn launch_as<P, A: Arguments<P>>(&self, stream: &Stream, args: &A) -> Result<()> {
         let _site = site();
         ArgumentList::of(args, |args, uses| {
-            // SAFETY: `args` contains the parameters' values, in order, and `uses` lists the buffers to which they point.
-            // The rest is guaranteed by the caller.
+            // SAFETY: `args` contains the parameters' values, in order, and `uses` lists the buffers to which they
+            // point. The rest is guaranteed by the caller.
             unsafe { self.launch_arguments(stream, args, uses) }
         })
     }

@@ -98,7 +98,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
         Self { storage, start: 0, len, ordered: true, elements: PhantomData }
     }
 
-    /// Returns a [`BufferUse`] that declares a read of these elements by [work that the caller
+    /// Returns a [`BufferUse`] that declares this access to these elements by [work that the caller
     /// enqueues](crate::extension).
     #[inline]
     pub fn used(&self, access: Access) -> BufferUse<'a> {
