@@ -148,7 +148,7 @@ pub(crate) struct Grid {
     pub cooperative: bool,
     /// Number of blocks per cluster.
     pub cluster_blocks: u32,
-    /// Number of blocks in a set, which run concurrently.
+    /// Number of blocks in a set. The blocks of a set run concurrently.
     pub set_blocks: u32,
     size: [u32; 3],
     /// Cluster size in blocks: x, y and z.

@@ -99,7 +99,7 @@ struct Thread {
 /// Barrier of a cluster.
 #[derive(Default)]
 struct ClusterBarrier {
-    /// Log to which threads release that have arrived and perform other work before they wait.
+    /// Log to which a thread releases if it has arrived and performs other work before it waits.
     arriving: Option<u32>,
     /// If threads arrived at the last phase without waiting, the log prefix that each thread acquires when it waits for
     /// that phase.

@@ -1,5 +1,5 @@
-//! Findings. There is one for each pair of source locations, unless a comment in the source permits it. A finding
-//! describes the memory and the remedy.
+//! Findings. There is one finding for each pair of source locations, unless a comment in the source permits it. A
+//! finding describes the memory and the remedy.
 
 use std::mem::MaybeUninit;
 use std::path::Path;

@@ -199,8 +199,8 @@ impl Function {
         self.inner.params.as_deref()
     }
 
-    /// Returns the buffer use that represents the use of the module by a launch on the stream, if the module was loaded
-    /// at run time. If the stream is being captured, its graph keeps the module loaded.
+    /// Returns the buffer use with which a launch on the stream is tracked as a use of the module, if the module was
+    /// loaded at run time. If the stream is being captured, its graph keeps the module loaded.
     #[inline]
     pub(super) fn code_use(&self, stream: &Stream) -> Option<BufferUse<'_>> {
         let loaded = self.loaded.as_ref()?;

@@ -81,7 +81,7 @@ pub(crate) struct Owners {
     table: Arc<Mutex<Table>>,
 }
 
-/// A use of an owner's memory on a stream, which has not ended yet.
+/// An unfinished use of an owner's memory on a stream.
 type Use = (Stream, Arc<Owner>);
 
 #[derive(Debug, Default)]
