@@ -1,4 +1,4 @@
-//! Barriers of shared arrays. Each array has one, which every thread of the block must reach at the same source
+//! Barriers of shared arrays. Each array has one barrier, which every thread of the block must reach at the same source
 //! location.
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -6,7 +6,7 @@ use std::panic::Location;
 
 use crate::wait::{Queue, Waiter};
 
-/// Maximum number of shared arrays per kernel, because a GPU block has 16 barriers, of which `sync_threads` uses one.
+/// Maximum number of shared arrays per kernel, because a GPU block has 16 barriers, one of which `sync_threads` uses.
 pub const ARRAY_BARRIERS: u32 = 15;
 
 /// Barriers of a block's shared arrays, created on first use.
@@ -40,7 +40,7 @@ impl ArrayBarriers {
         &self.0.get_or_init(Box::default)[number as usize - 1]
     }
 
-    /// Visits the waiting threads, with their operations.
+    /// Visits the waiting threads, each with its operation.
     pub fn for_each_waiter(&self, mut visit: impl FnMut(&Waiter, &'static str)) {
         for barrier in self.0.get().into_iter().flat_map(|barriers| barriers.iter()) {
             if let Some((operation, ..)) = barrier.first.get() {
@@ -58,8 +58,8 @@ impl ArrayBarriers {
 }
 
 impl ArrayBarrier {
-    /// Counts an arrival. Returns true for the last of `threads`. Otherwise, a thread at a different source location
-    /// than the first arrival receives that arrival's location.
+    /// Counts an arrival. Returns true for the last of `threads` threads. If the thread is at a different source
+    /// location than the first thread that arrived, returns the location of that first thread as the error.
     pub fn arrive(
         &self,
         operation: &'static str,

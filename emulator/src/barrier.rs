@@ -1,11 +1,11 @@
-//! Barrier of a block, which is complete when every thread that has not exited has arrived.
+//! Barrier of a block. The barrier is complete when every thread that has not exited has arrived.
 
 use std::cell::{Cell, RefCell};
 
 use crate::wait::Queue;
 use crate::wait::Waiter;
 
-/// Result of a barrier: the predicates of the arrived threads.
+/// Result of a barrier, which combines the predicates of the threads that have arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BarrierResult {
     /// Number of true predicates.
@@ -22,8 +22,8 @@ pub(crate) struct Barrier {
     /// Number of arrived threads whose predicate is true.
     holds: Cell<u32>,
     waiters: RefCell<Vec<Waiter>>,
-    /// Result of the last complete barrier. The next barrier cannot complete before every thread has read it, because a
-    /// thread that has not read it has not arrived again.
+    /// Result of the last complete barrier. The next barrier cannot complete before every thread has read this result,
+    /// because a thread that has not read it yet has not arrived again.
     result: Cell<BarrierResult>,
 }
 
@@ -45,7 +45,7 @@ impl Barrier {
         self.waiters.borrow_mut().push(waiter);
     }
 
-    /// Returns true if threads have arrived, and no more than `alive` are expected.
+    /// Returns true if at least one thread has arrived and all `alive` threads have arrived.
     #[inline]
     pub fn is_complete(&self, alive: u32) -> bool {
         let arrived = self.arrived.get();

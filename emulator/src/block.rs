@@ -1,7 +1,7 @@
 //! Shared state of the threads of a running block, including which of them have started and exited.
 //!
-//! A single host thread uses this state. Kernel code and the scheduler both have shared references, so every borrow of
-//! a cell must end before control passes from one to the other.
+//! A single host thread uses this state. Kernel code and the scheduler both hold shared references to it, so every
+//! borrow of a cell must end before control passes from one to the other.
 
 use std::cell::{Cell, RefCell};
 
@@ -15,9 +15,10 @@ use crate::registers::Registers;
 use crate::shared::Shared;
 use crate::warp::Warps;
 
-/// A running block. The value is reused for all blocks at this position in the sets that a worker runs in a launch.
+/// A running block. A worker runs the blocks of a launch in sets and reuses this value for all blocks at the same
+/// position in their set.
 pub(crate) struct Block {
-    /// Index among the concurrently running blocks.
+    /// Index of the block among the blocks that run concurrently.
     pub number: u32,
     pub barrier: Barrier,
     pub arrays: ArrayBarriers,
@@ -27,7 +28,7 @@ pub(crate) struct Block {
     index: Cell<[u32; 3]>,
     /// Threads that have not started.
     unstarted: Unstarted,
-    /// Number of threads that have not exited, started or not.
+    /// Number of threads that have not exited, whether or not they have started.
     alive: Cell<u32>,
     /// Cluster barrier arrivals per thread: 1 + the phase in which the thread has arrived, or 0 if it has not arrived
     /// or has already waited. The vector is allocated on the first arrival.
@@ -50,7 +51,7 @@ impl Block {
         }
     }
 
-    /// Prepares for block `index` of the grid.
+    /// Prepares the value for the block with index `index` in the grid.
     pub fn begin(&self, grid: &Grid, index: [u32; 3], random: Option<Random>) {
         self.index.set(index);
         self.unstarted.begin(grid.threads, random);
@@ -68,7 +69,7 @@ impl Block {
         self.index.get()
     }
 
-    /// Loads the next thread into the registers; returns `false` when all threads have started.
+    /// Loads the next thread into the registers. Returns false if all threads have started.
     #[inline(always)]
     pub fn start(&self, shape: Shape, registers: &Registers) -> bool {
         let Some(linear) = self.unstarted.next() else { return false };
@@ -77,7 +78,7 @@ impl Block {
         true
     }
 
-    /// Returns true if some threads have not started.
+    /// Returns true if some threads have not started yet.
     #[inline]
     pub fn has_unstarted(&self) -> bool {
         !self.unstarted.is_empty()
@@ -102,7 +103,7 @@ impl Block {
         alive
     }
 
-    /// Returns the error text of an operation that waits for every thread of the block, if some have exited.
+    /// Returns the error text for an operation that waits for every thread of the block, if some threads have exited.
     pub fn exited_from(&self, grid: &Grid, operation: &str) -> Option<String> {
         let exited = grid.threads - self.alive();
         let have = if exited == 1 { "thread of the block has" } else { "threads of the block have" };
@@ -116,7 +117,7 @@ impl Block {
         self.arrivals.borrow().get(thread as usize).copied().unwrap_or(0)
     }
 
-    /// Records the phase of the cluster barrier in which a thread has arrived.
+    /// Records a thread's arrival at the cluster barrier, encoded as in `arrivals`.
     pub fn set_arrival(&self, grid: &Grid, thread: u32, arrival: u32) {
         let mut arrivals = self.arrivals.borrow_mut();
         if arrivals.is_empty() {
@@ -141,13 +142,13 @@ impl Block {
     }
 }
 
-/// Block size in x and y, for computing indices without divisions.
+/// Block size in x and y, prepared for computing indices without divisions.
 #[derive(Clone, Copy)]
 pub(crate) struct Shape {
     width: u32,
     height: u32,
-    /// Reciprocals 2^32 / `width` and 2^32 / `height`, rounded up. They are exact for the numbers below 2^16 that occur
-    /// in a block.
+    /// Reciprocals 2^32 / `width` and 2^32 / `height`, rounded up. Division by multiplication with them is exact for
+    /// numbers below 2^16, which are the only ones that occur in a block.
     of_width: u64,
     of_height: u64,
     is_row: bool,

@@ -1,6 +1,6 @@
-//! Barriers beyond a block: the cluster barrier, which has two halves, and the grid barrier.
+//! Barriers of more than one block: the cluster barrier, which has two halves, and the grid barrier.
 //!
-//! Each barrier counts threads of concurrently running blocks, on one host thread.
+//! Each barrier counts threads of blocks that run concurrently on one host thread.
 
 use std::cell::{Cell, RefCell};
 
@@ -11,9 +11,9 @@ use crate::wait::Waiter;
 #[derive(Default)]
 pub(crate) struct ClusterBarrier {
     phase: Cell<u32>,
-    /// Threads that have arrived in this phase and have not exited.
+    /// Number of threads that have arrived in this phase and have not exited.
     arrived: Cell<u32>,
-    /// Waiting threads, with the operation each one waits in.
+    /// Waiting threads, each with the operation in which it waits.
     waiters: RefCell<Vec<(Waiter, &'static str)>>,
 }
 
@@ -24,7 +24,7 @@ impl ClusterBarrier {
         self.waiters.borrow_mut().clear();
     }
 
-    /// Returns the token of an arrival in the current phase.
+    /// Returns the token that identifies an arrival in the current phase.
     pub fn token(&self) -> u32 {
         self.phase.get().wrapping_add(1)
     }
@@ -39,7 +39,7 @@ impl ClusterBarrier {
         self.arrived.set(self.arrived.get() - 1);
     }
 
-    /// Ends the phase if all `alive` threads have arrived; returns true in that case.
+    /// Ends the phase and returns true if all `alive` threads have arrived.
     pub fn complete(&self, alive: u32, queue: &Queue) -> bool {
         if self.arrived.get() != alive || alive == 0 {
             return false;
@@ -73,7 +73,7 @@ impl GridBarrier {
         self.waiters.borrow_mut().clear();
     }
 
-    /// Counts an arrival. The last of `threads` releases all others; the call then returns true.
+    /// Counts an arrival. The last of `threads` threads releases all others, in which case the call returns true.
     pub fn arrive(&self, threads: u32, queue: &Queue) -> bool {
         let arrived = self.arrived.get() + 1;
         self.arrived.set(arrived % threads);

@@ -1,9 +1,9 @@
-//! Collective operations, in which threads wait for each other, as called by a kernel.
+//! Collective operations, in which threads of a kernel wait for each other.
 //!
 //! Each operation suspends the calling thread until the awaited threads have arrived. An operation that can never
-//! complete causes a [`Fault`](crate::Fault) with the caller's location, so functions that wrap these should also be
-//! `#[track_caller]`. In an unwinding thread, whose block has failed and whose destructors run, they return
-//! immediately.
+//! complete causes a [`Fault`](crate::Fault) with the caller's location, so functions that wrap these operations should
+//! also be `#[track_caller]`. In a thread that is unwinding, and therefore running destructors after its block has
+//! failed, the operations return immediately.
 
 use std::panic::Location;
 
@@ -47,10 +47,10 @@ pub fn barrier(predicate: bool) -> BarrierResult {
 
 /// Waits until every thread of the block has arrived at barrier `number` of a shared array, from 1 to
 /// [`ARRAY_BARRIERS`]. A fault occurs if threads arrive from different source locations, or if a thread has exited.
-/// `operation` is a name for messages.
+/// `operation` names the operation in messages.
 ///
 /// # Panics
-/// Panics outside of a kernel, in an unwinding thread, and for any other number.
+/// Panics outside of a kernel, in an unwinding thread, and if the number is out of range.
 #[track_caller]
 pub fn array_barrier(number: u32, operation: &'static str) {
     let location = Location::caller();
@@ -86,8 +86,8 @@ pub fn array_barrier(number: u32, operation: &'static str) {
     set.suspend(block, registers);
 }
 
-/// Waits until `threads` threads of the block have arrived at barrier `number`, from 1 to 15. A thread with a different
-/// count causes a fault.
+/// Waits until `threads` threads of the block have arrived at barrier `number`, from 1 to 15. A fault occurs if threads
+/// specify different counts.
 ///
 /// # Panics
 /// Panics outside of a kernel.
@@ -123,12 +123,14 @@ pub fn group_barrier() {
     end_of_part(block.parts.arrive_of_group(registers.waiter(location), &set.queue), OPERATION, location);
 }
 
-/// Completes the arrival at a partial barrier of the block by waiting for the others, which the last arrival releases.
+/// Completes the arrival at a partial barrier of the block. The last thread to arrive releases the others, for which
+/// this function waits.
 fn end_of_part(is_last: bool, operation: &'static str, location: &'static Location<'static>) {
     let registers = running(operation);
     let (block, set) = (registers.block(), registers.set());
     if is_last {
-        // The checker orders more than the barrier does, because it also orders accesses of other threads of the block.
+        // The checker orders more than the barrier does, because it also orders accesses of threads that do not take
+        // part.
         registers.with_checker(|checker| checker.block_barrier(block.number));
         set.progress();
         if !set.queue.draws(2) {
@@ -181,8 +183,8 @@ pub fn cluster_sync(operation: &'static str) {
     cluster_wait(operation);
 }
 
-/// Marks the thread as arrived at its cluster's barrier, without waiting. The thread must call [`cluster_wait`] before
-/// it arrives again; otherwise a fault occurs. `operation` is a name for messages.
+/// Arrives at the cluster's barrier without waiting. A fault occurs if the thread arrives again without calling
+/// [`cluster_wait`] first. `operation` names the operation in messages.
 ///
 /// # Panics
 /// Panics outside of a kernel.
@@ -215,8 +217,8 @@ fn arrive_at_cluster(operation: &'static str, waits: bool) {
     }
 }
 
-/// Waits until every thread of the cluster that has not exited has arrived by [`cluster_arrive`]. The calling thread
-/// must have arrived too.
+/// Waits until every thread of the cluster that has not exited has arrived with [`cluster_arrive`]. The calling thread
+/// must have arrived as well.
 ///
 /// # Panics
 /// Panics outside of a kernel.
@@ -246,9 +248,10 @@ pub fn cluster_wait(operation: &'static str) {
     registers.with_checker(|checker| checker.cluster_wait(set.first_of_cluster(block), block.number, thread));
 }
 
-/// Returns to each lane of `mask` the values of all lanes. Every existing lane of the mask must call the function with
-/// the same mask and `operation`, a name for messages such as `shuffle_down`. The caller must be one of these lanes.
-/// Lanes beyond the end of a block whose size is not a multiple of 32 are ignored; exited lanes cause a fault.
+/// Exchanges values between the lanes of `mask`. Each lane receives the values of all lanes. Every existing lane of the
+/// mask must call the function with the same mask and the same `operation`, which is the name that messages contain,
+/// such as `shuffle_down`. The caller must be one of these lanes. Lanes beyond the end of a block whose size is not a
+/// multiple of 32 are ignored; exited lanes cause a fault.
 ///
 /// # Panics
 /// Panics outside of a kernel.
@@ -257,8 +260,7 @@ pub fn warp_exchange(mask: u32, operation: &'static str, value: u64) -> WarpValu
     exchange(mask, operation, value, Location::caller(), |values| *values)
 }
 
-/// Returns the value of `lane`, or 0 if that lane does not take part. Otherwise, the function behaves like
-/// [`warp_exchange`].
+/// Like [`warp_exchange`], but returns only the value of `lane`, or 0 if that lane does not take part.
 ///
 /// # Panics
 /// Panics outside of a kernel.
@@ -301,7 +303,7 @@ fn exchange<R>(
     match block.warps.arrive(linear, needed, set.grid.threads, call) {
         Ok(true) => {
             block.warps.complete(linear, needed, &set.queue);
-            // The other exchanges order only their values.
+            // The other exchanges do not order memory accesses.
             if operation == "sync_warp" {
                 registers.with_checker(|checker| checker.warp_barrier(block.number, linear / 32, needed));
             }
@@ -318,11 +320,11 @@ fn exchange<R>(
     block.warps.read(linear, read)
 }
 
-/// Returns the mask of the warp's lanes that are active together at this source location; it always includes the
+/// Returns the mask of the warp's lanes that are active together at this source location. The mask always includes the
 /// caller.
 ///
-/// The thread waits until no other thread of the block can continue without it. The lanes of its warp that wait at the
-/// same location by then are active together. A GPU may return fewer lanes.
+/// The thread waits until no other thread of the block can continue. The lanes of its warp that are waiting at the same
+/// location at that time count as active together. A GPU may return fewer lanes.
 ///
 /// # Panics
 /// Panics outside of a kernel.
@@ -340,11 +342,11 @@ pub fn active_mask() -> u32 {
     block.warps.active(registers.linear.get())
 }
 
-/// Signals that the thread reads memory and may be waiting for other threads to change it. After a number of such
-/// reads, the thread yields to others. A block that only spins for too long causes a fault, as described in
-/// [`crate::settings`].
+/// Signals that the thread reads memory and may be waiting for other threads to change it. After a certain number of
+/// these reads, the thread yields to other threads. A block that only spins for too long causes a fault, as described
+/// in [`crate::settings`].
 ///
-/// Outside of a kernel, the call has no effect, so that atomics can be used there too.
+/// Outside of a kernel, the call has no effect, so that atomics can also be used in host code.
 #[cfg_attr(not(warpsmith_check), inline)]
 #[cfg_attr(warpsmith_check, inline(never))]
 #[track_caller]

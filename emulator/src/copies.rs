@@ -1,8 +1,9 @@
 //! Transaction barriers (`mbarrier`), and the TMA copies that they track.
 //!
 //! A copy completes as late as possible. A load completes when no thread can continue without it, and a store completes
-//! when its thread waits for it. Until then, the destination of a load is poison. A kernel that does not wait, or that
-//! reuses memory too early, therefore produces wrong results here, where a GPU may be right by chance.
+//! when its thread waits for it. Until then, the destination of a load is poisoned. A kernel that does not wait, or
+//! that reuses memory too early, therefore produces wrong results on the emulated device, whereas its results on a GPU
+//! may be right by chance.
 
 use std::panic::Location;
 
@@ -13,7 +14,7 @@ use crate::registers::{Registers, running};
 use crate::set::{BlockSet, note_copy};
 use crate::shared::POISON;
 
-/// Calling thread, with its `operation` and location.
+/// The calling thread, the operation that it calls, and the location of the call.
 struct Caller {
     registers: &'static Registers,
     operation: &'static str,
@@ -156,8 +157,8 @@ pub unsafe fn wait(barrier: *mut u64, parity: u32) {
     }
 }
 
-/// Starts a TMA load of the box of `map` at coordinates `at`, of `bytes` bytes, to `shared`. The bytes count for
-/// `barrier`.
+/// Starts a TMA load of the box of `map` at coordinates `at`, of `bytes` bytes, to `shared`. The bytes count as
+/// transaction bytes of `barrier`.
 ///
 /// # Panics
 /// Panics outside of a kernel.
@@ -183,7 +184,7 @@ pub unsafe fn load(map: &TensorMapData, at: &[u32], shared: *mut u8, bytes: u32,
 /// Panics outside of a kernel.
 ///
 /// # Safety
-/// Same as [`load`].
+/// The requirements are those of [`load`], except that there is no barrier.
 #[track_caller]
 pub unsafe fn store(map: &TensorMapData, at: &[u32], shared: *mut u8, bytes: u32) {
     let caller = Caller::new("TensorMap::store");

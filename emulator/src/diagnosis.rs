@@ -1,4 +1,4 @@
-//! Diagnosis of concurrently running blocks, which produces faults with source locations.
+//! Diagnosis of blocks that run concurrently. It produces faults with source locations.
 
 use std::panic::Location;
 
@@ -23,7 +23,7 @@ impl BlockSet<'_> {
         }
     }
 
-    /// Returns the fault of two lanes that wait for each other and disagree.
+    /// Returns the fault of two lanes that wait for each other but do not agree on the operation.
     pub fn disagreement(&self, block: &Block, mismatch: &Mismatch) -> Fault {
         let Mismatch { thread, call, other_thread, other } = mismatch;
         self.misuse(
@@ -53,7 +53,7 @@ impl BlockSet<'_> {
         self.misuse(block, thread, message, location)
     }
 
-    /// Returns the fault for the case that every thread waits forever, with the reason.
+    /// Returns the fault for a deadlock, in which every thread waits forever, including the reason.
     pub fn deadlock(&self) -> Fault {
         for block in &self.blocks {
             if let Some(mismatch) = block.warps.mismatch(self.grid.threads) {
@@ -69,7 +69,7 @@ impl BlockSet<'_> {
         }
     }
 
-    /// Returns the fault for the case that threads of the set spin without progress.
+    /// Returns the fault for a livelock, in which threads of the set spin without progress.
     pub fn livelock(&self, block: &Block, spins: u64) -> Fault {
         Fault::Livelock {
             kernel: self.grid.kernel.name,
@@ -79,8 +79,8 @@ impl BlockSet<'_> {
         }
     }
 
-    /// Fails if copies are in flight when the blocks have finished, because they would use memory that no longer
-    /// exists.
+    /// Returns an error if copies are in flight after the blocks have finished, because these copies would use memory
+    /// that no longer exists.
     #[inline(always)]
     pub fn copies_left(&self) -> Result<(), Fault> {
         match self.copies.left() {
@@ -91,7 +91,8 @@ impl BlockSet<'_> {
         }
     }
 
-    /// Checks the red zones of the set's shared memory after its blocks have finished. Writes there are a fault.
+    /// Checks the red zones of the set's shared memory after its blocks have finished. Writes to a red zone are a
+    /// fault.
     #[inline(always)]
     pub fn red_zones(&self) -> Result<(), Fault> {
         if self.blocks.iter().any(|block| block.shared.is_used()) { self.compare_red_zones() } else { Ok(()) }
@@ -100,7 +101,7 @@ impl BlockSet<'_> {
     fn compare_red_zones(&self) -> Result<(), Fault> {
         let found = self.blocks.iter().find_map(|block| Some((block, block.shared.damage()?)));
         let Some((block, damage)) = found else { return Ok(()) };
-        // In that case, the write is among the findings, unless crates were not instrumented.
+        // If the checker has findings, the write is among them, unless it was made by a crate that is not instrumented.
         if registers().with_checker(|checker| checker.has_findings()) == Some(true) {
             return Ok(());
         }
@@ -124,8 +125,8 @@ impl BlockSet<'_> {
         }
     }
 
-    /// Returns the fault of a set that has run for too long, detected by the scheduler. The last running thread was
-    /// interrupted, or waits like the others.
+    /// Returns the fault of a set that has run for too long, if the scheduler detects this. The last running thread
+    /// either was interrupted or is waiting like the others.
     pub fn endless_at(&self, registers: &Registers) -> Fault {
         let interrupted = registers.interrupted.replace(std::ptr::null_mut());
         if interrupted.is_null() {
@@ -137,7 +138,8 @@ impl BlockSet<'_> {
         self.endless(Some(place.map_or_else(|| "an unknown place".to_owned(), |frame| frame.to_string())))
     }
 
-    /// Returns true if every started thread can continue, that is, none waits and none was interrupted.
+    /// Returns true if every thread that has started can continue, that is, if none is waiting and none was
+    /// interrupted.
     #[cold]
     pub fn all_are_ready(&self, registers: &Registers) -> bool {
         registers.interrupted.get().is_null()
@@ -145,12 +147,13 @@ impl BlockSet<'_> {
             && self.waiting().is_empty()
     }
 
-    /// Returns the fault for the case that the operating system provides no memory for a stack.
+    /// Returns the fault for a stack for which the operating system provides no memory.
     pub fn out_of_stacks(&self, block: &Block, error: &std::io::Error) -> Fault {
         Fault::OutOfStacks { kernel: self.grid.kernel.name, block: block.index(), message: error.to_string() }
     }
 
-    /// Returns a description of the threads that can no longer reach the grid barrier, if others wait there.
+    /// Returns a description of the threads that can no longer reach the grid barrier, if other threads wait at that
+    /// barrier.
     fn exited_from_grid(&self) -> Option<String> {
         let exited = |block: &Block| self.grid.threads - block.alive();
         let first = self.blocks.iter().find(|block| exited(block) != 0)?;

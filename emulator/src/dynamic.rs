@@ -1,8 +1,8 @@
 //! Kernels that are launched by kernels (dynamic parallelism).
 //!
-//! A running grid collects the launches of its threads. When the grid has finished, its children run one after the
-//! other, each followed by its own children. Children are ordered by block and thread, so that a run can be repeated,
-//! but a seed shuffles them. Tail launches come last, in order.
+//! A running grid collects the launches of its threads. When the grid has finished, its children run one after another,
+//! each followed by its own children. Children run in the order of their launching block and thread, so that runs are
+//! reproducible; with a seed, their order is shuffled. Tail launches run last, in launch order.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -23,7 +23,7 @@ pub const MAX_PENDING: u32 = 2048;
 /// Maximum nesting depth of launches; a launch by the host has depth 0.
 pub const MAX_DEPTH: u32 = 24;
 
-/// Maximum dynamic shared memory of a child, in bytes.
+/// Maximum size of a child's dynamic shared memory, in bytes.
 const MAX_SHARED_BYTES: u32 = 48 * 1024;
 
 /// Reason why a launch from a kernel failed.
@@ -31,26 +31,26 @@ const MAX_SHARED_BYTES: u32 = 48 * 1024;
 pub enum Refused {
     /// [`MAX_PENDING`] launches are already pending.
     TooManyPending,
-    /// The child would exceed [`MAX_DEPTH`].
+    /// The depth of the child would exceed [`MAX_DEPTH`].
     TooDeep,
     /// Invalid grid, block or shared memory size, or a cooperative kernel.
     InvalidConfiguration,
 }
 
-/// Records a launch by the running thread. The launch runs when the grid has finished; with `tail`, after all non-tail
-/// children of the grid.
+/// Records a launch by the running thread. The launch runs after the grid has finished. If `tail` is true, it runs
+/// after all children of the grid that are not tail launches.
 ///
-/// `parameters` contains the kernel parameters (PTX `.param`), one after the other, each at the next multiple of its
+/// `parameters` contains the kernel parameters (PTX `.param`), one after another, each at the next multiple of its
 /// alignment. The parameters are copied.
 ///
 /// # Errors
-/// [`Refused`] if a limit is exceeded or the configuration is invalid.
+/// Returns [`Refused`] if a limit is exceeded or the configuration is invalid.
 ///
 /// # Panics
 /// Panics outside of a kernel, or if the size of the parameters does not match the kernel.
 ///
 /// # Safety
-/// Same as for [`run`](crate::run), at the time when the child runs.
+/// The requirements of [`run`](crate::run) must be met when the child runs.
 #[track_caller]
 pub unsafe fn launch(
     kernel: &'static KernelSpec,
@@ -113,7 +113,7 @@ fn layout(kernel: &KernelSpec) -> Vec<(usize, usize)> {
     places
 }
 
-/// Launches by the threads of a grid.
+/// Launches made by the threads of a grid.
 #[derive(Default)]
 pub(crate) struct Children {
     /// Depth of the grid.
@@ -141,7 +141,7 @@ struct Child {
     block: [u32; 3],
     shared_bytes: u32,
     parameters: Vec<MaybeUninit<u8>>,
-    /// Launching block and thread.
+    /// Block and thread that launched the child.
     launched_by: (u64, u32),
     tail: bool,
 }
@@ -149,7 +149,7 @@ struct Child {
 /// Runs a kernel and all kernels that it launches.
 ///
 /// # Safety
-/// Same as for [`run`](crate::run).
+/// The requirements are those of [`run`](crate::run).
 pub(crate) unsafe fn run_all(launch: &Launch<'_>) -> Result<(), Fault> {
     // SAFETY: guaranteed by the caller.
     unsafe { run_tree(launch, 0, &mut 0) }
@@ -158,7 +158,7 @@ pub(crate) unsafe fn run_all(launch: &Launch<'_>) -> Result<(), Fault> {
 /// Runs a grid and its children. `pending` counts pending launches of other grids.
 ///
 /// # Safety
-/// Same as for [`run`](crate::run).
+/// The requirements are those of [`run`](crate::run).
 unsafe fn run_tree(launch: &Launch<'_>, depth: u32, pending: &mut u32) -> Result<(), Fault> {
     let children = Children { depth, pending: *pending, launched: Mutex::default() };
     // SAFETY: guaranteed by the caller.
@@ -193,7 +193,7 @@ unsafe fn run_tree(launch: &Launch<'_>, depth: u32, pending: &mut u32) -> Result
             args: &args,
             order: launch.order,
         };
-        // SAFETY: as the launching thread has guaranteed, the arguments match the kernel's parameters and fulfill its
+        // SAFETY: the launching thread has guaranteed that the arguments match the kernel's parameters and meet its
         // safety conditions.
         unsafe { run_tree(&launch, depth + 1, pending) }?;
     }

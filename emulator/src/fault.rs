@@ -1,4 +1,4 @@
-//! Errors of a launch. Users see the [`Display`](std::fmt::Display) texts.
+//! Errors of a launch. Their [`Display`](std::fmt::Display) texts are shown to users.
 
 use std::fmt;
 use std::panic::Location;
@@ -20,16 +20,16 @@ pub enum Fault {
         kernel: &'static str,
         /// Text of the panic.
         message: String,
-        /// Location of the panic, `file:line:column`, if known.
+        /// Source location of the panic, as `file:line:column`; `None` if unknown.
         location: Option<String>,
         /// Block index.
         block: [u32; 3],
-        /// Thread index in its block.
+        /// Thread index in the block.
         thread: [u32; 3],
     },
 
-    /// A thread misused a collective operation: lanes or threads disagree, one has exited, or the mask lacks the
-    /// caller.
+    /// A thread misused a collective operation: lanes or threads disagree, one of them has exited, or the mask does not
+    /// include the caller.
     #[error(
         "kernel `{kernel}` failed in block {}, thread {}: {message} ({location})",
         Index(block),
@@ -40,16 +40,16 @@ pub enum Fault {
         kernel: &'static str,
         /// Cause of the fault.
         message: String,
-        /// Location of the call, `file:line:column`.
+        /// Source location of the call, as `file:line:column`.
         location: String,
         /// Block index.
         block: [u32; 3],
-        /// Thread index in its block.
+        /// Thread index in the block.
         thread: [u32; 3],
     },
 
-    /// Every thread that has not exited waits, and none can be woken. This affects one block, or all concurrently
-    /// running blocks of a cluster or cooperative launch.
+    /// Every thread that has not exited waits, and none can be woken. The deadlock involves either one block, or all
+    /// blocks of a cluster or a cooperative launch that run concurrently.
     #[error(
         "kernel `{kernel}` deadlocked in block {}: every thread waits{}{}",
         Index(block),
@@ -63,7 +63,7 @@ pub enum Fault {
         block: [u32; 3],
         /// Waiting threads, one entry per source location.
         waiting: Vec<Waiting>,
-        /// Reason why threads in `grid::sync` wait in vain, if known.
+        /// Reason why threads that wait in `grid::sync` can never continue, if known.
         note: Option<String>,
     },
 
@@ -79,7 +79,7 @@ pub enum Fault {
         kernel: &'static str,
         /// Block index.
         block: [u32; 3],
-        /// Atomic reads since a thread last made progress.
+        /// Number of atomic reads since a thread last made progress.
         spins: u64,
         /// Spinning and waiting threads, one entry per source location.
         waiting: Vec<Waiting>,
@@ -98,7 +98,7 @@ pub enum Fault {
         kernel: &'static str,
         /// Block index.
         block: [u32; 3],
-        /// Index of the last running thread, if it is not waiting.
+        /// Index of the thread that ran last, if it is not waiting.
         thread: Option<[u32; 3]>,
         /// Source location of that thread.
         at: Option<String>,
@@ -108,12 +108,12 @@ pub enum Fault {
         waiting: Vec<Waiting>,
     },
 
-    /// Copies were in flight when the threads of their block had exited.
+    /// Copies were still in flight after the threads of their block had exited.
     #[error("kernel `{kernel}` ended block {} too early: {message}", Index(block))]
     Copies {
         /// Name of the kernel.
         kernel: &'static str,
-        /// Index of the block, or of the first of the concurrently running ones.
+        /// Index of the block, or of the first of the blocks that run concurrently.
         block: [u32; 3],
         /// Copies in flight, and the remedy.
         message: String,
@@ -130,7 +130,7 @@ pub enum Fault {
         message: String,
     },
 
-    /// The launch is invalid, and no thread was run. Nothing ran.
+    /// The launch is invalid. No thread was run.
     #[error("kernel `{kernel}` cannot be launched: {message}")]
     InvalidLaunch {
         /// Name of the kernel.
@@ -139,14 +139,14 @@ pub enum Fault {
         message: String,
     },
 
-    /// A checked launch has races or invalid memory accesses ([`crate::check`]).
+    /// A launch that was checked has races or invalid memory accesses ([`crate::check`]).
     #[error("kernel `{kernel}`: {}", Findings { findings, more: *more, then })]
     Check {
         /// Name of the kernel.
         kernel: &'static str,
         /// Findings, one per pair of source locations, in order of occurrence.
         findings: Vec<Finding>,
-        /// Number of findings beyond the limit.
+        /// Number of findings in excess of the limit.
         more: u64,
         /// Additional fault with which the launch ended.
         then: Option<Box<Fault>>,
@@ -201,7 +201,7 @@ impl Fault {
         }
     }
 
-    /// Returns the block of the fault, if it occurred in one.
+    /// Returns the block of the fault, if the fault occurred in a block.
     pub fn block(&self) -> Option<[u32; 3]> {
         match self {
             Fault::Panic { block, .. }
@@ -218,7 +218,7 @@ impl Fault {
         }
     }
 
-    /// Returns the thread of the fault, if it occurred in one.
+    /// Returns the thread of the fault, if the fault occurred in a thread.
     pub fn thread(&self) -> Option<[u32; 3]> {
         match self {
             Fault::Panic { thread, .. } | Fault::Collective { thread, .. } => Some(*thread),
@@ -227,7 +227,7 @@ impl Fault {
         }
     }
 
-    /// Returns the location of the failed call, `file:line:column`, if there is a single one.
+    /// Returns the source location of the failed call, as `file:line:column`, if there is a single location.
     pub fn location(&self) -> Option<&str> {
         match self {
             Fault::Panic { location, .. } => location.as_deref(),
@@ -262,7 +262,7 @@ impl Fault {
     }
 }
 
-/// Message that this number of bytes of shadow memory is insufficient, with the remedy.
+/// Message that states that this number of bytes of shadow memory is insufficient, and the remedy.
 struct NoShadow(usize);
 
 impl fmt::Display for NoShadow {
@@ -281,12 +281,12 @@ impl fmt::Display for NoShadow {
 pub struct Waiting {
     /// Operation in which the threads wait, for example `sync_threads` or `shuffle_down, mask 0xffffffff`.
     pub operation: String,
-    /// Location of the call, `file:line:column`.
+    /// Source location of the call, as `file:line:column`.
     pub location: String,
     /// Linear indices of the threads in their block, in ascending order.
     pub threads: Vec<u32>,
-    /// Linear indices of the blocks in which these threads wait there, in ascending order. The list is empty if only
-    /// one block runs.
+    /// Linear indices, in ascending order, of the blocks in which these threads wait at this location. The list is
+    /// empty if only one block runs.
     pub blocks: Vec<u64>,
 }
 
@@ -308,7 +308,7 @@ fn plural(noun: &str, count: usize) -> String {
     if count == 1 { noun.to_owned() } else { format!("{noun}s") }
 }
 
-/// Numbers in ascending order, printed as ranges such as `0-16, 18`.
+/// Formats numbers, which must be in ascending order, as ranges such as `0-16, 18`.
 struct Runs<'a>(&'a [u64]);
 
 impl fmt::Display for Runs<'_> {
@@ -350,7 +350,7 @@ impl Places {
         Self { several, block: 0, own: Vec::new(), waiting: Vec::new() }
     }
 
-    /// Starts a block. Places that are added from now on belong to the block with this linear index.
+    /// Starts a block. Places that are added afterwards belong to the block with this linear index.
     pub fn begin_block(&mut self, linear: u64) {
         self.end_block();
         self.block = linear;
@@ -401,7 +401,7 @@ impl Places {
     }
 }
 
-/// A list of places, one per line.
+/// Formats a list of places, one per line.
 struct Lines<'a>(&'a [Waiting]);
 
 impl fmt::Display for Lines<'_> {
@@ -413,7 +413,7 @@ impl fmt::Display for Lines<'_> {
     }
 }
 
-/// Place at which a thread runs, on its own line.
+/// Formats the place at which a thread runs, on a separate line.
 struct RunsAt<'a>(&'a Option<[u32; 3]>, &'a Option<String>);
 
 impl fmt::Display for RunsAt<'_> {
@@ -425,7 +425,7 @@ impl fmt::Display for RunsAt<'_> {
     }
 }
 
-/// Findings of a check, one after the other.
+/// Formats the findings of a check, one after another.
 struct Findings<'a> {
     findings: &'a [Finding],
     more: u64,
@@ -447,7 +447,7 @@ impl fmt::Display for Findings<'_> {
     }
 }
 
-/// A remark on its own line.
+/// Formats a remark on a separate line.
 struct Note<'a>(&'a Option<String>);
 
 impl fmt::Display for Note<'_> {

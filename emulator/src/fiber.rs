@@ -1,8 +1,8 @@
-//! Informs ThreadSanitizer of coroutine switches, in programs that `cargo xtask tsan` builds, which sets
+//! Informs ThreadSanitizer of coroutine switches, in programs that are built by `cargo xtask tsan`, which sets
 //! `warpsmith_tsan`.
 //!
-//! Otherwise, ThreadSanitizer would treat the stacks of all coroutines as one and report false races or crashes. A
-//! switch counts as synchronization, so races between the threads of a kernel are not detected.
+//! Without this, ThreadSanitizer would treat the stacks of all coroutines as a single stack, and would report false
+//! races or crash. A switch counts as synchronization, so races between the threads of a kernel are not detected.
 
 #[cfg(not(warpsmith_tsan))]
 mod implementation {
@@ -35,7 +35,7 @@ mod implementation {
 
     pub(crate) struct Fiber(*mut c_void);
 
-    /// Fiber that resumed a coroutine and that continues when this value is dropped.
+    /// Fiber that resumed a coroutine. It continues when this value is dropped.
     struct Resumer(*mut c_void);
 
     impl Fiber {

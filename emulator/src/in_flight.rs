@@ -1,10 +1,10 @@
-//! In-flight copies of the concurrently running blocks, and the state of the barriers that track them.
+//! In-flight copies of blocks that run concurrently, and the state of the barriers that track them.
 //!
 //! The state of a barrier is stored in its own 64 bits:
 //!
 //! - bits 0 to 19: arrivals per phase
-//! - bits 20 to 39: missing arrivals
-//! - bits 40 to 60: missing bytes (signed)
+//! - bits 20 to 39: arrivals that are still missing in this phase
+//! - bits 40 to 60: transaction bytes that are still missing in this phase (signed)
 //! - bit 61: parity of the phase
 //! - bits 62 and 63: mark of an initialized barrier
 
@@ -14,9 +14,9 @@ use gpu_spec::TensorMapSpec;
 
 use crate::wait::{Queue, Waiter};
 
-/// Maximum arrivals per phase.
+/// Maximum number of arrivals per phase.
 pub(crate) const MAX_ARRIVALS: u32 = (1 << 20) - 1;
-/// Maximum missing bytes of a phase.
+/// Maximum number of missing bytes in a phase.
 pub(crate) const MAX_BYTES: i64 = (1 << 20) - 1;
 const MARK: u64 = 1;
 
@@ -48,7 +48,7 @@ impl State {
             | MARK << 62
     }
 
-    /// Starts the next phase if this one is complete; returns true in that case.
+    /// Starts the next phase and returns true if the current phase is complete.
     fn complete(&mut self) -> bool {
         let is_complete = self.missing == 0 && self.bytes == 0;
         if is_complete {
@@ -59,13 +59,13 @@ impl State {
     }
 }
 
-/// In-flight copies of the concurrently running blocks, and the threads that wait for barriers.
+/// In-flight copies of blocks that run concurrently, and the threads that wait for barriers.
 #[derive(Default)]
 pub(crate) struct Copies {
     pub loads: RefCell<Vec<Copy>>,
     pub stores: RefCell<Vec<Store>>,
     pub waiters: RefCell<Vec<(Waiter, *mut u64)>>,
-    /// True if a copy or barrier has been used since `begin`.
+    /// True if a copy or a barrier has been used since `begin` was called.
     pub is_used: Cell<bool>,
 }
 
@@ -95,8 +95,8 @@ impl Copies {
         }
     }
 
-    /// Completes one load, because no thread can continue. Returns true if this completed a phase, and `None` if there
-    /// is no load. `wrote` receives the bytes written.
+    /// Completes one load. Called when no thread can continue. Returns true if this has completed a phase, and `None`
+    /// if no load is in flight. `wrote` receives the range of bytes that were written.
     pub fn deliver(&self, queue: &Queue, wrote: impl FnMut(usize, usize)) -> Option<bool> {
         let mut loads = self.loads.borrow_mut();
         if loads.is_empty() {
@@ -134,8 +134,7 @@ impl Copies {
         self.waiters.borrow().iter().for_each(|(waiter, _)| visit(waiter));
     }
 
-    /// Stores a barrier's changed state and wakes the waiting threads if the phase is complete, in which case it
-    /// returns true.
+    /// Stores the changed state of a barrier. If the phase is complete, wakes the waiting threads and returns true.
     pub fn update(&self, queue: &Queue, barrier: *mut u64, mut state: State) -> bool {
         let is_complete = state.complete();
         // SAFETY: as for the preceding read.
@@ -151,7 +150,7 @@ impl Copies {
 }
 
 impl Copy {
-    /// Copies the box; `to_shared` determines the direction. `wrote` receives the bytes written.
+    /// Copies the box; `to_shared` determines the direction. `wrote` receives the ranges of bytes that were written.
     pub fn transfer(&self, to_shared: bool, mut wrote: impl FnMut(usize, usize)) {
         let TensorMapSpec { element_bytes, rank, tile, dims, strides, swizzle, .. } = self.map;
         let size = element_bytes as usize;
@@ -168,8 +167,8 @@ impl Copy {
             }
             let shared = self.shared.wrapping_add(swizzle.apply(linear as usize * size));
             let global = std::ptr::with_exposed_provenance_mut::<u8>(address as usize);
-            // SAFETY: the kernel guarantees that the box fits the tile and that the tensor's memory is valid; elements
-            // outside of the tensor are not accessed.
+            // SAFETY: the kernel guarantees that the tile has space for the box and that the tensor's memory is valid;
+            // elements outside of the tensor are not accessed.
             unsafe {
                 match (to_shared, is_inside) {
                     (true, true) => global.copy_to_nonoverlapping(shared, size),

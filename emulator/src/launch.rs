@@ -2,12 +2,12 @@
 //!
 //! The unit of distribution is a set of concurrently running blocks: a single block, the blocks of a cluster, or the
 //! entire grid of a cooperative launch. Small launches run on the calling thread only. For larger launches, the threads
-//! of rayon's current pool help; each thread takes sets in order from a common counter. The calling thread always takes
-//! part, so a launch makes progress even if the pool is busy. A seeded launch runs on the calling thread only, so that
-//! the same seed produces the same run.
+//! of rayon's current pool help, and each thread takes sets in order from a shared counter. The calling thread always
+//! takes part, so a launch makes progress even if the pool is busy. A seeded launch runs on the calling thread only, so
+//! that the same seed produces the same run.
 //!
-//! After a fault, no set after the failed one starts. Earlier sets continue, so that the reported fault is always the
-//! fault of the first failing set, independent of timing.
+//! After a fault, no set that comes after the failed set is started. Earlier sets continue, so that the reported fault
+//! is always the fault of the first set that fails, regardless of timing.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -29,18 +29,18 @@ use crate::scheduler::run_set;
 use crate::set::BlockSet;
 use crate::settings::{Settings, settings};
 
-/// Maximum threads per block.
+/// Maximum number of threads per block.
 pub const MAX_BLOCK_THREADS: u32 = 1024;
 
-/// Maximum threads of concurrently running blocks, that is, of a cluster or of a cooperative launch.
+/// Maximum number of threads in blocks that run concurrently, that is, in a cluster or a cooperative launch.
 pub const MAX_RESIDENT_THREADS: u32 = MAX_STACKS;
 
-/// Maximum blocks per cluster.
+/// Maximum number of blocks per cluster.
 pub const MAX_CLUSTER_BLOCKS: u32 = 16;
 
 /// Maximum number of threads of a launch that runs only on the calling core.
 const SMALL_LAUNCH: u64 = 2048;
-/// Maximum number of sets taken from the counter at once.
+/// Maximum number of sets that a thread takes from the counter at once.
 const MAX_CHUNK: u64 = 64;
 
 /// A kernel launch.
@@ -54,7 +54,8 @@ pub struct Launch<'a> {
     pub block: [u32; 3],
     /// Dynamic shared memory per block in bytes.
     pub shared_bytes: u32,
-    /// Cluster size in blocks: x, y and z; `[1; 3]` for no clusters. The blocks of a cluster run concurrently.
+    /// Cluster size in blocks: x, y and z; `[1; 3]` if the launch does not use clusters. The blocks of a cluster run
+    /// concurrently.
     pub cluster: [u32; 3],
     /// True for a cooperative launch, whose blocks all run concurrently.
     pub cooperative: bool,
@@ -70,13 +71,13 @@ pub struct Launch<'a> {
 /// Several host threads may call this function concurrently.
 ///
 /// # Errors
-/// [`Fault::InvalidLaunch`] if the launch is invalid, in which case no thread was run; otherwise the fault of the
+/// Returns [`Fault::InvalidLaunch`] if the launch is invalid, in which case no thread was run, or the fault of the
 /// kernel.
 ///
 /// # Safety
 /// `args` must point to values that match the kernel parameters, as [`gpu_spec::HostEntry`] lists them. The conditions
-/// for calling the kernel must hold: memory to which pointers among the arguments point is valid until the call
-/// returns, and, for an unsafe kernel, its documented requirements are met.
+/// for calling the kernel must hold: memory to which pointers among the arguments point must be valid until the call
+/// returns, and the documented requirements of an unsafe kernel must be met.
 pub unsafe fn run(launch: &Launch<'_>) -> Result<(), Fault> {
     // SAFETY: guaranteed by the caller.
     unsafe { dynamic::run_all(launch) }
@@ -85,7 +86,7 @@ pub unsafe fn run(launch: &Launch<'_>) -> Result<(), Fault> {
 /// Runs one grid and returns the grids that it launched.
 ///
 /// # Safety
-/// Same as for [`run`].
+/// The requirements are those of [`run`].
 pub(crate) unsafe fn run_grid(launch: &Launch<'_>, children: Children) -> Result<Children, Fault> {
     let mut grid =
         Grid::new(launch).map_err(|message| Fault::InvalidLaunch { kernel: launch.kernel.name, message })?;
@@ -113,7 +114,7 @@ pub(crate) unsafe fn run_grid(launch: &Launch<'_>, children: Children) -> Result
     grid.result()
 }
 
-/// Runs one grid on this host thread; the checker determines the result.
+/// Runs one grid on this host thread. The checker determines the result.
 fn run_checked(grid: Grid, checker: Box<Checker>) -> Result<Children, Fault> {
     let registers = registers();
     let checker = Box::into_raw(checker);
@@ -127,11 +128,11 @@ fn run_checked(grid: Grid, checker: Box<Checker>) -> Result<Children, Fault> {
 
 /// A valid launch and its state, shared by the host threads that run it.
 pub(crate) struct Grid {
-    /// Launches by the grid's threads.
+    /// Launches made by the grid's threads.
     pub children: Children,
     pub kernel: &'static KernelSpec,
     pub args: *const *const c_void,
-    /// Block size in threads: x, y and z. The next field is the total.
+    /// Block size in threads: x, y and z. The next field is the total number of threads.
     pub block: [u32; 3],
     pub threads: u32,
     pub shape: Shape,
@@ -145,9 +146,9 @@ pub(crate) struct Grid {
     pub time_limit: Option<Duration>,
     /// True if the launch is cooperative.
     pub cooperative: bool,
-    /// Blocks per cluster.
+    /// Number of blocks per cluster.
     pub cluster_blocks: u32,
-    /// Concurrently running blocks per set.
+    /// Number of blocks in a set. The blocks of a set run concurrently.
     pub set_blocks: u32,
     size: [u32; 3],
     /// Cluster size in blocks: x, y and z.
@@ -157,20 +158,20 @@ pub(crate) struct Grid {
     order: Permutation,
     /// Number of sets that a host thread takes at a time.
     chunk: u64,
-    /// Next position in the order that has not been taken by a thread.
+    /// Next position in the order of sets that has not been taken by a thread.
     next: AtomicU64,
     /// Number of host threads that run sets.
     working: AtomicU32,
-    /// Number of these threads that run a set that has exceeded the spin limit.
+    /// Number of host threads whose current set has exceeded the spin limit.
     stuck: AtomicU32,
-    /// Lowest position whose set has failed; `u64::MAX` if none has.
+    /// Lowest position whose set has failed; `u64::MAX` if no set has failed.
     failed_at: AtomicU64,
-    /// Fault of that set.
+    /// Fault of the set at that position.
     fault: Mutex<Option<(u64, Fault)>>,
 }
 
-// SAFETY: the arguments behind `args` are only read while the launch runs, and `run`'s caller guarantees that the
-// kernel may run with them; all other fields are `Sync`.
+// SAFETY: the arguments to which `args` points are only read while the launch runs, and the caller of `run` guarantees
+// that the kernel may run with them. All other fields are `Sync`.
 unsafe impl Sync for Grid {}
 
 impl Grid {
@@ -244,7 +245,7 @@ impl Grid {
         self.working.fetch_sub(1, Ordering::Relaxed);
         set.progress();
         runners.trim();
-        // A host thread that is exiting cannot store them, so they are dropped.
+        // A host thread that is exiting cannot store the runners, so they are dropped.
         let _ = RUNNERS.try_with(|kept| kept.set(Some(runners)));
     }
 
@@ -309,7 +310,7 @@ impl Grid {
         }
     }
 
-    /// Returns true if a set before `position` has failed.
+    /// Returns true if a set at a lower position has failed.
     pub fn is_over(&self, position: u64) -> bool {
         self.failed_at.load(Ordering::Relaxed) < position
     }
@@ -319,7 +320,8 @@ impl Grid {
         self.failed_at.load(Ordering::Relaxed) != u64::MAX
     }
 
-    /// Counts a set as stuck after it has exceeded the spin limit. `leave_stuck` reverts this after progress.
+    /// Counts a set as stuck after it has exceeded the spin limit. `leave_stuck` reverts this after the set has made
+    /// progress.
     pub fn enter_stuck(&self) {
         self.stuck.fetch_add(1, Ordering::Relaxed);
     }
@@ -334,17 +336,17 @@ impl Grid {
     }
 }
 
-/// Returns the coordinates of `linear` in a box of this size, x fastest.
+/// Returns the coordinates of the linear index `linear` in a box of this size. The x coordinate varies fastest.
 fn place(linear: u64, [width, height, _]: [u64; 3]) -> [u32; 3] {
     [linear % width, linear / width % height, linear / (width * height)].map(|i| i as u32)
 }
 
 thread_local! {
-    /// Runners of this host thread between launches.
+    /// Runners that this host thread keeps between launches.
     static RUNNERS: Cell<Option<Runners>> = const { Cell::new(None) };
 }
 
-/// Checks device-independent properties and returns the number of threads per block.
+/// Checks all properties that do not depend on the device, and returns the number of threads per block.
 fn check(launch: &Launch<'_>) -> Result<u32, String> {
     if registers().in_kernel() {
         return Err("kernels cannot launch kernels here".to_owned());

@@ -1,29 +1,29 @@
 //! Runs GPU kernels on the CPU. Blocks are distributed over the cores. The threads of a block are coroutines on one
-//! core, with barriers, warp collectives, shared memory and output. Blocks that wait for each other, in a cluster or a
-//! cooperative launch, run concurrently on one core.
+//! core. Barriers, warp collectives, shared memory and printing are supported. Blocks that wait for each other, in a
+//! cluster or a cooperative launch, run concurrently on one core.
 //!
 //! The crate has two clients. The runtime describes a launch and calls [`run`]. The device library, called by the
 //! running kernel, calls [`thread`], [`collective`], [`shared`] and [`output`].
 //!
-//! An error of a kernel becomes a [`Fault`] with text; it neither hangs nor terminates the process. Such errors include
-//! panics, deadlocks (with the source locations where threads wait), and threads that spin forever. They also include
-//! lanes that disagree about a warp operation, and threads that disagree about an operation on a shared array. Some
-//! errors still terminate the process, with the usual text: a stack overflow (see [`settings`]), or a destructor that
-//! panics while another panic unwinds. A failed precondition check of an unsafe function also does, and so does any
-//! panic in a program built with `panic = "abort"`. A kernel that never ends fails after a time limit.
+//! An error in a kernel becomes a [`Fault`] with a message and neither hangs nor terminates the process. Such errors
+//! include panics, deadlocks (with the source locations where threads wait), and threads that spin forever. They also
+//! include lanes that disagree about a warp operation, and threads that disagree about an operation on a shared array.
+//! A few errors still terminate the process with the usual message: a stack overflow (see [`settings`]), a destructor
+//! that panics during another panic, and a failed precondition check of an unsafe function. In a program that was built
+//! with `panic = "abort"`, any panic does. A kernel that never ends fails after a time limit.
 //!
 //! | module | purpose |
 //! | --- | --- |
 //! | [`launch`] | describes and validates a launch, and distributes its blocks over the cores |
-//! | `set` | concurrently running blocks: start, suspension and exit of their threads |
+//! | `set` | blocks that run concurrently: starting, suspending and exiting their threads |
 //! | `block` | shared state of the threads of a running block |
-//! | `scheduler` | selects the next thread; stops blocks whose kernel failed |
+//! | `scheduler` | selects the next thread; stops blocks whose kernel has failed |
 //! | `diagnosis` | faults, with the source locations where threads wait |
-//! | `runner` | coroutines of the threads, reused from block to block |
+//! | `runner` | coroutines that run threads and are reused from block to block |
 //! | `fiber` | ThreadSanitizer annotations of the coroutines |
 //! | `registers` | identity of the running thread, in thread-local storage |
-//! | [`thread`] | indices and sizes, as a kernel queries them |
-//! | [`collective`] | barriers, warp exchange, spinning, as a kernel calls them |
+//! | [`thread`] | indices and sizes, as queried by a kernel |
+//! | [`collective`] | barriers, warp exchange and spinning, as called by a kernel |
 //! | [`copies`] | TMA copies, and the transaction barriers that track them |
 //! | `in_flight` | state of in-flight copies and their barriers |
 //! | `arrays`, `barrier`, `cluster`, `parts`, `warp` | arrivals at barriers and exchanges |
@@ -35,7 +35,7 @@
 //! | [`output`] | text printed by kernels, and its capture |
 //! | [`fault`] | errors of a launch |
 //! | [`check`] | finds races and invalid memory accesses in instrumented programs |
-//! | `panics` | keeps panics of kernels silent and remembers their locations |
+//! | `panics` | suppresses the output of panics in kernels and records their locations |
 //! | `order` | sequential and seeded orders |
 //! | [`settings`] | stack size, limits and the seed |
 #![deny(missing_docs)]

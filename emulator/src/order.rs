@@ -2,10 +2,10 @@
 //!
 //! The same seed produces the same order. Every order runs every block and every thread exactly once.
 //!
-//! A seeded order must cost no more than the sequential one, so that it can be the default. Instead of shuffling, it
-//! varies the start. Blocks start at any block, in ascending or descending order; the warps of a block, and the lanes
-//! of a warp, start in strides. The lanes of a warp start one after the other, because a finished warp frees its
-//! stacks.
+//! A seeded order must not cost more than the sequential order, so that it can be the default. Therefore, it does not
+//! shuffle, but varies where to start. Blocks run in ascending or descending order from an arbitrary first block. The
+//! warps of a block, and the lanes of a warp, start in an order with a constant stride. All lanes of a warp start
+//! before the next warp, so that a warp can finish and free its stacks early.
 
 use std::cell::Cell;
 
@@ -15,22 +15,22 @@ pub enum Order {
     /// Sequential order: blocks and threads start in ascending order, and blocks run on several cores.
     #[default]
     Sequential,
-    /// Seeded order on one core. The seed determines the order in which blocks and threads start and in which threads
-    /// continue. The same seed produces the same run. This order reveals kernels that depend on an order that a GPU
-    /// does not guarantee.
+    /// Seeded order on one core. The seed determines the order in which blocks and threads start, and the order in
+    /// which threads continue. The same seed produces the same run. This order reveals kernels that depend on an order
+    /// that a GPU does not guarantee.
     Seeded(u64),
-    /// Seeded order within each set of concurrently running blocks, with sets on several cores. The interleaving of
+    /// Seeded order within each set of blocks that run concurrently. Sets run on several cores. The interleaving of
     /// sets on different cores varies from run to run.
     Varied(u64),
 }
 
-/// Returns the number of lanes of warp `warp` in a block of `threads`.
+/// Returns the number of lanes of warp `warp` in a block of `threads` threads.
 #[inline]
 pub(crate) fn lanes_in_warp(threads: u32, warp: u32) -> u32 {
     (threads - warp * 32).min(32)
 }
 
-/// SplitMix64, which is small, fast, and sufficient here.
+/// The SplitMix64 random number generator, which is small, fast, and sufficient for this purpose.
 #[derive(Clone, Copy)]
 pub(crate) struct Random(u64);
 
@@ -47,14 +47,14 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a random number below `bound`, which must not be zero.
+    /// Returns a random number less than `bound`, which must not be 0.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 }
 
-/// A permutation of `0..count`: a rotation, or a rotation of the reverse order.
+/// A permutation of `0..count` that rotates either the ascending or the descending order.
 pub(crate) struct Permutation {
     count: u64,
     shift: u64,
@@ -67,13 +67,13 @@ impl Permutation {
         Self { count, shift: 0, is_reversed: false }
     }
 
-    /// Returns a permutation that `seed` selects; `count` must not be zero.
+    /// Returns the permutation that `seed` selects; `count` must not be 0.
     pub fn seeded(count: u64, seed: u64) -> Self {
         let mut random = Random::new(seed);
         Self { count, shift: random.below(count), is_reversed: random.next() & 1 == 1 }
     }
 
-    /// Returns the item at `position`, which must be below the count.
+    /// Returns the item at `position`, which must be less than the count.
     #[inline]
     pub fn at(&self, position: u64) -> u64 {
         let left = self.count - self.shift;
@@ -82,7 +82,7 @@ impl Permutation {
     }
 }
 
-/// Numbers below `count`, each once, in a stride.
+/// Sequence that contains each number below `count` once, with a constant stride.
 #[derive(Default)]
 struct Stride {
     count: Cell<u32>,
@@ -92,14 +92,14 @@ struct Stride {
 }
 
 impl Stride {
-    /// Starts the stride; `count` must not be zero.
+    /// Starts the stride; `count` must not be 0.
     #[inline]
     fn begin(&self, count: u32, random: Option<u64>) {
         let (mut next, mut step) = (0, 1);
         if let Some(bits) = random {
             next = (((bits & 0xffff_ffff) * u64::from(count)) >> 32) as u32;
             let bits = (bits >> 32) as u32;
-            // Steps that are coprime to the count reach all numbers.
+            // A step that is coprime to the count reaches all numbers.
             step = match count.is_power_of_two() {
                 true => (bits | 1) & (count - 1),
                 false if bits & 1 == 1 => count - 1,
@@ -126,7 +126,7 @@ impl Stride {
     }
 }
 
-/// Threads of a block that have not started, in start order.
+/// Threads of a block that have not started, in the order in which they start.
 #[derive(Default)]
 pub(crate) struct Unstarted {
     threads: Cell<u32>,
@@ -138,7 +138,7 @@ pub(crate) struct Unstarted {
 }
 
 impl Unstarted {
-    /// Resets to all threads of a block.
+    /// Resets the value, so that it contains all threads of a block.
     pub fn begin(&self, threads: u32, random: Option<Random>) {
         self.threads.set(threads);
         self.random.set(random);

@@ -1,7 +1,8 @@
 //! Text printed by kernels.
 //!
-//! The output of one call is never split. The output of a block is buffered until it and the concurrently running
-//! blocks have finished or have printed a lot. It is then written as a whole, to standard output or to a capture.
+//! The output of one call is never split. The output of a block is buffered until all blocks that run concurrently have
+//! finished or have printed a large amount of text. The buffered text is then written as a whole, either to standard
+//! output or to a capture.
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -10,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::registers::running;
 
-/// Bytes after which text is flushed before the concurrently running blocks have finished.
+/// Number of bytes after which text is flushed even though the blocks that run concurrently have not finished.
 const FLUSH_BYTES: usize = 64 * 1024;
 
 /// Text of one [`print()`] call.
@@ -20,7 +21,7 @@ pub struct Printed {
     pub kernel: &'static str,
     /// Block index.
     pub block: [u32; 3],
-    /// Thread index in its block.
+    /// Thread index in the block.
     pub thread: [u32; 3],
     /// Printed text.
     pub text: String,
@@ -43,11 +44,12 @@ pub fn print(text: &str) {
     });
 }
 
-/// Runs `body` and returns its result together with all text that kernels of this process printed meanwhile, instead of
-/// writing the text to standard output. Use it in tests; a second capture waits for the first to end. The text includes
-/// that of concurrent launches of other threads ([`Printed::kernel`] distinguishes them).
+/// Runs `body` and returns its result, together with all text that kernels in this process printed during that time.
+/// The text is not written to standard output. Use this function in tests. A second capture waits until the first one
+/// ends. The captured text includes output of launches that other threads run concurrently; use [`Printed::kernel`] to
+/// distinguish them.
 pub fn capture<R>(body: impl FnOnce() -> R) -> (R, Vec<Printed>) {
-    /// Ends the capture, even if `body` panics.
+    /// Guard that ends the capture, even if `body` panics.
     struct Capturing<'a>(#[expect(dead_code, reason = "held until the capture ends")] MutexGuard<'a, ()>);
     impl Drop for Capturing<'_> {
         fn drop(&mut self) {
@@ -86,7 +88,8 @@ impl Output {
         }
     }
 
-    /// Flushes all output. Errors of standard output are ignored, because a closed pipe is not the kernel's fault.
+    /// Flushes all output. Errors while writing to standard output are ignored, because a closed pipe is not an error
+    /// in the kernel.
     pub fn flush(&self) {
         if self.bytes.replace(0) == 0 {
             return;

@@ -1,8 +1,8 @@
-//! Silences panics of kernels and stores their locations.
+//! Suppresses the output of panics in kernels and stores their locations.
 //!
-//! The process's panic hook is replaced once. The new hook calls the previous one for every panic outside of kernels,
-//! and then prints how to repeat the run. A program that sets its own hook later loses that note and the locations of
-//! kernel panics, but not their text.
+//! The process's panic hook is replaced once. For every panic outside of kernels, the new hook calls the previous hook
+//! and then prints how to repeat the run. If a program sets its own hook later, this note and the locations of kernel
+//! panics are lost, but the panic messages are not.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -13,14 +13,14 @@ use crate::registers::registers;
 use crate::settings;
 
 thread_local! {
-    /// Location of the kernel panic on this host thread, until [`describe`] fetches it.
+    /// Location of the kernel panic on this host thread, until [`describe`] retrieves it.
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Payload that unwinds a thread without a report, because its block has already failed.
+/// Panic payload that unwinds a thread silently, because its block has already failed.
 pub(crate) struct Stopped;
 
-/// Replaces the hook; later calls have no effect.
+/// Replaces the panic hook. Later calls have no effect.
 pub(crate) fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -34,8 +34,8 @@ pub(crate) fn install() {
     });
 }
 
-/// After a panic of the program, for example in a test, prints how to repeat the order in which kernels ran, once per
-/// host thread.
+/// After a panic in the program, for example in a test, prints how to repeat the order in which kernels ran. The note
+/// is printed once per host thread.
 fn note_seed() {
     thread_local! {
         static NOTED: Cell<bool> = const { Cell::new(false) };
@@ -47,13 +47,13 @@ fn note_seed() {
     }
 }
 
-/// Handles a panic that a kernel caused and that will be caught.
+/// Records a panic that a kernel has caused and that will be caught. Returns true for such a panic.
 fn remember(info: &PanicHookInfo<'_>) -> bool {
     if !registers().in_kernel() {
         return false;
     }
     PLACE.with_borrow_mut(|place| {
-        // The location has not been fetched yet, so this is a panic during a panic, which terminates the process.
+        // If a location is still stored, this is a panic during a panic, which terminates the process.
         if let Some(first) = place {
             eprintln!("a kernel panicked at {first}; then:");
             return false;
@@ -66,7 +66,7 @@ fn remember(info: &PanicHookInfo<'_>) -> bool {
     })
 }
 
-/// Returns true if the standard library terminates the process after this panic, in which case its text must be
+/// Returns true if the standard library terminates the process after this panic, in which case the message must be
 /// visible.
 fn aborts(info: &PanicHookInfo<'_>) -> bool {
     let text = info.payload_as_str().unwrap_or_default();
@@ -75,7 +75,8 @@ fn aborts(info: &PanicHookInfo<'_>) -> bool {
         || text == "panic in a destructor during cleanup"
 }
 
-/// Returns text and location of a caught panic; `None` for [`Stopped`]. The payload must be [discarded](discard).
+/// Returns the message and the location of a caught panic; `None` for [`Stopped`]. The payload must be
+/// [discarded](discard).
 pub(crate) fn describe(payload: &(dyn Any + Send)) -> Option<(String, Option<String>)> {
     let place = PLACE.take().filter(|place| !place.is_empty());
     if payload.is::<Stopped>() {
@@ -86,10 +87,10 @@ pub(crate) fn describe(payload: &(dyn Any + Send)) -> Option<(String, Option<Str
     Some((text.unwrap_or("a panic without text").to_owned(), place))
 }
 
-/// Drops a panic payload. Its type belongs to the kernel, so a panic of its drop is caught here.
+/// Drops a panic payload. The payload's type belongs to the kernel, so a panic in its drop is caught.
 pub(crate) fn discard(payload: Box<dyn Any + Send>) {
     if let Err(second) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        // The drop of this payload may panic too, and so on, so it is leaked.
+        // The second payload is leaked, because dropping it could panic as well.
         std::mem::forget(second);
         PLACE.take();
     }

@@ -1,12 +1,13 @@
-//! Partial barriers of a block, which are complete when as many threads have arrived as each of them specifies.
+//! Partial barriers of a block. A partial barrier is complete when as many threads have arrived as each of these
+//! threads specifies.
 
 use std::cell::{Cell, RefCell};
 
 use crate::wait::{Queue, Waiter};
 
-/// Number of a block's barriers; number 0 belongs to `sync_threads`.
+/// Number of barriers of a block. Barrier 0 belongs to `sync_threads`.
 const BARRIERS: u32 = 16;
-/// Threads per warpgroup, and the maximum number of groups per block.
+/// Number of threads per warpgroup.
 const GROUP: u32 = 128;
 const GROUPS: u32 = 8;
 
@@ -17,7 +18,7 @@ pub(crate) struct PartBarriers([PartBarrier; (BARRIERS + GROUPS) as usize]);
 /// A partial barrier.
 #[derive(Default)]
 struct PartBarrier {
-    /// Thread count specified by the first arrival; 0 while none has arrived.
+    /// Thread count specified by the first arrival; 0 if no thread has arrived.
     threads: Cell<u32>,
     waiters: RefCell<Vec<Waiter>>,
 }
@@ -31,7 +32,7 @@ impl PartBarriers {
     }
 
     /// Counts the arrival of `waiter` at barrier `number`, with `threads` participants. The last arrival releases the
-    /// others and returns `true`; otherwise, the thread must wait.
+    /// other threads, and the call returns true. For other arrivals, the call returns false, and the thread must wait.
     pub fn arrive(&self, number: u32, threads: u32, waiter: Waiter, queue: &Queue) -> Result<bool, String> {
         if !(1..BARRIERS).contains(&number) {
             return Err(format!("a block has barriers 1 to 15 for parts of it, not {number}"));
@@ -67,7 +68,7 @@ impl PartBarriers {
         Ok(true)
     }
 
-    /// Visits the waiting threads, with their operations.
+    /// Visits the waiting threads, each with its operation.
     pub fn for_each_waiter(&self, mut visit: impl FnMut(&Waiter, &'static str)) {
         for (number, barrier) in self.0.iter().enumerate() {
             let operation = if number < BARRIERS as usize { "warpgroup::sync" } else { "wgmma" };

@@ -1,23 +1,25 @@
-//! Red zones: bytes on both sides of memory that kernels access through raw pointers. They contain a pattern, so an
-//! out-of-bounds write is detected when the zones are next compared with it.
+//! Red zones, which are bytes on both sides of memory that kernels access through raw pointers. The zones contain a
+//! pattern, so an out-of-bounds write is detected when they are next compared with the pattern.
 //!
-//! A write is not detected if it is beyond the zones, stores the pattern's own value, or is reverted before the
-//! comparison. Reads are not detected. [`check`](crate::check) detects these in instrumented programs.
+//! A write is not detected if it is beyond the zones, stores the same value as the pattern, or is reverted before the
+//! comparison. Reads are never detected. In instrumented programs, [`check`](crate::check) detects all of these
+//! accesses.
 
 use std::alloc::Layout;
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
-/// Number of bytes of the zone on each side.
+/// Size of the zone on each side, in bytes.
 pub const BYTES: usize = 128;
 
 const WORD: usize = size_of::<u64>();
 
-/// Value of each aligned word of a zone. No byte is 0, 0xFF, the poison of shared memory, or equal to another byte.
+/// Value of each aligned word of a zone. Its bytes differ from each other, from 0 and 0xFF, and from the poison value
+/// of shared memory.
 const PATTERN: u64 = u64::from_ne_bytes([0x9d, 0x3b, 0xe7, 0x51, 0xc6, 0x2f, 0x8a, 0x74]);
 
-/// Returns the layout of an allocation with red zones around memory of `layout`, and the offset of the memory in it.
-/// Returns `None` for a size that cannot be allocated.
+/// Returns the layout of an allocation with red zones around memory of this layout, and the offset of the memory in the
+/// allocation. Returns `None` for a size that cannot be allocated.
 pub fn around(layout: Layout) -> Option<(Layout, usize)> {
     let align = layout.align().max(WORD);
     let before = BYTES.next_multiple_of(align);
@@ -28,10 +30,10 @@ pub fn around(layout: Layout) -> Option<(Layout, usize)> {
 /// Overwritten bytes next to a piece of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Damage {
-    /// Offset of the first overwritten byte from the start of the memory: negative before the memory, otherwise at
-    /// least the memory's size.
+    /// Offset of the first overwritten byte from the start of the memory. It is negative if the byte is before the
+    /// memory, and at least the size of the memory if it is after it.
     pub first: isize,
-    /// Number of bytes from the first to the last overwritten one on that side.
+    /// Number of bytes from the first to the last overwritten byte on that side.
     pub bytes: usize,
 }
 
@@ -55,7 +57,7 @@ impl Damage {
 /// Writes the pattern around memory of `bytes` bytes at `start`.
 ///
 /// # Safety
-/// The memory must be in an allocation as described by [`around`], and its red zones must not be in use.
+/// The memory must be in an allocation as described by [`around`], and no other code may access its red zones.
 pub unsafe fn paint(start: *mut u8, bytes: usize) {
     // SAFETY: the zones are within the allocation.
     unsafe {
@@ -72,7 +74,8 @@ pub unsafe fn paint(start: *mut u8, bytes: usize) {
     }
 }
 
-/// Finds overwritten bytes around memory of `bytes` bytes at `start`. If both sides are damaged, the end is reported.
+/// Finds overwritten bytes around memory of `bytes` bytes at `start`. If both sides are damaged, the damage after the
+/// end is reported.
 ///
 /// # Safety
 /// The memory must be in an allocation as described by [`around`], whose zones were [painted](paint).
@@ -87,7 +90,7 @@ pub unsafe fn damage(start: *mut u8, bytes: usize) -> Option<Damage> {
     for at in (0..BYTES as isize).step_by(WORD) {
         different |= word(at - BYTES as isize) | word(words + at);
     }
-    // SAFETY: the byte is between the end and the next word, in the allocation.
+    // SAFETY: the byte is between the end of the memory and the next word, within the allocation.
     let byte = |offset: isize| unsafe { AtomicU8::from_ptr(start.offset(offset)) }.load(Relaxed);
     let is_painted =
         |offset: isize| byte(offset) == PATTERN.to_ne_bytes()[offset.rem_euclid(WORD as isize) as usize];

@@ -1,8 +1,8 @@
 //! Identity of the running GPU thread.
 //!
 //! Each host thread has one set of registers, in thread-local storage without a destructor, so that a kernel reads its
-//! index with one load. All coroutines of concurrently running blocks run on one host thread. The state of a GPU thread
-//! is saved and restored around every switch.
+//! index with one load. Blocks that run concurrently run all of their coroutines on one host thread. The state of a GPU
+//! thread is saved and restored around every switch.
 //!
 //! `yielder` is non-null exactly while kernel code runs, so that calls from outside of a kernel are detected.
 
@@ -19,9 +19,9 @@ use crate::wait::Waiter;
 
 /// Registers of a host thread.
 pub(crate) struct Registers {
-    /// Index of the GPU thread in its block.
+    /// Index of the GPU thread in the block.
     pub thread: Cell<[u32; 3]>,
-    /// Linear index of the GPU thread in its block, x fastest.
+    /// Linear index of the GPU thread in the block. The x coordinate varies fastest.
     pub linear: Cell<u32>,
     /// Remaining calls of `spin_hint` before the thread yields to others.
     pub spins: Cell<u32>,
@@ -29,7 +29,8 @@ pub(crate) struct Registers {
     pub runner: Cell<u32>,
     /// Yielder with which that coroutine suspends itself; null outside of kernels.
     pub yielder: Cell<*const RunnerYielder>,
-    /// Running block; the next field is its set. Both are valid while `yielder` is not null.
+    /// The running block. The next field is the set to which the block belongs. Both pointers are valid while `yielder`
+    /// is not null.
     pub block: Cell<*const Block>,
     pub set: Cell<*const BlockSet<'static>>,
     /// Index of the block in the grid.
@@ -42,7 +43,7 @@ pub(crate) struct Registers {
     pub cluster_dim: Cell<[u32; 3]>,
     /// Dynamic shared memory per block in bytes.
     pub shared_bytes: Cell<u32>,
-    /// Checker of the running launch; null if the launch is not checked, and while [`Registers::with_checker`] runs.
+    /// Checker of the running launch; null if the launch is not checked or while [`Registers::with_checker`] runs.
     pub checker: Cell<*mut Checker>,
     /// Boxed backtrace of an [abandoned](BlockSet::abandon) thread; null if there is none.
     pub interrupted: Cell<*mut Backtrace>,
@@ -102,7 +103,7 @@ impl Registers {
         self.yielder.set(saved.yielder);
     }
 
-    /// Makes this the running block.
+    /// Makes this block the running block.
     #[inline(always)]
     pub fn enter(&self, block: &Block) {
         self.block.set(ptr::from_ref(block));
@@ -123,17 +124,17 @@ impl Registers {
 }
 
 impl Registers {
-    /// Calls `f` with the checker of the launch on this host thread, if it is checked.
+    /// Calls `f` with the checker of the launch on this host thread, if the launch is checked.
     #[inline(always)]
     pub fn with_checker<R>(&self, f: impl FnOnce(&mut Checker) -> R) -> Option<R> {
         let checker = self.checker.get();
         if checker.is_null() {
             return None;
         }
-        // Code that `f` calls, for example the program's allocator, must find no checker.
+        // Code that `f` calls, for example the program's allocator, must not find the checker.
         self.checker.set(ptr::null_mut());
-        // SAFETY: `launch::run_grid` owns the checker, sets the pointer while the grid runs, and has no other reference
-        // meanwhile; the pointer is null while this reference is used.
+        // SAFETY: `launch::run_grid` owns the checker, sets the pointer while the grid runs, and holds no other
+        // reference during that time. The pointer is null while this reference is used.
         let result = f(unsafe { &mut *checker });
         self.checker.set(checker);
         Some(result)
@@ -149,7 +150,8 @@ pub(crate) fn registers() -> &'static Registers {
     unsafe { &*registers }
 }
 
-/// Returns the registers of the running GPU thread; panics with `name` if no kernel is running.
+/// Returns the registers of the running GPU thread. If no kernel is running, panics with a message that contains
+/// `name`.
 #[inline(always)]
 pub(crate) fn running(name: &'static str) -> &'static Registers {
     let registers = registers();
@@ -160,8 +162,8 @@ pub(crate) fn running(name: &'static str) -> &'static Registers {
 }
 
 impl Registers {
-    /// Returns the block of the running GPU thread. It is valid only with registers from [`running`], and only until
-    /// the kernel's call into the emulator returns.
+    /// Returns the block of the running GPU thread. May be called only on registers from [`running`]. The block is
+    /// valid until the kernel's call into the emulator returns.
     #[inline(always)]
     pub fn block(&self) -> &Block {
         // SAFETY: kernel code runs (checked by `running`), and the scheduler keeps the block alive and in place
@@ -169,14 +171,15 @@ impl Registers {
         unsafe { &*self.block.get() }
     }
 
-    /// Returns the set of concurrently running blocks that contains the running GPU thread. The same conditions apply.
+    /// Returns the set of blocks to which the running GPU thread belongs, under the same conditions as [`Self::block`].
     #[inline(always)]
     pub fn set(&self) -> &BlockSet<'static> {
         // SAFETY: as for the block, which belongs to the set.
         unsafe { &*self.set.get() }
     }
 
-    /// Returns the waiter entry of the running GPU thread, which waits at `location`. The same conditions apply.
+    /// Returns the waiter entry for the running GPU thread, which waits at `location`, under the same conditions as
+    /// [`Self::block`].
     pub fn waiter(&self, location: &'static Location<'static>) -> Waiter {
         let block = self.block().number;
         Waiter { block, thread: self.linear.get(), runner: self.runner.get(), location }

@@ -1,9 +1,9 @@
 //! Coroutines on which GPU threads run.
 //!
-//! A runner runs threads of one block, one after the other, until one suspends or all have started. It outlives blocks
-//! and launches, because a host thread keeps its runners and their stacks. The stack of an idle runner contains no
-//! kernel data. Each stream has a host thread. When the host thread exits, a process-wide pool keeps its stacks for
-//! other host threads, because mapping and unmapping memory is slow.
+//! A runner runs threads of one block, one after another, until a thread is suspended or all threads have started.
+//! Runners outlive blocks and launches, because a host thread keeps its runners and their stacks. The stack of an idle
+//! runner contains no kernel data. Each stream has a host thread. When that thread exits, a process-wide pool keeps its
+//! stacks for other host threads, because mapping and unmapping memory is slow.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -25,36 +25,38 @@ pub(crate) type RunnerYielder = Yielder<Command, Progress>;
 pub(crate) enum Command {
     /// Run threads of the block in the registers.
     Run,
-    /// Return, so that the stack can be freed. Valid only for idle runners.
+    /// Return, so that the stack can be freed. Only valid for idle runners.
     Quit,
 }
 
 /// Reason why a runner suspended itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// Its thread waits or yields to others.
+    /// Its GPU thread waits or yields to others.
     Suspended,
-    /// Its thread must not continue, and none of its data may be used or dropped again.
+    /// Its GPU thread must not continue, and none of the thread's data may be used or dropped again.
     Abandoned,
     /// All threads of the block have started.
     Idle,
 }
 
-/// Number of stacks of all host threads above which a host thread returns most of its own to the pool after a launch.
+/// If all host threads together have more stacks than this, a host thread returns most of its stacks to the pool after
+/// a launch.
 const MANY_STACKS: u32 = 12 * 1024;
-/// Number of stacks that the host thread keeps if there are more than [`MANY_STACKS`].
+/// Number of stacks that a host thread keeps if there are more than [`MANY_STACKS`].
 const KEPT_STACKS: usize = 64;
 /// Maximum number of stacks. Linux permits 65530 mappings per process, and a stack with its guard page uses two of
 /// them. The pool's stacks do not increase the number, because no stack is mapped while the pool contains one.
 pub(crate) const MAX_STACKS: u32 = 28 * 1024;
-/// Maximum number of stacks in the pool: two clusters of eight of the largest blocks.
+/// Maximum number of stacks in the pool. It is sufficient for two clusters of eight blocks of maximum size.
 const MAX_SPARE: usize = 16 * 1024;
-/// Number of stacks of runners.
+/// Number of stacks that belong to runners.
 static STACKS: AtomicU32 = AtomicU32::new(0);
-/// Pool of stacks without a runner. All stacks have the same size. No stack is mapped while the pool contains one.
+/// Pool of stacks that do not belong to a runner. All stacks have the same size. No stack is mapped while the pool
+/// contains one.
 static SPARE: Mutex<Vec<DefaultStack>> = Mutex::new(Vec::new());
 
-/// Returns the number of stacks that may be added now.
+/// Returns the number of stacks that may still be mapped.
 pub(crate) fn stacks_left() -> u32 {
     MAX_STACKS.saturating_sub(STACKS.load(Ordering::Relaxed))
 }
@@ -86,7 +88,7 @@ pub(crate) struct Runners {
 }
 
 struct Runner {
-    /// Coroutine, dropped only by [`quit`].
+    /// The coroutine, which only [`quit`] drops.
     coroutine: ManuallyDrop<Coroutine<Command, Progress, (), DefaultStack>>,
     suspended: bool,
     abandoned: bool,
@@ -94,7 +96,7 @@ struct Runner {
 }
 
 impl Runners {
-    /// Returns an idle runner; `Err` if no memory is available for another stack.
+    /// Returns an idle runner; fails if no memory is available for another stack.
     pub fn idle(&mut self, stack_bytes: usize) -> io::Result<u32> {
         if let Some(id) = self.idle.pop() {
             return Ok(id);
@@ -133,7 +135,7 @@ impl Runners {
         (start..self.runners.len() as u32).find(|&id| self.runners[id as usize].suspended)
     }
 
-    /// Returns stacks to the pool if the host threads have many. All runners must be idle.
+    /// Returns stacks to the pool if the host threads have more than [`MANY_STACKS`]. All runners must be idle.
     pub fn trim(&mut self) {
         if self.runners.len() > KEPT_STACKS && STACKS.load(Ordering::Relaxed) > MANY_STACKS {
             keep(self.runners.drain(KEPT_STACKS..).filter_map(quit).collect());
@@ -150,7 +152,7 @@ impl Drop for Runners {
     }
 }
 
-/// Ends a runner and returns its stack, if it is empty.
+/// Ends a runner and returns its stack, if the stack contains no data.
 fn quit(runner: Runner) -> Option<DefaultStack> {
     let Runner { mut coroutine, suspended, abandoned, fiber } = runner;
     if abandoned {

@@ -1,24 +1,25 @@
-//! Scheduler of concurrently running blocks, which selects the thread that continues and stops all blocks when one has
-//! failed.
+//! Scheduler of blocks that run concurrently. It selects the thread that continues, and stops all of the blocks when
+//! one of them has failed.
 //!
-//! Ready threads take precedence over unstarted threads, and those over spinning threads. A warp therefore finishes
-//! before the next one starts where possible, few stacks are in use, and a spinning thread yields to the thread for
-//! which it waits. With several blocks, one block starts all its threads before the next. A seeded order varies which
-//! threads and blocks start first, and the order in which threads that were released together continue.
+//! Ready threads take precedence over threads that have not started, which take precedence over spinning threads.
+//! Therefore, a warp finishes before the next one starts if possible, few stacks are in use, and a spinning thread
+//! yields to the thread for which it waits. If there are several blocks, each block starts all of its threads before
+//! the next block does. A seeded order varies which threads and blocks start first, and the order in which threads that
+//! were released together continue.
 
 use crate::fault::Fault;
 use crate::registers::Registers;
 use crate::runner::Runners;
 use crate::set::{BlockSet, Next};
 
-/// Number of rounds of unsuccessful polling after which the host thread yields to others, which may be running the
-/// awaited block.
+/// Number of rounds of unsuccessful polling after which the host thread yields to other host threads, one of which may
+/// be running the awaited block.
 const ROUNDS_TO_YIELD: u32 = 16;
 
 /// Runs the set's blocks to completion, or to the first fault. Afterwards, every runner is idle.
 ///
-/// The set at `position` in the launch's order stops when an earlier one has failed. When all its threads spin, it
-/// stops if any set has failed.
+/// The set is at `position` in the launch's order. It stops if an earlier set has failed or, when all of its threads
+/// spin, if any set has failed.
 pub(crate) fn run_set(
     set: &BlockSet<'_>,
     runners: &mut Runners,
@@ -62,8 +63,8 @@ pub(crate) fn run_set(
             break;
         }
         if set.is_late() {
-            // Immediately after a barrier, no thread waits, and only the next thread to run reveals what the kernel
-            // does.
+            // Immediately after a barrier, no thread waits. In that case, the next thread runs first, so that the fault
+            // can report what the kernel is doing.
             if was_late || !set.all_are_ready(registers) {
                 break;
             }

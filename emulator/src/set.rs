@@ -1,8 +1,8 @@
-//! Concurrently running blocks on one host thread: one block of an ordinary launch, the blocks of a cluster, or all
-//! blocks of a cooperative launch. This module also implements the start, suspension and exit of their threads.
+//! A set of blocks that run concurrently on one host thread. It contains one block of an ordinary launch, the blocks of
+//! a cluster, or all blocks of a cooperative launch. This module also starts, suspends and exits their threads.
 //!
-//! A single host thread uses this state. Kernel code and the scheduler both have shared references, so every borrow of
-//! a cell must end before control passes from one to the other.
+//! A single host thread uses this state. Kernel code and the scheduler both hold shared references to it, so every
+//! borrow of a cell must end before control passes from one to the other.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{self, AssertUnwindSafe, Location};
@@ -31,7 +31,7 @@ pub(crate) enum Next {
     Respin(u32),
     /// Start another thread of this block on an idle runner.
     Start(usize),
-    /// Check again, because a copy has completed.
+    /// Select the next step again, because a copy has completed.
     Again,
     /// Every thread has exited.
     Done,
@@ -39,7 +39,7 @@ pub(crate) enum Next {
     Stuck,
 }
 
-/// Concurrently running blocks. The value is reused for all sets that a worker runs in a launch.
+/// A set of blocks that run concurrently. A worker reuses the value for all sets that it runs in a launch.
 pub(crate) struct BlockSet<'g> {
     pub grid: &'g Grid,
     clock: SetClock,
@@ -49,7 +49,7 @@ pub(crate) struct BlockSet<'g> {
     pub output: Output,
     pub grid_barrier: GridBarrier,
     pub copies: Copies,
-    /// Barriers, one per cluster of the set.
+    /// Cluster barriers, one per cluster of the set.
     pub cluster_barriers: Vec<ClusterBarrier>,
     /// True if a thread of the set has used a cluster barrier.
     clusters_meet: Cell<bool>,
@@ -57,17 +57,17 @@ pub(crate) struct BlockSet<'g> {
     starting: Cell<usize>,
     /// Block whose threads start first.
     first: Cell<usize>,
-    /// Number of threads that have queried the active lanes and have not received an answer.
+    /// Number of threads that have queried the active lanes and have not received an answer yet.
     askers: Cell<u32>,
     /// True while suspended threads are being unwound.
     stopping: Cell<bool>,
     fault: RefCell<Option<Fault>>,
     /// Approximate number of `spin_hint` calls since a thread of the set made progress.
     spins: Cell<u64>,
-    /// True if the spins have exceeded the limit and the grid counts this set as stuck.
+    /// True if `spins` has exceeded the limit, so that the grid counts this set as stuck.
     stuck: Cell<bool>,
-    /// True if `stuck` or `clusters_meet` is set, or a thread has waited at the barrier of an array. An exiting thread
-    /// checks only this flag.
+    /// True if `stuck` or `clusters_meet` is set, or a thread has waited at the barrier of an array. A thread that
+    /// exits checks only this flag.
     unusual: Cell<bool>,
 }
 
@@ -118,7 +118,7 @@ impl<'g> BlockSet<'g> {
         self.copies.begin();
         for block in &self.blocks {
             let index = self.grid.block_index(linear, block.number);
-            // These random numbers differ from those that the queue draws.
+            // The generator is derived from the queue's, so that the two produce different random numbers.
             let random = random.map(|_| Random::new(self.queue.below(u64::MAX)));
             block.begin(self.grid, index, random);
             registers().with_checker(|checker| {
@@ -127,7 +127,7 @@ impl<'g> BlockSet<'g> {
         }
     }
 
-    /// Body of a runner, which runs threads of the block until all have started. Panics are caught here.
+    /// Body of a runner, which runs threads of the block until all have started. Panics are caught in this function.
     pub fn run_threads(&self, block: &Block, registers: &Registers) {
         // These fields are read once, because the compiler must assume that the kernel's code changes them.
         let Grid { kernel, args, shape, .. } = *self.grid;
@@ -135,8 +135,8 @@ impl<'g> BlockSet<'g> {
         let result = panic::catch_unwind(AssertUnwindSafe(|| {
             while block.start(shape, registers) {
                 registers.spins.set(SPIN_QUOTA);
-                // SAFETY: `launch::run`'s caller guarantees that the arguments match the kernel and that its safety
-                // conditions hold.
+                // SAFETY: the caller of `launch::run` guarantees that the arguments match the kernel and that the
+                // kernel's safety conditions hold.
                 unsafe { entry(args) };
                 self.exit(block, registers.linear.get());
             }
@@ -155,7 +155,7 @@ impl<'g> BlockSet<'g> {
         }
     }
 
-    /// Counts an exiting thread. Threads that waited only for it continue or fail.
+    /// Counts an exiting thread. Threads that waited only for this thread continue or fail.
     #[inline(always)]
     fn exit(&self, block: &Block, linear: u32) {
         let alive = block.leave();
@@ -166,7 +166,7 @@ impl<'g> BlockSet<'g> {
         }
     }
 
-    /// Performs the part of an exit that concerns waiting threads.
+    /// Handles the threads that wait for an exiting thread.
     #[inline(never)]
     fn exit_for_others(&self, block: &Block, linear: u32, alive: u32) {
         if let Some((waiter, call)) = block.warps.waits_for(linear) {
@@ -211,19 +211,19 @@ impl<'g> BlockSet<'g> {
         registers().with_checker(|checker| checker.cluster_barrier(first..first + self.grid.cluster_blocks));
     }
 
-    /// Returns the index, among the running blocks, of the first block of a block's cluster.
+    /// Returns the index of the first block of this block's cluster among the running blocks.
     pub fn first_of_cluster(&self, block: &Block) -> u32 {
         block.number / self.grid.cluster_blocks * self.grid.cluster_blocks
     }
 
-    /// Returns the blocks of a block's cluster, ordered by rank.
+    /// Returns the blocks of this block's cluster, ordered by rank.
     pub fn cluster(&self, block: &Block) -> &[Block] {
         let size = self.grid.cluster_blocks as usize;
         let first = block.number as usize / size * size;
         &self.blocks[first..first + size]
     }
 
-    /// Returns the barrier of a block's cluster.
+    /// Returns the barrier of this block's cluster.
     pub fn cluster_barrier(&self, block: &Block) -> &ClusterBarrier {
         &self.cluster_barriers[(block.number / self.grid.cluster_blocks) as usize]
     }
@@ -232,7 +232,7 @@ impl<'g> BlockSet<'g> {
         self.cluster(block).iter().map(Block::alive).sum()
     }
 
-    /// Counts a thread's arrival at its cluster barrier; returns true for the last one.
+    /// Counts a thread's arrival at its cluster barrier. Returns true for the last arrival.
     pub fn arrive_at_cluster(&self, block: &Block, thread: u32) -> bool {
         self.clusters_meet.set(true);
         self.unusual.set(true);
@@ -267,7 +267,7 @@ impl<'g> BlockSet<'g> {
         self.clock.is_late()
     }
 
-    /// Fails the calling thread if the set has run for too long, in an operation that does not wait.
+    /// Fails the calling thread if the set has run for too long. Called in operations that do not wait.
     #[inline(always)]
     pub fn check_time(&self, operation: &'static str, location: &'static Location<'static>) {
         if self.is_late() {
@@ -283,7 +283,7 @@ impl<'g> BlockSet<'g> {
         }
     }
 
-    /// Abandons the calling thread permanently, in code that cannot be unwound.
+    /// Abandons the calling thread, which never continues. Called in code that cannot be unwound.
     pub fn abandon(&self, registers: &Registers, at: Interrupted) -> ! {
         registers.interrupted.set(Box::into_raw(at));
         // SAFETY: as for `suspend`.
@@ -313,7 +313,7 @@ impl<'g> BlockSet<'g> {
         block.warps.converge(waiter);
     }
 
-    /// Yields to other threads while the thread spins, and fails when it has spun for too long.
+    /// Yields to other threads while the thread spins. Fails the thread if it has spun for too long.
     pub fn spin(&self, block: &Block, registers: &Registers, location: &'static Location<'static>) {
         registers.spins.set(SPIN_QUOTA);
         if self.is_unwinding() {
@@ -328,7 +328,7 @@ impl<'g> BlockSet<'g> {
             if !self.stuck.replace(true) {
                 self.grid.enter_stuck();
             }
-            // A set on another host thread may still end the wait, unless it spins as well.
+            // A set on another host thread may still end the wait, unless that set spins as well.
             if self.grid.is_stuck() {
                 self.fail(self.livelock(block, spins));
             }
@@ -359,7 +359,7 @@ impl<'g> BlockSet<'g> {
         }
     }
 
-    /// Returns the next step if no thread is ready or unstarted.
+    /// Returns the next step if no thread is ready and all threads have started.
     fn next_of_waiting(&self) -> Next {
         if self.askers.replace(0) != 0 {
             for block in &self.blocks {
@@ -383,15 +383,15 @@ impl<'g> BlockSet<'g> {
         }
     }
 
-    /// Handles a completed phase of a transaction barrier. The checker orders more than the phase does, namely all
-    /// accesses of each block's threads before and after it.
+    /// Informs the checker of a completed phase of a transaction barrier. The checker orders more than the phase itself
+    /// does, because it orders all accesses of a block's threads before the phase and all accesses after it.
     pub fn phase_is_complete(&self) {
         for block in &self.blocks {
             registers().with_checker(|checker| checker.block_barrier(block.number));
         }
     }
 
-    /// Makes every suspended thread unwind when it is resumed, and prevents others from starting.
+    /// Makes every suspended thread unwind when it is resumed, and prevents further threads from starting.
     pub fn stop(&self) {
         self.stopping.set(true);
         self.close();
@@ -401,7 +401,7 @@ impl<'g> BlockSet<'g> {
         self.blocks.iter().for_each(Block::close);
     }
 
-    /// Records a fault, unless one is already recorded; no further thread starts.
+    /// Records a fault, unless one is already recorded. No further thread starts.
     pub fn fail(&self, fault: Fault) {
         self.close();
         self.fault.borrow_mut().get_or_insert(fault);
@@ -422,7 +422,7 @@ impl<'g> BlockSet<'g> {
     }
 }
 
-/// Marks bytes that were written by a copy that no thread performs.
+/// Marks bytes as written by a copy that is not performed by a thread of the kernel.
 pub(crate) fn note_copy(start: usize, bytes: usize) {
     registers().with_checker(|checker| checker.copied_to(start, bytes));
 }

@@ -2,16 +2,16 @@
 //!
 //! | variable | meaning | default |
 //! | --- | --- | --- |
-//! | `WARPSMITH_EMULATOR_STACK` | stack of a GPU thread in bytes, at most 1073741824 | 262144 |
-//! | `WARPSMITH_EMULATOR_SPIN_LIMIT` | reads of atomics in a block without progress of any of its threads, after which the block counts as stuck; if every running block is stuck, the launch fails | 268435456 |
+//! | `WARPSMITH_EMULATOR_STACK` | stack size of a GPU thread in bytes, at most 1073741824 | 262144 |
+//! | `WARPSMITH_EMULATOR_SPIN_LIMIT` | number of reads of atomics without progress of any thread of a block, after which the block counts as stuck; if every running block is stuck, the launch fails | 268435456 |
 //! | `WARPSMITH_EMULATOR_TIME_LIMIT` | seconds for which a block, or the blocks that run concurrently with it, may run before the launch fails; `off` for no limit | 300 |
-//! | `WARPSMITH_EMULATOR_SEED` | [order](crate::Order) of launches for which the program selects none ([`order`]): a number, or `off` for the sequential order | drawn at random for each process; sequential under `warpsmith check` |
+//! | `WARPSMITH_EMULATOR_SEED` | [order](crate::Order) of launches for which the program does not select an order ([`order`]): a number, or `off` for the sequential order | drawn at random for each process; sequential under `warpsmith check` |
 //!
-//! The variables are read once, at the first launch. An invalid or too large value makes launches fail with a message
+//! The variables are read once, at the first launch. If a value is invalid or too large, launches fail with a message
 //! that names the variable.
 //!
 //! A kernel that overflows its stack, through deep recursion or large local arrays, hits a guard page, and the process
-//! ends with a segmentation fault. The remedy is a larger `WARPSMITH_EMULATOR_STACK`.
+//! ends with a segmentation fault. To avoid this, set `WARPSMITH_EMULATOR_STACK` to a larger value.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
@@ -26,12 +26,12 @@ const SPIN_LIMIT: &str = "WARPSMITH_EMULATOR_SPIN_LIMIT";
 const TIME_LIMIT: &str = "WARPSMITH_EMULATOR_TIME_LIMIT";
 const SEED: &str = "WARPSMITH_EMULATOR_SEED";
 
-/// Large enough for formatting in debug builds; only accessed pages occupy memory.
+/// Default stack size, which is large enough for formatting text in debug builds. Only accessed pages occupy memory.
 const DEFAULT_STACK: u64 = 256 * 1024;
 const MAX_STACK: u64 = 1 << 30;
 const DEFAULT_SPIN_LIMIT: u64 = 1 << 28;
 const DEFAULT_TIME_LIMIT: u64 = 300;
-/// About thirty years.
+/// Maximum time limit in seconds, about thirty years.
 const MAX_TIME_LIMIT: u64 = 1_000_000_000;
 
 #[derive(Clone, Copy)]
@@ -42,7 +42,7 @@ pub(crate) struct Settings {
     pub time_limit: Option<Duration>,
 }
 
-/// Overrides the variable unless it is zero.
+/// Spin limit that overrides the environment variable unless it is 0.
 static SPIN_LIMIT_OVERRIDE: AtomicU64 = AtomicU64::new(0);
 
 /// Sets the spin limit for subsequent launches of this process, overriding the environment; 0 restores the
@@ -82,20 +82,20 @@ fn time_limit(value: Option<String>) -> Result<Option<Duration>, String> {
 /// Random seed of a process without a configured seed, so that each run has a different order.
 static DRAWN: OnceLock<u64> = OnceLock::new();
 
-/// Returns the order of launches for which the program selects none, according to the environment.
+/// Returns the order that the environment specifies for launches for which the program does not select an order.
 pub fn order() -> Order {
     match seed(std::env::var(SEED).ok()) {
         Ok(Seed::Of(seed)) => Order::Seeded(seed),
         Ok(Seed::Drawn) if !check::is_on() => {
-            // Six digits are easy to type.
+            // The seed has at most six digits, so that it is easy to type.
             Order::Varied(*DRAWN.get_or_init(|| RandomState::new().hash_one(std::process::id()) % 1_000_000))
         }
-        // Launches fail with the description of the error.
+        // If the settings are invalid, launches fail with a description of the error.
         Ok(Seed::Drawn | Seed::Off) | Err(_) => Order::Sequential,
     }
 }
 
-/// Returns a note on how to repeat the order of this process, if its launches have a random one.
+/// Returns a note on how to repeat the order of this process, if its launches have a random order.
 pub fn seed_note() -> Option<String> {
     DRAWN.get().map(|seed| format!("seed {seed}: run again with {SEED}={seed}"))
 }

@@ -1,8 +1,8 @@
 //! Shared memory of a block.
 //!
-//! At the start of every block, its shared memory is filled with [`POISON`], which reveals reads before writes. Static
-//! memory is identified by its source location, and each block has its own copy. Each piece has [red zones](redzone),
-//! which are checked when a block finishes.
+//! At the start of every block, its shared memory is filled with [`POISON`], which reveals reads of memory that was not
+//! written. Static memory is identified by its declaration, and each block has its own copy. Each piece has [red
+//! zones](redzone), which are checked when a block finishes.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::{Cell, RefCell};
@@ -23,8 +23,8 @@ pub const STATIC_LIMIT: usize = 48 * 1024;
 pub const DYNAMIC_ALIGN: usize = 1024;
 
 /// Returns the memory of the block for the declaration `site`, which has the same address for every thread of the
-/// block. `site` must be the address of a static that only this declaration uses. A site that requests several sizes
-/// receives separate memory for each.
+/// block. `site` must be the address of a static that only this declaration uses. If a site requests several sizes,
+/// each of them has separate memory.
 ///
 /// # Panics
 /// Panics outside of a kernel, if the block's static memory exceeds [`STATIC_LIMIT`], or if `align` is not a power of
@@ -36,7 +36,7 @@ pub fn static_memory(site: *const u8, bytes: usize, align: usize) -> *mut u8 {
     registers.block().shared.static_array(site, bytes, align, Location::caller())
 }
 
-/// Returns the dynamic shared memory of the block, of the size specified at launch and aligned to [`DYNAMIC_ALIGN`]
+/// Returns the dynamic shared memory of the block, whose size is specified at launch and aligned to [`DYNAMIC_ALIGN`]
 /// bytes. If there is none, the returned address must not be read.
 ///
 /// # Panics
@@ -46,12 +46,12 @@ pub fn dynamic_memory() -> *mut u8 {
     registers.block().shared.dynamic(registers.shared_bytes.get() as usize)
 }
 
-/// Returns the memory of the block for an array in dynamic shared memory. On a GPU, it starts `offset` bytes after the
-/// start of the block's dynamic memory. Here, each array has separate memory, so that an access beyond one array is not
-/// within the next. `site` has the same meaning as for [`static_memory`].
+/// Returns the memory of the block for an array in dynamic shared memory. On a GPU, the array starts `offset` bytes
+/// after the start of the block's dynamic memory. In the emulator, each array has separate memory, so that an access
+/// past the end of one array is not an access to the next array. `site` has the same meaning as for [`static_memory`].
 ///
 /// # Panics
-/// Panics outside of a kernel, or if the launch requested less dynamic memory than the array's end requires.
+/// Panics outside of a kernel, or if the array extends past the end of the dynamic memory that the launch requested.
 #[track_caller]
 pub fn dynamic_array(site: *const u8, offset: u32, bytes: usize, align: usize) -> *mut u8 {
     let registers = running("dynamic_array");
@@ -92,8 +92,8 @@ pub fn map_shared(pointer: *const u8, rank: u32) -> *mut u8 {
     }
 }
 
-/// Returns the cluster rank of the block into whose shared memory `pointer` points. A fault occurs if it points
-/// elsewhere.
+/// Returns the cluster rank of the block into whose shared memory `pointer` points. A fault occurs if the pointer
+/// points elsewhere.
 ///
 /// # Panics
 /// Panics outside of a kernel.
@@ -102,7 +102,7 @@ pub fn shared_rank(pointer: *const u8) -> u32 {
     let location = Location::caller();
     let registers = running("shared_rank");
     let (block, set) = (registers.block(), registers.set());
-    // The end of a block's memory may coincide with the start of another's.
+    // The end of one block's memory may coincide with the start of another block's memory.
     let rank = |is_inside: bool| {
         set.cluster(block).iter().position(|block| {
             block.shared.find(pointer).is_some_and(|(place, offset)| (offset < place.bytes()) == is_inside)
@@ -117,7 +117,7 @@ pub fn shared_rank(pointer: *const u8) -> u32 {
     }
 }
 
-/// A piece of shared memory that every block has, at a separate address.
+/// A piece of shared memory, which has a different address in each block.
 enum Place {
     Site { key: *const u8, layout: Layout, location: &'static Location<'static> },
     Dynamic { bytes: usize },
@@ -132,16 +132,16 @@ impl Place {
     }
 }
 
-/// Shared memory of the blocks that run one after the other on a worker.
+/// Shared memory that is used by one block after another on a worker.
 #[derive(Default)]
 pub(crate) struct Shared {
     sites: RefCell<Vec<Site>>,
     dynamic: RefCell<Option<Memory>>,
     /// Address of `dynamic` after this block has requested it; null before.
     dynamic_ready: Cell<*mut u8>,
-    /// Static bytes that this block has requested.
+    /// Number of bytes of static memory that this block has requested.
     static_bytes: Cell<usize>,
-    /// True if any block has requested a piece since creation.
+    /// True if any block has requested a piece since this value was created.
     is_used: Cell<bool>,
     /// True if this block has requested any of `sites`.
     has_sites: Cell<bool>,
@@ -166,7 +166,7 @@ impl Site {
 }
 
 impl Shared {
-    /// Prepares for the next block.
+    /// Prepares the memory for the next block.
     pub fn begin_block(&self) {
         self.dynamic_ready.set(ptr::null_mut());
         self.static_bytes.set(0);
@@ -213,8 +213,8 @@ impl Shared {
         (site.memory.address.as_ptr(), is_new)
     }
 
-    /// Returns the requested piece into which `pointer` points, otherwise the one to whose end it points, and the
-    /// offset in the piece.
+    /// Returns the requested piece into which `pointer` points or, if there is none, the piece to whose end it points.
+    /// Also returns the offset in the piece.
     fn find(&self, pointer: *const u8) -> Option<(Place, usize)> {
         let sites = self.sites.borrow();
         let sites = sites.iter().filter(|site| site.ready).map(|Site { key, location, memory, .. }| {
@@ -251,7 +251,7 @@ impl Shared {
         })
     }
 
-    /// Returns true if any block has requested a piece since creation.
+    /// Returns true if any block has requested a piece since this value was created.
     #[inline(always)]
     pub fn is_used(&self) -> bool {
         self.is_used.get()
@@ -279,7 +279,7 @@ impl Shared {
     }
 }
 
-/// Returns the layout of an array, which is one byte if it has no elements.
+/// Returns the layout of an array, which has a size of one byte if the array is empty.
 fn layout_of(bytes: usize, align: usize) -> Layout {
     Layout::from_size_align(bytes.max(1), align).expect("a shared array's size and alignment")
 }
@@ -303,7 +303,7 @@ impl Memory {
         let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(whole));
         // SAFETY: the address is within the allocation.
         let address = unsafe { start.add(before) };
-        // SAFETY: the zones were just allocated; the zones of a checked launch are larger.
+        // SAFETY: the zones were just allocated, and the zones of a checked launch are even larger.
         unsafe { redzone::paint(address.as_ptr(), layout.size()) };
         Self { address, layout, whole, before }
     }

@@ -1,9 +1,9 @@
-//! Indices and sizes as queried by the running kernel.
+//! Indices and sizes that the running kernel queries.
 //!
-//! Every function but [`running_indices`] panics when it is called outside of a kernel.
+//! Every function except [`running_indices`] panics if it is called outside of a kernel.
 //!
-//! In a program that `warpsmith check` builds, no function is inlined, because the kernel's crate is instrumented but
-//! this crate is not.
+//! In a program that `warpsmith check` builds, none of these functions is inlined, because the kernel's crate is
+//! instrumented but this crate is not.
 
 use crate::order::lanes_in_warp;
 use crate::registers::{registers, running};
@@ -20,9 +20,9 @@ macro_rules! registers {
 }
 
 registers! {
-    /// Index of the thread in its block.
+    /// Index of the thread in the block.
     thread_index: [u32; 3] = thread;
-    /// Linear index of the thread in its block, x fastest.
+    /// Linear index of the thread in the block. The x coordinate varies fastest.
     linear_index: u32 = linear;
     /// Index of the block in the grid.
     block_index: [u32; 3] = block_index;
@@ -36,8 +36,8 @@ registers! {
     dynamic_shared_bytes: u32 = shared_bytes;
 }
 
-/// Returns the index of the block in the grid and of the thread in its block, for a debugger. The result is unspecified
-/// outside of a kernel. Because this function cannot panic, optimized code drops a call whose result is not used.
+/// Returns the index of the block in the grid and the index of the thread in the block, for a debugger. The result is
+/// unspecified outside of a kernel. This function cannot panic, so the optimizer removes calls whose result is unused.
 #[cfg_attr(not(warpsmith_check), inline)]
 #[cfg_attr(warpsmith_check, inline(never))]
 pub fn running_indices() -> ([u32; 3], [u32; 3]) {
@@ -45,7 +45,7 @@ pub fn running_indices() -> ([u32; 3], [u32; 3]) {
     (registers.block_index.get(), registers.thread.get())
 }
 
-/// Returns the linear index of the block in its cluster, x fastest.
+/// Returns the linear index of the block in its cluster. The x coordinate varies fastest.
 #[cfg_attr(not(warpsmith_check), inline)]
 #[cfg_attr(warpsmith_check, inline(never))]
 pub fn cluster_rank() -> u32 {
@@ -53,7 +53,7 @@ pub fn cluster_rank() -> u32 {
     registers.block().number % registers.set().grid.cluster_blocks
 }
 
-/// Returns true if the launch is cooperative, that is, all its blocks run concurrently.
+/// Returns true if the launch is cooperative, that is, if all its blocks run concurrently.
 #[cfg_attr(not(warpsmith_check), inline)]
 #[cfg_attr(warpsmith_check, inline(never))]
 pub fn is_cooperative() -> bool {
@@ -67,8 +67,8 @@ pub fn lane() -> u32 {
     running("lane").lane()
 }
 
-/// Returns the mask of the existing lanes in the thread's warp: all ones except in the last warp of a block whose size
-/// is not a multiple of 32. Exited lanes are included.
+/// Returns the mask of the existing lanes in the thread's warp. All bits are set, except in the last warp of a block
+/// whose size is not a multiple of 32. Exited lanes are included.
 #[cfg_attr(not(warpsmith_check), inline)]
 #[cfg_attr(warpsmith_check, inline(never))]
 pub fn warp_lanes() -> u32 {
@@ -77,7 +77,7 @@ pub fn warp_lanes() -> u32 {
     lanes_of_warp(x * y * z, registers.linear.get() / 32)
 }
 
-/// Returns the mask of the lanes of warp `warp` in a block of `threads`.
+/// Returns the mask of the lanes of warp `warp` in a block of `threads` threads.
 #[inline]
 pub(crate) fn lanes_of_warp(threads: u32, warp: u32) -> u32 {
     let lanes = lanes_in_warp(threads, warp);

@@ -20,7 +20,7 @@ pub(crate) struct Waiter {
 #[derive(Default)]
 pub(crate) struct Queue {
     pub ready: RefCell<VecDeque<u32>>,
-    /// Threads that wait for memory to change. They continue when no other thread can.
+    /// Threads that wait for memory to change. They continue when no other thread can continue.
     pub spinning: RefCell<VecDeque<Waiter>>,
     /// Random number generator of a seeded order; `None` in the sequential order.
     pub random: Cell<Option<Random>>,
@@ -31,14 +31,14 @@ impl Queue {
         self.ready.borrow_mut().push_back(runner);
     }
 
-    /// Makes threads that waited together ready, in arrival order or its reverse.
+    /// Makes threads that waited together ready, in the order of their arrival or in reverse order.
     pub fn release(&self, runners: impl DoubleEndedIterator<Item = u32>) {
         let mut ready = self.ready.borrow_mut();
         if self.draws(2) { ready.extend(runners.rev()) } else { ready.extend(runners) }
     }
 
-    /// Decides randomly to deviate from the sequential order, on average once in `times` calls. `times` must be a power
-    /// of two.
+    /// Returns true if the order should deviate from the sequential order. In a seeded order, this happens at random,
+    /// on average in one of `times` calls. `times` must be a power of two.
     #[inline]
     pub fn draws(&self, times: u64) -> bool {
         let Some(mut random) = self.random.get() else { return false };
@@ -47,7 +47,7 @@ impl Queue {
         drawn & (times - 1) == 0
     }
 
-    /// Returns a random number below `bound`; 0 in the sequential order.
+    /// Returns a random number less than `bound`, or 0 in the sequential order.
     pub fn below(&self, bound: u64) -> u64 {
         let Some(mut random) = self.random.get() else { return 0 };
         let drawn = random.below(bound);

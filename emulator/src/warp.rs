@@ -1,9 +1,9 @@
 //! Warps: exited lanes, exchanges between lanes, and active masks.
 //!
-//! An exchange is complete when every existing lane of its mask waits with the same mask and operation. Two lanes that
-//! name each other but disagree can never complete. Such a disagreement is reported when all lanes of a mask wait, or
-//! when the block is stuck. If only one lane names the other, both may still be correct, because the named lane may
-//! complete another exchange first.
+//! An exchange is complete when every existing lane of its mask waits with the same mask and operation. If two lanes
+//! name each other in their masks but do not agree on the mask and the operation, their exchanges can never complete.
+//! This disagreement is reported when all lanes of a mask wait, or when the block is stuck. If only one lane names the
+//! other, both may still be correct, because the named lane may complete another exchange first.
 
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
@@ -14,13 +14,13 @@ use crate::wait::Waiter;
 /// Result of an exchange for every participating lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WarpValues {
-    /// Mask of the participating lanes: the existing lanes of the mask.
+    /// Mask of the participating lanes, that is, the lanes of the requested mask that exist.
     pub mask: u32,
     /// Values per lane; 0 for other lanes.
     pub values: [u64; 32],
 }
 
-/// Maximum warps per block.
+/// Maximum number of warps per block.
 const WARPS: usize = 32;
 
 #[derive(Default)]
@@ -28,11 +28,11 @@ pub(crate) struct Warps {
     exited: [Cell<u32>; WARPS],
     /// Masks of the lanes that wait in an exchange.
     waiting: [Cell<u32>; WARPS],
-    /// Calls, one entry per thread of the block; allocated on the first exchange.
+    /// Calls, with one entry per thread of the block. The list is allocated on the first exchange.
     calls: RefCell<Vec<Call>>,
-    /// Complete exchanges that some lane has not read yet.
+    /// Complete exchanges whose results at least one lane has not read yet.
     done: RefCell<Vec<Done>>,
-    /// Threads that have queried the active lanes. The next field contains the answers per thread.
+    /// Threads that have queried the active lanes. The next field contains the answer for each thread.
     converging: RefCell<Vec<Waiter>>,
     active: RefCell<Vec<u32>>,
 }
@@ -45,7 +45,7 @@ pub(crate) struct Call {
     pub value: u64,
     pub location: &'static Location<'static>,
     pub runner: u32,
-    /// Index into `done` after completion.
+    /// Index into `done`, valid after the exchange is complete.
     done: u32,
 }
 
@@ -68,11 +68,11 @@ impl Call {
 #[derive(Clone, Copy)]
 struct Done {
     values: WarpValues,
-    /// Lanes that have not read the result; an exchange without readers can be reused.
+    /// Lanes that have not read the result yet. The entry of an exchange without readers can be reused.
     readers: u32,
 }
 
-/// Two threads that wait for each other and disagree.
+/// Two threads that wait for each other but do not agree on the exchange.
 pub(crate) struct Mismatch {
     pub thread: u32,
     pub call: Call,
@@ -114,8 +114,8 @@ impl Warps {
             .find(|(_, call)| call.mask & bit != 0)
     }
 
-    /// Records a thread's call; `needed` is the mask of existing lanes. Returns true if this completes the exchange;
-    /// otherwise, the thread must wait.
+    /// Records a thread's call; `needed` is the mask of existing lanes. Returns true if this completes the exchange. If
+    /// it does not, the thread must wait.
     pub fn arrive(&self, linear: u32, needed: u32, threads: u32, call: Call) -> Result<bool, Mismatch> {
         let (warp, bit) = (linear / 32, 1 << (linear % 32));
         let mut calls = self.calls.borrow_mut();
@@ -141,8 +141,8 @@ impl Warps {
         Ok(true)
     }
 
-    /// Completes the exchange of `needed` in the warp of `linear`, whose lanes all wait, and makes the other lanes
-    /// ready.
+    /// Completes the exchange between the lanes `needed` in the warp of thread `linear`, and makes the other lanes
+    /// ready. All of these lanes must have called it.
     pub fn complete(&self, linear: u32, needed: u32, queue: &Queue) {
         let warp = linear / 32;
         let waiting = &self.waiting[warp as usize];
@@ -172,7 +172,7 @@ impl Warps {
         read(&done.values)
     }
 
-    /// Returns two lanes of the block that wait for each other and disagree.
+    /// Returns two lanes of the block that wait for each other but do not agree on the exchange.
     pub fn mismatch(&self, threads: u32) -> Option<Mismatch> {
         let calls = self.calls.borrow();
         for warp in 0..threads.div_ceil(32) {
@@ -206,8 +206,8 @@ impl Warps {
         self.converging.borrow_mut().push(waiter);
     }
 
-    /// Answers all queries when no other thread can run. Lanes of a warp that queried at the same location are active
-    /// together. Returns true if there were any queries.
+    /// Answers all queries. Called when no other thread can run. Lanes of a warp that made their query at the same
+    /// location count as active together. Returns true if there were any queries.
     pub fn answer(&self, threads: u32, queue: &Queue) -> bool {
         let mut converging = self.converging.borrow_mut();
         let mut active = self.active.borrow_mut();

@@ -1,9 +1,9 @@
-//! Time limit for running blocks, which makes the launch of a kernel that never ends fail.
+//! Time limit for running blocks, so that the launch of a kernel that never ends fails.
 //!
 //! One thread of the process, the watcher, monitors all host threads that run blocks. A host thread that has run the
 //! same set of blocks for too long is *late* ([`SetClock::is_late`]). A late set fails where the emulator gains
-//! control: at barriers, warp operations, and reads of atomics. A thread in a loop without any of these must be
-//! interrupted ([`interrupt`]).
+//! control: at barriers, warp operations, and reads of atomics. A thread in a loop without any of these operations must
+//! be interrupted ([`interrupt`]).
 
 mod interrupt;
 
@@ -21,9 +21,9 @@ const GRACE: Duration = Duration::from_secs(2);
 /// State of one host thread, as observed by the watcher.
 #[derive(Debug)]
 struct Slot {
-    /// Count of starts and ends of sets; odd while one runs.
+    /// Number of starts and ends of sets. It is odd while a set runs.
     set: AtomicU64,
-    /// Set that is late.
+    /// Value of `set` for which the running set is late.
     late: AtomicU64,
     /// Operating system's ID of the host thread.
     thread: AtomicU64,
@@ -41,7 +41,7 @@ fn slots() -> MutexGuard<'static, Slots> {
     SLOTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// This host thread, monitored by the watcher during the value's lifetime.
+/// Guard that makes the watcher monitor this host thread while the guard lives.
 pub(crate) struct Watched(&'static Slot);
 
 impl Default for Watched {
@@ -74,7 +74,7 @@ impl Watched {
     }
 }
 
-/// Detects that a set has run for too long. It must be used only on the host thread that created it.
+/// Detects that a set has run for too long. The value may be used only on the host thread that created it.
 #[derive(Clone, Copy)]
 pub(crate) struct SetClock(&'static Slot);
 
@@ -113,7 +113,7 @@ struct Seen {
     slot: &'static Slot,
     set: u64,
     since: Instant,
-    /// Time of its first interruption.
+    /// Time at which the set was first interrupted; `None` if it was not.
     interrupted: Option<Instant>,
 }
 

@@ -1,10 +1,10 @@
 //! Findings of `warpsmith check` in the kernels that a program launches on the emulated device.
 //!
-//! A finding is an error of its launch, not a fault, so the kernel runs to completion and the device stays usable.
-//! Findings are reported to the thread that enqueued the launch. They are returned by its next call that waits for work
-//! or observes its completion: `synchronize` and `query` of streams, events and the device, copies to the host, and
-//! futures. That call returns [`Error::Findings`] once, although the work that it waited for has run. If the thread
-//! makes no such call, only the command lists the findings.
+//! A finding is an error of the launch in which it occurs, not a fault, so the kernel runs to completion and the device
+//! stays usable. Findings are reported to the thread that enqueued the launch. That thread's next call that waits for
+//! work or observes its completion returns them: `synchronize` and `query` of streams, events and the device, copies to
+//! the host, and futures. That call returns [`Error::Findings`] once, although the work for which it waited has run. If
+//! the thread makes no such call, only the command lists the findings.
 //!
 //! A test can collect the findings itself with [`Device::checked`].
 
@@ -16,9 +16,9 @@ pub use crate::driver::check::{Access, Finding, FindingKind, Findings, Frame};
 use crate::error::{Error, Result};
 
 impl Device {
-    /// Collects the findings of launches that the calling thread enqueues on any emulated device until the result is
-    /// dropped. Meanwhile, findings are not reported as errors, and the command does not list those that the test has
-    /// retrieved.
+    /// Collects the findings of launches that the calling thread enqueues on any emulated device until the returned
+    /// collector is dropped. Meanwhile, findings are not reported as errors, and the command does not list findings
+    /// that the test has retrieved.
     ///
     /// ```
     /// use warpsmith_runtime::check::FindingKind;
@@ -40,7 +40,8 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotChecked`] unless the device is an emulated one and the program was started by `warpsmith check`.
+    /// Returns [`Error::NotChecked`] unless the device is an emulated one and the program was started by
+    /// `warpsmith check`.
     pub fn checked(&self) -> Result<Checked> {
         self.check()?;
         match self.raw().0.collect_findings() {
@@ -50,8 +51,8 @@ impl Device {
     }
 }
 
-/// Collector of findings, created by [`Device::checked`]. Findings that were not retrieved before the drop become
-/// errors of their thread and are listed, as without the collector.
+/// Collector of findings, created by [`Device::checked`]. Findings that were not retrieved before the collector is
+/// dropped are reported as errors to the thread that enqueued the launch, and are listed by the command.
 #[must_use = "without it findings are errors of the calls that wait"]
 pub struct Checked {
     device: Device,
@@ -63,7 +64,7 @@ impl Checked {
     /// they occurred. Each pair of source locations in a launch yields one finding.
     ///
     /// # Errors
-    /// The fault, if a kernel that was running caused one.
+    /// Returns the fault if a kernel that was running caused one.
     pub fn findings(&self) -> Result<Vec<Finding>> {
         self.device.wait()?;
         Ok(self.scope.take().findings)

@@ -1,7 +1,8 @@
 //! The extension API, for crates built on this one: library bindings, communicators, importers of foreign memory.
 //!
-//! Work enqueued here is ordered with every other use of its buffers. On a stream that is being captured, it becomes
-//! part of the graph. The buffers' memory stays allocated until the work has run, as for launches and copies.
+//! Work enqueued through this API is ordered with respect to every other use of its buffers. On a stream that is being
+//! captured, the work becomes part of the graph. The buffers' memory stays allocated until the work has run, as for
+//! launches and copies.
 //!
 //! | purpose | use |
 //! | --- | --- |
@@ -24,23 +25,23 @@
 //! An [`Observer`] is called at the start and at the end of each operation, on the thread that performs it. Without
 //! observers, the overhead per operation is one load.
 //!
-//! | [`Operation`] | reported when | details |
+//! | [`Operation`] | reported when | reported details |
 //! | --- | --- | --- |
-//! | [`Launch`](Operation::Launch), [`GraphLaunch`](Operation::GraphLaunch) | a kernel or a graph is enqueued or captured | symbol, configuration, how the configuration was chosen |
+//! | [`Launch`](Operation::Launch), [`GraphLaunch`](Operation::GraphLaunch) | a kernel or a graph is enqueued or captured | kernel symbol, configuration, and how the configuration was chosen |
 //! | [`CaptureBegin`](Operation::CaptureBegin), [`CaptureEnd`](Operation::CaptureEnd), [`GraphAdd`](Operation::GraphAdd), [`GraphInstantiate`](Operation::GraphInstantiate) | a graph is captured, built or instantiated | the graph, the executable |
 //! | [`Copy`](Operation::Copy), [`Memset`](Operation::Memset) | a copy or memset is enqueued or captured | addresses, bytes, direction |
 //! | [`HostFunction`](Operation::HostFunction), [`Extension`](Operation::Extension) | work is enqueued or captured by [`Stream::enqueue`] and by libraries | the Rust function's path, or the [name](Stream::enqueue_named) |
-//! | [`EventRecord`](Operation::EventRecord), [`EventWait`](Operation::EventWait) | the program records or waits, or the runtime inserts the pair to order buffer uses | the event, the stream, the buffer |
+//! | [`EventRecord`](Operation::EventRecord), [`EventWait`](Operation::EventWait) | the program records an event or makes a stream wait, or the runtime does both to order buffer uses | the event, the stream, the buffer |
 //! | [`Synchronize`](Operation::Synchronize) | the host waits for a device, stream or event | the target of the wait |
 //! | [`Allocate`](Operation::Allocate), [`Free`](Operation::Free) | device or page-locked memory is allocated or freed | bytes, address, pool, whether the cache served the request |
 //!
-//! The report of an operation contains its ID, its device, its stream (and whether the stream is being captured), and
-//! the time of both calls. It also contains the source line of the program ([`site`]) and whether the operation
+//! Each report contains the operation's ID, device and stream, whether the stream is being captured, and the
+//! operation's start and end time. It also contains the source line of the program ([`site`]) and whether the operation
 //! succeeded. Queries ([`Stream::query`]) are not reported, nor are the events that the allocators record to detect
 //! free memory.
 //!
-//! An observer must not use devices in a callback, because the runtime may hold locks. Calls that would use a device
-//! return [`Error::InObserver`] there, and values dropped in a callback are destroyed by another thread.
+//! An observer must not use devices in a callback, because the runtime may hold locks. In a callback, calls that would
+//! use a device return [`Error::InObserver`], and values dropped in a callback are destroyed by another thread.
 //!
 //! # Example
 //!
@@ -91,22 +92,23 @@ pub use crate::memory::storage::BufferUse;
 pub use crate::memory::usage::Access;
 
 impl Stream {
-    /// Enqueues custom work on a CUDA device. `work` receives the stream's handle and enqueues on that stream. The
-    /// device's context is current on the calling thread.
+    /// Enqueues custom work on a CUDA device. `work` receives the stream's handle and must enqueue its work on that
+    /// stream. While `work` runs, the device's context is current on the calling thread.
     ///
-    /// The work runs after all earlier uses of the same bytes that conflict with it: a read after writes, a write after
-    /// every use. Later uses run after the work. Each buffer's memory stays allocated until the work has run. On a
-    /// stream that is being captured, the work becomes part of the graph, which keeps the memory allocated. If `work`
-    /// fails, the uses are recorded nevertheless, because part of the work may have been enqueued.
+    /// The work runs after all earlier uses of the same bytes that conflict with it: a read runs after earlier writes,
+    /// and a write runs after every earlier use. Later conflicting uses run after the work. Each buffer's memory stays
+    /// allocated until the work has run. On a stream that is being captured, the work becomes part of the graph, which
+    /// keeps the memory allocated. If `work` fails, the uses are recorded nevertheless, because part of the work may
+    /// have been enqueued.
     ///
     /// # Errors
-    /// The error that `work` returns; [`Error::DeviceLost`], [`Error::Forked`]; [`GraphError`](crate::GraphError) if
-    /// the capture of the stream or of a buffer does not permit the work.
+    /// Returns the error that `work` returns, [`Error::DeviceLost`], [`Error::Forked`], or a
+    /// [`GraphError`](crate::GraphError) if the capture of the stream or of a buffer does not permit the work.
     ///
     /// # Safety
-    /// `work` must enqueue on that stream only and must not wait. The enqueued work must access only the device memory
-    /// of `uses`, with the access that each use declares, and memory that the caller orders and keeps alive by other
-    /// means. If any use is a write, no two uses may overlap.
+    /// `work` must enqueue work only on that stream and must not wait. The enqueued work must access only the device
+    /// memory of `uses`, with the access that each use declares, and memory that the caller orders and keeps alive by
+    /// other means. If any use is a write, no two uses may overlap.
     #[track_caller]
     pub unsafe fn enqueue<E: Into<Error>>(
         &self,
@@ -118,13 +120,13 @@ impl Stream {
         unsafe { self.enqueue_named(type_name_of_val(&work), uses, work) }
     }
 
-    /// Same as [`Self::enqueue`], with a name for observers.
+    /// Like [`Self::enqueue`], but reports the work to observers under the given name.
     ///
     /// # Errors
-    /// Same as [`Self::enqueue`].
+    /// Returns the same errors as [`Self::enqueue`].
     ///
     /// # Safety
-    /// Same as [`Self::enqueue`].
+    /// The requirements are those of [`Self::enqueue`].
     #[track_caller]
     pub unsafe fn enqueue_named<E: Into<Error>>(
         &self,
@@ -140,14 +142,14 @@ impl Stream {
         })
     }
 
-    /// Enqueues a call of a host function, ordered like the work of [`Self::enqueue`]. In a graph, the function is
-    /// called once per launch. It must not call the driver or wait.
+    /// Enqueues a call of a host function, ordered like work enqueued with [`Self::enqueue`]. In a graph, the function
+    /// is called once per launch. The function must not call the driver or wait.
     ///
-    /// On the emulated device, the function replaces work that a library would run on a GPU. Device addresses are
-    /// process addresses there.
+    /// On the emulated device, the function takes the place of work that a library would run on a GPU. On that device,
+    /// device addresses are process addresses.
     ///
     /// # Errors
-    /// Same as [`Self::enqueue`].
+    /// Returns the same errors as [`Self::enqueue`].
     ///
     /// # Safety
     /// The function must access only the device memory of `uses`, with the access that each use declares. If any use is
@@ -163,13 +165,13 @@ impl Stream {
         unsafe { self.enqueue_host_named(type_name_of_val(&work), uses, work) }
     }
 
-    /// Same as [`Self::enqueue_host`], with a name for observers.
+    /// Like [`Self::enqueue_host`], but reports the call to observers under the given name.
     ///
     /// # Errors
-    /// Same as [`Self::enqueue`].
+    /// Returns the same errors as [`Self::enqueue`].
     ///
     /// # Safety
-    /// Same as [`Self::enqueue_host`].
+    /// The requirements are those of [`Self::enqueue_host`].
     #[track_caller]
     pub unsafe fn enqueue_host_named(
         &self,
@@ -192,8 +194,8 @@ impl Stream {
         })
     }
 
-    /// If the stream is being captured, keeps the value that `item` returns alive as long as the graph. Otherwise
-    /// `item` is dropped without being called.
+    /// If the stream is being captured, calls `item` and keeps the returned value alive as long as the graph. If the
+    /// stream is not being captured, drops `item` without calling it.
     pub fn keep_in_capture(&self, item: impl FnOnce() -> Arc<dyn Any + Send + Sync>) {
         if let Some(capturing) = self.capturing() {
             capturing.keep(item());
@@ -202,23 +204,24 @@ impl Stream {
 }
 
 impl Device {
-    /// Makes the device's context current on the calling thread, for library calls, until the result is dropped.
-    /// Meanwhile, the thread's capture mode is relaxed (`cudaStreamCaptureModeRelaxed`), so that graph captures do not
-    /// restrict its calls. A lost device can be bound too, so that the objects of a library on it can be destroyed.
+    /// Makes the device's context current on the calling thread, for library calls, until the returned guard is
+    /// dropped. While the guard lives, the thread's capture mode is relaxed (`cudaStreamCaptureModeRelaxed`), so that
+    /// graph captures do not restrict its calls. The context of a lost device can also be made current, so that library
+    /// objects on that device can be destroyed.
     ///
     /// # Errors
-    /// [`Error::Forked`]; any [driver error](crate::Error::Driver).
+    /// Returns [`Error::Forked`] or any [driver error](crate::Error::Driver).
     pub fn bind(&self) -> Result<LibraryCalls> {
         self.check_process()?;
         let (driver, context) = self.raw();
         Ok(driver.bind(context)?)
     }
 
-    /// Calls `work` with the device's context current, as [`Self::bind`] does, unless the device is lost.
+    /// Calls `work` with the device's context current, like [`Self::bind`], unless the device is lost.
     ///
     /// # Errors
-    /// [`Error::DeviceLost`], [`Error::Forked`]; the error that `work` returns. If that error reports a stopped
-    /// context, the device is lost.
+    /// Returns [`Error::DeviceLost`], [`Error::Forked`], or the error that `work` returns. If that error means that the
+    /// context is unusable, the device is marked lost.
     pub fn with_context<R>(&self, work: impl FnOnce() -> Result<R>) -> Result<R> {
         self.call(|driver, context| {
             let _calls = driver.bind(context)?;

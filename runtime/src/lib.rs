@@ -1,16 +1,16 @@
 //! Devices, memory, streams, events, modules, launches and graphs: the host side of GPU kernels written in Rust.
 //!
 //! The same program runs on a GPU through the CUDA driver, which is loaded at run time, and on an emulated GPU on any
-//! machine. Safe code cannot free or overwrite memory that a stream still uses. It also cannot launch a kernel with
+//! machine. Safe code cannot free or overwrite memory that a stream still uses. Nor can it launch a kernel with
 //! arguments or a shape that the kernel does not accept.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | [`error`] | the crate's error type |
-//! | [`device`] | finding and opening devices, their properties, lost devices |
+//! | [`device`] | devices: listing and opening them, their properties, lost devices |
 //! | [`stream`], [`event`] | streams and events |
-//! | [`memory`] | buffers, the ordering of their uses, and the caching allocator |
-//! | [`snapshot`] | snapshots of memory, and their files |
+//! | [`memory`] | buffers, ordering of buffer uses, and the caching allocator |
+//! | [`snapshot`] | memory snapshots and their files |
 //! | [`transfer`] | asynchronous copies |
 //! | [`module`] | GPU images and the kernels in them |
 //! | [`launch`] | shapes, arguments, launches |
@@ -18,7 +18,7 @@
 //! | [`store`] | the user's file of tuned launches |
 //! | [`ranges`], [`range!`], [`mark!`], [`nvtx`] | named ranges of a program, for profilers |
 //! | [`extension`] | the extension API for crates built on this one |
-//! | [`driver`] | the driver trait, implemented for CUDA and for the emulator |
+//! | [`driver`] | the driver traits and their implementation for CUDA |
 //! | `emulated` (with the feature of that name) | GPUs emulated on the CPU |
 //!
 //! ```

@@ -1,8 +1,8 @@
 //! Opening devices. A device is opened once per process and stays open until it is lost.
 //!
-//! This module assembles a device from the parts that other modules keep with it, and releases lost devices. The
-//! context of a lost device is therefore destroyed when the last handle is dropped, and opening the device again
-//! creates a new context.
+//! This module assembles a device from the parts that other modules store with it, and removes lost devices from its
+//! list. The context of a lost device is therefore destroyed when the device's last handle is dropped, and opening the
+//! device again creates a new context.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -37,20 +37,20 @@ impl Entry {
 
 static DEVICES: Mutex<Option<HashMap<DeviceId, Entry>>> = Mutex::new(None);
 
-/// Opens a device, or returns it if it is already open.
+/// Opens a device, or returns the open device if there is one.
 fn open(id: DeviceId) -> Result<Device> {
     let driver = drivers::driver(id)?;
     let count = driver.device_count()?;
     if id.ordinal() >= count {
         return Err(Error::NoSuchDevice { device: id, count });
     }
-    // This precedes the lock, because a forked process could never acquire the lock if another thread held it during
-    // the fork.
+    // This call comes before the lock, because a forked process could never acquire a lock that another thread held
+    // during the fork.
     fork::begin_use(id)?;
     if let Some(device) = find_open(id) {
         return Ok(device);
     }
-    // The lock is not held here, because hooks may open devices.
+    // The lock is not held here, because hooks may open devices themselves.
     drivers::call_hooks(&driver);
     let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
     let devices = devices.get_or_insert_default();
@@ -63,7 +63,7 @@ fn open(id: DeviceId) -> Result<Device> {
     Ok(device)
 }
 
-/// Returns the open device, if there is one. The process keeps no handle of a lost device.
+/// Returns the open device, if there is one. If the device is lost, removes the process's handle of it.
 fn find_open(id: DeviceId) -> Option<Device> {
     let lock = || DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
     let lost = match lock().as_mut()?.get_mut(&id)? {
@@ -84,13 +84,14 @@ fn find_open(id: DeviceId) -> Option<Device> {
 static BEST: RwLock<Option<WeakDevice>> = RwLock::new(None);
 
 impl Device {
-    /// Returns the CUDA device with the most SMs if a CUDA device is usable, otherwise the emulated device `cpu:0`.
+    /// Returns the CUDA device with the most SMs if a CUDA device is usable, or the emulated device `cpu:0` otherwise.
     ///
     /// If there is no usable CUDA device, [`Device::cuda`] returns the reason.
     ///
     /// # Errors
-    /// The error of opening the device if neither can be opened. [`Error::Forked`] in a process that was forked from
-    /// one that used CUDA; there is no fallback to the emulated device.
+    /// Returns the error that occurred while opening the device, if neither kind of device can be opened. Returns
+    /// [`Error::Forked`] in a process that was forked from one that used CUDA; in this case, there is no fallback to
+    /// the emulated device.
     pub fn best() -> Result<Self> {
         fork::check(DeviceId::Cuda(0))?;
         let cuda = Self::list().into_iter().filter(|info| !info.id.is_emulated());
@@ -104,8 +105,8 @@ impl Device {
     /// Returns the CUDA device `ordinal`, numbered as in `CUDA_VISIBLE_DEVICES`.
     ///
     /// # Errors
-    /// [`DriverError::NoLibrary`](crate::DriverError::NoLibrary) without a driver library; [`Error::NoSuchDevice`] if
-    /// `ordinal` is out of range.
+    /// Returns [`DriverError::NoLibrary`](crate::DriverError::NoLibrary) if there is no driver library, or
+    /// [`Error::NoSuchDevice`] if `ordinal` is out of range.
     pub fn cuda(ordinal: u32) -> Result<Self> {
         open(DeviceId::Cuda(ordinal))
     }
@@ -114,7 +115,7 @@ impl Device {
     /// default is 1.
     ///
     /// # Errors
-    /// [`Error::NoSuchDevice`] if `ordinal` is out of range.
+    /// Returns [`Error::NoSuchDevice`] if `ordinal` is out of range.
     pub fn emulated(ordinal: u32) -> Result<Self> {
         open(DeviceId::Emulated(ordinal))
     }
@@ -122,7 +123,8 @@ impl Device {
     /// Opens a device by its name: `cuda`, `cuda:N`, `cpu`, `cpu:N`.
     ///
     /// # Errors
-    /// [`Error::UnknownDevice`] for any other text; the errors of [`Device::cuda`] and [`Device::emulated`].
+    /// Returns [`Error::UnknownDevice`] if the text is not a device name, or the errors of [`Device::cuda`] and
+    /// [`Device::emulated`].
     pub fn open(text: &str) -> Result<Self> {
         open(text.parse()?)
     }
@@ -130,7 +132,7 @@ impl Device {
     /// Opens the device with this ID.
     ///
     /// # Errors
-    /// The errors of [`Device::cuda`] and [`Device::emulated`].
+    /// Returns the errors of [`Device::cuda`] and [`Device::emulated`].
     pub fn from_id(id: DeviceId) -> Result<Self> {
         open(id)
     }
@@ -153,7 +155,8 @@ impl Device {
     /// Returns the number of CUDA devices.
     ///
     /// # Errors
-    /// The reason why CUDA is not usable: no driver library, a driver that fails to initialize, or [`Error::Forked`].
+    /// Returns the reason why CUDA is not usable, that is, a missing driver library, a driver that fails to initialize,
+    /// or [`Error::Forked`].
     pub fn cuda_count() -> Result<u32> {
         Ok(drivers::driver(DeviceId::Cuda(0))?.device_count()?)
     }
@@ -161,7 +164,7 @@ impl Device {
     /// Opens a device of a custom driver, for tests. The device is not shared, so each call retains the context again.
     ///
     /// # Errors
-    /// [`Error::NoSuchDevice`] if `ordinal` is out of range; any [driver error](crate::Error::Driver).
+    /// Returns [`Error::NoSuchDevice`] if `ordinal` is out of range, or any [driver error](crate::Error::Driver).
     pub fn with_driver(driver: Arc<dyn Driver>, ordinal: u32) -> Result<Self> {
         let id = match driver.name() {
             "cuda" => DeviceId::Cuda(ordinal),
@@ -199,13 +202,13 @@ impl Device {
         Ok(device)
     }
 
-    /// Returns the thread's current device: the device of the innermost [`Device::guard`] or of the last
-    /// [`Device::set_current`], otherwise [`Device::best`]. Without a current device, devices are enumerated once per
-    /// process, not on every call.
+    /// Returns the thread's current device: the device set by the innermost [`Device::guard`] or the last
+    /// [`Device::set_current`], or [`Device::best`] if the thread has not set a device. If no device has been set,
+    /// devices are enumerated once per process, not on every call.
     ///
     /// # Errors
-    /// The errors of [`Device::best`]. [`Error::Forked`] if the current device was opened before the process was
-    /// forked.
+    /// Returns the errors of [`Device::best`], or [`Error::Forked`] if the current device was opened before the process
+    /// was forked.
     pub fn current() -> Result<Self> {
         if let Some(device) = guard::current() {
             device.check_process()?;

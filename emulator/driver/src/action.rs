@@ -1,7 +1,7 @@
 //! Operation of a task or a graph node: a copy, a memset, a launch, a host function call.
 //!
-//! An action owns its arguments, so it can run later and more than once. If its kernel fails, the action stops its
-//! context.
+//! An action owns its arguments, so it can run later and more than once. If the kernel of a launch fails, the action
+//! makes its context unusable.
 
 use std::sync::{Arc, Weak};
 
@@ -14,7 +14,7 @@ use warpsmith_driver::activity::ActivityTransfer;
 use warpsmith_driver::host_function::HostCall;
 use warpsmith_driver::{Fault, FaultKind, GraphFunction, HostWork, NodeInfo};
 
-/// An operation, as described in the [module's documentation](self).
+/// An operation; see the [module's documentation](self).
 #[derive(Debug)]
 pub(super) enum Action {
     Copy {
@@ -30,7 +30,7 @@ pub(super) enum Action {
     },
     Rows(Rows),
     Launch(KernelCall),
-    /// A function that the code that captured or added it keeps alive, as the driver's contract requires.
+    /// A function that is kept alive by the code that captured or added it, as the driver's contract requires.
     Host(Weak<GraphFunction>),
     /// Host work that replaces a call of a GPU library.
     HostWork(Arc<HostWork>),
@@ -41,10 +41,10 @@ impl Action {
         Self::Host(Arc::downgrade(function))
     }
 
-    /// Runs the action on a context that has not been stopped.
+    /// Runs the action on a context that is still usable.
     ///
     /// # Safety
-    /// The memory that it names must be valid, and the two sides of a copy must not overlap.
+    /// The memory that the action accesses must be valid, and the two sides of a copy must not overlap.
     pub(super) unsafe fn run(&self, context: &EmulatedContext) {
         match self {
             // SAFETY: guaranteed by the caller.
@@ -102,7 +102,7 @@ impl Action {
         }
     }
 
-    /// Returns the information of a node with this action.
+    /// Returns the description of a graph node with this action.
     pub(super) fn info(&self) -> NodeInfo {
         match self {
             Self::Copy { bytes, .. } => NodeInfo::Copy { bytes: *bytes },
@@ -114,21 +114,21 @@ impl Action {
     }
 }
 
-/// Freezes every byte that an action has written.
+/// Gives every byte that an action has written a definite value for the compiler.
 ///
-/// Kernels store values with padding, and such values are copied from the host. In Rust, padding may be uninitialized.
-/// The memory block may later become a buffer of bytes, which safe code reads. A bound on element types that forbids
-/// padding (`NoUninit`), on every path to device memory, would reject structs that GPUs accept. An empty assembly
-/// statement costs nothing instead. For the compiler, it may write all memory whose address was exposed, which includes
-/// device memory. The compiler must therefore assume that the statement has written each of these bytes with its
-/// current value.
+/// Kernels store values with padding, and values with padding are copied from the host. In Rust, padding may be
+/// uninitialized. The same memory may later become a buffer of bytes, which safe code reads. One solution would be a
+/// bound that forbids padding (`NoUninit`) on the element types of every path to device memory, but this would reject
+/// structs that GPUs accept. An empty assembly statement solves the problem at no cost. The compiler must assume that
+/// it may write all memory whose address was exposed, which includes device memory. The compiler must therefore assume
+/// that the statement has written each of these bytes with its current value.
 fn freeze() {
-    // SAFETY: the statement does nothing. According to its operands, it may write only memory of the action that has
-    // just run, and that action's caller guarantees that no other code uses this memory.
+    // SAFETY: the statement does nothing. It is considered to write only memory of the action that has just run, and
+    // the caller of that action guarantees that no other code uses this memory.
     unsafe { std::arch::asm!("", options(nostack, preserves_flags)) }
 }
 
-/// Builds a fault that is not caused by a kernel.
+/// Creates a fault that was not caused by a kernel.
 pub(super) fn fault(kind: FaultKind, message: impl Into<String>) -> Fault {
     Fault { kind, message: message.into(), location: None, kernel: None, block: None, thread: None }
 }

@@ -2,8 +2,8 @@
 //!
 //! Calls are recorded on the thread that makes them. Work is recorded after it has run, on the thread of its stream.
 //!
-//! With simulated time, the records contain that time. Host calls take no simulated time, so identical programs produce
-//! identical records.
+//! With simulated time, records contain simulated times. Host calls take no simulated time, so identical programs
+//! produce identical records.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub(super) struct Begun<'a> {
     trail: Trail,
     call: Call,
     start: u64,
-    /// Correlation ID of the enclosing call; 0 for none.
+    /// Correlation ID of the enclosing call; 0 if there is none.
     around: u64,
 }
 
@@ -38,7 +38,7 @@ impl Drop for Begun<'_> {
 }
 
 impl Begun<'_> {
-    /// Returns the recording context for work of the call on a stream.
+    /// Returns the information with which work that the call enqueues on a stream is recorded.
     fn ran(&self, stream: StreamHandle) -> Ran<'_> {
         Ran::new(Some(&self.trail), stream.0 as u32)
     }
@@ -50,14 +50,14 @@ impl EmulatedDriver {
         self.time.as_ref().map_or_else(now, |time| time.host_now_ns())
     }
 
-    /// Starts a call that enqueues work or waits. If a recording is active, the call is recorded when the result is
-    /// dropped.
+    /// Starts a call that enqueues work or waits. If a recording is active, the call is recorded when the returned
+    /// value is dropped.
     #[inline]
     pub(super) fn called(&self, call: Call) -> Option<Begun<'_>> {
         if self.recorder.is_on() { self.called_recorded(call) } else { None }
     }
 
-    /// Starts a call like [`Self::called`], for calls that neither enqueue work nor wait.
+    /// Like [`Self::called`], but for calls that neither enqueue work nor wait.
     #[inline]
     pub(super) fn called_aside(&self, call: Call) -> Option<Begun<'_>> {
         if self.recorder.is_on() && self.recorder.has_all_calls() { self.called_recorded(call) } else { None }
@@ -70,14 +70,14 @@ impl EmulatedDriver {
         Some(Begun { driver: self, trail, call, start: self.activity_clock(), around })
     }
 
-    /// Advances the host's simulated clock after a wait for work that finished at this time.
+    /// Advances the host's simulated clock after a wait for work that finished at simulated time `us`.
     pub(super) fn waited_until(&self, us: f64) {
         if let Some(time) = &self.time {
             time.host_waited_until(us);
         }
     }
 
-    /// Records a host wait while `wait` runs.
+    /// Runs `wait` and records it as a wait of the host.
     pub(super) fn host_waits<R>(
         &self,
         kind: ActivityWait,
@@ -95,7 +95,7 @@ impl EmulatedDriver {
         result
     }
 
-    /// Records a launch that an idle driver without simulated time accepts and does not run.
+    /// Records a launch that an idle driver without simulated time accepts without running it.
     pub(super) fn launched_idly(
         &self,
         called: &Begun<'_>,
@@ -108,7 +108,7 @@ impl EmulatedDriver {
         called.ran(place.1).kernel(place.0, kernel, config, (called.start, called.start));
     }
 
-    /// Records a graph launch like [`Self::launched_idly`].
+    /// Like [`Self::launched_idly`], but records a graph launch.
     pub(super) fn graph_launched_idly(
         &self,
         called: &Begun<'_>,

@@ -1,9 +1,9 @@
-//! Reserved addresses of an emulated device and the memory that is mapped to them. The checks are at least as strict as
-//! a GPU's.
+//! Reserved addresses of an emulated device, and the memory that is mapped to them. Arguments are checked at least as
+//! strictly as on a GPU.
 //!
-//! Memory counts against the heap's capacity from its creation until its handle is released and it is unmapped, in
-//! either order. Imported memory counts only for the device on which it was created. Mapped memory is initially filled
-//! with `0xFF`, and accesses to addresses without memory fault. A failed call has no effect.
+//! Memory counts against the heap's capacity from its creation until its handle has been released and it has been
+//! unmapped, in either order. Imported memory counts only for the device on which it was created. Mapped memory is
+//! initially filled with `0xFF`, and accesses to addresses without memory fault. A failed call has no effect.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,7 @@ pub(super) struct AddressSpace {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Reservations, keyed by start address, like the mappings.
+    /// Reservations, keyed by start address. Mappings are keyed in the same way.
     reservations: BTreeMap<u64, Reserved>,
     mappings: BTreeMap<u64, Mapping>,
     physical: HashMap<u64, Physical>,
@@ -37,7 +37,7 @@ struct State {
 struct Mapping {
     bytes: usize,
     handle: u64,
-    /// Ordinals of the devices with access.
+    /// Ordinals of the devices that have access to the memory.
     ordinals: BTreeSet<u32>,
 }
 
@@ -45,11 +45,11 @@ struct Mapping {
 #[derive(Debug)]
 struct Physical {
     bytes: usize,
-    /// True if the memory counts against the heap's capacity, which memory of other processes and drivers does not.
+    /// True if the memory counts against the heap's capacity. Memory of other processes and drivers does not.
     counts: bool,
     /// Shared pages, if the memory can be exported or was imported.
     shared: Option<SharedPages>,
-    /// True until the handle is released.
+    /// True until the handle of the memory is released.
     held: bool,
     mapped: bool,
 }
@@ -80,7 +80,8 @@ impl State {
         (address < start + mapping.bytes as u64).then_some((start, mapping))
     }
 
-    /// Checks that a range is within one reservation and consists of entire mappings, and returns their addresses.
+    /// Checks that a range is within one reservation and consists of entire mappings. Returns the addresses of these
+    /// mappings.
     fn whole_mappings(&self, call: Call, ptr: DevicePtr, bytes: usize) -> Result<Vec<u64>> {
         whole_units(call, bytes)?;
         let refused = |why| invalid(call, format!("{bytes} bytes at {:#x} {why}", ptr.0));
@@ -227,7 +228,7 @@ impl AddressSpace {
     }
 
     /// # Safety
-    /// The range must not be in use.
+    /// No work may use the range.
     pub(super) unsafe fn map(&self, ptr: DevicePtr, bytes: usize, handle: PhysicalHandle) -> Result<()> {
         let call = Call::VirtualMap;
         whole_units(call, bytes)?;
@@ -271,7 +272,7 @@ impl AddressSpace {
     /// Unmaps entire mappings. `busy` returns true if pending work uses a range of addresses.
     ///
     /// # Safety
-    /// The range must not be in use.
+    /// No work may use the range.
     pub(super) unsafe fn unmap(
         &self,
         ptr: DevicePtr,
@@ -312,7 +313,7 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Returns the devices with access to an address; `None` if nothing is mapped there.
+    /// Returns the devices that have access to an address; `None` if nothing is mapped there.
     pub(super) fn accessible_from(&self, ptr: DevicePtr) -> Option<Vec<u32>> {
         self.state().mapping(ptr.0).map(|(_, mapping)| mapping.ordinals.iter().copied().collect())
     }

@@ -41,19 +41,19 @@ pub struct EmulatedDriverBuilder {
 }
 
 impl EmulatedDriverBuilder {
-    /// Sets the number of devices; 1 by default.
+    /// Sets the number of devices; the default is 1.
     pub fn devices(mut self, devices: u32) -> Self {
         self.devices = devices;
         self
     }
 
-    /// Sets the memory of each device in bytes; 8 GiB by default. Allocations that exceed it fail.
+    /// Sets the memory of each device in bytes; the default is 8 GiB. Allocations that exceed this amount fail.
     pub fn memory(mut self, bytes: u64) -> Self {
         self.memory = bytes;
         self
     }
 
-    /// Runs GPU threads in a random order that is derived from `seed`, instead of one after the other.
+    /// Runs GPU threads in a random order that is derived from `seed`, instead of in ascending order.
     pub fn seed(mut self, seed: u64) -> Self {
         self.order = Order::Seeded(seed);
         self
@@ -64,48 +64,50 @@ impl EmulatedDriverBuilder {
         self
     }
 
-    /// Allocates device addresses without backing memory, so that allocations can exceed the machine's memory. Copies,
-    /// memsets and launches that use such memory fail. With [`Self::idle`], memsets and launches are accepted without
-    /// effect.
+    /// Makes the driver allocate device addresses without backing memory, so that allocations can exceed the machine's
+    /// memory. Copies, memsets and launches that use such memory fail. With [`Self::idle`], memsets and launches are
+    /// accepted without effect.
     pub fn unbacked(mut self) -> Self {
         self.unbacked = true;
         self
     }
 
-    /// Disables virtual memory management, so that the devices cannot map memory to reserved addresses.
+    /// Disables virtual memory management, that is, mapping memory to reserved addresses.
     pub fn without_mapping(mut self) -> Self {
         self.maps = false;
         self
     }
 
-    /// Accepts launches, including graph launches, without running them, for benchmarks of the host's enqueue cost.
-    /// With [`Self::simulated_time`], launches still take their time; bodies of `while` nodes then run once.
+    /// Makes the driver accept launches, including graph launches, without running them, for benchmarks of the cost of
+    /// enqueueing. With [`Self::simulated_time`], launches still take their simulated time. The bodies of `while` nodes
+    /// count as running once.
     pub fn idle(mut self) -> Self {
         self.idle = true;
         self
     }
 
-    /// Disables peer access between the devices. Copies between them still work.
+    /// Disables peer access between the devices. Copies between the devices still work.
     pub fn without_peer_access(mut self) -> Self {
         self.peers = false;
         self
     }
 
-    /// Accepts any PTX, cubin or fatbin as a module of these kernels, which are found by symbol. By default, the
-    /// emulated device rejects such code. Every module has one global variable, `module_memory`, of 256 bytes.
-    /// Unloading a module that pending work still uses stops the context.
+    /// Makes the driver accept any PTX, cubin or fatbin as a module that contains these kernels, which can be looked up
+    /// by symbol. By default, the emulated device rejects such code. Every module has one global variable,
+    /// `module_memory`, of 256 bytes. Unloading a module that pending work still uses makes the context unusable.
     pub fn code(mut self, kernels: impl IntoIterator<Item = &'static KernelSpec>) -> Self {
         self.code.extend(kernels);
         self
     }
 
-    /// Runs without worker threads. Tasks run on a host thread that waits for a stream, an event or a context, or that
-    /// destroys a stream. One task runs at a time, in the order that the schedule selects among all streams of all
-    /// devices, until the wait is over. If several threads wait, only one of them runs tasks at a time.
+    /// Makes the driver run without worker threads. Tasks run on a host thread that waits for a stream, an event or a
+    /// context, or that destroys a stream. One task runs at a time, in the order that the schedule selects among all
+    /// streams of all devices, until the wait is over. If several threads wait, only one of them runs tasks at a time.
     ///
-    /// No task runs otherwise: [`Driver::stream_query`](warpsmith_driver::StreamDriver::stream_query) and
-    /// [`Driver::event_query`](warpsmith_driver::StreamDriver::event_query) only check, so a polling loop never ends.
-    /// Holds and delays have no effect, because a waiting thread would hang.
+    /// Tasks do not run at any other time. In particular,
+    /// [`Driver::stream_query`](warpsmith_driver::StreamDriver::stream_query) and
+    /// [`Driver::event_query`](warpsmith_driver::StreamDriver::event_query) do not run tasks, so a polling loop never
+    /// ends. Holds and delays have no effect, because a waiting thread would hang.
     ///
     /// ```
     /// use warpsmith_emulated::{EmulatedDriver, Schedule};
@@ -130,35 +132,36 @@ impl EmulatedDriverBuilder {
         self
     }
 
-    /// Enables the race check. A race consists of two tasks of different streams, or two nodes of a graph, that access
-    /// a common byte without an order. At least one of them writes the byte, and no event, stream, edge or host wait
-    /// orders them. [`EmulatedDriver::take_races`] returns the races. Races within a graph are reported at its first
-    /// launch, which is one task.
+    /// Enables the race check. A race consists of two tasks on different streams, or two nodes of a graph, that access
+    /// the same byte. At least one of them writes the byte, and no event, stream, edge or wait of the host orders the
+    /// two. [`EmulatedDriver::take_races`] returns the races. Races within a graph are reported at its first launch,
+    /// which is one task.
     ///
     /// A copy reads its source and writes its destination, even in host memory. A kernel reads its slices and writes
-    /// its views and slices of atomics; accesses through raw pointers are unknown. Stream-ordered allocations and frees
-    /// are writes. Freeing or unmapping memory, including page-locked memory, is a race if the host has not observed
-    /// that the work that uses it has finished. The host observes this by waiting for a stream, an event or a context,
-    /// or by a query that reports completion.
+    /// its views and slices of atomics; accesses through raw pointers are not known. Stream-ordered allocations and
+    /// frees are writes. Freeing or unmapping memory, including page-locked memory, is a race if the host has not
+    /// observed that the work that uses it has finished. The host observes this by waiting for a stream, an event or a
+    /// context, or by a query that reports completion.
     ///
-    /// Under `warpsmith check`, every driver that was built without this option checks for races based on the recorded
-    /// accesses of kernels, and reports them as findings.
+    /// Under `warpsmith check`, every driver that was built without this option detects races from the recorded
+    /// accesses of kernels and reports them as findings.
     #[cfg(feature = "testing")]
     pub fn check_races(mut self) -> Self {
         self.races = true;
         self
     }
 
-    /// Takes time from a model instead of the machine. Events then measure simulated time, for tests of measuring code.
+    /// Makes the driver take times from a model instead of the machine's clock. Events then measure simulated time, for
+    /// tests of measuring code.
     ///
     /// The model returns the microseconds that a piece of work takes on the device. Every stream has its own clock,
-    /// which its work advances. A wait for an event advances the clock to the later of both times. Nodes of a graph
-    /// take their time one after the other. The host also has a clock. The host's own work takes no time, and a wait
-    /// advances the clock to the time at which the awaited work finished. Work does not start before its enqueue time
-    /// on that clock.
+    /// which its work advances. A wait for an event advances the clock to the later of both times. The nodes of a graph
+    /// take their times one after another. The host also has a clock. The host's own work takes no time, and a wait
+    /// advances the clock to the time at which the awaited work finished. Work does not start before the time, on the
+    /// host's clock, at which it was enqueued.
     ///
-    /// Work still runs, except kernels with [`Self::idle`]. The model is called after the work has run, on the thread
-    /// that ran it. The model must not call the driver, and a panic in it stops the context.
+    /// Work still runs, except for kernels with [`Self::idle`]. The model is called after the work has run, on the
+    /// thread that ran it. The model must not call the driver, and a panic in the model makes the context unusable.
     ///
     /// ```
     /// use warpsmith_emulated::{EmulatedDriver, SimulatedWork};

@@ -1,7 +1,7 @@
-//! Driver calls for devices, contexts and copies. Calls for other subjects have their own files.
+//! Driver calls for devices, contexts and copies. Calls that concern other subjects are in separate files.
 //!
-//! Each call is counted, and fault injection can make it fail before it has an effect. Waiting calls wait first, so
-//! that no work is running when they return, even with an error.
+//! Each call is counted, and fault injection can make a call fail before it has an effect. Calls that wait perform the
+//! wait before they fail, so that no work is running when they return, even with an error.
 
 use std::ffi::c_void;
 use std::sync::{Arc, PoisonError};
@@ -24,8 +24,8 @@ use warpsmith_driver::{
 };
 
 // SAFETY: blocks belong to the process's heap or to reserved pages, and are freed only by the calls that are documented
-// to free them. Without backing memory, work that uses them is rejected. Handles are never reused. Streams run their
-// tasks in order, a wait blocks until its mark is reached, and waiting calls return when the tasks have run.
+// to free them. Work that uses blocks without backing memory is rejected. Handles are never reused. Streams run their
+// tasks in order, a wait blocks until its mark is reached, and waiting calls return only when the tasks have run.
 unsafe impl Driver for EmulatedDriver {
     fn name(&self) -> &'static str {
         "emulated"
@@ -51,7 +51,8 @@ unsafe impl Driver for EmulatedDriver {
     }
 
     fn context_release(&self, ordinal: u32) {
-        // A failure cannot be reported. A host function must not release a context, because it would wait for itself.
+        // A failure cannot be reported. A host function must not release a context, because the release would wait for
+        // that function.
         if self.control.enter_to_wait(Call::ContextRelease).is_err() {
             return;
         }

@@ -1,8 +1,9 @@
-//! Captures: streams whose work becomes part of a graph instead of running.
+//! Captures. The work of a stream that is being captured becomes part of a graph instead of running.
 //!
 //! The rules are the same as CUDA's. A stream joins a capture by waiting for an event recorded in it. Querying whether
-//! captured work has run invalidates the capture. From then on, every call on its streams and events fails until the
-//! capture is ended. Ending the capture also fails, but returns all streams to normal. Captured work is not enqueued.
+//! captured work has run invalidates the capture. After that, every call on the capture's streams and events fails
+//! until the capture is ended. Ending the capture fails as well, but returns all streams to normal. Captured work is
+//! not enqueued.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -25,12 +26,12 @@ struct Capture {
     graph: GraphHandle,
     mode: CaptureMode,
     thread: ThreadId,
-    /// Call that invalidated the capture.
+    /// Call that invalidated the capture; `None` if the capture is valid.
     invalidated_by: Option<Call>,
     nodes: Vec<Node<Arc<Plan>>>,
 }
 
-/// A stream in a capture.
+/// State of a stream in a capture.
 #[derive(Debug)]
 struct Member {
     capture: u64,
@@ -42,7 +43,7 @@ struct Member {
 #[derive(Debug, Default)]
 struct State {
     captures: HashMap<u64, Capture>,
-    /// Capturing streams, by handle.
+    /// Streams that are being captured, keyed by handle.
     members: HashMap<u64, Member>,
 }
 
@@ -68,7 +69,7 @@ fn not_captured(call: Call, stream: u64) -> DriverError {
 }
 
 impl State {
-    /// Fails if the capture is invalidated; returns `None` if it has ended.
+    /// Returns a capture; `None` if it has ended. Returns an error if the capture is invalidated.
     fn intact(&mut self, call: Call, capture: u64) -> Result<Option<&mut Capture>> {
         match self.captures.get_mut(&capture) {
             Some(Capture { invalidated_by: Some(by), .. }) => Err(invalidated(call, *by)),
@@ -76,7 +77,7 @@ impl State {
         }
     }
 
-    /// Returns a stream and its valid capture, if the stream is in one.
+    /// Returns a stream and its capture, if the stream is in a capture. Returns an error if the capture is invalidated.
     fn member(&mut self, call: Call, stream: u64) -> Result<Option<(&mut Member, &mut Capture)>> {
         let Self { captures, members } = self;
         let Some(member) = members.get_mut(&stream) else { return Ok(None) };
@@ -92,7 +93,7 @@ impl State {
         }
     }
 
-    /// Removes a capture and returns it with its streams.
+    /// Removes a capture and returns it, together with its streams.
     fn remove(&mut self, capture: u64) -> Option<(Capture, HashMap<u64, Member>)> {
         let ended = self.captures.remove(&capture)?;
         let (members, others) =
@@ -162,7 +163,8 @@ impl Captures {
         self.any() && self.state().members.contains_key(&stream)
     }
 
-    /// Ends a stream's capture, unless the thread is wrong. Returns the graph handle and its plan.
+    /// Ends the capture of a stream, unless the capture must be ended on another thread. Returns the handle and the
+    /// plan of the graph.
     pub(super) fn end(&self, stream: u64) -> Result<(GraphHandle, Plan)> {
         let call = Call::CaptureEnd;
         self.change(|state| {
@@ -188,7 +190,8 @@ impl Captures {
         })
     }
 
-    /// Fails a call that is not permitted on a capturing stream and invalidates the capture.
+    /// Returns the error of a call that is not permitted on a stream that is being captured, and invalidates the
+    /// capture.
     pub(super) fn refuse(&self, call: Call, stream: u64, why: &str) -> Result<()> {
         if !self.any() {
             return Ok(());
@@ -201,7 +204,7 @@ impl Captures {
         Err(driver_error(call.name(), code::STREAM_CAPTURE_UNSUPPORTED, text))
     }
 
-    /// Fails while a stream of the context is being captured, without invalidating the capture.
+    /// Returns an error while a stream of the context is being captured. Does not invalidate the capture.
     pub(super) fn check_none(&self, call: Call, context: &Arc<EmulatedContext>) -> Result<()> {
         let is_here = |member: &Member| member.context.as_ptr() == Arc::as_ptr(context);
         if self.any() && self.state().members.values().any(is_here) {
@@ -211,8 +214,8 @@ impl Captures {
         Ok(())
     }
 
-    /// Fails a call that affects all streams of a context if any of them is in a capture, and invalidates those
-    /// captures.
+    /// Returns an error for a call that affects all streams of a context if any of these streams is in a capture, and
+    /// invalidates the captures.
     pub(super) fn refuse_context(&self, call: Call, context: &Arc<EmulatedContext>) -> Result<()> {
         if !self.any() {
             return Ok(());
@@ -230,7 +233,7 @@ impl Captures {
         Err(driver_error(call.name(), code::STREAM_CAPTURE_UNSUPPORTED, text))
     }
 
-    /// Returns the error of a call that queries a captured event, which invalidates the capture.
+    /// Returns the error of a call that queries a captured event. The query invalidates the capture.
     pub(super) fn refuse_event(&self, call: Call, event: &CapturedEvent) -> DriverError {
         let mut state = self.state();
         if let Err(invalidated) = state.intact(call, event.capture) {
@@ -242,7 +245,7 @@ impl Captures {
         driver_error(call.name(), code::CAPTURED_EVENT, text)
     }
 
-    /// Adds a node with this handle to the capture of a stream.
+    /// Adds a node with the handle `handle` to the capture of a stream.
     pub(super) fn add(&self, call: Call, stream: u64, handle: NodeHandle, step: PlanStep) -> Result<()> {
         let mut state = self.state();
         let Some((member, capture)) = state.member(call, stream)? else {
@@ -319,8 +322,8 @@ impl Captures {
         })
     }
 
-    /// Handles the destruction of a stream. A capture that was started on it can no longer be ended; any other capture
-    /// is invalidated.
+    /// Updates the captures after a stream was destroyed. A capture that was started on the stream can no longer be
+    /// ended. A capture that the stream had joined is invalidated.
     pub(super) fn stream_destroyed(&self, stream: u64) {
         if !self.any() {
             return;
@@ -334,7 +337,7 @@ impl Captures {
         });
     }
 
-    /// Removes the captures of a released context's streams.
+    /// Removes the captures of the streams of a released context.
     pub(super) fn context_released(&self, context: &Arc<EmulatedContext>) {
         if !self.any() {
             return;
@@ -353,7 +356,7 @@ pub(super) const NOTHING_RUNS: &str =
     "its work does not run, so nothing can be known or waited for; end the capture first";
 
 impl EmulatedDriver {
-    /// Returns the newest record of an event, which must not belong to a capture.
+    /// Returns the last recording of an event. Returns an error if it belongs to a capture.
     pub(super) fn newest_mark(&self, call: Call, event: EventHandle) -> Result<Option<Arc<Mark>>> {
         match self.events.get(call, event.0)?.newest() {
             Newest::Never => Ok(None),
@@ -362,7 +365,7 @@ impl EmulatedDriver {
         }
     }
 
-    /// Makes a stream wait for an event if either is in a capture. Returns true in that case.
+    /// If the stream or the event is in a capture, makes the stream wait for the event and returns true.
     pub(super) fn captures_wait(&self, call: Call, stream: StreamHandle, event: &Newest) -> Result<bool> {
         if !self.captures.any() && !matches!(event, Newest::Captured(_)) {
             return Ok(false);
@@ -372,7 +375,8 @@ impl EmulatedDriver {
     }
 }
 
-/// Returns the graph of an ended capture, if the work of all streams was joined to the stream on which it was started.
+/// Returns the graph of a capture that has ended, if the stream on which the capture was started has joined the work of
+/// all other streams.
 fn joined(capture: Capture, members: HashMap<u64, Member>) -> Result<Plan> {
     let mut before = vec![false; capture.nodes.len()];
     let mut open = members.get(&capture.origin).map_or_else(Vec::new, |origin| origin.tips.clone());

@@ -16,7 +16,7 @@ use warpsmith_driver::{
     ModuleSource, StreamHandle,
 };
 
-/// Module of the kernels' host entries.
+/// Module that contains the host entry points of all kernels.
 const HOST_ENTRIES: ModuleHandle = ModuleHandle(0);
 
 // SAFETY: as for `Driver`.

@@ -1,4 +1,4 @@
-//! A context of an emulated device: its memory, its streams, and its fault if it was stopped.
+//! A context of an emulated device: its memory, its streams and, if it has become unusable, its fault.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -12,26 +12,27 @@ use super::stream::Queue;
 use warpsmith_driver::error::{DriverError, Result, code};
 use warpsmith_driver::{ContextLimit, Fault, FaultKind};
 
-/// Default stack limit of a context in bytes per thread, and the maximum, which are the same as on NVIDIA GPUs.
+/// Default stack limit of a context in bytes per thread. This value and the maximum are the same as on NVIDIA GPUs.
 const STACK_LIMIT: usize = 1 << 10;
 const MAX_STACK_LIMIT: usize = 512 << 10;
 
 /// Maximum number of kernels that are named when memory is found damaged.
 const NAMED_KERNELS: usize = 8;
 
-/// One lifetime of a device's primary context.
+/// State of a device's primary context, from its creation until its last release.
 #[derive(Debug)]
 pub(super) struct EmulatedContext {
     pub(super) ordinal: u32,
     pub(super) heap: Heap,
     pub(super) space: AddressSpace,
-    /// Contexts whose memory this one may use.
+    /// Contexts whose memory this context may use.
     peers: Mutex<Vec<Weak<EmulatedContext>>>,
-    /// Contexts whose work may use this one's memory.
+    /// Contexts whose work may use this context's memory.
     visitors: Mutex<Vec<Weak<EmulatedContext>>>,
     streams: Mutex<Vec<Weak<Queue>>>,
     poison: Mutex<Option<Poison>>,
-    /// Some of the kernels that have run since all of the heap's blocks were last inspected, most recent last.
+    /// Some of the kernels that have run since all blocks of the heap were last inspected. The most recent kernel comes
+    /// last.
     ran: Mutex<Vec<&'static str>>,
     /// Stack limit in bytes per thread.
     stack_limit: AtomicUsize,
@@ -43,7 +44,7 @@ pub(super) struct EmulatedContext {
 #[derive(Debug)]
 struct Poison {
     code: u32,
-    /// Fault of the kernel, until it is taken.
+    /// Fault of the kernel that made the context unusable, until the fault is taken.
     fault: Option<Fault>,
     /// True if the fault came from [`EmulatedContext::report_damage`].
     of_memory: bool,
@@ -104,7 +105,7 @@ impl EmulatedContext {
         self.poison.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stops the context; only the first fault is stored.
+    /// Makes the context unusable. Only the first fault is stored.
     pub(super) fn poison(&self, fault: Fault) {
         self.stop(fault, false);
     }
@@ -122,7 +123,7 @@ impl EmulatedContext {
         self.poison_state().as_mut().and_then(|poison| poison.fault.take())
     }
 
-    /// Notes that a kernel has run.
+    /// Records that a kernel has run.
     pub(super) fn kernel_ran(&self, symbol: &'static str) {
         let mut ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner);
         if ran.last().is_some_and(|last| std::ptr::eq(*last, symbol)) {
@@ -135,7 +136,8 @@ impl EmulatedContext {
         ran.push(symbol);
     }
 
-    /// If kernels have run, checks the red zones around blocks of the heap and stops the context on damage.
+    /// If kernels have run, checks the red zones around blocks of the heap and makes the context unusable if one is
+    /// damaged.
     pub(super) fn inspect(&self) {
         let ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if !ran.is_empty() {
@@ -150,7 +152,7 @@ impl EmulatedContext {
         }
     }
 
-    /// Stops the context if a red zone is damaged.
+    /// Makes the context unusable if a red zone is damaged.
     pub(super) fn report_damage(&self, damage: Option<String>) {
         let Some(damage) = damage else { return };
         let ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -161,7 +163,7 @@ impl EmulatedContext {
         self.stop(fault(FaultKind::Other, message), true);
     }
 
-    /// Fails if the context was stopped.
+    /// Returns an error if the context is unusable.
     pub(super) fn check(&self, call: &'static str) -> Result<()> {
         match &*self.poison_state() {
             None => Ok(()),
@@ -191,12 +193,12 @@ impl EmulatedContext {
         peer.add_visitor(self);
     }
 
-    /// Returns the live contexts whose memory this one may use.
+    /// Returns the live contexts whose memory this context may use.
     pub(super) fn peers(&self) -> Vec<Arc<EmulatedContext>> {
         alive(&self.peers)
     }
 
-    /// Registers another context as one whose work may use this one's memory.
+    /// Registers another context whose work may use this context's memory.
     pub(super) fn add_visitor(&self, visitor: &Arc<EmulatedContext>) {
         add(&self.visitors, visitor);
     }
@@ -209,7 +211,7 @@ impl EmulatedContext {
 }
 
 impl Drop for EmulatedContext {
-    /// Prints damage found by the last wait, because no call on a closed device can report it.
+    /// Prints damage that the last wait has found, because no call on a closed device can report it.
     fn drop(&mut self) {
         if let Some(Poison { fault: Some(fault), of_memory: true, .. }) = &*self.poison_state() {
             eprintln!("warpsmith: emulated device {}: {}", self.ordinal, fault.message);

@@ -12,7 +12,7 @@ use warpsmith_driver::host_function;
 
 macro_rules! calls {
     ($($name:ident = $text:literal,)*) => {
-        /// A driver method, as the unit of counting and fault injection.
+        /// A driver method whose calls are counted and can be made to fail.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[allow(missing_docs, reason = "each is the method of the same name")]
         pub enum Call { $($name,)* }
@@ -128,7 +128,7 @@ calls! {
 #[derive(Debug)]
 struct Order {
     call: Call,
-    /// Number of calls that succeed before the failure.
+    /// Number of calls that succeed before the call that fails.
     after: u64,
     code: u32,
 }
@@ -137,17 +137,17 @@ struct Order {
 #[derive(Debug)]
 pub(super) struct Control {
     counts: Vec<AtomicU64>,
-    /// True if faults are pending, so that calls otherwise acquire no lock.
+    /// True if injected faults are pending. If false, calls do not have to acquire a lock.
     any_orders: AtomicBool,
     orders: Mutex<Vec<Order>>,
-    /// Calls that failed by fault injection.
+    /// Calls that failed because of fault injection.
     failed: Mutex<Vec<Call>>,
-    /// Delay in microseconds before every task of every stream.
+    /// Delay before every task of every stream, in microseconds.
     delay_us: AtomicU64,
     /// Number of holds that keep streams from starting tasks.
     holds: Mutex<usize>,
     released: Condvar,
-    /// For each wait to skip, the number of waits before it.
+    /// For each wait to be skipped, the number of waits that take effect before it.
     skips: Mutex<Vec<u64>>,
 }
 
@@ -165,13 +165,13 @@ impl Control {
         }
     }
 
-    /// Counts a call and fails it if it comes from a host function or if a fault was injected.
+    /// Counts a call. Returns an error if the call comes from a host function or if a fault was injected.
     pub(super) fn enter(&self, call: Call) -> Result<()> {
         self.enter_to_wait(call)?
     }
 
-    /// Counts a call that waits before an injected fault takes effect. The outer result fails only if the call must not
-    /// wait because it comes from a host function; the inner result is the injected one.
+    /// Counts a call that must wait before an injected fault takes effect. The outer result is an error only if the
+    /// call must not wait because it comes from a host function. The inner result contains the injected fault.
     pub(super) fn enter_to_wait(&self, call: Call) -> Result<Result<()>> {
         self.counts[call as usize].fetch_add(1, Ordering::Relaxed);
         if host_function::is_running() {
@@ -180,7 +180,7 @@ impl Control {
         Ok(self.ordered(call))
     }
 
-    /// Fails a call if a fault was injected.
+    /// Returns an error if a fault was injected for this call.
     fn ordered(&self, call: Call) -> Result<()> {
         if !self.any_orders.load(Ordering::Relaxed) {
             return Ok(());
@@ -232,8 +232,8 @@ impl Control {
         self.skips.lock().unwrap_or_else(PoisonError::into_inner).push(after);
     }
 
-    /// Returns true if this wait of a stream for an event is skipped. This function must be called exactly once per
-    /// wait.
+    /// Returns true if this wait of a stream for an event must be skipped. This function must be called exactly once
+    /// per wait.
     pub(super) fn skips_wait(&self) -> bool {
         let mut skips = self.skips.lock().unwrap_or_else(PoisonError::into_inner);
         let due = skips.contains(&0);
@@ -256,7 +256,7 @@ impl Control {
         self.released.notify_all();
     }
 
-    /// Applies holds and delays; called by a stream before each task.
+    /// Applies holds and delays. A stream calls this method before each task.
     pub(super) fn before_task(&self, stream_delay: Duration) {
         let mut holds = self.holds.lock().unwrap_or_else(PoisonError::into_inner);
         while *holds > 0 {
@@ -270,7 +270,7 @@ impl Control {
     }
 }
 
-/// Builds an error in the form of CUDA errors.
+/// Creates an error in the form of a CUDA error.
 pub(super) fn driver_error(call: &'static str, code: u32, text: impl Into<String>) -> DriverError {
     let name = match code {
         code::INVALID_VALUE => "CUDA_ERROR_INVALID_VALUE",

@@ -1,4 +1,4 @@
-//! Counters of the emulated device, which does not support them.
+//! Hardware counters, which the emulated device does not support.
 
 use super::EmulatedDriver;
 use warpsmith_driver::Context;

@@ -1,13 +1,13 @@
-//! Device memory of an emulated device: host allocations, counted against a capacity.
+//! Device memory of an emulated device, which consists of host allocations that count against a capacity.
 //!
 //! Every block is aligned to 512 bytes and filled with `0xFF` (NaN in floats), which reveals a kernel's reads of
 //! uninitialized memory. A range is checked against the live blocks before it is copied or freed, so a foreign or stale
-//! pointer causes an error, not a crash. Memory owned by other modules also counts against the capacity
-//! ([`Heap::take`]). A block that was freed in stream order must no longer be used, although it lives until its stream
-//! reaches the free.
+//! pointer causes an error instead of a crash. Memory owned by other modules also counts against the capacity
+//! ([`Heap::take`]). A block that was freed in stream order must no longer be used, although it stays allocated until
+//! its stream reaches the free.
 //!
 //! [Red zones](redzone) surround every block. The red zones are checked when the block is freed, and for some blocks
-//! also when the host waits ([`Heap::inspect`]). Damage is stored until [`Heap::take_damage`].
+//! also when the host waits ([`Heap::inspect`]). Damage is stored until [`Heap::take_damage`] is called.
 
 use std::alloc::Layout;
 use std::collections::{BTreeMap, VecDeque};
@@ -24,7 +24,7 @@ use warpsmith_driver::error::{DriverError, Result, code};
 /// Memory of one context.
 #[derive(Debug)]
 pub(super) struct Heap {
-    /// Name of the kind of block.
+    /// Name of this kind of block, for messages.
     of: &'static str,
     capacity: u64,
     backing: Backing,
@@ -34,13 +34,13 @@ pub(super) struct Heap {
 #[derive(Debug, Default)]
 struct Blocks {
     used: u64,
-    /// Returns the bytes of blocks that were allocated in stream order.
+    /// Total size of blocks that were allocated in stream order, in bytes.
     pooled: u64,
-    /// Live blocks, by address.
+    /// Live blocks, keyed by address.
     live: BTreeMap<u64, Block>,
-    /// Start address for the next inspection.
+    /// Address at which the next inspection starts.
     inspected: u64,
-    /// Damage that was found, until it is taken.
+    /// Description of damage that was found, until it is taken.
     damage: Option<String>,
 }
 
@@ -63,7 +63,7 @@ enum Kind {
 /// Number of blocks that one call of [`Heap::inspect`] checks.
 const INSPECTED: usize = 16;
 
-/// Returns the layout of a block with its red zones, and the offset of the block in it.
+/// Returns the layout of a block with its red zones, and the offset of the block in the layout.
 fn layout(bytes: usize) -> Option<(Layout, usize)> {
     let layout = Layout::from_size_align(bytes, ALIGN).ok().filter(|layout| layout.size() > 0)?;
     if check::is_on() { check::with_red_zones(layout) } else { redzone::around(layout) }
@@ -90,8 +90,8 @@ impl Blocks {
         if let Some(damage) = unsafe { redzone::damage(start, bytes) } {
             let text = damage.of(format_args!("{of} of {bytes} bytes at {address:#x}"));
             self.damage.get_or_insert(text);
-            // Damage is reported only once. SAFETY: as above; only kernels that access memory out of bounds access the
-            // zones.
+            // The zones are painted again, so that damage is reported only once. SAFETY: as above; only kernels that
+            // access memory out of bounds access the zones.
             unsafe { redzone::paint(start, bytes) };
         }
     }
@@ -106,12 +106,12 @@ impl Heap {
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the free bytes and the capacity.
+    /// Returns the number of free bytes and the capacity, in bytes.
     pub(super) fn info(&self) -> (u64, u64) {
         (self.capacity - self.blocks().used, self.capacity)
     }
 
-    /// Returns the bytes of blocks that were allocated in stream order.
+    /// Returns the total size of blocks that were allocated in stream order, in bytes.
     pub(super) fn pooled(&self) -> u64 {
         self.blocks().pooled
     }
@@ -131,12 +131,12 @@ impl Heap {
         Ok(())
     }
 
-    /// Releases bytes counted by [`Self::take`].
+    /// Releases bytes that [`Self::take`] has counted.
     pub(super) fn give(&self, bytes: usize) {
         self.blocks().used -= bytes as u64;
     }
 
-    /// Allocates a block. Blocks of [`Call::StreamAllocate`] can be freed in stream order.
+    /// Allocates a block. Blocks that are allocated for [`Call::StreamAllocate`] can be freed in stream order.
     pub(super) fn allocate(&self, call: Call, bytes: usize) -> Result<DevicePtr> {
         if bytes == 0 {
             return Err(driver_error(call.name(), code::INVALID_VALUE, "zero bytes"));
@@ -208,7 +208,7 @@ impl Heap {
         }
     }
 
-    /// Frees a block that [`Self::leave`] marked, when its stream has reached the free. A block that other work still
+    /// Frees a block that [`Self::leave`] marked, after its stream has reached the free. A block that other work still
     /// uses, according to `busy`, is kept until the heap is dropped.
     ///
     /// # Safety
@@ -240,8 +240,8 @@ impl Heap {
         }
     }
 
-    /// Checks the red zones of some blocks, which differ from call to call. Returns true if the check has reached the
-    /// last block.
+    /// Checks the red zones of some blocks. Each call continues where the previous one stopped. Returns true if the
+    /// check has reached the last block.
     pub(super) fn inspect(&self) -> bool {
         if matches!(self.backing, Backing::Numbers(_)) {
             return true;
@@ -258,7 +258,7 @@ impl Heap {
         false
     }
 
-    /// Returns a description of damage found around blocks since the last call.
+    /// Returns a description of the damage around blocks that was found since the last call.
     pub(super) fn take_damage(&self) -> Option<String> {
         self.blocks().damage.take()
     }
@@ -273,7 +273,7 @@ impl Heap {
     }
 }
 
-/// Allocates a block in process memory, filled with `0xFF`. `bytes` must not be zero.
+/// Allocates a block in process memory, filled with `0xFF`. `bytes` must not be 0.
 fn host_block(bytes: usize) -> Option<u64> {
     let (layout, before) = layout(bytes)?;
     // SAFETY: the layout's size is not zero.
@@ -290,8 +290,8 @@ fn host_block(bytes: usize) -> Option<u64> {
     Some((pointer.expose_provenance() + before) as u64)
 }
 
-/// Freed blocks of checked programs, in the order of the frees, with their total bytes. They are kept so that a kernel
-/// that still uses one of them is detected.
+/// Freed blocks of checked programs, in the order in which they were freed, with their total size in bytes. They are
+/// kept so that a kernel that still uses one of them is detected.
 static FREED: Mutex<(VecDeque<(u64, usize)>, usize)> = Mutex::new((VecDeque::new(), 0));
 /// Maximum number of bytes of freed blocks that are kept.
 const KEPT_FREED: usize = 64 << 20;
@@ -318,7 +318,7 @@ unsafe fn release(address: u64, bytes: usize) {
 }
 
 /// # Safety
-/// Same as for [`release`].
+/// The requirements are those of [`release`].
 unsafe fn deallocate(address: u64, bytes: usize) {
     if let Some((layout, before)) = layout(bytes) {
         let start = std::ptr::with_exposed_provenance_mut(address as usize - before);
@@ -339,7 +339,7 @@ impl Drop for Heap {
             unsafe { release(address, block.bytes) };
         }
         if let Some(damage) = blocks.damage.take() {
-            // From now on, no call can report the damage.
+            // No later call can report the damage, so it is printed.
             eprintln!("warpsmith: emulated device: {damage}");
         }
     }

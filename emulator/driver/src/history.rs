@@ -1,27 +1,27 @@
-//! Uses of memory by work, as far as later work can still conflict with them.
+//! Uses of memory by work. Only those with which later work can still conflict are kept.
 //!
-//! A use is forgotten when a later one can replace it, because work that is ordered after the later use is also ordered
-//! after the earlier one. A byte therefore has at most a few uses per stream, however long the program runs. Uses that
-//! the host has observed to be complete cannot conflict with later work and are removed when the history has many
-//! pieces.
+//! A use is removed when a later use can replace it, which is the case if work that is ordered after the later use is
+//! also ordered after the earlier one. Each byte therefore has only a few uses per stream, regardless of how long the
+//! program runs. Uses that the host has observed to be complete cannot conflict with later work and are removed when
+//! the history has many pieces.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
-/// A task's use of a memory range.
+/// Use of a memory range by a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Use {
-    /// Slot of the clock, and its value at the use.
+    /// Slot of the clock. The next field is the value of the clock at the use.
     pub(super) slot: usize,
     pub(super) tick: u64,
     pub(super) write: bool,
-    /// True if every access is atomic.
+    /// True if all accesses are atomic.
     pub(super) atomic: bool,
     /// Name of the driver call or the kernel.
     pub(super) task: &'static str,
     pub(super) stream: u64,
-    /// Start of the entire range, of which a piece may be a part.
+    /// Start of the entire range that was used, of which a piece may be only a part.
     pub(super) start: u64,
     pub(super) end: u64,
 }
@@ -51,7 +51,7 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Forgets uses that are `done`, if there are enough pieces to make this worthwhile.
+    /// Removes uses for which `done` returns true, if there are enough pieces to make this worthwhile.
     pub(super) fn prune(&mut self, done: impl Fn(&Use) -> bool) {
         if self.pieces.len() < 1024.max(2 * self.pruned) {
             return;
@@ -63,8 +63,9 @@ impl History {
         self.pruned = self.pieces.len();
     }
 
-    /// Adds a use. `ordered` returns true if an earlier use is ordered before it. `conflict` receives each unordered
-    /// earlier use if at least one of the two writes, with their first common address.
+    /// Adds a use. `ordered` returns true if an earlier use is ordered before the new use. If an earlier use is not
+    /// ordered and at least one of the two uses is a write, `conflict` is called with the earlier use and the first
+    /// common address.
     pub(super) fn add(
         &mut self,
         new: Use,
@@ -91,12 +92,12 @@ impl History {
         self.put(at, new.end, vec![new]);
     }
 
-    /// Forgets and returns the uses of a range. A use occurs once per piece.
+    /// Removes and returns the uses of a range. A use occurs once for each piece.
     pub(super) fn forget(&mut self, range: Range<u64>) -> Vec<Use> {
         self.take(range).into_iter().flat_map(|(_, piece)| piece.uses).collect()
     }
 
-    /// Returns the uses of a range. A use occurs once per piece.
+    /// Returns the uses of a range. A use occurs once for each piece.
     pub(super) fn uses(&self, range: Range<u64>) -> Vec<Use> {
         let before = self.pieces.range(..range.start).next_back();
         let within = self.pieces.range(range.start..range.end.max(range.start));
@@ -107,7 +108,7 @@ impl History {
             .collect()
     }
 
-    /// Removes and returns the pieces of a range, cut at its ends.
+    /// Removes and returns the pieces of a range. Pieces that extend past its ends are cut.
     fn take(&mut self, range: Range<u64>) -> Vec<(u64, Piece)> {
         if range.is_empty() {
             return Vec::new();

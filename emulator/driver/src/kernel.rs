@@ -1,4 +1,5 @@
-//! A launch on the emulated device. It copies its arguments, and a stream's worker runs it later.
+//! A launch on the emulated device. The launch owns a copy of its arguments, so that a stream's worker can run it
+//! later.
 
 use std::alloc::Layout;
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ use super::touched::{Access, Touched};
 use warpsmith_driver::error::{Result, code};
 use warpsmith_driver::{DevicePtr, Fault, FaultKind, FunctionHandle, LaunchConfig};
 
-/// Kernels with handles, which are their addresses.
+/// Kernels that have handles. The handle of a kernel is its address.
 static KNOWN: RwLock<BTreeMap<u64, &'static KernelSpec>> = RwLock::new(BTreeMap::new());
 
 /// Returns the handle of a kernel.
@@ -42,13 +43,14 @@ pub(super) struct KernelCall {
     config: LaunchConfig,
     order: Order,
     args: ArgumentBlock,
-    /// Memory of the kernel's module, if that was loaded from code.
+    /// Memory of the kernel's module, if the module was loaded from code.
     module: Option<DevicePtr>,
 }
 
 impl KernelCall {
     /// # Safety
-    /// `args` must contain one pointer per kernel parameter (PTX `.param`), each to a value of the parameter's size.
+    /// `args` must contain one pointer per kernel parameter (PTX `.param`), each of which points to a value of the
+    /// parameter's size.
     pub(super) unsafe fn new(
         (kernel, module): (&'static KernelSpec, Option<DevicePtr>),
         config: LaunchConfig,
@@ -76,13 +78,14 @@ impl KernelCall {
         self.config
     }
 
-    /// Returns the device memory of slices and views. Memory that is accessed through raw pointers is unknown. Slices
-    /// count as read, except slices of atomics, which count as written and are recognized by their type name.
+    /// Returns the device memory of the slices and views among the arguments. Memory that is accessed through raw
+    /// pointers is unknown. Slices count as read, except slices of atomics, which count as written and are recognized
+    /// by their type name.
     pub(super) fn touched(&self) -> Touched {
         let mut touched: Touched = self.module.map(|module| Access::read(module.0, 1)).into_iter().collect();
         let mut index = 0;
         for param in self.kernel.params {
-            // SAFETY: a slice or view consists of an address followed by a length or extents.
+            // SAFETY: a slice or view is an address followed by a length or extents.
             let elements = unsafe {
                 match param.kind {
                     ParamKind::Slice | ParamKind::SliceMut => Some(self.args.value::<u64>(index + 1)),
@@ -166,7 +169,7 @@ impl KernelCall {
             },
             message: fault.message() + &self.seed_note(&fault),
             location: fault.location().map(str::to_owned),
-            // Of a kernel that this one launched, only the name is known.
+            // If the fault occurred in a kernel that this kernel has launched, only the name of that kernel is known.
             kernel: Some(match fault.kernel() {
                 name if name == self.kernel.name => self.kernel.symbol.to_owned(),
                 child => child.to_owned(),
@@ -177,22 +180,22 @@ impl KernelCall {
     }
 }
 
-/// Values of a kernel's parameters (PTX `.param`), stored contiguously, each aligned as its type requires.
+/// Values of a kernel's parameters (PTX `.param`), stored in one block. Each value is aligned as its type requires.
 #[derive(Debug)]
 struct ArgumentBlock {
     memory: Option<(NonNull<u8>, Layout)>,
     offsets: Vec<usize>,
 }
 
-// SAFETY: the block consists of plain bytes that only this value accesses; the launching code is responsible for memory
-// to which they point.
+// SAFETY: the block consists of plain bytes that only this value accesses; the code that launches the kernel is
+// responsible for memory to which the values point.
 unsafe impl Send for ArgumentBlock {}
 // SAFETY: as above; no code writes through a shared reference.
 unsafe impl Sync for ArgumentBlock {}
 
 impl ArgumentBlock {
     /// # Safety
-    /// Same as for [`KernelCall::new`].
+    /// The requirements are those of [`KernelCall::new`].
     unsafe fn copy(kernel: &KernelSpec, args: &[*const c_void]) -> Self {
         let mut layout = Layout::new::<()>();
         let mut values = Vec::with_capacity(args.len());
@@ -212,7 +215,8 @@ impl ArgumentBlock {
         });
         let block = Self { memory, offsets: values.iter().map(|(offset, _)| *offset).collect() };
         for (&(offset, size), &arg) in values.iter().zip(args) {
-            // SAFETY: the caller guarantees `size` bytes at `arg`; the layout has space for them at `offset`.
+            // SAFETY: the caller guarantees that there are `size` bytes at `arg`, and the layout has space for them at
+            // `offset`.
             unsafe { block.base().add(offset).copy_from_nonoverlapping(arg.cast(), size) };
         }
         block
@@ -225,7 +229,7 @@ impl ArgumentBlock {
     /// Returns the value of kernel parameter `index`.
     ///
     /// # Safety
-    /// The parameter must be a `T`.
+    /// The parameter must have the type `T`.
     unsafe fn value<T: Copy>(&self, index: usize) -> T {
         // SAFETY: the offset is within the block, and aligned for the parameter's type.
         unsafe { self.base().add(self.offsets[index]).cast::<T>().read() }

@@ -1,23 +1,23 @@
-//! The emulated driver: any number of devices on the CPU, asynchronous like a GPU.
+//! The emulated driver: any number of devices, emulated on the CPU, that work asynchronously like a GPU.
 //!
 //! Each stream has a worker thread that runs its tasks in order; `warpsmith_emulator` runs the kernels. A kernel that
-//! panics or deadlocks stops its context, as on a GPU: later calls fail, and [`Driver::take_fault`] reports the fault.
-//! Retaining the primary context again after the last release creates a new context. Calls from inside a host function
-//! fail with `CUDA_ERROR_NOT_PERMITTED`, or have no effect if they cannot fail.
+//! panics or deadlocks makes its context unusable, as on a GPU. Later calls fail, and [`Driver::take_fault`] reports
+//! the fault. Retaining the primary context again after the last release creates a new context. Calls from inside a
+//! host function fail with `CUDA_ERROR_NOT_PERMITTED`, or have no effect if they cannot fail.
 //!
 //! For tests, a driver can fail on request ([`EmulatedDriver::fail_call`]), be slow ([`EmulatedDriver::set_delay`]),
 //! stall ([`EmulatedDriver::hold`]) or lose a context ([`EmulatedDriver::poison`]), and it counts its calls
 //! ([`EmulatedDriver::calls`]). The driver refuses to free memory that enqueued work still uses, and to copy to or from
 //! memory that is not allocated, mapped and accessible. Streams have priorities, but these have no effect. The stack
-//! limit is compared with the declared stack of kernels (`stack = BYTES`), because a thread's stack use on a GPU is not
-//! visible here. Interprocess events are stored in a file.
+//! limit is compared with the declared stack of kernels (`stack = BYTES`), because the emulated device cannot determine
+//! how much stack a thread would use on a GPU. Interprocess events are stored in a file.
 //!
 //! The feature `testing` supports tests of ordering. The driver can run without worker threads, in the order of a
 //! [`Schedule`] ([`EmulatedDriverBuilder::stepped`]). It can also detect unordered work
 //! ([`EmulatedDriverBuilder::check_races`]) and skip a wait ([`EmulatedDriver::skip_wait`]).
 //!
 //! Captures and graphs follow CUDA's rules and report violations with CUDA's codes. A graph launch is one task of its
-//! stream; the nodes run one after the other.
+//! stream, and its nodes run one after another.
 //!
 //! The same feature supports tests of measuring code. Time can come from a model
 //! ([`EmulatedDriverBuilder::simulated_time`]), and tests set the reported clocks and temperatures
@@ -92,7 +92,7 @@ use warpsmith_driver::activity::ActivityTransfer;
 use warpsmith_driver::error::{Result, code};
 use warpsmith_driver::{Context, DevicePtr, Driver, Fault, FunctionHandle, StreamHandle};
 
-/// Handles of one kind and their objects. Handles are never reused.
+/// Table of the handles of one kind and their objects. Handles are never reused.
 #[derive(Debug)]
 struct Table<T> {
     kind: &'static str,
@@ -128,14 +128,14 @@ impl<T> Table<T> {
     }
 }
 
-/// Primary context of a device while it is retained.
+/// Primary context of a device; present while it is retained.
 #[derive(Debug, Default)]
 struct Primary {
     retained: u32,
     context: Option<Context>,
 }
 
-/// The emulated driver, as described in the [module's documentation](self).
+/// The emulated driver; see the [module's documentation](self).
 #[derive(Debug)]
 pub struct EmulatedDriver {
     devices: Vec<Mutex<Primary>>,
@@ -165,11 +165,11 @@ pub struct EmulatedDriver {
     code: LoadedCode,
     pinned: Heap,
     registered: Registered,
-    /// Argument of [`Self::set_process_memory`].
+    /// Memory usage of processes, as set with [`Self::set_process_memory`].
     processes: Mutex<Vec<(u32, u64)>>,
 }
 
-/// Driver of `Device::emulated`, created on first use.
+/// Returns the driver that `Device::emulated` uses. It is created on first use.
 #[linkme::distributed_slice(warpsmith_driver::EMULATED)]
 static REGISTERED: fn() -> Arc<dyn Driver> = || {
     static DRIVER: OnceLock<Arc<EmulatedDriver>> = OnceLock::new();
@@ -177,9 +177,10 @@ static REGISTERED: fn() -> Arc<dyn Driver> = || {
 };
 
 impl EmulatedDriver {
-    /// Returns the driver that the environment configures. `WARPSMITH_EMULATED_DEVICES` is the number of devices (1 by
-    /// default, or if the value is not a number). `WARPSMITH_EMULATOR_SEED` is a seed for the order of GPU threads, or
-    /// `off`. Without it, each process draws a random seed, which faults report.
+    /// Creates a driver that is configured by environment variables. `WARPSMITH_EMULATED_DEVICES` is the number of
+    /// devices; if it is unset or not a number, there is 1 device. `WARPSMITH_EMULATOR_SEED` is a seed for the order of
+    /// GPU threads, or `off`. If it is unset, each process draws a random seed, which is named in the messages of
+    /// faults.
     pub fn from_environment() -> Arc<Self> {
         let number = |name| std::env::var(name).ok()?.trim().parse::<u64>().ok();
         let mut builder = Self::builder().order(settings::order());
@@ -189,18 +190,18 @@ impl EmulatedDriver {
         builder.build()
     }
 
-    /// Returns the number of times that `call` was made since the driver was built or [`Self::reset_calls`].
+    /// Returns the number of times that `call` was made since the driver was built or [`Self::reset_calls`] was called.
     pub fn calls(&self, call: Call) -> u64 {
         self.control.count(call)
     }
 
-    /// Resets every count to zero.
+    /// Resets all call counts to zero.
     pub fn reset_calls(&self) {
         self.control.reset_counts();
     }
 
-    /// Lets `after` more calls of `call` succeed and makes the next one fail with `CUDA_ERROR_UNKNOWN` (allocations
-    /// with `CUDA_ERROR_OUT_OF_MEMORY`). Waiting calls wait before they fail.
+    /// Lets `after` more calls of `call` succeed and makes the next one fail with `CUDA_ERROR_UNKNOWN` (for
+    /// allocations, `CUDA_ERROR_OUT_OF_MEMORY`). Waiting calls wait before they fail.
     pub fn fail_call(&self, call: Call, after: u64) {
         let code = match call {
             Call::MemoryAllocate
@@ -214,12 +215,12 @@ impl EmulatedDriver {
         self.fail_call_with(call, after, code);
     }
 
-    /// Injects a failure like [`Self::fail_call`], with a CUDA error code.
+    /// Like [`Self::fail_call`], but with a given CUDA error code.
     pub fn fail_call_with(&self, call: Call, after: u64, code: u32) {
         self.control.fail(call, after, code);
     }
 
-    /// Cancels pending failures of [`Self::fail_call`].
+    /// Cancels pending failures that [`Self::fail_call`] has injected.
     pub fn cancel_failures(&self) {
         self.control.forget();
     }
@@ -241,13 +242,14 @@ impl EmulatedDriver {
         }
     }
 
-    /// Keeps all streams from starting tasks until the result is dropped.
+    /// Keeps all streams from starting tasks until the returned guard is dropped.
     pub fn hold(&self) -> Hold {
         self.control.hold();
         Hold { control: Arc::clone(&self.control) }
     }
 
-    /// Switches to another schedule, from its start. This has no effect on a driver with worker threads.
+    /// Switches to another schedule, which begins at its start. This method has no effect on a driver with worker
+    /// threads.
     #[cfg(feature = "testing")]
     pub fn set_schedule(&self, schedule: Schedule) {
         if let Some(stepper) = &self.stepper {
@@ -255,16 +257,16 @@ impl EmulatedDriver {
         }
     }
 
-    /// Returns the races found since the last call. Each race describes both uses: the operation, its stream
-    /// ([`StreamHandle`]), and the range. The result is empty unless the driver was built to check for races
-    /// ([`check_races`](EmulatedDriverBuilder::check_races)).
+    /// Returns the races that were found since the last call. The text of a race describes both uses, namely the
+    /// operation, its stream ([`StreamHandle`]), and the range. The result is empty unless the driver was built to
+    /// check for races ([`check_races`](EmulatedDriverBuilder::check_races)).
     #[cfg(feature = "testing")]
     pub fn take_races(&self) -> Vec<String> {
         self.races.take()
     }
 
     /// Lets `after` more calls of [`Call::StreamWaitEvent`] take effect and makes the next one succeed without effect,
-    /// like a program that omits this wait.
+    /// as if the program had omitted this wait.
     ///
     /// # Safety
     /// The memory of work that the wait would have ordered must not be freed before that work has run. In addition,
@@ -275,21 +277,21 @@ impl EmulatedDriver {
         self.control.skip_wait(after);
     }
 
-    /// Stops the primary context of a device as if a kernel had caused `fault`. This has no effect if the context is
-    /// not retained.
+    /// Makes the primary context of a device unusable, as if a kernel had caused `fault`. This method has no effect if
+    /// the context is not retained.
     pub fn poison(&self, ordinal: u32, fault: Fault) {
         if let Some(context) = self.primary_context(ordinal) {
             context.poison(fault);
         }
     }
 
-    /// Returns the number of device allocations of a device that are not freed: blocks, and physical memory until its
-    /// handle is released and it is unmapped.
+    /// Returns the number of allocations of a device that have not been freed. Physical memory counts until its handle
+    /// was released and it was unmapped.
     pub fn live_allocations(&self, ordinal: u32) -> usize {
         self.primary_context(ordinal).map_or(0, |context| context.heap.live() + context.space.live())
     }
 
-    /// Returns the number of page-locked host allocations, of any device, that are not freed.
+    /// Returns the number of page-locked host allocations of all devices that have not been freed.
     pub fn live_pinned(&self) -> usize {
         self.pinned.live()
     }
@@ -299,13 +301,13 @@ impl EmulatedDriver {
         self.registered.live()
     }
 
-    /// Returns the number of address reservations of a device that are not released.
+    /// Returns the number of address reservations of a device that have not been released.
     pub fn live_reservations(&self, ordinal: u32) -> usize {
         self.primary_context(ordinal).map_or(0, |context| context.space.reservations())
     }
 
-    /// Returns the devices with access to the memory mapped at an address, in ascending order; empty if nothing is
-    /// mapped.
+    /// Returns the ordinals of the devices that have access to the memory that is mapped at an address, in ascending
+    /// order. The list is empty if no memory is mapped there.
     pub fn accessible_from(&self, ptr: DevicePtr) -> Vec<u32> {
         self.contexts.all().iter().find_map(|context| context.space.accessible_from(ptr)).unwrap_or_default()
     }
@@ -330,7 +332,7 @@ impl EmulatedDriver {
         self.devices.get(ordinal as usize).ok_or_else(unknown)
     }
 
-    /// Counts a call and returns its context, which must not have been stopped.
+    /// Counts a call and returns its context. Returns an error if the context is unusable.
     fn enter(&self, call: Call, context: Context) -> Result<Arc<EmulatedContext>> {
         self.control.enter(call)?;
         let context = self.contexts.get(call, context.0)?;
@@ -338,7 +340,7 @@ impl EmulatedDriver {
         Ok(context)
     }
 
-    /// Counts a releasing call and returns its context, which may have been stopped.
+    /// Counts a call that releases resources and returns its context, which may be unusable.
     fn enter_to_free(&self, call: Call, context: Context) -> Result<Arc<EmulatedContext>> {
         self.control.enter(call)?;
         self.contexts.get(call, context.0)
@@ -368,7 +370,7 @@ impl EmulatedDriver {
         self.push_to_run(call, stream, &queue, work, touched)
     }
 
-    /// Enqueues work to run on a stream.
+    /// Enqueues work that runs on a stream.
     fn push_to_run(
         &self,
         call: Call,
@@ -384,7 +386,7 @@ impl EmulatedDriver {
         self.races.enqueue(stream.0, call, work, touched, push).map_err(no_thread)
     }
 
-    /// Enqueues a copy between any two places.
+    /// Enqueues a copy between two places, each of which may be host or device memory.
     fn copy(&self, call: Call, stream: StreamHandle, dst: u64, src: u64, bytes: usize) -> Result<()> {
         let kind = match call {
             Call::CopyToDevice => ActivityTransfer::HostToDevice,
@@ -406,7 +408,7 @@ impl EmulatedDriver {
         stream
     }
 
-    /// Returns true if pending work prevents the host from freeing addresses from `start` to `end`.
+    /// Called when the host frees addresses from `start` to `end`. Returns true if pending work prevents this.
     fn frees(&self, call: Call, start: u64, end: u64) -> bool {
         let busy = self.is_busy(start, end);
         self.races.host_frees(call, start..end, !busy);

@@ -1,6 +1,7 @@
 //! Properties and limits of an emulated device.
 //!
-//! The values are those of a GPU of compute capability 9.0, with one SM per hardware thread of the machine.
+//! The values are those of a GPU of compute capability 9.0, except that there is one SM per hardware thread of the
+//! machine.
 
 use std::sync::{LazyLock, PoisonError};
 
@@ -12,16 +13,17 @@ use warpsmith_driver::{DeviceProperties, FunctionHandle, LaunchConfig};
 
 const WARP: u32 = 32;
 pub(super) const MAX_THREADS: u32 = 1024;
-/// Default shared memory per block, and the opt-in maximum, which equals the shared memory of an SM.
+/// Default shared memory per block, in bytes. The next constant is the opt-in maximum, which equals the shared memory
+/// of an SM.
 const SHARED_BYTES: u32 = 48 << 10;
 pub(super) const MAX_SHARED_BYTES: u32 = 227 << 10;
 const THREADS_PER_MULTIPROCESSOR: u32 = 2048;
 const MAX_BLOCKS_PER_MULTIPROCESSOR: u32 = 32;
-/// Maximum portable cluster size in blocks, and the maximum non-portable size.
+/// Maximum portable cluster size, in blocks. The next constant is the maximum non-portable size.
 const MAX_CLUSTER: u32 = 8;
 const LARGE_CLUSTER: u32 = 16;
 
-/// Number of SMs of a device with simulated time, the same on all machines.
+/// Number of SMs of a device with simulated time, which is the same on all machines.
 const SIMULATED_MULTIPROCESSORS: u32 = 2;
 
 fn host_threads() -> u32 {
@@ -95,7 +97,7 @@ impl EmulatedDriver {
     }
 
     /// Returns the number of clusters of a launch that can be resident on the device concurrently. The result is at
-    /// least one, because the blocks of a cluster share a host thread.
+    /// least one, because the blocks of a cluster run on a single host thread.
     pub(super) fn resident_clusters(
         &self,
         call: Call,
@@ -121,7 +123,7 @@ impl EmulatedDriver {
         Ok(())
     }
 
-    /// Checks the requirements of a launch beyond those of a plain one.
+    /// Checks the requirements that apply in addition to those of a plain launch.
     pub(super) fn check_config(
         &self,
         call: Call,

@@ -1,5 +1,5 @@
-//! PTX, cubins and fatbins on the emulated device, which cannot run them. A driver can be configured to accept any code
-//! as a module of specified kernels, to test the layers above the driver.
+//! PTX, cubins and fatbins on the emulated device, which cannot run them. To test the layers above the driver, a driver
+//! can be configured to accept any code as a module that contains specified kernels.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
@@ -13,16 +13,17 @@ use super::kernel::spec_of;
 use warpsmith_driver::error::{Result, code};
 use warpsmith_driver::{DevicePtr, FaultKind, FunctionHandle, ModuleHandle, ModuleSource};
 
-/// Global variable of every module, which is its memory, and its size in bytes.
+/// Name of the global variable that every module has. The variable is the module's memory. The next constant is its
+/// size in bytes.
 const GLOBAL: &str = "module_memory";
 const MODULE_BYTES: usize = 256;
 
-/// Kernels that every code contains, and the functions that were looked up.
+/// Kernels that every module contains, and the functions that were looked up.
 #[derive(Debug, Default)]
 pub(super) struct LoadedCode {
     kernels: Vec<&'static KernelSpec>,
-    /// Functions, each with the memory of its module. A handle is its index, from 1, which is a small number that
-    /// cannot be a kernel's address.
+    /// Functions, each with the memory of its module. The handle of a function is its index, starting at 1, which is
+    /// too small to be the address of a kernel.
     functions: RwLock<HashMap<FunctionHandle, (&'static KernelSpec, DevicePtr)>>,
 }
 
@@ -31,7 +32,8 @@ impl LoadedCode {
         Self { kernels, functions: RwLock::default() }
     }
 
-    /// Loads code. A module is a block of device memory that launches of its kernels read.
+    /// Loads code. A module is represented by a block of device memory, which launches of its kernels are assumed to
+    /// read.
     pub(super) fn load(&self, context: &EmulatedContext) -> Result<ModuleHandle> {
         self.takes_code(Call::ModuleLoad)?;
         Ok(ModuleHandle(context.heap.allocate(Call::ModuleLoad, MODULE_BYTES)?.0))
@@ -45,7 +47,7 @@ impl LoadedCode {
         Ok(())
     }
 
-    /// Links code. All code is equivalent, so the result is the first part.
+    /// Links code. Because all code is equivalent, the result is the first part.
     pub(super) fn link(&self, parts: &[ModuleSource<'_>]) -> Result<Vec<u8>> {
         self.takes_code(Call::Link)?;
         match parts.first() {
@@ -62,15 +64,15 @@ impl LoadedCode {
         }
     }
 
-    /// Unloads a module. If pending work still uses the module, the layer above has made a mistake, which stops the
-    /// context.
+    /// Unloads a module. If pending work still uses the module, this is an error in the layer above, and the context
+    /// becomes unusable.
     ///
     /// # Safety
     /// No function of the module may be used again.
     pub(super) unsafe fn unload(&self, context: &EmulatedContext, module: ModuleHandle) {
         let memory = DevicePtr(module.0);
         let busy = |start, end| context.is_busy(start, end);
-        // SAFETY: the block belongs to the module, and kernels only claim to read it.
+        // SAFETY: the block belongs to the module, and kernels do not actually access it.
         if let Err(error) = unsafe { context.heap.free(Call::ModuleUnload, memory, busy) } {
             let text = format!("a module was unloaded before the work that uses it had run: {error}");
             context.poison(fault(FaultKind::Other, text));
@@ -91,7 +93,7 @@ impl LoadedCode {
         Ok(FunctionHandle(next))
     }
 
-    /// Returns the kernel of a handle, with the memory of its module if that was loaded from code.
+    /// Returns the kernel that belongs to a handle, and the memory of its module if the module was loaded from code.
     pub(super) fn kernel_of(
         &self,
         call: Call,

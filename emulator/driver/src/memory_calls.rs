@@ -225,7 +225,7 @@ unsafe impl MemoryDriver for EmulatedDriver {
     }
 
     fn stream_pool_trim(&self, context: Context, _keep: u64) -> Result<()> {
-        // Freed memory returns to the heap immediately, so there is nothing to trim.
+        // Freed memory is returned to the heap immediately, so there is nothing to trim.
         self.enter(Call::StreamPoolTrim, context).map(|_| ())
     }
 }

@@ -1,19 +1,19 @@
-//! Addresses for emulated device memory: host addresses, or numbers without memory.
+//! Addresses for emulated device memory, which are either host addresses or plain numbers without memory.
 //!
-//! Accesses to reserved host addresses fault; only [`Reserved::commit`] maps memory there.
+//! Accesses to reserved host addresses fault; only [`Reserved::commit`] and [`Reserved::map`] map memory to them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::shared_pages::SharedPages;
 
-/// Granularity in bytes of mapped memory.
+/// Granularity of mapped memory, in bytes.
 pub(super) const GRANULARITY: usize = 2 << 20;
 
 /// Alignment of every block, as on a GPU.
 pub(super) const ALIGN: usize = 512;
 
-/// Minimum size in bytes of blocks that are aligned to [`GRANULARITY`] when addresses are numbers.
+/// If addresses are plain numbers, blocks of at least this size in bytes are aligned to [`GRANULARITY`].
 const LARGE: usize = 1 << 20;
 
 /// Backing of a driver's addresses.
@@ -21,7 +21,7 @@ const LARGE: usize = 1 << 20;
 pub(super) enum Backing {
     /// Memory of the process.
     Host,
-    /// No memory; only addresses are allocated.
+    /// No memory. Only addresses are allocated.
     Numbers(Arc<Numbers>),
 }
 
@@ -34,8 +34,8 @@ impl Backing {
         }
     }
 
-    /// Reserves `bytes`, which must be a multiple of the granularity, aligned to the granularity. Returns `None` if the
-    /// system fails to reserve them.
+    /// Reserves `bytes` addresses that are aligned to the granularity; `bytes` must be a multiple of the granularity.
+    /// Returns `None` if the system cannot reserve them.
     pub(super) fn reserve(&self, bytes: usize) -> Option<Reserved> {
         match self {
             Backing::Host => host::reserve(bytes).map(|address| Reserved { address, bytes, host: true }),
@@ -46,7 +46,7 @@ impl Backing {
     }
 }
 
-/// Allocator of addresses in ascending order, without reuse.
+/// Allocator of addresses. It returns addresses in ascending order and does not reuse them.
 #[derive(Debug)]
 pub(super) struct Numbers(AtomicU64);
 
@@ -55,7 +55,7 @@ impl Numbers {
         Self(AtomicU64::new(1 << 44))
     }
 
-    /// Returns an address that is followed by `bytes` addresses; `None` if they are exhausted.
+    /// Returns the first of `bytes` unused addresses; `None` if there are not enough addresses left.
     pub(super) fn take(&self, bytes: usize) -> Option<u64> {
         let align = if bytes >= LARGE { GRANULARITY } else { ALIGN } as u64;
         let start = |at: u64| at.checked_next_multiple_of(align);
@@ -64,7 +64,7 @@ impl Numbers {
     }
 }
 
-/// Reserved addresses, released when dropped.
+/// Reserved addresses, which are released when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Reserved {
     address: u64,
@@ -87,30 +87,31 @@ impl Reserved {
         self.address <= address && address.checked_add(bytes as u64).is_some_and(|last| last <= end)
     }
 
-    /// Commits memory for a range, filled with `0xFF`. Returns false if the range is not in this reservation or the
-    /// system refuses.
+    /// Commits memory for a range and fills it with `0xFF`. Returns false if the range is not in this reservation or if
+    /// the system call fails.
     ///
     /// # Safety
-    /// The range must not be in use.
+    /// No code may use the range.
     pub(super) unsafe fn commit(&self, address: u64, bytes: usize) -> bool {
         // SAFETY: the range is within a reservation of the host, and the caller guarantees that it is not used.
         self.contains(address, bytes) && (!self.host || unsafe { host::commit(address, bytes) })
     }
 
     /// Maps memory, possibly of another process, to a range. Returns false if the range is not in this reservation or
-    /// the system refuses.
+    /// if the system call fails.
     ///
     /// # Safety
-    /// The range must not be in use, and the memory must have at least that many bytes.
+    /// No code may use the range, and the memory must have at least `bytes` bytes.
     pub(super) unsafe fn map(&self, address: u64, bytes: usize, memory: &SharedPages) -> bool {
         // SAFETY: the range is within a reservation of the host, and the caller guarantees the rest.
         self.host && self.contains(address, bytes) && unsafe { memory.map(address, bytes) }
     }
 
-    /// Removes the memory of a range. Returns false if the range is not in this reservation or the system call fails.
+    /// Removes the memory of a range. Returns false if the range is not in this reservation or if the system call
+    /// fails.
     ///
     /// # Safety
-    /// The range must not be in use.
+    /// No code may use the range.
     pub(super) unsafe fn decommit(&self, address: u64, bytes: usize) -> bool {
         // SAFETY: as above.
         self.contains(address, bytes) && (!self.host || unsafe { host::decommit(address, bytes) })
@@ -134,7 +135,7 @@ mod host {
 
     pub(super) const SUPPORTED: bool = true;
 
-    /// Mapping flag by which memory counts only after it is written, on systems that support this.
+    /// Mapping flag with which memory counts only after it was written, on systems that support this.
     #[cfg(target_os = "linux")]
     const NO_RESERVE: i32 = libc::MAP_NORESERVE;
     #[cfg(not(target_os = "linux"))]
@@ -147,7 +148,8 @@ mod host {
     }
 
     pub(super) fn reserve(bytes: usize) -> Option<u64> {
-        // The system aligns only to its own, smaller pages; the excess before and after the range is released.
+        // The system aligns only to its own pages, which are smaller. Therefore, more addresses are reserved, and the
+        // excess before and after the range is released.
         let wanted = bytes.checked_add(GRANULARITY)?;
         // SAFETY: the system chooses new addresses, so existing memory is unaffected.
         let raw = unsafe { libc::mmap(std::ptr::null_mut(), wanted, libc::PROT_NONE, FLAGS, -1, 0) };
@@ -168,7 +170,7 @@ mod host {
     }
 
     /// # Safety
-    /// The range must be reserved and must not be in use.
+    /// The range must be reserved, and no code may use it.
     pub(super) unsafe fn commit(address: u64, bytes: usize) -> bool {
         let pointer = pointer(address);
         // SAFETY: the range belongs to this reservation, and is made writable before it is written.
@@ -182,18 +184,18 @@ mod host {
     }
 
     /// # Safety
-    /// The range must be reserved and must not be in use.
+    /// The range must be reserved, and no code may use it.
     pub(super) unsafe fn decommit(address: u64, bytes: usize) -> bool {
         let flags = FLAGS | libc::MAP_FIXED;
-        // SAFETY: this replaces a range of this reservation by a new one without memory or access.
+        // SAFETY: this replaces a range of this reservation by a new mapping without memory or access.
         unsafe { libc::mmap(pointer(address), bytes, libc::PROT_NONE, flags, -1, 0) != libc::MAP_FAILED }
     }
 
     /// # Safety
-    /// The range must be reserved and must not be in use, now or later.
+    /// The range must be reserved, and no code may use it now or later.
     pub(super) unsafe fn release(address: u64, bytes: usize) {
-        // SAFETY: guaranteed by the caller. The call fails only if the system cannot split any more mappings; the
-        // addresses then stay reserved.
+        // SAFETY: guaranteed by the caller. The call fails only if the system cannot split any more mappings; in which
+        // case the addresses stay reserved.
         unsafe { libc::munmap(pointer(address), bytes) };
     }
 }
@@ -207,19 +209,19 @@ mod host {
     }
 
     /// # Safety
-    /// None, because there are no reservations.
+    /// There are no requirements, because there are no reservations on this system.
     pub(super) unsafe fn commit(_address: u64, _bytes: usize) -> bool {
         false
     }
 
     /// # Safety
-    /// None, because there are no reservations.
+    /// There are no requirements, because there are no reservations on this system.
     pub(super) unsafe fn decommit(_address: u64, _bytes: usize) -> bool {
         false
     }
 
     /// # Safety
-    /// None, because there are no reservations.
+    /// There are no requirements, because there are no reservations on this system.
     pub(super) unsafe fn release(_address: u64, _bytes: usize) {}
 }
 

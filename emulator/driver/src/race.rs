@@ -1,13 +1,13 @@
-//! The race check, which detects unordered work of two streams that uses the same memory.
+//! The race check, which detects work on two streams that uses the same memory without being ordered.
 //!
-//! Every stream has a vector clock, which advances with its tasks and with the waits enqueued on it. The host has a
-//! clock of the work that it has observed to be complete. Findings therefore depend only on the calls that are made,
-//! not on when tasks happen to run.
+//! Every stream has a vector clock, which advances with the stream's tasks and with the waits that are enqueued on it.
+//! The host has a clock of the work that it has observed to be complete. Findings therefore depend only on the calls
+//! that are made, and not on the times at which tasks happen to run.
 //!
-//! There are two modes. In tests, with [`Way::Arguments`], work is assumed to access the memory that its arguments
-//! name, and it is compared when it is enqueued. In the kernel check, with [`Way::Accesses`], a kernel is observed to
-//! access memory, so work is compared after it has run, in an order consistent with the clocks. A race is a finding of
-//! the thread that enqueued the work.
+//! There are two modes. In tests, with [`Way::Arguments`], work is assumed to access the memory to which its arguments
+//! refer, and it is compared with other work when it is enqueued. In the kernel check, with [`Way::Accesses`], the
+//! actual accesses of kernels are observed, so work is compared after it has run, in an order that is consistent with
+//! the clocks. A race is a finding of the thread that enqueued the work.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -27,7 +27,8 @@ use super::touched::{Access, Touched};
 struct Slot {
     context: u64,
     alive: bool,
-    /// Work ordered before the stream's next task, beyond the work that the host has observed to be complete.
+    /// Work that is ordered before the stream's next task, in addition to the work that the host has observed to be
+    /// complete.
     clock: Clock,
 }
 
@@ -41,38 +42,38 @@ struct State {
     host: Clock,
     history: History,
     found: Vec<String>,
-    /// Accesses of the last launches, keyed by slot and tick.
+    /// Accesses of the most recent launches, keyed by slot and clock value.
     touches: BTreeMap<(u64, usize), Vec<Touch>>,
-    /// Number of races found per pair of tasks.
+    /// Number of races that were found for each pair of tasks.
     reported: HashMap<[&'static str; 2], u32>,
 }
 
-/// Source of the accesses of work, which also determines when work is compared.
+/// Source of the accesses of work, which also determines when work is compared with other work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     Arguments,
     Accesses,
 }
 
-/// Number of launches whose accesses are stored, to report the source location of an earlier one.
+/// Number of launches whose accesses are stored, so that a report can contain the source location of an earlier access.
 const KEPT_LAUNCHES: usize = 1024;
 /// Maximum number of findings for the same two tasks.
 const MAX_REPORTED: u32 = 100;
 
-/// Position, in the partial order, of a task that is compared after it has run.
+/// Position in the partial order of a task that is compared after it has run.
 #[derive(Debug)]
 pub(super) struct Place {
     stream: u64,
     task: &'static str,
     slot: usize,
     tick: u64,
-    /// Work ordered before the task.
+    /// Work that is ordered before the task.
     before: Clock,
     touched: Touched,
 }
 
 impl State {
-    /// Returns the slot of a stream and the time of its next task.
+    /// Returns the slot of a stream and the clock value of its next task.
     fn tick(&mut self, stream: u64) -> Option<(usize, u64)> {
         let slot = *self.by_handle.get(&stream)?;
         let clock = &mut self.slots[slot].clock;
@@ -81,7 +82,8 @@ impl State {
         Some((slot, tick))
     }
 
-    /// Adds a task that accesses memory. The task is compared with others now, or later at the returned place.
+    /// Adds a task that accesses memory. The task is compared with others now or, if a place is returned, later at that
+    /// place.
     fn enqueue(&mut self, stream: u64, task: &'static str, touched: &[Access]) -> Option<Place> {
         let (slot, tick) = self.tick(stream)?;
         if self.way == Way::Accesses {
@@ -109,7 +111,7 @@ impl State {
         None
     }
 
-    /// Compares a task that has run, with the accesses of its launches.
+    /// Compares a task that has run with other tasks, using the accesses of its launches.
     fn ran(&mut self, place: Place, touches: Vec<Touch>) {
         let Place { stream, task, slot, tick, before, touched } = place;
         let Self { host, history, touches: kept, reported, .. } = self;
@@ -157,8 +159,8 @@ impl State {
 
     fn host_frees(&mut self, call: Call, range: Range<u64>, goes: bool) {
         if self.way == Way::Accesses {
-            // The driver refuses to free memory that work still uses, and the kernel check detects uses of freed
-            // buffers.
+            // Frees are not compared, because the driver refuses to free memory that work still uses, and the kernel
+            // check detects uses of freed buffers.
             if goes {
                 self.history.forget(range);
             }
@@ -178,7 +180,7 @@ impl State {
     }
 }
 
-/// Returns an access to a byte.
+/// Returns an access to the byte at an address.
 fn touch_of(touches: &[Touch], at: u64, write: bool) -> Option<&Touch> {
     touches.iter().find(|touch| touch.write == write && touch.range.contains(&(at as usize)))
 }
@@ -216,7 +218,7 @@ impl Races {
         self.0.is_some()
     }
 
-    /// Adds races that were found elsewhere.
+    /// Adds races that other code has found.
     pub(super) fn tell(&self, found: Vec<String>) {
         if let Some(mut state) = self.state().filter(|state| state.way == Way::Arguments) {
             state.found.extend(found);
@@ -226,7 +228,7 @@ impl Races {
     pub(super) fn stream_created(&self, stream: u64, context: u64) {
         let Some(mut state) = self.state() else { return };
         let State { slots, by_handle, host, .. } = &mut *state;
-        // A slot can be reused when all its work is ordered before all later work.
+        // A slot can be reused once all of its work is ordered before all later work.
         let done = |slot: usize, old: &Slot| !old.alive && host.get(slot) >= old.clock.get(slot);
         let free = slots.iter().enumerate().position(|(slot, old)| done(slot, old));
         let slot = free.unwrap_or(slots.len());
@@ -240,7 +242,7 @@ impl Races {
         by_handle.insert(stream, slot);
     }
 
-    /// Handles the destruction of a stream, for which the host does not wait.
+    /// Updates the state after a stream was destroyed. The host does not wait for the stream.
     pub(super) fn stream_destroyed(&self, stream: u64) {
         let Some(mut state) = self.state() else { return };
         if let Some(slot) = state.by_handle.remove(&stream) {
@@ -248,7 +250,8 @@ impl Races {
         }
     }
 
-    /// Checks a task and enqueues it with `push`, so that tasks are checked in enqueue order.
+    /// Checks a task and enqueues it with `push`. Both are done under one lock, so that tasks are checked in the order
+    /// in which they are enqueued.
     pub(super) fn enqueue<R>(
         &self,
         stream: u64,
@@ -272,13 +275,13 @@ impl Races {
                     }
                 }
                 Work::Act(Action::Launch(launch)) => {
-                    // A kernel check observes the kernel's accesses.
+                    // In the kernel check, the kernel's accesses are observed instead.
                     let named = if state.way == Way::Arguments { &touched[..] } else { &[] };
                     place = state.enqueue(stream, launch.symbol(), named);
                 }
                 Work::Graph(launch) => {
                     let slot = state.by_handle.get(&stream).copied();
-                    // Launches of one executable run one after the other.
+                    // Launches of one executable run one after another.
                     if let (Some(slot), Some(clock)) = (slot, launch.before().and_then(|mark| mark.clock())) {
                         state.slots[slot].clock.join(clock);
                     }
@@ -294,7 +297,7 @@ impl Races {
     }
 
     /// Compares the task at this place, which has run on the calling thread. The thread must not signal an event before
-    /// this returns.
+    /// the call returns.
     pub(super) fn ran(&self, place: Option<Place>) {
         let touches = check::take_touched();
         if let (Some(mut state), Some(place)) = (self.state(), place) {
@@ -302,8 +305,8 @@ impl Races {
         }
     }
 
-    /// Handles an allocation, which makes earlier contents irrelevant. If the allocation is stream-ordered, work on
-    /// other streams must be ordered after it.
+    /// Updates the state after an allocation, which makes earlier contents irrelevant. If the allocation is
+    /// stream-ordered, work on other streams must be ordered after it.
     pub(super) fn allocated(&self, call: Call, start: u64, bytes: usize, stream: Option<u64>) {
         let Some(mut state) = self.state() else { return };
         let access = Access::write(start, bytes);
@@ -314,21 +317,22 @@ impl Races {
         }
     }
 
-    /// Handles a free or unmap by the host; `goes` is true if it takes effect.
+    /// Updates the state when the host frees or unmaps memory; `goes` is true if the call takes effect.
     pub(super) fn host_frees(&self, call: Call, range: Range<u64>, goes: bool) {
         if let Some(mut state) = self.state() {
             state.host_frees(call, range, goes);
         }
     }
 
-    /// Returns the clock of the work that is enqueued on a stream.
+    /// Returns the clock that represents all work that is enqueued on a stream.
     pub(super) fn of_stream(&self, stream: u64) -> Option<Clock> {
         let state = self.state()?;
         let slot = state.by_handle.get(&stream)?;
         Some(state.slots[*slot].clock.clone())
     }
 
-    /// Returns the clock of the work that is enqueued on all streams of a context, including destroyed ones.
+    /// Returns the clock that represents all work that is enqueued on the streams of a context, including destroyed
+    /// streams.
     pub(super) fn of_context(&self, context: u64) -> Option<Clock> {
         let state = self.state()?;
         let mut all = Clock::default();

@@ -1,8 +1,8 @@
-//! Checks of the memory that work uses: blocks and mapped memory of its context or of a context with peer access, and
-//! page-locked memory.
+//! Checks of the memory that work uses. Work may use blocks and mapped memory of its own context and of contexts to
+//! which it has peer access, and page-locked memory.
 //!
-//! Ranges of copies and memsets are checked when they are enqueued. Launches are checked for ranges in reserved
-//! addresses, where a wrong address would terminate the process, and for blocks of other devices.
+//! Ranges of copies and memsets are checked when they are enqueued. For launches, only two kinds of memory are checked:
+//! ranges in reserved addresses, in which a wrong address would terminate the process, and blocks of other devices.
 
 use std::sync::Arc;
 
@@ -34,8 +34,8 @@ impl EmulatedDriver {
         self.check_held(call, context, ptr, bytes)
     }
 
-    /// Checks the range of a memset and returns the number of bytes to write, which is zero for addresses without
-    /// memory on an idle driver.
+    /// Checks the range of a memset and returns the number of bytes to write, which is 0 for addresses without memory
+    /// on an idle driver.
     pub(super) fn check_fill(
         &self,
         call: Call,
@@ -63,7 +63,7 @@ impl EmulatedDriver {
         Err(driver_error(call.name(), code::INVALID_VALUE, text))
     }
 
-    /// Checks the memory that host work names.
+    /// Checks the memory that host work declares.
     pub(super) fn check_uses(
         &self,
         call: Call,
@@ -78,7 +78,7 @@ impl EmulatedDriver {
         uses.iter().map(check).collect()
     }
 
-    /// Checks the memory that a launch names.
+    /// Checks the memory to which the arguments of a launch refer.
     pub(super) fn check_launch(
         &self,
         called: Call,
@@ -98,7 +98,7 @@ impl EmulatedDriver {
         Ok(())
     }
 
-    /// Rejects a range in a block of another device without peer access.
+    /// Rejects a range in a block of another device, if there is no peer access to that device.
     fn check_foreign(
         &self,
         called: Call,
@@ -149,7 +149,7 @@ impl EmulatedDriver {
         self.contexts.all().iter().any(|context| context.is_busy(start, end))
     }
 
-    /// Checks that one device can access the memory of another.
+    /// Checks that one device can access the memory of another device.
     pub(super) fn reaches(&self, call: Call, ordinal: u32, peer: u32) -> Result<()> {
         if self.peers || ordinal == peer {
             return Ok(());

@@ -15,17 +15,17 @@ use warpsmith_driver::activity::{
 };
 
 thread_local! {
-    /// Correlation ID of this thread's current call; 0 outside of calls and while no recording is active.
+    /// Correlation ID of this thread's current call; 0 if the thread is not in a call or no recording is active.
     static CORRELATION: Cell<u64> = const { Cell::new(0) };
-    /// Open ranges of this thread, innermost last.
+    /// Open ranges of this thread. The innermost range comes last.
     static PARTS: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Recorder of a driver.
+/// Activity recorder of a driver.
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
     on: AtomicBool,
-    /// Option of the last recording.
+    /// The option `all_calls` of the last recording.
     all_calls: AtomicBool,
     recording: RwLock<Option<Arc<Recording>>>,
 }
@@ -61,13 +61,14 @@ impl Recorder {
         self.on.store(false, Ordering::Relaxed);
         let recording = self.recording.write().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(recording) = recording {
-            // Deliveries in progress hold the lock.
+            // Acquiring the lock waits for deliveries in progress, because they hold it.
             let sink = recording.sink.write().unwrap_or_else(PoisonError::into_inner).take();
             drop(sink);
         }
     }
 
-    /// Starts a call of this thread. Returns the trail for its work, and the correlation ID of the enclosing call.
+    /// Starts a call on this thread. Returns the trail for the call's work and the correlation ID of the enclosing
+    /// call.
     pub(super) fn begin_call(&self) -> Option<(Trail, u64)> {
         let recording = self.recording()?;
         let correlation = recording.calls.fetch_add(1, Ordering::Relaxed) + 1;
@@ -83,9 +84,9 @@ impl Recorder {
 
 /// One recording.
 struct Recording {
-    /// Sink; `None` after the end of the recording.
+    /// The sink; `None` after the recording has ended.
     sink: RwLock<Option<Arc<dyn ActivitySink>>>,
-    /// Last correlation ID.
+    /// The last correlation ID that was assigned.
     calls: AtomicU64,
 }
 
@@ -113,7 +114,7 @@ impl fmt::Debug for Recording {
     }
 }
 
-/// Recording of a piece of work, and the call that enqueued it.
+/// The recording in which a piece of work is recorded, and the call that enqueued the work.
 #[derive(Debug)]
 pub(super) struct Trail {
     recording: Arc<Recording>,
@@ -127,7 +128,7 @@ impl Trail {
         let Self { recording, correlation } = self;
         let correlation = *correlation;
         recording.record(&Activity::Call { start, end, thread: thread_number(), correlation, function });
-        // A call during process exit is outside of all ranges, because its thread's list no longer exists.
+        // A call during thread exit counts as outside of all ranges, because the thread's list no longer exists.
         let part = PARTS.try_with(|parts| parts.borrow().last().copied()).ok().flatten();
         if let Some(id) = part {
             recording.record(&Activity::Inside { correlation, id });
@@ -135,7 +136,7 @@ impl Trail {
     }
 }
 
-/// Execution context of work that may be recorded.
+/// Information with which work is recorded, if a recording is active.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ran<'a> {
     trail: Option<&'a Trail>,
@@ -145,12 +146,12 @@ pub(super) struct Ran<'a> {
 }
 
 impl<'a> Ran<'a> {
-    /// Returns the context of work on a stream.
+    /// Returns the information for work on a stream.
     pub(super) fn new(trail: Option<&'a Trail>, stream: u32) -> Self {
         Self { trail, stream, graph: 0, node: 0 }
     }
 
-    /// Returns the context of a node of an executable graph.
+    /// Returns the information for a node of an executable graph.
     pub(super) fn in_graph(self, graph: u32) -> Self {
         Self { graph, ..self }
     }
@@ -206,7 +207,7 @@ impl<'a> Ran<'a> {
         self.record(&Activity::Transfer { start, end, place: self.place(device), kind, bytes });
     }
 
-    /// Records a host wait.
+    /// Records a wait of the host.
     pub(super) fn host_waited(self, device: u32, kind: ActivityWait, (start, end): (u64, u64)) {
         self.record(&Activity::Wait { start, end, place: self.place(device), kind });
     }

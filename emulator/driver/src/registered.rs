@@ -7,7 +7,7 @@ use super::Call;
 use super::control::driver_error;
 use warpsmith_driver::error::{Result, code};
 
-/// Disjoint registered ranges: lengths in bytes, keyed by address.
+/// Lengths of the registered ranges in bytes, keyed by start address. The ranges are disjoint.
 #[derive(Debug, Default)]
 pub(super) struct Registered(Mutex<BTreeMap<u64, usize>>);
 

@@ -11,7 +11,7 @@ use warpsmith_driver::activity::ActivityTransfer;
 use warpsmith_driver::error::{DriverError, Result, code};
 use warpsmith_driver::{DevicePtr, Place, RowsCopy};
 
-/// A checked copy.
+/// A copy that has passed all checks.
 #[derive(Debug)]
 pub(super) struct Rows {
     dst: Side,
@@ -53,7 +53,7 @@ impl Side {
 }
 
 impl Rows {
-    /// Checks the shape of a copy; `check_range` checks access to the device memory of a side.
+    /// Checks the shape of a copy; `check_range` checks that the device memory of a side may be accessed.
     pub(super) fn check(
         copy: RowsCopy,
         check_range: impl Fn(DevicePtr, usize) -> Result<()>,
@@ -81,7 +81,7 @@ impl Rows {
         ActivityTransfer::between(self.src.on_device, self.dst.on_device)
     }
 
-    /// Returns the number of bytes of all rows.
+    /// Returns the total number of bytes in all rows.
     pub(super) fn bytes(&self) -> usize {
         self.row_bytes * self.rows
     }
@@ -108,7 +108,7 @@ impl Rows {
         })
     }
 
-    /// Copies the rows, one after the other.
+    /// Copies the rows, one after another.
     ///
     /// # Safety
     /// All rows must be valid, and no row of the destination may overlap another row of either side.

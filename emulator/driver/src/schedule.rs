@@ -1,5 +1,4 @@
-//! Execution of an emulated driver's tasks without worker threads. The waiting host thread runs the tasks one at a
-//! time.
+//! Runs an emulated driver's tasks without worker threads. A host thread that waits runs the tasks, one at a time.
 //!
 //! Tasks run only in [`Stepper::run_until`]. The order depends only on the calls that are made and on the [`Schedule`],
 //! so a program with one host thread runs the same way every time.
@@ -18,20 +17,22 @@ use warpsmith_driver::error::{Result, code};
 /// Rule for selecting the next task on a driver without worker threads
 /// ([`stepped`](super::EmulatedDriverBuilder::stepped)).
 ///
-/// A task can run when the tasks before it on its stream have run and its awaited marks have been reached.
+/// A task can run when all earlier tasks on its stream have run and all marks for which it waits have been reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Schedule {
-    /// The next task of a stream that is drawn uniformly at random. The same seed yields the same sequence of streams.
+    /// The next task of a stream that is selected uniformly at random. The same seed yields the same sequence of
+    /// streams.
     Random(u64),
     /// The task that was enqueued first.
     Oldest,
     /// The task that was enqueued last.
     Newest,
-    /// The task that was enqueued first on any other stream. This stream continues only if no other stream can.
+    /// The task that was enqueued first on any stream other than this one. This stream continues only if no other
+    /// stream can.
     Starve(StreamHandle),
 }
 
-/// A schedule and the state of its random generator.
+/// A schedule and the state of its random number generator.
 #[derive(Debug)]
 struct Chooser {
     schedule: Schedule,
@@ -44,9 +45,9 @@ impl Chooser {
         Self { schedule, random }
     }
 
-    /// Returns a random number below `bound`, which must not be zero.
+    /// Returns a random number less than `bound`, which must not be 0.
     fn below(&mut self, bound: usize) -> usize {
-        // SplitMix64, for which every seed is equally suitable.
+        // This is SplitMix64, for which every seed is equally suitable.
         self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut bits = self.random;
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -74,7 +75,7 @@ impl Chooser {
 #[derive(Debug)]
 struct Ready {
     stream: u64,
-    /// Position of the task in enqueue order.
+    /// Position of the task in the enqueue order.
     number: u64,
     queue: Arc<Queue>,
 }
@@ -85,7 +86,7 @@ pub(super) struct Stepper {
     chooser: Mutex<Chooser>,
     /// Streams in creation order, with their handles.
     queues: Mutex<Vec<(u64, Weak<Queue>)>>,
-    /// Lock held by the thread that runs tasks.
+    /// Lock that is held by the thread that runs tasks.
     turn: Mutex<()>,
     numbers: AtomicU64,
 }
@@ -122,27 +123,27 @@ impl Stepper {
         }
     }
 
-    /// Switches to another schedule, from its start.
+    /// Switches to another schedule, which begins at its start.
     #[cfg(feature = "testing")]
     pub(super) fn set_schedule(&self, schedule: Schedule) {
         *lock(&self.chooser) = Chooser::new(schedule);
     }
 
-    /// Adds a stream for its lifetime.
+    /// Adds a stream, which stays in the list while it lives.
     pub(super) fn add(&self, stream: StreamHandle, queue: &Arc<Queue>) {
         let mut queues = lock(&self.queues);
         queues.retain(|(_, queue)| queue.strong_count() > 0);
         queues.push((stream.0, Arc::downgrade(queue)));
     }
 
-    /// Returns the position of the next task in enqueue order.
+    /// Returns the position that the next task has in the enqueue order.
     pub(super) fn number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Runs tasks until `reached` returns true, and no further task. Other waiting threads continue afterwards.
+    /// Runs tasks until `reached` returns true, but no further task. Other threads that wait continue afterwards.
     ///
-    /// Fails if no task can run because a stream waits for a record that was never enqueued.
+    /// Returns an error if no task can run because a stream waits for a recording that was never enqueued.
     pub(super) fn run_until(&self, call: Call, reached: impl Fn() -> bool) -> Result<()> {
         if reached() {
             return Ok(());

@@ -1,8 +1,8 @@
 //! [`SharedEvent`]: an interprocess event, stored in a file that the processes map. The file contains the number of
-//! records and the last record that its stream has reached.
+//! recordings of the event and the last recording that was reached.
 //!
-//! Guarantees: a wait for a record of a terminated process completes. The file is removed when the creating process
-//! drops its event.
+//! A wait for a recording by a process that has terminated completes. The file is removed when the process that created
+//! it drops its event.
 
 pub(super) use self::system::SharedEvent;
 
@@ -28,14 +28,14 @@ mod system {
     const PREFIX: &str = "warpsmith-event-";
     const BYTES: usize = 4096;
 
-    /// Words of the file.
+    /// Index of each word of the file.
     #[derive(Debug, Clone, Copy)]
     enum Word {
-        /// Number of records so far.
+        /// Number of recordings so far.
         Recorded,
-        /// Last record that was reached.
+        /// Last recording that was reached.
         Reached,
-        /// Process that recorded last.
+        /// Process that recorded the event last.
         Process,
     }
 
@@ -56,14 +56,16 @@ mod system {
         PathBuf::from(FOLDER).join(format!("{PREFIX}{name}"))
     }
 
-    /// Returns true if a process has ended. A process that its parent has not reaped is still listed by the system.
+    /// Returns true if a process has ended. The state is checked because the system still lists a process that its
+    /// parent has not reaped.
     fn has_ended(process: u64) -> bool {
         let Ok(stat) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return true };
-        // The name, in parentheses, may contain any characters.
+        // The process name, which is in parentheses, may contain any characters.
         stat.rsplit_once(") ").is_none_or(|(_, fields)| fields.starts_with(['Z', 'X']))
     }
 
-    /// Signals on drop that a record was reached, even if its stream skips it.
+    /// Signals when it is dropped that a recording was reached, so that this happens even if the stream skips the
+    /// recording.
     pub(crate) struct Reaching(std::sync::Arc<SharedEvent>, u64);
 
     impl Drop for Reaching {
@@ -91,7 +93,7 @@ mod system {
             handle
         }
 
-        /// Opens the event of a handle, if this user owns it.
+        /// Opens the event that a handle identifies, if the event belongs to this user.
         pub fn open(handle: &[u8; HANDLE]) -> Result<Self> {
             let unknown = || Error::other("the handle is of no event of an emulated device");
             let len = handle.iter().position(|byte| *byte == 0).unwrap_or(HANDLE);
@@ -128,19 +130,19 @@ mod system {
             unsafe { self.words.add(word as usize).as_ref() }
         }
 
-        /// Counts a record, which is reached when the result is dropped.
+        /// Counts a recording, which is reached when the returned value is dropped.
         pub fn record(self: &std::sync::Arc<Self>) -> Reaching {
             self.word(Word::Process).store(std::process::id().into(), Ordering::Relaxed);
             let number = self.word(Word::Recorded).fetch_add(1, Ordering::Release) + 1;
             Reaching(std::sync::Arc::clone(self), number)
         }
 
-        /// Returns the last record; 0 if there is none.
+        /// Returns the number of the last recording; 0 if there is none.
         pub fn last(&self) -> u64 {
             self.word(Word::Recorded).load(Ordering::Acquire)
         }
 
-        /// Returns true if a record was reached or can never be reached.
+        /// Returns true if a recording was reached or can never be reached.
         pub fn is_reached(&self, record: u64) -> bool {
             if self.word(Word::Reached).load(Ordering::Acquire) >= record {
                 return true;
@@ -174,7 +176,7 @@ mod system {
 
     use super::HANDLE;
 
-    /// Interprocess events, which do not exist on this system.
+    /// Placeholder for interprocess events, which are not supported on this system.
     #[derive(Debug)]
     pub(crate) enum SharedEvent {}
 

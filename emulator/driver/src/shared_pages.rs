@@ -1,6 +1,6 @@
 //! [`SharedPages`]: memory of emulated devices that several processes map, stored in anonymous files.
 //!
-//! Guarantees: a seal, which an import checks, fixes the length of a file, so no mapping of the file can fault.
+//! The length of a file is fixed by a seal, which an import checks, so accesses to a mapping of the file cannot fault.
 
 pub(super) use self::system::SharedPages;
 
@@ -24,7 +24,7 @@ mod system {
     }
 
     impl SharedPages {
-        /// Creates a file with this number of bytes, filled with `0xFF` like new device memory.
+        /// Creates a file with this number of bytes, and fills it with `0xFF`, like new device memory.
         pub fn create(bytes: usize) -> Result<Self> {
             let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
             // SAFETY: the name is a C string; the result is checked and owned only by this value.
@@ -53,7 +53,7 @@ mod system {
             self.0.try_clone().map(ExportedMemory)
         }
 
-        /// Imports exported memory, if it has this number of bytes and its length is sealed.
+        /// Imports exported memory. The memory must have `bytes` bytes, and its length must be sealed.
         pub fn import(memory: &ExportedMemory, bytes: usize) -> Result<Self> {
             let refused = |text: String| Err(Error::new(ErrorKind::InvalidInput, text));
             let descriptor = memory.0.as_raw_fd();
@@ -75,7 +75,7 @@ mod system {
         /// Maps the memory at an address. Returns false if the system call fails.
         ///
         /// # Safety
-        /// The range must be reserved and must not be in use; `bytes` must be the file's length.
+        /// The range must be reserved, and no code may use it; `bytes` must be the file's length.
         pub unsafe fn map(&self, address: u64, bytes: usize) -> bool {
             let pointer = std::ptr::with_exposed_provenance_mut(address as usize);
             let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -93,7 +93,7 @@ mod system {
 
     use warpsmith_driver::ExportedMemory;
 
-    /// Shared pages, which do not exist on this system.
+    /// Placeholder for shared pages, which are not supported on this system.
     #[derive(Debug)]
     pub(crate) enum SharedPages {}
 
@@ -116,7 +116,7 @@ mod system {
         }
 
         /// # Safety
-        /// None, because there are no shared pages.
+        /// There are no requirements, because there are no shared pages on this system.
         pub unsafe fn map(&self, _address: u64, _bytes: usize) -> bool {
             match *self {}
         }

@@ -1,11 +1,12 @@
-//! Simulated time: a model returns the duration of work, independent of the machine.
+//! Simulated time. A model returns the duration of work, independently of the machine.
 //!
 //! Every stream has a clock in microseconds, which starts at 0. Work advances the clock of its stream by the time that
-//! the model returns. A wait sets the clock to the time of the event if that is later. Recording an event reads the
-//! clock.
+//! the model returns. A wait sets the clock to the time of the event if that time is later. Recording an event reads
+//! the clock.
 //!
 //! The host also has a clock. The host's work takes no time. A wait sets the clock to the time at which the awaited
-//! work finished, if that is later. Work does not start before its enqueue time on that clock.
+//! work finished, if that time is later. Work does not start before the time, on the host's clock, at which it was
+//! enqueued.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,7 +22,7 @@ use super::testing::Testing;
 use warpsmith_driver::activity::now;
 use warpsmith_driver::{FaultKind, LaunchConfig};
 
-/// Work that takes simulated time. Other work takes no time.
+/// Work that takes simulated time. All other work takes no time.
 #[derive(Debug, Clone, Copy)]
 pub enum SimulatedWork<'a> {
     /// A launch of a kernel.
@@ -33,12 +34,12 @@ pub enum SimulatedWork<'a> {
     },
     /// A copy, including pitched copies.
     Copy {
-        /// Bytes copied.
+        /// Number of bytes copied.
         bytes: u64,
     },
     /// A memset.
     Set {
-        /// Bytes set.
+        /// Number of bytes set.
         bytes: u64,
     },
 }
@@ -46,7 +47,7 @@ pub enum SimulatedWork<'a> {
 /// Launch configuration of work without device threads.
 const NO_THREADS: LaunchConfig = LaunchConfig::new([0; 3], [0; 3], 0);
 
-/// Records that an action ran.
+/// Records that an action has run.
 pub(super) fn record(ran: Ran<'_>, device: u32, action: &Action, times: (u64, u64)) {
     match action {
         Action::Launch(call) => {
@@ -70,9 +71,10 @@ type TimeFn = dyn Fn(&SimulatedWork<'_>) -> f64 + Send + Sync;
 #[derive(Clone)]
 pub(super) struct TimeModel {
     time: Arc<TimeFn>,
-    /// True if kernels take their time without running.
+    /// True if kernels take their simulated time without running.
     idle: bool,
-    /// Host clock in microseconds, as bits, because the bits of non-negative floats compare like the floats.
+    /// Host clock in microseconds, stored as the bits of a float, because the bits of non-negative floats compare like
+    /// the floats themselves.
     host_us: Arc<AtomicU64>,
     _testing: Testing,
 }
@@ -83,7 +85,7 @@ impl TimeModel {
         Self { time: Arc::new(time), idle: false, host_us: Arc::default(), _testing: () }
     }
 
-    /// Returns the model of a new driver, with all clocks at 0.
+    /// Returns the time model for a new driver, with all clocks at 0.
     pub(super) fn started(self, idle: bool) -> Self {
         Self { idle, host_us: Arc::default(), ..self }
     }
@@ -113,7 +115,7 @@ fn nanoseconds(us: f64) -> u64 {
     (us * 1e3).round() as u64
 }
 
-/// Clock of a stream, which does not advance without a model, and recorder of its work.
+/// Clock of a stream, which advances only if there is a time model, and recorder of the stream's work.
 #[derive(Debug)]
 pub(super) struct Timeline {
     model: Option<TimeModel>,
@@ -131,12 +133,12 @@ impl Timeline {
         (self.model.as_ref().map_or(0.0, TimeModel::host_now_us), self.recorder.trail())
     }
 
-    /// Returns the time for records, in nanoseconds.
+    /// Returns the current time for records, in nanoseconds.
     pub(super) fn now_ns(&self) -> u64 {
         if self.model.is_some() { nanoseconds(self.now_us()) } else { now() }
     }
 
-    /// Returns true if kernels take their time without running.
+    /// Returns true if kernels take their simulated time without running.
     pub(super) fn is_idle(&self) -> bool {
         self.model.as_ref().is_some_and(|model| model.idle)
     }
@@ -151,8 +153,8 @@ impl Timeline {
         *now = now.max(us);
     }
 
-    /// Advances the clock by work that has run. A negative or NaN duration counts as zero, and a model that panics
-    /// stops the context.
+    /// Advances the clock by work that has run. A negative or NaN duration counts as zero, and a panic in the model
+    /// makes the context unusable.
     pub(super) fn pass(&self, work: &SimulatedWork<'_>, context: &EmulatedContext) {
         let Some(model) = &self.model else { return };
         match catch_unwind(AssertUnwindSafe(|| (model.time)(work))) {
@@ -167,7 +169,7 @@ impl Timeline {
     /// Runs an action and advances the clock by its duration. A kernel of an idle driver only advances the clock.
     ///
     /// # Safety
-    /// Same as for [`Action::run`].
+    /// The requirements are those of [`Action::run`].
     pub(super) unsafe fn run(&self, action: &Action, context: &EmulatedContext, ran: Ran<'_>) {
         let start = if ran.is_recorded() { self.now_ns() } else { 0 };
         // SAFETY: guaranteed by the caller.
@@ -194,7 +196,7 @@ impl Timeline {
     }
 
     /// # Safety
-    /// Same as for [`Action::run`].
+    /// The requirements are those of [`Action::run`].
     unsafe fn do_action(&self, action: &Action, context: &EmulatedContext) {
         if !(self.is_idle() && matches!(action, Action::Launch(_))) {
             // SAFETY: guaranteed by the caller.

@@ -1,9 +1,9 @@
-//! Streams and events of the emulated device. Each stream has a worker thread, which starts with its first task, or one
-//! [`Stepper`] runs all streams.
+//! Streams and events of the emulated device. Either each stream has a worker thread, which starts with the stream's
+//! first task, or a [`Stepper`] runs all streams.
 //!
-//! Tasks of a stream run in order, and streams run independently. Tasks of a stopped context are skipped, but its
-//! events are still signaled, so no wait hangs. When [`Queue::wait`] returns, no work that was enqueued before the call
-//! is still running.
+//! Tasks of a stream run in order, and streams run independently. Tasks of a context that is unusable are skipped, but
+//! its events are still signaled, so no wait hangs. When [`Queue::wait`] returns, no work that was enqueued before the
+//! call is still running.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -30,22 +30,22 @@ use warpsmith_driver::error::Result;
 use warpsmith_driver::host_function::{self, HostCall};
 use warpsmith_driver::{DevicePtr, FaultKind, LaunchConfig};
 
-/// An event with its newest record, if there is one.
+/// An event and its last recording, if there is one.
 #[derive(Debug, Default)]
 pub(super) struct EventState {
     newest: Mutex<Newest>,
-    /// Shared state of an interprocess event, which has no [`Newest`].
+    /// Shared state of an interprocess event, which does not use [`Newest`].
     shared: Option<Arc<SharedEvent>>,
 }
 
-/// An event that is recorded in a capture: the captured nodes of its stream.
+/// An event that was recorded in a capture. It refers to the captured nodes of its stream.
 #[derive(Debug, Clone)]
 pub(super) struct CapturedEvent {
     pub(super) capture: u64,
     pub(super) tips: Vec<usize>,
 }
 
-/// Location of an event's last record.
+/// Location at which an event was last recorded.
 #[derive(Debug, Clone, Default)]
 pub(super) enum Newest {
     #[default]
@@ -68,7 +68,8 @@ impl EventState {
         self.newest.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Sets a new record, whose [`Work::Record`] is enqueued. Waits for an older one are unaffected.
+    /// Sets the last recording, whose [`Work::Record`] must already be enqueued. Waits for an older recording are
+    /// unaffected.
     pub(super) fn set_newest(&self, newest: Newest) {
         *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = newest;
     }
@@ -82,7 +83,7 @@ pub(super) struct Reached {
 }
 
 impl Reached {
-    /// Returns the microseconds from `earlier` to this time on the machine's clock.
+    /// Returns the number of microseconds from `earlier` to this time on the machine's clock.
     pub(super) fn us_since(self, earlier: Self) -> f64 {
         match self.at.checked_duration_since(earlier.at) {
             Some(after) => after.as_secs_f64() * 1e6,
@@ -97,9 +98,9 @@ pub(super) struct Mark {
     /// Time at which the stream reached the mark.
     at: Mutex<Option<Reached>>,
     reached: Condvar,
-    /// Work ordered before the mark, if races are checked.
+    /// Work that is ordered before the mark, if the driver checks for races.
     clock: OnceLock<Clock>,
-    /// Stream ID in records; 0 if the mark belongs to no event.
+    /// Stream ID in records; 0 if the mark does not belong to an event.
     stream: u32,
 }
 
@@ -113,7 +114,7 @@ impl Mark {
         self.stream
     }
 
-    /// Returns the time at which the stream reached the mark; `None` if it has not.
+    /// Returns the time at which the stream reached the mark; `None` if it has not reached the mark.
     pub(super) fn time(&self) -> Option<Reached> {
         *self.at.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -122,12 +123,12 @@ impl Mark {
         self.clock.get()
     }
 
-    /// Sets the clock when the mark is enqueued; only the first call has an effect.
+    /// Sets the clock. Called when the mark is enqueued; only the first call has an effect.
     pub(super) fn set_clock(&self, clock: Clock) {
         self.clock.get_or_init(|| clock);
     }
 
-    /// Signals that the stream has reached the mark, at this time on its [`Timeline`].
+    /// Signals that the stream has reached the mark at time `simulated_us` on its [`Timeline`].
     pub(super) fn reach(&self, simulated_us: f64) {
         let reached = Reached { at: Instant::now(), simulated_us };
         *self.at.lock().unwrap_or_else(PoisonError::into_inner) = Some(reached);
@@ -150,7 +151,7 @@ impl Mark {
 #[derive(Debug)]
 pub(super) enum Work {
     Act(Action),
-    /// A launch that takes its simulated time and does not run.
+    /// A launch that takes its simulated time but does not run.
     Idle(&'static KernelSpec, LaunchConfig),
     Host(HostCall),
     /// Frees a block in stream order.
@@ -168,11 +169,11 @@ struct Task {
     /// Place in the race check, if the task is compared after it has run.
     place: Option<Place>,
     touched: Touched,
-    /// Simulated host time at enqueue.
+    /// Simulated host time at which the task was enqueued.
     enqueued_us: f64,
-    /// Trail to the enqueuing call, if that is recorded.
+    /// Trail to the call that enqueued the task, if that call is recorded.
     trail: Option<Trail>,
-    /// Position in the enqueue order of all streams, if it is needed.
+    /// Position in the enqueue order of all streams, if there is a stepper.
     number: u64,
 }
 
@@ -189,7 +190,7 @@ struct State {
 }
 
 impl State {
-    /// Takes the next task, which becomes the running one.
+    /// Removes and returns the next task, which becomes the running task.
     fn begin(&mut self) -> Option<Task> {
         let mut task = self.tasks.pop_front()?;
         let touched = std::mem::take(&mut task.touched);
@@ -206,7 +207,7 @@ pub(super) struct Queue {
     control: Arc<Control>,
     priority: i32,
     timeline: Timeline,
-    /// Stepper that runs the tasks; `None` if a worker does.
+    /// Stepper that runs the tasks; `None` if a worker thread runs them.
     stepper: Option<Stepping>,
     races: Arc<Races>,
     state: Mutex<State>,
@@ -246,12 +247,12 @@ impl Queue {
         self.number.load(Ordering::Relaxed)
     }
 
-    /// Returns the simulated time at which the work enqueued so far is done, if it has run.
+    /// Returns the simulated time at which the work enqueued so far has finished. That work must have run.
     pub(super) fn simulated_us(&self) -> f64 {
         self.timeline.now_us()
     }
 
-    /// Returns the priority at creation, which does not affect the order of execution.
+    /// Returns the priority with which the stream was created. The priority does not affect the order of execution.
     pub(super) fn priority(&self) -> i32 {
         self.priority
     }
@@ -270,7 +271,7 @@ impl Queue {
 
     /// Enqueues a task. The first task starts the worker, if there is one.
     ///
-    /// Fails with the system's text if the thread cannot be started.
+    /// If the thread cannot be started, returns the text of the system's error.
     pub(super) fn push(
         self: &Arc<Self>,
         work: Work,
@@ -300,7 +301,7 @@ impl Queue {
 
     /// Waits until all work enqueued so far has run. Without a worker, the calling thread runs it.
     ///
-    /// Fails under the conditions of [`Stepper::run_until`](super::schedule::Stepper::run_until).
+    /// Fails under the same conditions as [`Stepper::run_until`](super::schedule::Stepper::run_until).
     pub(super) fn wait(&self, call: Call) -> Result<()> {
         let mut state = self.state();
         let target = state.pushed;
@@ -322,7 +323,7 @@ impl Queue {
         accesses.any(|Access { range, .. }| !range.is_empty() && range.start < end && start < range.end)
     }
 
-    /// Returns the number of the next task, if there is one and it does not wait for an unreached mark.
+    /// Returns the number of the next task, if there is one and all marks for which it waits have been reached.
     pub(super) fn ready(&self) -> Option<u64> {
         let state = self.state();
         let next = state.tasks.front()?;
@@ -341,10 +342,10 @@ impl Queue {
         self.finish(reached);
     }
 
-    /// Runs all enqueued work and then ends the worker.
+    /// Waits until all enqueued work has run, and then ends the worker thread.
     pub(super) fn close(&self) {
         if self.stepper.is_some() {
-            // Tasks that wait for a record that was never enqueued can no longer run.
+            // An error means that tasks wait for a recording that was never enqueued. Such tasks can no longer run.
             let _ = self.wait(Call::StreamDestroy);
             return;
         }
@@ -354,10 +355,10 @@ impl Queue {
             self.changed.notify_all();
             state.worker.take()
         };
-        // A host function can be the last owner of the driver, in which case joining would wait for itself. The workers
-        // end anyway.
+        // A host function can be the last owner of the driver, in which case the worker would wait for itself. The
+        // workers end even without being joined.
         if let Some(worker) = worker.filter(|_| !host_function::is_running()) {
-            // The worker does not panic; if it did, its work would be lost with it.
+            // The worker does not panic. If it did, its remaining work would be lost.
             let _ = worker.join();
         }
     }
@@ -383,8 +384,8 @@ impl Queue {
         }
     }
 
-    /// Marks the running task as complete. Its mark is reached in the same step, so a thread that observes the mark
-    /// also observes the stream's progress.
+    /// Marks the running task as complete. The task's mark is reached in the same step, so a thread that observes the
+    /// mark also observes the stream's progress.
     fn finish(&self, reached: Option<Arc<Mark>>) {
         let mut state = self.state();
         state.running.clear();
@@ -395,7 +396,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Runs a task on behalf of the thread that enqueued it.
+    /// Runs a task with the state of the thread that enqueued it.
     fn run_as(&self, task: Task) -> Option<Arc<Mark>> {
         let Task { work, enqueued, place, enqueued_us, trail, .. } = task;
         self.timeline.wait_until(enqueued_us);
@@ -408,7 +409,7 @@ impl Queue {
         })
     }
 
-    /// Runs a task. Returns the mark that it reaches.
+    /// Runs a task. Returns the mark that the task reaches, if any.
     fn run(&self, work: Work, ran: Ran<'_>) -> Option<Arc<Mark>> {
         match work {
             Work::Record(mark) => return Some(mark),
@@ -425,20 +426,20 @@ impl Queue {
             // A graph that is skipped still keeps its position among the launches of its executable.
             Work::Graph(launch) => launch.run(&self.context, &self.timeline, ran),
             Work::Act(_) | Work::Idle(..) if self.context.is_poisoned() => {}
-            // SAFETY: the caller has guaranteed that the memory that the work uses is valid until it has run, and that
-            // the two sides of a copy do not overlap.
+            // SAFETY: the caller has guaranteed that the memory that the work uses is valid until the work has run, and
+            // that the two sides of a copy do not overlap.
             Work::Act(action) => unsafe { self.timeline.run(&action, &self.context, ran) },
             Work::Idle(spec, config) => self.timeline.run_idly(spec, &config, &self.context, ran),
         }
         None
     }
 
-    /// Frees memory whose free was enqueued. If work on another stream still uses it, the program lacks a wait. On a
-    /// GPU, this would corrupt memory; here, it stops the context.
+    /// Frees memory whose free was enqueued. If work on another stream still uses the memory, a wait is missing in the
+    /// program. On a GPU, this would corrupt memory. On the emulated device, it makes the context unusable.
     fn free(&self, ptr: DevicePtr) {
         let context = &self.context;
-        // SAFETY: the caller of the free has guaranteed that work that uses the memory is ordered before it, and the
-        // streams' pending work is checked.
+        // SAFETY: the caller of the free has guaranteed that work that uses the memory is ordered before the free, and
+        // the pending work of all streams is checked.
         if let Err(error) = unsafe { context.heap.left(ptr, |start, end| context.is_busy(start, end)) } {
             let text = format!("{error}; the stream that frees it did not wait for that work");
             context.poison(fault(FaultKind::Other, text));

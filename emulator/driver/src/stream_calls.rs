@@ -64,7 +64,7 @@ unsafe impl StreamDriver for EmulatedDriver {
     fn stream_unique_id(&self, context: Context, stream: StreamHandle) -> Result<u64> {
         let context = self.enter(Call::StreamUniqueId, context)?;
         self.stream_of(Call::StreamUniqueId, &context, stream)?;
-        // Handles are never reused.
+        // Handles are never reused, so they are unique.
         Ok(stream.0)
     }
 
@@ -74,7 +74,8 @@ unsafe impl StreamDriver for EmulatedDriver {
     }
 
     unsafe fn stream_destroy(&self, _context: Context, stream: StreamHandle) {
-        // A failure cannot be reported. A host function must not destroy a stream, because it would wait for itself.
+        // A failure cannot be reported. A host function must not destroy a stream, because the call would wait for that
+        // function.
         if self.control.enter_to_wait(Call::StreamDestroy).is_err() {
             return;
         }
@@ -93,7 +94,7 @@ unsafe impl StreamDriver for EmulatedDriver {
         let idle = self.streams.get(Call::StreamQuery, stream.0)?.is_idle();
         self.races.host_saw(enqueued.as_ref().filter(|_| idle));
         if idle {
-            // A kernel may have stopped the context since the call started, in which case the remaining work was
+            // A kernel may have made the context unusable since the call started, in which case the remaining work was
             // skipped.
             context.check(Call::StreamQuery.name())?;
         }
@@ -174,7 +175,7 @@ unsafe impl StreamDriver for EmulatedDriver {
         if let Some(shared) = event.shared() {
             self.captures.refuse(Call::EventRecord, stream.0, OF_PROCESSES)?;
             let reaching = shared.record();
-            // The record also counts as reached if the stream skips or rejects the work.
+            // The recording also counts as reached if the stream skips or rejects the work.
             let reach = Work::Host(HostCall::new(Box::new(move || drop(reaching))));
             return self.push(Call::EventRecord, stream, reach, Touched::new());
         }
@@ -183,11 +184,11 @@ unsafe impl StreamDriver for EmulatedDriver {
             return Ok(());
         }
         let mark = Arc::new(Mark::of_stream(stream.0 as u32));
-        // A capture that another thread starts from here on follows the record.
+        // If another thread starts a capture from here on, the capture starts after the recording.
         let (queue, record) =
             (self.streams.get(Call::EventRecord, stream.0)?, Work::Record(Arc::clone(&mark)));
         self.push_to_run(Call::EventRecord, stream, &queue, record, Touched::new())?;
-        // This must not happen earlier, because waits for work that is not enqueued would never end.
+        // The recording must not be set earlier, because waits for work that is not enqueued would never end.
         event.set_newest(Newest::Mark(mark));
         Ok(())
     }

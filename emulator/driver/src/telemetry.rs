@@ -1,4 +1,4 @@
-//! Telemetry of emulated devices, which report none unless a test sets it.
+//! Telemetry of emulated devices. They report no values unless a test sets them.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,7 +37,7 @@ impl Sensors {
         let all = self.all();
         let sensor = all.get(ordinal as usize)?;
         let Some(clock) = sensor.sm_clock.clone() else { return sensor.told.sm_clock_mhz };
-        // The lock is not held here, because the function is arbitrary code.
+        // The lock is not held here, because the callback may be arbitrary code.
         drop(all);
         clock()
     }
@@ -55,14 +55,14 @@ impl fmt::Debug for Sensors {
 }
 
 impl EmulatedDriver {
-    /// Sets the telemetry that a device reports. The call is ignored if the device does not exist. By default, every
-    /// value is `None`.
+    /// Sets the telemetry that a device reports. The call is ignored if the device does not exist. All values are
+    /// `None` by default.
     pub fn set_telemetry(&self, ordinal: u32, telemetry: Telemetry) {
         self.sensors.set(ordinal, |sensor| sensor.told = telemetry);
     }
 
-    /// Calls `clock` at each query of a device's SM clock, instead of returning the value of [`Self::set_telemetry`].
-    /// Use it for programs during which the clock changes.
+    /// Calls `clock` at each query of a device's SM clock and returns the result, instead of the value set with
+    /// [`Self::set_telemetry`]. Use this method to simulate a clock that changes while a program runs.
     pub fn on_sm_clock(&self, ordinal: u32, clock: impl Fn() -> Option<u32> + Send + Sync + 'static) {
         self.sensors.set(ordinal, |sensor| sensor.sm_clock = Some(Arc::new(clock)));
     }

@@ -1,7 +1,7 @@
 //! [`Testing`]: state that exists only with the feature `testing`.
 
-/// Member of driver parts that only tests use. Without the feature `testing`, the type has no value, so the compiler
-/// removes those parts from the program.
+/// Member of parts of the driver that only tests use. Without the feature `testing`, the type has no values, so the
+/// compiler removes these parts from the program.
 #[cfg(feature = "testing")]
 pub(super) type Testing = ();
 #[cfg(not(feature = "testing"))]

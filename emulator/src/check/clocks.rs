@@ -1,12 +1,12 @@
-//! Happens-before order of a launch's accesses, represented by a clock per thread and each thread's knowledge of the
-//! other clocks.
+//! Happens-before order of a launch's accesses, represented by a clock for each thread and by what each thread knows
+//! about the other threads' clocks.
 //!
 //! A thread's clock advances at each release: at barriers, releasing atomics and fences. Access A happens before access
-//! B if B's thread knows a clock of A's thread that is at least the clock of A.
+//! B if the thread of B knows a clock value of the thread of A that is at least the clock value at access A.
 //!
 //! | source of order | representation |
 //! | --- | --- |
-//! | the block's barriers | one number, `base`, for all threads of the block |
+//! | the block's barriers | one number (`base`) for all threads of the block |
 //! | `warp::sync` | a row of 32 clocks for each thread |
 //! | atomics and fences, barriers of a cluster | prefixes of logs ([`Log`]) |
 //!
@@ -14,22 +14,23 @@
 
 use std::collections::HashMap;
 
-/// Thread index that represents all threads of a block.
+/// Value of a thread index that stands for all threads of a block.
 const ALL: u16 = u16::MAX;
 
-/// A thread of the grid: the linear index of its block, and its linear index in the block.
+/// Identifies a thread of the grid by the linear index of its block and its linear index in the block.
 type Id = (u32, u16);
 
-/// Clocks in release order, released either to one address or by a cluster barrier. A thread that acquires then knows
-/// the current prefix of the log, so acquiring copies no data.
+/// Clock values in release order, released either to one address or by a cluster barrier. A thread that acquires knows
+/// the current prefix of the log from then on, so acquiring copies no data.
 #[derive(Default)]
 struct Log {
     entries: Vec<(Id, u32)>,
-    /// Positions in `entries` per thread, in ascending order; the clocks also ascend.
+    /// Positions in `entries` for each thread, in ascending order. The clock values at these positions are also in
+    /// ascending order.
     of: HashMap<Id, Vec<u32>>,
-    /// Entries of other logs that this one contains.
+    /// For each other log, the number of entries that this log contains.
     contains: HashMap<u32, u32>,
-    /// Knowledge about other blocks that a block's threads had when they released, keyed by block.
+    /// For each block, what its threads knew about other blocks when they released.
     known_by: HashMap<u32, Vec<Prefix>>,
 }
 
@@ -43,7 +44,7 @@ impl Log {
         }
     }
 
-    /// Returns the clock of `id` in the first `upto` entries; 0 if there is none.
+    /// Returns the last clock value of `id` in the first `upto` entries; 0 if there is none.
     fn clock(&self, id: Id, upto: u32) -> u32 {
         let Some(positions) = self.of.get(&id) else { return 0 };
         let count = match positions.last() {
@@ -54,7 +55,7 @@ impl Log {
     }
 }
 
-/// First entries of a log.
+/// A prefix of a log.
 #[derive(Clone, Copy)]
 struct Prefix {
     log: u32,
@@ -71,7 +72,7 @@ fn learn(known: &mut Vec<Prefix>, new: Prefix) {
     }
 }
 
-/// Knowledge of a thread at one point in time, including its own clock.
+/// Snapshot of what a thread knows at one point in time, including its own clock.
 #[derive(Clone)]
 struct Snapshot {
     block: u32,
@@ -85,20 +86,23 @@ struct Snapshot {
 #[derive(Default)]
 struct Thread {
     known: Vec<Prefix>,
-    /// Logs that relaxed loads have observed and that a later fence acquires, with the scope of the load.
+    /// Prefixes of logs that relaxed loads have observed and that a later fence acquires, each with the scope of the
+    /// load.
     seen: Vec<(Prefix, Scope)>,
-    /// Knowledge that the last releasing fence released, and the scope of the fence.
+    /// Snapshot that the last releasing fence released, and the scope of that fence.
     fenced: Option<(Snapshot, Scope)>,
-    /// Clock of the arrival at the incomplete cluster barrier, and whether the thread waits there.
+    /// Clock value at which the thread arrived at the incomplete cluster barrier, and true if the thread waits at the
+    /// barrier.
     arrived: Option<(u32, bool)>,
 }
 
 /// Barrier of a cluster.
 #[derive(Default)]
 struct ClusterBarrier {
-    /// Log of the knowledge of threads that have arrived and perform other work before they wait.
+    /// Log to which a thread releases if it has arrived and performs other work before it waits.
     arriving: Option<u32>,
-    /// Knowledge that the last phase releases to each thread that waits for it, if threads arrived without waiting.
+    /// If threads arrived at the last phase without waiting, the log prefix that each thread acquires when it waits for
+    /// that phase.
     released: Option<Prefix>,
 }
 
@@ -107,20 +111,20 @@ struct ClusterBarrier {
 pub enum Scope {
     /// Threads of the block.
     Block,
-    /// Threads of the launch; also represents wider scopes.
+    /// Threads of the launch. This value also stands for wider scopes.
     Device,
 }
 
 /// Memory ordering of an atomic operation or a fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ordering {
-    /// True for release semantics: earlier accesses become visible to acquiring threads.
+    /// True for release semantics, with which earlier accesses become visible to acquiring threads.
     pub release: bool,
-    /// True for acquire semantics: released accesses become visible.
+    /// True for acquire semantics, with which released accesses become visible to this thread.
     pub acquire: bool,
 }
 
-/// Memory effect of an atomic operation.
+/// Effect of an atomic operation on memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// Reads.
@@ -131,26 +135,26 @@ pub enum Operation {
     Update,
 }
 
-/// Clocks of a running block.
+/// Clocks of the threads of a running block.
 #[derive(Default)]
 pub(super) struct Block {
-    /// Linear index in the grid.
+    /// Linear index of the block in the grid.
     pub linear: u32,
-    /// Index in the grid.
+    /// Index of the block in the grid.
     pub index: [u32; 3],
     threads: Vec<Thread>,
     /// Clock of each thread.
     clocks: Vec<u32>,
-    /// Clock up to which every thread of the block knows the other threads.
+    /// Clock value up to which every thread of the block knows all other threads of the block.
     base: u32,
-    /// Clock up to which every thread of the block executed a releasing fence before the last barrier. A relaxed atomic
-    /// operation of any of these threads releases accesses up to this clock.
+    /// Clock value up to which accesses precede a releasing fence that every thread of the block executed before the
+    /// last barrier. A relaxed atomic operation of any of these threads releases accesses up to this clock.
     fenced: u32,
-    /// Knowledge about other blocks that every thread of the block shares.
+    /// Log prefixes of other blocks that every thread of the block knows.
     known: Vec<Prefix>,
     /// Mask of the synchronized warps, for which `lanes` is valid.
     synced: u32,
-    /// Known clocks of the warp's lanes, per thread.
+    /// For each thread, the clock values that it knows of the lanes of its warp.
     lanes: Vec<[u32; 32]>,
 }
 
@@ -168,14 +172,14 @@ impl Block {
     }
 }
 
-/// Clocks of the concurrently running blocks.
+/// Clocks of the blocks that run concurrently.
 #[derive(Default)]
 pub(super) struct Clocks {
     pub blocks: Vec<Block>,
     logs: Vec<Log>,
-    /// Logs released to addresses, with a block if they were released at block scope.
+    /// Logs that were released to addresses, identified by address and, for releases at block scope, by block.
     released: HashMap<(usize, Option<u32>), u32>,
-    /// Cluster barriers, by the index of the cluster's first block.
+    /// Cluster barriers, keyed by the index of the cluster's first block.
     clusters: HashMap<u32, ClusterBarrier>,
 }
 
@@ -188,7 +192,7 @@ impl Clocks {
         self.clusters.clear();
     }
 
-    /// Prepares for a block at index `number` of the running blocks.
+    /// Prepares the clocks for a block that starts with index `number` among the running blocks.
     pub fn begin_block(&mut self, number: u32, linear: u32, index: [u32; 3], threads: u32) {
         let at = number as usize;
         if self.blocks.len() <= at {
@@ -208,7 +212,7 @@ impl Clocks {
         }
     }
 
-    /// Handles a completed block barrier.
+    /// Updates the clocks after a block barrier was completed.
     pub fn block_barrier(&mut self, number: u32) {
         let block = &mut self.blocks[number as usize];
         let fenced = |thread: &Thread| match &thread.fenced {
@@ -225,7 +229,7 @@ impl Clocks {
         }
     }
 
-    /// Handles the synchronization of these lanes of a warp.
+    /// Updates the clocks after these lanes of a warp have synchronized.
     pub fn warp_barrier(&mut self, number: u32, warp: u32, lanes: u32) {
         let block = &mut self.blocks[number as usize];
         let first = warp as usize * 32;
@@ -250,8 +254,8 @@ impl Clocks {
         }
     }
 
-    /// Handles a thread's arrival at the barrier of its cluster, whose blocks start at index `first`. The barrier does
-    /// not order the thread's later accesses unless it waits immediately.
+    /// Updates the clocks when a thread arrives at the barrier of its cluster, whose first block has index `first`.
+    /// Accesses that the thread makes between its arrival and its wait are not ordered by the barrier.
     pub fn cluster_arrive(&mut self, first: u32, number: u32, thread: u32, waits: bool) {
         let block = &mut self.blocks[number as usize];
         let own = &mut block.threads[thread as usize];
@@ -270,7 +274,7 @@ impl Clocks {
         self.include(log, &known, linear);
     }
 
-    /// Handles a thread's completed wait for its cluster barrier.
+    /// Updates the clocks after a thread has waited for its cluster barrier.
     pub fn cluster_wait(&mut self, first: u32, number: u32, thread: u32) {
         let Some(released) = self.clusters.get(&first).and_then(|barrier| barrier.released) else { return };
         let contains = &self.logs[released.log as usize].contains;
@@ -285,7 +289,8 @@ impl Clocks {
         self.logs.len() as u32 - 1
     }
 
-    /// Handles the completion of a cluster barrier, after every thread of the cluster's blocks has arrived or exited.
+    /// Updates the clocks when a cluster barrier is complete, that is, after every thread of the cluster's blocks has
+    /// arrived or exited.
     pub fn cluster_barrier(&mut self, numbers: std::ops::Range<u32>) {
         let barrier = self.clusters.entry(numbers.start).or_default();
         barrier.released = None;
@@ -307,8 +312,8 @@ impl Clocks {
         }
     }
 
-    /// Handles a completed cluster barrier at which some threads arrived without waiting. When a thread waits, it
-    /// learns about the accesses that each of the other threads made before its arrival.
+    /// Updates the clocks when a cluster barrier is complete at which some threads arrived without waiting. When a
+    /// thread waits, it learns about the accesses that each of the other threads made before its arrival.
     fn cluster_barrier_in_halves(&mut self, numbers: std::ops::Range<u32>, log: u32) {
         for number in numbers.clone() {
             let block = &mut self.blocks[number as usize];
@@ -334,8 +339,8 @@ impl Clocks {
             Some(Prefix { log, upto, own_block: false });
     }
 
-    /// Returns true if an access by a thread of block `linear` of the grid at this clock happens before the current
-    /// access of thread `now` of this block.
+    /// Returns true if an access that a thread of the grid's block `linear` made at this clock value happens before the
+    /// current access of thread `now` of this block.
     #[inline(always)]
     pub fn is_ordered(&self, block: &Block, now: u32, linear: u32, thread: u32, clock: u32) -> bool {
         if block.is_past(linear, clock) {
@@ -356,7 +361,7 @@ impl Clocks {
         (!own.is_empty() || !block.known.is_empty()) && self.is_known(block, own, linear, thread, clock)
     }
 
-    /// Returns true if logs that a thread of this block knows establish the order.
+    /// Returns true if log prefixes that a thread of this block knows establish this order.
     fn is_known(&self, block: &Block, own: &[Prefix], linear: u32, thread: u32, clock: u32) -> bool {
         let is_own = linear == block.linear;
         own.iter().chain(&block.known).filter(|prefix| is_own || !prefix.own_block).any(|prefix| {
@@ -366,7 +371,7 @@ impl Clocks {
         })
     }
 
-    /// Adds the contents of prefixes to a log; `linear` is the block of the thread that knows them.
+    /// Adds the entries of log prefixes to a log; `linear` is the block of the thread that knows the prefixes.
     fn include(&mut self, log: u32, known: &[Prefix], linear: u32) {
         for prefix in known {
             if prefix.log == log {
@@ -406,7 +411,7 @@ impl Clocks {
         let block = &mut self.blocks[number as usize];
         let known = &mut block.threads[thread as usize].known;
         learn(known, prefix);
-        // About other blocks, the thread learns what the threads of its own block knew when they released.
+        // The thread also learns what the threads of its own block knew about other blocks when they released.
         if prefix.own_block
             && let Some(of_block) = self.logs[prefix.log as usize].known_by.get(&block.linear)
         {
@@ -433,7 +438,7 @@ impl Clocks {
         into.push((snapshot.block, snapshot.thread), snapshot.clock);
     }
 
-    /// Handles an atomic operation after it was checked as an access.
+    /// Updates the clocks for an atomic operation, which was already checked as an access.
     pub fn atomic(
         &mut self,
         number: u32,
@@ -497,12 +502,12 @@ impl Clocks {
         }
     }
 
-    /// Ends the release sequence of the address at a store, except for the log that the store itself releases.
+    /// Ends the release sequences of an address at a store, except for the log that the store itself releases.
     fn overwrite(&mut self, address: usize, linear: u32, given: Option<&Snapshot>) {
         for key in [None, Some(linear)] {
             let Some(&log) = self.released.get(&(address, key)) else { continue };
             let all = self.logs[log as usize].entries.len() as u32;
-            // A thread that knows the entire log releases all of it, so the log continues, as for a lock.
+            // If the thread knows the entire log, its store releases all of it, so the log is continued, as for a lock.
             let knows = |snapshot: &Snapshot| snapshot.known.iter().any(|p| (p.log, p.upto) == (log, all));
             if !given.is_some_and(knows) {
                 self.released.remove(&(address, key));
@@ -510,7 +515,7 @@ impl Clocks {
         }
     }
 
-    /// Handles a fence.
+    /// Updates the clocks for a fence.
     pub fn fence(&mut self, number: u32, thread: u32, order: Ordering, scope: Scope) {
         if order.acquire {
             let own = &mut self.blocks[number as usize].threads[thread as usize];

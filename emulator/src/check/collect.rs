@@ -1,7 +1,7 @@
 //! Recipients of a launch's findings: the host thread that enqueued it, or a [`Scope`] of that thread's work.
 //!
-//! A stream runs a launch later and on another host thread. [`enqueued`] therefore captures the state at enqueue time:
-//! the recipient of findings and the existing buffers.
+//! A stream runs a launch later and on another host thread. [`enqueued`] therefore captures the relevant state at
+//! enqueue time, namely the recipient of findings and the existing buffers.
 
 use std::cell::{Cell, RefCell};
 use std::fs::OpenOptions;
@@ -14,7 +14,7 @@ use gpu_spec::finding::{Finding, Findings};
 use super::memory::Buffers;
 use super::{is_on, memory, settings};
 
-/// Findings of the launches of one host thread, or of a scope.
+/// Collector of the findings in launches of one host thread or of a scope.
 #[derive(Debug, Default)]
 pub(super) struct Collector {
     /// Enclosing collector of a scope; `None` for a thread's own collector.
@@ -25,14 +25,14 @@ pub(super) struct Collector {
 #[derive(Debug, Default)]
 struct Collected {
     found: Findings,
-    /// True after the scope has ended, when late findings go to the outer collector.
+    /// True after the scope has ended. Later findings are then added to the outer collector.
     has_ended: bool,
 }
 
 thread_local! {
     /// Collector for the work that this thread enqueues.
     static OWN: RefCell<Arc<Collector>> = RefCell::default();
-    /// Enqueue-time state of the work that this thread runs.
+    /// State that was captured when the work that this thread runs was enqueued.
     static RUNNING: RefCell<Option<Enqueued>> = const { RefCell::new(None) };
 }
 
@@ -41,7 +41,7 @@ impl Collector {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns true if a scope handles the findings, so that they are not reported before it ends.
+    /// Returns true if a scope handles the findings, so that they are not reported before the scope ends.
     pub fn is_scope(&self) -> bool {
         match &self.outer {
             Some(outer) => !self.state().has_ended || outer.is_scope(),
@@ -49,7 +49,7 @@ impl Collector {
         }
     }
 
-    /// Adds findings and reports them unless they are already `reported` or a scope handles them.
+    /// Adds findings. Reports them unless they were already `reported` or a scope handles them.
     pub fn add(&self, found: Findings, reported: bool) {
         if found.is_empty() {
             return;
@@ -70,7 +70,7 @@ impl Collector {
     }
 }
 
-/// Appends a finding to the report file, if the settings name one.
+/// Appends a finding to the report file, if the settings specify such a file.
 pub(super) fn report(finding: &Finding) {
     if let Ok(Some(settings)) = settings()
         && let Some(path) = &settings.report
@@ -81,8 +81,8 @@ pub(super) fn report(finding: &Finding) {
     }
 }
 
-/// Adds findings that do not belong to a single launch. They are assigned to the thread whose work the calling thread
-/// runs, otherwise to the calling thread.
+/// Adds findings that do not belong to a single launch. If the calling thread runs work that another thread has
+/// enqueued, the findings are assigned to that thread, otherwise to the calling thread.
 pub fn found(findings: Findings) {
     match running() {
         Some(enqueued) => enqueued.collector.add(findings, false),
@@ -110,7 +110,7 @@ pub struct Enqueued {
     pub(super) buffers: Arc<Buffers>,
 }
 
-/// Captures the calling thread's state for work that it enqueues now; `None` if launches are not checked.
+/// Captures the calling thread's state for work that the thread enqueues now; `None` if launches are not checked.
 pub fn enqueued() -> Option<Enqueued> {
     is_on().then(|| Enqueued { collector: OWN.with_borrow(Arc::clone), buffers: memory::buffers_now() })
 }
@@ -135,13 +135,13 @@ pub(super) fn running() -> Option<Enqueued> {
 }
 
 /// Scope that collects the findings of launches that its thread enqueues during its lifetime. Collected findings are
-/// not errors and are not reported. Findings that were not taken before the drop become errors and are reported, as
-/// without a scope.
+/// not errors and are not reported. Findings that were not taken before the scope is dropped become errors and are
+/// reported, as they would be without a scope.
 #[derive(Debug)]
 #[must_use]
 pub struct Scope {
     own: Arc<Collector>,
-    /// Keeps the scope on its thread.
+    /// Keeps the scope on the thread that created it.
     _of_thread: PhantomData<Cell<*const ()>>,
 }
 
@@ -173,7 +173,7 @@ impl Drop for Scope {
         };
         let Some(outer) = &self.own.outer else { return };
         outer.add(found, false);
-        // Scopes that were started later and still exist are ended by their own drop.
+        // Scopes that were started later and still exist end when they are dropped themselves.
         let _ = OWN.try_with(|current| {
             let mut current = current.borrow_mut();
             if Arc::ptr_eq(&current, &self.own) {

@@ -2,8 +2,8 @@
 //! atomics.
 //!
 //! Each entry point receives the address of an access. The return address identifies the source location of the access,
-//! so each entry point is a few lines of assembly that pass it on. The entry points are weak symbols, so a program with
-//! ThreadSanitizer's own runtime uses the functions of that runtime.
+//! so each entry point is a few lines of assembly that pass it on. The entry points are weak symbols, so a program that
+//! is linked with ThreadSanitizer's own runtime uses the functions of that runtime instead.
 
 use std::arch::global_asm;
 use std::ffi::c_void;
@@ -26,7 +26,7 @@ fn is_checked(address: usize) -> bool {
     // SAFETY: as in `with_checker`; no code of the program that could create a second reference runs here.
     let checker = unsafe { &mut *checker };
     checker.has_accesses = true;
-    // The stack is below the yielder, which is at its top.
+    // The yielder is at the top of the stack, so the stack lies below it.
     let above = (registers.yielder.get() as usize).wrapping_sub(address).wrapping_sub(1);
     above >= checker.stack_bytes && registers.in_kernel()
 }
@@ -39,12 +39,12 @@ fn accessed(address: usize, access: Accessed) {
     }
 }
 
-/// Passes an access to the checker, for which [`is_checked`] returned true.
+/// Passes an access for which [`is_checked`] returned true to the checker.
 #[inline(always)]
 fn check(address: usize, access: Accessed) {
     let registers = registers();
     let (number, thread) = (registers.block().number, registers.linear.get());
-    // SAFETY: as in `is_checked`, which found that the pointer is not null.
+    // SAFETY: as in `is_checked`, which has established that the pointer is not null.
     let checker = unsafe { &mut *registers.checker.get() };
     if !checker.access_at_once(number, thread, address, &access) {
         check_slowly(registers, address, access);
@@ -73,7 +73,7 @@ fn check_slowly(registers: &Registers, address: usize, access: Accessed) {
             _ => None,
         }
     });
-    // The launch ends when the thread next waits or exits, because the thread cannot be unwound from here.
+    // The launch ends when the thread next waits or exits, because the thread cannot be unwound at this point.
     if let Some(fault) = fault.flatten() {
         registers.set().fail(fault);
     }
@@ -83,7 +83,7 @@ macro_rules! accesses {
     ($($function:ident($bytes:literal, $($flag:ident)*): $($symbol:literal)*;)*) => {
         $(
             extern "C" fn $function(address: usize, pc: usize) {
-                /// Checks an access, as a separate function, so that the caller needs no stack.
+                /// Checks an access. This is a separate function so that the caller requires no stack.
                 #[inline(never)]
                 extern "C" fn check_it(address: usize, pc: usize) {
                     check(address, Accessed { $($flag: true,)* ..Accessed::new($bytes, pc) });
@@ -187,8 +187,8 @@ extern "C" fn fill(to: *mut u8, value: i32, bytes: usize, pc: usize) -> *mut u8 
 }
 forward!("__tsan_memset", 3, fill);
 
-/// Handles an atomic operation, given by its address and size and its remaining properties, which are packed as for
-/// `unpacked`.
+/// Handles an atomic operation, which is described by its address, its size, and its other properties in the packed
+/// form that `unpacked` expects.
 extern "C" fn atomic(address: usize, bytes: usize, packed: u32, pc: usize) {
     if is_checked(address) {
         match bytes {
@@ -222,7 +222,7 @@ unsafe extern "C" {
     fn __warpsmith_check_atomic(address: usize, bytes: usize, packed: u32);
 }
 
-/// Reports an atomic operation of the device library, before it is performed. Its source location is the call site.
+/// Reports an atomic operation of the device library, before it is performed. The call site is its source location.
 #[inline(always)]
 pub fn atomic_access<T>(address: *mut T, operation: Operation, order: Memory, scope: Scope) {
     let packed = operation as u32 | order_bits(order) << 2 | (scope as u32) << 4;

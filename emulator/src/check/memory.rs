@@ -1,8 +1,9 @@
 //! Memory that is checked for out-of-bounds accesses and uninitialized reads: the device's buffers, and shared arrays.
 //!
 //! The driver reports the memory it has allocated, and the allocator above it reports the buffers in that memory. A
-//! launch uses the set of buffers at its enqueue time, whenever it runs. It may use a buffer that is freed later, but
-//! not a buffer that was freed earlier. A block that the allocator reuses counts as a new buffer.
+//! launch is checked against the buffers that existed when it was enqueued, regardless of when it runs. The launch may
+//! use a buffer that is freed after that, but not a buffer that was freed before that. A block that the allocator
+//! reuses counts as a new buffer.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,7 +13,7 @@ use super::collect;
 use super::is_on;
 use super::shadow::PAGE;
 
-/// Number of bytes on either side of a region that no kernel may access.
+/// Number of bytes on each side of a region, which no kernel may access.
 pub const RED_ZONE: usize = 4096;
 
 /// Kind of a region.
@@ -33,13 +34,15 @@ impl Of {
     }
 }
 
-/// Memory of one buffer or array. It starts at a multiple of [`PAGE`], and the rest of its last page is unused.
+/// Memory of one buffer or array. It starts at a multiple of [`PAGE`], and the rest of its last page is not used for
+/// anything else.
 #[derive(Debug)]
 pub(super) struct Region {
     pub start: usize,
     pub end: usize,
     pub of: Of,
-    /// True if there was no earlier buffer at these addresses, so that unwritten bytes contain the fill value.
+    /// True if there was no earlier buffer at these addresses, so that bytes that were never written contain the fill
+    /// value.
     pub is_new: bool,
     /// Initialization bits, one per byte; empty for memory that no kernel may access.
     written: Box<[AtomicU64]>,
@@ -63,13 +66,13 @@ impl Region {
         self.end.next_multiple_of(PAGE)
     }
 
-    /// Returns the initialization words of the page at this address, which the region contains at least in part. The
-    /// region must be accessible to kernels.
+    /// Returns the words with the initialization bits of the page at this address. The page must be at least partly in
+    /// the region. The region must be accessible to kernels.
     pub fn written_from(&self, page: usize) -> *const AtomicU64 {
         self.written[(page - self.start) / 64..].as_ptr()
     }
 
-    /// Marks a range, or the entire region, as written or not.
+    /// Marks a range of the region as written or not written.
     pub fn mark(&self, offset: usize, bytes: usize, written: bool) {
         let end = (offset + bytes).min(self.written.len() * 64);
         let mut at = offset;
@@ -92,7 +95,7 @@ impl Region {
 /// Disjoint regions, keyed by start address.
 pub(super) type Buffers = BTreeMap<usize, Arc<Region>>;
 
-/// Enqueued work shares the map of its enqueue time.
+/// The current buffers. Work shares the map that was current when the work was enqueued.
 static BUFFERS: LazyLock<Mutex<Arc<Buffers>>> = LazyLock::new(Mutex::default);
 
 fn lock() -> MutexGuard<'static, Arc<Buffers>> {
@@ -112,13 +115,13 @@ fn buffers() -> Arc<Buffers> {
     collect::running().map_or_else(buffers_now, |enqueued| enqueued.buffers)
 }
 
-/// Returns the region that contains an address.
+/// Returns the region that contains an address, if there is one.
 fn find(buffers: &Buffers, address: usize) -> Option<&Region> {
     buffers.range(..=address).next_back().map(|(_, region)| &**region).filter(|region| address < region.end)
 }
 
-/// Cuts a range of entire pages out of the existing regions. The rest of a cut buffer becomes unused. Returns true if
-/// the range is new.
+/// Cuts a range of entire pages out of the existing regions. The remaining parts of a buffer that is cut become unused.
+/// Returns true if no region existed in the range before.
 fn cut(buffers: &mut Buffers, start: usize, end: usize) -> bool {
     let mut is_new = true;
     while let Some((_, old)) = buffers.range(..end).next_back()
@@ -141,8 +144,9 @@ fn cut(buffers: &mut Buffers, start: usize, end: usize) -> bool {
     is_new
 }
 
-/// Reports a buffer, or new device memory at a multiple of 512 with [`RED_ZONE`] unused bytes before it and after its
-/// end (rounded up to 512). None of the bytes count as written; they must be filled with [`FILL`].
+/// Reports a new buffer or new device memory. Its address must be a multiple of 512, and there must be [`RED_ZONE`]
+/// unused bytes before its start and after its end, rounded up to a multiple of 512. The bytes must be filled with
+/// [`FILL`] and count as not written.
 pub fn allocated(start: usize, bytes: usize) {
     if is_on() && start.is_multiple_of(PAGE) {
         let mut buffers = lock();
@@ -203,7 +207,7 @@ pub fn copied(to: usize, from: usize, bytes: usize) {
     }
 }
 
-/// Regions of a launch.
+/// Regions that a launch may access.
 #[derive(Default)]
 pub(super) struct Regions {
     buffers: Arc<Buffers>,
@@ -220,12 +224,12 @@ impl Regions {
         *self = Self::default();
     }
 
-    /// Returns true if an address is in a buffer, freed or not.
+    /// Returns true if an address is in a buffer, even if the buffer was freed.
     pub fn is_in_buffer(&self, address: usize) -> bool {
         find(&self.buffers, address).is_some_and(|region| region.of != Of::Unused)
     }
 
-    /// Returns the nearest accessible buffer below an address in the same device memory.
+    /// Returns the nearest accessible buffer below an address, if it is in the same device memory.
     pub fn buffer_below(&self, address: usize) -> Option<&Region> {
         let mut end = address;
         for (_, region) in self.buffers.range(..=address).rev() {
@@ -242,7 +246,8 @@ impl Regions {
 
     /// Returns the region that contains an address, or has the address in its red zone.
     pub fn find(&self, address: usize) -> Option<&Region> {
-        // A page in which a region starts or ends belongs to that region, so the nearest region below is checked first.
+        // Pages belong entirely to the region that starts or ends in them, so the nearest region below is checked
+        // first.
         let below = self.buffers.range(..=address).next_back();
         let above = self.buffers.range(address + 1..).next();
         let mut near = below.into_iter().chain(above).map(|(_, region)| &**region);

@@ -1,23 +1,26 @@
 //! Memory checker for kernels, which detects races, out-of-bounds accesses, and reads of uninitialized memory.
 //!
 //! `warpsmith check` compiles a program's kernel crates with LLVM's `tsan` pass, which inserts a call before every
-//! memory access. The calls arrive in `entry`. A launch is checked if `WARPSMITH_CHECK` requests it (`settings`). Each
-//! access is compared with earlier accesses to the same bytes (`shadow`), using the known order of the threads
-//! (`clocks`). Each access is also compared with the bounds of the buffer or shared array (`memory`).
+//! memory access. The calls arrive in `entry`. A launch is checked if `WARPSMITH_CHECK` requests checks (`settings`).
+//! Each access is compared with earlier accesses to the same bytes (`shadow`), taking into account the known order of
+//! the threads (`clocks`). Each access is also compared with the bounds of the buffer or shared array (`memory`).
 //!
-//! An error becomes a [`Finding`], and the launch continues. At its end, the launch fails with
+//! An error becomes a [`Finding`], and the launch continues. At the end, the launch fails with
 //! [`Fault::Check`](crate::Fault). If a stream runs the launch for a thread that [`enqueued`] it, the launch ends as if
 //! successful, and that thread retrieves the findings ([`take_findings`], `collect`).
 //!
 //! For an enqueued launch, the checker also records the bytes that the launch has accessed (`touched`), so that the
 //! driver can compare launches on unordered streams.
 //!
-//! A checked launch runs on one host thread. In an unchecked launch, the overhead is one pointer test per barrier.
+//! A checked launch runs on one host thread. In a launch that is not checked, the overhead is one pointer test per
+//! barrier.
 //!
-//! The checker does not detect:
-//! - accesses of uninstrumented crates;
-//! - a race with one of many earlier accesses to the same four bytes, of which only three are kept;
-//! - races with threads whose clock exceeds 65534, that is, after as many barriers and releases;
+//! The checker does not detect the following:
+//! - accesses by crates that are not instrumented;
+//! - a race with an earlier access if more than three accesses to the same four bytes would have to be kept, because
+//!   only three are;
+//! - races with accesses that a thread makes after its clock exceeds 65534, that is, after that many barriers and
+//!   releases;
 //! - code that the run did not execute.
 
 mod clocks;
@@ -57,8 +60,8 @@ use place::Places;
 use settings::Settings;
 use shadow::{GRAIN, Kind, PAGE, Pages, RECORDS, Record};
 
-/// Returns the layout of an allocation with red zones around memory of `layout`, and the offset of the memory in it.
-/// Returns `None` for a size that cannot be allocated.
+/// Returns the layout of an allocation with red zones around memory of this layout, and the offset of the memory in the
+/// allocation. Returns `None` for a size that cannot be allocated.
 pub fn with_red_zones(layout: Layout) -> Option<(Layout, usize)> {
     let align = layout.align().max(PAGE);
     let before = RED_ZONE.next_multiple_of(align);
@@ -66,8 +69,8 @@ pub fn with_red_zones(layout: Layout) -> Option<(Layout, usize)> {
     Some((Layout::from_size_align(bytes, align).ok()?, before))
 }
 
-/// Bytes of shadow memory above which a checker frees it after a launch, unless a fraction of the permitted amount is
-/// lower.
+/// Bytes of shadow memory above which a checker frees it after a launch, unless a certain fraction of the permitted
+/// amount is lower.
 const KEPT_BYTES: usize = 256 << 20;
 
 /// Description of a launch for the checker.
@@ -121,19 +124,19 @@ impl Accessed {
     }
 }
 
-/// Checks the launches on a host thread, one after the other.
+/// Checks the launches that a host thread runs, one after another.
 pub(crate) struct Checker {
     settings: &'static Settings,
     kernel: &'static KernelSpec,
     grid: [u32; 3],
     block: [u32; 3],
-    /// Bytes of a thread's private stack.
+    /// Size of a thread's private stack, in bytes.
     stack_bytes: usize,
     clocks: Clocks,
     pages: Pages,
     regions: Regions,
     places: Places,
-    /// Places of other kernels.
+    /// Source places of kernels other than the current one.
     other_places: HashMap<*const KernelSpec, Places>,
     /// Pointers among the launch's arguments.
     arguments: Vec<report::Argument>,
@@ -141,7 +144,7 @@ pub(crate) struct Checker {
     has_accesses: bool,
     seen: HashSet<(FindingKind, u16, u16)>,
     findings: Vec<Finding>,
-    /// Number of findings beyond the limit.
+    /// Number of findings in excess of the limit.
     more: u64,
     /// Recipient of the findings, if the launch was enqueued.
     collector: Option<Arc<Collector>>,
@@ -153,10 +156,10 @@ pub(crate) struct Checker {
     out_of_memory: bool,
 }
 
-// SAFETY: pointers among its keys are only compared, never dereferenced; `Pages` documents the pointers there.
+// SAFETY: pointers among the map's keys are only compared, never dereferenced; `Pages` documents its own pointers.
 unsafe impl Send for Checker {}
 
-/// Checkers between launches.
+/// Checkers that are not in use, kept for later launches.
 #[expect(clippy::vec_box, reason = "a launch owns one by its address")]
 static IDLE: Mutex<Vec<Box<Checker>>> = Mutex::new(Vec::new());
 
@@ -211,8 +214,8 @@ impl Checker {
         self.reports = self.collector.as_ref().is_none_or(|collector| !collector.is_scope());
     }
 
-    /// Ends a launch with `result`. The findings become the launch's error, or are assigned to the thread that enqueued
-    /// it.
+    /// Ends a launch that returned `result`. The findings either become the launch's error or are assigned to the
+    /// thread that enqueued the launch.
     pub fn end_launch<T: Default>(mut self: Box<Self>, result: Result<T, Fault>) -> Result<T, Fault> {
         // A kernel without memory arguments cannot access checked memory.
         if result.is_ok() && !self.has_accesses && self.arguments.iter().any(report::Argument::has_memory) {
@@ -234,7 +237,7 @@ impl Checker {
             return result;
         }
         let then = match result {
-            // Dependent work is not launched if the launch was stopped.
+            // If the launch was stopped, its children are not launched.
             Ok(_) | Err(Fault::Check { .. }) if self.collector.is_some() => {
                 let collector = self.collector.take();
                 collector.inspect(|collector| collector.add(found, self.reports));
@@ -255,44 +258,44 @@ impl Checker {
         !self.findings.is_empty()
     }
 
-    /// Prepares the check of a block that is about to run, at index `number` of the running blocks.
+    /// Prepares the check of a block that is about to run, with index `number` among the running blocks.
     pub fn begin_block(&mut self, number: u32, linear: u64, index: [u32; 3], threads: u32) {
         self.clocks.begin_block(number, linear as u32, index, threads);
     }
 
-    /// Handles a completed block barrier.
+    /// Updates the state after a block barrier was completed.
     pub fn block_barrier(&mut self, number: u32) {
         self.clocks.block_barrier(number);
     }
 
-    /// Handles the synchronization of these lanes of a warp.
+    /// Updates the state after these lanes of a warp have synchronized.
     pub fn warp_barrier(&mut self, number: u32, warp: u32, lanes: u32) {
         self.clocks.warp_barrier(number, warp, lanes);
     }
 
-    /// Handles a thread's arrival at the barrier of the cluster whose blocks start at index `first`. `waits` is false
-    /// if the thread performs other work before it waits.
+    /// Updates the state when a thread arrives at the barrier of the cluster whose first block has index `first`.
+    /// `waits` is false if the thread performs other work before it waits.
     pub fn cluster_arrive(&mut self, first: u32, number: u32, thread: u32, waits: bool) {
         self.clocks.cluster_arrive(first, number, thread, waits);
     }
 
-    /// Handles a thread's completed wait for the barrier.
+    /// Updates the state after a thread has waited for the cluster barrier.
     pub fn cluster_wait(&mut self, first: u32, number: u32, thread: u32) {
         self.clocks.cluster_wait(first, number, thread);
     }
 
-    /// Handles a completed barrier of a cluster with these blocks.
+    /// Updates the state after the barrier of a cluster with these blocks was completed.
     pub fn cluster_barrier(&mut self, numbers: Range<u32>) {
         self.clocks.cluster_barrier(numbers);
     }
 
-    /// Handles a completed grid barrier.
+    /// Updates the state after a grid barrier was completed.
     pub fn grid_barrier(&mut self) {
         self.note_touched();
         self.pages.begin_phase();
     }
 
-    /// Marks bytes that were written by a copy that no thread performs.
+    /// Marks bytes as written by a copy that is not performed by a thread of the kernel.
     pub fn copied_to(&mut self, start: usize, bytes: usize) {
         if let Some(region) = self.regions.find(start)
             && let Some(offset) = start.checked_sub(region.start)
@@ -314,8 +317,8 @@ impl Checker {
         self.pages.forget(start - RED_ZONE, start + bytes + PAGE + RED_ZONE);
     }
 
-    /// Fast path for a common, correct access by a thread of the block at index `number`. Returns `false` for all other
-    /// accesses, which [`Self::access`] must check from the start.
+    /// Fast path for common, correct accesses by a thread of the block with index `number`. Returns false for all other
+    /// accesses, for which [`Self::access`] must perform the complete check.
     #[inline(always)]
     fn access_at_once(&mut self, number: u32, thread: u32, address: usize, access: &Accessed) -> bool {
         let (Some(page), Some(place)) = (self.pages.recent(address), self.places.recent(access.pc)) else {
@@ -345,7 +348,7 @@ impl Checker {
         true
     }
 
-    /// Checks an access by a thread of the block at index `number`.
+    /// Checks an access by a thread of the block with index `number`.
     fn access(&mut self, number: u32, thread: u32, address: usize, access: &Accessed) {
         let place = self.places.number(access.pc);
         let block = &self.clocks.blocks[number as usize];
@@ -362,7 +365,7 @@ impl Checker {
         }
     }
 
-    /// Checks the part of an access in one page.
+    /// Checks the part of an access that lies in one page.
     fn piece(
         &mut self,
         number: u32,
@@ -422,7 +425,7 @@ fn grains(offset: usize, bytes: usize) -> impl Iterator<Item = (usize, u64)> {
     })
 }
 
-/// Result of comparing an access with earlier ones to the same bytes.
+/// Result of comparing an access with earlier accesses to the same bytes.
 enum Compared {
     /// The access is already covered by an earlier record.
     Known,
@@ -449,8 +452,8 @@ fn compare(
     }
     let is_past = |old: &Record| old.clock().is_none_or(|clock| block.is_past(old.block(), clock));
     if Record::are_alike(records, now) && !records[..2].iter().any(is_past) {
-        // The first two records are kept. They belong to two threads, so an access that conflicts with this one
-        // conflicts with one of them.
+        // The first two records are kept. They belong to two different threads, so any later access that conflicts with
+        // this one also conflicts with one of them.
         return Compared::Kept(RECORDS - 1);
     }
     let mut race = None;

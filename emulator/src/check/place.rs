@@ -1,7 +1,7 @@
-//! Source locations of instrumented accesses, represented as numbers in shadow memory and as call stacks in findings.
+//! Source locations of instrumented accesses, stored as numbers in shadow memory and as call stacks in findings.
 //!
-//! The first access at a return address captures the call stack, without names; a finding resolves the names. The
-//! standard library reads the debug information, so no other reader is needed.
+//! The first access at a return address captures the call stack without resolving names; the names are resolved for a
+//! finding. The standard library reads the debug information, so no other reader is required.
 
 use std::backtrace::Backtrace;
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use gpu_spec::finding::Frame;
 
-/// Maximum number of places per kernel; the last one represents all further places.
+/// Maximum number of places per kernel. The last number stands for all further places.
 pub(super) const MAX: usize = 1 << 15;
 
 const CACHED: usize = 1024;
@@ -30,14 +30,15 @@ impl Default for Places {
 }
 
 impl Places {
-    /// Returns the number of the place with return address `pc`, if it is a recent one.
+    /// Returns the number of the place with return address `pc`, if it was used recently.
     #[inline(always)]
     pub fn recent(&self, pc: usize) -> Option<u16> {
         let (cached, number) = self.cache[(pc ^ (pc >> 10)) % CACHED];
         (cached == pc).then_some(number)
     }
 
-    /// Returns the number of the place with return address `pc`, whose call must be on the stack.
+    /// Returns the number of the place with return address `pc`, and the call with this return address must be on the
+    /// stack.
     pub fn number(&mut self, pc: usize) -> u16 {
         if let Some(number) = self.recent(pc) {
             return number;
@@ -58,7 +59,7 @@ impl Places {
     }
 
     /// Returns the frames of a place, innermost first, up to the kernel. Paths of files below `root` are relative to
-    /// it.
+    /// `root`.
     pub fn frames(&self, number: u16, root: &Path) -> Vec<Frame> {
         self.stacks.get(number as usize).map_or_else(Vec::new, |stack| frames_of(stack, root))
     }
@@ -83,20 +84,20 @@ pub(crate) fn interrupted_frames(stack: &Backtrace) -> Vec<Frame> {
     let text = format!("{stack:?}");
     let frames: Vec<Frame> = text.split("{ fn: ").skip(1).map(frame).collect();
     let handler = frames.iter().position(is_own).unwrap_or(0);
-    // The system's frame between the two has no file, and the kernel may have been interrupted in a call of the
-    // checker.
+    // The system's frame between the signal handler and the kernel has no file, and the kernel may have been
+    // interrupted in a call of the checker.
     let is_kernel = |frame: &&Frame| !frame.file.is_empty() && !is_own(frame) && !is_of_std(frame);
     frames[handler..].iter().filter(is_kernel).cloned().collect()
 }
 
-/// Parses the kernel's frames from a call stack, as the standard library prints it for debugging.
+/// Parses the kernel's frames from a call stack in the format of the standard library's `Debug` output.
 fn kernel_frames(stack: &str) -> Vec<Frame> {
     let frames: Vec<Frame> = stack.split("{ fn: ").skip(1).map(frame).collect();
-    // Without symbols, the start of the kernel's frames is unknown.
+    // If symbols are missing, the start of the kernel's frames is unknown.
     let Some(start) = frames.iter().position(is_own) else { return Vec::new() };
     let start = start + frames[start..].iter().take_while(|frame| is_own(frame)).count();
     let rest = &frames[start..];
-    // This is the function of the kernel macro that the emulator calls and that calls the kernel.
+    // The kernel's caller is the entry function that the kernel macro generates. The emulator calls this function.
     let is_entry = |frame: &Frame| frame.function.rsplit("::").next() == Some("__entry");
     let end = rest.iter().position(|frame| is_own(frame) || is_entry(frame)).unwrap_or(rest.len());
     rest[..end].iter().filter(|frame| !is_of_std(frame)).cloned().collect()
@@ -111,8 +112,8 @@ fn is_of_std(frame: &Frame) -> bool {
         || ["core", "alloc", "std"].into_iter().any(of_crate)
 }
 
-/// Returns the path of a file relative to `root`, if the file is below it. The standard library prints paths below the
-/// current directory relative to that directory.
+/// Returns the path of a file relative to `root`, if the file is below `root`. The standard library prints paths below
+/// the current directory relative to that directory.
 fn from_root(file: &str, root: &Path) -> String {
     let absolute = match file.strip_prefix("./") {
         Some(rest) => std::env::current_dir().unwrap_or_default().join(rest),
@@ -124,13 +125,13 @@ fn from_root(file: &str, root: &Path) -> String {
     }
 }
 
-/// Returns true if a frame belongs to this crate. The names of inlined functions may lack the path.
+/// Returns true if a frame belongs to this crate. The path may be missing in the names of inlined functions.
 fn is_own(frame: &Frame) -> bool {
     let folder = file!().strip_suffix("check/place.rs").unwrap_or("emulator/src/");
     frame.function.contains("warpsmith_emulator::") || frame.file.contains(folder)
 }
 
-/// Parses a frame: `"name", file: "path", line: 7 }`, of which all but the name may be missing.
+/// Parses a frame, for example `"name", file: "path", line: 7 }`. Everything except the name may be missing.
 fn frame(text: &str) -> Frame {
     let text = text.split(" }").next().unwrap_or(text);
     let quoted =

@@ -1,5 +1,5 @@
-//! Findings: one per pair of source locations, with descriptions of the memory and the remedy, unless the source
-//! permits them.
+//! Findings. There is one finding for each pair of source locations, unless a comment in the source permits it. A
+//! finding describes the memory and the remedy.
 
 use std::mem::MaybeUninit;
 use std::path::Path;
@@ -14,8 +14,8 @@ use super::touched::STREAM_ADVICE;
 use super::{Accessed, Checker, Subject, collect};
 use crate::shared::POISON;
 
-/// Marker that suppresses findings: in a comment on the line of an access or the line before it, followed by the
-/// reason.
+/// Marker that suppresses findings. It must be in a comment on the line of an access or on the line before it, and must
+/// be followed by the reason.
 pub const ALLOW: &str = "warpsmith-check: allow";
 
 /// A pointer among a launch's arguments.
@@ -35,7 +35,7 @@ impl Argument {
 
 /// Elements of a slice or view.
 struct Elements {
-    /// Bytes per element.
+    /// Size of an element, in bytes.
     size: usize,
     /// Number of elements from the first to the last, including gaps between rows.
     span: usize,
@@ -46,7 +46,7 @@ struct Elements {
 }
 
 impl Elements {
-    /// Returns the name of an element by its indices, as the kernel's author counts them.
+    /// Returns the name of an element, with the indices that the kernel's source uses.
     fn name(&self, argument: &str, index: usize) -> String {
         match (self.row_stride, self.plane_stride) {
             (Some(row_stride), Some(plane_stride)) if plane_stride != 0 => {
@@ -63,15 +63,16 @@ impl Elements {
     }
 }
 
-/// Returns the slices, views and pointers of a launch, including pointers in structs that refer to one of its buffers.
+/// Returns the slices, views and pointers of a launch, including pointers in structs, if they refer to one of the
+/// launch's buffers.
 pub(super) fn arguments(launch: &Subject<'_>, regions: &Regions) -> Vec<Argument> {
     let mut found = Vec::new();
     let mut at = 0;
     for param in launch.kernel.params {
         let count = param.kind.ptx_param_count();
         let (name, size) = (param.name, param.size);
-        // SAFETY: `run`'s caller guarantees values that match the parameters: a word, or the bytes of a value. Values
-        // may have padding, so they are copied as possibly uninitialized.
+        // SAFETY: the caller of `run` guarantees that the values match the parameters, and `offset` is within the
+        // value. Values may have padding, so words are copied as possibly uninitialized.
         let word = |offset: usize| unsafe {
             launch.args[at].cast::<u8>().add(offset).cast::<MaybeUninit<usize>>().read_unaligned()
         };
@@ -107,8 +108,8 @@ pub(super) fn arguments(launch: &Subject<'_>, regions: &Regions) -> Vec<Argument
             ParamKind::Shared => {}
             ParamKind::Value => {
                 let words = (0..(size + 1).saturating_sub(size_of::<usize>())).step_by(size_of::<usize>());
-                // A word that is an address in a buffer counts as a pointer to it, because another number would match
-                // only by chance.
+                // A word that equals an address in a buffer counts as a pointer to that buffer, because any other
+                // number would match only by chance.
                 let pointers =
                     words.map(|offset| freeze(word(offset))).filter(|&at| regions.is_in_buffer(at));
                 found.extend(pointers.map(|start| Argument { name, start, elements: None }));
@@ -126,10 +127,11 @@ pub(super) fn arguments(launch: &Subject<'_>, regions: &Regions) -> Vec<Argument
     found
 }
 
-/// Freezes a word of a value. If the word is padding, it then has an arbitrary value.
+/// Freezes a word of a value. If the word is padding, the result is arbitrary.
 fn freeze(word: MaybeUninit<usize>) -> usize {
     let mut at = word;
-    // SAFETY: for the compiler, the assembly may write the word, which makes it initialized; it has no other effect.
+    // SAFETY: the compiler must assume that the assembly writes the word, which makes the word initialized; the
+    // assembly has no other effect.
     unsafe {
         std::arch::asm!("/* {0} */", in(reg) &raw mut at, options(nostack, preserves_flags));
         at.assume_init()
@@ -254,7 +256,7 @@ impl Checker {
             .any(|(_, reason)| reason.chars().any(char::is_alphanumeric))
     }
 
-    /// Returns a description of the memory at an address, in the terms of the kernel's author.
+    /// Returns a description of the memory at an address, in the terms of the kernel's source.
     fn memory_at(&self, address: usize, bytes: usize) -> String {
         let access = if bytes == 1 { "1 byte".to_owned() } else { format!("{bytes} bytes") };
         let named = self.arguments.iter().find_map(|argument| {
@@ -325,8 +327,8 @@ impl Checker {
     }
 }
 
-/// Returns true if memory that counts as unwritten contains a value other than its fill value, because uninstrumented
-/// code has then written it. The memory must belong to a buffer or a shared array.
+/// Returns true if memory that counts as not written contains a value other than the fill value, which means that code
+/// without instrumentation has written it. The memory must belong to a buffer or a shared array.
 fn has_value(address: usize, bytes: usize) -> bool {
     // SAFETY: the memory exists, and the kernel is about to read it.
     let byte = |at: usize| unsafe { ((address + at) as *const u8).read_volatile() };
@@ -334,7 +336,7 @@ fn has_value(address: usize, bytes: usize) -> bool {
     !matches!(fill, POISON | FILL) || (1..bytes).any(|at| byte(at) != fill)
 }
 
-/// Returns the remedy for a finding.
+/// Returns the advice that a finding of this kind includes.
 fn advice(kind: FindingKind, now: &Record, old: Option<&Record>, same_line: bool) -> &'static str {
     let atomics = now.kind().atomic || old.is_some_and(|old| old.kind().atomic);
     match kind {

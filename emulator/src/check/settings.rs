@@ -2,11 +2,11 @@
 //!
 //! | variable | meaning | default |
 //! | --- | --- | --- |
-//! | `WARPSMITH_CHECK` | `1`: launches are checked; `first`: they also stop at the first finding | not checked |
-//! | `WARPSMITH_CHECK_LIMIT` | findings of a launch that are kept; the rest are counted | 100 |
-//! | `WARPSMITH_CHECK_MEMORY` | MiB of shadow memory, 8 bytes per byte that running launches access | 3/4 of the available memory |
+//! | `WARPSMITH_CHECK` | with `1`, launches are checked; with `first`, they also stop at the first finding | not checked |
+//! | `WARPSMITH_CHECK_LIMIT` | maximum number of findings that are kept per launch; further findings are only counted | 100 |
+//! | `WARPSMITH_CHECK_MEMORY` | maximum shadow memory in MiB; 8 bytes are used for each byte that running launches access | 3/4 of the available memory |
 //! | `WARPSMITH_CHECK_REPORT` | file to which each finding is appended, as a line of JSON | none |
-//! | `WARPSMITH_CHECK_ROOT` | directory that relative source paths refer to | the current one |
+//! | `WARPSMITH_CHECK_ROOT` | directory to which relative source paths refer | the current directory |
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -22,7 +22,7 @@ pub(crate) struct Settings {
     pub root: PathBuf,
 }
 
-/// Returns the settings; `None` if launches are not checked. Invalid settings cause every launch to fail.
+/// Returns the settings; `None` if launches are not checked. If the settings are invalid, every launch fails.
 pub(crate) fn settings() -> Result<Option<&'static Settings>, String> {
     static SETTINGS: OnceLock<Result<Option<Settings>, String>> = OnceLock::new();
     let settings = SETTINGS.get_or_init(|| read(|name| std::env::var(name).ok()));
@@ -58,7 +58,7 @@ fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Settings>, S
     }))
 }
 
-/// Returns the number of bytes that programs can still allocate, as estimated by the operating system.
+/// Returns the number of bytes that programs can still allocate, according to the operating system's estimate.
 fn available() -> Option<usize> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

@@ -1,8 +1,8 @@
-//! Shadow memory, which stores, for every four bytes that a kernel accesses, the last accesses that can still be part
-//! of a race.
+//! Shadow memory. For every four bytes that a kernel accesses, it stores the last accesses that can still be part of a
+//! race.
 //!
 //! A page represents 512 bytes. Its records belong to one phase: a launch, or the part of a launch between two grid
-//! barriers. The first access in another phase clears the records, because all earlier accesses are ordered.
+//! barriers. The first access in a new phase clears the records, because all earlier accesses are ordered before it.
 //!
 //! A page overlaps at most one region, which is a buffer or a shared array. It stores the bounds of the region and one
 //! initialization bit per byte. Regions start at multiples of 512, and a page next to a region belongs to the region's
@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::memory::Region;
 
-/// Bytes of memory per page.
+/// Number of bytes of memory that a page represents.
 pub(super) const PAGE: usize = 512;
-/// Bytes of memory per group of records.
+/// Number of bytes of memory (a grain) that share a group of records.
 pub(super) const GRAIN: usize = 4;
-/// Number of accesses kept per grain.
+/// Number of accesses that are recorded per grain.
 pub(super) const RECORDS: usize = 3;
 
 const CACHED: usize = 512;
@@ -28,10 +28,11 @@ const CACHED: usize = 512;
 #[derive(Clone, Copy, Default)]
 #[repr(C, packed(2))]
 pub(super) struct Record {
-    /// Bit fields from the top: the linear index of the block in the grid (32 bits), the thread's clock, at most
-    /// [`u16::MAX`] (16), the thread in its block (10), the mask of the four bytes (4), [`ATOMIC`], [`WRITE`].
+    /// Bit fields, starting at the most significant bit: block index in the grid (32 bits), clock of the thread (16
+    /// bits), thread index in the block (10 bits), mask of the four bytes (4 bits), [`ATOMIC`], [`WRITE`]. The clock is
+    /// at most [`u16::MAX`].
     key: u64,
-    /// Source place (15 bits), [`NARROW`].
+    /// Number of the source place (15 bits), and [`NARROW`].
     place: u16,
 }
 
@@ -51,7 +52,7 @@ impl Record {
         }
     }
 
-    /// Returns the same access for other bytes of the four.
+    /// Returns the same access, but to other bytes of the grain.
     #[inline(always)]
     pub fn of_bytes(self, mask: u64) -> Self {
         Self { key: self.key & !MASK | mask << 2, ..self }
@@ -62,7 +63,7 @@ impl Record {
         self.key & MASK
     }
 
-    /// Returns the range of the accessed bytes within the four.
+    /// Returns the range of the accessed bytes within the grain.
     pub fn bytes(&self) -> std::ops::Range<usize> {
         let mask = (self.mask() >> 2) as u32;
         mask.trailing_zeros() as usize..(u32::BITS - mask.leading_zeros()) as usize
@@ -105,14 +106,14 @@ impl Record {
         }
     }
 
-    /// Returns true if the two accesses differ only in their source location: they belong to the same thread, with no
-    /// ordering operation in between.
+    /// Returns true if the two accesses differ at most in their source location, that is, if they belong to the same
+    /// thread and there was no ordering operation in between.
     #[inline(always)]
     pub fn repeats(&self, other: &Record) -> bool {
         self.key == other.key && (self.place ^ other.place) & NARROW == 0
     }
 
-    /// Returns true if the two accesses conflict when unordered.
+    /// Returns true if the two accesses conflict if they are not ordered.
     #[inline(always)]
     pub fn conflicts(&self, other: &Record) -> bool {
         if self.mask() & other.mask() == 0 || (self.key | other.key) & WRITE == 0 {
@@ -122,21 +123,21 @@ impl Record {
         self.key & other.key & ATOMIC == 0 || (narrow && self.block() != other.block())
     }
 
-    /// Returns true if this access does not have to be kept in addition to `later`, before which it happens, because
-    /// any access that races with it also races with `later`.
+    /// Returns true if this access, which happens before `later`, does not have to be kept in addition to `later`,
+    /// because any access that races with this access also races with `later`.
     #[inline(always)]
     pub fn is_covered_by(&self, later: &Record) -> bool {
         let (old, new) = (self.key, later.key);
-        // No bytes are lost, no write is replaced by a read, no plain access by an atomic one, and no narrow access by
-        // a wide one.
+        // The comparison ensures that no bytes are lost, and that no write is replaced by a read, no plain access by an
+        // atomic one, and no narrow access by a wide one.
         (old & MASK & !new) == 0
             && (old & WRITE & !new) == 0
             && (new & ATOMIC & !old) == 0
             && (self.place & NARROW & !later.place) == 0
     }
 
-    /// Returns true if all records perform the same access to at least the bytes of `now`, and no two of them conflict:
-    /// they read, or are atomic.
+    /// Returns true if all records perform the same access to at least the bytes of `now`, and no two of them conflict
+    /// because all are reads or all are atomic.
     #[inline(always)]
     pub fn are_alike(records: &[Record; RECORDS], now: &Record) -> bool {
         let [a, b, c] = records;
@@ -158,9 +159,9 @@ pub(super) struct Kind {
 }
 
 pub(super) struct Page {
-    /// Phase of the records; 0 for none.
+    /// Phase to which the records belong; 0 if there are none.
     phase: u32,
-    /// Start of the accessible bytes of the page; the next field is their exclusive end.
+    /// Offset of the first accessible byte of the page. The next field is the exclusive end of the accessible bytes.
     low: u16,
     high: u16,
     /// Initialization bits of the region, one per byte; null outside of regions.
@@ -204,23 +205,23 @@ impl Page {
         }
     }
 
-    /// Returns the word with the bit of the byte at `offset`, which must be within the page; the page must be in a
+    /// Returns the word with the bit of the byte at `offset`, which must be within the page. The page must be in a
     /// region.
     #[inline(always)]
     fn word(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: a region has a word for every 64 bytes of its pages and lives until the phase ends, because the
-        // launch keeps it.
+        // launch keeps the region alive.
         unsafe { &*self.written.add(offset % PAGE / 64) }
     }
 }
 
-/// Returns the bits of `bytes` bytes, 1 to 64, in the word of the first byte.
+/// Returns the bits of `bytes` bytes, from 1 to 64, within the word of the first byte.
 #[inline(always)]
 fn mask(offset: usize, bytes: usize) -> u64 {
     (u64::MAX >> (64 - bytes)) << (offset % 64)
 }
 
-/// Bytes of shadow memory of all launches.
+/// Total size of the shadow memory of all launches, in bytes.
 static SHADOW: AtomicUsize = AtomicUsize::new(0);
 /// Size in bytes of a page and its map entry.
 const PAGE_BYTES: usize = size_of::<Page>() + size_of::<(usize, Box<Page>)>();
@@ -282,7 +283,7 @@ impl Pages {
         self.pages.get(&(address / PAGE)).map(|page| &**page).filter(|page| page.phase == self.phase)
     }
 
-    /// Frees the memory.
+    /// Frees the shadow memory.
     pub fn clear(&mut self) {
         SHADOW.fetch_sub(self.bytes(), Relaxed);
         self.pages = HashMap::new();
@@ -290,12 +291,12 @@ impl Pages {
         self.phase = 0;
     }
 
-    /// Returns the bytes of shadow memory.
+    /// Returns the size of this map's shadow memory, in bytes.
     pub fn bytes(&self) -> usize {
         self.pages.len() * PAGE_BYTES
     }
 
-    /// Returns the page of an address, if it was used recently in this phase.
+    /// Returns the page of an address, if the page was used recently in this phase.
     #[inline(always)]
     pub fn recent(&mut self, address: usize) -> Option<&mut Page> {
         let number = address / PAGE;
@@ -310,7 +311,7 @@ impl Pages {
     }
 
     /// Returns the page of an address; `region` returns the region around an address. Returns `None` if no memory is
-    /// available for it.
+    /// available for the page.
     pub fn page<'r>(
         &mut self,
         address: usize,
@@ -332,7 +333,7 @@ impl Pages {
         Some(page)
     }
 
-    /// Clears records of memory that starts a new lifetime.
+    /// Clears the records of memory whose new lifetime starts.
     pub fn forget(&mut self, start: usize, end: usize) {
         for number in start / PAGE..end.div_ceil(PAGE) {
             if let Some(page) = self.pages.get_mut(&number) {
@@ -342,8 +343,8 @@ impl Pages {
     }
 }
 
-/// Allocates a page without a phase, unless this exceeds `limit` bytes of shadow memory or the allocator is out of
-/// memory.
+/// Allocates a page that does not belong to a phase yet. Returns `None` if the total shadow memory would exceed `limit`
+/// bytes or the allocator is out of memory.
 fn new_page(limit: usize) -> Option<Box<Page>> {
     const LAYOUT: Layout = Layout::new::<Page>();
     if SHADOW.fetch_add(PAGE_BYTES, Relaxed) + PAGE_BYTES <= limit {
@@ -358,7 +359,7 @@ fn new_page(limit: usize) -> Option<Box<Page>> {
     None
 }
 
-/// Returns the cache slot of a page. The slots of arrays at power-of-two distances do not collide.
+/// Returns the cache slot of a page. The slots are chosen such that arrays at power-of-two distances do not collide.
 #[inline(always)]
 fn slot(number: usize) -> usize {
     (number ^ number >> 9 ^ number >> 18) % CACHED

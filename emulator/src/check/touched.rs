@@ -1,7 +1,7 @@
 //! Buffer bytes that a launch has accessed, for a driver that compares launches on several streams.
 //!
-//! They are derived from the records in shadow memory. An access is therefore lost if another access of the same launch
-//! has replaced its record.
+//! The bytes are derived from the records in shadow memory. If another access of the same launch has replaced the
+//! record of an access, that access is therefore missing.
 
 use std::backtrace::Backtrace;
 use std::cell::RefCell;
@@ -18,7 +18,7 @@ use super::shadow::{GRAIN, Record};
 
 /// Maximum number of ranges that are kept per launch.
 const MAX: usize = 1 << 14;
-/// Number of ranges up to which accesses at different source locations are not merged.
+/// Number of ranges up to which accesses at different source locations stay separate.
 const APART: usize = 1 << 10;
 
 /// Bytes that a launch has read or written, and one of the accesses to them.
@@ -28,7 +28,7 @@ pub struct Touch {
     pub range: Range<usize>,
     /// True if the bytes were written, and possibly also read.
     pub write: bool,
-    /// True if all accesses were atomic at a scope that includes other launches.
+    /// True if all of these accesses were atomic at a scope that includes other launches.
     pub atomic: bool,
     /// Kernel name.
     pub kernel: &'static str,
@@ -40,7 +40,7 @@ pub struct Touch {
 }
 
 impl Touch {
-    /// Returns the access with its source location.
+    /// Returns the access, including its source location.
     pub fn access(&self) -> Access {
         let frames = self.stack.as_ref().map_or_else(Vec::new, |stack| place::frames_of(stack, self.root));
         Access { frames, ..self.access.clone() }
@@ -57,7 +57,7 @@ pub fn take_touched() -> Vec<Touch> {
     TOUCHED.take()
 }
 
-/// A range that may grow, and its first record.
+/// A range that may still grow, and its first record.
 struct Open {
     range: Range<usize>,
     place: u16,
@@ -66,13 +66,13 @@ struct Open {
 }
 
 impl Checker {
-    /// Records the memory that the launch has accessed since its start or since the last grid barrier.
+    /// Records the memory that the launch has accessed since it started or since the last grid barrier.
     pub(super) fn note_touched(&mut self) {
         if self.collector.is_none() {
             return;
         }
         let mut noted = Vec::new();
-        // There is one open range per combination of write and atomic.
+        // There is one open range for each combination of `write` and `atomic`.
         let mut open: [Option<Open>; 4] = [const { None }; 4];
         for start in self.pages.take_touched() {
             let Some(buffer) = self.regions.find(start).filter(|region| region.of == Of::Buffer) else {
@@ -125,7 +125,7 @@ pub struct Side<'a> {
     pub touch: Option<&'a Touch>,
     /// Symbol of the kernel, or the name of other work.
     pub task: &'static str,
-    /// True if the work writes.
+    /// True if the work writes the memory.
     pub write: bool,
     /// Stream of the work.
     pub stream: u64,
@@ -140,8 +140,8 @@ impl Side<'_> {
     }
 }
 
-/// Returns the finding for two pieces of work on unordered streams, of which `earlier` ran first. At least one of the
-/// two must be a kernel.
+/// Returns the finding for two pieces of work on streams that are not ordered; `earlier` is the one that ran first. At
+/// least one of the two must be a kernel.
 pub fn stream_race(address: usize, later: &Side<'_>, earlier: &Side<'_>) -> Option<Finding> {
     let touch = later.touch.or(earlier.touch)?;
     let mut memory = format!(

@@ -1,20 +1,20 @@
 //! Interrupts a kernel in a loop that never calls the emulator.
 //!
 //! # Soundness
-//! The host thread receives a signal, whose handler runs on the stack of the kernel's coroutine. There, the handler
-//! suspends the coroutine like any other operation, except that the coroutine is never resumed. The coroutine's stack
-//! is leaked, so its data is neither used after being freed nor dropped. The interrupted code must not hold a resource
-//! for which others wait, such as a lock of the allocator. The following conditions ensure this:
+//! The host thread receives a signal, whose handler runs on the stack of the kernel's coroutine. The handler then
+//! suspends the coroutine, as other operations do, except that the coroutine is never resumed. The coroutine's stack is
+//! leaked, so its data is neither used after being freed nor dropped. The interrupted code must not hold a resource for
+//! which others wait, such as a lock of the allocator. The following conditions ensure this:
 //!
-//! - The set has been late for a while, so the thread is not in an emulator function that keeps state, because each of
-//!   these ends a late set when it is called.
+//! - The set has been late for a while. The thread is therefore not in an emulator function that keeps state, because
+//!   each of these functions ends a late set when it is called.
 //! - The thread's next instruction is in the program's own code, which contains the kernels, and not in the C library,
-//!   where locks of the allocator are held. Otherwise, the signal has no effect and is sent again.
-//! - In a checked launch, the only user of the checker is code that records a memory access, in plain data that only
+//!   in which locks of the allocator may be held. If this is not the case, the signal has no effect and is sent again.
+//! - In a checked launch, the only user of the checker is code that records a memory access, into plain data that only
 //!   this launch reads.
 //!
-//! A kernel that stays in other code, or that runs on a system without this mechanism, terminates the process with a
-//! message.
+//! If a kernel does not return from other code, or runs on a system without this mechanism, the process is terminated
+//! with a message.
 
 use std::backtrace::Backtrace;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use std::time::Duration;
 /// Backtrace of an interrupted kernel.
 pub(crate) type Interrupted = Box<Backtrace>;
 
-/// Time for which interrupting a kernel is attempted before the process is terminated.
+/// Time for which the watcher attempts to interrupt a kernel before it terminates the process.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn give_up() -> ! {
@@ -51,7 +51,7 @@ mod implementation {
 
     /// Address range of the program's code.
     static CODE: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
-    /// Previous signal action of the program, while the emulator uses the signal.
+    /// The program's own action for the signal, which is stored while the emulator uses the signal.
     static BEFORE: Mutex<Option<libc::sigaction>> = Mutex::new(None);
 
     pub(crate) fn this_thread() -> u64 {
@@ -59,7 +59,8 @@ mod implementation {
         unsafe { libc::pthread_self() as u64 }
     }
 
-    /// Interrupts an existing host thread that is late; `since` is the time for which this has been attempted.
+    /// Interrupts a host thread that is late. The thread must exist; `since` is the time since the first attempt to
+    /// interrupt it.
     pub(crate) fn interrupt(thread: u64, since: Duration) {
         if since > PATIENCE || !prepare() {
             give_up();
@@ -114,7 +115,7 @@ mod implementation {
     /// Returns the address of the interrupted instruction.
     fn interrupted_at(context: *mut c_void) -> usize {
         let context: *const libc::ucontext_t = context.cast();
-        // SAFETY: the system passes this to handlers with `SA_SIGINFO`.
+        // SAFETY: the system passes this pointer to handlers that are installed with `SA_SIGINFO`.
         unsafe {
             #[cfg(target_arch = "x86_64")]
             return (*context).uc_mcontext.gregs[libc::REG_RIP as usize] as usize;

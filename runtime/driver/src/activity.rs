@@ -2,11 +2,11 @@
 //!
 //! A driver records activity between [`ActivityDriver::activity_start`] and [`ActivityDriver::activity_stop`]. A
 //! process supports one recording at a time. Records are delivered to an [`ActivitySink`], on the driver's threads and
-//! in no particular order. All times are in nanoseconds of [`ActivityDriver::activity_now`]: since the Unix epoch for
-//! real devices, from 0 with simulated time.
+//! in no particular order. All times are in nanoseconds on the clock of [`ActivityDriver::activity_now`]. On real
+//! devices, this clock starts at the Unix epoch; with simulated time, it starts at 0.
 //!
 //! A correlation ID links work on a device to the call that enqueued it. All nodes of one graph launch have the
-//! correlation ID of the launch. 0 means none.
+//! correlation ID of the launch. A correlation ID of 0 means that there is none.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -67,14 +67,14 @@ fn system_thread() -> u64 {
     unsafe { libc::gettid() as u64 }
 }
 
-/// Counts threads on systems without thread IDs that a profiler shows.
+/// Numbers the threads, on systems whose thread IDs profilers do not show.
 #[cfg(not(target_os = "linux"))]
 fn system_thread() -> u64 {
     static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Result of a call that concerns recording.
+/// Result of a call that concerns activity recording.
 pub type ActivityResult<T> = std::result::Result<T, ActivityError>;
 
 /// Receives the records of a driver. A sink is called from several threads and must not call a driver.
@@ -102,20 +102,21 @@ impl Default for ActivityOptions {
 /// Description of a recording that has started.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ActivityStarted {
-    /// Source of the records, for example `CUPTI 13.0`. The text states if the recorder's clock differs from
-    /// [`ActivityDriver::activity_now`] by more than a microsecond; the records are corrected for that difference.
+    /// Source of the records, for example `CUPTI 13.0`. If the recorder's clock differs from
+    /// [`ActivityDriver::activity_now`] by more than a microsecond, the text says so; the records are corrected for the
+    /// difference.
     pub source: String,
 }
 
 /// Records lost during a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ActivityLoss {
-    /// Records dropped because buffers were full.
+    /// Number of records that were dropped because buffers were full.
     pub dropped: u64,
-    /// Records without times.
+    /// Number of records without times.
     pub zero_time: u64,
-    /// Buffer requests that were refused because [`ActivityOptions::memory`] was exhausted; the driver counts their
-    /// records as dropped.
+    /// Number of buffer requests that were refused because [`ActivityOptions::memory`] was exhausted. The driver counts
+    /// the affected records as dropped.
     pub refused_buffers: u64,
 }
 
@@ -128,9 +129,9 @@ pub struct ActivityPlace {
     pub stream: u32,
     /// Correlation ID of the call that enqueued the work.
     pub correlation: u64,
-    /// Executable graph to which the node belongs; 0 for none.
+    /// Executable graph to which the node belongs; 0 if there is none.
     pub graph: u32,
-    /// Graph node ID, unique in the process; 0 for none. [`ActivityDriver::activity_node`] describes it.
+    /// Graph node ID, unique in the process; 0 if there is none. See [`ActivityDriver::activity_node`].
     pub node: u64,
 }
 
@@ -162,7 +163,7 @@ impl ActivityTransfer {
     }
 }
 
-/// Kind of a wait, which determines what waits and for what.
+/// Kind of a wait, which specifies what waits and for what it waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum ActivityWait {
@@ -186,11 +187,11 @@ pub enum Activity<'a> {
         place: ActivityPlace,
         /// Symbol of the kernel.
         symbol: &'a str,
-        /// Grid size in blocks: x, y and z.
+        /// Grid size in blocks, along x, y and z.
         grid: [u32; 3],
-        /// Block size in threads: x, y and z.
+        /// Block size in threads, along x, y and z.
         block: [u32; 3],
-        /// Registers per thread.
+        /// Number of registers per thread.
         registers: u32,
         /// Static shared memory per block in bytes.
         static_shared: u32,
@@ -207,7 +208,7 @@ pub enum Activity<'a> {
         place: ActivityPlace,
         /// Kind of the copy or memset.
         kind: ActivityTransfer,
-        /// Bytes written.
+        /// Number of bytes written.
         bytes: u64,
     },
     /// A host thread or a stream waited.
@@ -216,7 +217,7 @@ pub enum Activity<'a> {
         start: u64,
         /// End time.
         end: u64,
-        /// Stream that was waited for, or that waits; unspecified for waits for a device.
+        /// Stream that waits or for which the host waits; unspecified for waits for a device.
         place: ActivityPlace,
         /// Kind of the wait.
         kind: ActivityWait,
@@ -234,7 +235,7 @@ pub enum Activity<'a> {
         /// Name of the driver function.
         function: &'a str,
     },
-    /// A call was made inside a range of the program ([`ActivityDriver::activity_push`]).
+    /// A driver call was made inside a range of the program ([`ActivityDriver::activity_push`]).
     Inside {
         /// Correlation ID of the call.
         correlation: u64,
@@ -271,10 +272,10 @@ pub enum ActivityError {
          opened the devices, or open them after the fork"
     )]
     Forked,
-    /// [`ActivityOptions::memory`] is too small for one buffer.
+    /// [`ActivityOptions::memory`] is too small for a single buffer.
     #[error("{bytes} bytes of memory for records are too few; allow at least {minimum}")]
     TooLittleMemory {
-        /// Bytes allowed.
+        /// The specified number of bytes.
         bytes: usize,
         /// Minimum number of bytes.
         minimum: usize,
@@ -302,7 +303,7 @@ pub enum ActivityError {
         /// The tool that uses CUPTI, if known.
         by: String,
     },
-    /// CUPTI lacks a function that recording requires.
+    /// CUPTI does not provide a function that recording requires.
     #[error("{version} is too old: it lacks {lacks}; run `pip install '{package}'`")]
     CuptiTooOld {
         /// Version of the library.
@@ -312,7 +313,7 @@ pub enum ActivityError {
         /// PyPI package to install.
         package: String,
     },
-    /// CUPTI cannot start, for example because it is newer than the driver.
+    /// CUPTI cannot be started, for example because it is newer than the driver.
     #[error(
         "{version} does not start with an NVIDIA driver for CUDA {driver}, which must not be the older one; run `pip install \
          '{package}'`, or update the driver"
@@ -360,7 +361,7 @@ pub trait ActivityDriver {
     /// Starts recording the work of all devices of the driver.
     ///
     /// # Errors
-    /// Any [`ActivityError`], which names the cause and the remedy.
+    /// Returns any [`ActivityError`], which names the cause and the remedy.
     fn activity_start(
         &self,
         _options: &ActivityOptions,
@@ -369,19 +370,19 @@ pub trait ActivityDriver {
         Err(ActivityError::Unsupported)
     }
 
-    /// Delivers the records of all work that has run to the sink. The caller must first synchronize the work whose
-    /// records it needs.
+    /// Delivers the records of all work that has run to the sink. The caller must first wait for the work whose records
+    /// it requires.
     ///
     /// # Errors
-    /// Any error of the recorder; records that it already had are delivered nevertheless.
+    /// Returns any recorder error. Records that are already available are delivered even after an error.
     fn activity_flush(&self) -> ActivityResult<()> {
         Ok(())
     }
 
-    /// Ends recording, after a flush. The sink receives no records after this call returns.
+    /// Flushes the records and ends recording. The sink receives no records after this call returns.
     ///
     /// # Errors
-    /// The errors of [`Self::activity_flush`]; recording ends even after an error.
+    /// Returns the same errors as [`Self::activity_flush`]. Recording ends even after an error.
     fn activity_stop(&self) -> ActivityResult<ActivityLoss> {
         Ok(ActivityLoss::default())
     }
@@ -396,37 +397,37 @@ pub trait ActivityDriver {
         false
     }
 
-    /// Returns the ID of a stream in records.
+    /// Returns the ID with which a stream appears in records.
     ///
     /// # Errors
-    /// Any error of the recorder.
+    /// Returns any recorder error.
     fn activity_stream(&self, _context: Context, stream: StreamHandle) -> ActivityResult<u32> {
         Ok(stream.0 as u32)
     }
 
-    /// Returns the ID of a graph node, for comparison with the IDs in records. For the copy of a node in an executable,
-    /// the upper 32 bits of [`ActivityPlace::node`] are [`Self::activity_exec`] or 0, and the lower bits equal those of
-    /// this ID. The IDs of child graphs' nodes either follow those of the graph itself (CUPTI 13.0 on a GPU), or have
-    /// separate upper halves.
+    /// Returns the ID of a graph node, for comparison with the IDs in records. For the copy of the node in an
+    /// executable, the upper 32 bits of [`ActivityPlace::node`] are 0 or the result of [`Self::activity_exec`], and the
+    /// lower 32 bits equal those of this ID. The IDs of nodes in child graphs either follow those of the graph itself
+    /// (CUPTI 13.0 on a GPU), or have different upper halves.
     ///
     /// # Errors
-    /// [`ActivityError::Unsupported`] if no active recording supports such IDs; any error of the recorder.
+    /// Returns [`ActivityError::Unsupported`] if no recording that supports node IDs is active, or any recorder error.
     fn activity_node(&self, _context: Context, node: NodeHandle) -> ActivityResult<u64> {
         Ok(node.0)
     }
 
-    /// Returns the ID of an executable graph in records, [`ActivityPlace::graph`].
+    /// Returns the ID with which an executable graph appears in records ([`ActivityPlace::graph`]).
     ///
     /// # Errors
-    /// Same as [`Self::activity_node`].
+    /// Returns the same errors as [`Self::activity_node`].
     fn activity_exec(&self, _context: Context, exec: GraphExecHandle) -> ActivityResult<u32> {
         Ok(exec.0 as u32)
     }
 
-    /// Opens a range. Until [`Self::activity_pop`], calls of this thread are [inside](Activity::Inside) the range with
-    /// this ID. Ranges nest; only the innermost one is recorded.
+    /// Opens a range. Until [`Self::activity_pop`] is called, calls of this thread are recorded as
+    /// [inside](Activity::Inside) the range with this ID. Ranges nest; only the innermost one is recorded.
     fn activity_push(&self, _id: u64) {}
 
-    /// Closes the range that [`Self::activity_push`] opened last on this thread.
+    /// Closes the range that this thread opened last with [`Self::activity_push`].
     fn activity_pop(&self) {}
 }

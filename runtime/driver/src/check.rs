@@ -2,7 +2,7 @@
 
 pub use gpu_spec::finding::{Access, Finding, FindingKind, Findings, Frame};
 
-/// Collects the findings of launches that its thread enqueues, until the value is dropped. Created by
+/// Collects the findings of launches that the creating thread enqueues, until the value is dropped. Created by
 /// [`Driver::collect_findings`](crate::Driver::collect_findings).
 pub trait FindingScope {
     /// Returns the findings since the last call.

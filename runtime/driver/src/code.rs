@@ -10,20 +10,20 @@ use crate::{
     StreamHandle,
 };
 
-/// Calls of a [`Driver`](crate::Driver) for images, their kernels, and launches.
+/// Methods of a [`Driver`](crate::Driver) for images, their kernels, and launches.
 ///
 /// # Safety
-/// Same as for [`Driver`](crate::Driver).
+/// The requirements are those of [`Driver`](crate::Driver).
 pub unsafe trait CodeDriver {
     /// Returns the newest PTX version that the driver compiles, as `10 * major + minor`; `None` if the version is
     /// irrelevant.
     fn max_ptx_version(&self) -> Option<u32>;
-    /// Loads an image and sets its panic mailbox to that of the context.
+    /// Loads an image and sets the address of its panic mailbox to the mailbox of the context.
     fn module_load(&self, context: Context, source: ModuleSource<'_>) -> Result<ModuleHandle>;
     /// Unloads a module.
     ///
     /// # Safety
-    /// No further work that uses the module may be enqueued, and none of its functions may be used again.
+    /// Work that uses the module must not be enqueued afterwards, and none of its functions may be used again.
     unsafe fn module_unload(&self, context: Context, module: ModuleHandle);
     /// Returns a kernel of a module.
     fn module_function(
@@ -37,22 +37,22 @@ pub unsafe trait CodeDriver {
     -> Result<(DevicePtr, usize)>;
     /// Links PTX, cubins and fatbins into one cubin for the context's device.
     fn link(&self, context: Context, parts: &[ModuleSource<'_>]) -> Result<Vec<u8>>;
-    /// Returns the names of a module's kernels; `None` if the driver does not report them (CUDA before 12.4, the
-    /// emulated driver).
+    /// Returns the names of a module's kernels; `None` if the driver does not report them (before CUDA 12.4, and on
+    /// emulated devices).
     fn module_kernels(&self, _context: Context, _module: ModuleHandle) -> Result<Option<Vec<String>>> {
         Ok(None)
     }
     /// Returns the size in bytes of each kernel parameter (PTX `.param`), in order; `None` if the driver does not
-    /// report them (CUDA before 12.4, the emulated driver).
+    /// report them (before CUDA 12.4, and on emulated devices).
     fn function_params(&self, _context: Context, _function: FunctionHandle) -> Result<Option<Vec<usize>>> {
         Ok(None)
     }
-    /// Returns the resources that the kernel requires.
+    /// Returns the resources that the kernel uses.
     fn function_attributes(&self, context: Context, function: FunctionHandle) -> Result<FunctionAttributes>;
     /// Raises the kernel's dynamic shared memory limit to `bytes` per block.
     fn function_allow_shared(&self, context: Context, function: FunctionHandle, bytes: u32) -> Result<()>;
-    /// Encodes a tensor map for the context's device, for use by TMA copies. Fails with `CUDA_ERROR_NOT_SUPPORTED` if
-    /// tensor maps are not supported.
+    /// Encodes a tensor map for the context's device, for use by TMA copies. Returns `CUDA_ERROR_NOT_SUPPORTED` if the
+    /// device does not support tensor maps.
     fn tensor_map(&self, context: Context, spec: &TensorMapSpec) -> Result<TensorMapData>;
     /// Returns the number of blocks of `block_threads` threads that can be resident on an SM concurrently.
     fn function_occupancy(
@@ -64,8 +64,9 @@ pub unsafe trait CodeDriver {
     ) -> Result<u32>;
     /// Returns the maximum cluster size in blocks for this configuration on the device. The cluster of the
     /// configuration itself is ignored. The result exceeds
-    /// [`DeviceProperties::max_cluster`](crate::DeviceProperties::max_cluster) only after
-    /// [`Self::function_allow_large_clusters`]. Fails with `CUDA_ERROR_NOT_SUPPORTED` if clusters are not supported.
+    /// [`DeviceProperties::max_cluster`](crate::DeviceProperties::max_cluster) only after a call of
+    /// [`Self::function_allow_large_clusters`]. Returns `CUDA_ERROR_NOT_SUPPORTED` if the device does not support
+    /// clusters.
     fn function_max_cluster(
         &self,
         context: Context,
@@ -84,10 +85,10 @@ pub unsafe trait CodeDriver {
     /// Enqueues a launch.
     ///
     /// # Safety
-    /// - `args` must contain one pointer per kernel parameter (PTX `.param`), each to a value of the parameter's size.
-    ///   The values are copied before the call returns.
-    /// - Memory to which those values point must be valid until the kernel has finished.
-    /// - The configuration must be within the limits of device and kernel.
+    /// - `args` must contain one pointer per kernel parameter (PTX `.param`), each of which points to a value of the
+    ///   parameter's size. The values are copied before the call returns.
+    /// - Memory to which these values point must stay valid until the kernel has finished.
+    /// - The configuration must be within the limits of the device and the kernel.
     unsafe fn launch(
         &self,
         context: Context,

@@ -8,32 +8,33 @@ use super::{Context, DevicePtr, FunctionHandle, LaunchConfig, Place, StreamHandl
 use crate::error::Result;
 
 handle!(
-    /// A graph: work with its dependencies.
+    /// Handle of a graph, that is, work with its dependencies.
     GraphHandle
 );
 handle!(
-    /// A node of a graph.
+    /// Handle of a graph node.
     NodeHandle
 );
 handle!(
-    /// An executable graph that is ready to be launched.
+    /// Handle of an executable graph, which is ready to be launched.
     GraphExecHandle
 );
 handle!(
-    /// A conditional handle: a value that kernels of a graph set and that the graph's conditional nodes read.
+    /// Conditional handle, which refers to a value that kernels of a graph set and that the graph's conditional nodes
+    /// read.
     ConditionHandle
 );
 
-/// Threads for which a capture forbids calls that may disturb it: allocation and free by means other than this
-/// runtime's, waits, and queries.
+/// Threads on which a capture forbids calls that may disturb it, such as waits, queries, and allocating or freeing
+/// memory without this runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CaptureMode {
-    /// Every thread of the process that has not exempted itself.
+    /// Every thread of the process, except for threads that have exempted themselves.
     Global,
     /// The thread that started the capture and must also end it.
     #[default]
     ThreadLocal,
-    /// No thread; any thread may end the capture. Any thread may end the capture.
+    /// No thread. Any thread may end the capture.
     Relaxed,
 }
 
@@ -52,7 +53,8 @@ pub enum CaptureStatus {
 pub struct GraphFunction(Box<dyn Fn() + Send + Sync>);
 
 impl GraphFunction {
-    /// Wraps a function. The rules of [`StreamDriver::host_function`](super::StreamDriver::host_function) apply.
+    /// Wraps a function. The function must follow the rules of
+    /// [`StreamDriver::host_function`](super::StreamDriver::host_function).
     pub fn new(function: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self(Box::new(function)))
     }
@@ -69,12 +71,12 @@ impl fmt::Debug for GraphFunction {
     }
 }
 
-/// Operation of a node to be added.
+/// Operation of a node that is to be added.
 #[derive(Debug, Clone, Copy)]
 pub enum NodeWork<'a> {
     /// No work; the node only orders other nodes.
     Empty,
-    /// A launch, with arguments as for [`CodeDriver::launch`](super::CodeDriver::launch).
+    /// A kernel launch, with arguments as for [`CodeDriver::launch`](super::CodeDriver::launch).
     Kernel {
         /// Kernel to launch.
         function: FunctionHandle,
@@ -89,16 +91,16 @@ pub enum NodeWork<'a> {
         dst: Place,
         /// Source.
         src: Place,
-        /// Number of bytes, not zero.
+        /// Number of bytes, which must not be 0.
         bytes: usize,
     },
-    /// Memset of bytes.
+    /// A memset.
     Set {
         /// Destination.
         dst: DevicePtr,
         /// Value of each byte.
         value: u8,
-        /// Number of bytes, not zero.
+        /// Number of bytes, which must not be 0.
         bytes: usize,
     },
     /// A call of a function on the host.
@@ -112,7 +114,7 @@ pub enum NodeWork<'a> {
 pub enum NodeInfo {
     /// No work.
     Empty,
-    /// A launch.
+    /// A kernel launch.
     Kernel {
         /// Kernel to launch.
         function: FunctionHandle,
@@ -124,7 +126,7 @@ pub enum NodeInfo {
         /// Number of bytes.
         bytes: usize,
     },
-    /// Memset of bytes.
+    /// A memset.
     Set {
         /// Number of bytes.
         bytes: usize,
@@ -133,9 +135,9 @@ pub enum NodeInfo {
     Host,
     /// A child graph.
     Child(GraphHandle),
-    /// Graphs that run depending on a condition.
+    /// Graphs whose execution depends on a condition.
     Conditional,
-    /// Recording of, or waiting for, an event that is visible outside of the graph.
+    /// Recording of an event, or a wait for an event, that is visible outside the graph.
     Event,
     /// Any other operation.
     Other,
@@ -148,8 +150,8 @@ pub struct Edge {
     pub from: NodeHandle,
     /// Later node.
     pub to: NodeHandle,
-    /// True for a programmatic dependency. The later node may start as soon as the earlier node permits it, before the
-    /// earlier node has finished.
+    /// True for a programmatic dependency. The later node may start as soon as the earlier node permits it, even before
+    /// the earlier node has finished.
     pub early: bool,
 }
 
@@ -158,11 +160,12 @@ pub struct Edge {
 pub enum ConditionalKind {
     /// The body runs once if the condition is not 0.
     If,
-    /// The first body runs once if the condition is not 0, otherwise the second body runs once.
+    /// If the condition is not 0, the first body runs once. Otherwise, the second body runs once.
     IfElse,
     /// The body runs repeatedly while the condition is not 0.
     While,
-    /// Of this number of bodies, the one whose index equals the condition runs; none if there is no such body.
+    /// The node has this number of bodies, of which only the body whose index equals the condition runs. If there is no
+    /// such body, none runs.
     Switch(u32),
 }
 
@@ -191,20 +194,20 @@ pub enum ExecUpdate {
     },
 }
 
-/// Graph calls of a [`Driver`](super::Driver), with the same contract: handles are not validated.
+/// Graph calls of a [`Driver`](super::Driver). They have the same contract, so handles are not validated.
 ///
 /// A graph contains work with its dependencies and does not run itself. An executable graph is instantiated from it
-/// once and can be launched repeatedly. Launches of one executable run one after the other, on any streams. Two threads
-/// must not make calls on the same graph or the same executable at the same time.
+/// once and can be launched repeatedly. Launches of one executable run one after another, even on different streams.
+/// Two threads must not make calls on the same graph or the same executable at the same time.
 ///
 /// # Safety
 /// An implementation must fulfill the contract of [`Driver`](super::Driver) for handles and for the work of graphs:
 ///
 /// - Work that is captured or added must not run before a launch.
-/// - A launch must run each node after its predecessors, and before later work of its stream.
-/// - A launch must access only the memory that its nodes name.
+/// - A launch must run each node after its predecessors, and before later work on its stream.
+/// - A launch may access only the memory that its nodes specify.
 /// - A launch must not call functions after the executable is destroyed and its launches have finished.
-/// - Arguments of [`Self::graph_add`] and of captured calls must be copied by the call.
+/// - [`Self::graph_add`] and captured calls must copy their arguments before they return.
 pub unsafe trait GraphDriver {
     /// Starts a capture, during which work on the stream becomes part of a new graph instead of running. Other streams
     /// that wait for an event recorded on this stream join the capture.
@@ -213,19 +216,19 @@ pub unsafe trait GraphDriver {
     /// destroyed, and all its streams return to normal.
     ///
     /// [`CaptureMode::ThreadLocal`] and [`CaptureMode::Global`] forbid ending a capture on another thread. On another
-    /// thread, the call fails, and the capture has ended or is invalidated. The thread that started the capture may
-    /// still have to end it.
+    /// thread, the call fails, and afterwards the capture has ended or is invalidated. The thread that started the
+    /// capture may still have to end it.
     fn capture_end(&self, context: Context, stream: StreamHandle) -> Result<GraphHandle>;
     /// Returns the capture status of a stream.
     fn capture_status(&self, context: Context, stream: StreamHandle) -> Result<CaptureStatus>;
-    /// Returns the nodes on which the next work of a capturing stream depends: its last captured work and the nodes for
-    /// which it has waited since. They are nodes of the graph that is being captured. The result is empty if the stream
-    /// is not being captured.
+    /// Returns the nodes on which the next work on a capturing stream depends, that is, its last captured work and the
+    /// nodes for which it has waited since then. They are nodes of the graph that is being captured. The result is
+    /// empty if the stream is not being captured.
     ///
-    /// No other thread may use the stream or end the capture until the call returns, because CUDA lends its own list of
-    /// nodes, which is valid only until then.
+    /// No other thread may use the stream or end the capture until the call returns, because CUDA returns a pointer to
+    /// its own list of nodes, which is valid only until the next call on the stream.
     fn capture_tips(&self, context: Context, stream: StreamHandle) -> Result<Vec<NodeHandle>>;
-    /// Adds a host function call to the capture of a stream. Fails on a stream that is not being captured.
+    /// Adds a host function call to the capture of a stream. Returns an error on a stream that is not being captured.
     ///
     /// # Safety
     /// The function must be kept until no executable of the graph, or of a copy of the graph, can still run.
@@ -242,7 +245,7 @@ pub unsafe trait GraphDriver {
     ///
     /// # Safety
     /// Neither the handle nor the handles of its nodes and bodies may be used again. The graph must be neither the body
-    /// of a conditional node nor a graph returned by [`NodeInfo::Child`].
+    /// of a conditional node nor a graph in [`NodeInfo::Child`].
     unsafe fn graph_destroy(&self, context: Context, graph: GraphHandle);
     /// Copies a graph.
     fn graph_clone(&self, context: Context, graph: GraphHandle) -> Result<GraphHandle>;
@@ -262,8 +265,8 @@ pub unsafe trait GraphDriver {
     /// Adds a node that depends on other nodes of the same graph.
     ///
     /// # Safety
-    /// Each launch of an executable of the graph must meet the requirements of the same work on a stream. A function
-    /// must be kept as [`Self::capture_host_function`] requires.
+    /// Each launch of an executable of the graph must meet the requirements of the same work on a stream. Functions
+    /// must be kept as required by [`Self::capture_host_function`].
     unsafe fn graph_add(
         &self,
         context: Context,
@@ -271,15 +274,17 @@ pub unsafe trait GraphDriver {
         after: &[NodeHandle],
         work: NodeWork<'_>,
     ) -> Result<NodeHandle>;
-    /// Creates a conditional handle for nodes of a graph. With `initial`, the condition has that value at the start of
-    /// each launch. Otherwise, it keeps the value of the last launch, and is 0 before the first.
+    /// Creates a conditional handle for nodes of a graph. If `initial` is specified, the condition has that value at
+    /// the start of each launch. Otherwise, the condition keeps its value from the last launch, and is 0 before the
+    /// first launch.
     fn graph_condition(
         &self,
         context: Context,
         graph: GraphHandle,
         initial: Option<u32>,
     ) -> Result<ConditionHandle>;
-    /// Adds a conditional node. Returns its bodies, which are empty graphs to be filled and owned by the node.
+    /// Adds a conditional node. Returns the bodies of the node, which are empty graphs for the caller to fill. The node
+    /// owns them.
     fn graph_add_conditional(
         &self,
         context: Context,
@@ -291,18 +296,18 @@ pub unsafe trait GraphDriver {
 
     /// Instantiates an executable graph. Later changes of the graph do not affect it.
     fn graph_instantiate(&self, context: Context, graph: GraphHandle) -> Result<GraphExecHandle>;
-    /// Destroys an executable graph; a running launch continues.
+    /// Destroys an executable graph. A launch that is already running continues.
     ///
     /// # Safety
     /// The handle must not be used again.
     unsafe fn graph_exec_destroy(&self, context: Context, exec: GraphExecHandle);
-    /// Uploads an executable graph to the device, so that its first launch does not have to.
+    /// Uploads an executable graph to the device, so that its first launch does not have to do this.
     fn graph_upload(&self, context: Context, exec: GraphExecHandle, stream: StreamHandle) -> Result<()>;
-    /// Launches an executable graph. Fails on a stream that is being captured.
+    /// Launches an executable graph. Returns an error on a stream that is being captured.
     ///
     /// # Safety
-    /// The requirements of each piece of its work on a stream apply: arguments and memory must be valid until it has
-    /// run.
+    /// Each node must meet the requirements of the same work on a stream; in particular, its memory must be valid until
+    /// it has run.
     unsafe fn graph_launch(
         &self,
         context: Context,
@@ -313,7 +318,7 @@ pub unsafe trait GraphDriver {
     /// are unaffected.
     ///
     /// # Safety
-    /// Same as for [`Self::graph_add`], for all nodes of the graph.
+    /// All nodes of the graph must meet the requirements of [`Self::graph_add`].
     unsafe fn graph_exec_update(
         &self,
         context: Context,
@@ -321,12 +326,12 @@ pub unsafe trait GraphDriver {
         graph: GraphHandle,
     ) -> Result<ExecUpdate>;
     /// Sets the parameters of one node of an executable, identified by its node in the original graph. The kind of work
-    /// must be the same; for a kernel, the context too. A kernel must keep its cluster and whether it is cooperative.
-    /// Changing either is an error, but such a change by a plain configuration is not always detected.
-    /// [`NodeWork::Empty`] is not supported.
+    /// must stay the same and, for a kernel, also the context. The cluster size of a kernel and whether it is
+    /// cooperative must not change. Changing either is an error, but if the new configuration is plain, the change is
+    /// not always detected. [`NodeWork::Empty`] is not supported.
     ///
     /// # Safety
-    /// Same as for [`Self::graph_add`].
+    /// The requirements are those of [`Self::graph_add`].
     unsafe fn graph_exec_set(
         &self,
         context: Context,

@@ -1,8 +1,8 @@
 //! Calls and drops host functions of streams and contains their panics.
 //!
 //! A panic is caught and discarded, whether it occurs in the function, in the drop of its captured values, or in the
-//! drop of a panic payload. While a function runs, its thread is marked as inside a host function ([`is_running`]), so
-//! that driver calls can be rejected there. CUDA does not permit such calls, and a wait would deadlock.
+//! drop of a panic payload. While a function runs, its thread is marked as running a host function ([`is_running`]), so
+//! that driver calls on this thread can be rejected. CUDA does not permit these calls, and a wait would deadlock.
 
 use std::cell::Cell;
 use std::fmt;
@@ -25,8 +25,8 @@ pub fn is_running() -> bool {
     RUNNING.get()
 }
 
-/// Drops an item soon, on a thread that may call drivers and wait. If the system cannot provide a thread, the item is
-/// never dropped. A panic of the drop is discarded.
+/// Drops an item soon afterwards, on a thread that may call drivers and wait. If the system cannot provide a thread,
+/// the item is never dropped. A panic of the drop is discarded.
 #[cold]
 pub fn drop_elsewhere(item: Box<dyn Send>) {
     static ELSEWHERE: OnceLock<Option<Sender<Box<dyn Send>>>> = OnceLock::new();
@@ -52,12 +52,12 @@ pub struct HostAccess {
     pub ptr: DevicePtr,
     /// Length in bytes.
     pub bytes: usize,
-    /// True if the work writes the range; otherwise it only reads it.
+    /// True if the work writes the range; false if the work only reads it.
     pub write: bool,
 }
 
-/// Host work on device memory, in stream order: the emulated device's replacement for a library call. Dropping it
-/// counts as running inside a host function, so driver calls are rejected and panics are discarded.
+/// Host work on device memory that runs in stream order. On the emulated device, it takes the place of a library call.
+/// The drop of this value counts as part of a host function, so driver calls are rejected and panics are discarded.
 pub struct HostWork {
     name: &'static str,
     uses: Vec<HostAccess>,
@@ -65,9 +65,9 @@ pub struct HostWork {
 }
 
 impl HostWork {
-    /// Wraps a function that is called once, or once per launch of a graph. The rules of
-    /// [`StreamDriver::host_function`](super::StreamDriver::host_function) apply. In recordings, the work appears as a
-    /// kernel with this name and no threads.
+    /// Wraps a function that is called once, or once per launch of a graph. The function must follow the rules of
+    /// [`StreamDriver::host_function`](super::StreamDriver::host_function). In recordings, the work appears as a kernel
+    /// with this name and no threads.
     pub fn new(name: &'static str, uses: Vec<HostAccess>, function: Box<dyn Fn() + Send + Sync>) -> Self {
         Self { name, uses, function: Some(function) }
     }
@@ -81,7 +81,7 @@ impl HostWork {
         &self.uses
     }
 
-    /// Calls the function. Fails with the text of the panic if the function panics.
+    /// Calls the function. If the function panics, returns the text of the panic as the error.
     pub fn run(&self) -> Result<(), String> {
         let mut done = Ok(());
         inside(|| {
@@ -124,12 +124,12 @@ impl HostCall {
         inside(|| forgive(self.0));
     }
 
-    /// Drops the function without a call, on the thread that would have called it.
+    /// Drops the function without calling it, on the thread that would have called it.
     pub fn skip(self) {
         inside(|| self.discard());
     }
 
-    /// Drops the function without a call, on a thread of the program.
+    /// Drops the function without calling it, on a thread of the program.
     pub fn discard(self) {
         forgive(|| drop(self.0));
     }
@@ -146,8 +146,8 @@ pub fn call_graph_function(function: &GraphFunction) {
     inside(|| forgive(|| function.call()));
 }
 
-/// Runs `work`, which must not panic, as part of a host function. Meanwhile, the driver rejects calls of this thread,
-/// and items that need a device to be dropped are dropped elsewhere.
+/// Runs `work`, which must not panic, as part of a host function. While `work` runs, the driver rejects calls of this
+/// thread, and items whose drop requires a device are dropped on another thread.
 pub fn inside(work: impl FnOnce()) {
     let before = RUNNING.replace(true);
     work();

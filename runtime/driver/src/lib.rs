@@ -1,15 +1,17 @@
 //! The [`Driver`] trait: all device driver functions that the runtime needs, without policy.
 //!
-//! A driver is one way to access devices. [`cuda`] uses the CUDA driver library; the crate `warpsmith-emulated` runs on
-//! the CPU and registers itself in [`EMULATED`]. Each call performs one operation without policy: no caching, no choice
-//! of stream, no retry. All code above this module is written once and runs on either driver.
+//! A driver is one way to access devices. [`cuda`] uses the CUDA driver library. The crate `warpsmith-emulated`
+//! provides a driver that runs on the CPU and registers itself in [`EMULATED`]. Each call performs one operation
+//! without policy, that is, without caching, choosing a stream or retrying. All code above this crate works with either
+//! driver.
 //!
 //! Handles are plain integers ([`Context`], [`StreamHandle`], …). A driver does not validate them. The layers above own
 //! the handles, keep them alive while they are in use, and release each handle once.
 //!
-//! Ordering: work enqueued on one stream runs in order. Two streams are ordered only by an event recorded on one and
-//! waited for on the other. Errors of earlier asynchronous work may surface in any later call on the same context,
-//! after which the context is lost. [`Driver::take_fault`] returns the report that the kernel wrote.
+//! Work on one stream runs in the order in which it was enqueued. Two streams are ordered only by an event that is
+//! recorded on one of them and for which the other one waits. Errors of earlier asynchronous work may be returned by
+//! any later call on the same context, after which the context is unusable. [`Driver::take_fault`] returns the report
+//! that the failed kernel wrote.
 
 macro_rules! handle {
     ($(#[$doc:meta])* $name:ident) => {
@@ -52,7 +54,7 @@ pub use self::stream::{IPC_EVENT_BYTES, StreamDriver};
 pub use self::telemetry::Telemetry;
 
 /// Returns the process-wide driver of emulated devices. In a program with the feature `emulated`, the crate
-/// `warpsmith-emulated` adds one function here.
+/// `warpsmith-emulated` adds one function to this list.
 #[linkme::distributed_slice]
 pub static EMULATED: [fn() -> Arc<dyn Driver>];
 
@@ -77,7 +79,7 @@ handle!(
     FunctionHandle
 );
 handle!(
-    /// Physical device memory without an address, to be mapped to reserved addresses.
+    /// Physical device memory without an address, which can be mapped to reserved addresses.
     PhysicalHandle
 );
 handle!(
@@ -104,25 +106,26 @@ pub struct DeviceProperties {
     pub uuid: [u8; 16],
     /// Compute capability as (major, minor).
     pub capability: (u32, u32),
-    /// Streaming multiprocessors (SMs).
+    /// Number of streaming multiprocessors (SMs).
     pub multiprocessors: u32,
-    /// Device memory in bytes.
+    /// Total device memory in bytes.
     pub total_memory: u64,
-    /// L2 cache in bytes.
+    /// Size of the L2 cache in bytes.
     pub l2_cache: u64,
-    /// Peak memory bandwidth in bytes per second, by the data sheet's formula (clock × bus width); 0 if unknown.
+    /// Peak memory bandwidth in bytes per second, computed from memory clock and bus width as in data sheets; 0 if
+    /// unknown.
     pub memory_bandwidth: u64,
-    /// Maximum threads per block.
+    /// Maximum number of threads per block.
     pub max_threads_per_block: u32,
     /// Maximum block size in x, y and z.
     pub max_block: [u32; 3],
     /// Maximum grid size in x, y and z.
     pub max_grid: [u32; 3],
-    /// Maximum resident threads per SM.
+    /// Maximum number of resident threads per SM.
     pub max_threads_per_multiprocessor: u32,
-    /// Maximum resident blocks per SM.
+    /// Maximum number of resident blocks per SM.
     pub max_blocks_per_multiprocessor: u32,
-    /// 32-bit registers per SM.
+    /// Number of 32-bit registers per SM.
     pub registers_per_multiprocessor: u32,
     /// Default shared memory per block, in bytes.
     pub shared_memory_per_block: u32,
@@ -130,13 +133,13 @@ pub struct DeviceProperties {
     pub shared_memory_per_block_optin: u32,
     /// Shared memory per SM, in bytes.
     pub shared_memory_per_multiprocessor: u32,
-    /// Shared memory per block reserved by the system, in bytes.
+    /// Shared memory per block that the system reserves, in bytes.
     pub reserved_shared_memory_per_block: u32,
     /// True if cooperative launches (grids whose blocks wait for each other) are supported.
     pub cooperative_launch: bool,
     /// Maximum portable cluster size in blocks; 0 if clusters are not supported.
     pub max_cluster: u32,
-    /// Threads per warp.
+    /// Number of threads per warp.
     pub warp_size: u32,
     /// Version of the driver, for example `13.0`.
     pub driver_version: String,
@@ -145,15 +148,15 @@ pub struct DeviceProperties {
 /// Resources of a kernel, read from the loaded image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FunctionAttributes {
-    /// Maximum threads per block of this kernel on this device.
+    /// Maximum number of threads per block for this kernel on this device.
     pub max_threads_per_block: u32,
-    /// 32-bit registers per thread.
+    /// Number of 32-bit registers per thread.
     pub registers: u32,
     /// Static shared memory in bytes per block.
     pub static_shared: u32,
     /// Local memory (stack and spills) in bytes per thread.
     pub local_memory: u32,
-    /// `10 * major + minor` of the machine code in use; 0 on the emulated device.
+    /// Architecture of the machine code in use, as `10 * major + minor`; 0 on the emulated device.
     pub binary_arch: u32,
 }
 
@@ -166,13 +169,13 @@ pub struct LaunchConfig {
     pub block: [u32; 3],
     /// Dynamic shared memory per block, in bytes.
     pub shared_bytes: u32,
-    /// Cluster size in blocks: x, y and z. A cluster of one block means no clusters. The grid must be a multiple of the
-    /// cluster.
+    /// Cluster size in blocks: x, y and z. A cluster of one block means that the launch does not use clusters. The grid
+    /// must be a multiple of the cluster.
     pub cluster: [u32; 3],
     /// True for a cooperative launch, whose blocks are all resident concurrently, so that they can wait for each other.
     pub cooperative: bool,
     /// True for a programmatic dependent launch. The kernel may start as soon as the preceding kernel on the stream
-    /// permits it, before that kernel has finished.
+    /// permits it, even before that kernel has finished.
     pub dependent: bool,
 }
 
@@ -213,13 +216,13 @@ impl fmt::Display for LaunchConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ContextLimit {
-    /// Bytes of the buffer for kernel `printf` output.
+    /// Size of the buffer for kernel `printf` output, in bytes.
     PrintBuffer,
-    /// Bytes of the heap for `malloc` in kernels.
+    /// Size of the heap for `malloc` in kernels, in bytes.
     Heap,
-    /// Nesting depth to which a kernel may wait for kernels that it launched.
+    /// Maximum nesting depth at which a kernel may wait for kernels that it has launched.
     SynchronizeDepth,
-    /// Maximum pending launches from kernels.
+    /// Maximum number of pending launches from kernels.
     PendingLaunches,
     /// Maximum L2 fetch granularity in bytes.
     L2Fetch,
@@ -230,7 +233,7 @@ pub enum ContextLimit {
 pub enum ModuleSource<'a> {
     /// PTX text, without the terminating zero, which the driver compiles.
     Ptx(&'a [u8]),
-    /// Machine code for one architecture (cubin) or several (fatbin).
+    /// Machine code for one architecture (cubin) or several architectures (fatbin).
     Cubin(&'a [u8]),
     /// Code that is linked with a library when it is loaded.
     Linked {
@@ -241,7 +244,7 @@ pub enum ModuleSource<'a> {
         /// NVIDIA's device runtime, `libcudadevrt.a`.
         library: &'a [u8],
     },
-    /// No code; the kernels' host entries run instead. The emulated driver accepts only this form.
+    /// No GPU code; the host entry points of the kernels run instead. The emulated driver accepts only this form.
     HostEntries,
 }
 
@@ -262,15 +265,17 @@ pub enum Place {
 pub struct RowsCopy {
     /// Destination of the first row.
     pub dst: Place,
-    /// Destination pitch: bytes from the start of one row to the start of the next, at least `row_bytes`.
+    /// Destination pitch, that is, the number of bytes from the start of one row to the start of the next one. It is at
+    /// least `row_bytes`.
     pub dst_pitch: usize,
     /// Source of the first row.
     pub src: Place,
-    /// Source pitch: bytes from the start of one row to the start of the next, at least `row_bytes`.
+    /// Source pitch, that is, the number of bytes from the start of one row to the start of the next one. It is at
+    /// least `row_bytes`.
     pub src_pitch: usize,
-    /// Bytes per row, not zero.
+    /// Number of bytes per row, which must not be 0.
     pub row_bytes: usize,
-    /// Number of rows, not zero.
+    /// Number of rows, which must not be 0.
     pub rows: usize,
 }
 
@@ -282,7 +287,7 @@ impl Place {
 }
 
 impl RowsCopy {
-    /// Returns a description of the overlap of rows if a pitch is too small.
+    /// Returns a description of the overlap if rows overlap because a pitch is too small.
     pub fn overlap(&self) -> Option<String> {
         let (pitch, row) = (self.dst_pitch.min(self.src_pitch), self.row_bytes);
         (pitch < row).then(|| format!("a pitch of {pitch} bytes is less than a row of {row} bytes"))
@@ -294,23 +299,23 @@ impl RowsCopy {
     }
 }
 
-/// Kind of fault that stopped a context.
+/// Kind of a fault that made a context unusable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
     /// A panic, such as a failed assertion or an index out of bounds.
     Panic,
-    /// A deadlock: threads wait for each other forever.
+    /// A deadlock, in which threads wait for each other forever.
     Deadlock,
     /// Any other fault, for example a misuse of a collective.
     Other,
 }
 
-/// Report of a kernel that stopped a context.
+/// Report about a kernel fault that made a context unusable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     /// Kind of fault.
     pub kind: FaultKind,
-    /// One-line message: a panic's text or a deadlock's description.
+    /// One-line message, such as the text of a panic or the description of a deadlock.
     pub message: String,
     /// Source location, `file:line:column`, if known.
     pub location: Option<String>,
@@ -318,23 +323,23 @@ pub struct Fault {
     pub kernel: Option<String>,
     /// Block index, if known.
     pub block: Option<[u32; 3]>,
-    /// Thread index within its block, if known.
+    /// Thread index within the block, if known.
     pub thread: Option<[u32; 3]>,
 }
 
-/// Guard during whose lifetime its thread may call libraries, created by [`Driver::bind`].
+/// Guard created by [`Driver::bind`]. While it lives, its thread may call libraries that use the device.
 ///
-/// Graph captures of this thread or other threads do not restrict its calls. Libraries allocate memory and load code on
-/// first use, which a capture would reject and which would invalidate it.
+/// While the guard lives, graph captures on this or other threads do not restrict the thread's calls. Libraries
+/// allocate memory and load code on first use. Otherwise, a capture would reject these calls and become invalid.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct LibraryCalls {
     _relaxed: Option<cuda::Relaxed>,
-    /// Keeps the guard on its thread, so that it is dropped there.
+    /// Keeps the guard on the thread that created it, so that the guard is dropped there.
     _of_thread: PhantomData<*const ()>,
 }
 
-/// The driver interface below the runtime, whose rules the module's documentation describes.
+/// The driver interface on which the runtime is built. The documentation of this crate describes its rules.
 ///
 /// # Safety of the unsafe methods
 ///
@@ -345,9 +350,9 @@ pub struct LibraryCalls {
 /// # Safety
 /// The layers above use the results of a driver in `unsafe` code without checking them. An implementation must
 /// guarantee the following:
-/// - [`MemoryDriver::pinned_allocate`] returns memory of the process: `bytes` long, aligned to at least 256, disjoint
-///   from all other memory, and valid for reads and writes until [`MemoryDriver::pinned_free`].
-/// - [`MemoryDriver::host_address`] returns an address through which the named memory is accessible, as long as it is
+/// - [`MemoryDriver::pinned_allocate`] returns `bytes` bytes of process memory that is aligned to at least 256 bytes,
+///   does not overlap other memory, and is valid for reads and writes until [`MemoryDriver::pinned_free`].
+/// - [`MemoryDriver::host_address`] returns an address through which the given memory is accessible as long as it is
 ///   page-locked.
 /// - [`MemoryDriver::memory_allocate`], [`MemoryDriver::stream_allocate`] and [`MemoryDriver::virtual_map`] provide
 ///   device memory that is disjoint from all other memory until it is freed or unmapped. The memory is aligned to at
@@ -355,15 +360,16 @@ pub struct LibraryCalls {
 ///   and writes, or all work that uses it fails.
 /// - Handles stay valid until they are destroyed, and no two live handles are equal.
 /// - Work on one stream runs in order. Work that is enqueued after [`StreamDriver::stream_wait_event`] runs after all
-///   work that precedes the event's last record.
+///   work that precedes the last recording of the event.
 /// - Waiting calls ([`StreamDriver::stream_synchronize`], [`StreamDriver::event_synchronize`],
-///   [`Self::context_synchronize`]) return only after all of the work has stopped running, even if they fail.
-///   [`StreamDriver::stream_query`] and [`StreamDriver::event_query`] return `true` only under the same condition.
-/// - Copies, memsets and launches access only the memory that they name, and only until they finish. Arguments and
-///   specs are not used after the call.
-/// - A function is called at most once (a [`GraphFunction`] once per launch) and dropped once.
+///   [`Self::context_synchronize`]) return only after all of this work has stopped running, even if they return an
+///   error. [`StreamDriver::stream_query`] and [`StreamDriver::event_query`] return `true` only under the same
+///   condition.
+/// - Copies, memsets and launches access only the memory that they specify, and only until they finish. Arguments and
+///   specs are not used after the call returns.
+/// - A host function is called at most once (a [`GraphFunction`], at most once per launch) and dropped once.
 ///
-/// An error of a call implies nothing about work that was enqueued before it.
+/// If a call returns an error, this implies nothing about work that was enqueued before the call.
 pub unsafe trait Driver:
     MemoryDriver + StreamDriver + CodeDriver + GraphDriver + ActivityDriver + CounterDriver + Send + Sync + Debug
 {
@@ -377,7 +383,7 @@ pub unsafe trait Driver:
 
     /// Retains the primary context of a device.
     fn context_retain(&self, ordinal: u32) -> Result<Context>;
-    /// Releases the primary context of a device; the last release destroys it.
+    /// Releases the primary context of a device. The last release destroys the context.
     fn context_release(&self, ordinal: u32);
     /// Makes the context current on the calling thread, for library calls that enqueue work themselves.
     fn bind(&self, _context: Context) -> Result<LibraryCalls> {
@@ -385,28 +391,28 @@ pub unsafe trait Driver:
     }
     /// Waits for all work enqueued on the context.
     fn context_synchronize(&self, context: Context) -> Result<()>;
-    /// Returns the stack limit: the minimum bytes of stack that each thread of a kernel can use.
+    /// Returns the stack limit, that is, the number of bytes of stack that each thread of a kernel can use at least.
     fn context_stack_limit(&self, context: Context) -> Result<usize>;
-    /// Sets the stack limit of subsequent launches; the driver may round it up. The call may wait for the context's
-    /// work, and it allocates `bytes` bytes of device memory per resident thread of the device. Fails with
-    /// `CUDA_ERROR_INVALID_VALUE` above the device's maximum.
+    /// Sets the stack limit for subsequent launches. The driver may round the limit up. The call may wait for the
+    /// context's work, and it allocates `bytes` bytes of device memory for each thread that can be resident on the
+    /// device. Returns `CUDA_ERROR_INVALID_VALUE` if `bytes` exceeds the device's maximum.
     fn context_set_stack_limit(&self, context: Context, bytes: usize) -> Result<()>;
-    /// Returns another limit of the context. Fails with `CUDA_ERROR_UNSUPPORTED_LIMIT` if the device does not support
-    /// it.
+    /// Returns a limit of the context other than the stack limit. Returns `CUDA_ERROR_UNSUPPORTED_LIMIT` if the device
+    /// does not support the limit.
     fn context_limit(&self, context: Context, limit: ContextLimit) -> Result<usize>;
-    /// Sets another limit of the context; the driver may round it. Some limits can be set only before the first launch
-    /// of a kernel to which they apply.
+    /// Sets a limit of the context other than the stack limit. The driver may round the value. Some limits can be set
+    /// only before the first launch of a kernel to which they apply.
     fn context_set_limit(&self, context: Context, limit: ContextLimit, value: usize) -> Result<()>;
-    /// Takes the report of the kernel that stopped this context, if there is one.
+    /// Takes the fault report of the kernel that made this context unusable, if there is one.
     fn take_fault(&self, context: Context) -> Option<Fault>;
 
-    /// Takes the findings of the kernel check for completed launches that the calling thread enqueued. Launches in a
-    /// scope of [`Self::collect_findings`] are excluded. The result is empty if kernels are not checked.
+    /// Takes the findings of the kernel check for completed launches that the calling thread enqueued. Findings that a
+    /// scope of [`Self::collect_findings`] collects are excluded. The result is empty if kernels are not checked.
     fn take_findings(&self) -> Findings {
         Findings::default()
     }
-    /// Starts a scope that collects the findings of launches that the calling thread enqueues during its lifetime.
-    /// Returns `None` if kernels are not checked.
+    /// Starts a scope that collects the findings of launches that the calling thread enqueues during the lifetime of
+    /// the scope. Returns `None` if kernels are not checked.
     fn collect_findings(&self) -> Option<Box<dyn FindingScope>> {
         None
     }
@@ -419,16 +425,17 @@ pub unsafe trait Driver:
         0
     }
     /// Grants `context` access to the memory of `peer`'s context. It is not an error if access is already enabled. This
-    /// does not apply to mapped memory, which requires [`MemoryDriver::virtual_set_access`].
+    /// call does not apply to mapped memory, which requires [`MemoryDriver::virtual_set_access`].
     fn peer_enable(&self, context: Context, peer: Context) -> Result<()>;
-    /// Returns the device memory of every process as (pid, bytes); empty if the system reports none.
+    /// Returns the device memory usage of every process as (process ID, bytes). The list is empty if the system does
+    /// not report it.
     fn process_memory(&self, ordinal: u32) -> Vec<(u32, u64)>;
     /// Returns clocks, temperature and power of device `ordinal`. A value is `None` if the system does not report it,
-    /// or on a driver without telemetry. The call requires no context.
+    /// or if the driver does not support telemetry. The call requires no context.
     fn telemetry(&self, _ordinal: u32) -> Result<Telemetry> {
         Ok(Telemetry::default())
     }
-    /// Returns the SM clock of device `ordinal` in MHz, if the system reports it. The function is called often and must
+    /// Returns the SM clock of device `ordinal` in MHz, if the system reports it. This method is called often and must
     /// not allocate memory after the first call.
     fn sm_clock_mhz(&self, _ordinal: u32) -> Option<u32> {
         None
@@ -437,7 +444,7 @@ pub unsafe trait Driver:
     /// Enqueues a copy from host to device.
     ///
     /// # Safety
-    /// Both ranges must be valid for `bytes` until the copy has run.
+    /// Both ranges must be valid for `bytes` bytes until the copy has run.
     unsafe fn copy_to_device(
         &self,
         context: Context,
@@ -449,7 +456,7 @@ pub unsafe trait Driver:
     /// Enqueues a copy from device to host.
     ///
     /// # Safety
-    /// Both ranges must be valid for `bytes` until the copy has run.
+    /// Both ranges must be valid for `bytes` bytes until the copy has run.
     unsafe fn copy_to_host(
         &self,
         context: Context,
@@ -461,7 +468,7 @@ pub unsafe trait Driver:
     /// Enqueues a copy within a device. The ranges must not overlap.
     ///
     /// # Safety
-    /// Both ranges must be valid for `bytes` until the copy has run.
+    /// Both ranges must be valid for `bytes` bytes until the copy has run.
     unsafe fn copy_device(
         &self,
         context: Context,
@@ -470,11 +477,11 @@ pub unsafe trait Driver:
         bytes: usize,
         stream: StreamHandle,
     ) -> Result<()>;
-    /// Enqueues a copy between two devices, or within one, whether or not they have peer access. The stream must belong
-    /// to `context`, the context of one of the two devices. The ranges must not overlap.
+    /// Enqueues a copy between two devices, or within one device. Peer access is not required. The stream must belong
+    /// to `context`, which must be the context of one of the two devices. The ranges must not overlap.
     ///
     /// # Safety
-    /// Both ranges must be valid for `bytes` until the copy has run.
+    /// Both ranges must be valid for `bytes` bytes until the copy has run.
     unsafe fn copy_peer(
         &self,
         context: Context,
@@ -483,17 +490,17 @@ pub unsafe trait Driver:
         bytes: usize,
         stream: StreamHandle,
     ) -> Result<()>;
-    /// Enqueues a pitched copy of rows. If the driver does not support it as one copy, for example because a pitch
+    /// Enqueues a pitched copy of rows. If the driver cannot perform all rows as one copy, for example because a pitch
     /// exceeds the hardware's limit, each row is copied separately.
     ///
     /// # Safety
     /// Every row of both sides must be valid until the copy has run, and no row of the destination may overlap another
     /// row of either side.
     unsafe fn copy_rows(&self, context: Context, rows: RowsCopy, stream: StreamHandle) -> Result<()>;
-    /// Enqueues a memset of every byte to `value`.
+    /// Enqueues a memset that sets every byte to `value`.
     ///
     /// # Safety
-    /// The range must be valid for `bytes` until the work has run.
+    /// The range must be valid for `bytes` bytes until the work has run.
     unsafe fn memset(
         &self,
         context: Context,

@@ -15,8 +15,8 @@ pub struct LibraryPaths {
 }
 
 impl LibraryPaths {
-    /// Returns the library paths of this process. A program with rights that its user does not have ignores the
-    /// environment, which must not determine the code that it loads.
+    /// Returns the library paths of this process. A program with privileges that its user does not have ignores the
+    /// environment, because the environment must not determine which code such a program loads.
     ///
     /// ```
     /// use warpsmith_driver::library_paths::LibraryPaths;
@@ -28,8 +28,8 @@ impl LibraryPaths {
         Self::of(|name| if is_privileged() { None } else { std::env::var_os(name) })
     }
 
-    /// Returns the library paths for these environment variables. A relative path is ignored, because it would depend
-    /// on the current directory. An empty variable counts as unset.
+    /// Returns the library paths that these environment variables specify. A relative path is ignored, because it would
+    /// depend on the current directory. An empty variable counts as unset.
     pub fn of(variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let mut named: Vec<PathBuf> = variable("WARPSMITH_LIBRARY_PATH")
             .map(|paths| std::env::split_paths(&paths).collect())
@@ -62,8 +62,8 @@ impl LibraryPaths {
         })
     }
 
-    /// Returns candidates like [`Self::candidates`], for directories whose files cannot be determined from the names
-    /// alone.
+    /// Like [`Self::candidates`], but for libraries whose file names in a directory cannot be derived from the names
+    /// alone; `files` returns the files of a directory.
     pub fn candidates_in(&self, names: &[String], files: impl Fn(&Path) -> Vec<PathBuf>) -> Vec<PathBuf> {
         let inside = |folders: &[PathBuf]| -> Vec<PathBuf> {
             folders.iter().flat_map(|folder| files(folder)).collect()
@@ -72,7 +72,7 @@ impl LibraryPaths {
         inside(&self.named).into_iter().chain(system).chain(inside(&self.installed)).collect()
     }
 
-    /// Describes the directories, each listed once.
+    /// Returns a text that lists the directories without duplicates.
     pub fn searched(&self) -> String {
         let mut seen = HashSet::new();
         let folders = self.all().filter(|folder| seen.insert(folder.to_path_buf()));
@@ -99,22 +99,22 @@ fn versions_of_toolkits() -> Vec<PathBuf> {
     toolkits.into_iter().rev().map(|(_, path)| path).collect()
 }
 
-/// Returns true if the program has rights that its user does not have, for example as a set-user-id file. The
-/// environment must then not determine which code it loads or which files it writes.
+/// Returns true if the program has privileges that its user does not have, for example because its file is set-user-ID.
+/// In that case, the environment must not determine which code the program loads or which files it writes.
 #[cfg(target_os = "linux")]
 pub fn is_privileged() -> bool {
     // SAFETY: the call reads a number that the operating system passed to the process.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// Returns true if the program has rights that its user does not have, as on Linux.
+/// Returns true if the program has privileges that its user does not have, as on Linux.
 #[cfg(all(unix, not(target_os = "linux")))]
 pub fn is_privileged() -> bool {
     // SAFETY: these calls only read the process's IDs and cannot fail.
     unsafe { libc::getuid() != libc::geteuid() || libc::getgid() != libc::getegid() }
 }
 
-/// Returns false, because this system has no such programs.
+/// Returns false, because this system does not have set-user-ID programs.
 #[cfg(not(unix))]
 pub fn is_privileged() -> bool {
     false

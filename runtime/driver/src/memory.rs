@@ -5,36 +5,36 @@ use std::ffi::c_void;
 use crate::error::Result;
 use crate::{Context, DevicePtr, PhysicalHandle, StreamHandle};
 
-/// Device memory exported to another process: a file descriptor that keeps the memory alive.
+/// Device memory that was exported for another process, in the form of a file descriptor that keeps the memory alive.
 #[derive(Debug)]
 pub struct ExportedMemory(
     #[cfg(unix)] pub std::os::fd::OwnedFd,
     #[cfg(not(unix))] pub std::convert::Infallible,
 );
 
-/// Calls of a [`Driver`](crate::Driver) for device memory and page-locked host memory.
+/// Methods of a [`Driver`](crate::Driver) for device memory and page-locked host memory.
 ///
 /// # Safety
-/// Same as for [`Driver`](crate::Driver).
+/// The requirements are those of [`Driver`](crate::Driver).
 pub unsafe trait MemoryDriver {
-    /// Returns the free and total bytes of device memory.
+    /// Returns the number of free bytes and the total number of bytes of device memory.
     fn memory_info(&self, context: Context) -> Result<(u64, u64)>;
-    /// Allocates device memory, aligned to at least 256 bytes. `bytes` must not be zero.
+    /// Allocates device memory, aligned to at least 256 bytes. `bytes` must not be 0.
     fn memory_allocate(&self, context: Context, bytes: usize) -> Result<DevicePtr>;
     /// Frees device memory.
     ///
     /// # Safety
     /// `ptr` must come from [`Self::memory_allocate`], and no enqueued work may use it.
     unsafe fn memory_free(&self, context: Context, ptr: DevicePtr) -> Result<()>;
-    /// Returns true if a kernel check must be notified of buffers in device memory by [`Self::buffer_allocated`] and
-    /// [`Self::buffer_freed`]. The result must not change.
+    /// Returns true if buffers in device memory must be reported with [`Self::buffer_allocated`] and
+    /// [`Self::buffer_freed`], because kernels are checked. The result must always be the same.
     fn watches_buffers(&self) -> bool {
         false
     }
-    /// Reports a new buffer in device memory, at a multiple of 512. Work that is enqueued later may access the buffer's
-    /// `bytes`, none of which counts as written.
+    /// Reports a new buffer in device memory. Its address must be a multiple of 512. Work that is enqueued later may
+    /// access the `bytes` bytes of the buffer, none of which counts as initialized.
     fn buffer_allocated(&self, _ptr: DevicePtr, _bytes: usize) {}
-    /// Reports that work that is enqueued later must not use the buffer at `ptr`.
+    /// Reports that the buffer at `ptr` was freed, so work that is enqueued later must not use it.
     fn buffer_freed(&self, _ptr: DevicePtr, _bytes: usize) {}
     /// Allocates page-locked host memory that the device can read and write, aligned to at least 256 bytes. `bytes`
     /// must not be zero.
@@ -44,43 +44,47 @@ pub unsafe trait MemoryDriver {
     /// # Safety
     /// `ptr` must come from [`Self::pinned_allocate`], and no enqueued work may use it.
     unsafe fn pinned_free(&self, context: Context, ptr: *mut c_void) -> Result<()>;
-    /// Page-locks memory of the process, so that every device can read and write it. `bytes` must not be zero. Fails if
-    /// any byte is already registered.
+    /// Page-locks memory of the process, so that every device can read and write it. `bytes` must not be zero. Returns
+    /// an error if any byte is already registered.
     ///
     /// # Safety
-    /// The `bytes` at `ptr` must be memory of the process that stays allocated until [`Self::host_unregister`].
+    /// The `bytes` bytes at `ptr` must be memory of the process that stays allocated until [`Self::host_unregister`] is
+    /// called.
     unsafe fn host_register(&self, context: Context, ptr: *mut c_void, bytes: usize) -> Result<()>;
-    /// Unregisters memory that was registered by [`Self::host_register`].
+    /// Unregisters memory that was registered with [`Self::host_register`].
     ///
     /// # Safety
     /// `ptr` must be registered, and no enqueued work may use the memory.
     unsafe fn host_unregister(&self, context: Context, ptr: *mut c_void) -> Result<()>;
-    /// Returns the device address of page-locked memory, allocated or registered, for kernels of the context. Fails for
-    /// other memory.
+    /// Returns the device address with which kernels of the context access page-locked memory, whether allocated or
+    /// registered. Returns an error for other memory.
     fn host_address(&self, context: Context, ptr: *mut c_void) -> Result<DevicePtr>;
     /// Returns the ordinal of the device that owns the memory at an address; `None` for host memory and managed memory.
-    /// Fails for an address that is unknown to the driver.
+    /// Returns an error for an address that is unknown to the driver.
     fn memory_device(&self, context: Context, ptr: DevicePtr) -> Result<Option<u32>>;
 
     /// Returns the granularity of mapped memory in bytes; `None` if the device cannot map memory to reserved addresses.
     fn virtual_granularity(&self, context: Context) -> Result<Option<usize>>;
-    /// Reserves an address range without memory. `bytes` must be a non-zero multiple of the granularity.
+    /// Reserves an address range without mapping memory to it. `bytes` must be a non-zero multiple of the granularity.
     fn virtual_reserve(&self, context: Context, bytes: usize) -> Result<DevicePtr>;
     /// Frees an entire reservation.
     ///
     /// # Safety
-    /// `ptr` and `bytes` must belong to one [`Self::virtual_reserve`] call, and nothing may be mapped there.
+    /// `ptr` and `bytes` must be the result and the argument of one call of [`Self::virtual_reserve`], and no memory
+    /// may be mapped to the range.
     unsafe fn virtual_release(&self, context: Context, ptr: DevicePtr, bytes: usize) -> Result<()>;
     /// Creates physical device memory without an address. `bytes` must be a non-zero multiple of the granularity.
     fn physical_create(&self, context: Context, bytes: usize) -> Result<PhysicalHandle>;
-    /// Creates physical memory like [`Self::physical_create`] that other processes can also map. Fails with
+    /// Like [`Self::physical_create`], but creates memory that other processes can also map. Returns
     /// `CUDA_ERROR_NOT_SUPPORTED` if memory cannot be exported as a file descriptor.
     fn physical_create_shareable(&self, context: Context, bytes: usize) -> Result<PhysicalHandle>;
-    /// Exports memory for import by another process. The handle must come from [`Self::physical_create_shareable`].
+    /// Exports memory, so that another process can import it. The handle must come from
+    /// [`Self::physical_create_shareable`].
     fn physical_export(&self, context: Context, handle: PhysicalHandle) -> Result<ExportedMemory>;
-    /// Imports memory that another driver, or the driver of another process, has exported. The memory must belong to
-    /// the context's device or to a device whose memory this device can access. The handle is mapped and released like
-    /// one of [`Self::physical_create`]. The memory exists until all handles are released and no process maps it.
+    /// Imports memory that another driver in this process, or a driver in another process, has exported. The memory
+    /// must belong to the context's device or to a device whose memory this device can access. The handle is mapped and
+    /// released like a handle that [`Self::physical_create`] returned. The memory exists until all handles are released
+    /// and no process maps it.
     ///
     /// # Safety
     /// The memory must have been exported by a driver of this kind, and `bytes` must be its size at creation.
@@ -90,16 +94,16 @@ pub unsafe trait MemoryDriver {
         memory: &ExportedMemory,
         bytes: usize,
     ) -> Result<PhysicalHandle>;
-    /// Releases the handle. Mapped memory is freed only after it is also unmapped.
+    /// Releases the handle. If the memory is mapped, it is freed only after it was unmapped as well.
     ///
     /// # Safety
     /// The handle must not be used again.
     unsafe fn physical_release(&self, context: Context, handle: PhysicalHandle) -> Result<()>;
-    /// Maps memory to reserved addresses. No device can access it before [`Self::virtual_set_access`].
+    /// Maps memory to reserved addresses. No device can access it before a call of [`Self::virtual_set_access`].
     ///
     /// # Safety
-    /// The range must be reserved with nothing mapped there. `bytes` must be the full size of the handle, which must
-    /// not be mapped elsewhere.
+    /// The range must be reserved, and no memory may be mapped to it. `bytes` must be the full size of the handle's
+    /// memory, which must not be mapped elsewhere.
     unsafe fn virtual_map(
         &self,
         context: Context,
@@ -127,12 +131,13 @@ pub unsafe trait MemoryDriver {
 
     /// Allocates memory from the driver's own pool, for later work on `stream`. `bytes` must not be zero.
     fn stream_allocate(&self, context: Context, bytes: usize, stream: StreamHandle) -> Result<DevicePtr>;
-    /// Frees memory to the pool in `stream` order.
+    /// Returns memory to the pool, in the order of `stream`.
     ///
     /// # Safety
-    /// `ptr` must come from [`Self::stream_allocate`], and work that uses it must be ordered before this call.
+    /// `ptr` must come from [`Self::stream_allocate`], and work that uses it must be ordered before the free.
     unsafe fn stream_free(&self, context: Context, ptr: DevicePtr, stream: StreamHandle) -> Result<()>;
-    /// Returns the bytes that the driver's pool has reserved for the process, and the bytes of these that are in use.
+    /// Returns the number of bytes that the driver's pool has reserved for the process, and how many of them are in
+    /// use.
     fn stream_pool_info(&self, context: Context) -> Result<(u64, u64)>;
     /// Releases the pool's unused memory above `keep` bytes.
     fn stream_pool_trim(&self, context: Context, keep: u64) -> Result<()>;

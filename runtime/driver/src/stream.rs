@@ -6,23 +6,23 @@ use crate::{Context, EventHandle, HostFunction, HostWork, StreamHandle};
 /// Size in bytes of an IPC event handle.
 pub const IPC_EVENT_BYTES: usize = 64;
 
-/// Calls of a [`Driver`](crate::Driver) for streams, events and host functions.
+/// Methods of a [`Driver`](crate::Driver) for streams, events and host functions.
 ///
 /// # Safety
-/// Same as for [`Driver`](crate::Driver).
+/// The requirements are those of [`Driver`](crate::Driver).
 pub unsafe trait StreamDriver {
     /// Returns the range of stream priorities: (least urgent, most urgent). Lower numbers are more urgent.
     fn stream_priorities(&self, context: Context) -> Result<(i32, i32)>;
-    /// Creates a stream that is not ordered with the legacy default stream. A priority outside the range is clamped to
-    /// it.
+    /// Creates a stream that is not ordered with respect to the legacy default stream. A priority outside the device's
+    /// range is clamped to that range.
     fn stream_create(&self, context: Context, priority: i32) -> Result<StreamHandle>;
-    /// Returns a stream ID that no other stream of the process ever has, even if its handle is reused. Fails with
+    /// Returns a stream ID that no other stream of the process ever has, even if its handle is reused. Returns
     /// `CUDA_ERROR_INVALID_HANDLE` for a stream of another context and, if the driver can detect it, for a destroyed
-    /// stream. A driver older than CUDA 12 returns the handle's value, which a later stream may reuse.
+    /// stream. Drivers before CUDA 12 return the value of the handle, which a later stream may reuse.
     fn stream_unique_id(&self, context: Context, stream: StreamHandle) -> Result<u64>;
-    /// Returns the priority of the stream: the requested one, clamped to the range.
+    /// Returns the priority of the stream, which is the requested priority, clamped to the device's range.
     fn stream_priority(&self, context: Context, stream: StreamHandle) -> Result<i32>;
-    /// Destroys a stream; work already enqueued still runs.
+    /// Destroys a stream. Work that is already enqueued still runs.
     ///
     /// # Safety
     /// The handle must not be used again.
@@ -34,19 +34,21 @@ pub unsafe trait StreamDriver {
     /// Makes later work on `stream` wait for `event`.
     fn stream_wait_event(&self, context: Context, stream: StreamHandle, event: EventHandle) -> Result<()>;
 
-    /// Enqueues a call of a function on one of the driver's threads. Later work of the stream waits for it.
+    /// Enqueues a call of a function on one of the driver's threads. Later work on the stream waits until the function
+    /// has returned.
     ///
     /// The function must not call the driver, nor own a value that does so when it is dropped. Such calls fail with
-    /// `CUDA_ERROR_NOT_PERMITTED`. If the context stops first, the function is dropped without a call, at the latest
-    /// with the last release of the context. A panic in the function is caught and discarded.
+    /// `CUDA_ERROR_NOT_PERMITTED`. If the context becomes unusable first, the function is dropped without being called,
+    /// at the latest when the context is released for the last time. A panic in the function is caught and discarded.
     fn host_function(&self, context: Context, stream: StreamHandle, function: HostFunction) -> Result<()>;
 
     /// Enqueues host work on device memory. On a stream that is being captured, the work becomes part of the graph.
-    /// Fails if the host cannot access the memory that the work names. A panic in the work stops the context.
+    /// Returns an error if the host cannot access the memory that the work uses. A panic in the work makes the context
+    /// unusable.
     ///
     /// # Safety
-    /// The work must use only the device memory that it names, which must be valid until the work has run, at each
-    /// launch.
+    /// The work must use only the device memory that it declares. This memory must be valid until the work has run, at
+    /// each launch.
     unsafe fn host_work(&self, _context: Context, _stream: StreamHandle, _work: HostWork) -> Result<()> {
         let (name, text) =
             ("CUDA_ERROR_NOT_SUPPORTED".to_owned(), "the host cannot reach device memory".to_owned());
@@ -62,19 +64,19 @@ pub unsafe trait StreamDriver {
     unsafe fn event_destroy(&self, context: Context, event: EventHandle);
     /// Records the event after all work enqueued on `stream` so far.
     fn event_record(&self, context: Context, event: EventHandle, stream: StreamHandle) -> Result<()>;
-    /// Returns true if the work before the event's last record has run. An event that was never recorded counts as
+    /// Returns true if the work before the event's last recording has run. An event that was never recorded counts as
     /// complete.
     fn event_query(&self, context: Context, event: EventHandle) -> Result<bool>;
-    /// Waits until the work before the event's last record has run.
+    /// Waits until the work before the event's last recording has run.
     fn event_synchronize(&self, context: Context, event: EventHandle) -> Result<()>;
     /// Creates an event that other processes can wait for and record (an interprocess event). The event has no timing
     /// and must be recorded outside of captures.
     fn event_create_shared(&self, context: Context) -> Result<EventHandle>;
     /// Exports an IPC handle of the event for another process. The event must come from [`Self::event_create_shared`].
     fn event_export(&self, context: Context, event: EventHandle) -> Result<[u8; IPC_EVENT_BYTES]>;
-    /// Imports the event of another process, where it must still exist. It is destroyed like an event of this process.
-    /// Fails for an invalid handle, if the driver detects it.
+    /// Imports an event of another process, in which the event must still exist. The imported event is destroyed like
+    /// an event of this process. Returns an error for an invalid handle, if the driver detects it.
     fn event_import(&self, context: Context, event: &[u8; IPC_EVENT_BYTES]) -> Result<EventHandle>;
-    /// Returns the elapsed microseconds between two recorded and completed events with timing.
+    /// Returns the elapsed microseconds between two events with timing that have been recorded and completed.
     fn event_elapsed(&self, context: Context, start: EventHandle, end: EventHandle) -> Result<f64>;
 }

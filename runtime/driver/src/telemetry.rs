@@ -30,12 +30,13 @@ pub struct Telemetry {
     pub power_limit_w: Option<f64>,
     /// Memory in use by all processes, in bytes.
     pub memory_used: Option<u64>,
-    /// Percentage of the last sample period (between 1/6 second and one second) in which a kernel ran.
+    /// Percentage of the last sample period (between 1/6 second and one second) during which a kernel was running.
     pub utilization_percent: Option<u32>,
-    /// Percentage of the last sample period in which memory was read or written.
+    /// Percentage of the last sample period during which memory was being read or written.
     pub memory_utilization_percent: Option<u32>,
-    /// Throttle reasons, which explain why clocks are below their maximum, in NVML's terms in lower case, for example
-    /// `sw_power_cap` or `gpu_idle`. The list is empty if there is no reason or the system does not report it.
+    /// Throttle reasons, which explain why clocks are below their maximum. The names are NVML's in lower case, for
+    /// example `sw_power_cap` or `gpu_idle`. The list is empty if there is no throttle reason or the system does not
+    /// report any.
     pub throttle_reasons: Vec<String>,
     /// Version of the driver's package, for example `570.124.06`.
     pub driver_version: Option<String>,

@@ -25,12 +25,12 @@ pub(crate) fn driver(id: DeviceId) -> Result<Arc<dyn Driver>> {
 }
 
 /// Hooks called with the driver of each device that the program opens, before the device's context is created. A hook
-/// may run more than once per driver. A crate registers its function with `linkme`. A dependency on the crate is
-/// sufficient to link it.
+/// may run more than once per driver. A crate registers its function with `linkme`. A dependency on that crate is
+/// sufficient to link the function into the program.
 #[linkme::distributed_slice]
 pub static DRIVER_HOOKS: [fn(&Arc<dyn Driver>)];
 
-/// Calls the hooks with the driver of a device that is being opened, unless a hook is opening it.
+/// Calls the hooks with the driver of a device that is being opened, unless a hook itself is opening the device.
 pub(crate) fn call_hooks(driver: &Arc<dyn Driver>) {
     thread_local! {
         static IS_CALLING: Cell<bool> = const { Cell::new(false) };

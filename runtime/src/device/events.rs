@@ -1,7 +1,7 @@
-//! [`EventPool`]: unused events of a device, kept for reuse.
+//! [`EventPool`]: a device's unused events, kept for reuse.
 //!
-//! An event may be returned while streams still wait for it, because a wait refers to the record that was current when
-//! the wait was enqueued.
+//! An event may be returned while streams still wait for it, because a wait refers to the recording of the event that
+//! was current when the wait was enqueued.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -17,11 +17,11 @@ pub(crate) struct EventPool {
     timed: Spare,
 }
 
-/// Spare events of one kind. One event is stored outside the lock, for programs that create and drop one event at a
+/// Unused events of one kind. One event is stored outside the lock, for programs that create and drop one event at a
 /// time.
 #[derive(Debug, Default)]
 struct Spare {
-    /// The handle plus one; 0 for none.
+    /// The event's handle plus one; 0 if there is none.
     first: AtomicU64,
     others: Mutex<Vec<EventHandle>>,
 }

@@ -41,8 +41,8 @@ impl Extensions {
     }
 }
 
-/// Drops a value while the context is current, so that the value can call CUDA libraries. If the device is unusable,
-/// the value is leaked instead.
+/// Drops a value while the context is current, so that its destructor can call CUDA libraries. If the device is
+/// unusable, the value is leaked instead.
 fn drop_bound<T>(value: T, driver: &dyn Driver, context: Context) {
     match driver.bind(context) {
         Ok(_calls) => drop(value),
@@ -53,9 +53,10 @@ fn drop_bound<T>(value: T, driver: &dyn Driver, context: Context) {
 impl Device {
     /// Returns the device's value of type `T`, which is created on first use and dropped with the device.
     ///
-    /// Crates store their per-device state this way; `T` must be one of the crate's own types. `make` may use the
-    /// device and its other extensions. If several threads race on the first use, each may call `make`; one value is
-    /// kept, and the others are dropped. A value that contains a handle of the device keeps the device alive forever.
+    /// Other crates store their per-device state with this method; `T` must be one of the crate's own types. `make` may
+    /// use the device and its other extensions. If several threads race on the first use, each may call `make`; one
+    /// value is kept, and the others are dropped. A value that contains a [`Device`] handle of the same device keeps
+    /// the device open forever; use a [`WeakDevice`](crate::extension::WeakDevice) instead.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU32, Ordering};

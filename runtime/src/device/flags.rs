@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::fork::Origin;
 
-/// The lower 32 bits count the forks from the first process that opened a device to this one. The bits above count
-/// active captures, up to [`OBSERVED`].
+/// The lower 32 bits count the forks from the first process that opened a device to this one. The bits between them and
+/// [`OBSERVED`] count active captures.
 static FLAGS: AtomicU64 = AtomicU64::new(0);
-/// Set while an observer is registered.
+/// Bit that is set while an observer is registered.
 const OBSERVED: u64 = 1 << 63;
-/// One active capture.
+/// Increment for one active capture.
 const CAPTURE: u64 = 1 << 32;
 /// Mask of the fork count.
 const FORKS: u64 = CAPTURE - 1;
@@ -45,20 +45,21 @@ pub(super) fn forks() -> u32 {
     (FLAGS.load(Ordering::Relaxed) & FORKS) as u32
 }
 
-/// Returns true if there is no observer, no capture, and this process has this number of forks.
+/// Returns true if there is no observer and no capture, and the process has been forked `forks` times.
 #[inline]
 pub(super) fn are_only_forks(forks: u32) -> bool {
     FLAGS.load(Ordering::Relaxed) == u64::from(forks)
 }
 
-/// Counts a fork, in the child. Removes the observer and the captures, whose locks may belong to threads that do not
-/// exist in the child. Only accesses atomics, so a signal handler may call it.
+/// Increments the fork count in the child. Clears the observer bit and the capture count, because the locks of
+/// observers and captures may be held by threads that do not exist in the child. Accesses only atomics, so a signal
+/// handler may call it.
 pub(super) fn count_fork() {
     FLAGS.fetch_add(1, Ordering::Relaxed);
     FLAGS.fetch_and(FORKS, Ordering::Relaxed);
 }
 
-/// Counts an active capture while it lives.
+/// Guard that counts one active capture while it lives.
 #[derive(Debug)]
 pub(crate) struct ActiveCapture(Origin);
 
@@ -71,7 +72,7 @@ impl ActiveCapture {
 
 impl Drop for ActiveCapture {
     fn drop(&mut self) {
-        // A forked child has reset the count.
+        // A forked child has already reset the count.
         if !self.0.is_elsewhere() {
             FLAGS.fetch_sub(CAPTURE, Ordering::SeqCst);
         }

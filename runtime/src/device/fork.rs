@@ -17,11 +17,11 @@ use crate::error::{Error, Result};
 
 /// Bit set of the kinds of devices that this process uses.
 static USED: AtomicU8 = AtomicU8::new(0);
-/// Bit set of the kinds that cannot be used, because a parent process used them.
+/// Bit set of the kinds that cannot be used, because a parent process used devices of that kind before the fork.
 static BARRED: AtomicU8 = AtomicU8::new(0);
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
-/// The process in which an object was made.
+/// The process in which an object was created.
 #[derive(Debug)]
 pub(crate) struct Origin(u32);
 
@@ -33,13 +33,13 @@ impl Default for Origin {
 }
 
 impl Origin {
-    /// Fails in a forked child of that process, and in an observer's callback.
+    /// Returns an error in a forked child of the origin process, or in an observer's callback.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
         if flags::are_only_forks(self.0) { Ok(()) } else { self.check_reported() }
     }
 
-    /// Slow path of [`Self::check`], taken if there are observers or captures, or in a different process.
+    /// Slow path of [`Self::check`], taken if there are observers or captures, or if the process was forked.
     #[cold]
     fn check_reported(&self) -> Result<()> {
         if self.is_elsewhere() {
@@ -51,7 +51,7 @@ impl Origin {
         }
     }
 
-    /// Returns true if this process is a forked child of that one.
+    /// Returns true if this process is a forked child of the origin process.
     #[inline]
     pub(crate) fn is_elsewhere(&self) -> bool {
         // The count changes only while a process has one thread, so every thread reads the same value.
@@ -63,39 +63,40 @@ fn bit(kind: DeviceId) -> u8 {
     if kind.is_emulated() { 1 } else { 2 }
 }
 
-/// Fails if devices of this kind cannot be used because the process was forked from one that used them.
+/// Returns an error if devices of this kind cannot be used because a parent process used them before the fork.
 pub(crate) fn check(kind: DeviceId) -> Result<()> {
     if BARRED.load(Ordering::Relaxed) & bit(kind) != 0 { Err(Error::Forked) } else { Ok(()) }
 }
 
-/// Marks devices of this kind as used from now on. Must be called before the driver is.
+/// Marks devices of this kind as used from now on. Must be called before the first driver call.
 ///
-/// Fails as [`check`] does.
+/// Returns the same errors as [`check`].
 pub(crate) fn begin_use(kind: DeviceId) -> Result<()> {
     check(kind)?;
     if !REGISTERED.load(Ordering::Acquire) {
-        // Two threads may both get here: registering twice is harmless. No lock is taken, because a forked child could
-        // never acquire one that another thread held.
+        // Two threads may both reach this line, but registering twice is harmless. No lock is taken, because a forked
+        // child could never acquire one that another thread held.
         REGISTERED.store(register(), Ordering::Release);
     }
     USED.fetch_or(bit(kind), Ordering::Relaxed);
     Ok(())
 }
 
-/// Undoes [`begin_use`]: the driver could not be started, so nothing of it is in use.
+/// Undoes [`begin_use`]after the driver could not be initialized, so none of its devices are in use.
 pub(super) fn end_use(kind: DeviceId) {
     USED.fetch_and(!bit(kind), Ordering::Relaxed);
 }
 
-/// Called by the system in the forked child, while it has one thread. May do only what a signal handler may do.
+/// Counts the fork. The system calls this function in the forked child while the child has one thread, so it may do
+/// only what a signal handler may do.
 #[cfg(unix)]
 unsafe extern "C" fn in_the_copy() {
     flags::count_fork();
     BARRED.fetch_or(USED.load(Ordering::Relaxed), Ordering::Relaxed);
 }
 
-/// Registers the handler; returns true on success. The system fails only when out of memory; the next open then
-/// retries.
+/// Registers the handler; returns true on success. Registration fails only if the system is out of memory; the next
+/// call that opens a device retries it.
 #[cfg(unix)]
 fn register() -> bool {
     // SAFETY: the handler only accesses atomics, which a forked child may do in any state.
@@ -114,7 +115,7 @@ impl Device {
         self.0.health.origin.is_elsewhere()
     }
 
-    /// Fails if the process was forked since the device was opened.
+    /// Returns an error if the process was forked since the device was opened.
     #[inline]
     pub(crate) fn check_process(&self) -> Result<()> {
         self.0.health.origin.check()
@@ -125,11 +126,11 @@ impl Drop for Device {
     #[inline]
     fn drop(&mut self) {
         if self.is_forked() {
-            // Leaks one handle, so that the device is never closed here: closing would wait for threads that do not
-            // exist, and call a driver that does not work.
+            // Leaks one handle, so that the device is never closed in this process. Closing it would wait for threads
+            // that do not exist and call a driver that does not work.
             std::mem::forget(self.0.clone());
         } else if host_function::is_running() {
-            // This may be the last handle, and a host function cannot close a device.
+            // This may be the last handle, and a device cannot be closed from a host function.
             host_function::drop_elsewhere(Box::new(self.0.clone()));
         }
     }

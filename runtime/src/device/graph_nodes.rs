@@ -1,9 +1,10 @@
 //! [`GraphNodes`]: the operation that captured or added each graph node, for observers.
 //!
-//! Each captured operation notes its source line and the last nodes of its stream, before and after it ([`Note`]). It
-//! does so even without an observer, because one may be registered later. When the capture has ended, the nodes between
-//! the two points are attributed to the operation ([`attributed`]): one node, or any number for library work. Nodes
-//! that no operation encloses, for example nodes of code that calls CUDA directly, remain unattributed.
+//! Each captured operation records a [`Note`]: its source line, and the last nodes of its stream before and after the
+//! operation. Notes are recorded even without an observer, because an observer may be registered later. When the
+//! capture has ended, [`attributed`] assigns the nodes between these two points to the operation: one node, or any
+//! number of nodes for library work. Nodes outside all operations, such as those that code captured by calling CUDA
+//! directly, remain unattributed.
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +17,7 @@ use crate::driver::{Edge, NodeHandle, StreamHandle};
 pub struct GraphNodes {
     /// ID of the list, unique in the process; 0 for an unknown list.
     pub id: u64,
-    /// The executable's ID in the driver's records; `None` if nothing was recorded when it was instantiated.
+    /// The executable's ID in the driver's records; `None` if no recorder was active when the graph was instantiated.
     pub graph: Option<u32>,
     /// The nodes, in the order in which they were captured or added.
     pub nodes: Vec<GraphNode>,
@@ -41,15 +42,15 @@ pub struct GraphNode {
     /// 0 for the top-level graph, a different number for each child graph.
     pub part: u32,
     /// Node ID, as described for
-    /// [`ActivityDriver::activity_node`](crate::driver::activity::ActivityDriver::activity_node); `None` if nothing was
-    /// recorded when the executable was instantiated.
+    /// [`ActivityDriver::activity_node`](crate::driver::activity::ActivityDriver::activity_node); `None` if no recorder
+    /// was active when the executable was instantiated.
     pub number: Option<u64>,
     /// The node's work.
     pub work: GraphWork,
     /// The [`Observed::id`](super::observe::Observed::id) of the operation that captured or added the node; 0 if no
     /// observer saw it.
     pub operation: u64,
-    /// The source line of that operation.
+    /// The source line of the operation that captured or added the node.
     pub site: Option<&'static Location<'static>>,
 }
 
@@ -58,9 +59,10 @@ pub struct GraphNode {
 pub enum GraphWork {
     /// A kernel launch.
     Kernel {
-        /// The kernel's symbol.
+        /// The symbol of the kernel instance.
         symbol: &'static str,
-        /// Bytes, as in [`Operation::Launch`], for the arguments at capture time.
+        /// Bytes that the kernel reads and writes, as in [`Operation::Launch`], computed from the arguments at capture
+        /// time.
         bytes: u64,
     },
     /// A copy.
@@ -100,17 +102,17 @@ pub(crate) struct Note {
 }
 
 impl Note {
-    /// Starts the note of an operation if that operation captures work.
+    /// Creates a note at the start of an operation; `None` if the operation captures no work.
     pub fn begin(operation: &Operation<'_>, before: impl FnOnce() -> Vec<NodeHandle>) -> Option<Self> {
         let work = GraphWork::of(operation)?;
         Some(Self { work, operation: 0, site: None, before: before(), after: Vec::new() })
     }
 }
 
-/// A capture that records notes of the operations that it captures.
+/// A capture that stores notes of captured operations.
 pub(crate) trait Noted {
-    /// Returns the last nodes of a stream, read while no other thread captures. Empty if the capture has ended or is
-    /// invalid.
+    /// Returns the last nodes of a stream, which are read while no other thread captures. The list is empty if the
+    /// capture has ended or is invalid.
     fn tips(&self, stream: StreamHandle) -> Vec<NodeHandle>;
     /// Stores the note of an operation.
     fn note(&self, note: Note);
@@ -124,13 +126,13 @@ pub(crate) fn attributed(nodes: &[NodeHandle], edges: &[Edge], notes: &[Note]) -
         let found = places.binary_search_by_key(&node.0, |(node, _)| *node);
         found.ok().map(|found| places[found].1)
     };
-    // Edges are sorted by their target node.
+    // The search below requires edges that are sorted by target node.
     let both = |edge: &Edge| Some((place(edge.to)?, place(edge.from)?));
     let mut edges: Vec<(usize, usize)> = edges.iter().filter_map(both).collect();
     edges.sort_unstable();
     let mut is_seen = vec![false; nodes.len()];
     let mut open = Vec::new();
-    // Collects the unvisited ancestors of these tips.
+    // Collects the ancestors of these nodes that have not been visited yet.
     let mut new = |tips: &[NodeHandle], found: &mut Vec<usize>| {
         found.clear();
         open.extend(tips.iter().filter_map(|tip| place(*tip)));

@@ -1,7 +1,7 @@
 //! The thread's current device, set permanently or by a guard for a scope.
 //!
 //! Each thread has its own current device. Guards nest. Each guard restores the device that was current when it was
-//! created, even if the current device was changed by other means in between. A thread that has not set a device uses
+//! created, even if the current device was changed without a guard in between. A thread that has not set a device uses
 //! [`Device::best`], which is determined once per process and again only after that device is lost.
 
 use std::cell::RefCell;
@@ -15,7 +15,8 @@ thread_local! {
 
 /// Makes a device current on the thread until the guard is dropped, which restores the previous device.
 ///
-/// A guard belongs to its thread. Guards must be dropped in reverse order of creation, as scopes do automatically.
+/// A guard belongs to its thread. Drop guards in reverse order of creation, as happens automatically for guards in
+/// nested scopes.
 #[must_use = "the device is current only while the guard lives"]
 #[derive(Debug)]
 pub struct DeviceGuard {
@@ -32,7 +33,7 @@ pub(crate) fn exchange(device: Option<Device>) -> Option<Device> {
 }
 
 impl Device {
-    /// Makes this device current on the thread while the guard lives.
+    /// Makes this device current on the thread until the returned guard is dropped.
     ///
     /// ```
     /// use warpsmith_runtime::Device;

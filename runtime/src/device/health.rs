@@ -1,10 +1,10 @@
 //! The state of a device (working or lost), and the kernels that may have been running when it stopped.
 //!
-//! The first fault is stored. The first failing call reports the fault itself; every later call reports the device as
-//! lost because of it. An error that cannot be returned to the caller, such as an error in a drop, does not count as
-//! the report ([`Quiet`]). For each ring of streams, the last [`KEPT`] launches are remembered until their stream is
-//! known to be done. A fault or timeout report can then name the kernels that may have caused it, with their
-//! configuration.
+//! The first fault is stored. The first failing call reports the fault itself; every later call reports that the device
+//! is lost because of the fault. An error that cannot be returned to the caller, such as an error in a drop, does not
+//! count as reporting the fault ([`Quiet`]). Streams are distributed over rings. Each ring stores its last [`KEPT`]
+//! launches, until their stream is known to be idle. A fault or timeout report can then name the kernels that may have
+//! caused it, with their configuration.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -21,14 +21,14 @@ use crate::error::{Error, RecentLaunch, Result};
 
 /// Number of launches that each ring stores.
 const KEPT: usize = 16;
-/// Number of a graph's kernels that are stored per graph launch.
+/// Maximum number of kernels that are stored for each graph launch.
 const GRAPH_KERNELS: usize = 8;
-/// Number of rings. Streams are distributed over them, so that threads with different streams do not contend.
+/// Number of rings. Streams are distributed over the rings, so that threads with different streams do not contend.
 const RINGS: usize = 8;
 
-/// The last launches of some streams. The ring is lock-free, so simultaneous launches may overwrite each other. If two
-/// threads write a slot at the same time, or a slot is read during a write, its seal does not match and it counts as
-/// empty.
+/// The last launches of the streams that share the ring. The ring is lock-free, so simultaneous launches may overwrite
+/// each other. If two threads write a slot at the same time, or a slot is read during a write, its seal does not match
+/// and it counts as empty.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Ring {
@@ -45,7 +45,7 @@ struct Slot {
 }
 
 const WORDS: usize = 7;
-/// Index of the word with the kernel's address and the flags below; 0 in an empty slot.
+/// Index of the word that stores the kernel's address and the flags below; the word is 0 in an empty slot.
 const KERNEL: usize = 0;
 const STREAM: usize = 1;
 const COOPERATIVE: usize = 1;
@@ -76,7 +76,7 @@ fn words(stream: u64, kernel: &'static KernelSpec, config: &LaunchConfig) -> [u6
 }
 
 impl Ring {
-    /// Stores a launch, overwriting the oldest.
+    /// Stores a launch, overwriting the oldest one.
     #[inline]
     fn push(&self, words: [u64; WORDS]) {
         let count = self.count.load(Ordering::Relaxed);
@@ -103,7 +103,7 @@ impl Ring {
 }
 
 impl Slot {
-    /// Returns the launch in this slot.
+    /// Returns the launch in this slot; `None` if the slot is empty or its seal does not match.
     fn launch(&self) -> Option<RecentLaunch> {
         let words = self.words.each_ref().map(|word| word.load(Ordering::Relaxed));
         let [kernel, stream, w0, w1, w2, w3, w4] = words;
@@ -112,8 +112,8 @@ impl Slot {
         }
         let flags = kernel as usize & (COOPERATIVE | DEPENDENT);
         let kernel: *const KernelSpec = std::ptr::with_exposed_provenance(kernel as usize ^ flags);
-        // SAFETY: `words` wrote the word from a `&'static KernelSpec` and flags in the bits that its alignment leaves
-        // free.
+        // SAFETY: `words` wrote the word from a `&'static KernelSpec` and flags in the low bits, which are zero in an
+        // aligned address.
         let kernel = unsafe { &*kernel };
         let (low, high) = (|word: u64| word as u32, |word: u64| (word >> 32) as u32);
         let config = LaunchConfig {
@@ -133,8 +133,8 @@ thread_local! {
     static QUIET: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Discards the errors of this thread's calls while it lives. Such an error does not count as the report of a fault or
-/// of findings, so a later call still reports it.
+/// Discards the errors that this thread's calls return, while the guard lives. A discarded error does not count as
+/// reporting a fault or findings, so a later call still reports them.
 #[must_use]
 pub(crate) struct Quiet(PhantomData<*const ()>);
 
@@ -164,9 +164,9 @@ pub(crate) struct Health {
     /// The process that opened the device.
     pub(super) origin: Origin,
     fault: OnceLock<Arc<Error>>,
-    /// True if a call has reported the fault.
+    /// True if a call has already returned the fault.
     is_reported: AtomicBool,
-    /// The first error of a drop, which cannot return one.
+    /// The first error that occurred in a drop, which cannot return it.
     dropped: Mutex<Option<Error>>,
     recent: [Ring; RINGS],
 }
@@ -177,7 +177,7 @@ impl Health {
         &self.recent[stream as usize % RINGS]
     }
 
-    /// Fails if the device is lost or was opened before the process was forked.
+    /// Returns an error if the device is lost or was opened before the process was forked.
     #[inline]
     pub(crate) fn check(&self, device: DeviceId) -> Result<()> {
         self.origin.check()?;
@@ -200,9 +200,9 @@ impl Health {
         self.fault.get().is_some()
     }
 
-    /// Marks the device lost. Returns the error for the caller to report: the fault itself, or that the device was lost
-    /// because of it. Only the first caller queries the driver for the fault, because the driver reports it once; other
-    /// callers wait for its description.
+    /// Marks the device lost. Returns the error that the caller must report: either the fault itself or a device-lost
+    /// error with the fault as the cause. Only the first caller queries the driver for the fault, because the driver
+    /// reports a fault only once; other callers wait until its description is available.
     #[cold]
     pub(super) fn lose(
         &self,
@@ -267,12 +267,12 @@ impl Health {
         self.recent.iter().for_each(|ring| ring.forget(None));
     }
 
-    /// Returns the symbols of the remembered kernels of a stream, oldest first.
+    /// Returns the symbols of the kernels remembered for a stream, oldest first.
     pub(crate) fn kernels_of(&self, stream: u64) -> Vec<String> {
         symbols(&self.launches(|recent| recent.stream == stream))
     }
 
-    /// Returns the remembered launches that match, oldest first per stream, without duplicates.
+    /// Returns the remembered launches that satisfy a predicate, oldest first within each stream, without duplicates.
     fn launches(&self, which: impl Fn(&RecentLaunch) -> bool) -> Vec<RecentLaunch> {
         let mut launches = Vec::new();
         for recent in self.recent.iter().flat_map(Ring::launches).filter(|recent| which(recent)) {
@@ -283,7 +283,7 @@ impl Health {
         launches
     }
 
-    /// Logs every error of a drop, and keeps the first.
+    /// Logs an error that occurred in a drop, and stores it if it is the first.
     pub(crate) fn record_drop(&self, result: Result<()>) {
         if let Err(error) = result {
             tracing::error!(%error, "something that was dropped could not be released");

@@ -2,13 +2,13 @@
 //!
 //! A [`Device`] is a handle; clones share one context. `Device::cuda(0)` returns the same device on every call. A fault
 //! in a kernel loses the device. The first failing call reports the fault, and every later call reports
-//! [`Error::DeviceLost`] with that fault as the cause. Values of a lost device can still be dropped. After the last
-//! handle, stream, buffer and module of a lost device is dropped, opening the device again creates a new context.
+//! [`Error::DeviceLost`] with that fault as the cause. Values of a lost device can still be dropped. When all handles,
+//! streams, buffers and modules of a lost device have been dropped, opening the device again creates a new context.
 //!
 //! CUDA is not initialized until a device is opened, listed or counted. [`Device::is_available`] does not initialize
-//! CUDA, so a process may call it and then fork. A process that is forked after a device was opened cannot use that
-//! device or others of its kind. Every call then fails with [`Error::Forked`], but the device's values can still be
-//! dropped.
+//! CUDA, so a process may call it and then fork. A child process that is forked after a device was opened cannot use
+//! that device or other devices of its kind. In the child, every call fails with [`Error::Forked`], but buffers,
+//! streams and other values of the device can still be dropped.
 //!
 //! | `torch.cuda` | Warpsmith |
 //! | --- | --- |
@@ -83,13 +83,13 @@ pub(crate) struct DeviceInner {
     extensions: Extensions,
 }
 
-/// Weak [`Device`] handle, which does not keep the device open. Use it for values in a device's own
-/// [extensions](Device::extension).
+/// Weak [`Device`] handle, which does not keep the device open. Values stored in a device's own
+/// [extensions](Device::extension) must hold this handle instead of a [`Device`].
 #[derive(Debug, Clone)]
 pub struct WeakDevice(Weak<DeviceInner>);
 
 impl WeakDevice {
-    /// Returns the device; `None` once its last handle was dropped.
+    /// Returns the device; `None` if the last handle was dropped.
     pub fn upgrade(&self) -> Option<Device> {
         self.0.upgrade().map(Device)
     }
@@ -98,9 +98,9 @@ impl WeakDevice {
 /// A device that can be opened.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceInfo {
-    /// ID for [`Device::from_id`]; its text form is a name for [`Device::open`].
+    /// ID to pass to [`Device::from_id`]. [`Device::open`] accepts its text form as a name.
     pub id: DeviceId,
-    /// Its properties.
+    /// The device's properties.
     pub properties: DeviceProperties,
 }
 
@@ -115,7 +115,7 @@ impl Device {
         &self.0.properties.name
     }
 
-    /// Properties of the device: its kind and its resources.
+    /// Returns the properties of the device, such as its kind and resources.
     pub fn properties(&self) -> &DeviceProperties {
         &self.0.properties
     }
@@ -125,13 +125,13 @@ impl Device {
         self.0.id.is_emulated()
     }
 
-    /// Returns true if a fault stopped the device. See the [module's documentation](self).
+    /// Returns true if a fault made the device unusable. See the [module's documentation](self).
     pub fn is_lost(&self) -> bool {
         self.0.health.is_lost()
     }
 
-    /// Returns the first error since the last call that occurred in a drop, which cannot return it. Each such error is
-    /// also a `tracing` event at the error level.
+    /// Returns the first error that occurred in a drop since the last call of this method; a drop cannot return an
+    /// error itself. Each of these errors is also logged as a `tracing` event at the error level.
     pub fn take_drop_error(&self) -> Option<Error> {
         self.0.health.take_drop_error()
     }
@@ -146,8 +146,8 @@ impl Device {
         self.raw()
     }
 
-    /// Assembles a device from a retained context, of which it takes ownership, and the parts that other modules keep
-    /// with the device.
+    /// Creates a device from a retained context, which it then owns, and from the parts that other modules store with
+    /// the device.
     pub(crate) fn assemble(
         driver: Arc<dyn Driver>,
         id: DeviceId,
@@ -169,7 +169,7 @@ impl Device {
         }))
     }
 
-    /// Returns the state `P` that another module keeps with the device.
+    /// Returns the state `P` that another module stores with the device.
     #[inline]
     pub(crate) fn part<P: Part>(&self) -> &P {
         self.0.parts.get()
@@ -179,16 +179,17 @@ impl Device {
         (&self.0.driver, self.0.context)
     }
 
-    /// Fails if the device is lost or was opened before the process was forked.
+    /// Returns an error if the device is lost or was opened before the process was forked.
     ///
     /// # Errors
-    /// [`Error::DeviceLost`], [`Error::Forked`].
+    /// Returns [`Error::DeviceLost`] or [`Error::Forked`].
     #[inline]
     pub fn check(&self) -> Result<()> {
         self.0.health.check(self.0.id)
     }
 
-    /// Calls the driver, unless the device is lost. A fault is distinguished from other errors and stored.
+    /// Calls the driver, unless the device is lost. If the driver reports a fault, marks the device lost and stores the
+    /// fault.
     #[inline]
     pub(crate) fn call<R, E: Into<Error>>(
         &self,
@@ -198,8 +199,8 @@ impl Device {
         self.call_driver(call)
     }
 
-    /// Fails with the findings of the check in completed launches of the calling thread, unless errors are
-    /// [discarded](Quiet).
+    /// Returns an error if `warpsmith check` has findings in completed launches of the calling thread, unless errors
+    /// are being [discarded](Quiet).
     #[inline]
     pub(crate) fn check_findings(&self) -> Result<()> {
         if Quiet::is_active() {
@@ -212,7 +213,7 @@ impl Device {
         Err(Error::Findings { device: self.id(), findings: Arc::new(findings) })
     }
 
-    /// Calls the driver even if the device is lost, but not in a process that was forked since it was opened.
+    /// Calls the driver even if the device is lost, but not in a process that was forked after the device was opened.
     pub(crate) fn call_lost<R, E: Into<Error>>(
         &self,
         call: impl FnOnce(&dyn Driver, Context) -> Result<R, E>,
@@ -229,7 +230,8 @@ impl Device {
         call(&*self.0.driver, self.0.context).map_err(|error| self.failed(error.into()))
     }
 
-    /// Converts a driver error to the error to report. An error that stops the context marks the device lost.
+    /// Converts a driver error to the error that the call returns. If the driver error makes the context unusable,
+    /// marks the device lost.
     #[cold]
     fn failed(&self, error: Error) -> Error {
         if !error.stops_context() {
@@ -254,9 +256,9 @@ impl Device {
 
 impl Drop for DeviceInner {
     fn drop(&mut self) {
-        // Kernels without buffers may still be running. The fault of a lost context has already been reported.
+        // Kernels without buffers may still be running. If the context is lost, its fault has already been reported.
         let _ = self.driver.context_synchronize(self.context);
-        // Extensions are closed first, because they use memory and streams of the parts.
+        // Extensions are closed first, because they use memory and streams that belong to parts.
         self.extensions.close(&*self.driver, self.context);
         self.parts.close(&*self.driver, self.context, &self.events);
         self.events.destroy(&*self.driver, self.context);
@@ -277,7 +279,7 @@ impl fmt::Debug for DeviceInner {
 }
 
 impl PartialEq for Device {
-    /// Returns true if both are handles of the same opened device.
+    /// Returns true if both handles refer to the same opened device.
     fn eq(&self, other: &Self) -> bool {
         self.ptr_eq(other)
     }

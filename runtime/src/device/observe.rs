@@ -1,14 +1,13 @@
 //! The observer API: a profiler's view of the runtime.
 //!
-//! Guarantees: each operation is reported at its start and at its end, on the calling thread, by one function
-//! ([`begin`]). While there is no observer and no capture, an operation costs one extra load and a predicted branch
-//! ([`around`]), and no clock is read. Captured work is [noted](super::graph_nodes) in any case, for observers that are
-//! registered later.
+//! Each operation is reported at its start and at its end, on the calling thread, by one function ([`begin`]). While
+//! there is no observer and no capture, an operation costs one extra load and a predicted branch ([`around`]), and no
+//! clock is read. Captured work is always [noted](super::graph_nodes), for observers that are registered later.
 //!
-//! Callbacks may run while the runtime holds locks, so an observer must not use devices. If it does, the runtime
-//! refuses: calls fail with [`Error::InObserver`](crate::Error::InObserver), and the driver is not called. Values whose
-//! drop needs a device are dropped by another thread, as in host functions. Callbacks cause no further callbacks. An
-//! observer that panics is removed.
+//! Callbacks may run while the runtime holds locks, so an observer must not use devices. If it does, the calls fail
+//! with [`Error::InObserver`](crate::Error::InObserver) before they reach the driver. Values whose destructor needs a
+//! device are dropped by another thread, as in host functions. Callbacks cause no further callbacks. An observer that
+//! panics is removed.
 
 use std::cell::Cell;
 use std::fmt;
@@ -26,11 +25,11 @@ use super::{Device, flags, fork};
 use crate::driver::{EventHandle, GraphExecHandle, GraphHandle, LaunchConfig, StreamHandle, host_function};
 use crate::error::{PoolId, Result};
 
-/// Receives the operations of every device of the process: see [`observe`].
+/// Receives the operations of every device of the process; see [`observe`].
 ///
-/// Callbacks run on any thread, possibly on several at once, and the operation waits for them. A callback may compute,
-/// read clocks, and use the observer's own locks, atomics and channels. It must not use devices, streams, buffers or
-/// the allocator's statistics, because the runtime may hold locks. Calls that would use a device fail with
+/// Callbacks run on any thread, possibly on several at once, and each operation waits for its callbacks. A callback may
+/// compute, read clocks, and use the observer's own locks, atomics and channels. It must not use devices, streams,
+/// buffers or the allocator's statistics, because the runtime may hold locks. Calls that would use a device fail with
 /// [`Error::InObserver`](crate::Error::InObserver).
 pub trait Observer: Send + Sync {
     /// Called at the start of an operation, before the driver is called.
@@ -39,7 +38,7 @@ pub trait Observer: Send + Sync {
     }
 
     /// Called when the operation's call has returned. Work that it enqueued may still be running. Called once after
-    /// each [`Self::begin`], on the same thread, unless the observer was removed meanwhile.
+    /// each [`Self::begin`], on the same thread, unless the observer was removed in between.
     fn end(&self, operation: &Observed<'_>, ended: Ended);
 }
 
@@ -48,15 +47,15 @@ pub trait Observer: Send + Sync {
 pub struct Observed<'a> {
     /// ID, the same in both callbacks and unique in the process. Later operations have larger IDs.
     pub id: u64,
-    /// The device, for comparison and for [`Device::id`]; calls that use it fail.
+    /// The device. Only comparison and [`Device::id`] are allowed; calls that use the device fail.
     pub device: &'a Device,
-    /// The stream, if the operation has one.
+    /// The stream, if the operation uses one.
     pub stream: Option<ObservedStream>,
     /// The operation.
     pub operation: Operation<'a>,
     /// Start time.
     pub began: SystemTime,
-    /// The source line that called the runtime, if the method records it.
+    /// The source line that called the runtime, if the called method records it.
     pub site: Option<&'static Location<'static>>,
 }
 
@@ -67,7 +66,7 @@ pub struct ObservedStream {
     pub id: u64,
     /// The driver's handle.
     pub handle: StreamHandle,
-    /// True if the stream is being captured: the operation becomes part of a graph and does not run.
+    /// True if the stream is being captured, in which case the operation becomes part of a graph and does not run.
     pub is_capturing: bool,
 }
 
@@ -90,27 +89,28 @@ pub enum Operation<'a> {
         kernel: &'a str,
         /// The launch configuration.
         config: &'a LaunchConfig,
-        /// The kernel instance. For a kernel of code loaded at run time, it contains only the name.
+        /// The kernel instance. For a kernel in a module loaded at run time, the instance contains only the name.
         spec: &'static KernelSpec,
-        /// The source of block and grid.
+        /// The origin of the block and grid dimensions.
         source: Source,
-        /// Bytes of device memory that it reads and writes, as declared by `#[kernel(bytes = …)]`; 0 if unknown.
+        /// Bytes of device memory that the kernel reads and writes, as declared by `#[kernel(bytes = …)]`; 0 if
+        /// unknown.
         bytes: u64,
     },
     /// Begins a capture on the stream.
     CaptureBegin,
-    /// Ends the capture that began on the stream, also if the capture fails or is dropped.
+    /// Ends the capture that began on the stream. Also reported if the capture fails or is dropped.
     CaptureEnd {
-        /// The graph; `None` before the end, and after a failure.
+        /// The graph; `None` before the operation ends, and after a failure.
         graph: Option<GraphHandle>,
-        /// The number of its kernels.
+        /// The number of kernels in the graph.
         kernels: usize,
     },
     /// Instantiates a graph.
     GraphInstantiate {
         /// The graph.
         graph: GraphHandle,
-        /// The executable; `None` before the end.
+        /// The executable; `None` before the operation ends.
         exec: Option<GraphExecHandle>,
     },
     /// Adds a node to a graph.
@@ -124,7 +124,8 @@ pub enum Operation<'a> {
         exec: GraphExecHandle,
         /// The nodes of the executable.
         nodes: &'a Arc<GraphNodes>,
-        /// Kernels of the graph with their configurations; at most as many as a fault message names.
+        /// Kernels of the graph with their configurations, limited to the number of kernels that a fault message can
+        /// name.
         kernels: &'a [(&'static KernelSpec, LaunchConfig)],
     },
     /// Enqueues a copy. A large copy through host memory is reported as several.
@@ -151,8 +152,8 @@ pub enum Operation<'a> {
     HostFunction,
     /// Enqueues work through the [extension API](crate::extension), for example a library's.
     Extension {
-        /// The [name](crate::Stream::enqueue_named) of the work. By default it is the path of the Rust function that
-        /// made it, with the suffix that the compiler appends for closures.
+        /// The [name](crate::Stream::enqueue_named) of the work. The default name is the path of the Rust function that
+        /// enqueued the work, including the suffix that the compiler appends for closures.
         name: &'static str,
     },
     /// Records an event.
@@ -160,16 +161,16 @@ pub enum Operation<'a> {
         /// The event.
         event: EventHandle,
     },
-    /// Makes a stream wait for an event, either explicitly or because buffer uses need the order.
+    /// Makes a stream wait for an event, either explicitly or because the runtime orders two uses of a buffer.
     EventWait {
         /// The event.
         event: EventHandle,
-        /// The stream whose work is waited for, if known.
+        /// The stream for whose work the stream waits, if known.
         on: Option<StreamHandle>,
-        /// The buffer that needs the order; `None` for a wait of the program.
+        /// The buffer whose uses are ordered; `None` if the program requested the wait.
         buffer: Option<AwaitedBuffer>,
     },
-    /// The host waits.
+    /// Makes the host wait for work.
     Synchronize(Awaited),
     /// Allocates memory.
     Allocate {
@@ -177,17 +178,18 @@ pub enum Operation<'a> {
         memory: MemoryKind,
         /// The number of bytes requested.
         bytes: usize,
-        /// Address of the memory; 0 before the end.
+        /// Address of the memory; 0 before the operation ends.
         address: u64,
-        /// The pool that the memory came from; the default pool before the end.
+        /// The pool that the memory came from; the default pool before the operation ends.
         pool: PoolId,
-        /// True if a free block of the cache served the request. Otherwise the driver was called, or another stream's
-        /// memory was taken. `false` before the end.
+        /// True if a free block of the cache served the request. False if the allocator called the driver or took
+        /// memory from another stream, and before the operation ends.
         cached: bool,
-        /// Bytes that the allocator holds from the driver afterwards, for device memory; 0 before the end.
+        /// For device memory, the number of bytes that the allocator has reserved from the driver after the operation;
+        /// 0 before the operation ends.
         reserved: u64,
     },
-    /// Frees memory, which returns to the cache.
+    /// Frees memory, which is returned to the cache.
     Free {
         /// The kind of memory.
         memory: MemoryKind,
@@ -198,14 +200,14 @@ pub enum Operation<'a> {
     },
 }
 
-/// A buffer whose use on another stream must be waited for.
+/// A buffer for whose use on another stream the work must wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AwaitedBuffer {
     /// Address of the buffer.
     pub address: u64,
     /// Size of the buffer, in bytes.
     pub bytes: usize,
-    /// True if the waiting work writes the buffer; otherwise it reads what was written.
+    /// True if the waiting work writes the buffer, false if it reads data that was written on the other stream.
     pub write: bool,
 }
 
@@ -221,12 +223,12 @@ pub enum CopyDirection {
     PeerToPeer,
 }
 
-/// The target of a wait by the host.
+/// The object for which the host waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Awaited {
-    /// Everything on the device.
+    /// All work on the device.
     Device,
-    /// Everything on the operation's stream.
+    /// All work on the operation's stream.
     Stream,
     /// An event.
     Event(EventHandle),
@@ -241,7 +243,7 @@ pub enum MemoryKind {
     Pinned,
 }
 
-/// An observer, and whether it is still active.
+/// An observer, with a flag that is true while the observer is active.
 struct Entry {
     observer: Box<dyn Observer>,
     active: AtomicBool,
@@ -250,7 +252,7 @@ struct Entry {
 
 type Entries = Arc<[Arc<Entry>]>;
 
-/// The registered observers. None is called under the lock.
+/// The registered observers. Observers are never called while the lock is held.
 static ENTRIES: RwLock<Option<Entries>> = RwLock::new(None);
 
 thread_local! {
@@ -259,19 +261,20 @@ thread_local! {
     static SITE: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
 }
 
-/// Records the source line that calls the runtime, for operations until this is dropped, if there are observers or
+/// Records the source line that calls the runtime, for operations until the guard is dropped, if there are observers or
 /// captures.
 #[must_use]
 #[derive(Debug)]
 pub struct Site {
     is_noted: bool,
-    /// Makes the type `!Send`: it is dropped on the thread that made it.
+    /// Makes the type `!Send`, because the guard must be dropped on the thread that created it.
     _of_thread: PhantomData<*const ()>,
 }
 
 /// Attributes operations on this thread to the caller's source line until the result is dropped, for
-/// [observers](Observed::site) and captured work. The outermost call wins, so that a crate that calls the runtime shows
-/// its own caller. Without observers and captures, it costs a load and a branch.
+/// [observers](Observed::site) and captured work. The outermost call wins, so a crate that calls the runtime can
+/// attribute operations to its own caller. If there are no observers and no captures, the cost is one load and one
+/// branch.
 #[inline(always)]
 #[track_caller]
 pub fn site() -> Site {
@@ -279,13 +282,13 @@ pub fn site() -> Site {
     Site { is_noted, _of_thread: PhantomData }
 }
 
-/// As [`site`], for methods that add graph nodes: records the line whether or not there are observers.
+/// Like [`site`], but for methods that add graph nodes. Records the line even without observers.
 #[track_caller]
 pub(crate) fn site_of_node() -> Site {
     Site { is_noted: note_site(Location::caller()), _of_thread: PhantomData }
 }
 
-/// Records the line unless an outer one is recorded. Returns true if it did.
+/// Records the line unless an outer call has recorded one. Returns true if the line was recorded.
 #[cold]
 #[inline(never)]
 fn note_site(caller: &'static Location<'static>) -> bool {
@@ -305,17 +308,17 @@ impl Drop for Site {
     }
 }
 
-/// Returns true if this thread is in an observer's callback.
+/// Returns true if this thread is running an observer's callback.
 pub(super) fn is_calling() -> bool {
     CALLING.get()
 }
 
-/// Keeps an observer registered: see [`observe`].
+/// Keeps an observer registered until it is dropped; see [`observe`].
 #[must_use = "the observer is removed when this is dropped"]
 pub struct Observation(Arc<Entry>);
 
-/// Calls an observer for every operation of every device of the process, open or yet to be opened, until the result is
-/// dropped.
+/// Calls an observer for every operation on every device of the process, including devices that are opened later, until
+/// the returned guard is dropped.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
@@ -391,7 +394,8 @@ impl Entry {
 }
 
 impl Drop for Observation {
-    /// Removes the observer: no callback starts afterwards. One that another thread has started may still run.
+    /// Removes the observer. No callback starts afterwards, but a callback that another thread has already started may
+    /// still be running.
     fn drop(&mut self) {
         self.0.remove();
     }
@@ -403,13 +407,13 @@ impl fmt::Debug for Observation {
     }
 }
 
-/// An operation in progress. It ends when this is dropped.
+/// An operation in progress. The operation ends when this value is dropped.
 #[must_use]
 pub(crate) struct Watch<'a>(Option<Watching<'a>>);
 
 struct Watching<'a> {
     observed: Observed<'a>,
-    /// `None` without observers.
+    /// The observers to call; `None` if there are none.
     entries: Option<Entries>,
     succeeded: bool,
     /// The note of the operation, if it captures work.
@@ -419,12 +423,12 @@ struct Watching<'a> {
 /// The stream of an operation.
 pub(crate) struct On {
     pub stream: ObservedStream,
-    /// The capture that the stream takes part in.
+    /// The capture in which the stream takes part.
     pub capture: Option<Arc<dyn Noted>>,
 }
 
-/// Reports an operation. `what` is called only if an observer is registered or work is captured. Otherwise the overhead
-/// on `call` is a load and a branch.
+/// Reports an operation. `what` is called only if an observer is registered or work is captured. If neither is the
+/// case, the overhead added to `call` is one load and one branch.
 #[inline(always)]
 pub(crate) fn around<'a, R, E>(
     device: &'a Device,
@@ -437,7 +441,7 @@ pub(crate) fn around<'a, R, E>(
     result
 }
 
-/// Reports the start of an operation. `what` is called as in [`around`].
+/// Reports the start of an operation. `what` is called under the same conditions as in [`around`].
 #[inline]
 pub(crate) fn begin<'a>(device: &'a Device, what: impl FnOnce() -> (Option<On>, Operation<'a>)) -> Watch<'a> {
     if flags::must_report() { Watch(begin_observed(device, what)) } else { Watch(None) }
@@ -451,7 +455,7 @@ fn begin_observed<'a>(
 ) -> Option<Watching<'a>> {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     if host_function::is_running() || device.is_forked() {
-        // Nothing can be done there, not even by observers.
+        // In a forked child or an observer's callback, no operation is possible, not even a report to observers.
         return None;
     }
     let entries = ENTRIES.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -504,7 +508,7 @@ impl Watching<'_> {
 }
 
 impl<'a> Watch<'a> {
-    /// Records the result of the operation.
+    /// Records the operation's result, so that the end callback can report it.
     #[inline]
     pub fn done<R, E>(mut self, result: Result<R, E>) -> Result<R, E> {
         self.ended(result.is_ok());

@@ -1,4 +1,4 @@
-//! [`Parts`]: per-device state of other modules, stored without `device` depending on their types.
+//! [`Parts`]: per-device state of other modules, stored without making `device` depend on the types of that state.
 
 use std::any::{Any, TypeId};
 
@@ -10,15 +10,15 @@ const PARTS: usize = 6;
 
 /// The state that a module keeps with each device.
 pub(crate) trait Part: Any + Send + Sync {
-    /// Index of the part, less than 6 and unique per type. Parts are closed in this order.
+    /// Index of the part, which must be less than 6 and unique to the type. Parts are closed in this order.
     const PLACE: usize;
 
     /// Called when the device is found to be lost, possibly more than once. It runs on the detecting thread, which may
     /// hold locks of other modules, so it must not wait.
     fn lost(&self, _device: &Device) {}
 
-    /// Frees the part's driver resources. The device's work has finished, and only parts with larger indices are still
-    /// open.
+    /// Frees the part's driver resources. At that point, all work on the device has finished, and only this part and
+    /// those with larger indices are still open.
     fn close(&mut self, driver: &dyn Driver, context: Context, events: &EventPool);
 }
 
@@ -30,7 +30,7 @@ struct Entry {
     part: Box<dyn Erased>,
 }
 
-/// [`Part`] without its constant.
+/// [`Part`] without its associated constant, which makes the trait usable as `dyn`.
 trait Erased: Send + Sync {
     fn lost(&self, device: &Device);
     fn close(&mut self, driver: &dyn Driver, context: Context, events: &EventPool);
@@ -47,7 +47,7 @@ impl<P: Part> Erased for P {
 }
 
 impl Parts {
-    /// Creates an empty set.
+    /// Creates a set without parts.
     pub fn new() -> Self {
         Self([const { None }; PARTS])
     }

@@ -1,4 +1,4 @@
-//! Peer access: queries whether devices can access each other's memory, and enables that access.
+//! Queries whether devices can access each other's memory directly (peer access), and enables this access.
 //!
 //! Access is enabled once per direction for each pair of opened devices, by the first thread that requests it. Other
 //! threads wait for that call. A device that is lost and reopened counts as a different opened device.
@@ -14,7 +14,7 @@ impl Device {
     /// memory. Copies between devices work with and without peer access, but are faster with it.
     ///
     /// # Errors
-    /// Any [driver error](crate::Error::Driver).
+    /// Returns any [driver error](crate::Error::Driver).
     ///
     /// ```
     /// use warpsmith_runtime::Device;
@@ -54,9 +54,10 @@ impl Device {
 /// One direction of access between two opened devices.
 #[derive(Debug)]
 struct Direction {
-    /// Weak references, which do not keep the devices open but prevent reuse of the addresses that identify them.
+    /// Weak references to the two devices. They do not keep the devices open, but prevent the addresses that identify
+    /// the devices from being reused.
     ends: [Weak<DeviceInner>; 2],
-    /// True if the first device can access the second's memory; `None` until this was queried and, if possible,
+    /// True if the first device can access the second's memory; `None` until access has been queried and, if supported,
     /// enabled.
     enabled: Arc<Mutex<Option<bool>>>,
 }
@@ -94,14 +95,15 @@ fn enable_direction(from: &Device, to: &Device) -> Result<bool> {
     Ok(can)
 }
 
-/// Enables access of `from` to the memory of `to`, and the reverse if supported. Returns false and does nothing if
-/// `from` does not support it. The driver is queried on the first call for a pair of opened devices, and again after a
-/// failed call.
+/// Enables access of `from` to the memory of `to`, and access in the opposite direction if it is supported. Returns
+/// false and does nothing if `from` does not support it. The driver is queried on the first call for a pair of opened
+/// devices, and again after a failed call.
 ///
 /// # Errors
-/// [`Error::DeviceLost`] if either device is lost, [`Error::Forked`]; any [driver error](crate::Error::Driver).
+/// Returns [`Error::DeviceLost`] if either device is lost, [`Error::Forked`], or any [driver
+/// error](crate::Error::Driver).
 pub(crate) fn enable_access(from: &Device, to: &Device) -> Result<bool> {
-    // This precedes the lock, which a forked process might never acquire.
+    // The check comes before the lock, because a forked process might never acquire the lock.
     from.0.health.check(from.id())?;
     to.0.health.check(to.id())?;
     if from.ptr_eq(to) {

@@ -19,8 +19,8 @@ use crate::error::Result;
 pub struct Uuid(pub [u8; 16]);
 
 impl fmt::Display for Uuid {
-    /// Formats the UUID like `nvidia-smi -L` and `CUDA_VISIBLE_DEVICES`, except that those prefix the UUID of a MIG
-    /// instance with `MIG-`.
+    /// Formats the UUID like `nvidia-smi -L` and `CUDA_VISIBLE_DEVICES`, which, however, use the prefix `MIG-` for the
+    /// UUID of a MIG instance.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("GPU-")?;
         for (index, byte) in self.0.iter().enumerate() {
@@ -39,7 +39,7 @@ impl fmt::Debug for Uuid {
     }
 }
 
-/// A process that uses memory of a device.
+/// A process that has allocated device memory.
 ///
 /// ```
 /// let process = warpsmith_runtime::device::DeviceProcess { pid: 4711, memory: 3 << 20 };
@@ -59,14 +59,14 @@ impl fmt::Display for DeviceProcess {
     }
 }
 
-/// Returns the number of CUDA devices, initializing CUDA.
+/// Returns the number of CUDA devices. Initializes CUDA.
 fn cuda_count() -> Result<u32> {
     Ok(drivers::driver(DeviceId::Cuda(0))?.device_count()?)
 }
 
 impl Device {
     /// Returns true if this process can open a CUDA device. If the driver's management library (NVML) is available, the
-    /// query does not initialize CUDA, so the process can fork afterwards. Otherwise it initializes CUDA.
+    /// query does not initialize CUDA, so the process can fork afterwards. Without NVML, the query initializes CUDA.
     ///
     /// Returns false if there is no driver, if `CUDA_VISIBLE_DEVICES` hides every device, and in a process that was
     /// forked from one that used CUDA.
@@ -107,25 +107,25 @@ impl Device {
     /// the driver's management library (NVML) and on the emulated device, all values are `None`.
     ///
     /// # Errors
-    /// [`Error::Forked`](crate::Error::Forked) in a process that was forked since the device was opened.
+    /// Returns [`Error::Forked`](crate::Error::Forked) in a process that was forked after the device was opened.
     pub fn telemetry(&self) -> Result<Telemetry> {
         self.check_process()?;
         Ok(self.raw().0.telemetry(self.ordinal())?)
     }
 
     /// Returns the processes that use memory of the device, including this one. The list is empty if the system does
-    /// not report them: without the driver's management library (NVML), and on the emulated device.
+    /// not report processes, that is, without the driver's management library (NVML) and on the emulated device.
     ///
     /// # Errors
-    /// [`Error::Forked`](crate::Error::Forked) in a process that was forked since the device was opened.
+    /// Returns [`Error::Forked`](crate::Error::Forked) in a process that was forked after the device was opened.
     pub fn processes(&self) -> Result<Vec<DeviceProcess>> {
         self.check_process()?;
         let processes = self.raw().0.process_memory(self.ordinal());
         Ok(processes.into_iter().map(|(pid, memory)| DeviceProcess { pid, memory }).collect())
     }
 
-    /// Returns the current SM clock in MHz; `None` if the system does not report it, or in a process that was forked
-    /// since the device was opened. The query is cheap enough to run while work is in progress, because it enqueues and
+    /// Returns the current SM clock in MHz; `None` if the system does not report it, or if the process was forked after
+    /// the device was opened. The query is cheap enough to run while work is in progress, because it enqueues and
     /// allocates nothing.
     pub fn sm_clock_mhz(&self) -> Option<u32> {
         self.check_process().ok()?;

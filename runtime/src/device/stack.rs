@@ -1,9 +1,9 @@
 //! The stack limit: the stack size per thread of a kernel, in bytes (`cudaLimitStackSize`).
 //!
 //! The stack size of some kernels is unknown at compile time, because they recurse or call through pointers; other
-//! kernels declare theirs. Looking up either kind raises the limit to what the kernel needs. The limit is never lowered
-//! automatically. Launching such a kernel with a lower limit fails, because a thread that exceeds the limit would
-//! access memory outside its stack.
+//! kernels declare it. Looking up a kernel of either kind raises the limit to the size that the kernel needs. The limit
+//! is never lowered automatically. Launching such a kernel with a lower limit fails, because a thread that exceeds the
+//! limit would access memory outside its stack.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,11 +15,11 @@ use crate::error::{Error, Result, StackError, code};
 /// State of a device's stack limit.
 #[derive(Debug, Default)]
 pub(crate) struct Stack {
-    /// The last value read, in bytes per thread; 0 before the first read.
+    /// The limit that was last read from the driver, in bytes per thread; 0 before the first read.
     limit: AtomicUsize,
-    /// Held while the limit is changed.
+    /// Lock that is held while the limit is changed.
     changing: Mutex<()>,
-    /// Kernels whose stack size is unknown at compile time or declared.
+    /// Kernels whose stack size is declared or unknown at compile time.
     kernels: Mutex<Vec<&'static str>>,
 }
 
@@ -38,8 +38,8 @@ impl Stack {
         Ok(limit)
     }
 
-    /// Returns the note to add to a fault that one of these kernels may have caused, because the stack limit is the
-    /// likely cause.
+    /// Returns a note for the report of a fault, if one of the suspected kernels depends on the stack limit and may
+    /// have overflowed its stack.
     pub(super) fn note<'k>(&self, mut suspects: impl Iterator<Item = &'k str>) -> String {
         let kernels = self.kernels();
         let Some(kernel) = suspects.find(|suspect| kernels.contains(suspect)) else { return String::new() };
@@ -54,18 +54,18 @@ impl Stack {
 
 impl Device {
     /// Returns the stack limit in bytes per thread. On NVIDIA GPUs it is 1024 until it is raised, either by
-    /// [`Self::set_stack_limit`] or for a kernel that needs more. Such a kernel declares its stack size with
-    /// `#[kernel(stack = BYTES)]`, or recurses or calls through pointers, for which 16 KiB are assumed. Other kernels
-    /// do not depend on the limit, because their stack size is known.
+    /// [`Self::set_stack_limit`] or for a kernel that needs more. A kernel can declare its stack size with
+    /// `#[kernel(stack = BYTES)]`. For a kernel that recurses or calls through pointers, 16 KiB are assumed. Other
+    /// kernels do not depend on the limit, because their stack size is known.
     ///
     /// # Errors
-    /// Any [driver error](crate::Error::Driver).
+    /// Returns any [driver error](crate::Error::Driver).
     pub fn stack_limit(&self) -> Result<usize> {
         self.call(|driver, context| self.0.stack.read(driver, context))
     }
 
-    /// Raises the stack limit to at least `bytes` per thread, for all later launches, including those of other code in
-    /// the process.
+    /// Raises the stack limit to at least `bytes` per thread, for all later launches, including launches by other code
+    /// in the process.
     ///
     /// The call may wait for the device's work. The driver allocates `bytes` for each thread that can be resident on
     /// the device: 16 KiB per thread occupy 4.4 GB of memory on an H100.
@@ -82,8 +82,8 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// [`StackError::Refused`] if `bytes` exceeds the device's maximum, [`StackError::Capturing`] while a stream of the
-    /// device is being captured.
+    /// Returns [`StackError::Refused`] if `bytes` exceeds the device's maximum, or [`StackError::Capturing`] while a
+    /// stream of the device is being captured.
     pub fn set_stack_limit(&self, bytes: usize) -> Result<()> {
         let _changing = self.0.stack.changing();
         self.change_stack_limit(bytes)
@@ -105,7 +105,7 @@ impl Device {
         self.stack_limit().map(|_| ())
     }
 
-    /// Ensures that threads of a kernel can use `bytes` of stack, by raising the limit if it is lower.
+    /// Raises the limit to `bytes` if it is lower, so that each thread of a kernel can use a stack of this size.
     pub(crate) fn need_stack(&self, kernel: &'static str, bytes: usize) -> Result<()> {
         let _changing = self.0.stack.changing();
         if self.stack_limit()? < bytes {
@@ -118,7 +118,8 @@ impl Device {
         Ok(())
     }
 
-    /// Fails if the limit is lower than the stack size of a kernel for which [`Self::need_stack`] was called.
+    /// Returns an error if the limit has become lower than the stack size of a kernel for which [`Self::need_stack`]
+    /// was called.
     #[cold]
     pub(crate) fn check_stack(&self, kernel: &'static str, needs: usize) -> Result<()> {
         let limit = self.0.stack.limit.load(Ordering::Relaxed);

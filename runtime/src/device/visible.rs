@@ -10,21 +10,22 @@
 
 use crate::driver::cuda;
 
-/// The variable's name.
+/// Name of the environment variable.
 pub const VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 
 /// The devices that a list makes visible.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Visible {
-    /// Indices of the visible devices among the machine's, in the order in which the process numbers them.
+    /// Indices of the visible devices among all devices of the machine, in the order in which the process numbers them.
     pub devices: Vec<usize>,
-    /// Position, from 0, of the invalid entry that ends the list. It is an index out of range, a UUID that matches no
-    /// or several devices, an entry of the other form, or a repeated device. `None` for a negative index.
+    /// Position, from 0, of the invalid entry that ends the list. It is an index out of range, a UUID prefix that
+    /// matches no device or several devices, an entry of the other form, or a repeated device. `None` if the list ends
+    /// at a negative index or contains no invalid entry.
     pub mistake: Option<usize>,
 }
 
-/// Returns the devices that the variable's `text` makes visible; `None` stands for an unset variable. `machine`
-/// contains the machine's UUIDs: GPUs in index order, then MIG instances, which are not indexed.
+/// Returns the devices that are visible if the variable's value is `text`; `None` stands for an unset variable.
+/// `machine` contains the machine's UUIDs: GPUs in index order, then MIG instances, which are not indexed.
 ///
 /// ```
 /// use warpsmith_runtime::device::visible::read;
@@ -67,7 +68,7 @@ fn by_identity(entry: &str, kind: &str, machine: &[String]) -> Option<usize> {
     }
 }
 
-/// Parses an entry into whether it is negative and its absolute value.
+/// Parses an entry as an index. Returns whether it is negative, and its absolute value.
 fn index(entry: &str) -> Option<(bool, usize)> {
     let entry = entry.trim_start_matches([' ', '\t', '\n', '\x0b', '\x0c', '\r']);
     let unsigned = entry.strip_prefix(['+', '-']).unwrap_or(entry);
@@ -78,7 +79,7 @@ fn index(entry: &str) -> Option<(bool, usize)> {
 }
 
 /// Returns the UUIDs of the machine's devices, including hidden ones, in the order that [`read`] expects. The driver's
-/// management library (NVML) reports them without initializing CUDA. Returns `None` without that library. CUDA may
+/// management library (NVML) reports them without initializing CUDA. Returns `None` if NVML is not available. CUDA may
 /// number devices of different models in a different order, unless `CUDA_DEVICE_ORDER=PCI_BUS_ID` is set.
 pub fn machine() -> Option<Vec<String>> {
     cuda::machine_devices()

@@ -7,11 +7,12 @@ use super::Error;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
-    /// An operation that must wait for work was called while work is being captured, which does not run.
+    /// An operation that must wait for work was called during a capture. Captured work does not run, so the wait would
+    /// never end.
     #[error("a capture is active on the device; do this before it begins or after it ends")]
     CaptureUnderway,
 
-    /// A call on a stream that is being captured cannot become part of a graph. The capture continues.
+    /// A call that cannot become part of a graph was made on a stream that is being captured. The capture continues.
     #[error("{call} cannot be captured into a graph: {instead}")]
     NotCapturable {
         /// The call.
@@ -40,8 +41,8 @@ pub enum GraphError {
         call: &'static str,
     },
 
-    /// A function registered by [`Stream::on_graph_launch`](crate::Stream::on_graph_launch) launched a graph that has
-    /// such functions itself.
+    /// A callback registered with [`Stream::on_graph_launch`](crate::Stream::on_graph_launch) launched a graph that has
+    /// such callbacks of its own.
     #[error(
         "a function of `Stream::on_graph_launch` launched a graph that has such functions itself, and would wait for them \
          forever; launch that graph elsewhere"
@@ -55,17 +56,17 @@ pub enum GraphError {
     )]
     SharedStream,
 
-    /// An object of a capture was used after the capture had ended.
+    /// An object that belongs to a capture was used after the capture had ended.
     #[error("the capture has ended; what was recorded in it can only be waited for within it")]
     CaptureEnded,
 
-    /// A stream that is being captured was to wait for an event or stream outside the capture.
+    /// A stream that is being captured was told to wait for an event or stream outside the capture.
     #[error(
         "a stream that is being captured cannot wait for what is outside its capture ({what} elsewhere); \
          wait before the capture begins, or let the other stream take part by waiting for this one first"
     )]
     OutsideCapture {
-        /// The target of the wait.
+        /// The event or stream outside the capture.
         what: &'static str,
     },
 
@@ -77,14 +78,14 @@ pub enum GraphError {
     )]
     NotJoined,
 
-    /// The graph may contain work that the runtime has not recorded.
+    /// The graph may contain work that the runtime did not record.
     #[error(
         "another thread enqueued work on a stream while its capture began or ended, and some of it may be in the graph; \
          capture on streams that no other thread uses"
     )]
     Invalidated,
 
-    /// A buffer that a graph uses was dropped.
+    /// A buffer that is used by a graph was dropped.
     #[error(
         "the graph uses a buffer of {bytes} bytes on {device} that was dropped; keep its buffers as long as it is launched, \
          or capture it again"
@@ -108,14 +109,14 @@ pub enum GraphError {
         reason: String,
     },
 
-    /// A node or condition of one graph was used with another.
+    /// A node or condition of one graph was used in another graph.
     #[error(
         "the node or condition belongs to a different graph than this one, or than the one the executable was made of \
          or last updated from"
     )]
     NodeOfOtherGraph,
 
-    /// New arguments of a node require an ordering that the graph lacks.
+    /// The new arguments of a node require a dependency that the graph does not contain.
     #[error(
         "node {node} would use memory that node {other} uses, and nothing orders the two in the graph; make a graph with \
          the new arguments and update from that"
@@ -127,7 +128,7 @@ pub enum GraphError {
         other: usize,
     },
 
-    /// A launch without threads was to be added to a graph.
+    /// A launch without threads cannot be added to a graph.
     #[error(
         "kernel `{kernel}`: a launch of no threads cannot be a node; leave it out, or use `Graph::add_empty`"
     )]

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::Error;
 
-/// Prints the `Display` message, so that `main` and `unwrap` show readable text.
+/// Formats the error like `Display`, so that `main` and `unwrap` show readable text.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -21,7 +21,7 @@ impl Error {
         }
     }
 
-    /// Returns true if the device is lost because this error, or the error that it reports, stopped the context.
+    /// Returns true if the device is lost because of this error or of the fault that it reports.
     pub fn is_device_lost(&self) -> bool {
         matches!(
             self,
@@ -32,7 +32,7 @@ impl Error {
         ) || self.stops_context()
     }
 
-    /// Returns true if a driver call failed with a code after which the context is unusable.
+    /// Returns true if the code with which a driver call failed means that the context is unusable.
     pub(crate) fn stops_context(&self) -> bool {
         match self {
             Self::Driver(error) => error.stops_context(),

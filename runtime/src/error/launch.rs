@@ -10,7 +10,7 @@ use gpu_spec::WrongLength;
 
 use crate::driver::LaunchConfig;
 
-/// A launch that the device or the kernel does not permit. Nothing was launched.
+/// A launch that violates a limit of the device or a requirement of the kernel. Nothing was launched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
@@ -19,11 +19,11 @@ pub enum LaunchError {
     BlockTooLarge {
         /// The instance's symbol.
         kernel: String,
-        /// Threads of the requested block.
+        /// Number of threads in the requested block.
         threads: u64,
         /// Maximum number of threads.
         limit: u32,
-        /// The source of the limit.
+        /// The origin of the limit.
         by: BlockLimit,
     },
 
@@ -38,16 +38,16 @@ pub enum LaunchError {
         limit: [u32; 3],
     },
 
-    /// Slices or views whose lengths violate the kernel's requirements.
+    /// Lengths of slices or views that violate the kernel's requirements.
     #[error("kernel `{kernel}`: {wrong}")]
     WrongLengths {
         /// The instance's symbol.
         kernel: String,
-        /// The mismatch.
+        /// The violated requirement.
         wrong: WrongLength,
     },
 
-    /// A block other than the one the kernel requires.
+    /// A block that differs from the block that the kernel requires.
     #[error(
         "kernel `{kernel}` requires blocks of {} threads, and the launch has {}; leave the block to the kernel, as \
          `Launch::cover((width, height))` does",
@@ -58,11 +58,11 @@ pub enum LaunchError {
         kernel: String,
         /// The kernel's block, as declared by `#[kernel(block(…))]`.
         required: [u32; 3],
-        /// The requested block; `None` for a launch given as a number of threads.
+        /// The requested block; `None` for a launch that specifies only a number of threads.
         found: Option<[u32; 3]>,
     },
 
-    /// A cluster other than the one the kernel requires.
+    /// A cluster that differs from the cluster that the kernel requires.
     #[error(
         "kernel `{kernel}` requires clusters of {} blocks, and the launch has {}; leave out `cluster`, or take the kernel's",
         sides(required),
@@ -97,7 +97,7 @@ pub enum LaunchError {
         block: [u32; 3],
         /// The view, as written in the source.
         view: String,
-        /// Maximum number of dimensions of the launch.
+        /// Maximum number of dimensions that the launch may have.
         dimensions: usize,
     },
 
@@ -116,7 +116,7 @@ pub enum LaunchError {
         block: [u32; 3],
     },
 
-    /// An extent to cover that exceeds the largest grid.
+    /// An extent of which one side is too long to be covered.
     #[error(
         "kernel `{kernel}`: a side to cover is 2^32 - 1 or longer; cover a part, or use `Launch::linear`"
     )]
@@ -147,7 +147,7 @@ pub enum LaunchError {
         limit: [u32; 3],
     },
 
-    /// More shared memory than the device supports per block.
+    /// A launch that requests more shared memory than the device supports per block.
     #[error(
         "kernel `{kernel}`: {dynamic_bytes} bytes of dynamic and {static_bytes} bytes of static shared memory a \
          block are over the device's limit of {limit} bytes; pass a smaller `SharedLen` or `Launch::shared`"
@@ -216,7 +216,7 @@ pub enum LaunchError {
         cluster: [u32; 3],
     },
 
-    /// More threads than a kernel can index.
+    /// A launch with more threads than a kernel can index.
     #[error(
         "kernel `{kernel}`: grid {grid:?} of blocks {block:?} has 2^63 threads or more; launch fewer and let them loop"
     )]
@@ -250,11 +250,11 @@ pub enum LaunchError {
         kernel: String,
         /// Number of blocks in the requested grid.
         blocks: u64,
-        /// Maximum number of blocks.
+        /// Maximum number of blocks that can be resident concurrently.
         limit: u64,
     },
 
-    /// Unchecked arguments over the size limit of a launch.
+    /// Unchecked arguments that exceed the size limit of a launch.
     #[error(
         "kernel `{kernel}`: {bytes} bytes of arguments are over the limit of {limit}; pass a pointer to a buffer that has them"
     )]
@@ -267,12 +267,12 @@ pub enum LaunchError {
         limit: usize,
     },
 
-    /// An unchecked argument whose size differs from its parameter's.
+    /// An unchecked argument whose size differs from the size of its parameter.
     #[error("kernel `{kernel}`: argument {argument} has {got} bytes, and the parameter has {expected}")]
     ArgumentSize {
         /// The instance's symbol.
         kernel: String,
-        /// Index of the argument, from 1.
+        /// Index of the argument, starting at 1.
         argument: usize,
         /// Size of the parameter, in bytes.
         expected: usize,
@@ -280,7 +280,7 @@ pub enum LaunchError {
         got: usize,
     },
 
-    /// A programmatic dependent launch of a kernel that does not wait for the preceding kernel.
+    /// A programmatic dependent launch of a kernel that never waits for the preceding kernel.
     #[error(
         "kernel `{kernel}` is not declared as dependent: started early, it would not wait for the kernel before it; \
          launch it without `dependent`, or declare it so and let it wait"
@@ -300,7 +300,7 @@ fn sides([x, y, z]: &[u32; 3]) -> String {
     }
 }
 
-/// A launch that may have been running when a device stopped.
+/// A launch that may have been running when a device was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecentLaunch {
     /// The instance's symbol.
@@ -317,7 +317,7 @@ impl fmt::Display for RecentLaunch {
     }
 }
 
-/// Launches that may have been running when a device stopped, without duplicates.
+/// Launches that may have been running when a device was lost, without duplicates.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RecentLaunches(Arc<Vec<RecentLaunch>>);
 
@@ -338,7 +338,7 @@ impl Deref for RecentLaunches {
 /// Maximum number of launches that are described individually.
 const DESCRIBED: usize = 4;
 
-/// Returns `; it was launched on stream 3, grid …`, or the last of several candidate launches.
+/// Returns `; it was launched on stream 3, grid …`, or a list of the last launches if there are several candidates.
 pub(super) fn launched(launches: &[RecentLaunch]) -> String {
     match launches {
         [] => String::new(),
@@ -358,7 +358,7 @@ pub(super) fn launched(launches: &[RecentLaunch]) -> String {
     }
 }
 
-/// The source of a block-size limit.
+/// The origin of a block-size limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BlockLimit {
     /// The device's largest block.

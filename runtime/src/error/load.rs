@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{DeviceId, Error};
 
-/// PTX, a cubin or a fatbin that could not be loaded, or that lacks the requested kernel.
+/// PTX, a cubin or a fatbin that could not be loaded, or that does not contain the requested kernel.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -51,7 +51,7 @@ pub enum LoadError {
         source_error: Arc<Error>,
     },
 
-    /// No kernel has that name.
+    /// The code contains no kernel of that name.
     #[error("{code} has no kernel `{}`{}", kernel.escape_debug(), has(kernels))]
     NoKernel {
         /// The file, or `the code`.
@@ -62,7 +62,7 @@ pub enum LoadError {
         kernels: Vec<String>,
     },
 
-    /// No global variable has that name.
+    /// The code contains no global variable of that name.
     #[error(
         "{code} has no global `{}`; names are as the PTX has them, and a variable that is in no other file needs `.visible`",
         global.escape_debug()
@@ -75,7 +75,7 @@ pub enum LoadError {
     },
 }
 
-/// Maximum number of kernels listed.
+/// Maximum number of kernel names listed in a message.
 const NAMED: usize = 16;
 
 fn has(kernels: &[String]) -> String {

@@ -1,6 +1,7 @@
-//! The crate's [`Error`] type. The message of every variant states the cause, with figures, and the remedy.
+//! The crate's [`Error`] type. The message of every variant states the cause, including the relevant numbers, and the
+//! remedy.
 //!
-//! Errors can be cloned, so that every later call on a lost device can return the same cause.
+//! Errors can be cloned, because every later call on a lost device returns the same cause.
 
 mod device_id;
 mod extension;
@@ -38,8 +39,8 @@ pub use warpsmith_driver::error::code;
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error, with its cause and remedy. Crates built on this one also return it; [`Self::downcast_ref`] returns their
-/// own error.
+/// An error, with its cause and remedy. Crates built on this one also return this type; [`Self::downcast_ref`] returns
+/// the crate's own error.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer, Error};
@@ -61,13 +62,14 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// - [`Self::OutOfMemory`] if memory for temporary results cannot be allocated;
 /// - [`Self::DifferentDevices`] for memory that is not on the stream's device;
 /// - [`Self::Graph`] if the stream is being captured and the work cannot become part of a graph;
-/// - [`Self::NoImage`], [`Self::NoImageForDevice`], [`Self::DriverTooOld`] or [`Self::KernelNotInImage`] without GPU
-///   code for the device;
+/// - [`Self::NoImage`], [`Self::NoImageForDevice`], [`Self::DriverTooOld`] or [`Self::KernelNotInImage`] if the program
+///   contains no GPU code for the device;
 /// - [`Self::DeviceLost`] after a fault of earlier work, and [`Self::Forked`] in a forked process;
 /// - [`Self::Driver`] if a driver call fails for another reason.
 ///
-/// A call that also waits for the work, such as a copy to the host, additionally reports a kernel that failed
-/// meanwhile: [`Self::KernelPanic`], [`Self::KernelFault`], [`Self::Deadlock`], or [`Self::Findings`] of a check.
+/// A call that also waits for the work, such as a copy to the host, also reports a kernel that failed in the meantime,
+/// as [`Self::KernelPanic`], [`Self::KernelFault`], [`Self::Deadlock`], or [`Self::Findings`] if `warpsmith check`
+/// found something.
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -90,7 +92,7 @@ pub enum Error {
         image: String,
         /// The lowest PTX version among the suitable forms, as `10 * major + minor`.
         needs: u32,
-        /// The newest PTX version the driver compiles, as `10 * major + minor`.
+        /// The newest PTX version that the driver can compile, as `10 * major + minor`.
         has: u32,
         /// The driver's version.
         driver_version: String,
@@ -107,7 +109,7 @@ pub enum Error {
     NoImage {
         /// The image's name.
         image: String,
-        /// The reason why the builder produced none.
+        /// The reason why the builder produced no GPU code.
         reason: String,
     },
 
@@ -129,7 +131,7 @@ pub enum Error {
         has: String,
     },
 
-    /// The driver failed to link a kernel that launches kernels or sets a graph's conditions.
+    /// The driver failed to link a kernel that launches kernels or sets conditions of a graph.
     #[error(
         "kernel `{kernel}` launches kernels or sets a graph's conditions, and the driver (for CUDA {driver_version}) \
          does not link it with NVIDIA's device runtime, libcudadevrt: {source_error}; a driver as new as the CUDA tools \
@@ -144,7 +146,7 @@ pub enum Error {
         source_error: Arc<Error>,
     },
 
-    /// The text is not a device name.
+    /// The given text is not a device name.
     #[error("unknown device `{0}`; use `cuda`, `cuda:N`, `cpu` or `cpu:N`")]
     UnknownDevice(String),
 
@@ -157,7 +159,7 @@ pub enum Error {
         count: u32,
     },
 
-    /// The image's record of this kernel has another package, version or parameters.
+    /// The package, version or parameters that the image records for this kernel differ from those of the kernel type.
     #[error(
         "kernel `{kernel}` of {wanted} is not in the image of {image}, which has {holds}; load the image that is built \
          from the kernel's crate, with the features that the program has"
@@ -169,12 +171,12 @@ pub enum Error {
         wanted: String,
         /// The package and version of the image.
         image: String,
-        /// The image's record of that symbol.
+        /// The package, version and parameters that the image records for that symbol.
         holds: String,
     },
 
-    /// The kernel type belongs to a different package with the same name as the image's package, and cargo linked the
-    /// program with it.
+    /// The kernel type belongs to a different package with the same name as the image's package, and cargo linked that
+    /// package into the program.
     #[error(
         "the program was linked with kernel `{kernel}` of another package named {package} than the one that its GPU image was \
          built from: cargo takes packages of the same name for each other where two projects share a target folder; give \
@@ -187,11 +189,11 @@ pub enum Error {
         package: String,
     },
 
-    /// The unpacked GPU code differs from what the builder packed.
+    /// The unpacked GPU code differs from the code that the builder packed.
     #[error("the GPU code in this program is damaged; build the program again")]
     DamagedImage,
 
-    /// The image lacks the kernel for this device.
+    /// The image does not contain this kernel for the device's architecture.
     #[error(
         "kernel `{kernel}` is not in the GPU image loaded on {device}{}; {}",
         arch_note(*min_arch, *capability), arch_advice(*min_arch, *capability)
@@ -224,9 +226,9 @@ pub enum Error {
     LengthMismatch {
         /// The operation.
         operation: &'static str,
-        /// Elements on the left (the destination).
+        /// Number of elements on the left (the destination).
         left: usize,
-        /// Elements on the right (the source).
+        /// Number of elements on the right (the source).
         right: usize,
     },
 
@@ -237,14 +239,14 @@ pub enum Error {
         extents: String,
         /// Number of elements.
         len: usize,
-        /// The mismatch.
+        /// The reason.
         reason: String,
     },
 
     /// The elements of a buffer cannot form a tensor of this layout.
     #[error("a tensor map cannot be made: {reason}")]
     BadTensorMap {
-        /// The mismatch and the remedy.
+        /// The reason and the remedy.
         reason: String,
     },
 
@@ -253,7 +255,7 @@ pub enum Error {
     EmptyList {
         /// The operation.
         operation: &'static str,
-        /// The items of the list.
+        /// The kind of item that the list contains.
         list: &'static str,
     },
 
@@ -294,20 +296,20 @@ pub enum Error {
         operation: String,
         /// The item on the wrong device, for example `argument 2`.
         what: String,
-        /// The device of that item.
+        /// The device on which that item is.
         found: DeviceId,
-        /// The other item, for example `the stream`.
+        /// The item that determines the required device, for example `the stream`.
         beside: &'static str,
-        /// The device of the other item.
+        /// The required device.
         expected: DeviceId,
         /// The remedy.
         remedy: &'static str,
     },
 
-    /// The elements occupy more bytes than can be addressed.
+    /// The elements would occupy more bytes than can be addressed.
     #[error("{elements} elements of {element_bytes} bytes are more than can be addressed")]
     TooManyElements {
-        /// Requested elements.
+        /// Number of requested elements.
         elements: usize,
         /// Size of an element, in bytes.
         element_bytes: usize,
@@ -324,7 +326,7 @@ pub enum Error {
         len: usize,
         /// Address of the first element.
         address: u64,
-        /// The mismatch.
+        /// The reason.
         reason: String,
     },
 
@@ -335,7 +337,7 @@ pub enum Error {
         device: DeviceId,
         /// The address.
         address: u64,
-        /// The requested bytes.
+        /// The requested size, in bytes.
         bytes: usize,
         /// The cause and the remedy.
         reason: String,
@@ -348,9 +350,9 @@ pub enum Error {
     /// More memory was requested than any device has.
     #[error("asked for {} of memory, more than any device has; the maximum is {}", Bytes(*bytes), Bytes(*largest))]
     AllocationTooLarge {
-        /// Requested bytes.
+        /// Requested size, in bytes.
         bytes: u64,
-        /// The maximum.
+        /// Largest size that can be requested, in bytes.
         largest: u64,
     },
 
@@ -372,8 +374,8 @@ pub enum Error {
         pool: PoolId,
     },
 
-    /// Scratch memory of a stream was requested, for this purpose, by work that already uses scratch memory of that
-    /// stream.
+    /// Work that already uses scratch memory of a stream requested more scratch memory of that stream, for this
+    /// purpose.
     #[error(
         "`{0}` needs scratch memory of a stream while the calling work has it; enqueue them one after the other"
     )]
@@ -392,7 +394,8 @@ pub enum Error {
         source_error: Box<Error>,
     },
 
-    /// The option `expandable_segments` was set for a device that cannot map memory.
+    /// The option `expandable_segments` was set for a device that does not support mapping physical memory into
+    /// reserved addresses.
     #[error("{device} cannot map memory behind reserved addresses; set `expandable_segments:False`")]
     NoExpandableSegments {
         /// The device.
@@ -404,7 +407,7 @@ pub enum Error {
     NoPeerAccess {
         /// The device that owns the memory.
         device: DeviceId,
-        /// The device that cannot reach it.
+        /// The device that cannot access that memory.
         peer: DeviceId,
     },
 
@@ -440,17 +443,18 @@ pub enum Error {
     PinnedOutOfMemory {
         /// The device of the buffers.
         device: DeviceId,
-        /// Requested bytes, as rounded; the size of the reserve segment if that could not be allocated.
+        /// Requested bytes after rounding, or the size of the reserve segment if that segment could not be allocated.
         asked: u64,
         /// Page-locked bytes in the device's buffers and cache.
         held: u64,
-        /// The part of these bytes that belongs to no buffer and that no stream uses: the rest of the reserve segment.
+        /// The part of `held` that belongs to no buffer and is not used by a stream, that is, the unused part of the
+        /// reserve segment.
         cached: u64,
         /// The limit that was reached; `None` if the system could not provide more page-locked memory.
         limit: Option<u64>,
     },
 
-    /// A kernel panicked, which stopped the device's context.
+    /// A kernel panicked, which made the device's context unusable.
     #[error(
         "{} panicked{}{}: {message}{}",
         kernel_name(kernel),
@@ -463,19 +467,19 @@ pub enum Error {
         device: DeviceId,
         /// The panic's text.
         message: String,
-        /// Kernels that may have panicked: one if known, several if more than one was in flight.
+        /// Kernels that may have panicked: one kernel if it is known, otherwise every kernel that was in flight.
         kernel: Vec<String>,
-        /// Launches that may have panicked, as far as they were recorded, without duplicates.
+        /// Launches that may have panicked, without duplicates; limited to the launches that were recorded.
         launches: RecentLaunches,
-        /// `file:line:column`.
+        /// Source location of the panic, as `file:line:column`.
         location: Option<String>,
         /// The block index.
         block: Option<[u32; 3]>,
-        /// The thread index within its block.
+        /// The thread index within the block.
         thread: Option<[u32; 3]>,
     },
 
-    /// The threads of a block wait for each other forever.
+    /// The threads of a block waited for each other forever.
     #[error("{} deadlocked{}: {message}{}", kernel_name(kernel), at(location), launched(launches))]
     Deadlock {
         /// The device.
@@ -484,7 +488,7 @@ pub enum Error {
         message: String,
         /// The kernels that may have deadlocked.
         kernel: Vec<String>,
-        /// Launches that may have deadlocked, as far as they were recorded, without duplicates.
+        /// Launches that may have deadlocked, without duplicates; limited to the launches that were recorded.
         launches: RecentLaunches,
         /// The source location, if known.
         location: Option<String>,
@@ -499,7 +503,7 @@ pub enum Error {
         message: String,
         /// The kernels that may have faulted.
         kernel: Vec<String>,
-        /// Launches that may have faulted, as far as they were recorded, without duplicates.
+        /// Launches that may have faulted, without duplicates; limited to the launches that were recorded.
         launches: RecentLaunches,
         /// The source location, if known.
         location: Option<String>,
@@ -511,25 +515,25 @@ pub enum Error {
     Findings {
         /// The device.
         device: DeviceId,
-        /// The findings since the last error.
+        /// The findings since findings were last reported.
         findings: Arc<Findings>,
     },
 
-    /// Kernels on this device are not checked.
+    /// Kernels on this device are not checked by `warpsmith check`.
     #[error("kernels on {device} are not checked: {}", checked_advice(*device))]
     NotChecked {
         /// The device.
         device: DeviceId,
     },
 
-    /// An earlier fault stopped the device's context; all further work on it fails.
+    /// An earlier fault made the device's context unusable, so all further work on the device fails.
     #[error(
         "{device} is lost since an earlier fault ({cause}); drop every buffer, stream and handle of it, then open it again"
     )]
     DeviceLost {
         /// The device.
         device: DeviceId,
-        /// The fault.
+        /// The fault that made the context unusable.
         cause: Arc<Error>,
     },
 
@@ -541,9 +545,9 @@ pub enum Error {
     Timeout {
         /// The device.
         device: DeviceId,
-        /// Time waited, in milliseconds.
+        /// Time for which the call waited, in milliseconds.
         waited_ms: u64,
-        /// The last few kernels that are still running or waiting, oldest first.
+        /// The most recently launched kernels that have not finished, oldest first.
         kernels: Vec<String>,
     },
 
@@ -574,7 +578,7 @@ pub enum Error {
     )]
     InObserver,
 
-    /// An event was recorded on, or read for, a device other than its own.
+    /// An event was used with a stream or device other than its own.
     #[error("the event belongs to {event}, the stream is on {stream}; record a new event for that device")]
     EventOfOtherDevice {
         /// The event's device.
@@ -583,7 +587,7 @@ pub enum Error {
         stream: DeviceId,
     },
 
-    /// Elapsed time was requested for events that do not record it.
+    /// Elapsed time was requested for events from which it cannot be computed.
     #[error("no elapsed time: {0}")]
     NoElapsedTime(&'static str),
 }

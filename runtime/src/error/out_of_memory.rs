@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{Bytes, DeviceId};
 
-/// A memory request that failed, and the memory usage at that time. All sizes are in bytes.
+/// A memory request that failed, and the memory usage at the time of the request. All sizes are in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutOfMemory {
     /// The device.
@@ -17,32 +17,32 @@ pub struct OutOfMemory {
     pub total: u64,
     /// Device memory that no process uses.
     pub free: u64,
-    /// Maximum that the program may reserve, if a memory fraction is set.
+    /// Maximum number of bytes that the program may reserve; `None` if no memory fraction is set.
     pub limit: Option<u64>,
     /// Memory that the program has reserved from the driver.
     pub reserved: u64,
-    /// Blocks in use.
+    /// Total size of blocks in use.
     pub allocated: u64,
-    /// Freed blocks that work on other streams may still use.
+    /// Total size of freed blocks that work on other streams may still use.
     pub pending: u64,
-    /// Free blocks of the request's stream and pool.
+    /// Total size of free blocks in the request's stream and pool.
     pub cached: u64,
-    /// Largest free block of the request's stream and pool.
+    /// Size of the largest free block in the request's stream and pool.
     pub largest_cached: u64,
-    /// Free blocks of other streams, in the default pool.
+    /// Total size of other streams' free blocks in the default pool.
     pub cached_by_other_streams: u64,
-    /// Free blocks of private pools other than the request's.
+    /// Total size of free blocks in private pools other than the request's pool.
     pub cached_in_private_pools: u64,
-    /// Process IDs of other processes on the device with the memory they use, if the system reports them.
+    /// Process ID and memory usage of each other process on the device, if the system reports them.
     pub other_processes: Vec<(u32, u64)>,
-    /// True if a graph was being captured, so that the allocator could not wait.
+    /// True if a graph was being captured, in which case the allocator could not wait for work.
     pub capturing: bool,
-    /// True if the segments of the request's pool can grow in place.
+    /// True if the request's pool uses segments that can grow in place.
     pub expandable: bool,
 }
 
 impl OutOfMemory {
-    /// Returns remedies, the most promising first.
+    /// Returns suggested remedies, the most promising one first.
     fn advice(&self) -> &'static str {
         let over_limit = self.limit.is_some_and(|limit| self.reserved.saturating_add(self.segment) > limit);
         let others: u64 = self.other_processes.iter().map(|(_, bytes)| bytes).sum();

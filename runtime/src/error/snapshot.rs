@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[error("the memory snapshot {}{reason}", path.as_ref().map_or_else(String::new, |path| format!("{} ", path.display())))]
 #[non_exhaustive]
 pub struct SnapshotError {
-    /// The file; `None` for content in memory.
+    /// The file; `None` for a snapshot in memory.
     pub path: Option<PathBuf>,
     /// The cause, and the remedy.
     pub reason: String,

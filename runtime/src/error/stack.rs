@@ -6,7 +6,7 @@ use super::{DeviceId, Error};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StackError {
-    /// The limit exceeds the device's maximum or what its memory allows.
+    /// The limit exceeds the device's maximum or does not fit in its memory.
     #[error(
         "{device} cannot have a stack limit of {bytes} bytes per thread: it is over what a thread can have, or there is \
          not enough memory for all threads resident on the device; set a lower one ({reason})"
@@ -14,13 +14,13 @@ pub enum StackError {
     Refused {
         /// The device.
         device: DeviceId,
-        /// Requested bytes per thread.
+        /// Requested limit, in bytes per thread.
         bytes: usize,
         /// The driver's error.
         reason: String,
     },
 
-    /// The limit was to be changed during the capture of a graph.
+    /// The limit cannot be changed while a graph is being captured.
     #[error(
         "the stack limit of {device} cannot be set to {bytes} bytes while a stream is being captured; look the kernel up \
          before the capture begins, or call `Device::set_stack_limit` there"
@@ -28,7 +28,7 @@ pub enum StackError {
     Capturing {
         /// The device.
         device: DeviceId,
-        /// Requested bytes per thread.
+        /// Requested limit, in bytes per thread.
         bytes: usize,
     },
 

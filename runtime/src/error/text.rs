@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::DeviceId;
 
-/// A number of bytes, formatted in the largest unit that keeps the value above one.
+/// A number of bytes, formatted in the largest unit in which the value is at least one.
 pub struct Bytes(pub u64);
 
 impl fmt::Display for Bytes {

@@ -11,18 +11,19 @@ use super::reactor::Waiter;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 
-/// Future that completes when the stream has reached the last record of an event: `event.await`, `(&event).await`.
+/// Future that completes when the stream has reached the last recording of an event. Created by `event.await` and
+/// `(&event).await`.
 ///
-/// Waiting blocks no thread, needs no particular executor, and can be polled from any thread. A fault of the device
-/// wakes the future. It can be dropped at any time: enqueued work continues, and the memory that the work uses stays
+/// The future blocks no thread, works with any executor, and can be polled from any thread. A fault of the device wakes
+/// the future. The future can be dropped at any time; enqueued work continues, and the memory that the work uses stays
 /// allocated.
 ///
-/// For the first 50 microseconds, the future requests to be polled again immediately, so that short work costs no
-/// thread switch. After that, one thread of the process wakes all futures. An emulated device with a schedule
-/// (`EmulatedDriverBuilder::stepped`) makes no progress while the program only awaits.
+/// For the first 50 microseconds, the future requests to be polled again immediately, so that waiting for short work
+/// requires no thread switch. After that, one thread of the process wakes all futures. An emulated device with a
+/// schedule (`EmulatedDriverBuilder::stepped`) makes no progress while the program does nothing but await.
 ///
-/// The errors are those of [`Event::synchronize`]. In a [host function](Stream::host_function), the driver rejects the
-/// call.
+/// The future returns the same errors as [`Event::synchronize`]. In a [host function](Stream::host_function), the
+/// driver rejects the query.
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Reached<E: Borrow<Event> = Event> {
     // This field is dropped before the event.
@@ -49,7 +50,7 @@ impl<E: Borrow<Event>> Future for Reached<E> {
     }
 }
 
-/// Waits until the event's stream has reached the last record, as described for [`Reached`].
+/// Waits until the event's stream has reached the event's last recording; see [`Reached`].
 impl IntoFuture for Event {
     type Output = Result<()>;
     type IntoFuture = Reached;
@@ -59,7 +60,8 @@ impl IntoFuture for Event {
     }
 }
 
-/// Same as for [`Event`]. If the event is recorded again meanwhile, the future may wait for the new record.
+/// Same as for [`Event`], except that if the event is recorded again before the future completes, the future may wait
+/// for the new recording.
 impl<'e> IntoFuture for &'e Event {
     type Output = Result<()>;
     type IntoFuture = Reached<&'e Event>;
@@ -93,7 +95,7 @@ impl Future for Completed {
 
 impl Stream {
     /// Returns a future that completes when all work enqueued so far has run. The future does not wait for work
-    /// enqueued after this call. It blocks no thread and needs no particular executor, like [`Reached`].
+    /// enqueued after this call. Like [`Reached`], the future blocks no thread and works with any executor.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Result, Stream};
@@ -125,7 +127,7 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`Stream::synchronize`], returned by the future.
+    /// The future returns the same errors as [`Stream::synchronize`].
     pub fn completed(&self) -> Completed {
         let recorded = self.check_not_capturing(
             "Stream::completed",

@@ -1,8 +1,8 @@
 //! Events: markers in a stream, for ordering and timing.
 //!
-//! An event can be recorded any number of times on streams of its device. Queries and waits refer to its last record.
-//! Events come from a pool of the device and return to it when they are dropped, even while streams still wait for
-//! them.
+//! An event can be recorded any number of times on streams of its device. Queries and waits refer to its last
+//! recording. Events come from a pool of the device and return to it when they are dropped, even while streams still
+//! wait for them.
 //!
 //! Events can be awaited ([`Reached`]), and so can streams ([`Stream::completed`]).
 
@@ -47,12 +47,13 @@ pub struct Event {
     last: Mutex<Option<Record>>,
 }
 
-/// A record of an event.
+/// A recording of an event.
 #[derive(Debug)]
 pub(crate) enum Record {
-    /// A record outside a capture, with the work that has run when the record is reached.
+    /// A recording outside a capture, with a timestamp that identifies the work that has run once the recording is
+    /// reached.
     Own(Timestamp),
-    /// A record in a capture, which is part of a graph and is reached only by launches of that graph.
+    /// A recording in a capture, which becomes part of a graph and is reached only when that graph is launched.
     Captured(Arc<dyn CaptureSink>, Timestamp),
 }
 
@@ -60,7 +61,7 @@ impl Event {
     /// Creates an event for ordering, from the device's pool. The event records no timestamp.
     ///
     /// # Errors
-    /// Any [driver error](crate::Error::Driver).
+    /// Returns any [driver error](crate::Error::Driver).
     pub fn new(device: &Device) -> Result<Self> {
         Self::from_pool(device, false)
     }
@@ -68,7 +69,7 @@ impl Event {
     /// Creates an event that records a timestamp, from the device's pool.
     ///
     /// # Errors
-    /// Any [driver error](crate::Error::Driver).
+    /// Returns any [driver error](crate::Error::Driver).
     pub fn timed(device: &Device) -> Result<Self> {
         Self::from_pool(device, true)
     }
@@ -82,7 +83,7 @@ impl Event {
         Ok(event)
     }
 
-    /// Closes the stream's epoch and then enqueues the record.
+    /// Ends the stream's current epoch and then records the event.
     #[inline]
     fn enqueue(&self, stream: &Stream) -> Result<Record> {
         let captures = stream.capture_count();
@@ -101,7 +102,7 @@ impl Event {
             || stream.call(|driver, context| driver.event_record(context, self.handle, handle)),
         )?;
         if stream.capture_count() != captures {
-            // The record may have become part of the capture.
+            // The event may have been recorded into the capture.
             return Err(GraphError::CaptureUnderway.into());
         }
         Ok(Record::Own(closed))
@@ -115,7 +116,7 @@ impl Event {
     /// Records the event after all work enqueued on a stream so far.
     ///
     /// # Errors
-    /// [`Error::EventOfOtherDevice`]; any [driver error](crate::Error::Driver).
+    /// Returns [`Error::EventOfOtherDevice`] or any [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn record(&self, stream: &Stream) -> Result<()> {
         let _site = site();
@@ -137,8 +138,8 @@ impl Event {
     /// Returns the driver's handle. The handle is valid while the event lives.
     ///
     /// # Safety
-    /// The handle must be used only to wait for and query the event, not to record it. The runtime would not detect a
-    /// record made through the handle and would mistake it for an earlier one.
+    /// The handle may be used only to query the event and to wait for it, not to record it. The runtime would not
+    /// notice a recording made through the handle, and would mistake it for an earlier one.
     pub unsafe fn handle(&self) -> EventHandle {
         self.handle
     }
@@ -147,21 +148,21 @@ impl Event {
         self.handle
     }
 
-    /// Returns the last record. The record cannot change while the guard lives.
+    /// Returns the last recording, which cannot change while the guard lives.
     pub(crate) fn last(&self) -> MutexGuard<'_, Option<Record>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns true if the event's stream has reached the last record. An event that was never recorded counts as
-    /// reached.
+    /// Returns true if the event's stream has reached the event's last recording. An event that was never recorded
+    /// counts as reached.
     ///
     /// # Errors
-    /// The fault, if a kernel that was running caused one; findings of a [check](crate::check).
+    /// Returns the fault if a kernel that was running caused one, or the findings of a [check](crate::check).
     pub fn query(&self) -> Result<bool> {
         self.is_reached("Event::query")
     }
 
-    /// Same as [`Self::query`], with `call` as the call that errors name.
+    /// Like [`Self::query`], but error messages name `call`.
     fn is_reached(&self, call: &'static str) -> Result<bool> {
         self.device.check_process()?;
         let last = self.last();
@@ -175,8 +176,8 @@ impl Event {
         Ok(done)
     }
 
-    /// Returns the stream and epoch of the last record, and the completion state of the stream's work. The stream
-    /// reaches its epochs in ascending order.
+    /// Returns the stream and epoch of the last recording, and the stream's completion state. The stream reaches its
+    /// epochs in ascending order.
     fn place(&self) -> Option<((u64, u64), Arc<Done>)> {
         match &*self.last() {
             Some(Record::Own(closed)) => Some((closed.id(), Arc::clone(closed.done()))),
@@ -184,10 +185,11 @@ impl Event {
         }
     }
 
-    /// Waits until the event's stream has reached the last record. Returns immediately if the event was never recorded.
+    /// Waits until the event's stream has reached the event's last recording. Returns immediately if the event was
+    /// never recorded.
     ///
     /// # Errors
-    /// The fault, if a kernel that was running caused one; findings of a [check](crate::check).
+    /// Returns the fault if a kernel that was running caused one, or the findings of a [check](crate::check).
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         let _site = site();
@@ -195,7 +197,7 @@ impl Event {
         self.device.check_findings()
     }
 
-    /// Same as [`Self::synchronize`], but leaves findings for the next call that reports them.
+    /// Like [`Self::synchronize`], but leaves findings for the next call that reports them.
     pub(crate) fn wait(&self) -> Result<()> {
         self.device.check_process()?;
         let asked = match &*self.last() {
@@ -205,11 +207,11 @@ impl Event {
                 record.id()
             }
         };
-        // The lock is not held here, so that other threads can record and query meanwhile.
+        // The lock is not held here, so that other threads can record and query the event in the meantime.
         let watch =
             observe::begin(&self.device, || (None, Operation::Synchronize(Awaited::Event(self.handle))));
         watch.done(self.device.call(|driver, context| driver.event_synchronize(context, self.handle)))?;
-        // If a newer record exists by now, the wait may have been for that one.
+        // If the event has been recorded again by now, the wait may have been for the new recording.
         if let Some(record) = self.last().as_ref().filter(|record| record.id() == asked) {
             record.reached();
         }
@@ -219,8 +221,8 @@ impl Event {
     /// Returns the time from `earlier` to this event in microseconds, measured by the device's clock.
     ///
     /// # Errors
-    /// [`Error::NoElapsedTime`] for events that record no timestamp, were not recorded, have not been reached, or are
-    /// on different devices.
+    /// Returns [`Error::NoElapsedTime`] if an event does not record a timestamp, was never recorded or has not been
+    /// reached, or if the events are on different devices.
     pub fn elapsed_us(&self, earlier: &Event) -> Result<f64> {
         self.device.check_process()?;
         let both = |holds: fn(&Event) -> bool| holds(self) && holds(earlier);
@@ -244,7 +246,7 @@ impl Event {
 }
 
 impl Record {
-    /// Returns the ID of the record; `None` in a capture.
+    /// Returns the ID of the recording; `None` if it was made in a capture.
     fn id(&self) -> Option<(u64, u64)> {
         match self {
             Record::Own(closed) => Some(closed.id()),
@@ -252,7 +254,7 @@ impl Record {
         }
     }
 
-    /// Fails for a captured record, which no stream reaches.
+    /// Returns an error for a recording in a capture, because no stream ever reaches it.
     fn check(&self, call: &'static str) -> Result<()> {
         match self {
             Record::Own(_) => Ok(()),
@@ -263,7 +265,7 @@ impl Record {
         }
     }
 
-    /// Records the work that has run because the record was reached.
+    /// Updates the stream's completion state after the recording was reached.
     fn reached(&self) {
         if let Record::Own(closed) = self {
             closed.finish();

@@ -1,17 +1,18 @@
-//! The thread that wakes futures, one per process for any number of futures.
+//! The thread that wakes futures. Each process has one, for any number of futures.
 //!
-//! A polled future queries the driver itself. For [`PATIENCE`], it requests to be polled again, so that short work
-//! costs no thread switch; the executor runs other tasks in between. After that, it registers here. The thread queries
-//! only the earliest event of each stream, because the others are reached later. It pauses in proportion to the time
-//! that it has waited, and sleeps while no future is registered. Host functions of the driver would need no queries,
-//! but each one stops its stream for some microseconds, and the driver calls none after a fault.
+//! A future that is polled queries the driver itself. For [`PATIENCE`], the future requests to be polled again, so that
+//! waiting for short work requires no thread switch; the executor runs other tasks in between. After that, the future
+//! registers with the thread. The thread queries only the earliest event of each stream, because the other events are
+//! reached later. The pause between queries is proportional to the time that a future has waited. The thread sleeps
+//! while no future is registered. Host functions of the driver would require no queries, but each one stops its stream
+//! for some microseconds, and the driver calls none after a fault.
 //!
 //! Waking a thread takes longer than the driver's own wait. If a stream's work was awaited before, its future is
 //! therefore woken shortly before the work is likely to finish ([`Lengths`](crate::stream::lengths::Lengths)). The
 //! future then requests to be polled again until the work is done or has taken longer than predicted.
 //!
-//! Waking is only a hint, because the future queries the event's state itself. An event may therefore be recorded again
-//! meanwhile, and a registration may be dropped late.
+//! Waking is only a hint, because the future queries the event's state itself. It is therefore harmless if an event is
+//! recorded again before the wake-up, or if a registration is dropped late.
 //!
 //! Locking: the table is locked while one event is queried, but never while a waker is cloned, called or dropped.
 
@@ -33,14 +34,14 @@ use crate::stream::clock::Done;
 const PATIENCE: Duration = Duration::from_micros(50);
 /// Minimum and maximum pause between two queries of an event.
 const PAUSES: (Duration, Duration) = (Duration::from_micros(10), Duration::from_micros(250));
-/// A pause is `1 / PART` of the time since the future was registered, within [`PAUSES`].
+/// The pause is the time since the future was registered, divided by `PART` and clamped to [`PAUSES`].
 const PART: u32 = 4;
 
 /// Sort key of a future in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
-    /// ID of the stream on which the event was recorded. Each event that may be recorded again forms its own group,
-    /// numbered down from the maximum.
+    /// ID of the stream on which the event was recorded. Each event that may be recorded again forms a group of its
+    /// own; these groups are numbered downward from `u64::MAX`.
     group: u64,
     /// The stream's epoch. An event of a later epoch is reached later.
     epoch: u64,
@@ -61,7 +62,7 @@ struct Waiting {
     looked: Instant,
 }
 
-/// A wait for work of a stream.
+/// A wait for work on a stream.
 #[derive(Clone)]
 struct Wait {
     since: Instant,
@@ -70,7 +71,7 @@ struct Wait {
 }
 
 impl Wait {
-    /// Records that the wait ended.
+    /// Records that the wait ended at that time.
     fn ended(&self, at: Instant) {
         if let Some(done) = &self.done {
             done.lengths.note(at.duration_since(self.since));
@@ -94,7 +95,7 @@ impl Wait {
 }
 
 impl Waiting {
-    /// Returns the time of the next query after a query at `now`.
+    /// Returns the time at which to query next after a query at `now`.
     fn next_look(&self, now: Instant) -> Instant {
         let next = now + (now.duration_since(self.registered) / PART).clamp(PAUSES.0, PAUSES.1);
         self.early.map_or(next, |early| early.min(next))
@@ -116,7 +117,8 @@ struct Table {
 }
 
 impl Table {
-    /// Schedules a query at that time or earlier. Returns true if that is earlier than the query scheduled so far.
+    /// Schedules a query for that time, unless an earlier one is scheduled already. Returns true if the next query is
+    /// now earlier than before.
     fn look_at(&mut self, at: Instant) -> bool {
         let is_earlier = self.look_at.is_none_or(|known| at < known);
         if is_earlier {
@@ -126,7 +128,7 @@ impl Table {
     }
 }
 
-/// State of the thread that wakes futures, as described in the [module's documentation](self).
+/// State shared with the thread that wakes futures; see the [module's documentation](self).
 #[derive(Default)]
 struct Reactor {
     /// The process that owns the thread.
@@ -134,7 +136,7 @@ struct Reactor {
     /// True if the system could not create the thread.
     is_broken: AtomicBool,
     table: Mutex<Table>,
-    /// Notified when the thread must query earlier.
+    /// Condition variable that is notified when the thread must query earlier.
     earlier: Condvar,
 }
 
@@ -181,7 +183,7 @@ fn wake(waiting: Waiting) {
     } else {
         drop(device);
     }
-    // The executor is responsible for a panic of its waker.
+    // A waker that panics is a fault of its executor and must not stop this thread.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
         std::mem::forget(payload);
     }
@@ -213,7 +215,7 @@ impl Reactor {
         }
     }
 
-    /// Wakes the futures whose events were reached or whose early wake-up is due, and schedules the next query.
+    /// Wakes the futures whose events were reached or whose early wake-up time has come, and schedules the next query.
     fn look(&self) {
         let mut from = Key { group: 0, epoch: 0, number: 0 };
         loop {
@@ -226,7 +228,7 @@ impl Reactor {
                 waiting.looked = now;
                 let next = waiting.next_look(now);
                 table.look_at(next);
-                // Later events of the stream have not been reached either.
+                // If an event was not reached, later events of the same stream have not been reached either.
                 let Some(group) = key.group.checked_add(1) else { break };
                 from = Key { group, epoch: 0, number: 0 };
                 continue;
@@ -252,7 +254,7 @@ fn exact_timers() {
     }
 }
 
-/// A future's entry in the table. Dropping it removes the entry.
+/// A future's entry in the table. Dropping this value removes the entry.
 struct Registration {
     reactor: &'static Reactor,
     key: Key,
@@ -262,7 +264,7 @@ struct Registration {
 
 impl Registration {
     /// Registers a waker. The waker is called when the event is reached, when the wait is likely to end, or when the
-    /// event or the device fails. Returns `None` if the thread could not be created.
+    /// query or the device fails. Returns `None` if the thread could not be created.
     fn new(
         event: &Event,
         wait: &Wait,
@@ -333,13 +335,13 @@ impl Drop for Registration {
 #[derive(Default)]
 pub(crate) struct Waiter {
     registration: Option<Registration>,
-    /// The wait since the first poll, and the stream and epoch of the event's record.
+    /// The wait since the first poll, with the stream and epoch of the event's recording.
     wait: Option<(Wait, Option<(u64, u64)>)>,
 }
 
 impl Waiter {
-    /// Polls a future that waits for an event, which must be the same in every call. `may_be_recorded` is true if other
-    /// code can record the event meanwhile.
+    /// Polls a future that waits for an event, which must be the same in every call. `may_be_recorded` must be true if
+    /// other code can record the event during the wait.
     pub fn poll(&mut self, event: &Event, may_be_recorded: bool, task: &Context<'_>) -> Poll<Result<()>> {
         let reached = event.is_reached("awaiting an event");
         if let (Some(registration), Some((wait, _))) = (&self.registration, &self.wait) {

@@ -7,8 +7,8 @@ use crate::driver::{EventHandle, IPC_EVENT_BYTES};
 use crate::error::Result;
 use crate::stream::Stream;
 
-/// A marker in a stream that other processes can wait for or record, on the same GPU or on another (CUDA IPC event). It
-/// records no timestamp.
+/// A marker in a stream that other processes can record or wait for, on the same GPU or on a different one (CUDA IPC
+/// event). It records no timestamp.
 ///
 /// Use it to order uses of memory that processes share. The process that created the event must keep it until the other
 /// processes have opened it. Each process drops its own `SharedEvent`. Streams that are being captured cannot record it
@@ -42,7 +42,8 @@ impl SharedEvent {
     /// Creates an event.
     ///
     /// # Errors
-    /// `CUDA_ERROR_NOT_SUPPORTED` if shared events are not supported; any [driver error](crate::Error::Driver).
+    /// Returns `CUDA_ERROR_NOT_SUPPORTED` if shared events are not supported, or any other [driver
+    /// error](crate::Error::Driver).
     pub fn new(device: &Device) -> Result<Self> {
         let handle = device.call(|driver, context| driver.event_create_shared(context))?;
         Ok(Self { device: device.clone(), handle })
@@ -51,7 +52,7 @@ impl SharedEvent {
     /// Opens an event that another process created and still keeps.
     ///
     /// # Errors
-    /// A handle that identifies no event; any [driver error](crate::Error::Driver).
+    /// Returns a [driver error](crate::Error::Driver), for example if the handle does not identify an event.
     pub fn from_ipc_handle(device: &Device, handle: &[u8; IPC_EVENT_BYTES]) -> Result<Self> {
         let handle = device.call(|driver, context| driver.event_import(context, handle))?;
         Ok(Self { device: device.clone(), handle })
@@ -60,7 +61,7 @@ impl SharedEvent {
     /// Returns the handle that identifies the event to other processes of the same user on this host.
     ///
     /// # Errors
-    /// Any [driver error](crate::Error::Driver). CUDA exports only events that this process created.
+    /// Returns any [driver error](crate::Error::Driver). CUDA exports only events that the calling process created.
     pub fn ipc_handle(&self) -> Result<[u8; IPC_EVENT_BYTES]> {
         self.device.call(|driver, context| driver.event_export(context, self.handle))
     }
@@ -68,7 +69,8 @@ impl SharedEvent {
     /// Records the event after all work enqueued on a stream so far.
     ///
     /// # Errors
-    /// A stream of another device, or one that is being captured; any [driver error](crate::Error::Driver).
+    /// Returns an error if the stream belongs to another device or is being captured, or any [driver
+    /// error](crate::Error::Driver).
     #[track_caller]
     pub fn record(&self, stream: &Stream) -> Result<()> {
         let _site = site();
@@ -77,11 +79,11 @@ impl SharedEvent {
         stream.call(|driver, context| driver.event_record(context, self.handle, handle))
     }
 
-    /// Makes later work on a stream wait for the last record, which any process may have made. An event that was never
-    /// recorded does not delay the stream.
+    /// Makes later work on a stream wait for the event's last recording, which may have been made by any process. An
+    /// event that was never recorded does not delay the stream.
     ///
     /// # Errors
-    /// Same as [`Self::record`].
+    /// Returns the same errors as [`Self::record`].
     #[track_caller]
     pub fn wait_on(&self, stream: &Stream) -> Result<()> {
         let _site = site();
@@ -98,19 +100,19 @@ impl SharedEvent {
         stream.check_not_capturing(what, "do it before the capture begins or after it ends")
     }
 
-    /// Returns true if the stream of the last record has reached it. An event that was never recorded counts as
-    /// reached.
+    /// Returns true if the stream on which the event was last recorded has reached that recording. An event that was
+    /// never recorded counts as reached.
     ///
     /// # Errors
-    /// The fault, if a kernel that was running caused one; any [driver error](crate::Error::Driver).
+    /// Returns the fault if a kernel that was running caused one, or any [driver error](crate::Error::Driver).
     pub fn query(&self) -> Result<bool> {
         self.device.call(|driver, context| driver.event_query(context, self.handle))
     }
 
-    /// Blocks the host until the last record is reached.
+    /// Blocks the calling thread until the last recording is reached.
     ///
     /// # Errors
-    /// Same as [`Self::query`].
+    /// Returns the same errors as [`Self::query`].
     pub fn synchronize(&self) -> Result<()> {
         self.device.call(|driver, context| driver.event_synchronize(context, self.handle))
     }
@@ -120,7 +122,8 @@ impl Drop for SharedEvent {
     fn drop(&mut self) {
         let _quiet = Quiet::begin();
         let destroyed = self.device.call_lost(|driver, context| {
-            // SAFETY: the handle is not used again, and waits that were enqueued still refer to their record.
+            // SAFETY: the handle is not used again, and waits that were enqueued still refer to the recording that they
+            // wait for.
             unsafe { driver.event_destroy(context, self.handle) };
             Ok::<_, crate::Error>(())
         });

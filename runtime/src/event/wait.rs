@@ -9,7 +9,7 @@ impl Stream {
     /// Records an event without a timestamp after all work enqueued so far, for ordering.
     ///
     /// # Errors
-    /// Any [driver error](crate::Error::Driver).
+    /// Returns any [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn record_event(&self) -> Result<Event> {
         let _site = site();
@@ -19,23 +19,23 @@ impl Stream {
     /// Records an event with a timestamp after all work enqueued so far, for [`Event::elapsed_us`].
     ///
     /// # Errors
-    /// Any [driver error](crate::Error::Driver).
+    /// Returns any [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn record_timed_event(&self) -> Result<Event> {
         let _site = site();
         Event::recorded(self, true)
     }
 
-    /// Makes later work on this stream wait for the last record of an event, which may be on another device. An event
-    /// that was never recorded does not delay the stream.
+    /// Makes later work on this stream wait for the last recording of an event, which may belong to another device. An
+    /// event that was never recorded does not delay the stream.
     ///
     /// If the event was recorded on a stream that is being captured, this stream joins the capture until the capture
-    /// ends. Before the end, the stream on which the capture started must wait for this stream.
+    /// ends. Before the capture ends, the stream on which it started must wait for this stream.
     ///
     /// # Errors
-    /// [`Error::DifferentDevices`] for a combination of a CUDA device and an emulated one;
-    /// [`GraphError::OutsideCapture`] on a stream that is being captured, for an event that was not recorded in that
-    /// capture; [`GraphError::CaptureEnded`]; any [driver error](crate::Error::Driver).
+    /// Returns [`Error::DifferentDevices`] if one of the two devices is emulated and the other is not,
+    /// [`GraphError::OutsideCapture`] if the stream is being captured and the event was not recorded in the same
+    /// capture, [`GraphError::CaptureEnded`], or any [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn wait_event(&self, event: &Event) -> Result<()> {
         let _site = site();

@@ -9,8 +9,8 @@ use crate::error::{Error, GraphError};
 use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 
-/// A captured buffer or value that distinguishes graphs with the same key: a buffer's address, element type and length,
-/// or a number that is passed by value.
+/// A captured buffer or value that distinguishes graphs with the same key: either a buffer's address, element type and
+/// length, or a number that is passed by value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CacheInput {
     address: u64,
@@ -58,8 +58,8 @@ pub struct CacheStats {
     pub evictions: u64,
 }
 
-/// Cache of graphs, keyed by the program's key and the inputs of the capture. A launch with the same key and inputs
-/// reuses the captured graph.
+/// Cache of graphs, identified by a key that the program chooses and by the inputs of the capture. A launch with the
+/// same key and inputs reuses the captured graph.
 ///
 /// The cache contains a bounded number of graphs and evicts the least recently launched one. A graph that is dropped
 /// while it runs is freed after it has finished.
@@ -88,10 +88,10 @@ pub struct GraphCache<K> {
     device: Device,
     capacity: usize,
     entries: HashMap<(K, Vec<CacheInput>), Entry>,
-    /// Number of launches so far, which orders graphs by last use.
+    /// Number of launches so far, used as the time of a graph's last use.
     clock: u64,
     stats: CacheStats,
-    /// The stream used for captures. It is exclusive, so that no foreign work becomes part of a graph.
+    /// The stream used for captures. It is used for nothing else, so that no other work becomes part of a graph.
     stream: Option<Stream>,
 }
 
@@ -102,7 +102,7 @@ struct Entry {
 }
 
 impl<K: Hash + Eq + Clone> GraphCache<K> {
-    /// Creates a cache of at most `capacity` graphs, at least one.
+    /// Creates a cache for up to `capacity` graphs; a capacity of 0 counts as 1.
     pub fn new(device: &Device, capacity: usize) -> Self {
         Self {
             device: device.clone(),
@@ -114,14 +114,14 @@ impl<K: Hash + Eq + Clone> GraphCache<K> {
         }
     }
 
-    /// Launches the graph of this key and these inputs on `stream`. If the cache has none, or if a buffer that it uses
-    /// was dropped, `capture` must enqueue the work on the stream that it receives, which is captured into the graph. A
-    /// graph that may contain foreign work ([`GraphError::Invalidated`]) is also captured again.
+    /// Launches the graph for this key and these inputs on `stream`. The graph is captured first if it is not in the
+    /// cache, if a buffer that it uses was dropped, or if it may contain foreign work ([`GraphError::Invalidated`]). To
+    /// capture it, `capture` is called and must enqueue the work on the stream that it receives.
     ///
     /// `inputs` must list all buffers and values that `capture` uses and that may differ between calls with this key.
     ///
     /// # Errors
-    /// The errors of [`Graph::capture`] and [`GraphExec::launch`]; the error of `capture`.
+    /// Returns the errors of [`Graph::capture`] and [`GraphExec::launch`], and the error that `capture` returns.
     #[track_caller]
     pub fn launch<E: From<Error>>(
         &mut self,
@@ -174,7 +174,7 @@ impl<K: Hash + Eq + Clone> GraphCache<K> {
         self.entries.is_empty()
     }
 
-    /// Drops all graphs.
+    /// Removes all graphs from the cache.
     pub fn clear(&mut self) {
         self.entries.clear();
     }

@@ -1,4 +1,4 @@
-//! [`Capture`]: a guard that ends its capture when it is dropped.
+//! [`Capture`]: a guard that ends a capture when it is dropped.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::stream::Stream;
 /// An active capture: work on its stream becomes part of a graph until the capture ends. Dropping the value ends the
 /// capture and discards the captured work. [`Graph::capture`] starts and ends a capture in one call.
 ///
-/// A capture belongs to its thread, because CUDA requires the same thread to end it. A leaked capture
-/// ([`std::mem::forget`]) never ends, like a leaked guard never unlocks. Its streams remain in the capture, and waiting
-/// for the entire device fails. Other streams continue to work.
+/// A capture belongs to its thread, because CUDA requires a capture to be ended by the thread that began it. A leaked
+/// capture ([`std::mem::forget`]) never ends, just as a leaked mutex guard never unlocks its mutex. The streams of a
+/// leaked capture remain in the capture, and waiting for the entire device fails. Other streams continue to work.
 ///
 /// ```
 /// use warpsmith_runtime::graph::{Capture, CaptureMode};
@@ -41,7 +41,7 @@ use crate::stream::Stream;
 pub struct Capture {
     stream: Stream,
     capturing: Option<Arc<Capturing>>,
-    /// Makes the value `!Send`.
+    /// Makes the value `!Send`, because the thread that began a capture must end it.
     thread: PhantomData<*const ()>,
 }
 
@@ -49,7 +49,7 @@ impl Capture {
     /// Starts a capture on a stream.
     ///
     /// # Errors
-    /// Same as [`Graph::capture`].
+    /// Returns the same errors as [`Graph::capture`].
     #[track_caller]
     pub fn begin(stream: &Stream, mode: CaptureMode) -> Result<Self> {
         let _site = site();
@@ -60,7 +60,7 @@ impl Capture {
     /// Ends the capture and returns the graph.
     ///
     /// # Errors
-    /// The errors of [`Graph::capture`]. The capture ends even if an error is returned.
+    /// Returns the same errors as [`Graph::capture`]. The capture ends even if an error is returned.
     #[track_caller]
     pub fn end(mut self) -> Result<Graph> {
         let _site = site();
@@ -95,7 +95,7 @@ impl Drop for Capture {
                 // SAFETY: no other code uses the graph.
                 unsafe { driver.graph_destroy(context, captured.handle) };
             }
-            // When a capture is dropped, its invalidation is not reported.
+            // When a capture is dropped, the fact that it was invalidated is not reported.
             Err(error) if error.driver_code().is_some() => {}
             // A lost device reports its fault in every call.
             Err(_) if device.is_lost() => {}

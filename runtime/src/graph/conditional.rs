@@ -1,12 +1,12 @@
-//! Conditional nodes: parts of a graph that run once, repeatedly or not at all, controlled by a number that its kernels
-//! set.
+//! Conditional nodes: parts of a graph that run once, repeatedly or not at all, controlled by a number that kernels of
+//! the graph set.
 
 use super::{Graph, Node};
 use crate::device::observe::site_of_node;
 use crate::driver::{ConditionHandle, ConditionalKind, NodeWork};
 use crate::error::{GraphError, Result};
 
-/// A value that kernels of a graph set and that controls the graph's conditional nodes (a CUDA conditional handle).
+/// A value that is set by kernels of a graph and controls the graph's conditional nodes (a CUDA conditional handle).
 ///
 /// A kernel receives the condition as a parameter of type `u64` ([`Condition::argument`]) and sets it with
 /// `gpu_std::graph::set_condition`.
@@ -28,18 +28,18 @@ impl Graph {
     /// the value of the last launch, and is 0 before the first.
     ///
     /// # Errors
-    /// Any [driver error](crate::Error::Driver). CUDA supports conditions since version 12.4.
+    /// Returns any [driver error](crate::Error::Driver). Conditions require CUDA 12.4 or later.
     pub fn add_condition(&mut self, initial: Option<u32>) -> Result<Condition> {
         let graph = self.handle;
         let handle = self.device.call(|driver, context| driver.graph_condition(context, graph, initial))?;
         Ok(Condition { graph: self.number, handle })
     }
 
-    /// Adds a part that runs if the condition is not 0 when the launch reaches it. The part runs after all nodes so
-    /// far, and nodes that are added later run after the part.
+    /// Adds a part that runs if the condition is not 0 when the part is reached. The part runs after all nodes so far,
+    /// and nodes that are added later run after the part.
     ///
-    /// The part is a copy of the current work of `body`, captured or built, so `body` can be changed, reused or dropped
-    /// afterwards. It must not contain conditions or host functions.
+    /// The part is a copy of the work that `body` currently contains, whether captured or built, so `body` can be
+    /// changed, reused or dropped afterwards. `body` must not contain conditions or host functions.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Graph};
@@ -60,9 +60,9 @@ impl Graph {
     /// ```
     ///
     /// # Errors
-    /// [`GraphError::NodeOfOtherGraph`] for a condition of another graph,
-    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices), [`GraphError::Invalidated`]; any [driver
-    /// error](crate::Error::Driver), for example if the body contains conditions. After an error, the graph may contain
+    /// Returns [`GraphError::NodeOfOtherGraph`] for a condition of another graph,
+    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices), [`GraphError::Invalidated`], or any [driver
+    /// error](crate::Error::Driver), for example if `body` contains conditions. After an error, the graph may contain
     /// an empty part.
     #[track_caller]
     pub fn add_if(&mut self, condition: &Condition, body: &Graph) -> Result<Node> {
@@ -70,11 +70,11 @@ impl Graph {
         self.add_conditional(condition, ConditionalKind::If, &[body])
     }
 
-    /// Adds a part that runs if the condition is not 0, and another part that runs if it is 0. CUDA supports this since
-    /// version 12.8. Otherwise, this is the same as [`Self::add_if`].
+    /// Adds a part that runs if the condition is not 0, and another part that runs if it is 0. This requires CUDA 12.8
+    /// or later. In all other respects, this method is like [`Self::add_if`].
     ///
     /// # Errors
-    /// Same as [`Self::add_if`].
+    /// Returns the same errors as [`Self::add_if`].
     #[track_caller]
     pub fn add_if_else(&mut self, condition: &Condition, then: &Graph, otherwise: &Graph) -> Result<Node> {
         let _site = site_of_node();
@@ -82,25 +82,26 @@ impl Graph {
     }
 
     /// Adds a part that is repeated while the condition is not 0. The condition is checked before each iteration,
-    /// including the first. A kernel in the part must eventually set the condition to 0. Otherwise, this is the same as
-    /// [`Self::add_if`].
+    /// including the first. A kernel in the part must eventually set the condition to 0. In all other respects, this
+    /// method is like [`Self::add_if`].
     ///
-    /// Functions registered by [`Stream::on_graph_launch`](crate::Stream::on_graph_launch) are called once per launch,
-    /// however often the part runs. The random numbers of a captured part are therefore the same in each iteration.
+    /// Callbacks registered with [`Stream::on_graph_launch`](crate::Stream::on_graph_launch) are called once per
+    /// launch, regardless of how often the part runs. The random numbers of a captured part are therefore the same in
+    /// each iteration.
     ///
     /// # Errors
-    /// Same as [`Self::add_if`].
+    /// Returns the same errors as [`Self::add_if`].
     #[track_caller]
     pub fn add_while(&mut self, condition: &Condition, body: &Graph) -> Result<Node> {
         let _site = site_of_node();
         self.add_conditional(condition, ConditionalKind::While, &[body])
     }
 
-    /// Adds parts, of which the one whose index equals the condition runs. If there is no such part, none runs. CUDA
-    /// supports this since version 12.8. Otherwise, this is the same as [`Self::add_if`].
+    /// Adds parts of which only the part whose index equals the condition runs. If no part has that index, none runs.
+    /// This requires CUDA 12.8 or later. In all other respects, this method is like [`Self::add_if`].
     ///
     /// # Errors
-    /// The errors of [`Self::add_if`]; a driver error if `bodies` is empty.
+    /// Returns the same errors as [`Self::add_if`], or a driver error if `bodies` is empty.
     #[track_caller]
     pub fn add_switch(&mut self, condition: &Condition, bodies: &[&Graph]) -> Result<Node> {
         let _site = site_of_node();
@@ -129,7 +130,8 @@ impl Graph {
         }
         let graph = self.handle;
         let mut handles = Vec::new();
-        // SAFETY: the node is ordered with all other nodes, and the memory that its bodies use was recorded above.
+        // SAFETY: the node is ordered with respect to all other nodes, and the memory that its bodies use was recorded
+        // above.
         let node = unsafe {
             self.add_barrier(|device, nodes| {
                 let (node, made) = device.call(|driver, context| {

@@ -18,7 +18,7 @@ use crate::stream::launch_hook::LaunchHooks;
 /// Maximum number of kernels of a graph that are stored for error messages.
 const NAMED_KERNELS: usize = 64;
 
-/// Memory and objects of a graph, as described in the [module's documentation](self). Cheap to clone.
+/// Memory that a graph uses, and objects that it keeps alive. Cheap to clone.
 #[derive(Default, Clone)]
 pub(super) struct Content {
     pub resources: Resources,
@@ -27,7 +27,7 @@ pub(super) struct Content {
     shared: Vec<Arc<dyn Any + Send + Sync>>,
     /// Hooks that are called before each launch.
     pub hooks: LaunchHooks,
-    /// Kernels that the graph launches, for the message about a fault.
+    /// Kernels that the graph launches, for the message of a fault.
     pub kernels: Vec<Launched>,
 }
 
@@ -59,7 +59,7 @@ impl Content {
         for (tracked, range, access) in used {
             resources.add(&tracked, range, access);
         }
-        // Every launch of any executable writes memory that was allocated and dropped within the capture.
+        // Each launch of any executable writes to memory that was allocated and freed within the capture.
         let private = GraphResource::new(stream, 1, Some(pool.id()), Usage::unused());
         resources.add(&private, 0..1, Access::Write);
         let own = CapturedResources { _memory: memory, pool, _functions: functions, invalidation };
@@ -101,7 +101,7 @@ impl Content {
         self.captured.iter().map(|captured| captured.pool.id()).collect()
     }
 
-    /// Fails if the graph may contain work that was not recorded.
+    /// Returns an error if the graph may contain work that the runtime did not record.
     pub fn check(&self) -> Result<()> {
         let invalidated = self.captured.iter().any(|captured| captured.invalidation.load(Ordering::Acquire));
         if invalidated { Err(Error::Graph(GraphError::Invalidated)) } else { Ok(()) }

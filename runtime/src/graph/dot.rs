@@ -9,7 +9,7 @@ use crate::error::Result;
 
 impl Graph {
     /// Returns the graph in Graphviz's DOT language: its nodes with their work, and its edges. Nested graphs are drawn
-    /// as boxes. `dot -Tsvg` renders it.
+    /// as boxes. Render it with `dot -Tsvg`.
     ///
     /// ```
     /// # use warpsmith_runtime::{Device, DeviceBuffer, Stream, graph::Graph};
@@ -23,7 +23,7 @@ impl Graph {
     /// ```
     ///
     /// # Errors
-    /// Any [driver error](crate::Error::Driver).
+    /// Returns any [driver error](crate::Error::Driver).
     pub fn to_dot(&self) -> Result<String> {
         let mut text = String::from("digraph {\n  node [shape=box, fontname=\"monospace\"];\n");
         let mut names = HashMap::new();

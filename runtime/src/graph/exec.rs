@@ -19,15 +19,15 @@ use crate::memory::statistics::PoolId;
 use crate::stream::Stream;
 use crate::stream::clock::Timeline;
 
-/// Remedy for a stream of another device.
+/// Remedy named in the error for a stream of another device.
 const ON_ITS_DEVICE: &str = "launch it on a stream of its device";
 
-/// An executable graph that is ready to be launched, as described in the [module's documentation](super).
+/// An executable graph, ready to be launched; see the [module's documentation](super).
 ///
-/// It can be launched from any thread on any stream of its device. Its launches run one after another. Dropping it does
-/// not wait; the resources that it keeps are freed after its launches have run.
+/// It can be launched from any thread on any stream of its device. Launches of the same executable run one after
+/// another. Dropping the executable does not wait; the resources that it keeps are freed after its launches have run.
 pub struct GraphExec {
-    /// Always `Some` until the value is dropped.
+    /// `Some` until the executable is dropped.
     inner: Option<Box<Inner>>,
 }
 
@@ -39,19 +39,19 @@ struct Inner {
 
 struct State {
     content: Content,
-    /// Origins of the nodes, for observers.
+    /// The operation that captured or added each node, for observers.
     origins: Arc<GraphNodes>,
     pools: Vec<PoolId>,
-    /// Uses of the nodes that were added one by one, and their order.
+    /// Memory uses of the nodes that were added one by one.
     nodes: Vec<NodeUse>,
     order: Order,
     /// The part of `content.resources` that these nodes do not use.
     others: Resources,
     /// True if `content.resources` must be rebuilt.
     changed: bool,
-    /// Streams of its launches, with the epoch of the last launch on each.
+    /// Streams on which the executable was launched, with the epoch of the last launch on each stream.
     launches: Vec<(Stream, u64)>,
-    /// Content from before updates, kept until the launches that use it have run.
+    /// Content that updates have replaced, kept until the launches that use it have run.
     before: Vec<Content>,
 }
 
@@ -70,7 +70,7 @@ impl State {
         }
     }
 
-    /// Records a launch. Its stream is kept until the launch has run. Returns the result of [`Self::sweep`].
+    /// Records a launch and keeps its stream alive until the launch has run. Returns the result of [`Self::sweep`].
     fn launched(&mut self, stream: &Stream) -> Vec<Content> {
         let epoch = stream.epoch(Timeline::Running);
         if let Some((_, last)) = self.launches.iter_mut().find(|(known, _)| known == stream) {
@@ -113,7 +113,7 @@ impl GraphExec {
         (&inner.device, inner.handle, inner.state.get_mut().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns the device of the graph.
+    /// Returns the device on which the graph runs.
     pub fn device(&self) -> &Device {
         &self.inner().device
     }
@@ -121,11 +121,11 @@ impl GraphExec {
     /// Enqueues all work of the graph, after all earlier work on the stream and on the graph's buffers.
     ///
     /// # Errors
-    /// [`Error::DifferentDevices`] for a stream of another device, [`GraphError::BufferDropped`],
-    /// [`GraphError::HostBufferInUse`], [`GraphError::NotCapturable`] on a stream that is being captured (use
-    /// [`Graph::add_child`] to add the graph to another graph), [`GraphError::Invalidated`]; the error of a function
-    /// registered by [`Stream::on_graph_launch`], and [`GraphError::LaunchInHook`] inside such a function; the fault,
-    /// if earlier work caused one.
+    /// Returns [`Error::DifferentDevices`] for a stream of another device, [`GraphError::BufferDropped`],
+    /// [`GraphError::HostBufferInUse`], or [`GraphError::Invalidated`]. Returns [`GraphError::NotCapturable`] on a
+    /// stream that is being captured; use [`Graph::add_child`] to add the graph to another graph. Returns the error of
+    /// a callback registered with [`Stream::on_graph_launch`], and [`GraphError::LaunchInHook`] if called within such a
+    /// callback. Returns the fault if earlier work caused one.
     #[track_caller]
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         let _site = site();
@@ -148,7 +148,7 @@ impl GraphExec {
         } else {
             // Hooks are not called for a launch that fails validation.
             state.content.resources.check(&state.pools)?;
-            // The lock is not held here, because hooks are code of the program.
+            // The lock is not held here, because hooks are callbacks of the program.
             drop(state);
             let hooked = hooks.call(stream)?;
             state = self.inner().state();
@@ -166,15 +166,15 @@ impl GraphExec {
                 kernels: &content.kernels,
             });
             watch.done(stream.call(|driver, context| {
-                // SAFETY: the buffers exist and record the stream, so their memory is kept and later uses follow this
-                // launch. The state keeps the graph's own memory.
+                // SAFETY: the buffers exist and have recorded the stream, so their memory stays allocated and later
+                // uses run after this launch. The state keeps the graph's own memory allocated.
                 unsafe { driver.graph_launch(context, *exec, handle) }
             }))
         });
         drop(hooked);
         let mut unused = Vec::new();
         if tried {
-            // This also applies after a failure, because the launch may have enqueued work before it failed.
+            // The launch is recorded even after a failure, because it may have enqueued work before it failed.
             if stream.capture_count() != captures {
                 stream.invalidate_captures();
             }
@@ -184,7 +184,7 @@ impl GraphExec {
             device.0.health.graph_launched(stream.id(), &state.content.kernels);
         }
         drop(state);
-        // The lock is not held here, because objects of the program are dropped too.
+        // The lock is not held here, because the dropped content may include objects of the program.
         drop(unused);
         launched?;
         if device.0.launch_blocking { stream.synchronize() } else { Ok(()) }
@@ -193,7 +193,7 @@ impl GraphExec {
     /// Uploads the executable to the device before its first launch, which makes that launch faster.
     ///
     /// # Errors
-    /// [`Error::DifferentDevices`]; any [driver error](crate::Error::Driver).
+    /// Returns [`Error::DifferentDevices`] or any [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn upload(&self, stream: &Stream) -> Result<()> {
         let _site = site();
@@ -207,8 +207,8 @@ impl GraphExec {
         Ok(())
     }
 
-    /// Updates the executable to the work of another graph with the same topology: the same nodes in the same order,
-    /// with other parameters and buffers. Launches that are already enqueued are unaffected.
+    /// Updates the executable to another graph with the same topology, that is, the same nodes in the same order,
+    /// possibly with different parameters and buffers. Launches that are already enqueued are unaffected.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Graph, Stream};
@@ -226,9 +226,9 @@ impl GraphExec {
     /// ```
     ///
     /// # Errors
-    /// [`GraphError::NotUpdated`] if the graphs differ in more than parameters and buffers. The executable is then
-    /// unchanged; use [`Graph::instantiate`] to create another one. [`Error::DifferentDevices`]; any [driver
-    /// error](crate::Error::Driver).
+    /// Returns [`GraphError::NotUpdated`] if the graphs differ in anything but parameters and buffers, in which case
+    /// the executable is unchanged; use [`Graph::instantiate`] to create a new executable instead. Returns
+    /// [`Error::DifferentDevices`] or any [driver error](crate::Error::Driver).
     pub fn update(&mut self, graph: &Graph) -> Result<()> {
         let (device, exec, state) = self.inner_mut();
         if !graph.device().ptr_eq(device) {
@@ -243,7 +243,7 @@ impl GraphExec {
         }
         graph.content.check()?;
         let from = graph.handle;
-        // SAFETY: the content of the graph is kept from now on, like the executable's own content.
+        // SAFETY: the content of the graph is kept alive from now on, like the executable's own content.
         let updated =
             device.call(|driver, context| unsafe { driver.graph_exec_update(context, exec, from) })?;
         match updated {
@@ -262,17 +262,17 @@ impl GraphExec {
         }
     }
 
-    /// Same as [`Content::invalidation`].
+    /// Simulates that foreign work has entered the capture.
     #[cfg(test)]
     pub(super) fn invalidate(&self) {
         self.inner().state().content.invalidate();
     }
 
-    /// Sets other parameters for an added node, which use the memory of the arguments.
+    /// Sets new parameters of a node that was added to the graph. The node then uses the memory of the arguments.
     ///
     /// # Safety
-    /// Same as [`GraphDriver::graph_exec_set`](crate::driver::GraphDriver::graph_exec_set), for the buffers of these
-    /// arguments.
+    /// The requirements of [`GraphDriver::graph_exec_set`](crate::driver::GraphDriver::graph_exec_set) apply to the
+    /// buffers of these arguments.
     pub(super) unsafe fn set(
         &mut self,
         graph: u64,
@@ -302,7 +302,7 @@ impl GraphExec {
 }
 
 impl State {
-    /// Returns the node that was added at `index` to the graph with this number.
+    /// Returns the node that was added at `index` to the graph with the number `graph`.
     fn node(&self, graph: u64, index: usize) -> Result<NodeHandle> {
         match self.nodes.get(index) {
             Some(node) if self.order.is_of(graph) => Ok(node.handle()),
@@ -324,10 +324,10 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Drops resources that launches need after their streams have passed the launches.
+    /// Drops the resources that launches need, once the streams have finished these launches.
     fn drop_behind(&self, launches: Vec<(Stream, u64)>, content: Content, before: Vec<Content>) {
         let behind = Stream::from_pool(&self.device).and_then(|behind| {
-            // The stream must not be part of a capture of other code.
+            // The stream must not take part in a capture that other code has started.
             let behind = if behind.is_capturing() { Stream::new(&self.device)? } else { behind };
             for (stream, epoch) in &launches {
                 behind.wait_for_running(stream, Some(*epoch), None)?;
@@ -337,10 +337,11 @@ impl Inner {
         });
         let streams = launches.into_iter().map(|(stream, _)| stream).collect();
         let mut remains = Remains { reached: None, streams, content, before };
-        // Without such a stream, the remaining resources are dropped here, which waits.
+        // If there is no such stream, the remaining resources are dropped here, in which case the drop waits for the
+        // launches.
         if let Ok((behind, reached)) = behind {
             remains.reached = Some(reached);
-            // If this fails, the resources are dropped here too.
+            // If the call fails, the resources are dropped here too.
             let _ = behind.host_function(move || drop(remains));
         }
     }
@@ -362,7 +363,7 @@ impl Drop for Inner {
             return;
         }
         if self.device.is_lost() {
-            // Work that has started may still be running, for example a host function.
+            // Work that has already started, for example a host function, may still be running.
             running.iter().for_each(|(stream, _)| stream.wait_idle());
             return;
         }
@@ -372,11 +373,11 @@ impl Drop for Inner {
     }
 }
 
-/// Resources of a dropped executable that its launches still need.
+/// Resources of a dropped executable that its unfinished launches still need.
 struct Remains {
-    /// Event recorded after the launches.
+    /// Event that was recorded after the launches.
     reached: Option<Event>,
-    /// The streams of the launches.
+    /// The streams on which the executable was launched.
     streams: Vec<Stream>,
     content: Content,
     before: Vec<Content>,
@@ -392,7 +393,7 @@ impl Drop for Remains {
         }
         let reached = self.reached.as_ref().is_some_and(|reached| reached.wait().is_ok());
         if !reached {
-            // Work that has started may still be running, even on a lost device.
+            // Work that has already started may still be running, even on a lost device.
             self.streams.iter().for_each(Stream::wait_idle);
         }
     }

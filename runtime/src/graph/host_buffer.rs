@@ -1,4 +1,4 @@
-//! [`HostBuffer`]: host memory that is a source or target of copies in graphs.
+//! [`HostBuffer`]: host memory from and to which graphs copy.
 
 use std::any::Any;
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::memory::usage::{Access, Usage};
 use crate::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut, PinnedBuffer};
 use crate::stream::Stream;
 
-/// Page-locked host memory that graphs read or write by copies in each launch, and that the program accesses between
+/// Page-locked host memory. Each launch of a graph copies from or to this memory, and the program accesses it between
 /// launches.
 ///
 /// ```
@@ -52,10 +52,10 @@ struct Shared<T: DeviceCopy> {
 }
 
 impl<T: DeviceCopy> HostBuffer<T> {
-    /// Allocates memory for `len` elements, filled with zero bytes.
+    /// Allocates memory for `len` elements, and fills it with zero bytes.
     ///
     /// # Errors
-    /// [`Error::PinnedOutOfMemory`](crate::Error::PinnedOutOfMemory),
+    /// Returns [`Error::PinnedOutOfMemory`](crate::Error::PinnedOutOfMemory) or
     /// [`Error::TooManyElements`](crate::Error::TooManyElements).
     pub fn zeroed(device: &Device, len: usize) -> Result<Self> {
         let memory = PinnedBuffer::zeroed(device, len)?;
@@ -78,13 +78,13 @@ impl<T: DeviceCopy> HostBuffer<T> {
     /// that use the memory fail until the guard is dropped.
     ///
     /// # Errors
-    /// [`GraphError::HostBufferInUse`] while another guard exists; [`GraphError::UsedInCapture`]; the fault, if a
-    /// kernel that was running caused one.
+    /// Returns [`GraphError::HostBufferInUse`] while another guard exists, [`GraphError::UsedInCapture`], or the fault
+    /// if a kernel that was running caused one.
     #[track_caller]
     pub fn lock(&self) -> Result<HostGuard<'_, T>> {
         let _site = site();
         self.shared.tracked.lend("HostBuffer::lock")?;
-        // From here on, no new launch can use the memory. The wait below covers current uses.
+        // From here on, no new launch can use the memory. The wait below covers the current uses.
         let guard = HostGuard { shared: &self.shared };
         self.shared.tracked.synchronize()?;
         Ok(guard)
@@ -114,7 +114,7 @@ impl<T: DeviceCopy> DerefMut for HostGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut [T] {
         let memory = &self.shared.memory;
         // SAFETY: the memory contains this number of elements, which are valid with any bit pattern. Only one guard
-        // exists at a time, it is borrowed exclusively, and no launch uses the memory meanwhile.
+        // exists at a time, it is borrowed exclusively, and no launch uses the memory while the guard exists.
         unsafe { std::slice::from_raw_parts_mut(memory.address(), memory.len()) }
     }
 }
@@ -129,9 +129,9 @@ impl Stream {
     /// Captures a copy from a host buffer to a device buffer.
     ///
     /// # Errors
-    /// [`GraphError::NotCapturing`] if nothing is being captured on the stream (use [`Stream::copy_from_host_async`]
-    /// outside captures); [`Error::LengthMismatch`](crate::Error::LengthMismatch),
-    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices); any [driver error](crate::Error::Driver).
+    /// Returns [`GraphError::NotCapturing`] if the stream is not being captured (outside captures, use
+    /// [`Stream::copy_from_host_async`]), [`Error::LengthMismatch`](crate::Error::LengthMismatch),
+    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices), or any [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn copy_from_host_buffer_async<'t, T: DeviceCopy>(
         &self,
@@ -159,7 +159,8 @@ impl Stream {
     /// Captures a copy from a device buffer to a host buffer.
     ///
     /// # Errors
-    /// Same as [`Self::copy_from_host_buffer_async`], with [`Stream::copy_to_host_async`] as the alternative.
+    /// Returns the same errors as [`Self::copy_from_host_buffer_async`]. Outside captures, use
+    /// [`Stream::copy_to_host_async`].
     #[track_caller]
     pub fn copy_to_host_buffer_async<'s, T: DeviceCopy>(
         &self,
@@ -185,7 +186,7 @@ impl Stream {
 }
 
 impl<T: DeviceCopy> HostBuffer<T> {
-    /// Captures a copy on a stream that uses this entire memory and a part of a buffer.
+    /// Captures a copy between the entire host memory and a part of a device buffer.
     fn capture(
         &self,
         stream: &Stream,
@@ -215,8 +216,8 @@ impl Graph {
     /// Adds a copy from a host buffer to a device buffer.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch),
-    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices), [`GraphError::NodeOfOtherGraph`]; any [driver
+    /// Returns [`Error::LengthMismatch`](crate::Error::LengthMismatch),
+    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices), [`GraphError::NodeOfOtherGraph`], or any [driver
     /// error](crate::Error::Driver).
     #[track_caller]
     pub fn add_copy_from_host<'t, T: DeviceCopy>(
@@ -237,7 +238,7 @@ impl Graph {
     /// Adds a copy from a device buffer to a host buffer.
     ///
     /// # Errors
-    /// Same as [`Self::add_copy_from_host`].
+    /// Returns the same errors as [`Self::add_copy_from_host`].
     #[track_caller]
     pub fn add_copy_to_host<'s, T: DeviceCopy>(
         &mut self,

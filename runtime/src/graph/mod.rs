@@ -5,21 +5,21 @@
 //! [`launch`](GraphExec::launch) enqueues all of the work.
 //!
 //! **Buffers.** A graph does not borrow its buffers, so a program can read and write them between launches. Each launch
-//! counts as a use of all of them and is ordered with other uses like any work. A buffer can also be dropped; later
-//! launches then fail with [`GraphError::BufferDropped`], but launches that are already enqueued complete. Memory that
-//! is allocated on a stream during its capture comes from a private pool of the graph. It is kept as long as the graph,
-//! even if the buffer is dropped. Buffers for intermediate results should therefore be created and dropped within the
-//! capture, so that they can reuse memory as usual.
+//! counts as a use of every buffer in the graph, and the runtime orders it against all other uses of those buffers on
+//! any stream. A buffer can also be dropped. Later launches then fail with [`GraphError::BufferDropped`], but launches
+//! that are already enqueued complete. Memory that is allocated on a stream during its capture comes from a private
+//! pool of the graph. This memory is kept as long as the graph, even if the buffer is dropped. Buffers for intermediate
+//! results should therefore be created and dropped within the capture, so that they can reuse memory as usual.
 //!
 //! **Order.** Captured work is ordered as it would be without the capture. An added node runs after the nodes that it
-//! names, and after every earlier node that uses the same memory if one of the two writes it. Launches of graphs that
-//! were created from one capture run one after another.
+//! names, and after every earlier node that uses the same memory, if either node writes that memory. Launches of graphs
+//! that were created from one capture run one after another.
 //!
 //! **Limits of capture.** Calls that wait for work (`synchronize`, `query`, copies to and from ordinary host memory)
-//! cannot be captured. Nor can copies that return host memory, copies between devices, and host functions that are
-//! called once. These calls fail with an error that names them, and the capture continues. Work that runs outside the
-//! capture also fails if it reads memory that captured work writes, or writes memory that captured work reads
-//! ([`GraphError::UsedInCapture`]). Graphs can copy from and to a [`HostBuffer`], and
+//! cannot be captured. The same applies to copies that return host memory, copies between devices, and host functions
+//! that are called once. During a capture, such a call fails with an error that names it, and the capture continues.
+//! Work that runs outside the capture also fails if it reads memory that captured work writes, or writes memory that
+//! captured work reads ([`GraphError::UsedInCapture`]). Graphs can copy from and to a [`HostBuffer`], and
 //! [`Stream::graph_function`](crate::Stream::graph_function) adds a function that is called in each launch.
 //!
 //! ```
@@ -47,7 +47,7 @@
 //! | `capture` | [`Capture`]: start and end of a capture |
 //! | `content` | memory and objects of a graph |
 //! | `nodes` | nodes that are added one by one |
-//! | `origins` | origins of nodes, for observers |
+//! | `origins` | operations that captured or added the nodes, for observers |
 //! | `conditional` | parts that run once, repeatedly or not at all, controlled by kernels |
 //! | `exec` | [`GraphExec`]: launches and updates |
 //! | `cache` | [`GraphCache`]: capture on first use |
@@ -89,8 +89,8 @@ use crate::memory::graph_resource::Resources;
 pub use crate::stream::CaptureId;
 use crate::stream::Stream;
 
-/// Work with its dependencies, as described in the [module's documentation](self). A graph can move between threads,
-/// but only one thread can use it at a time.
+/// Work and its dependencies; see the [module's documentation](self). A graph can move between threads, but only one
+/// thread can use it at a time.
 pub struct Graph {
     device: Device,
     handle: GraphHandle,
@@ -101,15 +101,15 @@ pub struct Graph {
     number: u64,
     /// The nodes that were added one by one.
     added: Vec<Added>,
-    /// Nodes after which every added node runs: the last nodes of the captured work.
+    /// The last nodes of the captured work. Every added node runs after them.
     base: Vec<NodeHandle>,
     origins: Origins,
-    /// Makes the graph `!Sync`, because drivers accept calls on a graph from one thread at a time.
+    /// Makes the graph `!Sync`, because drivers allow only one thread at a time to use a graph.
     one_thread: PhantomData<Cell<()>>,
 }
 
 impl Graph {
-    /// Creates an empty graph, to which nodes can be added.
+    /// Creates a graph without nodes.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Graph, Stream};
@@ -128,7 +128,7 @@ impl Graph {
     /// ```
     ///
     /// # Errors
-    /// Any [driver error](crate::Error::Driver).
+    /// Returns any [driver error](crate::Error::Driver).
     pub fn new(device: &Device) -> Result<Self> {
         let handle = device.call(|driver, context| driver.graph_create(context))?;
         Ok(Self::of(device, handle, Content::default()))
@@ -152,14 +152,15 @@ impl Graph {
     /// Captures the work that `work` enqueues on a stream, and on other streams that wait for it, instead of running
     /// it.
     ///
-    /// Meanwhile, other threads may use the device and allocate ([`CaptureMode::ThreadLocal`]), but must not use this
-    /// stream.
+    /// During the capture, other threads may use the device and allocate memory ([`CaptureMode::ThreadLocal`]), but
+    /// must not use this stream.
     ///
     /// # Errors
-    /// [`SharedStream`](GraphError::SharedStream); [`CaptureUnderway`](GraphError::CaptureUnderway) for a stream that
-    /// is already being captured; [`NotJoined`](GraphError::NotJoined) if other streams took part and this stream has
-    /// not waited for them at the end; the error of `work`. After an error, the capture has ended, and the stream is in
-    /// its previous state.
+    /// Returns [`SharedStream`](GraphError::SharedStream) for a shared stream of the device, or
+    /// [`CaptureUnderway`](GraphError::CaptureUnderway) for a stream that is already being captured. Returns
+    /// [`NotJoined`](GraphError::NotJoined) if other streams took part and this stream has not waited for them at the
+    /// end. Returns the error that `work` returns. After an error, the capture has ended, and the stream is in its
+    /// previous state.
     #[track_caller]
     pub fn capture<E: From<Error>>(
         stream: &Stream,
@@ -168,10 +169,10 @@ impl Graph {
         Self::capture_with(stream, CaptureMode::default(), work).map(|(graph, ())| graph)
     }
 
-    /// Same as [`Self::capture`], with an explicit mode. Also returns the value that `work` returns.
+    /// Like [`Self::capture`], but with an explicit mode. Also returns the value that `work` returns.
     ///
     /// # Errors
-    /// Same as [`Self::capture`].
+    /// Returns the same errors as [`Self::capture`].
     #[track_caller]
     pub fn capture_with<R, E: From<Error>>(
         stream: &Stream,
@@ -183,7 +184,7 @@ impl Graph {
         Ok((capture.end()?, made))
     }
 
-    /// Returns the device of the graph.
+    /// Returns the device on which the graph runs.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -191,16 +192,16 @@ impl Graph {
     /// Returns the number of nodes, excluding nodes of nested graphs.
     ///
     /// # Errors
-    /// Any [driver error](crate::Error::Driver).
+    /// Returns any [driver error](crate::Error::Driver).
     pub fn node_count(&self) -> Result<usize> {
         Ok(self.device.call(|driver, context| driver.graph_nodes(context, self.handle))?.len())
     }
 
-    /// Copies the graph, so that other nodes can be added to the copy. The copy uses the same buffers and shares the
-    /// memory of captured work. [`Node`] values of this graph cannot be used with the copy. Graphs with conditions
+    /// Copies the graph, so that different nodes can be added to the copy. The copy uses the same buffers and shares
+    /// the memory of captured work. [`Node`] values of this graph cannot be used with the copy. Graphs with conditions
     /// cannot be copied.
     /// # Errors
-    /// Any [driver error](crate::Error::Driver).
+    /// Returns any [driver error](crate::Error::Driver).
     pub fn try_clone(&self) -> Result<Self> {
         let handle = self.device.call(|driver, context| driver.graph_clone(context, self.handle))?;
         let mut clone = Self::of(&self.device, handle, self.content.clone());
@@ -213,8 +214,8 @@ impl Graph {
     /// Creates an executable graph. Afterwards, the graph itself is needed only for updates.
     ///
     /// # Errors
-    /// Any [driver error](crate::Error::Driver), for example for a cooperative kernel whose blocks cannot all be
-    /// resident.
+    /// Returns any [driver error](crate::Error::Driver), for example for a cooperative kernel whose blocks cannot all
+    /// be resident.
     #[track_caller]
     pub fn instantiate(&self) -> Result<GraphExec> {
         let _site = site();
@@ -232,7 +233,7 @@ impl Graph {
     }
 }
 
-/// Returns the nodes without successors.
+/// Returns the nodes on which no other node depends.
 fn last_of(mut nodes: Vec<NodeHandle>, edges: &[Edge]) -> Vec<NodeHandle> {
     let first: HashSet<NodeHandle> = edges.iter().map(|edge| edge.from).collect();
     nodes.retain(|node| !first.contains(node));

@@ -1,4 +1,4 @@
-//! Nodes that are added to a graph one by one and updated in its executables.
+//! Nodes that are added to a graph one by one and can be updated in its executables.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -36,7 +36,7 @@ pub struct KernelNode<K> {
 }
 
 impl<K> KernelNode<K> {
-    /// Returns the node, on which other nodes can depend.
+    /// Returns the node, so that other nodes can depend on it.
     pub fn node(&self) -> Node {
         self.node
     }
@@ -56,20 +56,20 @@ impl<K> std::fmt::Debug for KernelNode<K> {
     }
 }
 
-/// Buffer uses of a node.
+/// The buffers that a node uses.
 #[derive(Debug, Clone)]
 pub(super) struct NodeUse {
     handle: NodeHandle,
     uses: Vec<CapturedUse>,
-    /// True if the node is ordered with all other nodes.
+    /// True if the node must be ordered with respect to all other nodes.
     barrier: bool,
 }
 
-/// Remedy for memory of another device.
+/// Remedy named in the error for memory on another device.
 pub(super) const COPY_THERE: &str = "copy it there first";
 
 impl NodeUse {
-    /// Creates the uses of a node that does not exist yet.
+    /// Creates the list of uses for a node that has not been added yet.
     pub fn of(uses: Vec<CapturedUse>) -> Self {
         Self { handle: NodeHandle(0), uses, barrier: false }
     }
@@ -78,7 +78,7 @@ impl NodeUse {
         self.handle
     }
 
-    /// Returns true if the node uses exactly these parts.
+    /// Returns true if the node uses exactly these parts of buffers.
     pub fn is_of<'p, 'a: 'p>(&self, parts: impl Iterator<Item = &'p BufferUse<'a>>) -> bool {
         let mut known = self.uses.iter();
         let same = |part: &BufferUse<'_>| {
@@ -91,7 +91,7 @@ impl NodeUse {
         parts.filter(|part| !part.range.is_empty()).all(same) && known.next().is_none()
     }
 
-    /// Returns true if both nodes use the same bytes and one of them writes these.
+    /// Returns true if both nodes use a common byte and at least one of them writes it.
     pub fn conflicts(&self, other: &NodeUse) -> bool {
         let conflicts = |own: &CapturedUse, other: &CapturedUse| {
             Arc::ptr_eq(&own.tracked, &other.tracked)
@@ -104,7 +104,7 @@ impl NodeUse {
             || self.uses.iter().any(|own| other.uses.iter().any(|other| conflicts(own, other)))
     }
 
-    /// Replaces the uses with those of another node.
+    /// Replaces the uses with the uses of another node.
     pub fn replace(&mut self, other: NodeUse) {
         self.uses = other.uses;
     }
@@ -120,7 +120,7 @@ impl NodeUse {
 #[derive(Debug)]
 pub(super) struct Added {
     pub uses: NodeUse,
-    /// Bit set of the earlier nodes after which this one runs, directly or indirectly.
+    /// Bit set of the earlier nodes on which this node depends, directly or indirectly.
     after: Vec<u64>,
 }
 
@@ -130,7 +130,7 @@ impl Added {
     }
 }
 
-/// Records which nodes of a graph are not ordered with each other.
+/// Records which nodes of a graph are not ordered with respect to each other.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     graph: Option<u64>,
@@ -138,7 +138,7 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Returns true if this is the order of the graph with this number.
+    /// Returns true if this value describes the graph with this number.
     pub fn is_of(&self, graph: u64) -> bool {
         self.graph == Some(graph)
     }
@@ -160,7 +160,8 @@ impl Graph {
     /// Adds a node that runs after `after`, and after every node with conflicting uses.
     ///
     /// # Safety
-    /// Same as [`GraphDriver::graph_add`](crate::driver::GraphDriver::graph_add), for memory that `uses` does not list.
+    /// The requirements of [`GraphDriver::graph_add`](crate::driver::GraphDriver::graph_add) apply to memory that
+    /// `uses` does not list.
     unsafe fn add(
         &mut self,
         after: &[Node],
@@ -174,7 +175,8 @@ impl Graph {
         }
         let mut handles = self.base.clone();
         let mut before = vec![0u64; index.div_ceil(64)];
-        // The loop starts at the last node, because a node that already precedes another dependency needs no edge.
+        // The loop starts at the last node, because a node that already precedes another dependency does not require an
+        // edge.
         for (earlier, added) in self.added.iter().enumerate().rev() {
             let bit = 1 << (earlier % 64);
             let named = after.iter().any(|node| node.index == earlier);
@@ -200,7 +202,7 @@ impl Graph {
     /// Adds a node that runs after all earlier nodes and before all later ones.
     ///
     /// # Safety
-    /// Same as [`Self::add`].
+    /// The requirements are those of [`Self::add`].
     pub(super) unsafe fn add_barrier(
         &mut self,
         add: impl FnOnce(&Device, &[NodeHandle]) -> Result<NodeHandle>,
@@ -213,7 +215,7 @@ impl Graph {
     /// Adds work that uses only the memory listed in `uses`.
     ///
     /// # Safety
-    /// Same as [`Self::add`].
+    /// The requirements are those of [`Self::add`].
     pub(super) unsafe fn add_work(
         &mut self,
         after: &[Node],
@@ -247,8 +249,8 @@ impl Graph {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`TypedKernel::launch`]; [`GraphError::NodeOfOtherGraph`]; [`GraphError::EmptyLaunch`] for a
-    /// launch without threads; any [driver error](crate::Error::Driver).
+    /// Returns the same errors as [`TypedKernel::launch`], [`GraphError::NodeOfOtherGraph`],
+    /// [`GraphError::EmptyLaunch`] for a launch without threads, or any [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn add_kernel<K: SafeKernel, A: Arguments<K::Params>>(
         &mut self,
@@ -265,10 +267,10 @@ impl Graph {
     /// Adds a launch of an `unsafe` kernel.
     ///
     /// # Errors
-    /// Same as [`Self::add_kernel`].
+    /// Returns the same errors as [`Self::add_kernel`].
     ///
     /// # Safety
-    /// Same as [`TypedKernel::launch_unsafe`], at each launch of an executable.
+    /// Each launch of an executable must meet the requirements of [`TypedKernel::launch_unsafe`].
     #[track_caller]
     pub unsafe fn add_kernel_unsafe<K: Kernel, A: Arguments<K::Params>>(
         &mut self,
@@ -294,10 +296,10 @@ impl Graph {
         Ok(KernelNode { node, kernel: PhantomData })
     }
 
-    /// Adds a copy between two buffers of the graph's device.
+    /// Adds a copy between two buffers on the graph's device.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`], [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`]; any [driver
+    /// Returns [`Error::LengthMismatch`], [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`], or any [driver
     /// error](crate::Error::Driver).
     #[track_caller]
     pub fn add_copy<'s, 't, T: DeviceCopy>(
@@ -317,15 +319,16 @@ impl Graph {
             Place::Device(source.as_device_ptr()),
             to.range.len(),
         );
-        // SAFETY: both ranges have the same size. They do not overlap, because the source is shared and the target
-        // exclusive.
+        // SAFETY: both ranges have the same size. The ranges do not overlap, because the source is shared and the
+        // target exclusive.
         unsafe { self.add_work(after, uses_of([&from, &to].into_iter()), work) }
     }
 
-    /// Adds a memset of every byte of a buffer to `value`.
+    /// Adds a memset that sets every byte of a buffer to `value`.
     ///
     /// # Errors
-    /// [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`]; any [driver error](crate::Error::Driver).
+    /// Returns [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`], or any [driver
+    /// error](crate::Error::Driver).
     #[track_caller]
     pub fn add_memset<'t, T: DeviceCopy>(
         &mut self,
@@ -349,7 +352,7 @@ impl Graph {
     /// [`Stream::host_function`](crate::Stream::host_function) apply.
     ///
     /// # Errors
-    /// [`GraphError::NodeOfOtherGraph`]; any [driver error](crate::Error::Driver).
+    /// Returns [`GraphError::NodeOfOtherGraph`] or any [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn add_host_function(
         &mut self,
@@ -366,7 +369,7 @@ impl Graph {
     /// Adds an empty node, on which other nodes can depend.
     ///
     /// # Errors
-    /// [`GraphError::NodeOfOtherGraph`]; any [driver error](crate::Error::Driver).
+    /// Returns [`GraphError::NodeOfOtherGraph`] or any [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn add_empty(&mut self, after: &[Node]) -> Result<Node> {
         let _site = site_of_node();
@@ -374,15 +377,15 @@ impl Graph {
         unsafe { self.add_work(after, Vec::new(), NodeWork::Empty) }
     }
 
-    /// Adds the current work of another graph as a child graph.
+    /// Adds a copy of the current work of another graph as a child graph.
     ///
-    /// Functions registered by [`Stream::on_graph_launch`](crate::Stream::on_graph_launch) in the child graph are
-    /// called once before each launch of this graph, however often the child graph was added. The random numbers of a
-    /// captured graph are therefore the same in each place where it was added.
+    /// Callbacks that were registered with [`Stream::on_graph_launch`](crate::Stream::on_graph_launch) while the child
+    /// graph was captured are called once before each launch of this graph, regardless of how often the child graph was
+    /// added. The random numbers of a captured graph are therefore the same in each place where it was added.
     ///
     /// # Errors
-    /// [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`], [`GraphError::Invalidated`]; any [driver
-    /// error](crate::Error::Driver).
+    /// Returns [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`], [`GraphError::Invalidated`], or any
+    /// [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn add_child(&mut self, child: &Graph, after: &[Node]) -> Result<Node> {
         let _site = site_of_node();
@@ -418,9 +421,10 @@ impl GraphExec {
     /// Sets new arguments and a new shape for an added kernel node. Launches that are already enqueued are unaffected.
     ///
     /// # Errors
-    /// [`GraphError::NodeOfOtherGraph`] for a node of a graph other than the one from which the executable was created,
-    /// or after [`Self::update`]; [`GraphError::NodeConflict`] if the new arguments would require an order that the
-    /// graph does not have; the errors of [`Graph::add_kernel`].
+    /// Returns [`GraphError::NodeOfOtherGraph`] if the node belongs to a graph other than the one from which the
+    /// executable was created, or if the executable was changed by [`Self::update`]. Returns
+    /// [`GraphError::NodeConflict`] if the new arguments require a dependency that the graph does not contain. Also
+    /// returns the errors of [`Graph::add_kernel`].
     pub fn set_kernel<K: SafeKernel, A: Arguments<K::Params>>(
         &mut self,
         node: &KernelNode<K>,
@@ -432,13 +436,13 @@ impl GraphExec {
         unsafe { self.set_kernel_unsafe(node, kernel, launch, args) }
     }
 
-    /// Same as [`Self::set_kernel`], for an `unsafe` kernel.
+    /// Like [`Self::set_kernel`], but for an `unsafe` kernel.
     ///
     /// # Errors
-    /// Same as [`Self::set_kernel`].
+    /// Returns the same errors as [`Self::set_kernel`].
     ///
     /// # Safety
-    /// Same as [`Graph::add_kernel_unsafe`].
+    /// The requirements are those of [`Graph::add_kernel_unsafe`].
     pub unsafe fn set_kernel_unsafe<K: Kernel, A: Arguments<K::Params>>(
         &mut self,
         node: &KernelNode<K>,
@@ -465,12 +469,12 @@ impl GraphExec {
     }
 }
 
-/// Converts the uses of parts of buffers to the form that graphs store.
+/// Converts uses of parts of buffers to the form that graphs store.
 pub(super) fn uses_of<'p, 'a: 'p>(parts: impl Iterator<Item = &'p BufferUse<'a>>) -> Vec<CapturedUse> {
     parts.filter(|part| !part.range.is_empty()).map(CapturedUse::of).collect()
 }
 
-/// Returns a copy, or an empty node if there are no bytes.
+/// Returns the work of a copy, or of an empty node if there are no bytes to copy.
 pub(super) fn copy_work<'a>(dst: Place, src: Place, bytes: usize) -> NodeWork<'a> {
     if bytes == 0 { NodeWork::Empty } else { NodeWork::Copy { dst, src, bytes } }
 }

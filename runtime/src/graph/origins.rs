@@ -1,8 +1,9 @@
-//! [`Origins`]: the origins of a graph's nodes, for observers of its launches.
+//! [`Origins`]: the operations from which a graph's nodes originate, for observers of its launches.
 //!
 //! The origin is known for nodes that were captured or added through the runtime. When the driver copies nodes into
-//! clones, child graphs, or bodies of conditional nodes, their origins are copied too. A copy has its nodes in the
-//! order of the original. If the work of a node differs, the copy's origins are unknown.
+//! clones, child graphs, or bodies of conditional nodes, their origins are copied too. A copy contains its nodes in the
+//! same order as the original. If the kind of a node's work differs from the original, the origins of the copy are
+//! treated as unknown.
 
 use std::collections::HashMap;
 use std::panic::Location;
@@ -14,11 +15,11 @@ use crate::driver::{
     Context, Driver, DriverError, Edge, GraphExecHandle, GraphHandle, NodeHandle, NodeInfo, NodeWork,
 };
 
-/// Origin of a node.
+/// Operation from which a node originates.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Origin {
     pub work: GraphWork,
-    /// ID of the operation that captured or added the node; 0 without an observer.
+    /// ID of the operation that captured or added the node; 0 if there was no observer.
     pub operation: u64,
     pub site: Option<&'static Location<'static>>,
 }
@@ -27,11 +28,11 @@ impl Origin {
     const UNKNOWN: Self = Self { work: GraphWork::Unknown, operation: 0, site: None };
 }
 
-/// Origins of a graph's nodes, as described in the [module's documentation](self).
+/// Origins of a graph's nodes; see the [module's documentation](self).
 #[derive(Debug, Clone, Default)]
 pub(super) struct Origins {
-    /// The nodes with their parts, in the order in which they were captured or added. An entry without a handle
-    /// represents all nodes of a part whose origins are unknown.
+    /// The nodes, each with the number of its nested graph, in the order in which they were captured or added. An entry
+    /// without a handle represents all nodes of a nested graph whose origins are unknown.
     nodes: Vec<(u32, Option<NodeHandle>, Origin)>,
     /// The number of nested graphs.
     parts: u32,
@@ -83,14 +84,14 @@ impl Origins {
         self.nodes.push((0, Some(node), origin));
     }
 
-    /// Records that the node added last launches a kernel.
+    /// Records that the most recently added node launches a kernel.
     pub fn last_is_kernel(&mut self, symbol: &'static str, bytes: u64) {
         if let Some((.., origin)) = self.nodes.last_mut() {
             origin.work = GraphWork::Kernel { symbol, bytes };
         }
     }
 
-    /// Records that a child graph node was added, whose graph the driver has copied from `child`.
+    /// Records that a child graph node was added. The driver has copied its graph from `child`.
     pub fn add_child(&mut self, device: &Device, node: NodeHandle, child: GraphHandle, origins: &Origins) {
         self.parts += 1;
         let part = self.parts;
@@ -104,9 +105,9 @@ impl Origins {
         }
     }
 
-    /// Records that a conditional node was added. Each of its parts has one node, which contains a copy of a graph. In
-    /// an executable, the driver numbers these nodes first and then the nodes of the copies, starting with the last
-    /// copy.
+    /// Records that a conditional node was added. Each body of the conditional node consists of one node, which
+    /// contains a copy of a graph. In an executable, the driver numbers these nodes first and then the nodes of the
+    /// copies, starting with the last copy.
     pub fn add_conditional(&mut self, device: &Device, bodies: &[(NodeHandle, GraphHandle, &Origins)]) {
         self.parts += 1;
         let nothing = Origin { work: GraphWork::Nothing, ..Origin::UNKNOWN };
@@ -116,7 +117,7 @@ impl Origins {
         }
     }
 
-    /// Adds the nodes of a copy of a graph as a part.
+    /// Adds the nodes of a graph that the driver has copied, as a nested graph.
     fn copy(&mut self, device: &Device, graph: GraphHandle, origins: &Origins, copy: GraphHandle, part: u32) {
         if !origins.is_known() {
             return;
@@ -142,8 +143,8 @@ impl Origins {
             self.nodes.push((part, None, Origin::UNKNOWN));
             return Ok(());
         }
-        // Drivers preserve the order of nodes. A query, which a driver may not support for child graphs, verifies some
-        // of them.
+        // Drivers preserve the order of nodes. A query verifies this for some of the nodes; a driver may not support it
+        // for child graphs.
         let is_at = |(node, by_place): (&NodeHandle, &NodeHandle)| {
             let copied = driver.graph_node_in_clone(context, *node, copy);
             copied.map_or(true, |copied| copied == *by_place)
@@ -167,7 +168,8 @@ impl Origins {
         Ok(())
     }
 
-    /// Returns the nodes of an executable that was created from the graph. The graph must not have changed since.
+    /// Returns the nodes of an executable that was created from the graph. The graph must not have been changed since
+    /// then.
     pub fn of_executable(&self, device: &Device, exec: GraphExecHandle) -> Arc<GraphNodes> {
         if !self.is_known() {
             return Arc::new(GraphNodes::unknown());

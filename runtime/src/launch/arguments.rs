@@ -9,15 +9,15 @@
 //! | `image: Slice2<T>` | [`Slice2<T>`](Slice2) | [`DeviceSlice2<T>`](DeviceSlice2), `&DeviceSlice2<T>`: `buffer.as_2d(rows, columns)?` |
 //! | `out: DisjointMut2<T>` | [`SliceMut2<T>`](SliceMut2) | [`DeviceSliceMut2<T>`](DeviceSliceMut2), `&mut DeviceSliceMut2<T>`: `buffer.as_2d_mut(rows, columns)?` |
 //! | `counts: Slice2<Atomic<T>>` | [`AtomicSlice2<T>`](AtomicSlice2) | same as for `DisjointMut2<T>` |
-//! | `Slice3<T>`, `DisjointMut3<T>` | [`Slice3<T>`](Slice3), [`SliceMut3<T>`](SliceMut3) | the same in three dimensions |
+//! | `Slice3<T>`, `DisjointMut3<T>` | [`Slice3<T>`](Slice3), [`SliceMut3<T>`](SliceMut3) | as for two dimensions |
 //! | `tile: Shared<[T]>`, `DoubleBuffer<[T]>` | [`Shared<T>`](gpu_spec::param::Shared) | [`SharedLen`]: `SharedLen(elements)` |
-//! | `map: &TensorMap<T, RANK>` | [`TensorMap<T, RANK>`](gpu_spec::param::TensorMap) | [`TensorMap`], [`TensorMapMut`] where the kernel stores, or references to them |
+//! | `map: &TensorMap<T, RANK>` | [`TensorMap<T, RANK>`](gpu_spec::param::TensorMap) | [`TensorMap`], [`TensorMapMut`] if the kernel stores through it, or a reference to either |
 //! | an `Option` of a slice or view | [`Optional<M>`](Optional) | an `Option` of one of the above: `Some(&x)`, `None::<&DeviceBuffer<T>>`, `None::<DeviceSlice2<T>>` |
 //! | `data: *const T` | [`Pointer<T>`](Pointer) | as for `&[T]`, or a [`DevicePtr`] |
 //! | `out: *mut T` | [`PointerMut<T>`](PointerMut) | as for `DisjointMut<T>`, or a [`DevicePtr`] |
 //!
-//! Arguments are passed as one tuple of up to 32 elements. They borrow their buffers until the launch is enqueued. From
-//! then on, each buffer tracks its use on the stream.
+//! Arguments are passed as one tuple of up to 32 elements. The arguments borrow their buffers until the launch is
+//! enqueued. After that, each buffer tracks its use on the stream.
 
 use std::ffi::c_void;
 
@@ -38,16 +38,17 @@ use crate::memory::{
     DeviceSliceMut3, TensorMap, TensorMapMut,
 };
 
-/// Maximum number of arguments of a launch. The lists are on the stack, and only used slots are written.
+/// Maximum number of arguments of a launch. Lists of this capacity are allocated on the stack; only slots in use are
+/// written.
 const MAX_ARGUMENTS: usize = 32;
-/// Maximum number of PTX parameters. Each argument has at most a pointer and a length, or a pointer and extents.
+/// Maximum number of PTX parameters. Each argument has at most two: a pointer, and a length or extents.
 const MAX_PARAMS: usize = 2 * MAX_ARGUMENTS;
-/// Maximum number of buffer uses: one per argument, and one for the kernel's code.
+/// Maximum number of buffer uses: one per argument, plus one for the kernel's module.
 const MAX_USES: usize = MAX_ARGUMENTS + 1;
 
 /// PTX parameters of a launch and the buffers to which they point, collected without a heap allocation.
 ///
-/// All code is inlined where the argument types are known, so that the counts are constants.
+/// All code is inlined into callers that know the argument types, so that the counts become constants.
 pub struct ArgumentList<'a> {
     params: Inline<Param, MAX_PARAMS>,
     uses: Uses<'a>,
@@ -55,11 +56,11 @@ pub struct ArgumentList<'a> {
     count: usize,
 }
 
-/// Buffers of the arguments, each with its argument number, starting at 1.
+/// Buffers of the arguments, each with the number of its argument, starting at 1.
 #[derive(Default)]
 pub(crate) struct Uses<'a> {
     parts: Inline<(usize, BufferUse<'a>), MAX_USES>,
-    /// Bytes of dynamic shared memory for arrays whose lengths are arguments.
+    /// Bytes of dynamic shared memory for arrays whose lengths are passed as arguments.
     pub(super) shared_bytes: u32,
 }
 
@@ -94,7 +95,7 @@ impl<'a> ArgumentList<'a> {
         self.push(Param::Value(std::ptr::from_ref(extents).cast()));
     }
 
-    /// Adds the address of a slice's or view's elements.
+    /// Adds the address of the elements of a slice or view.
     #[inline(always)]
     fn elements<T: DeviceCopy>(&mut self, slice: DeviceSlice<'a, T>, access: Access) {
         self.used(slice.used(access));
@@ -131,8 +132,9 @@ impl<'a> ArgumentList<'a> {
     }
 }
 
-/// Calls `read` with the kernel parameters (PTX `.param`) of a launch with these arguments: one pointer per parameter,
-/// in order, as the driver expects them. A slice has two parameters: its address and its length in elements.
+/// Calls `read` with the kernel parameters (PTX `.param`) of a launch with these arguments. There is one pointer per
+/// parameter, in order, as the driver expects. A slice is passed as two parameters: its address, and its length in
+/// elements.
 pub fn with_ptx_params<P, A: Arguments<P>, R>(arguments: &A, read: impl FnOnce(&[*const c_void]) -> R) -> R {
     ArgumentList::of::<P, A, R>(arguments, |parameters, _| read(parameters))
 }
@@ -149,7 +151,7 @@ impl<'a> Uses<'a> {
         self.parts.as_slice().iter().map(|(_, part)| part)
     }
 
-    /// Fails with [`crate::Error::DifferentDevices`] if a buffer is on a different device than the kernel.
+    /// Returns [`crate::Error::DifferentDevices`] if a buffer is on a different device than the kernel.
     #[inline]
     pub(super) fn check_devices(&self, device: &Device, kernel: &'static str) -> Result<()> {
         match self.parts.as_slice().iter().find(|(_, part)| !part.device().ptr_eq(device)) {
@@ -195,7 +197,7 @@ macro_rules! parameters {
         ///
         /// # Safety
         ///
-        /// Same as for [`Argument`].
+        /// The requirements are those of [`Argument`].
         pub unsafe trait $name<T> {
             /// Adds the argument to the list.
             fn add<'a>(&'a self, list: &mut ArgumentList<'a>);
@@ -297,7 +299,8 @@ parameters! {
     PointerMutArgument: PointerMut;
 }
 
-// SAFETY: a value is passed as one PTX parameter, its bytes. `#[kernel]` checks which types a kernel accepts.
+// SAFETY: a value is passed as one PTX parameter that contains its bytes. `#[kernel]` checks which types a kernel
+// accepts.
 unsafe impl<T: Copy + Send + Sync + 'static> ValueArgument<T> for T {
     #[inline(always)]
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
@@ -305,12 +308,12 @@ unsafe impl<T: Copy + Send + Sync + 'static> ValueArgument<T> for T {
     }
 }
 
-/// Implements these traits for a slice type. The last trait passes only the pointer, the others pass pointer and
-/// length.
+/// Implements the listed traits for a slice type. The last trait passes only the pointer; the others pass the pointer
+/// and the length.
 macro_rules! buffer_argument {
     ($argument:ty, $self:ident => $slice:expr, $access:ident, [$($view:ident),*], $pointer:ident) => {
         $(
-            // SAFETY: a slice or view is passed as a pointer and a length, and the slice names its buffer.
+            // SAFETY: a slice or view is passed as a pointer and a length, and the buffer is added to the list.
             unsafe impl<T: DeviceCopy> $view<T> for $argument {
                 #[inline(always)]
                 fn add<'a>(&'a $self, list: &mut ArgumentList<'a>) {
@@ -318,7 +321,7 @@ macro_rules! buffer_argument {
                 }
             }
         )*
-        // SAFETY: a raw pointer is passed as one PTX parameter, and the slice names its buffer.
+        // SAFETY: a raw pointer is passed as one PTX parameter, and the buffer is added to the list.
         unsafe impl<T: DeviceCopy> $pointer<T> for $argument {
             #[inline(always)]
             fn add<'a>(&'a $self, list: &mut ArgumentList<'a>) {
@@ -336,10 +339,10 @@ buffer_argument!(&mut DeviceBuffer<T>, self => self.as_slice(), Write, [MutArgum
 buffer_argument!(DeviceSliceMut<'_, T>, self => self.as_slice(), Write, [MutArgument, AtomicArgument], PointerMutArgument);
 buffer_argument!(&mut DeviceSliceMut<'_, T>, self => self.as_slice(), Write, [MutArgument, AtomicArgument], PointerMutArgument);
 
-/// Implements these traits for views in two and three dimensions.
+/// Implements the listed traits for views in two and three dimensions.
 macro_rules! view_argument {
     ($($argument:ty => $view:ident, $access:ident: $self:ident, $elements:expr;)*) => { $(
-        // SAFETY: a view is passed as a pointer and its extents, and it names its buffer.
+        // SAFETY: a view is passed as a pointer and its extents, and its buffer is added to the list.
         unsafe impl<T: DeviceCopy> $view<T> for $argument {
             #[inline(always)]
             fn add<'a>(&'a $self, list: &mut ArgumentList<'a>) {
@@ -367,7 +370,8 @@ view_argument! {
 /// Implements [`Argument`] for tensor maps.
 macro_rules! tensor_argument {
     ($($argument:ty => $access:ident: $self:ident, $elements:expr;)*) => { $(
-        // SAFETY: a tensor map is passed as one PTX parameter, its bytes, and it names its buffer.
+        // SAFETY: a tensor map is passed as one PTX parameter that contains its bytes, and its buffer is added to the
+        // list.
         unsafe impl<T: DeviceCopy, const RANK: usize> Argument<param::TensorMap<T, RANK>> for $argument {
             #[inline(always)]
             fn add<'a>(&'a $self, list: &mut ArgumentList<'a>) {
@@ -413,7 +417,7 @@ unsafe impl<T> Argument<Shared<T>> for SharedLen {
     }
 }
 
-// SAFETY: a slice or view is passed as two PTX parameters; for `None`, these are null and an empty extent.
+// SAFETY: a slice or view is passed as two PTX parameters; `None` is passed as a null pointer and an empty extent.
 unsafe impl<M: PointerAndExtent, A: Argument<M>> Argument<Optional<M>> for Option<A> {
     #[inline(always)]
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
@@ -427,11 +431,11 @@ unsafe impl<M: PointerAndExtent, A: Argument<M>> Argument<Optional<M>> for Optio
     }
 }
 
-/// A tuple of arguments for a tuple of parameters `P`, with which a kernel that has these parameters can be launched.
+/// A tuple of arguments with which a kernel that has the parameters `P` (a tuple of markers) can be launched.
 ///
 /// # Safety
 ///
-/// Same as for [`Argument`], for each element in order.
+/// The requirements of [`Argument`] apply to each element, in order.
 #[diagnostic::on_unimplemented(
     message = "the kernel has another number of parameters",
     label = "expected a tuple with one argument for each parameter of the kernel",

@@ -1,5 +1,5 @@
-//! [`ConfigCache`]: the resolved configurations of a kernel's most recent launches. A repeated launch is looked up here
-//! instead of being resolved again.
+//! [`ConfigCache`]: the resolved configurations of a kernel's most recent launches. A repeated launch is looked up in
+//! the cache instead of being resolved again.
 
 use super::resolve::{Resolved, Source};
 use super::seq_lock::SeqLock;
@@ -10,13 +10,13 @@ use crate::driver::LaunchConfig;
 const SLOTS: usize = 8;
 const WORDS: usize = KEY_WORDS + 5;
 
-/// Cache of resolved configurations, as described in the [module's documentation](self).
+/// Cache of resolved configurations; see the [module's documentation](self).
 #[derive(Debug, Default)]
 pub(super) struct ConfigCache([SeqLock<WORDS>; SLOTS]);
 
 impl ConfigCache {
-    /// Returns the two slots of a launch, selected by size and kind, because the launches of one kernel differ in
-    /// these.
+    /// Returns the two slots in which a launch may be cached. They are selected by size and kind, because launches of
+    /// one kernel differ mainly in these.
     #[inline]
     fn places(key: &[u64; KEY_WORDS]) -> [usize; 2] {
         let [kind, shared, _, size, more, _] = *key;
@@ -26,8 +26,8 @@ impl ConfigCache {
         [first, first ^ 1]
     }
 
-    /// Writes the cached configuration of a launch that was resolved in this generation to `resolved`. Returns false if
-    /// there is none.
+    /// Writes the cached configuration of a launch to `resolved`, if it was resolved in this generation. Returns false
+    /// if the launch is not cached.
     #[inline]
     pub fn get(&self, launch: &Launch, generation: u64, resolved: &mut Resolved) -> bool {
         let key = launch.key();
@@ -62,7 +62,7 @@ impl ConfigCache {
         true
     }
 
-    /// Stores the configuration that a launch resolved to.
+    /// Stores the configuration to which a launch was resolved.
     pub fn put(&self, launch: &Launch, generation: u64, resolved: &Resolved) {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let key = launch.key();

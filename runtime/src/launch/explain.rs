@@ -1,4 +1,4 @@
-//! [`Explanation`]: the configuration of a launch and the reasons for it, as figures and as text.
+//! [`Explanation`]: the configuration of a launch and the reasons for it, as numbers and as text.
 
 use std::fmt;
 
@@ -10,8 +10,8 @@ use super::shape::{Launch, Shape};
 use crate::driver::LaunchConfig;
 use crate::error::Result;
 
-/// The configuration to which a launch resolves for a kernel on a device, with the reasons. The text form has one line
-/// per item.
+/// The configuration to which a launch resolves for a kernel on a device, with the reasons. Its `Display` text has one
+/// line per item.
 ///
 /// ```
 /// # use warpsmith_runtime::Launch;
@@ -29,13 +29,13 @@ pub struct Explanation {
     pub device: (String, u32),
     /// Grid, block and the other settings; `None` if no threads are launched.
     pub config: Option<LaunchConfig>,
-    /// Source of block and grid.
+    /// Origin of the block and grid dimensions.
     pub source: Source,
-    /// Occupancy of an SM.
+    /// Theoretical occupancy of an SM.
     pub occupancy: Occupancy,
     /// Number of waves in the grid.
     pub waves: f64,
-    /// Fraction, 0 to 1, of the device that is idle in the last wave (tail effect).
+    /// Fraction of the device, from 0 to 1, that is idle in the last wave (tail effect).
     pub tail: f64,
     /// Bytes in flight on a fully occupied SM, and bytes required to saturate the memory bandwidth; `None` unless both
     /// are known.
@@ -43,10 +43,10 @@ pub struct Explanation {
 }
 
 impl Launch {
-    /// Returns the configuration to which the launch resolves for this kernel, with the reasons.
+    /// Returns the configuration to which the launch resolves for this kernel, and the reasons for it.
     ///
     /// # Errors
-    /// The configuration errors of [`TypedKernel::launch`](super::TypedKernel::launch).
+    /// Returns the configuration errors of [`TypedKernel::launch`](super::TypedKernel::launch).
     pub fn explain(&self, function: &Function) -> Result<Explanation> {
         Explanation::of(function, self)
     }

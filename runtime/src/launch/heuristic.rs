@@ -1,23 +1,24 @@
-//! Chooses block and grid if a launch leaves them open, based only on the properties of device and kernel.
+//! Choice of block and grid for launches that leave them open, based only on the properties of the device and the
+//! kernel.
 //!
 //! | work | rule |
 //! | --- | --- |
-//! | any | the block has an eighth of an SM's threads, or half or twice as many if that increases the number of resident threads |
-//! | compute-bound | the block with the highest occupancy |
-//! | memory-bound | the block that keeps enough bytes in flight ([`bytes_needed`]); the grid is a number of waves ([`GridChoice`]) |
-//! | small | the block is halved until the busiest SM has at most 25 % more threads than its share |
+//! | any | the block has an eighth of an SM's threads, or half or twice that number if this increases the number of resident threads |
+//! | compute-bound | the block has the size with the highest occupancy |
+//! | memory-bound | the block keeps enough bytes in flight ([`bytes_needed`]), and the grid is a number of waves ([`GridChoice`]) |
+//! | small | the block is halved until the busiest SM has at most 25 % more threads than the average SM |
 //!
 //! An eighth of an SM's threads is 256 for an SM with 2048 threads, and 192 for one with 1536. Each block then has
-//! eight or six warps to hide latency, and the tail effect is small.
+//! eight or six warps, respectively, to hide latency, and the tail effect is small.
 
 use super::limits::Limits;
 use super::occupancy::Occupancy;
 use super::policy::GridChoice;
 use crate::driver::DeviceProperties;
 
-/// Blocks of the usual size that fill an SM.
+/// Number of blocks of the usual size that fill an SM.
 const BLOCKS_TO_FILL: u32 = 8;
-/// Number of waves above which the hardware's block scheduler leaves little of the last wave idle.
+/// Number of waves above which the hardware's block scheduler leaves only a small part of the last wave idle.
 const MANY_WAVES: u64 = 8;
 
 /// Returns the bytes that must be in flight on each SM to saturate the memory bandwidth: the SM's share of the
@@ -59,8 +60,9 @@ pub fn usual_block(device: &DeviceProperties) -> u32 {
     eighth.clamp(warp, device.max_threads_per_block.max(warp))
 }
 
-/// Returns `block`, halved until `threads` threads give no SM more than 125 % of its share, but not less than a warp.
-/// Only small launches are affected, because a launch that exceeds one wave keeps its block.
+/// Returns `block`, halved until no SM is assigned more than 125 % of its share of `threads` threads, or until halving
+/// would leave less than a warp. Only small launches are affected, because a launch that exceeds one wave keeps its
+/// block.
 ///
 /// ```
 /// # fn main() -> Result<(), warpsmith_runtime::Error> {
@@ -104,15 +106,16 @@ impl Limits<'_> {
         Occupancy::theoretical(self.device, self.attributes, block, shared_bytes)
     }
 
-    /// Returns the block size for `threads` threads of any kind of kernel.
+    /// Returns the block size for `threads` threads of a kernel of unspecified kind.
     pub fn block_for_any(&self, threads: u64, shared_bytes: u32) -> u32 {
         let usual = usual_block(self.device);
         let sizes = [usual, usual * 2, usual / 2].map(|block| self.clamp_block(block));
         spread_block(self.device, self.fullest(sizes, shared_bytes), threads)
     }
 
-    /// Returns the block for an extent in one to three dimensions. It has as many threads as for any kernel, 32 of them
-    /// along x. No axis has more threads than its side, rounded up to a power of two.
+    /// Returns the block for an extent in one to three dimensions. It has as many threads as [`Self::block_for_any`]
+    /// chooses, 32 of them along x. Along each axis, it has at most as many threads as the extent, rounded up to a
+    /// power of two.
     pub fn block_for_extent(&self, sides: [u32; 3], shared_bytes: u32) -> [u32; 3] {
         let total = sides.iter().fold(1u64, |total, side| total.saturating_mul((*side).into()));
         let threads = self.block_for_any(total, shared_bytes);
@@ -149,7 +152,7 @@ impl Limits<'_> {
         }
     }
 
-    /// Returns the block size with the most resident warps; the first one on a tie.
+    /// Returns the block size with the most resident warps; if several are equal, the first of them.
     fn fullest(&self, sizes: impl IntoIterator<Item = u32>, shared_bytes: u32) -> u32 {
         let mut best = (0, None);
         for block in sizes {
@@ -162,8 +165,9 @@ impl Limits<'_> {
     }
 }
 
-/// Returns the grid for a loop over `tiles` blocks' worth of items. The grid has one block per tile if all blocks can
-/// be resident concurrently or run in many waves. Otherwise the grid balances the work of the blocks.
+/// Returns the grid for a loop over items that fill `tiles` blocks. The grid has one block per tile if all blocks can
+/// be resident concurrently or run in many waves. Otherwise, the grid is chosen such that all blocks have about the
+/// same amount of work.
 pub(super) fn grid_for_bandwidth(tiles: u64, capacity: u64) -> GridChoice {
     if tiles <= capacity || tiles >= capacity.saturating_mul(MANY_WAVES) {
         GridChoice::All

@@ -18,7 +18,7 @@ impl<T, const N: usize> Default for Inline<T, N> {
 }
 
 impl<T, const N: usize> Inline<T, N> {
-    /// Checks that values need no drop, because the list does not drop them.
+    /// Checks that values do not have to be dropped, because the list does not drop them.
     const FORGETTABLE: () = assert!(!std::mem::needs_drop::<T>());
 
     /// Adds a value.

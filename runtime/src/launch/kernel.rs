@@ -23,22 +23,22 @@ use crate::error::{Error, GraphError, LaunchError, Result};
 use crate::memory::storage::{self, BufferUse, Kind};
 use crate::stream::Stream;
 
-/// The part of a kernel that its module owns.
+/// State of a kernel that its module owns.
 #[derive(Debug)]
 pub(crate) struct FunctionInner {
     spec: &'static KernelSpec,
     handle: FunctionHandle,
     attributes: FunctionAttributes,
-    /// Hash that identifies the code; 0 if there is none.
+    /// Hash that identifies the code; 0 if the kernel has no such hash.
     image: u64,
-    /// Size of each PTX parameter in bytes; `None` if not known.
+    /// Size of each PTX parameter in bytes; `None` if unknown.
     params: Option<Vec<usize>>,
-    /// Bytes of stack per thread that the stack limit must allow; 0 if it need not be checked.
+    /// Bytes of stack per thread that the stack limit must allow; 0 if the limit need not be checked.
     stack: u32,
-    /// Bytes of dynamic shared memory that were enabled in the driver.
+    /// Bytes of dynamic shared memory for which the kernel was enabled in the driver.
     allowed_shared: AtomicU32,
     line: Line,
-    /// True if clusters above the portable size were enabled in the driver.
+    /// True if the kernel was enabled in the driver for clusters above the portable size.
     large_clusters: AtomicBool,
     configs: ConfigCache,
 }
@@ -92,19 +92,19 @@ impl Function {
         Self { device, inner, loaded }
     }
 
-    /// The device that the kernel is loaded on.
+    /// Returns the device on which the kernel is loaded.
     #[inline]
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// The kernel instance. For code that was loaded at run time, it contains only the name.
+    /// Returns the description of the kernel instance. For code that was loaded at run time, it contains only the name.
     #[inline]
     pub fn spec(&self) -> &'static KernelSpec {
         self.inner.spec
     }
 
-    /// The resources that the kernel needs.
+    /// Returns the resources that the kernel uses.
     #[inline]
     pub fn attributes(&self) -> &FunctionAttributes {
         &self.inner.attributes
@@ -114,8 +114,8 @@ impl Function {
         self.inner.handle
     }
 
-    /// Hash that identifies the code, also in later processes; 0 on the emulated device. It is the hash of the whole
-    /// image as it was loaded: [`Module::image_hash`](crate::Module::image_hash).
+    /// Returns a hash that identifies the code across processes; 0 on the emulated device. It is the hash of the entire
+    /// loaded image, as returned by [`Module::image_hash`](crate::Module::image_hash).
     pub fn image_hash(&self) -> u64 {
         self.inner.image
     }
@@ -129,25 +129,25 @@ impl Function {
         &self.inner.line
     }
 
-    /// Returns the configuration that a launch of this shape gets; `None` if it launches nothing.
+    /// Returns the configuration to which this launch resolves; `None` if it launches no threads.
     ///
     /// # Errors
-    /// A shape beyond the limits of device or kernel.
+    /// Returns an error if the launch exceeds a limit of the device or the kernel.
     pub fn configure(&self, launch: Launch) -> Result<Option<LaunchConfig>> {
         Ok(launch.resolve(self)?.map(|resolved| resolved.config))
     }
 
-    /// Enqueues a launch with arguments as the driver takes them: one pointer per kernel parameter (PTX `.param`), each
-    /// to its value. The values are copied before this returns.
+    /// Enqueues a launch with arguments in the form that the driver expects: for each kernel parameter (PTX `.param`),
+    /// a pointer to its value. The values are copied before the call returns.
     ///
     /// # Errors
-    /// A shape beyond the limits of device or kernel, [`LaunchError::ArgumentCount`], [`Error::DifferentDevices`] for a
-    /// stream of another device.
+    /// Returns an error if the launch exceeds a limit of the device or the kernel, [`LaunchError::ArgumentCount`], or
+    /// [`Error::DifferentDevices`] for a stream of another device.
     ///
     /// # Safety
-    /// Each pointer points to a value of its parameter's type. The memory that the kernel reaches through these values
-    /// stays valid, and is not used otherwise, until the kernel has finished: buffers do not track this launch. In this
-    /// configuration the kernel has no undefined behavior.
+    /// Each pointer must point to a value of its parameter's type. The memory that the kernel accesses through these
+    /// values must stay valid, and must not be used by anything else, until the kernel has finished, because buffers do
+    /// not track this launch. The kernel must not have undefined behavior in this configuration.
     #[track_caller]
     pub unsafe fn launch_raw(
         &self,
@@ -162,10 +162,12 @@ impl Function {
         unsafe { self.enqueue_pointers(stream, (config.as_ref(), Source::Given), None, args) }
     }
 
-    /// Enqueues a launch with arguments as the driver takes them; without a configuration, only checks the arguments.
+    /// Enqueues a launch with arguments in the form that the driver expects. If there is no configuration, only checks
+    /// the arguments.
     ///
     /// # Safety
-    /// Same as for [`Self::launch_raw`]; the configuration was checked and [allowed](Self::allow).
+    /// The requirements are those of [`Self::launch_raw`]. The configuration must have been checked and
+    /// [allowed](Self::allow).
     pub(super) unsafe fn enqueue_pointers(
         &self,
         stream: &Stream,
@@ -192,13 +194,13 @@ impl Function {
         }
     }
 
-    /// Size of each PTX parameter in bytes, if the driver reports it (CUDA 12.4 and newer).
+    /// Returns the size of each PTX parameter in bytes, if the driver reports it (CUDA 12.4 or later).
     pub fn params(&self) -> Option<&[usize]> {
         self.inner.params.as_deref()
     }
 
-    /// Returns a launch on the stream as a use of the module, if that was loaded at run time. A graph that is being
-    /// captured keeps the module.
+    /// Returns the buffer use with which a launch on the stream is tracked as a use of the module, if the module was
+    /// loaded at run time. If the stream is being captured, its graph keeps the module loaded.
     #[inline]
     pub(super) fn code_use(&self, stream: &Stream) -> Option<BufferUse<'_>> {
         let loaded = self.loaded.as_ref()?;
@@ -220,7 +222,7 @@ impl Function {
         stream.check_home(&self.device, what, "load it there")
     }
 
-    /// Fails if the stack limit was set below what the kernel needs.
+    /// Returns an error if the stack limit was set below the size that the kernel needs.
     #[inline]
     fn check_stack(&self) -> Result<()> {
         match self.inner.stack {
@@ -255,11 +257,12 @@ impl Function {
         Ok(())
     }
 
-    /// Enqueues a launch that uses these parts of buffers, and records their use. Every launch ends here.
+    /// Enqueues a launch that uses these parts of buffers, and records the uses. Every kind of launch calls this
+    /// function.
     ///
     /// # Safety
-    /// Same as for [`Self::launch_raw`], for memory that is in none of the parts. The configuration was checked and
-    /// [allowed](Self::allow), and there is one pointer per PTX parameter.
+    /// The requirements of [`Self::launch_raw`] apply to memory outside these parts. The configuration must have been
+    /// checked and [allowed](Self::allow), and `args` must contain one pointer per PTX parameter.
     #[inline(always)]
     pub(super) unsafe fn enqueue<'p, 'a: 'p>(
         &self,
@@ -295,7 +298,7 @@ impl Function {
         Ok(())
     }
 
-    /// Second half of a launch that was captured, or that the host waits for.
+    /// Completes a launch that was captured or for which the host waits.
     #[cold]
     fn launched_unusually(&self, stream: &Stream, config: &LaunchConfig) -> Result<()> {
         if let Some(capturing) = stream.capturing() {
@@ -306,7 +309,7 @@ impl Function {
         stream.synchronize()
     }
 
-    /// Adds a launch to a graph: the driver's parameters, and the parts of buffers that the launch uses.
+    /// Prepares a launch as a graph node: the parameters for the driver, and the parts of buffers that the launch uses.
     pub(crate) fn for_graph<'a, P, A: Arguments<P>, R>(
         &self,
         device: &Device,
@@ -342,14 +345,14 @@ impl Function {
 
     /// Enqueues a launch with arguments of the parameter types `P` (a tuple of [`gpu_spec::param`] markers), for an
     /// instance that is selected at run time. Buffers among the arguments are kept alive until the kernel has finished,
-    /// and other uses of them are ordered.
+    /// and the launch is ordered with respect to all other uses of them.
     ///
     /// # Errors
-    /// Same as [`TypedKernel::launch`].
+    /// Returns the same errors as [`TypedKernel::launch`].
     ///
     /// # Safety
-    /// `P` is the tuple of the kernel's parameters, in order. With these arguments and this shape the kernel has no
-    /// undefined behavior.
+    /// `P` must be the tuple of the kernel's parameters, in order. The kernel must not have undefined behavior with
+    /// these arguments and this configuration.
     #[inline]
     #[track_caller]
     pub unsafe fn launch_as<P, A: Arguments<P>>(
@@ -361,8 +364,8 @@ impl Function {
         let _site = site();
         ArgumentList::of(args, |args, uses| {
             let launch = launch.with_arrays(uses.shared_bytes);
-            // SAFETY: these are the parameters' values, in order, and the buffers they point to; the rest is guaranteed
-            // by the caller.
+            // SAFETY: `args` contains the parameters' values, in order, and `uses` lists the buffers to which they
+            // point. The rest is guaranteed by the caller.
             unsafe { self.launch_arguments(stream, &launch, args, uses) }
         })
     }
@@ -370,7 +373,7 @@ impl Function {
     /// Checks the arguments, resolves the launch, and enqueues it.
     ///
     /// # Safety
-    /// Same as for [`Self::launch_raw`], for memory that is in none of the parts of buffers.
+    /// The requirements of [`Self::launch_raw`] apply to memory outside the buffers in `uses`.
     unsafe fn launch_arguments<'a>(
         &'a self,
         stream: &Stream,
@@ -381,8 +384,8 @@ impl Function {
         // SAFETY: guaranteed by the caller.
         unsafe { self.check_arguments(stream, launch.extent(), args, uses) }?;
         if let Some(config) = launch.in_line(self.line()) {
-            // SAFETY: the configuration is within the limits, and its shared memory needs no call to allow it; the rest
-            // is guaranteed by the caller.
+            // SAFETY: the configuration is within the limits, and its shared memory does not require an opt-in. The
+            // rest is guaranteed by the caller.
             return unsafe { self.enqueue(stream, (&config, Source::Given), args, uses.iter(), None) };
         }
         let mut resolved = Resolved::BLANK;
@@ -392,8 +395,8 @@ impl Function {
         if launch.is_open() && self.device.part::<Launches>().is_adaptive() {
             self.device.check_process()?;
             let (config, measurement) = adaptive::choose(self, stream, launch, resolved);
-            // SAFETY: every candidate was checked, and none needs a raised shared memory limit; the rest is guaranteed
-            // by the caller.
+            // SAFETY: every candidate was checked, and none requires a higher shared memory limit. The rest is
+            // guaranteed by the caller.
             return unsafe {
                 self.enqueue(stream, (&config, Source::Measured), args, uses.iter(), measurement)
             };
@@ -404,12 +407,12 @@ impl Function {
         unsafe { self.enqueue(stream, (config, *source), args, uses.iter(), None) }
     }
 
-    /// Fails if the stream or a buffer is on a different device than the kernel, or if the lengths of the arguments are
-    /// not as the kernel requires for a launch of this extent. Adds the kernel's module to `uses` if the module was
-    /// loaded at run time.
+    /// Returns an error if the stream or a buffer is on a different device than the kernel, or if the lengths of the
+    /// arguments violate the kernel's requirements for a launch of this extent. Adds the kernel's module to `uses` if
+    /// the module was loaded at run time.
     ///
     /// # Safety
-    /// There is one pointer per PTX parameter.
+    /// `args` must contain one pointer per PTX parameter.
     #[inline(always)]
     pub(super) unsafe fn check_arguments<'a>(
         &'a self,
@@ -427,10 +430,11 @@ impl Function {
         unsafe { self.check_lengths(extent, args) }
     }
 
-    /// Fails if the lengths of the arguments are not as the kernel requires; `extent` is the extent of the launch.
+    /// Returns an error if the lengths of the arguments violate the kernel's requirements; `extent` is the extent of
+    /// the launch.
     ///
     /// # Safety
-    /// There is one pointer per PTX parameter.
+    /// `args` must contain one pointer per PTX parameter.
     #[inline(always)]
     unsafe fn check_lengths(&self, extent: Option<[u64; 3]>, args: &[*const c_void]) -> Result<()> {
         let Some(check) = self.spec().lengths else { return Ok(()) };
@@ -442,10 +446,11 @@ impl Function {
     }
 }
 
-/// Bytes that a launch moves, as the kernel declares them; 0 if it declares none.
+/// Returns the number of bytes that a launch reads and writes, as declared by the kernel; 0 if the kernel does not
+/// declare it.
 ///
 /// # Safety
-/// There is one pointer per PTX parameter.
+/// `args` must contain one pointer per PTX parameter.
 #[cold]
 pub(crate) unsafe fn bytes_of_launch(spec: &KernelSpec, args: &[*const c_void]) -> u64 {
     let Some(bytes) = spec.bytes else { return 0 };
@@ -453,7 +458,7 @@ pub(crate) unsafe fn bytes_of_launch(spec: &KernelSpec, args: &[*const c_void]) 
     match catch_unwind(|| unsafe { bytes(args.as_ptr()) }) {
         Ok(bytes) => bytes,
         Err(payload) => {
-            // Dropping the payload may panic again.
+            // Dropping the payload could panic again.
             std::mem::forget(payload);
             0
         }
@@ -466,7 +471,7 @@ impl fmt::Debug for Function {
     }
 }
 
-/// A kernel on a device, with its parameter types: arguments that do not match do not compile.
+/// A kernel on a device, with its parameter types. Arguments of other types do not compile.
 pub struct TypedKernel<K> {
     function: Function,
     kernel: PhantomData<fn() -> K>,
@@ -477,20 +482,21 @@ impl<K: Kernel> TypedKernel<K> {
         Self { function, kernel: PhantomData }
     }
 
-    /// The kernel without its types.
+    /// Returns the kernel without its parameter types.
     pub fn function(&self) -> &Function {
         &self.function
     }
 
     /// Enqueues a launch of an `unsafe` kernel.
     ///
-    /// Buffers among the arguments are kept alive until the kernel has finished, and other uses of them are ordered.
+    /// Buffers among the arguments are kept alive until the kernel has finished, and the launch is ordered with respect
+    /// to all other uses of them.
     ///
     /// # Errors
-    /// Same as [`Self::launch`].
+    /// Returns the same errors as [`Self::launch`].
     ///
     /// # Safety
-    /// The kernel's safety conditions hold for these arguments and this shape.
+    /// The kernel's safety conditions must hold for these arguments and this configuration.
     #[inline]
     #[track_caller]
     pub unsafe fn launch_unsafe<A: Arguments<K::Params>>(
@@ -499,26 +505,29 @@ impl<K: Kernel> TypedKernel<K> {
         launch: Launch,
         args: A,
     ) -> Result<()> {
-        // SAFETY: `Arguments` gives values of the types in `K::Params`; the rest is guaranteed by the caller.
+        // SAFETY: `Arguments` provides values of the types in `K::Params`; the rest is guaranteed by the caller.
         unsafe { self.function.launch_as(stream, launch, &args) }
     }
 }
 
 impl<K: Kernel> TypedKernel<K> {
-    /// Enqueues a launch. It runs after all earlier work on the stream and on the arguments' buffers.
+    /// Enqueues a launch. The kernel runs after all earlier work on the stream and all earlier conflicting uses of the
+    /// arguments' buffers.
     ///
     /// # Errors
-    /// A shape beyond the limits of device or kernel; [`Error::Launch`] for clusters, a cooperative or a dependent
-    /// launch that device or kernel do not support; [`Error::DifferentDevices`] for an argument on a different device
-    /// than the stream; a fault of earlier work.
+    /// Returns an error if the launch exceeds a limit of the device or the kernel. Returns [`Error::Launch`] if the
+    /// device or the kernel does not support the requested cluster, cooperative or dependent launch. Returns
+    /// [`Error::DifferentDevices`] if an argument is on a different device than the stream. Returns the fault of
+    /// earlier work.
     #[inline]
     #[track_caller]
     pub fn launch<A: Arguments<K::Params>>(&self, stream: &Stream, launch: Launch, args: A) -> Result<()>
     where
         K: SafeKernel,
     {
-        // SAFETY: `Arguments` gives values of the types in `K::Params`. The borrows in `args` keep shared and exclusive
-        // memory apart. A safe kernel has no undefined behavior with any such arguments in any shape.
+        // SAFETY: `Arguments` provides values of the types in `K::Params`. The borrows in `args` ensure that
+        // exclusively borrowed memory does not overlap any other. A safe kernel has no undefined behavior with any such
+        // arguments in any configuration.
         unsafe { self.function.launch_as(stream, launch, &args) }
     }
 }

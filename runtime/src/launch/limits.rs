@@ -15,8 +15,8 @@ pub(super) struct Limits<'a> {
     pub attributes: &'a FunctionAttributes,
 }
 
-/// Limits of a plain one-dimensional launch: the maximum threads per block, blocks per grid, and bytes of dynamic
-/// shared memory without opt-in. If `threads` is 0, [`Limits::check`] must check each such launch.
+/// Limits of a plain one-dimensional launch: the maximum number of threads per block, blocks per grid, and bytes of
+/// dynamic shared memory without opt-in. If `threads` is 0, every launch must be checked by [`Limits::check`].
 #[derive(Debug)]
 pub(super) struct Line {
     pub threads: u32,
@@ -31,7 +31,7 @@ impl<'a> Limits<'a> {
         let threads = self.block_limit().0.min(self.device.max_block[0]);
         let shared = self.device.shared_memory_per_block.checked_sub(self.attributes.static_shared);
         let is_plain = !self.kernel.cooperative && self.kernel.cluster.is_none();
-        // One-dimensional launches of any size satisfy these claims; `check` handles the others.
+        // One-dimensional launches of any size satisfy these claims; `check` handles all other claims.
         let has_claims = matches!(self.kernel.claims, Claims::Any | Claims::Linear);
         let has_line = is_plain && has_claims && self.kernel.block.is_none() && shared.is_some();
         Line {
@@ -48,7 +48,7 @@ impl<'a> Limits<'a> {
         Self { kernel: function.spec(), device, attributes: function.attributes() }
     }
 
-    /// Returns the maximum number of threads per block, and the source of that limit.
+    /// Returns the maximum number of threads per block, and the origin of that limit.
     #[inline]
     pub fn block_limit(&self) -> (u32, BlockLimit) {
         let bounds = self.kernel.launch_bounds.map_or(u32::MAX, |bounds| bounds.max_threads);
@@ -72,14 +72,14 @@ impl<'a> Limits<'a> {
         Error::Launch(LaunchError::GridTooLarge { kernel: self.name(), grid, limit: self.device.max_grid })
     }
 
-    /// Fails if grid, block or shared memory exceed a limit of the device or the kernel.
+    /// Returns an error if grid, block or shared memory exceed a limit of the device or the kernel.
     #[inline]
     pub fn check(&self, config: &LaunchConfig) -> Result<()> {
         let [x, y, z] = config.block.map(u64::from);
         let [max_x, max_y, max_z] = self.device.max_block.map(u64::from);
         let grid = config.grid;
         let most = self.device.max_grid;
-        // Zero wraps to `u32::MAX`, which exceeds every limit.
+        // A size of zero wraps to `u32::MAX`, which exceeds every limit.
         let below = |sizes: [u32; 3]| [0, 1, 2].iter().all(|&axis| sizes[axis].wrapping_sub(1) < most[axis]);
         let shared = u64::from(config.shared_bytes) + u64::from(self.attributes.static_shared);
         let fits = x <= max_x
@@ -155,8 +155,8 @@ impl<'a> Limits<'a> {
         Ok(())
     }
 
-    /// Fails if two threads could obtain the same claim on a view, or if an index would not have its documented
-    /// meaning.
+    /// Returns an error if two threads could obtain the same claim on a view, or if an index would not have the
+    /// documented meaning.
     fn check_claims(&self, grid: [u32; 3], block: [u32; 3]) -> Result<()> {
         let claims = self.kernel.claims;
         if claims.allow(grid, block) {
@@ -176,8 +176,8 @@ impl<'a> Limits<'a> {
         Err(LaunchError::TooManyDimensions { kernel, grid, block, view, dimensions }.into())
     }
 
-    /// Fails if the device or the kernel does not support clusters, a cooperative launch or a dependent launch that the
-    /// configuration requests.
+    /// Returns an error if the configuration requests clusters, a cooperative launch or a dependent launch that the
+    /// device or the kernel does not support.
     pub fn check_kind(&self, device: DeviceId, config: &LaunchConfig) -> Result<()> {
         if config.dependent && !self.kernel.dependent {
             return Err(LaunchError::NotDependent { kernel: self.name() }.into());
@@ -203,8 +203,8 @@ impl<'a> Limits<'a> {
     }
 }
 
-/// Returns true if a kernel can number all threads of the launch. With 2^63 or more threads, indices would wrap, and
-/// several threads would share one.
+/// Returns true if a kernel can assign a distinct index to every thread of the launch. With 2^63 or more threads,
+/// indices would wrap, and several threads would have the same index.
 fn is_countable(config: &LaunchConfig) -> bool {
     let sizes = config.grid.iter().chain(&config.block).map(|size| u64::from(*size));
     sizes.fold(1, u64::saturating_mul) <= isize::MAX as u64

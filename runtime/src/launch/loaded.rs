@@ -12,13 +12,14 @@ use crate::memory::storage::BufferUse;
 use crate::memory::usage::Access;
 use crate::stream::Stream;
 
-/// A module that was loaded at run time, shared by handles of its kernels and by graphs that launch them. When the last
-/// of these is dropped, the module is unloaded after all work that uses it. `None` only while it is being dropped.
+/// A module that was loaded at run time, shared by the handles of its kernels and by the graphs that launch them. When
+/// the last of these is dropped, the module is unloaded once all work that uses it has run. The field is `None` only
+/// while this value is being dropped.
 pub(crate) struct Loaded(Option<Parts>);
 
 struct Parts {
     module: Unload,
-    /// A buffer that every launch is recorded as reading, to track the work that uses the module.
+    /// A buffer that tracks the work that uses the module. Every launch is recorded as a read of this buffer.
     uses: DeviceBuffer<u8>,
 }
 
@@ -48,13 +49,13 @@ impl Loaded {
         self.parts().module.module
     }
 
-    /// Returns the use of the module that a launch must record.
+    /// Returns the buffer use that a launch must record to be tracked as a use of the module.
     pub fn used(&self) -> BufferUse<'_> {
         self.parts().uses.as_slice().used(Access::Read)
     }
 }
 
-/// Returns a stream that takes part in no capture.
+/// Returns a stream that does not take part in any capture.
 fn quiet_stream(device: &Device) -> Result<Stream> {
     let stream = Stream::from_pool(device)?;
     if stream.is_capturing() { Stream::new(device) } else { Ok(stream) }
@@ -78,7 +79,8 @@ impl Drop for Loaded {
             module.reached = Some(stream.record_event()?);
             Ok(stream)
         });
-        // If the host function cannot be enqueued, the module is dropped here, and the drop waits for the kernels.
+        // If the host function cannot be enqueued, the module is dropped here, in which case the drop waits for the
+        // kernels.
         let dropped = behind.and_then(|stream| stream.host_function(move || drop(module)));
         if !device.is_lost() {
             device.0.health.record_drop(dropped);
@@ -101,8 +103,8 @@ impl Drop for Unload {
         // The modules of a lost device no longer exist.
         if reached.wait().is_ok() && !device.is_lost() {
             let (driver, context) = device.raw();
-            // SAFETY: no handle of the module is left, and the work that uses it has run, because the event follows all
-            // of it.
+            // SAFETY: no handle of the module is left, and the work that uses it has run, because the event was
+            // recorded after all of it.
             unsafe { driver.module_unload(context, *module) };
         }
     }

@@ -8,12 +8,12 @@
 //! configuration once, for many launches.
 //!
 //! A [`Launch`] is a request. Blocks and grids that it leaves open are chosen from the properties of the device and the
-//! kernel, or looked up if they were measured ([`adaptive`], [`policy`]). [`Launch::explain`] reports the choice and
-//! the reasons.
+//! kernel, or read from earlier measurements, if there are any ([`adaptive`], [`policy`]). [`Launch::explain`] reports
+//! the choice and the reasons.
 //!
-//! A launch is asynchronous. A later call reports an error in the kernel, with the kernel's name, its configuration and
-//! its stream. If `CUDA_LAUNCH_BLOCKING=1` is set in the environment, every launch waits for its kernel and reports the
-//! kernel's error itself.
+//! A launch is asynchronous. A later call reports an error in the kernel, including the kernel's name, configuration
+//! and stream. If the environment variable `CUDA_LAUNCH_BLOCKING=1` is set, every launch waits for its kernel and
+//! returns the kernel's error itself.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -28,7 +28,7 @@
 //! | `kernel`, `prepared`, `queries` | [`TypedKernel`], [`Function`], [`PreparedLaunch`]; queries of a kernel |
 //! | `unchecked` | [`RawArguments`]: arguments whose types are not checked |
 //! | `loaded` | modules loaded at run time, unloaded after the work that uses them |
-//! | `seq_lock`, `config_cache`, `inline` | seqlock, cache of resolved configurations, short lists |
+//! | `seq_lock`, `config_cache`, `inline` | seqlock; cache of resolved configurations; lists without heap allocation |
 
 pub mod adaptive;
 pub mod arguments;

@@ -2,8 +2,8 @@
 //!
 //! [`Occupancy::theoretical`] computes the occupancy from a device's properties and a kernel's resources, by the rules
 //! of the CUDA programming guide and without a driver call. On a CUDA device, the number of blocks equals the driver's
-//! result ([`Function::occupancy`](super::Function::occupancy)), unless barriers limit it. An SM has 64 barriers, but
-//! drivers do not report how many a kernel uses.
+//! result ([`Function::occupancy`](super::Function::occupancy)), unless barriers limit the number of blocks. An SM has
+//! 64 barriers, but drivers do not report how many of them a kernel uses.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::driver::{DeviceProperties, FunctionAttributes};
 
 /// Granularity in which registers are allocated to warps.
 const REGISTER_UNIT: u64 = 256;
-/// Partitions of an SM, each with its share of the registers. A warp stays in one partition.
+/// Number of partitions of an SM. Each partition has its share of the registers. A warp stays in one partition.
 const PARTITIONS: u64 = 4;
 
 /// Occupancy of an SM on which as many blocks of a kernel as possible are resident.
@@ -33,11 +33,11 @@ const PARTITIONS: u64 = 4;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Occupancy {
-    /// Resident blocks per SM; 0 if not even one fits.
+    /// Resident blocks per SM; 0 if not even one block fits.
     pub blocks: u32,
-    /// Resident warps per SM.
+    /// Number of resident warps per SM.
     pub warps: u32,
-    /// Resident warps as a fraction, 0 to 1, of the SM's maximum.
+    /// Resident warps as a fraction of the SM's maximum, from 0 to 1.
     pub fraction: f64,
     /// The resource that limits the number of blocks.
     pub limiter: Limiter,
@@ -46,9 +46,9 @@ pub struct Occupancy {
 /// The resource that limits the blocks per SM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Limiter {
-    /// The maximum threads per SM, or per block.
+    /// The maximum number of threads per SM, or per block.
     Threads,
-    /// The maximum blocks per SM.
+    /// The maximum number of blocks per SM.
     Blocks,
     /// The registers of the kernel's threads.
     Registers,
@@ -68,8 +68,8 @@ impl fmt::Display for Limiter {
 }
 
 impl Occupancy {
-    /// Computes the occupancy of a kernel in blocks of `block_threads` threads, each with `shared_bytes` of dynamic
-    /// shared memory.
+    /// Computes the occupancy of a kernel with blocks of `block_threads` threads and `shared_bytes` of dynamic shared
+    /// memory per block.
     pub fn theoretical(
         device: &DeviceProperties,
         kernel: &FunctionAttributes,

@@ -15,10 +15,10 @@ use crate::driver::DeviceProperties;
 /// Rule for the number of blocks of a loop over items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GridChoice {
-    /// One block per block's worth of items.
+    /// One block for each group of items that fills a block.
     All,
-    /// At most the number of blocks that can be resident concurrently, reduced so that all blocks have the same amount
-    /// of work.
+    /// At most the number of blocks that can be resident concurrently, reduced so that all blocks have about the same
+    /// amount of work.
     Balanced,
     /// At most this number of waves.
     Waves(u32),
@@ -27,8 +27,8 @@ pub enum GridChoice {
 }
 
 impl GridChoice {
-    /// Returns the number of blocks for `tiles` blocks' worth of items, of which `capacity` can be resident
-    /// concurrently.
+    /// Returns the number of blocks for items that fill `tiles` blocks, on a device on which `capacity` blocks can be
+    /// resident concurrently.
     pub(super) fn blocks(self, tiles: u64, capacity: u64) -> u64 {
         let capacity = capacity.max(1);
         match self {
@@ -40,10 +40,10 @@ impl GridChoice {
     }
 }
 
-/// The fastest block, and the rule for the grid.
+/// The fastest block size and the rule for the grid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Winner {
-    /// Threads per block, above 0.
+    /// Number of threads per block, at least 1.
     pub block: u32,
     /// Rule for the number of blocks.
     pub grid: GridChoice,
@@ -66,14 +66,15 @@ pub struct OpenLaunch<'a> {
     pub n: u64,
 }
 
-/// A source of the fastest block and grid of open launches. It is queried once per kernel and launch configuration, and
-/// again after a change.
+/// A source of the fastest block and grid for launches that leave them open. The runtime calls it once per kernel and
+/// launch configuration, and again after a change.
 pub trait LaunchPolicy: Any + Send + Sync {
-    /// Returns the fastest known block and grid, and how they were found. A result that the device cannot launch is
-    /// ignored.
+    /// Returns the fastest known block and grid, and how they were found. The runtime ignores a result that exceeds the
+    /// device's limits.
     fn find(&self, launch: &OpenLaunch<'_>) -> Option<(Winner, Source)>;
 
-    /// Stores a result of the adaptive launcher, with its median time in microseconds; `None` if it was not measured.
+    /// Stores a result of the adaptive launcher and its median time in microseconds; `None` if the time was not
+    /// measured.
     fn learn(&self, launch: &OpenLaunch<'_>, winner: Winner, us: Option<f64>);
 
     /// Returns true if [`Self::learn`] cannot store another launch. In that case, launches are not measured.
@@ -91,7 +92,7 @@ impl fmt::Debug for dyn LaunchPolicy {
 }
 
 impl OpenLaunch<'_> {
-    /// Returns a key that is equal for all launches on a device that share their measurements.
+    /// Returns a key that is the same for all launches on a device that share measurements.
     pub(super) fn key(&self) -> u64 {
         let Self { device: _, package, symbol, image, is_loop, n } = self;
         let mut hasher = DefaultHasher::new();
@@ -100,7 +101,7 @@ impl OpenLaunch<'_> {
     }
 }
 
-/// Returns the class of a size: two classes per power of two. Sizes of one class share their measurements.
+/// Returns the class of a size: each power of two is divided into two classes. Sizes of one class share measurements.
 pub fn size_class(n: u64) -> u32 {
     let log = n.max(1).ilog2();
     2 * log + u32::from(log > 0 && n >> (log - 1) & 1 == 1)

@@ -15,11 +15,11 @@ use crate::driver::LaunchConfig;
 use crate::error::Result;
 use crate::stream::Stream;
 
-/// A kernel without its types, with a configuration that was checked against all limits.
+/// A kernel without its parameter types, with a configuration that was checked against all limits.
 #[derive(Clone)]
 pub struct PreparedFunction {
     function: Function,
-    /// The configuration; `None` if nothing is to be launched.
+    /// The configuration; `None` if there are no threads to launch.
     config: Option<LaunchConfig>,
     source: Source,
     /// Extent of the launch.
@@ -27,13 +27,14 @@ pub struct PreparedFunction {
 }
 
 impl Function {
-    /// Chooses and checks the configuration of a launch now, for any number of launches.
+    /// Chooses and checks the configuration of a launch once, for any number of later launches.
     ///
-    /// The configuration is fixed: later measurements do not change it, and its launches are not measured. Only the
-    /// shared memory of `Shared<[T]>` arrays is added, and checked, when a launch passes their lengths.
+    /// The configuration is fixed, so later measurements do not change it, and its launches are not measured. Only the
+    /// shared memory of `Shared<[T]>` arrays is added and checked at each launch, because the launch passes the lengths
+    /// of the arrays.
     ///
     /// # Errors
-    /// The configuration errors of [`TypedKernel::launch`].
+    /// Returns the configuration errors of [`TypedKernel::launch`].
     pub fn prepare(&self, launch: Launch) -> Result<PreparedFunction> {
         let resolved = launch.resolve(self)?;
         let config = resolved.map(|resolved| resolved.config);
@@ -46,30 +47,30 @@ impl Function {
 }
 
 impl PreparedFunction {
-    /// The kernel.
+    /// Returns the kernel.
     pub fn function(&self) -> &Function {
         &self.function
     }
 
-    /// The configuration; `None` if nothing is launched because there are no threads.
+    /// Returns the configuration; `None` if there are no threads to launch.
     pub fn config(&self) -> Option<LaunchConfig> {
         self.config
     }
 
-    /// Enqueues a launch, as [`Function::launch_as`] does.
+    /// Enqueues a launch like [`Function::launch_as`].
     ///
     /// # Errors
-    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices); a fault of earlier work.
+    /// Returns [`Error::DifferentDevices`](crate::Error::DifferentDevices), or the fault of earlier work.
     ///
     /// # Safety
-    /// Same as for [`Function::launch_as`].
+    /// The requirements are those of [`Function::launch_as`].
     #[inline]
     #[track_caller]
     pub unsafe fn launch_as<P, A: Arguments<P>>(&self, stream: &Stream, args: &A) -> Result<()> {
         let _site = site();
         ArgumentList::of(args, |args, uses| {
-            // SAFETY: these are the parameters' values, in order, and the buffers they point to; the rest is guaranteed
-            // by the caller.
+            // SAFETY: `args` contains the parameters' values, in order, and `uses` lists the buffers to which they
+            // point. The rest is guaranteed by the caller.
             unsafe { self.launch_arguments(stream, args, uses) }
         })
     }
@@ -77,7 +78,7 @@ impl PreparedFunction {
     /// Checks the arguments and enqueues the launch.
     ///
     /// # Safety
-    /// Same as for [`Function::launch_raw`], for memory that is in none of the parts of buffers.
+    /// The requirements of [`Function::launch_raw`] apply to memory outside the buffers in `uses`.
     unsafe fn launch_arguments<'a>(
         &'a self,
         stream: &Stream,
@@ -96,7 +97,7 @@ impl PreparedFunction {
         unsafe { self.function.enqueue(stream, (config, self.source), args, uses.iter(), None) }
     }
 
-    /// Returns the configuration with the shared memory of arrays added, checked and allowed.
+    /// Adds the shared memory of arrays to the configuration. Returns the result after checking and allowing it.
     fn with_arrays(&self, config: &LaunchConfig, bytes: u32) -> Result<LaunchConfig> {
         let shared_bytes = config.shared_bytes.saturating_add(bytes);
         let config = checked(&self.function, LaunchConfig { shared_bytes, ..*config })?;
@@ -104,14 +105,14 @@ impl PreparedFunction {
         Ok(config)
     }
 
-    /// Enqueues a launch with arguments as the driver takes them, as [`Function::launch_raw`] does.
+    /// Enqueues a launch like [`Function::launch_raw`], with arguments in the form that the driver expects.
     ///
     /// # Errors
-    /// [`LaunchError::ArgumentCount`](crate::LaunchError::ArgumentCount),
-    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices); a fault of earlier work.
+    /// Returns [`LaunchError::ArgumentCount`](crate::LaunchError::ArgumentCount),
+    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices), or the fault of earlier work.
     ///
     /// # Safety
-    /// Same as for [`Function::launch_raw`].
+    /// The requirements are those of [`Function::launch_raw`].
     #[track_caller]
     pub unsafe fn launch_raw(&self, stream: &Stream, args: &[*const c_void]) -> Result<()> {
         let _site = site();
@@ -130,7 +131,8 @@ impl fmt::Debug for PreparedFunction {
     }
 }
 
-/// A kernel with its types and a configuration that was checked against all limits: launches do not check it again.
+/// A kernel with its parameter types and a configuration that was checked against all limits. Launches do not check the
+/// configuration again.
 ///
 /// ```
 /// # use gpu_spec::SafeKernel;
@@ -152,56 +154,58 @@ pub struct PreparedLaunch<K> {
 }
 
 impl<K: Kernel> TypedKernel<K> {
-    /// Chooses and checks the configuration of a launch now, for any number of launches: see [`Function::prepare`].
+    /// Chooses and checks the configuration of a launch once, for any number of later launches; see
+    /// [`Function::prepare`].
     ///
     /// # Errors
-    /// The configuration errors of [`Self::launch`].
+    /// Returns the configuration errors of [`Self::launch`].
     pub fn prepare(&self, launch: Launch) -> Result<PreparedLaunch<K>> {
         Ok(PreparedLaunch { prepared: self.function().prepare(launch)?, kernel: PhantomData })
     }
 }
 
 impl<K: Kernel> PreparedLaunch<K> {
-    /// The prepared launch without the kernel's types.
+    /// Returns the prepared launch without the kernel's parameter types.
     pub fn prepared(&self) -> &PreparedFunction {
         &self.prepared
     }
 
-    /// The configuration; `None` if nothing is launched because there are no threads.
+    /// Returns the configuration; `None` if there are no threads to launch.
     pub fn config(&self) -> Option<LaunchConfig> {
         self.prepared.config
     }
 
-    /// Enqueues a launch of an `unsafe` kernel, as [`TypedKernel::launch_unsafe`] does.
+    /// Enqueues a launch of an `unsafe` kernel, like [`TypedKernel::launch_unsafe`].
     ///
     /// # Errors
-    /// Same as [`Self::launch`].
+    /// Returns the same errors as [`Self::launch`].
     ///
     /// # Safety
-    /// The kernel's safety conditions hold for these arguments and this configuration.
+    /// The kernel's safety conditions must hold for these arguments and this configuration.
     #[inline]
     #[track_caller]
     pub unsafe fn launch_unsafe<A: Arguments<K::Params>>(&self, stream: &Stream, args: A) -> Result<()> {
-        // SAFETY: `Arguments` gives values of the types in `K::Params`; the rest is guaranteed by the caller.
+        // SAFETY: `Arguments` provides values of the types in `K::Params`; the rest is guaranteed by the caller.
         unsafe { self.prepared.launch_as(stream, &args) }
     }
 }
 
 impl<K: Kernel> PreparedLaunch<K> {
-    /// Enqueues a launch, as [`TypedKernel::launch`] does.
+    /// Enqueues a launch, like [`TypedKernel::launch`].
     ///
     /// # Errors
-    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices) if the stream or an argument is on a different
-    /// device than the kernel; [`LaunchError::WrongLengths`](crate::LaunchError::WrongLengths); a fault of earlier
-    /// work.
+    /// Returns [`Error::DifferentDevices`](crate::Error::DifferentDevices) if the stream or an argument is on a
+    /// different device than the kernel, [`LaunchError::WrongLengths`](crate::LaunchError::WrongLengths), or the fault
+    /// of earlier work.
     #[inline]
     #[track_caller]
     pub fn launch<A: Arguments<K::Params>>(&self, stream: &Stream, args: A) -> Result<()>
     where
         K: SafeKernel,
     {
-        // SAFETY: `Arguments` gives values of the types in `K::Params`. The borrows in `args` keep shared and exclusive
-        // memory apart. A safe kernel has no undefined behavior with any such arguments in any shape.
+        // SAFETY: `Arguments` provides values of the types in `K::Params`. The borrows in `args` ensure that
+        // exclusively borrowed memory does not overlap any other. A safe kernel has no undefined behavior with any such
+        // arguments in any configuration.
         unsafe { self.prepared.launch_as(stream, &args) }
     }
 }

@@ -9,24 +9,24 @@ use super::shape::Launch;
 use crate::driver::LaunchConfig;
 use crate::error::{LaunchError, Result, code};
 
-/// A block size with which a kernel fully occupies the device, and the smallest grid that does so.
+/// The block size with the highest occupancy for a kernel, and the smallest grid of such blocks that fills the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PotentialBlock {
-    /// Threads per block.
+    /// Number of threads per block.
     pub block: u32,
     /// Dynamic shared memory per block, in bytes.
     pub shared_bytes: u32,
-    /// Blocks that can be resident on the device concurrently.
+    /// Number of blocks that can be resident on the device concurrently.
     pub grid: u32,
 }
 
 impl Function {
-    /// Returns the number of blocks of `block_threads` threads with `shared_bytes` of dynamic shared memory that are
-    /// resident per SM, as computed by the driver. [`Self::theoretical_occupancy`] also reports the limiting resource
-    /// and needs no driver call.
+    /// Returns the number of blocks of `block_threads` threads with `shared_bytes` of dynamic shared memory that can be
+    /// resident on an SM, as computed by the driver. [`Self::theoretical_occupancy`] also reports the limiting resource
+    /// and requires no driver call.
     ///
     /// # Errors
-    /// Any [driver error](crate::Error::Driver).
+    /// Returns any [driver error](crate::Error::Driver).
     pub fn occupancy(&self, block_threads: u32, shared_bytes: u32) -> Result<u32> {
         self.allow_shared(shared_bytes)?;
         let handle = self.handle();
@@ -40,21 +40,22 @@ impl Function {
         Occupancy::theoretical(self.device().properties(), self.attributes(), block_threads, shared_bytes)
     }
 
-    /// Returns the number of blocks of `block_threads` threads with `shared_bytes` of dynamic shared memory that are
+    /// Returns the number of blocks of `block_threads` threads with `shared_bytes` of dynamic shared memory that can be
     /// resident on the device concurrently. This is the largest grid of a cooperative launch.
     ///
     /// # Errors
-    /// Any [driver error](crate::Error::Driver).
+    /// Returns any [driver error](crate::Error::Driver).
     pub fn max_blocks(&self, block_threads: u32, shared_bytes: u32) -> Result<u64> {
         self.capacity(&LaunchConfig::new([1; 3], [block_threads, 1, 1], shared_bytes))
     }
 
-    /// Returns the block size with the highest occupancy for this kernel; the largest on a tie. A block of `n` threads
-    /// has `shared(n)` bytes of dynamic shared memory.
+    /// Returns the block size with the highest occupancy for this kernel; if several are equal, the largest of them. A
+    /// block of `n` threads uses `shared(n)` bytes of dynamic shared memory.
     ///
     /// The grid is the smallest one that fills the device, regardless of the amount of work. It is correct only for
-    /// kernels that loop until all elements are done; other kernels would leave the rest unprocessed. High occupancy
-    /// does not always mean high speed; [`Launch::auto`] and [`Launch::for_bandwidth`] also consider the work.
+    /// kernels that loop until all elements are processed; other kernels would leave the rest unprocessed. High
+    /// occupancy does not always mean high speed; [`Launch::auto`] and [`Launch::for_bandwidth`] also consider the
+    /// work.
     ///
     /// ```
     /// # use warpsmith_runtime::launch::Function;
@@ -67,8 +68,8 @@ impl Function {
     /// ```
     ///
     /// # Errors
-    /// [`LaunchError::SharedMemoryTooLarge`](crate::LaunchError::SharedMemoryTooLarge) if not even the smallest block
-    /// fits; any [driver error](crate::Error::Driver).
+    /// Returns [`LaunchError::SharedMemoryTooLarge`](crate::LaunchError::SharedMemoryTooLarge) if even the smallest
+    /// block does not fit, or any [driver error](crate::Error::Driver).
     pub fn potential_block(&self, shared: impl Fn(u32) -> u32) -> Result<PotentialBlock> {
         let limits = Limits::of(self);
         let warp = limits.device.warp_size.max(1);
@@ -88,10 +89,11 @@ impl Function {
         Ok(PotentialBlock { block, shared_bytes, grid: u32::try_from(grid).unwrap_or(u32::MAX) })
     }
 
-    /// Returns the number of blocks in the largest cluster that a launch with this block and shared memory can use.
+    /// Returns the number of blocks in the largest cluster that a launch with this block size and this amount of shared
+    /// memory can use.
     ///
     /// # Errors
-    /// [`Error::Launch`](crate::Error::Launch) on a device that does not support clusters; any [driver
+    /// Returns [`Error::Launch`](crate::Error::Launch) on a device that does not support clusters, or any [driver
     /// error](crate::Error::Driver).
     pub fn max_cluster_blocks(&self, block_threads: u32, shared_bytes: u32) -> Result<u32> {
         let limit = self.device().properties().max_cluster;
@@ -108,12 +110,12 @@ impl Function {
         })
     }
 
-    /// Returns the number of clusters of a checked configuration that can be resident concurrently, or of blocks if it
-    /// has no clusters.
+    /// Returns the number of clusters of this launch that can be resident concurrently, or the number of blocks if the
+    /// launch does not use clusters.
     ///
     /// # Errors
-    /// [`Error::Launch`](crate::Error::Launch) for a shape that exceeds the limits of device or kernel; any [driver
-    /// error](crate::Error::Driver).
+    /// Returns [`Error::Launch`](crate::Error::Launch) if the launch exceeds a limit of the device or the kernel, or
+    /// any [driver error](crate::Error::Driver).
     pub fn resident_clusters(&self, launch: Launch) -> Result<u64> {
         match self.configure(launch)? {
             Some(config) => Ok(self.capacity(&config)? / volume(config.cluster).max(1)),
@@ -121,10 +123,10 @@ impl Function {
         }
     }
 
-    /// Returns the configuration to which a launch resolves for this kernel, with the reasons.
+    /// Returns the configuration to which a launch resolves for this kernel, and the reasons for it.
     ///
     /// # Errors
-    /// The configuration errors of [`TypedKernel::launch`](super::TypedKernel::launch).
+    /// Returns the configuration errors of [`TypedKernel::launch`](super::TypedKernel::launch).
     pub fn explain(&self, launch: Launch) -> Result<Explanation> {
         Explanation::of(self, &launch)
     }
@@ -145,7 +147,7 @@ impl Function {
         Ok(u64::from(of_one) * u64::from(self.device().properties().multiprocessors))
     }
 
-    /// Returns the number of blocks in the largest cluster for this block and shared memory.
+    /// Returns the number of blocks in the largest cluster with this block size and this amount of shared memory.
     pub(super) fn max_cluster(&self, config: &LaunchConfig) -> Result<u32> {
         self.allow(config)?;
         self.allow_cluster(config)?;
@@ -159,7 +161,7 @@ impl Function {
             return Ok(());
         }
         match self.allow_large_clusters() {
-            // The device supports no larger clusters, so the portable size is the maximum.
+            // The device supports no larger clusters, so the portable cluster size is its maximum.
             Err(error) if error.driver_code() == Some(code::NOT_SUPPORTED) => Ok(()),
             result => result,
         }

@@ -1,4 +1,4 @@
-//! Resolves a [`Launch`] to a [`LaunchConfig`] within all limits of device and kernel.
+//! Resolves a [`Launch`] to a [`LaunchConfig`] within all limits of the device and the kernel.
 
 use super::Function;
 use super::adaptive::Launches;
@@ -31,10 +31,11 @@ impl Launch {
         (is_plain && fits).then(|| LaunchConfig::new([blocks, 1, 1], [block, 1, 1], self.shared_bytes))
     }
 
-    /// Writes the configuration for a kernel, within all limits. Returns false if there is nothing to launch.
+    /// Writes the configuration for a kernel to `resolved` after checking it against all limits. Returns false if there
+    /// are no threads to launch.
     ///
-    /// It is written in place, not returned: copying what was just written word by word costs as much as everything
-    /// else.
+    /// The configuration is written in place instead of being returned, because copying words that were just written
+    /// takes as long as the rest of this function.
     #[inline]
     pub(super) fn resolve_into(&self, function: &Function, resolved: &mut Resolved) -> Result<bool> {
         if let Some(config) = self.in_line(function.line()) {
@@ -44,7 +45,7 @@ impl Launch {
         self.resolve_other(function, resolved)
     }
 
-    /// [`Self::resolve_into`] for launches other than the most frequent kind.
+    /// Implements [`Self::resolve_into`] for all launches except the most frequent kind.
     fn resolve_other(&self, function: &Function, resolved: &mut Resolved) -> Result<bool> {
         let is_plain = self.is_plain() && function.line().is_plain;
         let launch = match self.shape {
@@ -64,14 +65,14 @@ impl Launch {
         }
     }
 
-    /// Same as [`Self::resolve_into`], but returns the configuration; `None` if there is nothing to launch.
+    /// Like [`Self::resolve_into`], but returns the configuration; `None` if there are no threads to launch.
     pub(super) fn resolve(&self, function: &Function) -> Result<Option<Resolved>> {
         let mut resolved = Resolved::BLANK;
         Ok(self.resolve_into(function, &mut resolved)?.then_some(resolved))
     }
 
-    /// Returns the launch with the kernel's requirements, and with a grid for the extent that it covers; `None` if
-    /// there is nothing to launch.
+    /// Returns the launch after applying the kernel's requirements and computing the grid for the extent to cover;
+    /// `None` if there are no threads to launch.
     fn for_kernel(&self, function: &Function) -> Result<Option<Self>> {
         let (limits, mut launch) = (Limits::of(function), *self);
         if let Some(required) = function.spec().cluster
@@ -111,13 +112,14 @@ impl Launch {
         Ok(Some(launch))
     }
 
-    /// Looks the configuration up in the kernel's cache, or resolves it now and caches it.
+    /// Looks up the configuration in the kernel's cache. If it is not cached, resolves the launch and caches the
+    /// result.
     fn resolve_kept(&self, function: &Function, resolved: &mut Resolved) -> Result<bool> {
         let generation = function.device().part::<Launches>().generation();
         if function.configs().get(self, generation, resolved) {
             return Ok(true);
         }
-        // In a forked process, a lock may be held by a thread that does not exist there.
+        // In a forked process, a lock may be held by a thread that was not copied.
         function.device().check_process()?;
         let Some(new) = self.resolve_new(function)? else { return Ok(false) };
         function.configs().put(self, generation, &new);
@@ -143,8 +145,8 @@ impl Launch {
         Ok(config.map(|config| Resolved { config, source }))
     }
 
-    /// Computes the configuration, with the winner's block and grid instead of the heuristic's if the launch leaves
-    /// them open.
+    /// Computes the configuration, using the winner's block and grid instead of the heuristic's if the launch leaves
+    /// block and grid open.
     pub(super) fn configure(
         &self,
         function: &Function,
@@ -179,7 +181,7 @@ impl Launch {
         }
         let config = match (self.shape, winner) {
             (Shape::Explicit { grid, block }, _) => LaunchConfig { grid, block, ..blank },
-            // These shapes became explicit earlier.
+            // [`Self::for_kernel`] has already converted these shapes to explicit ones.
             (Shape::Cover { .. } | Shape::Tiles { .. }, _) => return Ok(None),
             (Shape::Linear { block: Some(block), .. }, _) => {
                 self.in_blocks(function, blank, n, block, None)?
@@ -199,7 +201,7 @@ impl Launch {
         checked(function, config).map(Some)
     }
 
-    /// Configures blocks of `block` threads for `n` threads or items.
+    /// Returns a configuration with blocks of `block` threads for `n` threads or items.
     fn in_blocks(
         &self,
         function: &Function,
@@ -235,11 +237,12 @@ impl Launch {
 }
 
 impl Resolved {
-    /// Initial value: a plain launch of one thread.
+    /// Initial value, which represents a plain launch of one thread.
     pub const BLANK: Self = Self { config: LaunchConfig::new([1; 3], [1; 3], 0), source: Source::Given };
 }
 
-/// Number of blocks of `block` threads for `threads` threads; `None` if `block` is 0 or the number is too large.
+/// Returns the number of blocks of `block` threads that are needed for `threads` threads; `None` if `block` is 0 or the
+/// number is too large.
 #[inline]
 fn blocks_of(threads: usize, block: u32) -> Option<u32> {
     if block == 0 {
@@ -256,12 +259,12 @@ fn blocks_of(threads: usize, block: u32) -> Option<u32> {
     u32::try_from(blocks).ok()
 }
 
-/// Returns the number of blocks or threads for these sizes.
+/// Returns the product of the sizes, that is, the number of blocks or threads.
 pub(super) fn volume(sizes: [u32; 3]) -> u64 {
     sizes.iter().map(|size| u64::from(*size)).fold(1, u64::saturating_mul)
 }
 
-/// Returns the configuration if it is within all limits.
+/// Returns the configuration after checking it against all limits.
 pub(super) fn checked(function: &Function, config: LaunchConfig) -> Result<LaunchConfig> {
     let limits = Limits::of(function);
     limits.check(&config)?;

@@ -1,13 +1,13 @@
 //! [`SeqLock`]: a seqlock over a few words that threads write and read without blocking.
 //!
-//! A read returns words that were written together, or none. A writer gives up if another thread is writing.
+//! A read returns either words that were written together, or nothing. A writer gives up if another thread is writing.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// `N` words, initially all zero.
+/// `N` words that are initially zero.
 #[derive(Debug)]
 pub(super) struct SeqLock<const N: usize> {
-    /// Odd during a write, and different after each write.
+    /// Sequence number, which is odd during a write and different after each write.
     sequence: AtomicU64,
     words: [AtomicU64; N],
 }
@@ -27,7 +27,7 @@ impl<const N: usize> SeqLock<N> {
             return None;
         }
         let words = std::array::from_fn(|index| self.words[index].load(Ordering::Relaxed));
-        // If a word of a later write was read, the load below observes that write's odd number or a later one.
+        // If a word of a later write was read, the load below observes that write's odd sequence number or a later one.
         fence(Ordering::Acquire);
         (self.sequence.load(Ordering::Relaxed) == before).then_some(words)
     }
@@ -42,7 +42,7 @@ impl<const N: usize> SeqLock<N> {
         if before % 2 == 1 || !claim(before) {
             return false;
         }
-        // No thread observes a word of this write without the odd number.
+        // A thread that reads a word of this write also observes the odd sequence number.
         fence(Ordering::Release);
         for (word, value) in self.words.iter().zip(words) {
             word.store(value, Ordering::Relaxed);

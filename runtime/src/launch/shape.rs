@@ -1,10 +1,10 @@
-//! [`Launch`]: a launch request, independent of kernel and device.
+//! [`Launch`]: a launch request, independent of the kernel and the device.
 
 use crate::driver::LaunchConfig;
 
 /// Sizes in x, y and z, converted from `n`, `(x, y)`, `(x, y, z)` or an array of these, as `u32`, `usize` or `i32`.
 ///
-/// Negative sizes become 0, and sizes above `u32::MAX` are clamped to it. Launching either is an error.
+/// Negative sizes become 0, and sizes above `u32::MAX` become `u32::MAX`. Launching with either size is an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dim(pub [u32; 3]);
 
@@ -64,7 +64,7 @@ dim_from! {
 #[must_use = "a launch does nothing until a kernel is launched with it"]
 pub struct Launch {
     pub(super) shape: Shape,
-    /// Limit in waves; 0 for no limit.
+    /// Limit on the grid, in waves; 0 for no limit.
     pub(super) waves: u32,
     pub(super) shared_bytes: u32,
     pub(super) cluster: [u32; 3],
@@ -74,22 +74,22 @@ pub struct Launch {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// At least this number of threads, in blocks of a specified size or of one that is chosen later.
+    /// At least this number of threads, in blocks of a specified size, or of a size that is chosen later.
     Linear { threads: usize, block: Option<u32> },
     /// At least this number of threads, in blocks with the highest occupancy.
     Occupancy { threads: usize },
     /// A loop over this number of items.
     Bandwidth { items: usize, item_bytes: u32, in_flight: u32 },
-    /// At least one thread per element of the extent, in blocks of a specified size or of one that is chosen later. A
-    /// side of `u32::MAX` is too large.
+    /// At least one thread per element of the extent, in blocks of a specified size, or of a size that is chosen later.
+    /// A side of `u32::MAX` is too large.
     Cover { extent: [u32; 3], block: Option<[u32; 3]> },
-    /// This number of blocks, of a specified size or of one that is chosen later.
+    /// This number of blocks, of a specified size or of a size that is chosen later.
     Tiles { grid: [u32; 3], block: Option<[u32; 3]> },
     /// Exactly this grid and block.
     Explicit { grid: [u32; 3], block: [u32; 3] },
 }
 
-/// Number of words that identify a launch.
+/// Number of words of the key that identifies a launch.
 pub(super) const KEY_WORDS: usize = 6;
 
 impl Launch {
@@ -111,8 +111,8 @@ impl Launch {
     /// Requests at least `threads` threads in one dimension. The block size is chosen from the kernel, the device and
     /// the number of threads. If `threads` is 0, nothing is launched.
     ///
-    /// Small launches use small blocks, so that every SM receives its share. If a configuration was
-    /// [measured](super::adaptive) earlier for this kernel, device and size, it is used instead.
+    /// Small launches use small blocks, so that all SMs receive work. If a configuration was
+    /// [measured](super::adaptive) earlier for this kernel, device and size, that configuration is used instead.
     pub fn auto(threads: usize) -> Self {
         Self::of(Shape::Linear { threads, block: None })
     }
@@ -126,17 +126,18 @@ impl Launch {
     /// Requests a grid-stride loop over `items` items, each of which moves `item_bytes` bytes. Use it for memory-bound
     /// kernels. If `items` is 0, nothing is launched.
     ///
-    /// Block and grid are chosen so that enough bytes are in flight on every SM and all blocks have equal work. Each
-    /// thread is assumed to have the bytes of one item in flight, unless [`Launch::in_flight`] specifies another
-    /// number.
+    /// Block and grid are chosen so that enough bytes are in flight on every SM and all blocks have the same amount of
+    /// work. Each thread is assumed to have the bytes of one item in flight, unless [`Launch::in_flight`] specifies
+    /// another number.
     ///
-    /// The kernel must loop until all items are done; other kernels leave the rest unprocessed.
+    /// The kernel must loop until all items are processed; a kernel without such a loop would leave some of them
+    /// unprocessed.
     pub fn for_bandwidth(items: usize, item_bytes: u32) -> Self {
         Self::of(Shape::Bandwidth { items, item_bytes, in_flight: item_bytes })
     }
 
-    /// Sets the bytes that a thread has in flight, for [`Launch::for_bandwidth`]: the bytes of all loads that it issues
-    /// before it uses the first one. It has no effect on other launches.
+    /// Sets the number of bytes that a thread has in flight, that is, the bytes of all loads that it issues before it
+    /// uses the first loaded value. Only affects [`Launch::for_bandwidth`].
     pub fn in_flight(mut self, bytes: u32) -> Self {
         if let Shape::Bandwidth { in_flight, .. } = &mut self.shape {
             *in_flight = bytes;
@@ -153,13 +154,13 @@ impl Launch {
     /// Requests at least one thread per element of an extent in one to three dimensions: width, height and depth. If a
     /// side is 0, nothing is launched.
     ///
-    /// The block is the one that the kernel requires (`#[kernel(block(16, 16))]`) or that [`Self::block`] sets.
-    /// Otherwise, the number of threads is chosen from the kernel and the device, with 32 of them along x.
+    /// The kernel can require a block (`#[kernel(block(16, 16))]`), and [`Self::block`] can set one. If neither is the
+    /// case, the number of threads is chosen from the properties of the kernel and the device, with 32 threads along x.
     pub fn cover(extent: impl Into<Dim>) -> Self {
         Self::of(Shape::Cover { extent: extent.into().0, block: None })
     }
 
-    /// Sets the number of threads of a block, for [`Self::cover`]. It has no effect on other launches.
+    /// Sets the block dimensions in threads. Only affects [`Self::cover`].
     pub fn block(mut self, size: impl Into<Dim>) -> Self {
         if let Shape::Cover { block, .. } | Shape::Tiles { block, .. } = &mut self.shape {
             *block = Some(size.into().0);
@@ -168,11 +169,11 @@ impl Launch {
     }
 
     /// Makes each block of [`Self::cover`] cover a tile of this many elements, instead of one element per thread. Use
-    /// it for kernels whose threads process several elements each. It has no effect on other launches.
+    /// it for kernels whose threads process several elements each. Only affects [`Self::cover`].
     pub fn tile(mut self, size: impl Into<Dim>) -> Self {
         if let Shape::Cover { extent, block } = self.shape {
             let tiles = |side: u32, tile: u32| match (side, tile) {
-                // A side that is too large or empty remains so.
+                // A side that is zero or too large stays unchanged, so that it is rejected later.
                 (u32::MAX | 0, _) | (_, 0) => side,
                 (side, tile) => side.div_ceil(tile),
             };
@@ -188,11 +189,11 @@ impl Launch {
         Self::of(Shape::Explicit { grid: grid.into().0, block: block.into().0 })
     }
 
-    /// Limits the grid to `waves` waves (at least one), that is, `waves` times the blocks that can be resident on the
-    /// device concurrently.
+    /// Limits the grid to `waves` waves (at least one), that is, to `waves` times the number of blocks that can be
+    /// resident on the device concurrently.
     ///
-    /// The kernel must loop until all elements are done (grid-stride loop); other kernels leave the rest unprocessed.
-    /// It has no effect on [`Launch::grid_block`] and [`Launch::cover`].
+    /// The kernel must loop until all elements are processed (grid-stride loop); a kernel without such a loop would
+    /// leave some of them unprocessed. The limit has no effect on [`Launch::grid_block`] and [`Launch::cover`].
     pub fn waves(mut self, waves: u32) -> Self {
         self.waves = waves.max(1);
         self
@@ -200,13 +201,13 @@ impl Launch {
 
     /// Allocates this many bytes of dynamic shared memory per block, in addition to the kernel's `Shared<[T]>` arrays,
     /// whose lengths are launch arguments ([`SharedLen`](gpu_spec::SharedLen)). Sizes above the device's default limit
-    /// are enabled automatically, up to the device's maximum.
+    /// are opted in to automatically, up to the device's maximum.
     pub fn shared(mut self, bytes: u32) -> Self {
         self.shared_bytes = bytes;
         self
     }
 
-    /// Adds the bytes of dynamic shared memory that the arguments need.
+    /// Adds the bytes of dynamic shared memory that the arguments require.
     #[inline(always)]
     pub(super) fn with_arrays(mut self, bytes: u32) -> Self {
         self.shared_bytes = self.shared_bytes.saturating_add(bytes);
@@ -216,16 +217,16 @@ impl Launch {
     /// Groups blocks into clusters of this size. The blocks of a cluster run at the same time and can access each
     /// other's shared memory (distributed shared memory). Requires compute capability 9.0.
     ///
-    /// The grid must be a multiple of the cluster. If only threads or an extent are specified, the grid is rounded up
-    /// to a multiple. A kernel that requires clusters (`#[kernel(cluster(2))]`) is launched with them without this
-    /// call.
+    /// The grid must be a multiple of the cluster. If only a number of threads or an extent is specified, the grid is
+    /// rounded up to a multiple of the cluster. A kernel that requires clusters (`#[kernel(cluster(2))]`) is launched
+    /// with them even without this call.
     pub fn cluster(mut self, size: impl Into<Dim>) -> Self {
         self.cluster = size.into().0;
         self
     }
 
-    /// Requests a cooperative launch. It runs only if all blocks can be resident concurrently, so that they can wait
-    /// for each other. Kernels declared as cooperative are always launched this way.
+    /// Requests a cooperative launch. The launch succeeds only if all blocks can be resident concurrently, so that they
+    /// can wait for each other. Kernels declared as cooperative are always launched this way.
     pub fn cooperative(mut self) -> Self {
         self.cooperative = true;
         self
@@ -239,13 +240,14 @@ impl Launch {
         self
     }
 
-    /// Returns true if only a shape, shared memory and a limit on waves are set.
+    /// Returns true if the launch sets nothing except a shape, shared memory and a limit on waves.
     pub(super) fn is_plain(&self) -> bool {
         // The expression has no branches, because all conditions usually hold.
         (self.cluster == [1; 3]) & !self.cooperative & !self.dependent
     }
 
-    /// Returns true if block and grid are open: any grid with enough threads is correct, or any grid at all for a loop.
+    /// Returns true if the launch leaves block and grid open, so that any grid with enough threads is correct or, for a
+    /// loop, any grid at all.
     pub(super) fn is_open(&self) -> bool {
         self.is_free() && self.waves == 0 && self.shared_bytes == 0 && self.is_plain()
     }

@@ -1,4 +1,4 @@
-//! [`RawArguments`]: arguments whose types are not checked, for kernels that are known only by name.
+//! [`RawArguments`]: arguments whose types are not checked, for kernels of which only the name is known.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -15,8 +15,8 @@ use crate::memory::usage::Access;
 use crate::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 
-/// Arguments of a launch, in order, as a C compiler passes them: values, and pointers to the elements of buffers. Any
-/// number is allowed, up to [`Function::max_argument_bytes`].
+/// Arguments of a launch, in order, in the form in which a C compiler passes them, that is, as values and as pointers
+/// to the elements of buffers. Their number is limited only by [`Function::max_argument_bytes`].
 ///
 /// ```
 /// use warpsmith_runtime::launch::RawArguments;
@@ -35,11 +35,11 @@ use crate::stream::Stream;
 #[derive(Default)]
 #[must_use = "arguments do nothing until a kernel is launched with them"]
 pub struct RawArguments<'a> {
-    /// The values' bytes, padding included, back to back.
+    /// The bytes of the values, including their padding, without gaps between values.
     values: Vec<MaybeUninit<u8>>,
     /// Offset and size of each value.
     places: Vec<(usize, usize)>,
-    /// Bytes of the values as kernel parameters, each at a multiple of its alignment.
+    /// Total size of the values as kernel parameters, each of which is aligned. In bytes.
     bytes: usize,
     uses: Vec<BufferUse<'a>>,
 }
@@ -50,7 +50,7 @@ impl<'a> RawArguments<'a> {
         Self::default()
     }
 
-    /// Passes the bytes of a value: a number, or a struct that the kernel takes by value.
+    /// Passes a value by its bytes, such as a number, or a struct that is a by-value parameter of the kernel.
     pub fn value<T: DeviceCopy>(mut self, value: T) -> Self {
         let size = size_of::<T>();
         // SAFETY: the bytes belong to the value, which outlives the slice.
@@ -78,14 +78,14 @@ impl<'a> RawArguments<'a> {
         self.value(pointer.0)
     }
 
-    /// Names a buffer that the kernel accesses without an argument of its own. It is kept alive and ordered like an
-    /// argument.
+    /// Declares a buffer that the kernel accesses although it is not an argument. The buffer is kept alive and its use
+    /// is ordered as for an argument.
     pub fn used(mut self, used: BufferUse<'a>) -> Self {
         self.uses.push(used);
         self
     }
 
-    /// The number of arguments.
+    /// Returns the number of arguments.
     pub fn len(&self) -> usize {
         self.places.len()
     }
@@ -95,7 +95,7 @@ impl<'a> RawArguments<'a> {
         self.places.is_empty()
     }
 
-    /// Bytes that the arguments take as kernel parameters.
+    /// Returns the size of the arguments as kernel parameters, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -138,8 +138,8 @@ impl fmt::Debug for RawArguments<'_> {
 }
 
 impl Function {
-    /// Maximum size of a launch's arguments in bytes: 4 KiB, or 32 764 bytes on a GPU of compute capability 7.0 with a
-    /// driver for CUDA 12.1 or newer, and on the emulated device.
+    /// Returns the maximum size of a launch's arguments in bytes. It is 32 764 bytes on the emulated device and on a
+    /// GPU of compute capability 7.0 or later with a driver for CUDA 12.1 or later, and 4 KiB on other GPUs.
     pub fn max_argument_bytes(&self) -> usize {
         let properties = self.device().properties();
         let mut version = properties.driver_version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
@@ -149,17 +149,20 @@ impl Function {
     }
 
     /// Enqueues a launch whose arguments are not checked against the kernel's parameters, unless the driver reports
-    /// their number and sizes (CUDA 12.4 and newer). The values are copied before this returns. Buffers among the
-    /// arguments are kept alive until the kernel has finished, and other uses of them are ordered.
+    /// their number and sizes (CUDA 12.4 or later). The values are copied before the call returns. Buffers among the
+    /// arguments are kept alive until the kernel has finished, and the launch is ordered with respect to all other uses
+    /// of them.
     ///
     /// # Errors
-    /// A shape beyond the limits of device or kernel; [`LaunchError::ArgumentCount`], [`LaunchError::ArgumentSize`],
-    /// [`LaunchError::ArgumentBytes`]; [`Error::DifferentDevices`]; a fault of earlier work.
+    /// Returns an error if the launch exceeds a limit of the device or the kernel; [`LaunchError::ArgumentCount`],
+    /// [`LaunchError::ArgumentSize`] or [`LaunchError::ArgumentBytes`]; [`Error::DifferentDevices`]; or the fault of
+    /// earlier work.
     ///
     /// # Safety
-    /// The arguments have the parameters' types, in order. The kernel accesses only the buffers among them, in the way
-    /// each was passed, and memory that the caller orders and keeps alive by other means. If one of the buffers is
-    /// written, no two of them overlap. With these arguments and this shape the kernel has no undefined behavior.
+    /// The arguments must have the types of the kernel's parameters, in order. The kernel must access only the buffers
+    /// among them, each in the way in which it was passed, and memory that the caller orders and keeps alive by other
+    /// means. If one of the buffers is written, no two of them may overlap. The kernel must not have undefined behavior
+    /// with these arguments and this configuration.
     #[track_caller]
     pub unsafe fn launch_unchecked(
         &self,
@@ -177,8 +180,9 @@ impl Function {
         let pointer = |&(start, _): &(usize, usize)| unsafe { base.add(start) }.cast::<c_void>();
         let pointers: Vec<*const c_void> = args.places.iter().map(pointer).collect();
         let code = self.code_use(stream);
-        // SAFETY: the configuration was checked and allowed. As far as is known, there is a value of the right size for
-        // each parameter, and the rest is guaranteed by the caller. The uses keep and order the memory.
+        // SAFETY: the configuration was checked and allowed. As far as the driver reports the parameters, there is a
+        // value of the right size for each, and the rest is guaranteed by the caller. The uses keep the memory
+        // allocated and order its use.
         unsafe {
             self.enqueue(stream, (&config, Source::Given), &pointers, args.uses.iter().chain(&code), None)
         }

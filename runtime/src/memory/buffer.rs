@@ -12,18 +12,19 @@ use crate::driver::DevicePtr;
 use crate::error::Result;
 use crate::stream::Stream;
 
-/// Alignment of every block of the driver and the allocator, in bytes.
+/// Alignment of every block that the driver or the allocator returns, in bytes.
 pub(super) const ALIGN: usize = 256;
 /// Maximum number of bytes that [`DeviceBuffer::filled`] copies from the host.
 const FILL_BYTES: usize = 64 << 10;
 
 /// `len` elements in device memory, aligned to at least 256 bytes unless the memory is [foreign](Self::from_raw).
 ///
-/// A buffer is created on a stream, on which its own copies run. It can be used on any stream of the same device and
-/// copied to and from other devices. If it is used on a different stream than before, the required wait is inserted
-/// automatically. Copies of this type from or to host memory block until they are done; the copies of [`Stream`] do not
-/// block, as described in [`transfer`](crate::transfer). Dropping a buffer does not wait. The memory is reused when the
-/// work that uses it is done or, on the same stream, after that work in stream order.
+/// A buffer is created on a stream. Its own copies run on that stream, but it can be used on any stream of the same
+/// device and copied to and from other devices. If it is used on a different stream than before, the required wait is
+/// inserted automatically. The copy methods of this type from and to host memory block until the copy has finished;
+/// those of [`Stream`] do not block, as described in [`transfer`](crate::transfer). Dropping a buffer does not wait.
+/// The memory is reused when the work that uses it has finished or, on the same stream, after that work in stream
+/// order.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -39,11 +40,11 @@ const FILL_BYTES: usize = 64 << 10;
 ///
 /// # Debug output
 ///
-/// `{:?}` prints the first eight elements and the device: `DeviceBuffer<f32>([1.0, 5.0, 6.0] on cpu:0)`. To print them,
-/// it performs a blocking copy of these elements, which waits for earlier work on the buffer and appears in profiles.
-/// Printing never fails. If the copy is not possible (during a capture, on a lost device, in a host function), the
-/// length and the address are printed instead. A fault of the device and findings of `warpsmith check` are left for the
-/// next call that returns errors.
+/// `{:?}` prints the first eight elements and the device, for example `DeviceBuffer<f32>([1.0, 5.0, 6.0] on cpu:0)`.
+/// Printing performs a blocking copy of these elements, which waits for earlier work on the buffer and appears in
+/// profiles. Printing never fails. If the copy is not possible (during a capture, on a lost device, in a host
+/// function), the length and the address are printed instead. A fault of the device and findings of `warpsmith check`
+/// are left for the next call that returns errors.
 ///
 /// # Alignment
 ///
@@ -72,7 +73,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Allocates uninitialized memory for `len` elements. No work is enqueued.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory),
+    /// Returns [`Error::OutOfMemory`](crate::Error::OutOfMemory) or
     /// [`Error::TooManyElements`](crate::Error::TooManyElements).
     #[track_caller]
     pub fn uninit(stream: &Stream, len: usize) -> Result<Self> {
@@ -83,10 +84,10 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Ok(Self { storage, len, elements: PhantomData })
     }
 
-    /// Allocates memory for `len` elements and enqueues a memset to zero bytes on the stream.
+    /// Allocates memory for `len` elements and enqueues a memset on the stream that fills it with zero bytes.
     ///
     /// # Errors
-    /// The errors of [`Self::uninit`]; any [driver error](crate::Error::Driver).
+    /// Returns the errors of [`Self::uninit`], or any [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn zeros(stream: &Stream, len: usize) -> Result<Self> {
         let _site = site();
@@ -95,11 +96,12 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Ok(buffer)
     }
 
-    /// Allocates memory for `len` elements and enqueues work on the stream that sets each to `value`. The host does not
-    /// wait.
+    /// Allocates memory for `len` elements and enqueues work on the stream that sets each element to `value`. The host
+    /// does not wait.
     ///
-    /// A value whose bytes are all equal, such as 0 or the integer -1, takes one memset. For any other value, the host
-    /// copies up to 64 KiB, and the device then repeatedly copies the filled part to the elements after it.
+    /// For a value whose bytes are all equal, such as 0 or the integer -1, the work is one memset. For any other value,
+    /// the host copies up to 64 KiB, and the device then repeatedly copies the part that is already filled to the
+    /// elements after it.
     ///
     /// ```
     /// # use warpsmith_runtime::{Device, DeviceBuffer};
@@ -112,8 +114,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`Self::uninit`] and [`Stream::copy_from_host_async`]. Only a memset can be captured; for other
-    /// values, [`GraphError::NotCapturable`](crate::error::GraphError::NotCapturable).
+    /// Returns the errors of [`Self::uninit`] and [`Stream::copy_from_host_async`]. Only a memset can be captured;
+    /// during a capture, other values return [`GraphError::NotCapturable`](crate::error::GraphError::NotCapturable).
     #[track_caller]
     pub fn filled(stream: &Stream, len: usize, value: T) -> Result<Self> {
         let _site = site();
@@ -139,8 +141,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Ok(buffer)
     }
 
-    /// Computes the elements on the host from their indices and copies them to a new buffer. The copy is done when this
-    /// returns.
+    /// Computes the elements on the host from their indices and copies them to a new buffer. The copy has finished when
+    /// the call returns.
     ///
     /// ```
     /// # use warpsmith_runtime::{Device, DeviceBuffer};
@@ -153,17 +155,17 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// ```
     ///
     /// # Errors
-    /// Same as [`Self::from_host`].
+    /// Returns the same errors as [`Self::from_host`].
     #[track_caller]
     pub fn from_fn(stream: &Stream, len: usize, element: impl FnMut(usize) -> T) -> Result<Self> {
         let _site = site();
         Self::from_host(stream, &(0..len).map(element).collect::<Vec<_>>())
     }
 
-    /// Copies a host slice to a new buffer. The copy is done when this returns.
+    /// Copies a host slice to a new buffer. The copy has finished when the call returns.
     ///
     /// # Errors
-    /// The errors of [`Self::uninit`]; the fault, if a kernel that was running on the stream caused one.
+    /// Returns the errors of [`Self::uninit`], or the fault if a kernel that was running on the stream caused one.
     #[track_caller]
     pub fn from_host(stream: &Stream, host: &[T]) -> Result<Self> {
         let _site = site();
@@ -194,18 +196,18 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
 
     /// Returns the address of the first element; null for an empty buffer.
     ///
-    /// The buffer does not track work enqueued with the raw address. The caller must order such work and keep the
-    /// buffer alive until it has run.
+    /// The buffer does not track work that is enqueued with the raw address. The caller must order this work and keep
+    /// the buffer alive until the work has run.
     pub fn as_device_ptr(&self) -> DevicePtr {
         self.storage.ptr()
     }
 
-    /// Records that the work enqueued on `stream` so far uses the memory. Later work on the buffer is ordered after it,
-    /// and the memory is not reused before it is done. Call this function each time after enqueueing work with the raw
-    /// address. Launches and copies of this crate record their streams automatically.
+    /// Records that the work enqueued on `stream` so far uses the memory. Later work on the buffer is ordered after
+    /// that work, and the memory is not reused before it has finished. Call this function each time after enqueueing
+    /// work with the raw address. Launches and copies of this crate record their streams automatically.
     ///
     /// # Errors
-    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices).
+    /// Returns [`Error::DifferentDevices`](crate::Error::DifferentDevices).
     pub fn record_stream(&self, stream: &Stream) -> Result<()> {
         self.device().check_process()?;
         let what = || ("recording a stream".to_owned(), "the buffer".to_owned());
@@ -227,7 +229,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Returns a range of the elements, for reading.
     ///
     /// # Panics
-    /// Panics if the range is out of bounds, as for slices; [`DeviceSlice::get`] does not panic.
+    /// Panics if the range is out of bounds, like slice indexing; [`DeviceSlice::get`] does not panic.
     #[track_caller]
     pub fn slice(&self, bounds: impl RangeBounds<usize>) -> DeviceSlice<'_, T> {
         self.as_slice().slice(bounds)
@@ -236,7 +238,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Returns a range of the elements, for writing.
     ///
     /// # Panics
-    /// Panics if the range is out of bounds, as for slices; [`DeviceSliceMut::get_mut`] does not panic.
+    /// Panics if the range is out of bounds, like slice indexing; [`DeviceSliceMut::get_mut`] does not panic.
     #[track_caller]
     pub fn slice_mut(&mut self, bounds: impl RangeBounds<usize>) -> DeviceSliceMut<'_, T> {
         self.as_mut_slice().into_slice(bounds)
@@ -245,46 +247,48 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Splits the elements at `middle` into two slices that can be written independently.
     ///
     /// # Panics
-    /// Panics if `middle` is past the end, as for slices.
+    /// Panics if `middle` is past the end, like `split_at_mut` of slices.
     #[track_caller]
     pub fn split_at_mut(&mut self, middle: usize) -> (DeviceSliceMut<'_, T>, DeviceSliceMut<'_, T>) {
         self.as_mut_slice().split_at_mut(middle)
     }
 
-    /// Copies the elements to a new vector on the host. [`DeviceSlice::to_host`] describes the details.
+    /// Copies the elements to a new vector on the host; see [`DeviceSlice::to_host`].
     ///
     /// # Errors
-    /// The fault, if a kernel that was running caused one.
+    /// Returns the fault if a kernel that was running caused one.
     #[track_caller]
     pub fn to_host(&self) -> Result<Vec<T>> {
         let _site = site();
         self.as_slice().to_host()
     }
 
-    /// Copies the elements to a host slice. [`DeviceSlice::copy_to_host`] describes the details.
+    /// Copies the elements to a host slice; see [`DeviceSlice::copy_to_host`].
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch); the fault, if a kernel that was running caused one.
+    /// Returns [`Error::LengthMismatch`](crate::Error::LengthMismatch), or the fault if a kernel that was running
+    /// caused one.
     #[track_caller]
     pub fn copy_to_host(&self, host: &mut [T]) -> Result<()> {
         let _site = site();
         self.as_slice().copy_to_host(host)
     }
 
-    /// Copies the elements from a host slice. [`DeviceSliceMut::copy_from_host`] describes the details.
+    /// Copies the elements from a host slice; see [`DeviceSliceMut::copy_from_host`].
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch); the fault, if a kernel that was running caused one.
+    /// Returns [`Error::LengthMismatch`](crate::Error::LengthMismatch), or the fault if a kernel that was running
+    /// caused one.
     #[track_caller]
     pub fn copy_from_host(&mut self, host: &[T]) -> Result<()> {
         let _site = site();
         self.as_mut_slice().copy_from_host(host)
     }
 
-    /// Copies the elements to a new buffer on a stream of any device. [`DeviceSlice::clone_on`] describes the details.
+    /// Copies the elements to a new buffer on a stream of any device; see [`DeviceSlice::clone_on`].
     ///
     /// # Errors
-    /// The errors of [`Self::uninit`] and [`Stream::copy`].
+    /// Returns the errors of [`Self::uninit`] and [`Stream::copy`].
     #[track_caller]
     pub fn clone_on(&self, stream: &Stream) -> Result<Self> {
         let _site = site();

@@ -10,7 +10,7 @@ impl Device {
     /// Returns the free and the total device memory.
     ///
     /// # Errors
-    /// Any [driver error](crate::Error::Driver).
+    /// Returns any [driver error](crate::Error::Driver).
     pub fn memory_info(&self) -> Result<MemoryInfo> {
         let (free, total) = self.call(|driver, context| driver.memory_info(context))?;
         Ok(MemoryInfo { free, total })
@@ -19,7 +19,7 @@ impl Device {
     /// Waits for all work enqueued on the device.
     ///
     /// # Errors
-    /// The fault, if a kernel that was running caused one; findings of a [check](crate::check).
+    /// Returns the fault if a kernel that was running caused one, or the findings of a [check](crate::check).
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         let _site = site();
@@ -27,7 +27,7 @@ impl Device {
         self.check_findings()
     }
 
-    /// Same as [`Self::synchronize`], but leaves findings for the next call that reports them.
+    /// Like [`Self::synchronize`], but leaves findings for the next call that reports them.
     pub(crate) fn wait(&self) -> Result<()> {
         self.check()?;
         if self.part::<CachingAllocator>().capturing() {

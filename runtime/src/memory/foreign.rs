@@ -1,4 +1,5 @@
-//! Buffers of foreign memory, and conversions of a buffer's memory: raw, leaked, or reinterpreted as another type.
+//! Buffers of foreign memory, and conversions of a buffer into raw parts, a leaked slice, or a buffer of another
+//! element type.
 
 use std::any::{Any, type_name};
 use std::marker::PhantomData;
@@ -12,7 +13,7 @@ use crate::driver::DevicePtr;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 
-/// Returns the number of `U`s that the bytes of `len` `T`s contain.
+/// Returns the number of values of type `U` that fit exactly into `len` values of type `T`.
 pub(super) fn cast<T: DeviceCopy, U: DeviceCopy>(address: DevicePtr, len: usize) -> Result<usize> {
     const { assert!(align_of::<U>() <= ALIGN, "elements of device buffers are aligned to at most 256 bytes") };
     let refused = |reason| {
@@ -31,14 +32,14 @@ pub(super) fn cast<T: DeviceCopy, U: DeviceCopy>(address: DevicePtr, len: usize)
 }
 
 impl<T: DeviceCopy> DeviceBuffer<T> {
-    /// Creates a buffer of memory that other code allocated: `len` elements at `ptr`. `owner` must free them when it is
-    /// dropped. Pass `()` as the owner of memory that outlives every use.
+    /// Creates a buffer from memory that other code allocated, namely from `len` elements at `ptr`. `owner` must free
+    /// the memory when it is dropped. Pass `()` as the owner if the memory outlives every use.
     ///
     /// Work on the buffer is ordered, captured in graphs and tracked as for any buffer. The owner is dropped when every
-    /// stream that used the buffer has passed its last use. It is dropped on any thread, but not in a [host
-    /// function](Stream::host_function), and may call the driver. Dropping the buffer does not wait for this. On a lost
-    /// device, the owner is dropped when no more work is running there. If this call fails, the owner is dropped
-    /// immediately. In a forked process, it is never dropped.
+    /// stream that used the buffer has finished its last use. The drop may happen on any thread except in a [host
+    /// function](Stream::host_function), and it may call the driver. Dropping the buffer does not wait for the owner to
+    /// be dropped. On a lost device, the owner is dropped once no work is running on the device. If this call fails,
+    /// the owner is dropped immediately. In a forked process, the owner is never dropped.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -55,13 +56,14 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::BadAddress`] for an address that is null, not aligned for the elements, or unknown to the driver;
-    /// [`Error::DifferentDevices`] for memory that is not on the stream's device; [`Error::TooManyElements`].
+    /// Returns [`Error::BadAddress`] for an address that is null, not aligned for the elements, or unknown to the
+    /// driver; [`Error::DifferentDevices`] for memory that is not on the stream's device; or
+    /// [`Error::TooManyElements`].
     ///
     /// # Safety
     /// `ptr` must point to `len` elements of memory that kernels of the stream's device can use until the owner is
-    /// dropped. Earlier work on the memory must have been enqueued on `stream`, or be ordered before later work there.
-    /// From this call until the owner is dropped, only this buffer may use the memory, except as
+    /// dropped. Earlier work on the memory must have been enqueued on `stream`, or be ordered before later work on
+    /// `stream`. From this call until the owner is dropped, only this buffer may use the memory, except as
     /// [`Self::record_stream`] permits.
     pub unsafe fn from_raw(
         stream: &Stream,
@@ -72,10 +74,10 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Self::of_owner(stream, ptr, len, Owner::new(owner))
     }
 
-    /// Same as [`Self::from_raw`], for memory that its owner may withdraw. While `may_use` returns an error, every call
-    /// that would enqueue work on the memory returns that error instead. A copy to the host that has already waited for
-    /// its work also returns that error. Work that is already enqueued and graphs are not stopped. `may_use` is called
-    /// often and on any thread, and must not call the driver.
+    /// Like [`Self::from_raw`], but for memory that its owner may withdraw. While `may_use` returns an error, every
+    /// call that would enqueue work on the memory returns that error instead. A copy to the host that has already
+    /// waited for its work also returns that error. Work that is already enqueued and graphs are not stopped. `may_use`
+    /// is called often and on any thread, and must not call the driver.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -103,10 +105,11 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// ```
     ///
     /// # Errors
-    /// Same as [`Self::from_raw`].
+    /// Returns the same errors as [`Self::from_raw`].
     ///
     /// # Safety
-    /// Same as for [`Self::from_raw`]. After `may_use` first returns an error, other code may use the memory too.
+    /// The requirements are those of [`Self::from_raw`], except that other code may also use the memory once `may_use`
+    /// has returned an error.
     pub unsafe fn from_raw_while(
         stream: &Stream,
         ptr: DevicePtr,
@@ -175,7 +178,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         (bytes.as_device_ptr(), len, bytes)
     }
 
-    /// Leaks the buffer and returns all its elements. The memory is never freed, and the device is never closed.
+    /// Leaks the buffer and returns all of its elements. The memory is never freed, and the device is never closed.
     pub fn leak(self) -> DeviceSliceMut<'static, T> {
         Box::leak(Box::new(self)).as_mut_slice()
     }
@@ -183,8 +186,9 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Reinterprets the bytes as elements of another type.
     ///
     /// # Errors
-    /// [`Error::Cast`] if the bytes are not a whole number of elements, or are not aligned for them. The buffer is then
-    /// dropped; [`DeviceSlice::cast`](crate::DeviceSlice::cast) performs the same conversion without consuming it.
+    /// Returns [`Error::Cast`] if the bytes are not a whole number of elements of the new type or are not aligned for
+    /// them, in which case the buffer is dropped. [`DeviceSlice::cast`](crate::DeviceSlice::cast) performs the same
+    /// conversion without consuming the buffer.
     pub fn cast<U: DeviceCopy>(self) -> Result<DeviceBuffer<U>> {
         let len = cast::<T, U>(self.as_device_ptr(), self.len)?;
         Ok(DeviceBuffer { storage: self.storage, len, elements: PhantomData })

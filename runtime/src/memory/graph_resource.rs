@@ -1,15 +1,15 @@
 //! [`GraphResource`]: the buffer state that is shared with graphs, namely the buffer's liveness and its uses.
 //!
 //! A graph uses buffers without borrowing them, long after it was captured. The graph and each of its buffers therefore
-//! share a separate [`GraphResource`]. A launch of the graph checks there whether the buffer was dropped and which work
-//! to wait for, and records itself as a use. Once a buffer has a `GraphResource`, every use of the buffer is recorded
-//! in it, with its lock held from reading to recording, because borrows alone do not order the graph's launches with
-//! other uses.
+//! share a separate [`GraphResource`]. Each launch of the graph reads from it whether the buffer was dropped and for
+//! which work to wait, and records itself in it as a use. Once a buffer has a `GraphResource`, every use of the buffer
+//! is recorded in it. The lock of the resource is held from reading earlier uses until the new use is recorded, because
+//! borrows alone do not order the graph's launches with respect to other uses.
 //!
 //! The resource is created when work on the buffer is first captured, while that work borrows the buffer. If the borrow
 //! is shared, another thread may be enqueueing work that reads the buffer and record that use in the buffer itself.
-//! This is correct, because the graph only reads the buffer as well. A later writer (a launch, or the capture of one)
-//! borrows the buffer exclusively and takes over the uses that are recorded in the buffer itself
+//! This is correct, because the graph only reads the buffer as well. A later write (a launch, or a captured launch)
+//! borrows the buffer exclusively and moves the uses that are recorded in the buffer itself into the resource
 //! ([`Storage::track`](super::storage::Storage::track)).
 
 use std::ops::Range;
@@ -24,15 +24,14 @@ use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
 use crate::stream::clock::Timeline;
 
-/// The buffer state that is shared with graphs, as described in the [module's documentation](self). See the [module's
-/// documentation](self).
+/// The buffer state that is shared with graphs; see the [module's documentation](self).
 #[derive(Debug)]
 pub(crate) struct GraphResource {
-    /// Locked from reading the uses until a new use is recorded.
+    /// Locked from the time at which the uses are read until a new use is recorded.
     liveness: Mutex<Liveness>,
     home: Stream,
     bytes: usize,
-    /// Private pool of the buffer's memory.
+    /// Private pool that owns the buffer's memory; `None` for the default pool.
     pool: Option<PoolId>,
     usage: Usage,
     /// Uses of the buffer in captures, which apply while the captures are active.
@@ -65,8 +64,8 @@ impl CapturedRanges {
         std::mem::take(&mut *self.lock())
     }
 
-    /// Returns true if a call of this thread with this access conflicts with the captured uses, with which it cannot be
-    /// ordered. Captures of other threads are considered only in the global mode.
+    /// Returns true if a call of this thread with this access conflicts with the captured uses, relative to which the
+    /// call cannot be ordered. Captures of other threads are considered only in the global mode.
     fn conflicts(&self, range: &Range<usize>, access: Access) -> bool {
         let is_writing = |other: Access| access == Access::Write || other == Access::Write;
         (self.mode == CaptureMode::Global || self.thread == thread::current().id())
@@ -94,11 +93,11 @@ impl GraphResource {
         new
     }
 
-    /// Fails if work that runs now, with this access to this range, would have to be ordered before or after work of an
-    /// active capture.
+    /// Returns an error if work that runs now, with this access to this range, would have to be ordered before or after
+    /// work of an active capture.
     ///
     /// # Errors
-    /// [`GraphError::UsedInCapture`].
+    /// Returns [`GraphError::UsedInCapture`].
     pub fn check_captures(&self, call: &'static str, range: &Range<usize>, access: Access) -> Result<()> {
         let captured = self.captured();
         let mut active = captured.iter().filter_map(Weak::upgrade);
@@ -138,10 +137,10 @@ impl GraphResource {
         self.usage.users(&self.home, Timeline::Running)
     }
 
-    /// Lends host memory to the program on behalf of `call`, so that new work cannot use it.
+    /// Lends host memory to the program, so that new work cannot use it. Errors name `call`.
     ///
     /// # Errors
-    /// [`GraphError::HostBufferInUse`]; the errors of [`Self::check_captures`].
+    /// Returns [`GraphError::HostBufferInUse`] or the errors of [`Self::check_captures`].
     pub fn lend(&self, call: &'static str) -> Result<()> {
         self.check_captures(call, &(0..self.bytes), Access::Write)?;
         let mut liveness = self.lock();
@@ -163,17 +162,17 @@ impl GraphResource {
     }
 }
 
-/// Liveness of a graph's memory.
+/// State of memory that a graph uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Liveness {
     Live,
-    /// The program reads and writes the memory; occurs only for host memory.
+    /// The program currently accesses the memory. Only host memory can be in this state.
     Lent,
     /// The buffer was dropped.
     Dropped,
 }
 
-/// Uses of a graph: the ranges and accesses of each buffer.
+/// Buffers that a graph uses, with the range and the access of each use.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Resources(Vec<Resource>);
 
@@ -184,7 +183,8 @@ struct Resource {
 }
 
 impl Resource {
-    /// Fails unless the memory exists. Memory of the graph's own `pools` still exists after its buffer was dropped.
+    /// Returns an error if the memory no longer exists. Memory of the graph's own `pools` exists even after its buffer
+    /// was dropped.
     fn check(&self, liveness: Liveness, pools: &[PoolId]) -> Result<()> {
         let GraphResource { home, bytes, pool, .. } = &*self.tracked;
         match liveness {
@@ -244,10 +244,10 @@ impl Resources {
         }
     }
 
-    /// Fails if work with all these uses would fail now, as described for [`Self::enqueue`].
+    /// Returns an error if [`Self::enqueue`] would now fail for work with all these uses.
     ///
     /// # Errors
-    /// [`GraphError::BufferDropped`], [`GraphError::HostBufferInUse`].
+    /// Returns [`GraphError::BufferDropped`] or [`GraphError::HostBufferInUse`].
     pub fn check(&self, pools: &[PoolId]) -> Result<()> {
         self.0.iter().try_for_each(|resource| {
             let liveness = *resource.tracked.lock();
@@ -255,19 +255,19 @@ impl Resources {
         })
     }
 
-    /// Enqueues work with all these uses on `stream` and records it. `pools` lists the private pools of the graph,
-    /// whose memory stays allocated when its buffers are dropped.
+    /// Enqueues work with all these uses on `stream` and records the uses. `pools` lists the private pools of the
+    /// graph, whose memory stays allocated when its buffers are dropped.
     ///
     /// # Errors
-    /// [`GraphError::BufferDropped`], [`GraphError::HostBufferInUse`] and [`GraphError::UsedInCapture`], without
-    /// enqueueing work; the error that `work` returns.
+    /// Returns [`GraphError::BufferDropped`], [`GraphError::HostBufferInUse`] or [`GraphError::UsedInCapture`] before
+    /// any work is enqueued, or the error that `work` returns.
     pub fn enqueue(
         &self,
         stream: &Stream,
         pools: &[PoolId],
         work: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        // The resources are sorted by address, which is the global order of these locks.
+        // The resources are sorted by address, which is the order in which all threads acquire these locks.
         let guards: Vec<MutexGuard<'_, Liveness>> =
             self.0.iter().map(|resource| resource.tracked.lock()).collect();
         guards.iter().zip(&self.0).try_for_each(|(liveness, resource)| resource.check(**liveness, pools))?;

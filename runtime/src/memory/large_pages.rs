@@ -1,9 +1,9 @@
-//! Requests for large pages in new host memory.
+//! Requests for large pages for new host memory.
 //!
 //! The first write to each page of new memory causes a page fault. With 4 KiB pages, this takes several times as long
 //! as copying the data. The system may ignore the request.
 
-/// Minimum size, in bytes. Smaller allocations benefit little.
+/// Minimum size of an allocation for which large pages are requested, in bytes. Smaller allocations benefit little.
 const WORTH_BYTES: usize = 8 << 20;
 
 /// Requests large pages for memory that was just allocated and has not been written yet.
@@ -14,7 +14,7 @@ pub(super) fn advise(start: *mut u8, bytes: usize) {
     }
     let page = 4096;
     let skipped = start.addr().next_multiple_of(page) - start.addr();
-    // SAFETY: the range is within the allocation, and the advice does not change its content. A failure has no effect.
+    // SAFETY: the range is within the allocation, and the call does not change its content. A failure has no effect.
     let _ = unsafe {
         libc::madvise(start.add(skipped).cast(), (bytes - skipped) / page * page, libc::MADV_HUGEPAGE)
     };

@@ -2,10 +2,10 @@
 //!
 //! Guarantees:
 //!
-//! - Work on the buffer is ordered, captured in graphs and tracked like work on a [`DeviceBuffer`].
-//! - The host accesses its elements only through a guard. Acquiring the guard waits until no enqueued work uses the
+//! - Work that uses the buffer is ordered, captured in graphs and tracked like work on a [`DeviceBuffer`].
+//! - The host accesses the elements only through a guard. Acquiring the guard waits until no enqueued work uses the
 //!   elements, and prevents new work from using them.
-//! - The memory stays page-locked until the last use is done.
+//! - The memory stays page-locked until the last use has finished.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -28,12 +28,13 @@ use crate::error::{Error, Result};
 use crate::stream::Stream;
 
 /// Elements in page-locked host memory (`M`) that kernels read and write over the bus. Use it for data that is accessed
-/// once or in small amounts, which then needs no copy. `docs/benchmarks/copies.md` contains measured bandwidths.
+/// once or in small amounts, because such data does not have to be copied. `docs/benchmarks/copies.md` contains
+/// measured bandwidths.
 ///
 /// The type dereferences to a [`DeviceBuffer`]. For a kernel's `&[T]`, pass `&*mapped` or
 /// [`as_slice`](DeviceBuffer::as_slice); for a written argument, pass [`Self::as_mut_slice`]. The host accesses the
 /// elements between uses, through [`Self::lock`]. Dropping the buffer does not wait; the memory is freed when the last
-/// use is done.
+/// use has finished.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer, PinnedBuffer, Stream};
@@ -59,7 +60,7 @@ pub struct MappedBuffer<T: DeviceCopy, M = PinnedBuffer<T>> {
 }
 
 // SAFETY: the elements are `Send` and `Sync`, and they are accessed only through a guard, which borrows the buffer
-// exclusively. The memory that moves between threads with the buffer is `Send`.
+// exclusively. The memory owner, which moves between threads with the buffer, is `Send`.
 unsafe impl<T: DeviceCopy, M: Send> Send for MappedBuffer<T, M> {}
 // SAFETY: as above; a shared reference provides only a shared device buffer.
 unsafe impl<T: DeviceCopy, M: Send> Sync for MappedBuffer<T, M> {}
@@ -101,12 +102,12 @@ impl<M> Drop for Host<M> {
 }
 
 impl<T: DeviceCopy> PinnedBuffer<T> {
-    /// Maps the memory for kernels of the stream's device, without a copy. Copies of the result run on that stream, as
-    /// for a [`DeviceBuffer`].
+    /// Maps the memory for kernels of the stream's device, without a copy. The copy methods of the result run on that
+    /// stream, as for a [`DeviceBuffer`].
     ///
     /// # Errors
-    /// [`Error::DifferentDevices`] for a device of another driver; any [driver error](crate::Error::Driver). The memory
-    /// is then dropped.
+    /// Returns [`Error::DifferentDevices`] for a device of another driver, or any [driver error](crate::Error::Driver).
+    /// After an error, the memory is dropped.
     pub fn into_mapped(self, stream: &Stream) -> Result<MappedBuffer<T>> {
         let (own, other) = (self.device(), stream.device());
         if !Arc::ptr_eq(&own.0.driver, &other.0.driver) {
@@ -130,8 +131,8 @@ impl<T: DeviceCopy> MappedBuffer<T, Vec<T>> {
     /// page, so a [`PinnedBuffer`] is faster for short-lived memory.
     ///
     /// # Errors
-    /// Any [driver error](crate::Error::Driver). Some systems cannot register two vectors that share a page. The vector
-    /// is then dropped.
+    /// Returns any [driver error](crate::Error::Driver), in which case the vector is dropped. Some systems cannot
+    /// register two vectors that share a page.
     pub fn register(stream: &Stream, mut memory: Vec<T>) -> Result<Self> {
         let (host, len) = (NonNull::new(memory.as_mut_ptr()).unwrap_or(NonNull::dangling()), memory.len());
         // SAFETY: the elements belong to the vector, which is not accessed before it is returned.
@@ -141,10 +142,11 @@ impl<T: DeviceCopy> MappedBuffer<T, Vec<T>> {
 
 impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
     /// Page-locks `len` elements of host memory, for kernels of the stream's device. `memory` must free the elements
-    /// when it is dropped, which happens when the last use is done. Pass `()` for memory that outlives every use.
+    /// when it is dropped, which happens when the last use has finished. Pass `()` for memory that outlives every use.
     ///
     /// # Errors
-    /// [`Error::TooManyElements`]; any [driver error](crate::Error::Driver). The memory is then dropped.
+    /// Returns [`Error::TooManyElements`] or any [driver error](crate::Error::Driver). After an error, the memory is
+    /// dropped.
     ///
     /// # Safety
     /// `host` must point to `len` aligned elements that only the result uses until `memory` is dropped or returned by
@@ -191,8 +193,8 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
     }
 
     /// Waits until no enqueued work uses the elements, and returns a guard through which the host accesses them.
-    /// Launches of graphs that use the elements fail until the guard is dropped. Meanwhile, no other work on the
-    /// elements can be enqueued:
+    /// Launches of graphs that use the elements fail until the guard is dropped. While the guard lives, no other work
+    /// that uses the elements can be enqueued:
     ///
     /// ```compile_fail
     /// # use warpsmith_runtime::{Device, DeviceBuffer, PinnedBuffer, Stream};
@@ -208,9 +210,9 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
     /// ```
     ///
     /// # Errors
-    /// [`GraphError::HostBufferInUse`](crate::GraphError::HostBufferInUse) after a guard was leaked with
-    /// [`std::mem::forget`]; [`GraphError::UsedInCapture`](crate::GraphError::UsedInCapture); the fault, if a kernel
-    /// that was running caused one; [`Error::Forked`].
+    /// Returns [`GraphError::HostBufferInUse`](crate::GraphError::HostBufferInUse) after a guard was leaked with
+    /// [`std::mem::forget`], [`GraphError::UsedInCapture`](crate::GraphError::UsedInCapture), the fault if a kernel
+    /// that was running caused one, or [`Error::Forked`].
     #[track_caller]
     pub fn lock(&mut self) -> Result<MappedGuard<'_, T>> {
         let _site = site();
@@ -220,7 +222,7 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
         if let Some(tracked) = tracked {
             tracked.lend("MappedBuffer::lock")?;
         }
-        // From here on, no new work can use the buffer; existing uses are waited for.
+        // From here on, no new work can use the buffer; the call waits for existing uses.
         let guard = MappedGuard { host: self.host, len: self.buffer.len, tracked, elements: PhantomData };
         storage.unfinished().iter().try_for_each(Stream::synchronize)?;
         Ok(guard)
@@ -229,8 +231,8 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
     /// Waits until no enqueued work uses the elements, and returns the memory.
     ///
     /// # Errors
-    /// The errors of [`Self::lock`]; any [driver error](crate::Error::Driver) from unregistering the memory. After an
-    /// error, the memory is dropped when the last use is done.
+    /// Returns the errors of [`Self::lock`], or any [driver error](crate::Error::Driver) that occurs while
+    /// unregistering the memory. After an error, the memory is dropped when the last use has finished.
     #[track_caller]
     pub fn into_inner(mut self) -> Result<M> {
         let _site = site();
@@ -278,8 +280,8 @@ impl<T: DeviceCopy> Deref for MappedGuard<'_, T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: the memory has `len` elements, for which every bit pattern is valid. The buffer is borrowed
-        // exclusively, work that used it has run, and graphs do not use it while it is lent.
+        // SAFETY: the memory contains `len` elements, for which every bit pattern is valid. The buffer is borrowed
+        // exclusively, the work that used the buffer has run, and graphs do not use a buffer while it is lent.
         unsafe { std::slice::from_raw_parts(self.host.as_ptr(), self.len) }
     }
 }

@@ -1,8 +1,8 @@
 //! Device memory: buffers, slices of them, and their ordering between streams.
 //!
-//! Guarantees for safe code: a buffer's memory is not freed while work that uses it is running. Work on a buffer is
-//! ordered after all earlier work on it, across streams and threads. A copy that borrows host memory is done when the
-//! call returns. An empty buffer has the null address, and creating it needs no driver call.
+//! In safe code, a buffer's memory is not freed while work that uses it is running. Work that uses a buffer is ordered
+//! after all earlier conflicting work on that buffer, across streams and threads. A copy that borrows host memory has
+//! finished when the call returns. An empty buffer has the null address, and creating it requires no driver call.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -11,10 +11,10 @@
 //! | [`views`], [`tensor_map`] | views of elements as rows and planes, and as tensors |
 //! | [`mapped`] | [`MappedBuffer`], host memory that kernels access |
 //! | `foreign` | buffers of foreign memory, and conversions of a buffer's memory |
-//! | `shared` | [`SharedMemory`], which other devices and processes can map |
+//! | `shared` | [`SharedMemory`], device memory that other devices and processes can map |
 //! | `owners` | owners of foreign memory, dropped after its last use |
 //! | `storage` | untyped memory of a buffer, and work enqueued on it |
-//! | `large_pages` | requests for large pages in new host memory |
+//! | `large_pages` | requests for large pages for new host memory |
 //! | `usage` | streams that may still use a buffer |
 //! | [`allocator`] | the caching allocator |
 //! | [`pinned`] | [`PinnedBuffer`], page-locked host memory for fast copies |
@@ -55,7 +55,7 @@ pub use self::views::{DeviceSlice2, DeviceSlice3, DeviceSliceMut2, DeviceSliceMu
 pub use crate::error::OutOfMemory;
 pub use gpu_spec::DeviceCopy;
 
-/// Memory of a device, in bytes.
+/// Amounts of a device's memory, in bytes.
 ///
 /// ```
 /// use warpsmith_runtime::Device;

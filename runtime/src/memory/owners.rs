@@ -1,16 +1,16 @@
-//! [`Owners`]: owners of foreign memory, which are kept until the work that uses the memory has finished.
+//! [`Owners`]: owners of foreign memory, each of which is kept until the work that uses its memory has finished.
 //!
-//! Guarantees: an owner is dropped when every stream that used its memory has passed its last use or, on a lost device,
-//! when no more work is running there. If the memory is not in use, the owner is dropped on the thread that drops the
+//! An owner is dropped when every stream that used its memory has finished the last use or, on a lost device, when no
+//! work is running on the device. If the memory is not in use, the owner is dropped on the thread that drops the
 //! buffer. Otherwise, it is dropped on a thread that may call drivers and wait, never in a host function. The thread
 //! that drops the buffer does not wait, unless the driver rejects the host function that ends a use.
 //!
-//! While a stream of a device is being captured, work enqueued on the device's streams could become part of the graph.
-//! Uses are therefore ended only after the capture.
+//! While a stream of a device is being captured, a host function enqueued on the device's streams could become part of
+//! the graph. Uses are therefore ended only after the capture.
 //!
 //! The host function that is enqueued after a use removes the use's entry from the table. The function contains only
-//! the entry's number, because a driver may keep the function of a stopped context as long as the context, and the
-//! entry keeps the device open.
+//! the entry's number, because a driver may keep a function that was enqueued on a lost context as long as it keeps the
+//! context, whereas the entry keeps the device open.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -24,8 +24,8 @@ use crate::driver::{Context, Driver};
 use crate::error::Result;
 use crate::stream::Stream;
 
-/// Owner of foreign memory, which frees the memory when it is dropped. It is boxed, because every buffer has a field
-/// for an owner and a box is smaller to move.
+/// Owner of foreign memory, which frees the memory when it is dropped. The value is boxed, because every buffer has a
+/// field for an owner, and a box makes buffers smaller to move.
 pub(crate) struct Owner(Box<Held>);
 
 struct Held {
@@ -33,11 +33,11 @@ struct Held {
     may_use: Option<Condition>,
 }
 
-/// Condition that returns an error if the memory must not be used now.
+/// Condition that returns an error if the memory must not be used at that time.
 type Condition = Box<dyn Fn() -> Result<()> + Send + Sync>;
 
-// SAFETY: a shared reference provides access only to the condition, which is `Sync`; the rest is taken or dropped by
-// value.
+// SAFETY: a shared reference provides access only to the condition, which is `Sync`; the owner value is only taken out
+// or dropped by value.
 unsafe impl Sync for Owner {}
 
 impl Owner {
@@ -45,7 +45,7 @@ impl Owner {
         Self(Box::new(Held { owner: Box::new(owner), may_use: None }))
     }
 
-    /// Creates the owner of memory that may be used while `may_use` returns no error.
+    /// Creates the owner of memory that may be used as long as `may_use` does not return an error.
     pub fn with_condition(owner: impl Any + Send, may_use: Condition) -> Self {
         Self(Box::new(Held { owner: Box::new(owner), may_use: Some(may_use) }))
     }
@@ -55,7 +55,7 @@ impl Owner {
         self.0.may_use.is_none()
     }
 
-    /// Fails if the memory must not be used now.
+    /// Returns an error if the memory must not be used now.
     pub fn check(&self) -> Result<()> {
         self.0.may_use.as_ref().map_or(Ok(()), |may_use| may_use())
     }
@@ -72,23 +72,23 @@ impl fmt::Debug for Owner {
     }
 }
 
-/// Owners whose memory streams of one device may still use, as described in the [module's documentation](self).
+/// Owners of memory that streams of one device may still use; see the [module's documentation](self).
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
-    /// Number of active captures of the device's streams. Locked while a use is ended, so that no capture starts
-    /// meanwhile.
+    /// Number of active captures of the device's streams. Locked while a use is ended, so that no capture starts at
+    /// that time.
     captures: RwLock<u32>,
     table: Arc<Mutex<Table>>,
 }
 
-/// A use of an owner's memory on a stream that has not ended.
+/// An unfinished use of an owner's memory on a stream.
 type Use = (Stream, Arc<Owner>);
 
 #[derive(Debug, Default)]
 struct Table {
-    /// Number of the next entry.
+    /// Number that the next entry will receive.
     next: u64,
-    /// Uses with a host function enqueued after them.
+    /// Uses after which a host function was enqueued.
     waiting: HashMap<u64, Use>,
     /// Uses that wait for captures of the device to end.
     deferred: Vec<Use>,
@@ -117,7 +117,7 @@ impl Part for Owners {
     }
 }
 
-/// Uses on streams of a lost device. Dropping them waits until no work is running there.
+/// Uses on streams of a lost device. Dropping this value waits until no work is running on the device.
 struct Lost(Vec<Use>);
 
 impl Drop for Lost {
@@ -126,13 +126,13 @@ impl Drop for Lost {
     }
 }
 
-/// Drops an owner when each of `users` has passed the work that is enqueued on it now.
+/// Drops an owner once each stream in `users` has finished the work that is currently enqueued on it.
 pub(super) fn release(owner: Owner, users: Vec<Stream>) {
     let owner = Arc::new(owner);
     users.into_iter().for_each(|user| end_use(user, Arc::clone(&owner)));
 }
 
-/// Keeps an owner until a stream has passed the work that is enqueued on it now.
+/// Keeps an owner until a stream has finished the work that is currently enqueued on it.
 fn end_use(stream: Stream, owner: Arc<Owner>) {
     let device = stream.device().clone();
     let owners = device.part::<Owners>();
@@ -163,11 +163,11 @@ fn end_use(stream: Stream, owner: Arc<Owner>) {
     if let Err(error) = enqueued
         && !device.is_lost()
     {
-        // Without a host function, the host must wait.
+        // Because the host function could not be enqueued, the host must wait.
         let waited = stream.wait();
         ended = lock(&owners.table).waiting.remove(&number);
         if waited.is_err() && !device.is_lost() {
-            // Work may still use the memory, and the end of that work is not marked.
+            // Work may still use the memory, and there is no way to detect when that work ends.
             std::mem::forget(ended.take());
             device.0.health.record_drop(Err(error));
         }

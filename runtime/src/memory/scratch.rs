@@ -24,11 +24,11 @@ pub(crate) fn stream_ended(device: &Device, core: &StreamCore) {
 }
 
 thread_local! {
-    /// IDs of the streams whose scratch memory is in use by work of this thread, innermost last.
+    /// IDs of the streams whose scratch memory this thread is using in [`Stream::with_scratch`], innermost call last.
     static WORKING: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Marks scratch memory of a stream as used by work of this thread while the value lives.
+/// Marks the scratch memory of a stream as used by this thread while the value lives.
 struct Working;
 
 impl Working {
@@ -46,17 +46,18 @@ impl Drop for Working {
 
 impl Stream {
     /// Runs `work` with at least `bytes` of scratch memory that the stream keeps for `purpose` between calls, for
-    /// kernels that need a workspace. A flag tells `work` whether the memory is new and uninitialized; otherwise, its
-    /// content is what earlier work on the stream left there. During the call, the memory is exclusive to `work`.
+    /// kernels that need a workspace. `work` also receives a flag, which is true if the memory is new and
+    /// uninitialized. If the flag is false, the memory contains what earlier work on the stream has written. During the
+    /// call, only `work` may use the memory.
     ///
     /// The memory is replaced when a call requests more or when `work` fails, and it is freed with the stream.
     ///
     /// # Errors
-    /// [`Error::ScratchInUse`] inside `work` of the same stream; the errors of
-    /// [`Memory::allocate_raw`](crate::memory::Memory::allocate_raw); the error that `work` returns.
+    /// Returns [`Error::ScratchInUse`] if called within `work` for the same stream, the errors of
+    /// [`Memory::allocate_raw`](crate::memory::Memory::allocate_raw), or the error that `work` returns.
     ///
     /// # Safety
-    /// `work` must enqueue work that uses the memory on this stream only, and must not let the address escape.
+    /// `work` must enqueue work that uses the memory only on this stream, and must not let the address escape.
     #[track_caller]
     pub unsafe fn with_scratch<R, E: From<Error>>(
         &self,
@@ -77,7 +78,7 @@ impl Stream {
             // The lock is not held here, because an allocation may call the user's callbacks.
             capturing.scratch(self, purpose, bytes)?;
             let guard = self.captures().exclusive.lock().unwrap_or_else(PoisonError::into_inner);
-            // Another thread may have used the memory meanwhile.
+            // Another thread may have used the memory in the meantime.
             let (ptr, new) = capturing.scratch(self, purpose, bytes)?;
             let done = work(ptr, new);
             match done.is_ok() {
@@ -99,7 +100,7 @@ impl Stream {
             let memory = allocator::allocate_default(self, bytes)?;
             scratch = lock();
             surplus = match (large_enough(&scratch), find(&scratch)) {
-                // Another thread stored its memory first.
+                // Another thread has stored its memory first.
                 (Some(_), _) => Some(memory),
                 (None, Some(index)) => Some(std::mem::replace(&mut scratch[index].memory, memory)),
                 (None, None) => {
@@ -115,14 +116,14 @@ impl Stream {
             self.device().0.health.record_drop(freed);
         }
         let Some(index) = find(&scratch) else { return work(DevicePtr::NULL, true) };
-        // Until `work` has returned, the content is not what the next call expects.
+        // Until `work` has returned, the memory does not contain what the next call expects.
         let known = std::mem::replace(&mut scratch[index].bytes, 0);
         let done = work(scratch[index].memory.ptr(), known < bytes);
         if done.is_ok() {
             scratch[index].bytes = known.max(bytes);
         }
         if self.capture_count() != captures {
-            // The work may have become part of a graph that does not track the memory.
+            // The work may have become part of a graph that does not keep track of the memory.
             self.invalidate_captures();
         }
         done

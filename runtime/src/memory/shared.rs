@@ -1,7 +1,7 @@
 //! [`SharedMemory`]: device memory that other devices and other processes can map.
 //!
-//! It never comes from the caching allocator, because a file descriptor exports an entire allocation for as long as the
-//! other process keeps it.
+//! This memory never comes from the caching allocator, because exporting a file descriptor shares an entire allocation
+//! for as long as the other process keeps it.
 
 use crate::device::Device;
 use crate::device::health::Quiet;
@@ -13,7 +13,8 @@ use crate::error::{Error, Result};
 ///
 /// The physical memory is freed when no process maps it or owns a handle of it. Dropping the value unmaps the memory in
 /// this process without waiting. If the value is the owner of a
-/// [`DeviceBuffer::from_raw`](crate::DeviceBuffer::from_raw), it is dropped when the buffer's uses are done.
+/// [`DeviceBuffer::from_raw`](crate::DeviceBuffer::from_raw), the value is dropped when all uses of the buffer have
+/// finished.
 ///
 /// ```
 /// use warpsmith_runtime::Device;
@@ -40,21 +41,22 @@ pub struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// Returns true if the device supports shared memory: GPUs and emulated devices on Linux hosts, GPUs only with
-    /// virtual memory management.
+    /// Returns true if the device supports shared memory. Emulated devices and GPUs support it on Linux hosts; a GPU
+    /// must also support virtual memory management.
     ///
     /// # Errors
-    /// [`Error::DeviceLost`]; any [driver error](crate::Error::Driver).
+    /// Returns [`Error::DeviceLost`] or any [driver error](crate::Error::Driver).
     pub fn is_supported(device: &Device) -> Result<bool> {
         let granularity = device.call(|driver, context| driver.virtual_granularity(context))?;
         Ok(granularity.is_some() && cfg!(target_os = "linux"))
     }
 
-    /// Allocates at least `bytes` of uninitialized memory, rounded up to a whole number of the device's pages.
+    /// Allocates at least `bytes` bytes of uninitialized memory. The size is rounded up to a multiple of the device's
+    /// page size.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]; `CUDA_ERROR_NOT_SUPPORTED` if [`Self::is_supported`] returns false or the driver does
-    /// not export the device's memory.
+    /// Returns [`Error::OutOfMemory`], or `CUDA_ERROR_NOT_SUPPORTED` if [`Self::is_supported`] returns false or if the
+    /// driver cannot export memory of the device.
     pub fn allocate(device: &Device, bytes: usize) -> Result<Self> {
         let page = device.call(|driver, context| driver.virtual_granularity(context))?;
         let rounded = page.and_then(|page| bytes.max(1).checked_next_multiple_of(page));
@@ -63,15 +65,16 @@ impl SharedMemory {
         Self::map(device, handle, bytes)
     }
 
-    /// Imports memory that another process, or another driver of this process, has [exported](Self::export). `bytes` is
+    /// Imports memory that another process, or another driver in this process, has [exported](Self::export). `bytes` is
     /// the memory's [size](Self::bytes).
     ///
     /// # Errors
-    /// A driver error if the driver detects that the descriptor is not such memory or that its size differs; any other
-    /// [driver error](crate::Error::Driver).
+    /// Returns a driver error if the driver detects that the descriptor does not refer to exported memory or that the
+    /// size differs, or any other [driver error](crate::Error::Driver).
     ///
     /// # Safety
-    /// The memory must have been exported by a `SharedMemory` of size `bytes`, of a driver of the same kind.
+    /// The memory must have been exported from a `SharedMemory` of size `bytes` that belongs to a driver of the same
+    /// kind.
     pub unsafe fn import(device: &Device, memory: &ExportedMemory, bytes: usize) -> Result<Self> {
         // SAFETY: guaranteed by the caller.
         let import = |driver: &dyn crate::driver::Driver, context| unsafe {
@@ -83,7 +86,8 @@ impl SharedMemory {
     /// Maps the memory of a handle, taking ownership of the handle.
     fn map(device: &Device, handle: PhysicalHandle, bytes: usize) -> Result<Self> {
         let release = || {
-            // SAFETY: the handle is not used again. A second error cannot be reported together with the first.
+            // SAFETY: the handle is not used again. If this call fails too, its error is ignored, because only the
+            // first error can be returned.
             let _ = device.call_lost(|driver, context| unsafe { driver.physical_release(context, handle) });
         };
         let address = device
@@ -105,10 +109,10 @@ impl SharedMemory {
         Ok(memory)
     }
 
-    /// Grants another device of the process access to the memory at the same address.
+    /// Grants another device of this process access to the memory, at the same address.
     ///
     /// # Errors
-    /// [`Error::NoPeerAccess`] if the devices have no peer access.
+    /// Returns [`Error::NoPeerAccess`] if the devices have no peer access.
     pub fn allow(&self, device: &Device) -> Result<()> {
         if !device.can_access_peer(&self.device)? {
             return Err(Error::NoPeerAccess { device: self.device.id(), peer: device.id() });
@@ -119,10 +123,10 @@ impl SharedMemory {
         })
     }
 
-    /// Exports the memory as a file descriptor, for another process to import.
+    /// Exports the memory as a file descriptor, which another process can import.
     ///
     /// # Errors
-    /// Any [driver error](crate::Error::Driver), for example if the process has too many open files.
+    /// Returns any [driver error](crate::Error::Driver), for example if the process has too many open files.
     pub fn export(&self) -> Result<ExportedMemory> {
         self.device.call(|driver, context| driver.physical_export(context, self.handle))
     }

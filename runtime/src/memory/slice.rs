@@ -1,5 +1,5 @@
-//! Ranges of a buffer: [`DeviceSlice`] for reading, [`DeviceSliceMut`] for writing. They borrow the buffer as slices
-//! borrow a `Vec`, so code with two writers of one element does not compile.
+//! Ranges of a buffer: [`DeviceSlice`] for reading, [`DeviceSliceMut`] for writing. They borrow the buffer as Rust
+//! slices borrow a `Vec`, so code in which two writers share an element does not compile.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -36,12 +36,13 @@ pub struct DeviceSlice<'a, T: DeviceCopy> {
     /// Byte offset of the first element from the start of the buffer.
     start: usize,
     len: usize,
-    /// True if work waits for earlier uses of the elements; [`Self::assume_ordered`] sets it to false.
+    /// True if work must wait for earlier uses of the elements; [`Self::assume_ordered`] sets it to false.
     ordered: bool,
     elements: PhantomData<&'a [T]>,
 }
 
-/// A range of a [`DeviceBuffer`], for reading and writing. No other code accesses its elements while it lives.
+/// A range of a [`DeviceBuffer`], for reading and writing. No other code can access the elements while this value
+/// lives.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -61,7 +62,7 @@ pub struct DeviceSliceMut<'a, T: DeviceCopy> {
     exclusive: PhantomData<&'a mut [T]>,
 }
 
-/// Returns the range that `bounds` selects from `len` elements; `None` if it is out of bounds.
+/// Returns the range that `bounds` selects from `len` elements; `None` if the range is out of bounds.
 fn resolve(bounds: &impl RangeBounds<usize>, len: usize) -> Option<Range<usize>> {
     let start = match bounds.start_bound() {
         Bound::Included(&start) => start,
@@ -76,7 +77,7 @@ fn resolve(bounds: &impl RangeBounds<usize>, len: usize) -> Option<Range<usize>>
     (start <= end && end <= len).then_some(start..end)
 }
 
-/// Same as [`resolve`], but panics instead of returning `None`.
+/// Like [`resolve`], but panics instead of returning `None`.
 ///
 /// # Panics
 /// Panics if the range is out of bounds.
@@ -97,16 +98,17 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
         Self { storage, start: 0, len, ordered: true, elements: PhantomData }
     }
 
-    /// Returns these elements as a use by [work that the caller enqueues](crate::extension).
+    /// Returns a [`BufferUse`] that declares this access to these elements by [work that the caller
+    /// enqueues](crate::extension).
     #[inline]
     pub fn used(&self, access: Access) -> BufferUse<'a> {
         let range = self.start..self.start + self.bytes();
         BufferUse { storage: self.storage, range, access, ordered: self.ordered }
     }
 
-    /// Returns the same range, for whose uses no waits are inserted, for a program that has ordered the streams by
-    /// other means. Later work on the buffer is still ordered after such a use, and the memory is kept until the use
-    /// has run.
+    /// Returns the same range, but the runtime inserts no waits for its uses. This is for programs that have ordered
+    /// the streams by other means. Later work on the buffer is still ordered after such a use, and the memory is kept
+    /// until the use has run.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
@@ -126,8 +128,8 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// ```
     ///
     /// # Safety
-    /// Work that uses the result must be enqueued only where it is ordered after every write of these elements on
-    /// another stream.
+    /// Work that uses the result may be enqueued only on a stream on which it is ordered after every write of these
+    /// elements on other streams.
     pub unsafe fn assume_ordered(self) -> Self {
         Self { ordered: false, ..self }
     }
@@ -169,7 +171,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// Returns a subrange.
     ///
     /// # Panics
-    /// Panics if it is out of bounds, as for slices.
+    /// Panics if the range is out of bounds, like slice indexing.
     #[track_caller]
     pub fn slice(&self, bounds: impl RangeBounds<usize>) -> Self {
         self.range(resolve_or_panic(&bounds, self.len))
@@ -179,10 +181,10 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
         Self { start: self.start + range.start * size_of::<T>(), len: range.len(), ..*self }
     }
 
-    /// Splits the elements at `middle`.
+    /// Splits the range into two at index `middle`.
     ///
     /// # Panics
-    /// Panics if `middle` is past the end, as for slices.
+    /// Panics if `middle` is past the end, like `split_at` of slices.
     #[track_caller]
     pub fn split_at(&self, middle: usize) -> (Self, Self) {
         (self.slice(..middle), self.slice(middle..))
@@ -191,18 +193,19 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// Reinterprets the bytes as elements of another type.
     ///
     /// # Errors
-    /// [`Error::Cast`] if the bytes are not a whole number of elements, or are not aligned for them.
+    /// Returns [`Error::Cast`] if the bytes are not a whole number of elements of the new type or are not aligned for
+    /// them.
     pub fn cast<U: DeviceCopy>(self) -> Result<DeviceSlice<'a, U>> {
         let Self { storage, start, ordered, .. } = self;
         let len = foreign::cast::<T, U>(self.as_device_ptr(), self.len)?;
         Ok(DeviceSlice { storage, start, len, ordered, elements: PhantomData })
     }
 
-    /// Copies the elements to a new vector on the host, ordered after all earlier work on the buffer, and waits for the
-    /// copy.
+    /// Copies the elements to a new vector on the host, and waits for the copy. The copy is ordered after all earlier
+    /// work on the buffer.
     ///
     /// # Errors
-    /// The fault, if a kernel that was running caused one.
+    /// Returns the fault if a kernel that was running caused one.
     #[track_caller]
     pub fn to_host(&self) -> Result<Vec<T>> {
         let _site = site();
@@ -225,10 +228,11 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
         Ok(host)
     }
 
-    /// Copies the elements to a host slice, ordered after all earlier work on the buffer, and waits for the copy.
+    /// Copies the elements to a host slice, and waits for the copy. The copy is ordered after all earlier work on the
+    /// buffer.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`]; the fault, if a kernel that was running caused one.
+    /// Returns [`Error::LengthMismatch`], or the fault if a kernel that was running caused one.
     #[track_caller]
     pub fn copy_to_host(&self, host: &mut [T]) -> Result<()> {
         let _site = site();
@@ -253,7 +257,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`DeviceBuffer::uninit`] and [`Stream::copy`].
+    /// Returns the errors of [`DeviceBuffer::uninit`] and [`Stream::copy`].
     #[track_caller]
     pub fn clone_on(&self, stream: &Stream) -> Result<DeviceBuffer<T>> {
         let _site = site();
@@ -298,17 +302,18 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         self.range
     }
 
-    /// Returns these elements as a write by [work that the caller enqueues](crate::extension).
+    /// Returns a [`BufferUse`] that declares a write to these elements by [work that the caller
+    /// enqueues](crate::extension).
     #[inline]
     pub fn used(&self) -> BufferUse<'a> {
         self.range.used(Access::Write)
     }
 
-    /// Returns the same range, for whose uses no waits are inserted, like [`DeviceSlice::assume_ordered`].
+    /// Returns the same range, but the runtime inserts no waits for its uses, as for [`DeviceSlice::assume_ordered`].
     ///
     /// # Safety
-    /// Work that uses the result must be enqueued only where it is ordered after every use of these elements on another
-    /// stream.
+    /// Work that uses the result may be enqueued only on a stream on which it is ordered after every use of these
+    /// elements on other streams.
     pub unsafe fn assume_ordered(self) -> Self {
         // SAFETY: guaranteed by the caller.
         Self { range: unsafe { self.range.assume_ordered() }, exclusive: PhantomData }
@@ -327,7 +332,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
     /// Returns a subrange.
     ///
     /// # Panics
-    /// Panics if it is out of bounds, as for slices.
+    /// Panics if the range is out of bounds, like slice indexing.
     #[track_caller]
     pub fn slice_mut(&mut self, bounds: impl RangeBounds<usize>) -> DeviceSliceMut<'_, T> {
         DeviceSliceMut { range: self.range.slice(bounds), exclusive: PhantomData }
@@ -336,7 +341,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
     /// Returns a subrange with this range's full lifetime.
     ///
     /// # Panics
-    /// Panics if it is out of bounds, as for slices.
+    /// Panics if the range is out of bounds, like slice indexing.
     #[track_caller]
     pub fn into_slice(self, bounds: impl RangeBounds<usize>) -> Self {
         Self { range: self.range.slice(bounds), exclusive: PhantomData }
@@ -345,7 +350,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
     /// Splits the elements at `middle` into two slices that can be written independently.
     ///
     /// # Panics
-    /// Panics if `middle` is past the end, as for slices.
+    /// Panics if `middle` is past the end, like `split_at_mut` of slices.
     #[track_caller]
     pub fn split_at_mut(self, middle: usize) -> (DeviceSliceMut<'a, T>, DeviceSliceMut<'a, T>) {
         let (before, after) = self.range.split_at(middle);
@@ -356,7 +361,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
     /// Reinterprets the bytes as elements of another type, like [`DeviceSlice::cast`].
     ///
     /// # Errors
-    /// [`Error::Cast`].
+    /// Returns [`Error::Cast`].
     pub fn cast<U: DeviceCopy>(self) -> Result<DeviceSliceMut<'a, U>> {
         Ok(DeviceSliceMut { range: self.range.cast()?, exclusive: PhantomData })
     }
@@ -364,17 +369,18 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
     /// Copies the elements to a new vector on the host, like [`DeviceSlice::to_host`].
     ///
     /// # Errors
-    /// The fault, if a kernel that was running caused one.
+    /// Returns the fault if a kernel that was running caused one.
     #[track_caller]
     pub fn to_host(&self) -> Result<Vec<T>> {
         let _site = site();
         self.range.to_host()
     }
 
-    /// Copies the elements from a host slice, ordered after all earlier work on the buffer, and waits for the copy.
+    /// Copies the elements from a host slice, and waits for the copy. The copy is ordered after all earlier work on the
+    /// buffer.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`]; the fault, if a kernel that was running caused one.
+    /// Returns [`Error::LengthMismatch`], or the fault if a kernel that was running caused one.
     #[track_caller]
     pub fn copy_from_host(&mut self, host: &[T]) -> Result<()> {
         let () = T::CHECKED;
@@ -435,16 +441,16 @@ impl<'a, T: DeviceCopy> From<&'a mut DeviceSliceMut<'_, T>> for DeviceSliceMut<'
     }
 }
 
-/// Maximum number of elements that `Debug` prints.
+/// Maximum number of elements in the `Debug` output.
 const PRINTED: usize = 8;
 
 impl<T: DeviceCopy + fmt::Debug> DeviceSlice<'_, T> {
-    /// Formats the first elements under the type name `name`, or the address and the length if they cannot be copied
-    /// now.
+    /// Formats the first elements under the type name `name`, or the address and the length if the elements cannot be
+    /// copied now.
     pub(super) fn fmt_as(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (len, device) = (self.len, self.device().id());
         write!(f, "{name}<{}>(", std::any::type_name::<T>())?;
-        // The error is not returned, so it must not count as the report of a fault.
+        // The error is not returned, so it must not count as reporting a fault.
         let quiet = Quiet::begin();
         let first = Self { len: len.min(PRINTED), ordered: true, ..*self }.to_host();
         drop(quiet);

@@ -1,8 +1,8 @@
 //! Statistics of the allocators.
 //!
-//! The names and meanings are the same as in PyTorch's `memory_stats` and `host_memory_stats`, so that dashboards for
-//! PyTorch can read [`MemoryStatistics::to_map`] and [`HostMemoryStatistics::to_map`]. Counting never panics, because
-//! values saturate at the limits of their range.
+//! The names and meanings are the same as in PyTorch's `memory_stats` and `host_memory_stats`, so that dashboards made
+//! for PyTorch can read [`MemoryStatistics::to_map`] and [`HostMemoryStatistics::to_map`]. Counting never panics,
+//! because values saturate instead of overflowing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -56,10 +56,10 @@ impl Statistic {
     }
 }
 
-/// One quantity for small requests (up to 1 MiB), for large ones, and for both.
+/// A statistic, split by pool: requests up to 1 MiB, larger requests, and the two combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ByPool {
-    /// Both pools.
+    /// The two pools combined.
     pub all: Statistic,
     /// The pool for requests up to 1 MiB.
     pub small_pool: Statistic,
@@ -100,43 +100,44 @@ impl ByPool {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MemoryStatistics {
-    /// Blocks in use by the program.
+    /// Number of blocks in use by the program.
     pub allocation: ByPool,
-    /// Segments allocated from the driver.
+    /// Number of segments allocated from the driver.
     pub segment: ByPool,
-    /// Blocks in use by the program, or freed and still pending on a stream.
+    /// Number of active blocks, that is, blocks that are in use by the program or were freed but are still pending on a
+    /// stream.
     pub active: ByPool,
-    /// Free blocks of segments that are partly in use.
+    /// Number of inactive split blocks, that is, free blocks in segments that are partly in use.
     pub inactive_split: ByPool,
-    /// Bytes of the blocks in use by the program.
+    /// Bytes in blocks that are in use by the program.
     pub allocated_bytes: ByPool,
-    /// Bytes of the segments.
+    /// Bytes in segments that are allocated from the driver.
     pub reserved_bytes: ByPool,
-    /// Bytes of the active blocks.
+    /// Bytes in active blocks.
     pub active_bytes: ByPool,
-    /// Bytes of the inactive split blocks.
+    /// Bytes in inactive split blocks.
     pub inactive_split_bytes: ByPool,
     /// Bytes that the program requested, before rounding.
     pub requested_bytes: ByPool,
-    /// Blocks in use that exceed the split limit.
+    /// Number of blocks in use that exceed the maximum split size.
     pub oversize_allocations: Statistic,
-    /// Segments that exceed the split limit.
+    /// Number of segments that exceed the maximum split size.
     pub oversize_segments: Statistic,
-    /// Requests to the driver that failed and were retried after memory was released.
+    /// Number of driver requests that failed and were retried after memory had been released.
     pub num_alloc_retries: u64,
-    /// Requests that failed because no memory was available.
+    /// Number of requests that failed because no memory was available.
     pub num_ooms: u64,
     /// Number of times that the allocator synchronized all streams to release memory.
     pub num_sync_all_streams: u64,
-    /// Allocation calls to the driver.
+    /// Number of allocation calls to the driver.
     pub num_device_alloc: u64,
     /// Number of times that memory was released to the driver.
     pub num_device_free: u64,
-    /// Requests that were rejected before the driver was called.
+    /// Number of requests that were rejected without calling the driver.
     pub num_oom_rejections: u64,
-    /// Size in bytes from which blocks are not split; `None` for no limit (-1 in the map).
+    /// Size in bytes at and above which blocks are not split; `None` for no limit (-1 in the map).
     pub max_split_size: Option<u64>,
-    /// Bytes of the segments of each private pool.
+    /// Bytes in the segments of each private pool.
     pub reserved_bytes_by_private_pools: BTreeMap<PoolId, ByPool>,
 }
 
@@ -171,7 +172,7 @@ impl MemoryStatistics {
         self.statistics_mut().for_each(Statistic::reset_peak);
     }
 
-    /// Sets the sums of increases and decreases, and the counts of events, to zero.
+    /// Resets the sums of increases and decreases and the event counts to zero.
     pub fn reset_accumulated(&mut self) {
         self.statistics_mut().for_each(Statistic::reset_accumulated);
         self.num_alloc_retries = 0;
@@ -259,15 +260,15 @@ impl Times {
 /// Statistics of the allocator of page-locked host memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HostMemoryStatistics {
-    /// Blocks that the allocator owns, in use or cached.
+    /// Number of blocks that the allocator owns, in use or cached.
     pub allocations: Statistic,
-    /// Allocated blocks that cannot be reused yet.
+    /// Number of blocks that are in use or cannot be reused yet.
     pub active_requests: Statistic,
-    /// Bytes of the blocks that the allocator owns.
+    /// Bytes in blocks that the allocator owns.
     pub allocated_bytes: Statistic,
-    /// Bytes of allocated blocks that cannot be reused yet.
+    /// Bytes in blocks that are in use or cannot be reused yet.
     pub active_bytes: Statistic,
-    /// Allocation calls to the driver.
+    /// Number of allocation calls to the driver.
     pub num_host_alloc: u64,
     /// Number of times that memory was released to the driver.
     pub num_host_free: u64,
@@ -297,7 +298,7 @@ impl HostMemoryStatistics {
         self.statistics_mut().into_iter().for_each(Statistic::reset_peak);
     }
 
-    /// Sets the sums of increases and decreases, the counts of events and the times to zero.
+    /// Resets the sums of increases and decreases, the event counts and the times to zero.
     pub fn reset_accumulated(&mut self) {
         self.statistics_mut().into_iter().for_each(Statistic::reset_accumulated);
         self.num_host_alloc = 0;

@@ -1,4 +1,4 @@
-//! [`Storage`]: a buffer's untyped memory, and the ordered enqueueing of work on ranges of it.
+//! [`Storage`]: a buffer's untyped memory; also enqueues work on ranges of this memory in the required order.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -23,16 +23,16 @@ pub(crate) struct Storage {
     bytes: usize,
     /// The owner that frees foreign memory.
     owner: Option<Owner>,
-    /// The home stream: runs the buffer's copies, and all work without a stream of its own.
+    /// The home stream, on which the buffer's own copies run, and all other work for which no stream is specified.
     stream: Stream,
-    /// Uses recorded before [`Self::tracked`] existed.
+    /// Uses that were recorded before [`Self::tracked`] was created.
     usage: Usage,
-    /// The state shared by the graphs that use the buffer.
+    /// The state that is shared with the graphs that use the buffer.
     tracked: OnceLock<Arc<GraphResource>>,
 }
 
 impl Storage {
-    /// Allocates uninitialized memory for `elements` of `element_bytes` each.
+    /// Allocates uninitialized memory for `elements` elements of `element_bytes` bytes each.
     #[inline]
     #[track_caller]
     pub(super) fn allocate(stream: &Stream, elements: usize, element_bytes: usize) -> Result<Self> {
@@ -43,20 +43,20 @@ impl Storage {
         let storage =
             Self { allocation, bytes, owner: None, stream: stream.clone(), usage, tracked: OnceLock::new() };
         if let Some(pool) = storage.allocation.pool() {
-            // Memory of a capture: earlier work of the graph may use the same block, on every launch.
+            // The memory belongs to a capture, so in every launch of the graph, earlier work may use the same block.
             capturing::note_allocated(stream, pool, || storage.track(Access::Write))?;
         }
         Ok(storage)
     }
 
-    /// Wraps foreign memory of `bytes`, whose owner is dropped when all uses are done. `usage` holds the uses that may
-    /// be running now.
+    /// Wraps `bytes` bytes of foreign memory. The owner is dropped when all uses have finished. `usage` contains the
+    /// uses that may be running now.
     pub(super) fn foreign(stream: &Stream, ptr: DevicePtr, bytes: usize, usage: Usage, owner: Owner) -> Self {
         let (allocation, tracked) = (Allocation::foreign(ptr), OnceLock::new());
         Self { allocation, bytes, owner: Some(owner), stream: stream.clone(), usage, tracked }
     }
 
-    /// Takes the owner of foreign memory; from then on nothing frees the memory.
+    /// Takes the owner of foreign memory out of this value, which no longer frees the memory afterwards.
     pub(super) fn take_owner(&mut self) -> Option<Owner> {
         self.owner.take()
     }
@@ -65,12 +65,12 @@ impl Storage {
         self.bytes
     }
 
-    /// Returns the state that graphs share, if a graph uses the buffer.
+    /// Returns the state that is shared with graphs, if a graph uses the buffer.
     pub(super) fn tracked(&self) -> Option<&Arc<GraphResource>> {
         self.tracked.get()
     }
 
-    /// Returns the streams whose work is not known to have run.
+    /// Returns the streams whose work on this memory is not known to have finished.
     pub(super) fn unfinished(&self) -> Vec<Stream> {
         let mut users = self.usage.unfinished(&self.stream);
         if let Some(tracked) = self.tracked.get() {
@@ -92,14 +92,14 @@ impl Storage {
         self.stream.device()
     }
 
-    /// Records that work on `stream`, ordered by other means, uses this memory.
+    /// Records that work on `stream` uses this memory. The caller orders that work by other means.
     pub(super) fn record_stream(&self, stream: &Stream) {
         let usage = self.tracked.get().map_or(&self.usage, |tracked| tracked.usage());
         usage.add(&self.stream, stream, self.bytes);
     }
 
-    /// Returns the state shared by graphs, creating it if necessary. The caller captures work with this access, and has
-    /// the buffer borrowed for it.
+    /// Returns the state that is shared with graphs, creating it if necessary. The caller is capturing work with this
+    /// access and must borrow the buffer accordingly.
     pub(crate) fn track(&self, access: Access) -> &Arc<GraphResource> {
         let tracked = self.tracked.get_or_init(|| {
             let usage = Usage::unused();
@@ -107,14 +107,15 @@ impl Storage {
             GraphResource::new(&self.stream, self.bytes, self.allocation.pool(), usage)
         });
         if access == Access::Write {
-            // The access is exclusive here, so the uses recorded in the buffer itself are complete.
+            // The buffer is borrowed exclusively here, so no other thread is adding to the uses that are recorded in
+            // the buffer itself.
             tracked.usage().absorb(&self.usage);
         }
         tracked
     }
 
-    /// Returns a stream of the memory's own device whose later work is ordered after all work of `user`; `None` if the
-    /// host had to wait.
+    /// Returns a stream of the memory's device on which later work is ordered after all work of `user`; `None` if the
+    /// host had to wait instead.
     fn own_user(&self, user: Stream) -> Option<Stream> {
         if user.device().ptr_eq(self.device()) {
             return Some(user);
@@ -126,7 +127,8 @@ impl Storage {
         behind.ok()
     }
 
-    /// Records an error of a drop. A lost device reports its fault on every call, so that is not recorded.
+    /// Records an error that occurred in a drop. The fault of a lost device is not recorded, because every call reports
+    /// it.
     #[cold]
     fn report(&self, error: Error) {
         if !self.device().is_lost() {
@@ -144,8 +146,8 @@ impl Drop for Storage {
             return self.release();
         }
         let allocation = std::mem::replace(&mut self.allocation, Allocation::EMPTY);
-        // SAFETY: this value owns the memory and is being dropped. It was allocated on this stream, which has all its
-        // uses.
+        // SAFETY: this value owns the memory and is being dropped. The memory was allocated on this stream, and all
+        // uses are on this stream.
         if let Err(error) = unsafe { allocator::free(&self.stream, allocation, &[]) } {
             self.report(error);
         }
@@ -153,12 +155,12 @@ impl Drop for Storage {
 }
 
 impl Storage {
-    /// Frees the memory after its uses, on whichever streams they are. Called when the value is being dropped.
+    /// Frees the memory after all of its uses, regardless of their streams. Called when the value is being dropped.
     #[cold]
     #[inline(never)]
     fn release(&mut self) {
         if self.device().is_forked() {
-            // In a forked child the memory does not exist.
+            // In a forked child, the memory does not exist.
             return std::mem::forget(self.owner.take());
         }
         let allocation = std::mem::replace(&mut self.allocation, Allocation::EMPTY);
@@ -179,7 +181,7 @@ impl Storage {
         if let Some(tracked) = self.tracked.get() {
             let mut known = tracked.mark_dropped();
             if let Some(capturing) = self.stream.capturing() {
-                // Later work of the capture may reuse the block.
+                // The block may be reused by later work of the capture, so its captured uses count as users.
                 known.extend(capturing.users(tracked));
             }
             users.extend(known.into_iter().filter(|user| !users.contains(user)).collect::<Vec<_>>());
@@ -188,7 +190,8 @@ impl Storage {
             users = users.into_iter().filter_map(|user| self.own_user(user)).collect();
         }
         // SAFETY: this value owns the memory, is being dropped, and allocated it on this stream. Every use was
-        // recorded: it is on the home stream or on one of `users`, or is ordered before later work of one of them.
+        // recorded: each use is on the home stream or on one of `users`, or is ordered before later work on one of
+        // them.
         let freed = unsafe { allocator::free(&self.stream, allocation, &users) };
         if let Err(error) = freed {
             self.report(error);
@@ -196,24 +199,24 @@ impl Storage {
     }
 }
 
-/// A range of a buffer that enqueued work reads or writes: see [`DeviceSlice::used`](crate::DeviceSlice::used).
+/// A range of a buffer that enqueued work reads or writes, created by [`DeviceSlice::used`](crate::DeviceSlice::used).
 #[derive(Debug, Clone)]
 pub struct BufferUse<'a> {
     pub(crate) storage: &'a Storage,
-    /// The range, in bytes.
+    /// The range of the buffer, in bytes.
     pub(crate) range: Range<usize>,
     pub(crate) access: Access,
-    /// True if the work must be ordered after earlier uses; otherwise the caller has ordered it.
+    /// True if the work must be ordered after earlier uses; false if the caller has ordered it.
     pub(crate) ordered: bool,
 }
 
 impl BufferUse<'_> {
-    /// The device that has the memory.
+    /// Returns the device that contains the memory.
     pub fn device(&self) -> &Device {
         self.storage.device()
     }
 
-    /// Number of bytes used.
+    /// Returns the size of the range, in bytes.
     pub fn bytes(&self) -> usize {
         self.range.len()
     }
@@ -223,8 +226,8 @@ impl BufferUse<'_> {
         Self { access, ..self }
     }
 
-    /// Returns true if work on `stream` is ordered after earlier uses automatically, since all are on that stream, and
-    /// nothing has to be checked first.
+    /// Returns true if work on `stream` is automatically ordered after all earlier uses because they are on the same
+    /// stream, and if no check is necessary before the work is enqueued.
     #[inline]
     fn is_ordered_on(&self, stream: &Stream) -> bool {
         let Storage { usage, stream: home, tracked, owner, .. } = self.storage;
@@ -232,12 +235,12 @@ impl BufferUse<'_> {
         stream == home && usage.is_at_home() && tracked.get().is_none() && is_free
     }
 
-    /// Fails if the memory may not be used now.
+    /// Returns an error if the memory must not be used now.
     fn check(&self) -> Result<()> {
         self.storage.owner.as_ref().map_or(Ok(()), Owner::check)
     }
 
-    /// Adds the uses that work on `stream`, possibly of another device, must be ordered after.
+    /// Adds to `waits` the uses after which work on `stream` must be ordered. The stream may belong to another device.
     fn needs(&self, stream: &Stream, waits: &mut Waits) {
         let Storage { usage, stream: home, tracked, .. } = self.storage;
         if !self.ordered || self.range.is_empty() {
@@ -255,7 +258,7 @@ impl BufferUse<'_> {
         waits.buffer = None;
     }
 
-    /// Fails if work that runs now cannot be ordered with captured work on this range.
+    /// Returns an error if work that runs now cannot be ordered with respect to captured work on this range.
     fn check_captures(&self, call: &'static str) -> Result<()> {
         match self.storage.tracked.get() {
             Some(tracked) if self.ordered => tracked.check_captures(call, &self.range, self.access),
@@ -274,7 +277,7 @@ impl BufferUse<'_> {
         usage.end(home, stream, &self.range, *bytes, self.access, Timeline::Running);
     }
 
-    /// Enqueues work on `stream` that uses this range, on behalf of `call`.
+    /// Enqueues work on `stream` that uses this range, on behalf of the public method `call`.
     pub(crate) fn enqueue<E: Into<Error>>(
         &self,
         stream: &Stream,
@@ -284,8 +287,8 @@ impl BufferUse<'_> {
         enqueue([self].into_iter(), stream, Kind::Copy(call), work)
     }
 
-    /// Calls `enqueue`, which enqueues work on the home stream for the public method `call`, and waits for the work. When
-    /// this returns, the work is not running, whatever the result.
+    /// Calls `enqueue`, which enqueues work on the home stream for the public method `call`, and waits for the work.
+    /// When the call returns, the work is no longer running, even after an error.
     pub(crate) fn run_with(&self, call: &'static str, enqueue: impl FnOnce() -> Result<()>) -> Result<()> {
         let stream = &self.storage.stream;
         stream.check_not_capturing(call, "copy before the capture begins or after it ends")?;
@@ -302,11 +305,11 @@ impl BufferUse<'_> {
     }
 }
 
-/// The kind of work, with the name of the enqueueing call.
+/// The kind of work, with the name of the call that enqueues it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A kernel launch, which is enqueued entirely or not at all. Other work may be partly enqueued when enqueueing
-    /// fails.
+    /// A kernel launch, which is enqueued entirely or not at all. Other work may have been enqueued partly when
+    /// enqueueing fails.
     Launch,
     Copy(&'static str),
     /// A copy that cannot be captured, because it uses host memory that is released after it has run, or streams of
@@ -323,8 +326,9 @@ impl Kind {
     }
 }
 
-/// Enqueues work on `stream`, possibly of another device, that uses these ranges. It is ordered after all conflicting
-/// earlier uses, and recorded as a use itself. On a stream that is being captured, it becomes part of the graph.
+/// Enqueues work on `stream`, possibly of another device, that uses these ranges. The work is ordered after all
+/// conflicting earlier uses and is recorded as a use. On a stream that is being captured, the work becomes part of the
+/// graph.
 #[inline(always)]
 pub(crate) fn enqueue<'p, 'a: 'p, E: Into<Error>>(
     parts: impl Iterator<Item = &'p BufferUse<'a>> + Clone,
@@ -332,7 +336,7 @@ pub(crate) fn enqueue<'p, 'a: 'p, E: Into<Error>>(
     kind: Kind,
     work: impl FnOnce(&dyn Driver, Context) -> Result<(), E>,
 ) -> Result<()> {
-    // A failed launch records nothing, and the call below makes this check itself.
+    // A launch that fails records nothing, and the call below performs the same check.
     if kind != Kind::Launch {
         stream.device().check_process()?;
     }
@@ -347,8 +351,8 @@ pub(crate) fn enqueue<'p, 'a: 'p, E: Into<Error>>(
     enqueue_ordered(parts, stream, captures, kind, work)
 }
 
-/// As [`enqueue`], for ranges with uses that may have to be waited for. The graph states of the buffers are locked
-/// until the work is enqueued, each once, in the global lock order.
+/// Implements [`enqueue`] for ranges whose earlier uses may require waits. The states that the buffers share with
+/// graphs are locked until the work is enqueued, each of them once and in the global lock order.
 #[inline(never)]
 fn enqueue_behind<'p, 'a: 'p, E: Into<Error>>(
     parts: impl Iterator<Item = &'p BufferUse<'a>> + Clone,
@@ -373,8 +377,8 @@ fn enqueue_behind<'p, 'a: 'p, E: Into<Error>>(
     called
 }
 
-/// Enqueues work that is ordered after earlier uses of the ranges, and records it. `captures` is the stream's count
-/// before.
+/// Enqueues work that is already ordered after earlier uses of the ranges, and records its uses. `captures` is the
+/// stream's capture count at the start of the call.
 #[inline(always)]
 fn enqueue_ordered<'p, 'a: 'p, E: Into<Error>>(
     parts: impl Iterator<Item = &'p BufferUse<'a>>,

@@ -1,7 +1,6 @@
 //! A device's memory statistics as a human-readable table.
 //!
-//! The table has PyTorch's rows, columns and units. Every line is 77 characters wide: 75 characters and a bar on each
-//! side.
+//! The table has PyTorch's rows, columns and units. Every line is 77 characters wide, including a bar on each side.
 
 use super::statistics::{ByPool, MemoryStatistics, Statistic};
 use crate::device::DeviceId;
@@ -9,7 +8,7 @@ use crate::device::DeviceId;
 /// Number of characters of a line between its bars.
 const WIDTH: usize = 75;
 
-/// The unit of a row's cells.
+/// The unit of the cells of a row.
 #[derive(Clone, Copy)]
 enum Unit {
     Bytes,
@@ -69,7 +68,7 @@ impl Table {
         self.0.push_str("|\n");
     }
 
-    /// Writes one row in the unit that suits `scale`, so that the rows of a group are comparable.
+    /// Writes one row in the unit that fits the value `scale`, so that all rows of a group use comparable units.
     fn row(&mut self, name: &str, statistic: &Statistic, scale: &Statistic, unit: Unit) {
         let [current, peak, allocated, freed] = [
             cell(statistic.current, scale.current, unit),
@@ -81,9 +80,10 @@ impl Table {
     }
 }
 
-/// Formats a cell of ten characters: the value in the unit that suits `scale`, rounded down.
+/// Formats a cell of ten characters: the value, rounded down, in the unit that fits the value `scale`.
 fn cell(mut value: u64, mut scale: u64, unit: Unit) -> String {
-    // PyTorch's largest unit for counts is M. Larger units preserve the width for counts that would not fit in M.
+    // PyTorch's largest unit for counts is M. Larger units keep the column width for counts that would be too long in
+    // M.
     let (names, step, limit): (&[&str], u64, u64) = match unit {
         Unit::Bytes => (&["B  ", "KiB", "MiB", "GiB", "TiB", "PiB"], 1024, 768 * 1024),
         Unit::Count => (&[" ", "K", "M", "G", "T", "P"], 1000, 750 * 1000),
@@ -98,7 +98,7 @@ fn cell(mut value: u64, mut scale: u64, unit: Unit) -> String {
     }
 }
 
-/// Formats the value, scaled to thousands, millions and so on if it would be longer than `width`.
+/// Formats the value, in thousands, millions and so on if it would otherwise be longer than `width` characters.
 fn shortened(value: u64, width: usize) -> String {
     let mut text = value.to_string();
     let mut rest = value;

@@ -1,5 +1,5 @@
-//! [`TensorMap`] and [`TensorMapMut`]: elements of a buffer as a tensor for TMA copies (`cp.async.bulk.tensor`) of
-//! boxes. They are arguments for a kernel's `&TensorMap<T, RANK>` and borrow the buffer like slices.
+//! [`TensorMap`] and [`TensorMapMut`]: elements of a buffer viewed as a tensor, of which TMA (`cp.async.bulk.tensor`)
+//! copies boxes. They are arguments for a kernel's `&TensorMap<T, RANK>` parameter and borrow the buffer like slices.
 //!
 //! ```
 //! use warpsmith_runtime::{Device, DeviceBuffer, Swizzle, TensorLayout};
@@ -25,15 +25,15 @@ use gpu_spec::{Swizzle, TensorMapData, TensorMapSpec};
 use super::{DeviceCopy, DeviceSlice, DeviceSliceMut};
 use crate::error::{Error, Result};
 
-/// Extents and strides of a tensor, and the extents of the boxes that a copy moves. Dimension 0 is the innermost.
+/// Extents and strides of a tensor, and the extents of the boxes that are copied. Dimension 0 is the innermost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TensorLayout<const RANK: usize> {
     /// Extent of each dimension in elements, at most 2^32.
     pub dims: [usize; RANK],
-    /// Stride of each dimension in elements. The first must be 1; the others must be multiples of 16 bytes.
+    /// Stride of each dimension in elements. The first must be 1; the byte sizes of the others must be multiples of 16.
     pub strides: [usize; RANK],
-    /// Extent of a box in elements along each dimension, at most 256. The innermost row must be a multiple of 16 bytes,
-    /// and at most as long as the swizzle span.
+    /// Extent of a box in elements along each dimension, at most 256. The size of the innermost row must be a multiple
+    /// of 16 bytes and must not exceed the swizzle span.
     pub tile: [u32; RANK],
     /// Swizzle of a box in shared memory.
     pub swizzle: Swizzle,
@@ -82,7 +82,7 @@ fn bad(reason: String) -> Error {
     Error::BadTensorMap { reason }
 }
 
-/// A tensor in a buffer, for reading: an argument for a kernel's `&TensorMap<T, RANK>`.
+/// A read-only tensor in a buffer. It is an argument for a kernel's `&TensorMap<T, RANK>` parameter.
 #[derive(Debug, Clone, Copy)]
 pub struct TensorMap<'a, T: DeviceCopy, const RANK: usize> {
     elements: DeviceSlice<'a, T>,
@@ -90,8 +90,8 @@ pub struct TensorMap<'a, T: DeviceCopy, const RANK: usize> {
     data: TensorMapData,
 }
 
-/// A tensor in a buffer, for reading and writing: an argument for a kernel's `&TensorMap<T, RANK>`. No other code
-/// accesses the elements while it lives.
+/// A mutable tensor in a buffer. It is an argument for a kernel's `&TensorMap<T, RANK>` parameter. No other code can
+/// access the elements while this value lives.
 #[derive(Debug)]
 pub struct TensorMapMut<'a, T: DeviceCopy, const RANK: usize> {
     elements: DeviceSliceMut<'a, T>,
@@ -103,8 +103,8 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// Creates a tensor map of the elements. The tensor starts at the first element of the slice.
     ///
     /// # Errors
-    /// [`Error::BadTensorMap`] for a layout that TMA does not support or that exceeds the elements, and on a device
-    /// below compute capability 9.0; any [driver error](crate::Error::Driver).
+    /// Returns [`Error::BadTensorMap`] for a layout that TMA does not support or that exceeds the slice, or if the
+    /// compute capability of the device is below 9.0. Returns any [driver error](crate::Error::Driver).
     pub fn tensor_map<const RANK: usize>(
         self,
         layout: &TensorLayout<RANK>,
@@ -132,7 +132,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
     /// slice.
     ///
     /// # Errors
-    /// Same as [`DeviceSlice::tensor_map`].
+    /// Returns the same errors as [`DeviceSlice::tensor_map`].
     pub fn tensor_map_mut<const RANK: usize>(
         self,
         layout: &TensorLayout<RANK>,

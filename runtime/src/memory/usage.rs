@@ -1,18 +1,20 @@
-//! [`Usage`]: the uses of a buffer per stream, and the ordering of work after them.
+//! [`Usage`]: the uses of a buffer, per stream, and the ordering of later work after these uses.
 //!
 //! The protocol has two steps around each piece of work on a range of the buffer. [`Usage::begin`] reports the uses
-//! after which the work must be ordered and to which no order is known; the work's stream then waits for them
-//! ([`Waits`]). [`Usage::end`] records the work *after* it was enqueued. Reads are ordered after the last write, and
-//! writes after every use. This is correct with several host threads because:
+//! after which the work must be ordered, except for those after which it is known to be ordered already; the work's
+//! stream then waits for these uses ([`Waits`]). [`Usage::end`] records the work *after* it was enqueued. Reads are
+//! ordered after the last write, and writes after every use. The protocol is correct with several host threads for the
+//! following reasons:
 //!
-//! - Two threads are in these steps for the same bytes at the same time only if both read. The borrows of a launch or a
-//!   copy last until it has been enqueued and recorded.
-//! - Forgotten uses are within the range of a write, so no thread adds to them meanwhile, and the write is ordered
-//!   after them.
-//! - Freeing requires the buffer by value, so every use has already been recorded.
+//! - Two threads perform these steps for the same bytes at the same time only if both read the bytes. The borrows of a
+//!   launch or a copy last until it has been enqueued and recorded.
+//! - Uses that are removed from the record lie within the range of a write. No thread can add such uses at the same
+//!   time, and the write is ordered after them.
+//! - Freeing the buffer requires ownership of it, so every use has already been recorded.
 //!
-//! The home stream, on which the buffer was allocated, initially counts as having written the buffer. Work that was
-//! enqueued on that stream before the allocation may still use the memory, on behalf of an earlier buffer.
+//! Initially, the home stream, on which the buffer was allocated, counts as having written the buffer. Work that was
+//! enqueued on that stream before the allocation may still use the memory, because the memory may have belonged to an
+//! earlier buffer.
 //!
 //! Uses of the entire buffer on its home stream are stored as two numbers, and all other uses in a list. A program with
 //! one stream that uses entire buffers acquires no lock, creates no event and allocates no memory.
@@ -26,11 +28,11 @@ use crate::error::Result;
 use crate::stream::Stream;
 use crate::stream::clock::Timeline;
 
-/// Maximum number of uses in the list. Above it, the uses of one stream and kind are merged into one use that covers
-/// them.
+/// Maximum number of uses in the list. If the list becomes longer, uses with the same stream and access are merged into
+/// one use that covers them all.
 const PRECISE: usize = 32;
-/// Maximum number of streams for which waits are minimized, by omitting the wait for a stream that another stream's
-/// wait covers.
+/// Maximum number of streams for which redundant waits are removed. A wait for a stream is redundant if the wait for
+/// another stream covers it.
 const MINIMISED: usize = 8;
 
 /// Access of a piece of work to a range of a buffer.
@@ -45,10 +47,12 @@ pub enum Access {
 /// The uses of a buffer after which later work may have to be ordered.
 #[derive(Debug)]
 pub(crate) struct Usage {
-    /// Epochs of the newest write and the newest read of the entire buffer on the home stream; 0 if none is relevant.
+    /// Epochs of the newest write and the newest read of the entire buffer on the home stream; 0 if there is none after
+    /// which work must be ordered.
     home_write: AtomicU64,
     home_read: AtomicU64,
-    /// All other uses. The list is created with its first entry, so that a buffer without such uses is small to move.
+    /// All other uses. The list is allocated for its first entry, so that moving a buffer without such uses copies few
+    /// bytes.
     list: OnceLock<Box<List>>,
 }
 
@@ -67,13 +71,14 @@ struct Use {
     epoch: u64,
 }
 
-/// The waits that a piece of work requires: streams, each listed once, with the epoch of their newest conflicting work.
+/// The waits that a piece of work requires: a list of streams without duplicates, each with the epoch of its newest
+/// conflicting work.
 #[derive(Debug)]
 pub(crate) struct Waits {
     streams: Vec<(Stream, u64, Option<AwaitedBuffer>)>,
     /// The buffer whose uses are being added.
     pub buffer: Option<AwaitedBuffer>,
-    /// Timeline of the epochs. Running work and captured work are ordered separately.
+    /// Timeline of the epochs. Running and captured work have separate timelines.
     time: Timeline,
 }
 
@@ -103,8 +108,8 @@ impl Waits {
     fn enqueue_all(self, stream: &Stream) -> Result<()> {
         let Self { streams, time, .. } = self;
         let all = 0..streams.len();
-        // A wait covers all work for which its stream has waited so far. Coverage is not transitive, because the second
-        // stream may have waited for the first one before the first one waited for the third.
+        // A wait covers all work for which its stream has waited so far. Coverage is not transitive, because a stream
+        // may have waited for a second stream before the second stream waited for a third.
         let covers = |by: usize, index: usize| {
             let (other, epoch, _) = &streams[index];
             by == index || streams[by].0.comes_after(other, *epoch, time)
@@ -132,7 +137,8 @@ fn covers(outer: &Range<usize>, inner: &Range<usize>) -> bool {
     outer.start <= inner.start && inner.end <= outer.end
 }
 
-/// Raises a number to a minimum. It is loaded first, because it usually has that value already.
+/// Raises a number to at least a minimum. The number is loaded first, because it usually has reached the minimum
+/// already.
 #[inline]
 fn raise(number: &AtomicU64, to: u64) {
     if number.load(Ordering::Relaxed) < to {
@@ -227,8 +233,8 @@ impl Usage {
         self.list.get().map(|list| &**list).filter(|list| list.len.load(Ordering::Acquire) > 0)
     }
 
-    /// Returns true if all recorded uses are uses of the entire buffer on its home stream, so that later work there is
-    /// ordered after them.
+    /// Returns true if all recorded uses are uses of the entire buffer on its home stream, so that later work on that
+    /// stream is ordered after them.
     #[inline]
     pub fn is_at_home(&self) -> bool {
         self.listed().is_none()
@@ -324,7 +330,7 @@ impl Usage {
         drop(forgotten);
     }
 
-    /// Records that work that is ordered by other means was enqueued on `stream`.
+    /// Records that work was enqueued on `stream`. The caller orders this work by other means.
     pub fn add(&self, home: &Stream, stream: &Stream, bytes: usize) {
         let epoch = stream.epoch(Timeline::Running);
         if stream == home {
@@ -342,7 +348,7 @@ impl Usage {
         drop(forgotten);
     }
 
-    /// Returns true if work of the home stream may still use the buffer as a whole.
+    /// Returns true if a use of the entire buffer on the home stream may not have finished.
     fn is_used_at_home(&self, home: &Stream) -> bool {
         let epoch = self.home_write.load(Ordering::Acquire).max(self.home_read.load(Ordering::Acquire));
         !home.running_clock().is_done(epoch)
@@ -355,8 +361,8 @@ impl Usage {
         self.listed().map_or_else(Vec::new, |listed| listed.users(home, time))
     }
 
-    /// Returns the streams, including `home` and without duplicates, whose work is not known to have run. Unlike
-    /// [`Self::users`], it ignores the waits of `home`, because the host has not waited.
+    /// Returns the streams, including `home` and without duplicates, whose work on the buffer is not known to have
+    /// finished. Unlike [`Self::users`], it ignores the waits of `home`, because the host has not waited.
     pub fn unfinished(&self, home: &Stream) -> Vec<Stream> {
         let mut streams = if self.is_used_at_home(home) { vec![home.clone()] } else { Vec::new() };
         let listed = self.listed().map(List::lock);
@@ -369,8 +375,8 @@ impl Usage {
     }
 }
 
-/// Merges all uses of one stream and kind into one. The merged use covers a larger range than before, which only costs
-/// additional waits.
+/// Merges all uses with the same stream and access into one. The merged use may cover additional bytes, which only
+/// causes additional waits.
 fn merge(list: &mut Vec<Use>, forgotten: &mut Vec<Use>) {
     let mut merged = Vec::<Use>::new();
     for other in list.drain(..) {

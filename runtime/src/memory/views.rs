@@ -1,6 +1,6 @@
 //! 2-D and 3-D views of a buffer's elements: [`DeviceSlice2`] and [`DeviceSlice3`] for reading, [`DeviceSliceMut2`] and
-//! [`DeviceSliceMut3`] for writing. They are arguments for a kernel's `Slice2<T>`, `DisjointMut2<T>` and so on, and
-//! borrow the buffer like slices. [`Stream::copy_rows`](crate::Stream::copy_rows) copies one view to another.
+//! [`DeviceSliceMut3`] for writing. They are arguments for kernel parameters such as `Slice2<T>` and `DisjointMut2<T>`,
+//! and borrow the buffer like slices. [`Stream::copy_rows`](crate::Stream::copy_rows) copies one view to another.
 //!
 //! ```
 //! # fn main() -> Result<(), warpsmith_runtime::Error> {
@@ -26,7 +26,7 @@ use crate::device::Device;
 use crate::driver::DevicePtr;
 use crate::error::{Error, Result};
 
-/// A 2-D view of a buffer's elements, for reading: an argument for a kernel's `Slice2<T>`.
+/// A read-only 2-D view of a buffer's elements. It is an argument for a kernel's `Slice2<T>` parameter.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -43,13 +43,13 @@ use crate::error::{Error, Result};
 /// ```
 #[derive(Clone, Copy)]
 pub struct DeviceSlice2<'a, T: DeviceCopy> {
-    /// The range from the first element to the last.
+    /// The range from the first to the last element of the view.
     elements: DeviceSlice<'a, T>,
     extents: Extents2,
 }
 
-/// A 2-D view of a buffer's elements, for reading and writing: an argument for a kernel's `DisjointMut2<T>`. No other
-/// code accesses the elements while it lives.
+/// A mutable 2-D view of a buffer's elements. It is an argument for a kernel's `DisjointMut2<T>` parameter. No other
+/// code can access the elements while the view lives.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -65,12 +65,13 @@ pub struct DeviceSlice2<'a, T: DeviceCopy> {
 /// # }
 /// ```
 pub struct DeviceSliceMut2<'a, T: DeviceCopy> {
-    /// The range from the first element to the last.
+    /// The range from the first to the last element of the view.
     elements: DeviceSliceMut<'a, T>,
     extents: Extents2,
 }
 
-/// A 3-D view (planes of rows) of a buffer's elements, for reading: an argument for a kernel's `Slice3<T>`.
+/// A read-only 3-D view (planes of rows) of a buffer's elements. It is an argument for a kernel's `Slice3<T>`
+/// parameter.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -87,13 +88,13 @@ pub struct DeviceSliceMut2<'a, T: DeviceCopy> {
 /// ```
 #[derive(Clone, Copy)]
 pub struct DeviceSlice3<'a, T: DeviceCopy> {
-    /// The range from the first element to the last.
+    /// The range from the first to the last element of the view.
     elements: DeviceSlice<'a, T>,
     extents: Extents3,
 }
 
-/// A 3-D view of a buffer's elements, for reading and writing: an argument for a kernel's `DisjointMut3<T>`. No other
-/// code accesses the elements while it lives.
+/// A mutable 3-D view of a buffer's elements. It is an argument for a kernel's `DisjointMut3<T>` parameter. No other
+/// code can access the elements while the view lives.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -109,7 +110,7 @@ pub struct DeviceSlice3<'a, T: DeviceCopy> {
 /// # }
 /// ```
 pub struct DeviceSliceMut3<'a, T: DeviceCopy> {
-    /// The range from the first element to the last.
+    /// The range from the first to the last element of the view.
     elements: DeviceSliceMut<'a, T>,
     extents: Extents3,
 }
@@ -192,7 +193,8 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// Views all elements as `rows` rows of `columns` elements.
     ///
     /// # Errors
-    /// [`Error::BadExtents`] if the number of elements differs, or a side exceeds 2^31 - 1.
+    /// Returns [`Error::BadExtents`] if `rows * columns` differs from the number of elements, or if a side
+    /// exceeds 2^31 - 1.
     pub fn as_2d(&self, rows: usize, columns: usize) -> Result<DeviceSlice2<'a, T>> {
         check_len(&[rows, columns], self.len())?;
         self.as_2d_strided(rows, columns, columns)
@@ -218,8 +220,8 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::BadExtents`] if the last row exceeds the elements, the row stride is less than the number of columns,
-    /// or a side exceeds 2^31 - 1.
+    /// Returns [`Error::BadExtents`] if the last row extends past the last element, if the row stride is less than the
+    /// number of columns, or if a side exceeds 2^31 - 1.
     pub fn as_2d_strided(
         &self,
         rows: usize,
@@ -233,7 +235,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// Views all elements as `planes` planes of `rows` rows of `columns` elements.
     ///
     /// # Errors
-    /// The errors of [`Self::as_2d`]; [`Error::BadExtents`] also if the view has 2^32 rows or more.
+    /// Returns the same errors as [`Self::as_2d`], and [`Error::BadExtents`] if the view has 2^32 rows or more.
     pub fn as_3d(&self, planes: usize, rows: usize, columns: usize) -> Result<DeviceSlice3<'a, T>> {
         check_len(&[planes, rows, columns], self.len())?;
         self.as_3d_strided([planes, rows, columns], packed([planes, rows, columns]))
@@ -243,8 +245,8 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// strides are the distances between adjacent planes and adjacent rows, in elements.
     ///
     /// # Errors
-    /// The errors of [`Self::as_2d_strided`]; [`Error::BadExtents`] also if planes overlap, the plane stride is not a
-    /// multiple of the row stride, or the view has 2^32 rows or more.
+    /// Returns the same errors as [`Self::as_2d_strided`], and [`Error::BadExtents`] if planes overlap, if the plane
+    /// stride is not a multiple of the row stride, or if the view has 2^32 rows or more.
     pub fn as_3d_strided(&self, shape: [usize; 3], strides: [usize; 2]) -> Result<DeviceSlice3<'a, T>> {
         let extents = extents_3(shape, strides, self.len())?;
         Ok(DeviceSlice3 { elements: self.slice(..extents.span()), extents })
@@ -255,15 +257,15 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
     /// Views all elements as rows, for writing, like [`DeviceSlice::as_2d`].
     ///
     /// # Errors
-    /// Same as [`DeviceSlice::as_2d`].
+    /// Returns the same errors as [`DeviceSlice::as_2d`].
     pub fn as_2d_mut(&mut self, rows: usize, columns: usize) -> Result<DeviceSliceMut2<'_, T>> {
         self.reborrow().into_2d(rows, columns)
     }
 
-    /// Same as [`Self::as_2d_mut`], with this slice's full lifetime.
+    /// Like [`Self::as_2d_mut`], but the view has the slice's full lifetime.
     ///
     /// # Errors
-    /// Same as [`DeviceSlice::as_2d`].
+    /// Returns the same errors as [`DeviceSlice::as_2d`].
     pub fn into_2d(self, rows: usize, columns: usize) -> Result<DeviceSliceMut2<'a, T>> {
         check_len(&[rows, columns], self.len())?;
         self.into_2d_strided(rows, columns, columns)
@@ -272,7 +274,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
     /// Views the elements as rows with a stride, for writing, like [`DeviceSlice::as_2d_strided`].
     ///
     /// # Errors
-    /// Same as [`DeviceSlice::as_2d_strided`].
+    /// Returns the same errors as [`DeviceSlice::as_2d_strided`].
     pub fn as_2d_strided_mut(
         &mut self,
         rows: usize,
@@ -282,10 +284,10 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         self.reborrow().into_2d_strided(rows, columns, row_stride)
     }
 
-    /// Same as [`Self::as_2d_strided_mut`], with this slice's full lifetime.
+    /// Like [`Self::as_2d_strided_mut`], but the view has the slice's full lifetime.
     ///
     /// # Errors
-    /// Same as [`DeviceSlice::as_2d_strided`].
+    /// Returns the same errors as [`DeviceSlice::as_2d_strided`].
     pub fn into_2d_strided(
         self,
         rows: usize,
@@ -299,7 +301,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
     /// Views all elements as planes of rows, for writing, like [`DeviceSlice::as_3d`].
     ///
     /// # Errors
-    /// Same as [`DeviceSlice::as_3d`].
+    /// Returns the same errors as [`DeviceSlice::as_3d`].
     pub fn as_3d_mut(
         &mut self,
         planes: usize,
@@ -317,7 +319,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
     /// Views the elements as planes of rows with strides, for writing, like [`DeviceSlice::as_3d_strided`].
     ///
     /// # Errors
-    /// Same as [`DeviceSlice::as_3d_strided`].
+    /// Returns the same errors as [`DeviceSlice::as_3d_strided`].
     pub fn as_3d_strided_mut(
         &mut self,
         shape: [usize; 3],
@@ -336,7 +338,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Views all elements as rows, for reading, like [`DeviceSlice::as_2d`].
     ///
     /// # Errors
-    /// Same as [`DeviceSlice::as_2d`].
+    /// Returns the same errors as [`DeviceSlice::as_2d`].
     pub fn as_2d(&self, rows: usize, columns: usize) -> Result<DeviceSlice2<'_, T>> {
         self.as_slice().as_2d(rows, columns)
     }
@@ -344,7 +346,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Views the elements as rows with a stride, for reading, like [`DeviceSlice::as_2d_strided`].
     ///
     /// # Errors
-    /// Same as [`DeviceSlice::as_2d_strided`].
+    /// Returns the same errors as [`DeviceSlice::as_2d_strided`].
     pub fn as_2d_strided(
         &self,
         rows: usize,
@@ -357,7 +359,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Views all elements as planes of rows, for reading, like [`DeviceSlice::as_3d`].
     ///
     /// # Errors
-    /// Same as [`DeviceSlice::as_3d`].
+    /// Returns the same errors as [`DeviceSlice::as_3d`].
     pub fn as_3d(&self, planes: usize, rows: usize, columns: usize) -> Result<DeviceSlice3<'_, T>> {
         self.as_slice().as_3d(planes, rows, columns)
     }
@@ -365,7 +367,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Views the elements as planes of rows with strides, for reading, like [`DeviceSlice::as_3d_strided`].
     ///
     /// # Errors
-    /// Same as [`DeviceSlice::as_3d_strided`].
+    /// Returns the same errors as [`DeviceSlice::as_3d_strided`].
     pub fn as_3d_strided(&self, shape: [usize; 3], strides: [usize; 2]) -> Result<DeviceSlice3<'_, T>> {
         self.as_slice().as_3d_strided(shape, strides)
     }
@@ -373,7 +375,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Views all elements as rows, for writing, like [`DeviceSlice::as_2d`].
     ///
     /// # Errors
-    /// Same as [`DeviceSlice::as_2d`].
+    /// Returns the same errors as [`DeviceSlice::as_2d`].
     pub fn as_2d_mut(&mut self, rows: usize, columns: usize) -> Result<DeviceSliceMut2<'_, T>> {
         self.as_mut_slice().into_2d(rows, columns)
     }
@@ -381,7 +383,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Views the elements as rows with a stride, for writing, like [`DeviceSlice::as_2d_strided`].
     ///
     /// # Errors
-    /// Same as [`DeviceSlice::as_2d_strided`].
+    /// Returns the same errors as [`DeviceSlice::as_2d_strided`].
     pub fn as_2d_strided_mut(
         &mut self,
         rows: usize,
@@ -394,7 +396,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Views all elements as planes of rows, for writing, like [`DeviceSlice::as_3d`].
     ///
     /// # Errors
-    /// Same as [`DeviceSlice::as_3d`].
+    /// Returns the same errors as [`DeviceSlice::as_3d`].
     pub fn as_3d_mut(
         &mut self,
         planes: usize,
@@ -407,7 +409,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Views the elements as planes of rows with strides, for writing, like [`DeviceSlice::as_3d_strided`].
     ///
     /// # Errors
-    /// Same as [`DeviceSlice::as_3d_strided`].
+    /// Returns the same errors as [`DeviceSlice::as_3d_strided`].
     pub fn as_3d_strided_mut(
         &mut self,
         shape: [usize; 3],
@@ -465,7 +467,7 @@ macro_rules! views {
         view!($write: $extents, $sides);
 
         impl<'a, T: DeviceCopy> $read<'a, T> {
-            /// Returns the elements from the first to the last, including those between rows.
+            /// Returns all elements from the first to the last element of the view, including those between rows.
             pub fn elements(&self) -> DeviceSlice<'a, T> {
                 self.elements
             }
@@ -477,7 +479,8 @@ macro_rules! views {
                 $read { elements: self.elements.as_slice(), extents: self.extents }
             }
 
-            /// Returns the elements from the first to the last, including those between rows, for writing.
+            /// Returns all elements from the first to the last element of the view, including those between rows, for
+            /// writing.
             pub fn into_elements(self) -> DeviceSliceMut<'a, T> {
                 self.elements
             }
@@ -492,23 +495,23 @@ macro_rules! views {
 
 views! {
     DeviceSlice2, DeviceSliceMut2: Extents2, [
-        /// Number of rows.
+        /// Returns the number of rows.
         rows,
-        /// Elements per row.
+        /// Returns the number of elements per row.
         columns,
-        /// Distance between the starts of adjacent rows, in elements.
+        /// Returns the distance between the starts of adjacent rows, in elements.
         row_stride
     ];
     DeviceSlice3, DeviceSliceMut3: Extents3, [
-        /// Number of planes.
+        /// Returns the number of planes.
         planes,
-        /// Rows per plane.
+        /// Returns the number of rows per plane.
         rows,
-        /// Elements per row.
+        /// Returns the number of elements per row.
         columns,
-        /// Distance between the starts of adjacent planes, in elements.
+        /// Returns the distance between the starts of adjacent planes, in elements.
         plane_stride,
-        /// Distance between the starts of adjacent rows, in elements.
+        /// Returns the distance between the starts of adjacent rows, in elements.
         row_stride
     ];
 }
@@ -531,7 +534,7 @@ impl<'a, T: DeviceCopy> DeviceSlice2<'a, T> {
     /// Returns the part of the view in these rows and columns.
     ///
     /// # Panics
-    /// Panics if a range is out of bounds, as for slices.
+    /// Panics if a range is out of bounds, like slice indexing.
     #[track_caller]
     pub fn part(&self, rows: impl RangeBounds<usize>, columns: impl RangeBounds<usize>) -> Self {
         let (extents, range) = part(self.extents, &rows, &columns);
@@ -543,7 +546,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut2<'a, T> {
     /// Returns the part of the view in these rows and columns, for writing.
     ///
     /// # Panics
-    /// Panics if a range is out of bounds, as for slices.
+    /// Panics if a range is out of bounds, like slice indexing.
     #[track_caller]
     pub fn into_part(self, rows: impl RangeBounds<usize>, columns: impl RangeBounds<usize>) -> Self {
         let (extents, range) = part(self.extents, &rows, &columns);
@@ -553,12 +556,12 @@ impl<'a, T: DeviceCopy> DeviceSliceMut2<'a, T> {
     /// Splits the view at `row` into two views that can be written independently.
     ///
     /// # Panics
-    /// Panics if `row` is past the end, as for slices.
+    /// Panics if `row` is past the end, like `split_at_mut` of slices.
     #[track_caller]
     pub fn split_at_row_mut(self, row: usize) -> (DeviceSliceMut2<'a, T>, DeviceSliceMut2<'a, T>) {
         let (above, first) = part(self.extents, &(..row), &..);
         let (below, second) = part(self.extents, &(row..), &..);
-        // The first part ends at or before the start of the second.
+        // The elements of the first part end at or before the start of the second part.
         let middle = if second.is_empty() { first.end } else { second.start };
         let (elements, rest) = self.elements.split_at_mut(middle);
         (
@@ -569,7 +572,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut2<'a, T> {
 }
 
 impl<'a, T: DeviceCopy> DeviceSlice3<'a, T> {
-    /// Returns plane `plane`.
+    /// Returns the plane with index `plane` as a 2-D view.
     ///
     /// # Panics
     /// Panics if `plane` is out of bounds.

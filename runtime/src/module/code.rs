@@ -1,7 +1,8 @@
 //! [`Code`]: PTX, cubins and fatbins loaded at run time, for kernels in other languages.
 //!
-//! [`Device::load_code`] loads the code immediately. It is unloaded after the last handle of the code, its kernels and
-//! the graphs that launch them is dropped. Unloading waits until all work that uses the code has finished.
+//! [`Device::load_code`] loads the code immediately. The code is unloaded after all handles of the code, of its kernels
+//! and of graphs that launch these kernels have been dropped. Unloading waits until all work that uses the code has
+//! finished.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -47,7 +48,7 @@ pub struct Code {
     name: Arc<str>,
     hash: u64,
     loaded: Arc<Loaded>,
-    /// Kernels looked up so far.
+    /// Kernels that have been looked up so far.
     functions: Arc<Mutex<HashMap<String, Arc<FunctionInner>>>>,
 }
 
@@ -55,8 +56,8 @@ impl Device {
     /// Loads PTX, a cubin or a fatbin; the format is detected from the bytes.
     ///
     /// # Errors
-    /// [`LoadError::NotCode`], [`LoadError::Emulated`], [`LoadError::Rejected`] with the log of the driver's compiler;
-    /// [`Error::OutOfMemory`].
+    /// Returns [`LoadError::NotCode`], [`LoadError::Emulated`], or [`Error::OutOfMemory`]. Returns
+    /// [`LoadError::Rejected`], including the log of the driver's compiler, if the driver rejects the code.
     ///
     /// # Safety
     /// The code must be the unmodified output of a compiler, because the driver trusts machine code.
@@ -67,10 +68,10 @@ impl Device {
     /// Loads a PTX, cubin or fatbin file of up to 1 GiB.
     ///
     /// # Errors
-    /// [`LoadError::File`]; the errors of [`Self::load_code`].
+    /// Returns [`LoadError::File`] or the errors of [`Self::load_code`].
     ///
     /// # Safety
-    /// Same as for [`Self::load_code`].
+    /// The requirements are those of [`Self::load_code`].
     pub unsafe fn load_code_file(&self, path: impl AsRef<Path>) -> Result<Code> {
         let path = path.as_ref();
         let failed = |reason: String| LoadError::file(path.to_owned(), reason);
@@ -99,10 +100,11 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`Self::load_code`]. Linker errors, such as an undefined symbol, are in [`LoadError::Rejected`].
+    /// Returns the errors of [`Self::load_code`]. Linker errors, such as an undefined symbol, are in
+    /// [`LoadError::Rejected`].
     ///
     /// # Safety
-    /// Same as for [`Self::load_code`], for each part.
+    /// Each part must meet the requirements of [`Self::load_code`].
     pub unsafe fn link_code(&self, parts: &[impl AsRef<[u8]>]) -> Result<Vec<u8>> {
         self.check()?;
         let name = |index: usize| format!("part {} of the code", index + 1);
@@ -133,10 +135,10 @@ impl Code {
     }
 
     /// Looks up a kernel by its name in the code, for launches with unchecked arguments. C++ mangles names, unless the
-    /// kernel is `extern "C"`. The name stays in memory until the process ends.
+    /// kernel is `extern "C"`. The name is leaked, that is, it stays in memory until the process ends.
     ///
     /// # Errors
-    /// [`LoadError::NoKernel`], with the names of all kernels if the driver reports them; any [driver
+    /// Returns [`LoadError::NoKernel`], including the names of all kernels if the driver reports them, or any [driver
     /// error](crate::Error::Driver).
     pub fn kernel(&self, name: &str) -> Result<Function> {
         self.device.check_process()?;
@@ -153,11 +155,11 @@ impl Code {
     }
 
     /// Returns the address of a global variable, looked up by its name in the code, and its size in bytes. The address
-    /// is valid as long as a handle of the code exists. The runtime does not order accesses to it, because kernels of
-    /// the code use it without declaring it.
+    /// is valid as long as a handle of the code exists. The runtime does not order accesses to the variable, because
+    /// kernels of the code use it without declaring the use.
     ///
     /// # Errors
-    /// [`LoadError::NoGlobal`]; any [driver error](crate::Error::Driver).
+    /// Returns [`LoadError::NoGlobal`] or any [driver error](crate::Error::Driver).
     pub fn global(&self, name: &str) -> Result<(DevicePtr, usize)> {
         self.device.check_process()?;
         let no_global = || LoadError::NoGlobal { code: self.name.to_string(), global: name.to_owned() };
@@ -192,7 +194,7 @@ impl Code {
     fn no_kernel(&self, name: &str) -> Error {
         let module = self.loaded.module();
         let kernels = self.device.call(|driver, context| driver.module_kernels(context, module));
-        // The list of kernels is optional here, so errors are ignored.
+        // The list of kernels only improves the error message, so errors are ignored.
         let mut kernels = kernels.ok().flatten().unwrap_or_default();
         kernels.sort();
         LoadError::NoKernel { code: self.name.to_string(), kernel: name.to_owned(), kernels }.into()
@@ -205,7 +207,8 @@ impl fmt::Debug for Code {
     }
 }
 
-/// Returns the spec of kernels of this name. The spec is leaked, because launch records refer to it indefinitely.
+/// Returns the spec for all kernels with this name. The spec is leaked, because launch records may refer to it at any
+/// later time.
 fn spec_of(name: &str) -> &'static KernelSpec {
     static KNOWN: Mutex<BTreeMap<&'static str, &'static KernelSpec>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -215,7 +218,7 @@ fn spec_of(name: &str) -> &'static KernelSpec {
     let name: &'static str = Box::leak(name.into());
     let mut spec = KernelSpec::new("", "", name, &[], |_| {});
     spec.info.is_safe = false;
-    // The caller of such a launch guarantees that the kernel itself waits.
+    // The caller of a dependent launch guarantees that the kernel waits for the preceding kernel.
     spec.info.dependent = true;
     let spec = Box::leak(Box::new(spec));
     known.insert(name, spec);
@@ -227,7 +230,7 @@ fn source<'b>(name: &str, bytes: &'b [u8]) -> Result<ModuleSource<'b>> {
     Ok(form(bytes).map_err(|reason| LoadError::NotCode { code: name.to_owned(), reason })?)
 }
 
-/// Converts a driver error about code to the error to report.
+/// Converts a driver error about the code to the error that the call returns.
 fn refused(device: &Device, name: &str, error: Error) -> Error {
     match error.driver_code() {
         Some(code::NOT_SUPPORTED) if device.is_emulated() => {
@@ -266,7 +269,7 @@ fn form(bytes: &[u8]) -> std::result::Result<ModuleSource<'_>, String> {
         };
     }
     if bytes.starts_with(FATBIN) {
-        // The header contains its version and length, followed by the length of the data after it.
+        // The header contains its own version and length, followed by the length of the data after the header.
         let len = word(bytes, 6, 2).zip(word(bytes, 8, 8));
         return whole(len.and_then(|(header, rest)| header.checked_add(rest)));
     }
@@ -281,7 +284,7 @@ fn form(bytes: &[u8]) -> std::result::Result<ModuleSource<'_>, String> {
     Err(format!("it begins with \"{}\", and has no `.version` as PTX has", start.escape_debug()))
 }
 
-/// Returns the length of a 64-bit ELF file, computed from its tables.
+/// Returns the length of a 64-bit ELF file, which is computed from its tables.
 fn elf_len(bytes: &[u8]) -> Option<u64> {
     let table = |at: usize, size: usize| {
         let (start, size, count) = (word(bytes, at, 8)?, word(bytes, size, 2)?, word(bytes, size + 2, 2)?);

@@ -1,4 +1,4 @@
-//! Check that an image contains a kernel, with the same package, version, module and parameters.
+//! Checks that an image contains a kernel with the same package, version, module and parameters.
 
 use gpu_spec::image::{KernelAbi, KernelRecord, Package};
 use gpu_spec::{AbiParam, KernelSpec, ParamKind, ParamSpec};
@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 
 /// Returns the record of the kernel; `None` for an image without code, which contains no records.
 ///
-/// Fails with [`Error::KernelNotOfImage`] if the image does not contain exactly this kernel, and with
+/// Returns [`Error::KernelNotOfImage`] if the image does not contain exactly this kernel, and
 /// [`Error::KernelOfAnotherPackage`] if it contains a kernel of a different package with the same name.
 pub fn check(image: &GpuImage, spec: &KernelSpec) -> Result<Option<&'static KernelRecord>> {
     let package = Package { name: spec.package, version: spec.version };
@@ -22,7 +22,7 @@ pub fn check(image: &GpuImage, spec: &KernelSpec) -> Result<Option<&'static Kern
     let params: Vec<AbiParam> = spec.params.iter().map(|param| param.abi()).collect();
     let holds = match (image.missing(), image.spec().kernel_of(spec)) {
         (Some(_), _) => {
-            // The builder may not have recorded the version of a package.
+            // The version is not compared if the builder has not recorded it.
             let is_it = |of: &Package| {
                 of.name == package.name && (of.version == package.version || of.version.is_empty())
             };
@@ -76,14 +76,14 @@ fn of_another_type(abi: &KernelAbi, package: &Package, spec: &KernelSpec) -> Opt
     ))
 }
 
-/// Formats block and cluster, for example as `[16, 16, 1] and any`.
+/// Formats the block and the cluster, for example as `[16, 16, 1] and any`.
 fn shape((block, cluster): (Option<[u32; 3]>, Option<[u32; 3]>)) -> String {
     let [block, cluster] =
         [block, cluster].map(|sides| sides.map_or("any".to_owned(), |sides| format!("{sides:?}")));
     format!("{block} and {cluster}")
 }
 
-/// Formats package and parameters, for example as
+/// Formats the package and the parameters, for example as
 /// `my-kernels 0.1.0 (slice of 4 bytes aligned to 4, value of 8 bytes aligned to 8)`.
 fn signature(package: &Package, params: &[AbiParam]) -> String {
     let one = |param: &AbiParam| {

@@ -1,4 +1,4 @@
-//! [`GpuImage`]: GPU code as written by the builder, and the selection of the form that a device loads.
+//! [`GpuImage`]: GPU code as output by the builder, and the selection of the form that a device loads.
 
 use std::borrow::Cow;
 
@@ -36,7 +36,7 @@ macro_rules! include_image {
     ($crate_name:tt) => {{
         #[allow(unused_imports)]
         use $crate::module::spec::*;
-        // The included file defines `warpsmith_image!`, which returns the available images by name.
+        // The included file defines `warpsmith_image!`, which looks up the available images by name.
         #[macro_use]
         mod images {
             include!(concat!(
@@ -59,14 +59,15 @@ impl GpuImage {
     ///
     /// # Safety
     ///
-    /// The records must describe the code: each kernel is in the part that its record names, was compiled from the
-    /// package's kernel with that symbol, and has the recorded parameters. Type-checked launches rely on this.
+    /// The records must describe the code. Each kernel must be in the part that its record names, must have been
+    /// compiled from the package's kernel with that symbol, and must have the recorded parameters. Type-checked
+    /// launches rely on this.
     pub const unsafe fn new(spec: ImageSpec) -> Self {
         Self { spec }
     }
 
-    /// Creates an image of the kernels of `package` without code, for the emulated device. `reason` states why there is
-    /// no code.
+    /// Creates an image that contains no code for the kernels of `package`, for use on the emulated device. `reason`
+    /// states why there is no code.
     pub const fn without_code(package: &'static str, version: &'static str, reason: &'static str) -> Self {
         Self { spec: ImageSpec::without_code(Package { name: package, version }, reason) }
     }
@@ -95,9 +96,9 @@ impl GpuImage {
         Some(self.spec.compilers.device).filter(|compiler| !compiler.is_empty())
     }
 
-    /// Returns the compiler of the program that contains the image, which also compiled the kernels for the emulated
-    /// device: rustc and LLVM, formatted as in [`Self::device_compiler`]. Returns `None` for an image that the builder
-    /// did not build.
+    /// Returns the compiler of the program that contains the image, formatted as in [`Self::device_compiler`]. The same
+    /// compiler has compiled the kernels for the emulated device. Returns `None` for an image that the builder did not
+    /// build.
     pub fn host_compiler(&self) -> Option<&'static str> {
         Some(self.spec.compilers.host).filter(|compiler| !compiler.is_empty())
     }
@@ -113,9 +114,10 @@ impl GpuImage {
     }
 
     /// Returns the forms of a part that a device of this capability can load, best first. Machine code for exactly this
-    /// architecture comes first, then PTX for successively older architectures, in versions that the driver compiles.
+    /// architecture comes first, followed by PTX for successively older architectures, if the driver can compile its
+    /// PTX version.
     ///
-    /// Fails with [`Error::NoImage`], [`Error::NoImageForDevice`] or [`Error::DriverTooOld`] if there is none.
+    /// Returns [`Error::NoImage`], [`Error::NoImageForDevice`] or [`Error::DriverTooOld`] if there is no such form.
     pub(crate) fn candidates(
         &self,
         part: &ImagePart,
@@ -161,7 +163,7 @@ impl GpuImage {
     }
 }
 
-/// Formats forms, for example as `sm_80 PTX, sm_90a cubin`.
+/// Formats a list of forms, for example as `sm_80 PTX, sm_90a cubin`.
 fn list(forms: &[CodeForm]) -> String {
     forms.iter().map(form_name).collect::<Vec<_>>().join(", ")
 }
@@ -187,7 +189,7 @@ pub fn toolchain(form: &CodeForm) -> String {
 /// Decompresses packed bytes.
 ///
 /// # Errors
-/// [`Error::DamagedImage`] if the result does not match the original bytes.
+/// Returns [`Error::DamagedImage`] if the result does not match the original bytes.
 pub fn unpack(packed: &Packed) -> Result<Cow<'static, [u8]>> {
     match *packed {
         Packed::Plain(bytes) => Ok(Cow::Borrowed(bytes)),

@@ -5,11 +5,11 @@
 //! device is closed.
 //!
 //! A lookup succeeds only if the image's record of the symbol has the same package, version and parameters as the
-//! kernel type. Parts with kernels that launch kernels or set a graph's conditions are linked with NVIDIA's device
-//! runtime (`libcudadevrt`) when they are loaded.
+//! kernel type. Parts that contain kernels that launch kernels or set conditions of a graph are linked with NVIDIA's
+//! device runtime (`libcudadevrt`) when they are loaded.
 //!
-//! Looking up a kernel whose stack size is unknown or declared raises the device's [stack limit](Device::stack_limit)
-//! to what the kernel needs.
+//! Looking up a kernel whose stack size is declared or unknown raises the device's [stack limit](Device::stack_limit)
+//! to the size that the kernel needs.
 
 mod code;
 mod contract;
@@ -38,7 +38,7 @@ pub struct Module {
     inner: Arc<ModuleInner>,
 }
 
-/// Images that a device has loaded, keyed by the address of their static.
+/// Images that a device has loaded, keyed by the address of the image's static.
 #[derive(Debug, Default)]
 pub(crate) struct Modules(Mutex<HashMap<usize, Arc<ModuleInner>>>);
 
@@ -60,8 +60,8 @@ impl Device {
     /// Opens an image. Its code is loaded part by part, when a kernel of the part is first looked up.
     ///
     /// # Errors
-    /// [`Error::NoImage`] if the program was built without GPU code, [`Error::NoImageForDevice`],
-    /// [`Error::DriverTooOld`]. These errors do not occur on the emulated device, which needs no GPU code.
+    /// Returns [`Error::NoImage`] if the program was built without GPU code, [`Error::NoImageForDevice`],
+    /// [`Error::DriverTooOld`]. These errors do not occur on the emulated device, because it does not use GPU code.
     pub fn load(&self, image: &'static GpuImage) -> Result<Module> {
         self.check_process()?;
         let mut modules = self.part::<Modules>().0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -74,7 +74,7 @@ impl Device {
         Ok(Module::new(self.clone(), loaded))
     }
 
-    /// Returns the symbol of a kernel of a loaded image, given the driver's handle.
+    /// Returns the symbol of the kernel with this driver handle, if it belongs to a loaded image.
     pub(crate) fn kernel_symbol(&self, function: FunctionHandle) -> Option<&'static str> {
         let modules = self.part::<Modules>().0.lock().unwrap_or_else(PoisonError::into_inner);
         modules.values().find_map(|module| module.kernel_symbol(function))
@@ -85,13 +85,14 @@ impl Device {
 #[derive(Debug)]
 pub(crate) struct ModuleInner {
     image: &'static GpuImage,
-    /// Module of the host entry points on an emulated device; `None` on any other device.
+    /// Module that contains the host entry points on an emulated device; `None` on any other device.
     host_entries: Option<ModuleHandle>,
-    /// Module of each part of the image, once loaded. Empty on an emulated device.
+    /// Module of each part of the image; `None` until the part is loaded. Empty on an emulated device.
     parts: Box<[Mutex<Option<ModuleHandle>>]>,
-    /// First form that the device can load, of the first part that has one; `None` on an emulated device.
+    /// Best form that the device can load, taken from the first part that has such a form; `None` on an emulated
+    /// device.
     form: Option<&'static CodeForm>,
-    /// Hash of all code that the device can load; 0 without code.
+    /// Hash of all code that the device can load; 0 if there is no code.
     hash: u64,
     /// Kernels looked up so far, keyed by the address of their spec.
     functions: RwLock<HashMap<usize, Arc<FunctionInner>>>,
@@ -135,8 +136,8 @@ impl ModuleInner {
         Ok(loaded)
     }
 
-    /// Returns the module of the part with this index, loading it for `kernel` if necessary. Returns `None` if the part
-    /// has no form for this device.
+    /// Returns the module of the part with this index. If necessary, loads the part, which contains `kernel`. Returns
+    /// `None` if the part has no form for this device.
     fn part(&self, device: &Device, index: usize, kernel: &str) -> Result<Option<ModuleHandle>> {
         let (Some(part), Some(slot)) = (self.image.parts().get(index), self.parts.get(index)) else {
             return Ok(None);
@@ -147,7 +148,7 @@ impl ModuleInner {
         }
         let forms = match candidates(device, self.image, part) {
             Ok(forms) => forms,
-            // Other parts of the image are suitable, so the error concerns only this kernel.
+            // The device can load other parts of the image, so the error concerns only this kernel.
             Err(Error::NoImageForDevice { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
@@ -171,7 +172,7 @@ impl ModuleInner {
         self.host_entries.into_iter().chain(self.parts.iter().filter_map(loaded))
     }
 
-    /// Returns the symbol of a kernel that was looked up, given the driver's handle.
+    /// Returns the symbol of the kernel with this driver handle, if it was looked up.
     pub(crate) fn kernel_symbol(&self, function: FunctionHandle) -> Option<&'static str> {
         let functions = self.functions.read().unwrap_or_else(PoisonError::into_inner);
         functions.values().find(|known| known.handle() == function).map(|known| known.spec().symbol)
@@ -183,7 +184,7 @@ fn sizes(spec: &KernelSpec) -> Vec<usize> {
     spec.params.iter().flat_map(ParamSpec::lower).map(|param| param.size).collect()
 }
 
-/// Returns the forms of a part that the device and driver can load, best first; at least one.
+/// Returns the forms of a part that the device and the driver can load, best first. The list is never empty.
 fn candidates(device: &Device, image: &GpuImage, part: &ImagePart) -> Result<Vec<&'static CodeForm>> {
     let properties = device.properties();
     let max_ptx = device.raw().0.max_ptx_version();
@@ -232,16 +233,16 @@ impl Module {
         &self.device
     }
 
-    /// Returns a hash that identifies the code that this device loads, stable across processes; 0 on the emulated
-    /// device.
+    /// Returns a hash that identifies the code that this device loads, which is the same in every process; 0 on the
+    /// emulated device.
     pub fn image_hash(&self) -> u64 {
         self.inner.hash
     }
 
-    /// Returns the compilers of the code that this device loads: rustc and LLVM, then ptxas or the PTX version. An
-    /// example is `rustc 1.96.0 (ac68faa20 2026-05-25), LLVM 22.1.8, ptxas 13.0.88 for sm_90a`. On the emulated device,
-    /// the result is the program's own compiler and this crate's version. rustc and LLVM are omitted if the image does
-    /// not record them ([`GpuImage::device_compiler`], [`GpuImage::host_compiler`]).
+    /// Returns the compilers of the code that this device loads, namely rustc and LLVM, followed by ptxas or the PTX
+    /// version, for example `rustc 1.96.0 (ac68faa20 2026-05-25), LLVM 22.1.8, ptxas 13.0.88 for sm_90a`. On the
+    /// emulated device, the result is the program's own compiler and this crate's version. rustc and LLVM are omitted
+    /// if the image does not record them ([`GpuImage::device_compiler`], [`GpuImage::host_compiler`]).
     pub fn toolchain(&self) -> String {
         let image = self.inner.image;
         let (compiler, rest) = match self.inner.form {
@@ -253,15 +254,15 @@ impl Module {
         compiler.map_or_else(|| rest.clone(), |compiler| format!("{compiler}, {rest}"))
     }
 
-    /// Looks up a kernel by its type, for type-checked launches. The first lookup in a part of the image loads that
-    /// part.
+    /// Looks up a kernel by its type, for type-checked launches. The first lookup of a kernel in a part of the image
+    /// loads that part.
     ///
     /// # Errors
-    /// [`Error::KernelNotOfImage`] if the image contains no kernel with that symbol, or a different one.
-    /// [`Error::KernelNotInImage`] if the kernel requires a newer architecture than the device's.
-    /// [`DriverError::ImageRejected`] if the driver rejects the code. [`Error::DeviceRuntimeRejected`] if the kernel
-    /// launches kernels or sets conditions and the driver is too old. [`Error::Stack`] if the kernel needs a higher
-    /// stack limit than the device supports, or during a capture.
+    /// Returns [`Error::KernelNotOfImage`] if the image contains no kernel with that symbol, or a different kernel.
+    /// Returns [`Error::KernelNotInImage`] if the kernel requires a newer architecture than that of the device. Returns
+    /// [`DriverError::ImageRejected`] if the driver rejects the code. Returns [`Error::DeviceRuntimeRejected`] if the
+    /// kernel launches kernels or sets conditions and the driver is too old. Returns [`Error::Stack`] if the kernel
+    /// needs a higher stack limit than the device supports, or a higher limit than the current one during a capture.
     pub fn kernel<K: Kernel>(&self) -> Result<TypedKernel<K>> {
         Ok(TypedKernel::new(self.function(K::spec())?))
     }
@@ -269,7 +270,7 @@ impl Module {
     /// Looks up a kernel by its spec, for raw launches.
     ///
     /// # Errors
-    /// Same as [`Self::kernel`].
+    /// Returns the same errors as [`Self::kernel`].
     pub fn function(&self, spec: &'static KernelSpec) -> Result<Function> {
         let key = std::ptr::from_ref(spec).addr();
         let functions = self.inner.functions.read().unwrap_or_else(PoisonError::into_inner);
@@ -291,7 +292,7 @@ impl Module {
             capability: self.device.properties().capability,
         };
         let record = contract::check(self.inner.image, spec)?;
-        // If several kernels have the same name, this one is identified by its symbol in the image.
+        // If several kernels have the same name, the symbol in the image identifies this kernel.
         let spec = match record.filter(|record| record.symbol != spec.symbol) {
             None => spec,
             Some(record) => &*Box::leak(Box::new(KernelSpec {

@@ -1,12 +1,12 @@
-//! Stack size required by a kernel's threads, if the driver cannot determine it.
+//! Stack size that a kernel's threads require, for kernels for which the driver cannot determine it.
 
 use gpu_spec::KernelSpec;
 use gpu_spec::image::{KernelRecord, StackUse};
 
 use super::GpuImage;
 
-/// Stack size in bytes per thread that is assumed for kernels whose stack is unknown at compile time and that declare
-/// none. It suffices to format an `f32` with `core::fmt`.
+/// Stack size in bytes per thread that is assumed for kernels whose stack size is neither known at compile time nor
+/// declared. It is sufficient to format an `f32` with `core::fmt`.
 const UNKNOWN: u32 = 16 << 10;
 
 /// Returns the minimum stack limit of the device for a kernel, in bytes per thread; 0 for a kernel whose stack size the
@@ -17,7 +17,7 @@ pub fn needed(image: &GpuImage, spec: &KernelSpec, record: Option<&KernelRecord>
     if !is_linked(record.part) {
         return of_record(record);
     }
-    // The kernel may launch any other kernel of its part.
+    // The kernel may launch any other kernel in its part.
     let of_part = image.kernels().iter().filter(|other| other.part == record.part);
     of_part.map(of_record).max().unwrap_or(0)
 }

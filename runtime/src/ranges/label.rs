@@ -28,7 +28,7 @@ macro_rules! payload_from {
 payload_from!(i8 => Int, i16 => Int, i32 => Int, i64 => Int, u8 => Int, u16 => Int, u32 => Int, f32 => Float, f64 => Float);
 
 impl From<u64> for Payload {
-    /// Values above [`i64::MAX`] become the nearest [`Self::Float`].
+    /// Converts a value above [`i64::MAX`] to the nearest [`Self::Float`].
     fn from(value: u64) -> Self {
         i64::try_from(value).map_or(Self::Float(value as f64), Self::Int)
     }
@@ -58,7 +58,7 @@ pub struct Label {
 }
 
 impl Label {
-    /// Creates a label with a name, at the caller's source line.
+    /// Creates a label with a name and the caller's source location.
     #[track_caller]
     pub fn new(name: impl Into<Cow<'static, str>>) -> Self {
         let caller = Location::caller();
@@ -102,7 +102,7 @@ impl Label {
 }
 
 impl fmt::Display for Label {
-    /// Writes the name and the source location: `` `step 3` (src/train.rs:12) ``.
+    /// Formats the name and the source location, for example as `` `step 3` (src/train.rs:12) ``.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}`", self.name)?;
         if self.file.is_empty() { Ok(()) } else { write!(f, " ({}:{})", self.file, self.line) }

@@ -18,7 +18,8 @@ use crate::ranges::state;
 /// Layer that creates a range each time a thread enters a span, and a mark for each event. The category is the target.
 /// The name is the name of the span or the message of the event.
 ///
-/// A span of asynchronous code, which is entered repeatedly on several threads, becomes one range per entry.
+/// A span of asynchronous code, which is entered repeatedly on several threads, becomes one range for each time it is
+/// entered.
 ///
 /// ```
 /// use tracing_subscriber::layer::SubscriberExt;
@@ -41,7 +42,7 @@ impl RangeLayer {
 }
 
 thread_local! {
-    /// Spans that the thread has entered, with their ranges.
+    /// Spans that the thread has entered, each with its range.
     static ENTERED: RefCell<Vec<(Id, RangeId)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -58,7 +59,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for RangeLayer {
         }
         let Some(span) = context.span(id) else { return };
         if let Some(range) = Range::new(|| label(span.metadata())).leave_open() {
-            // While the thread exits, the range stays open.
+            // If the thread is exiting, the range stays open.
             let _ = ENTERED.try_with(|entered| entered.borrow_mut().push((id.clone(), range)));
         }
     }
@@ -87,7 +88,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for RangeLayer {
     }
 }
 
-/// The message of an event.
+/// Visitor that extracts the message of an event.
 struct Message(Option<String>);
 
 impl Visit for Message {

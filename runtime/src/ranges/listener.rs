@@ -1,7 +1,7 @@
 //! [`listen`]: reports ranges to profilers.
 //!
-//! Guarantees: a listener receives the end of each range whose start it received, and of no other range. A listener
-//! that panics is removed. Ranges and marks that a listener creates during a call are not reported.
+//! A listener receives the end of each range whose start it received, and of no other range. A listener that panics is
+//! removed. Ranges and marks that a listener creates during a call are not reported.
 
 use std::cell::Cell;
 use std::fmt;
@@ -28,15 +28,15 @@ impl RangeId {
 /// Kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// A range of the thread's stack started.
+    /// Start of a range on the thread's stack.
     Push,
-    /// A range of the thread's stack ended.
+    /// End of a range on the thread's stack.
     Pop,
-    /// A point in time was marked.
+    /// A mark at a point in time.
     Mark,
-    /// A range that any thread may end has started.
+    /// Start of a range that any thread may end.
     Start,
-    /// A range that any thread may end has ended.
+    /// End of a range that any thread may end.
     End,
 }
 
@@ -47,7 +47,7 @@ pub struct Event<'a> {
     pub kind: Kind,
     /// ID of the range, which is the same at its start and its end.
     pub id: RangeId,
-    /// The innermost range that was open on the thread when this one started.
+    /// The innermost range that was open on the thread when this range started.
     pub parent: Option<RangeId>,
     /// System ID of the calling thread.
     pub thread: u64,
@@ -57,8 +57,8 @@ pub struct Event<'a> {
 
 /// Receiver of the ranges and marks of the process, registered by [`listen`].
 ///
-/// The methods are called on the thread that uses the range, on several threads concurrently, and the program waits for
-/// the calls.
+/// The methods are called on the thread that starts or ends the range. Several threads may call them concurrently, and
+/// each thread waits for its call to return.
 pub trait Listener: Send + Sync {
     /// Receives an event at the time when it occurs.
     fn event(&self, event: &Event<'_>);
@@ -72,7 +72,7 @@ pub trait Listener: Send + Sync {
 struct Entry {
     listener: Box<dyn Listener>,
     active: AtomicBool,
-    /// First ID that the listener receives.
+    /// Lowest ID that the listener receives.
     since: AtomicU64,
 }
 
@@ -92,7 +92,7 @@ pub struct Listening {
     forks: u32,
 }
 
-/// From now on, calls a listener for every range and mark of the process, until the returned value is dropped. Ranges
+/// Calls a listener for every range and mark of the process from now on, until the returned value is dropped. Ranges
 /// that are already open are not reported. A forked process has no listeners.
 ///
 /// ```
@@ -180,12 +180,12 @@ fn each(wanted: impl Fn(&Entry) -> bool, call: impl Fn(&dyn Listener)) {
     for entry in entries.iter().filter(|entry| wanted(entry)) {
         entry.call(&call);
     }
-    // A removed listener may be dropped with the list.
+    // Dropping the list may drop a removed listener.
     forget_panic(catch_unwind(AssertUnwindSafe(|| drop(entries))));
     CALLING.set(false);
 }
 
-/// Discards a panic without dropping its payload, because the drop may panic.
+/// Discards a panic without dropping its payload, because dropping the payload may panic.
 fn forget_panic(result: std::thread::Result<()>) {
     if let Err(payload) = result {
         std::mem::forget(payload);

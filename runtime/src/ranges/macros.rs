@@ -4,7 +4,7 @@
 ///
 /// The name is a format string with its arguments, as in [`format!`]. Options follow in any order: `colour` as 0xRRGGBB
 /// or 0xAARRGGBB, `category` as a `&'static str`, and `payload` as a number. The arguments are evaluated only if a
-/// listener or a tool receives ranges; otherwise, a range costs one load and a branch.
+/// listener or a tool receives ranges; otherwise, a range costs one load and one branch.
 ///
 /// ```
 /// use warpsmith_runtime::range;

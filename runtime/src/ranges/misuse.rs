@@ -1,4 +1,4 @@
-//! [`Misuse`]: ranges that are ended out of order, on another thread, twice or not at all.
+//! [`Misuse`]: a range that is ended out of order, on another thread, twice, or not at all.
 
 use crate::ranges::label::Label;
 
@@ -14,12 +14,12 @@ pub enum Misuse {
     OutOfOrder {
         /// The range that was ended.
         ended: Box<Label>,
-        /// The innermost range that is open inside it.
+        /// The innermost range that is open inside the ended range.
         open: Box<Label>,
         /// ID of the thread.
         thread: u64,
     },
-    /// A range was popped on a thread that has pushed none.
+    /// A range was popped on a thread that has not pushed one.
     #[error("`range_pop` on thread {thread}, which has pushed no range{}; push and pop on the same thread, or use \
              `range_start` and `range_end`", elsewhere(.open))]
     NothingPushed {

@@ -24,24 +24,24 @@
 //! | the thread's current range | [`current()`] |
 //!
 //! Without a listener or a tool, [`range!`] and [`mark!`] cost one load and a branch, because no name is formatted and
-//! no time is read.
+//! no clock is read.
 //!
 //! # Destinations of ranges
 //!
-//! Ranges are reported to every [`Listener`], for example that of a profiler, and to the tool that is attached through
-//! [NVTX](nvtx), for example Nsight Systems.
+//! Ranges are reported to every [`Listener`], for example the listener of a profiler, and to the tool that is attached
+//! through [NVTX](nvtx), for example Nsight Systems.
 //!
 //! # Mistakes
 //!
-//! A range that ends before one inside it, a pop without a push on the same thread, and similar mistakes are a
+//! Ending a range before a range inside it, a pop without a push on the same thread, and similar mistakes count as a
 //! [`Misuse`]. A misuse is reported to the listeners and as a `tracing` warning that names both ranges or threads. It
 //! causes no panic, and recorded ranges are kept. The guard of [`range!`] cannot be sent to another thread, so a
 //! program that tries this does not compile.
 //!
 //! # Forks
 //!
-//! A forked process has no listeners and no tool. In the forked process, ranges of the parent process can be dropped,
-//! and new listeners can be registered.
+//! A forked process has no listeners and no tool. It can drop ranges of the parent process and can register new
+//! listeners.
 
 mod injection;
 mod label;

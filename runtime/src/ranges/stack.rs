@@ -1,7 +1,7 @@
 //! Nested ranges: each thread has its own stack, which determines the parent of a range.
 //!
-//! A range that ends before one inside it is a [`Misuse`]. Its end is reported at that time. For tools that support
-//! only a stack, it ends together with the inner range.
+//! Ending a range before a range inside it is a [`Misuse`]. The end is reported at that time. Tools that support only a
+//! stack are told about the end together with the end of the inner range.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -19,9 +19,9 @@ struct Open {
     id: Option<RangeId>,
     parent: Option<RangeId>,
     label: Label,
-    /// True if the range was pushed and is ended by a pop. Otherwise, its guard ends it.
+    /// True if the range was pushed and is ended by a pop. False if a guard ends it.
     pushed: bool,
-    /// True if the range has ended before one above it.
+    /// True if the range has ended before a range above it on the stack.
     ended: bool,
     /// True if the tool has received the range.
     in_tool: bool,
@@ -30,14 +30,14 @@ struct Open {
 type Ranges = Mutex<Vec<Open>>;
 type Stacks = Mutex<Vec<(Weak<Ranges>, u64)>>;
 
-/// Stack of a thread. Other threads read it only for diagnostics.
+/// Stack of a thread. Other threads read the stack only for diagnostics.
 struct Stack {
     ranges: Arc<Ranges>,
     thread: u64,
     forks: u32,
 }
 
-/// Stacks of all threads, with the threads' IDs.
+/// Stacks of all threads, each with the thread's ID.
 static STACKS: PerProcess<Stacks> = PerProcess::new();
 
 thread_local! {
@@ -48,7 +48,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the thread's stack; `None` while the thread exits.
+/// Returns the thread's stack; `None` if the thread is exiting.
 fn stack() -> Option<Arc<Ranges>> {
     STACK
         .try_with(|stack| {
@@ -78,8 +78,9 @@ fn innermost(ranges: &[Open]) -> Option<&Open> {
     ranges.iter().rfind(|open| !open.ended)
 }
 
-/// Returns the innermost range of [`range!`](crate::range) or [`nvtx::range_push`](crate::nvtx::range_push) that is
-/// open on this thread, if a listener or a tool received its start.
+/// Returns the innermost range that was started with [`range!`](crate::range) or
+/// [`nvtx::range_push`](crate::nvtx::range_push) and is open on this thread, if a listener or a tool received its
+/// start.
 ///
 /// ```
 /// use warpsmith_runtime::ranges::current;
@@ -138,7 +139,8 @@ fn end(stack: &Ranges, index: usize) {
     }
 }
 
-/// A range of [`range!`](crate::range), which ends when this value is dropped. It must stay on its thread.
+/// A range that was started with [`range!`](crate::range). It ends when this value is dropped, and cannot be moved to
+/// another thread.
 ///
 /// ```compile_fail,E0277
 /// let range = warpsmith_runtime::ranges::range!("step");
@@ -148,7 +150,7 @@ fn end(stack: &Ranges, index: usize) {
 #[derive(Debug)]
 pub struct Range {
     id: Option<RangeId>,
-    /// Makes the value `!Send`.
+    /// Makes the value `!Send`, because the range must end on its own thread.
     thread: PhantomData<*const ()>,
 }
 
@@ -193,7 +195,7 @@ impl Drop for Range {
     }
 }
 
-/// Ends the range of a guard. In a forked process, and while the thread exits, the range may not exist.
+/// Ends the range of a guard. In a forked process, or if the thread is exiting, the range may not exist.
 #[cold]
 #[inline(never)]
 pub(crate) fn end_guarded(id: RangeId) {
@@ -225,7 +227,7 @@ pub(crate) fn pop() -> Option<usize> {
     Some(depth)
 }
 
-/// Returns the range that another thread has pushed last.
+/// Returns the last range that another thread has pushed and not popped, with the thread's ID.
 fn pushed_elsewhere(own: &Arc<Ranges>) -> Option<Box<(Label, u64)>> {
     let stacks: Vec<_> =
         lock(STACKS.get()).iter().filter_map(|(ranges, thread)| Some((ranges.upgrade()?, *thread))).collect();
@@ -246,7 +248,8 @@ impl Drop for Stack {
         }
         let open = innermost(&lock(&self.ranges)).map(|open| open.label.clone());
         if let Some(open) = open {
-            // Listeners are not called, because their thread-locals of this thread may already be destroyed.
+            // Listeners are not called, because the thread-local variables that they use on this thread may already be
+            // destroyed.
             tracing::warn!("{}", Misuse::ThreadEnded { open: Box::new(open), thread: self.thread });
         }
     }

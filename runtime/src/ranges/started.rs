@@ -23,8 +23,8 @@ fn started() -> MutexGuard<'static, HashMap<RangeId, Started>> {
     STARTED.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts a range that any thread may [end](end). `label` is called if a listener or a tool receives the range;
-/// otherwise, the result is `None`.
+/// Starts a range that any thread may [end](end). `label` is called only if a listener or a tool receives the range.
+/// Otherwise, returns `None`.
 ///
 /// ```
 /// use warpsmith_runtime::ranges::{Label, end, start};
@@ -50,8 +50,8 @@ fn start_heard(label: impl FnOnce() -> Label) -> Option<RangeId> {
     Some(id)
 }
 
-/// Ends a range that was [started](start) on any thread. `None` stands for a range that no listener or tool received.
-/// Ending a range that is not open is reported as a [`Misuse`].
+/// Ends a range that was [started](start) on any thread. An ID of `None` stands for a range that no listener or tool
+/// received. Ending a range that is not open is reported as a [`Misuse`].
 pub fn end(id: Option<RangeId>) {
     let Some(id) = id else { return };
     let thread = state::thread();

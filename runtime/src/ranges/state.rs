@@ -1,22 +1,22 @@
-//! A word that every range loads and that states whether a listener or a tool receives ranges. The word is reset in a
-//! forked process.
+//! A word that every range loads. It records whether a listener or a tool receives ranges, and is reset in a forked
+//! process.
 //!
-//! In a forked process, locks may be held by threads that do not exist there. A fork handler in the child therefore
-//! counts forks, and values with a lock are created again when the count has changed ([`PerProcess`]).
+//! In a forked process, locks may be held by threads that were not copied. Therefore, a fork handler in the child
+//! counts forks, and values that contain a lock are created again when the count has changed ([`PerProcess`]).
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-/// Set if a listener is registered.
+/// Bit that is set if a listener is registered.
 pub(crate) const LISTENERS: u32 = 1;
-/// Set if a tool is attached through NVTX.
+/// Bit that is set if a tool is attached through NVTX.
 pub(crate) const TOOL: u32 = 1 << 1;
-/// Set until the search for a tool has ended.
+/// Bit that is set until the search for a tool has ended.
 pub(crate) const UNKNOWN: u32 = 1 << 2;
 
 static STATE: AtomicU32 = AtomicU32::new(UNKNOWN);
 static FORKS: AtomicU32 = AtomicU32::new(0);
-/// True if a tool was searched for, which a forked child must not repeat.
+/// True if the search for a tool has started. A forked child must not repeat the search.
 static SOUGHT: AtomicBool = AtomicBool::new(false);
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
@@ -47,7 +47,8 @@ pub(crate) fn seek() {
 /// Registers the fork handler, before anything else is registered.
 pub(crate) fn watch_forks() {
     if !REGISTERED.load(Ordering::Acquire) {
-        // Two threads may both reach this line, but a fork that is counted twice still changes the count.
+        // Two threads may both reach this line, which is harmless, because a fork that is counted twice still changes
+        // the count.
         REGISTERED.store(register(), Ordering::Release);
     }
 }
@@ -60,8 +61,8 @@ unsafe extern "C" fn in_the_copy() {
     STATE.store(if SOUGHT.load(Ordering::Relaxed) { 0 } else { UNKNOWN }, Ordering::Relaxed);
 }
 
-/// Registers the handler; returns true on success. Registration fails only if no memory is available; the next call
-/// then tries again.
+/// Registers the handler. Returns true on success. Registration fails only if the system is out of memory; the next
+/// call tries it again.
 #[cfg(unix)]
 fn register() -> bool {
     // SAFETY: the handler accesses only atomic values, which a forked child may do in any state.

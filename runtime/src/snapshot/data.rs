@@ -1,8 +1,8 @@
-//! The values of a pickle as a data source for serde.
+//! Data source for serde that reads the values of a pickle.
 //!
-//! Guarantees: values that are nested too deeply, or within themselves, cause an error instead of a stack overflow.
-//! Shared lists expand to no more than a [`Budget`], because a file of 300 bytes can represent more values than fit in
-//! memory.
+//! Values that are nested too deeply or that contain themselves cause an error instead of a stack overflow. The total
+//! size to which shared lists expand is limited by a [`Budget`], because a file of 300 bytes can represent more values
+//! than fit in memory.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -25,12 +25,12 @@ pub fn read<T: DeserializeOwned>(bytes: &[u8], in_file: usize) -> Result<T, Prob
     T::deserialize(Data { source, value, deep: 0 }).map_err(Problem::Content)
 }
 
-/// Maximum number of values per byte of a file, and the number that is always permitted. Only a compressed file
-/// contains more than one value per byte.
+/// Maximum number of values for each byte of a file, and the number of values that is always permitted. Only a
+/// compressed file contains more than one value per byte.
 const VALUES: u64 = 8;
 const SOME_VALUES: u64 = 1 << 20;
 
-/// Maximum nesting depth of values, which exceeds that of any snapshot but does not overflow the stack.
+/// Maximum nesting depth of values. It exceeds the depth of every snapshot, but is too small to overflow the stack.
 const DEEPEST: usize = 32;
 
 /// Number of bytes that the remaining values may occupy in memory.
@@ -41,14 +41,15 @@ struct Budget {
 
 /// Approximate size of a value in bytes, without its text.
 const VALUE_BYTES: u64 = 16;
-/// Bytes of values per byte of a file: twice the ratio of a history whose entries share stacks of a hundred frames.
+/// Maximum number of bytes in memory for each byte of a file. This is twice the ratio of a history whose entries share
+/// call stacks of a hundred frames.
 const UNFOLDED_BYTES: u64 = 512;
-/// Maximum number of bytes to which a small file may expand, and likewise a large one.
+/// Lower and upper bound of the number of bytes to which a file may expand.
 const MIN_BUDGET: u64 = 16 << 20;
 const MAX_BUDGET: u64 = 16 << 30;
 
 impl Budget {
-    /// Returns the budget of a file of this length.
+    /// Returns the budget for a file of this length.
     fn of(file_bytes: usize) -> Self {
         let all = (file_bytes as u64).saturating_mul(UNFOLDED_BYTES).clamp(MIN_BUDGET, MAX_BUDGET);
         Self { left: Cell::new(all), all }
@@ -68,7 +69,7 @@ impl Budget {
     }
 }
 
-/// Lists and texts that values may refer to.
+/// Lists and texts to which values may refer.
 #[derive(Clone, Copy)]
 struct Source<'s, 'a> {
     lists: &'s [Vec<Value<'a>>],
@@ -76,7 +77,7 @@ struct Source<'s, 'a> {
     budget: &'s Budget,
 }
 
-/// A value, and the lists and texts that it may refer to.
+/// A value, and the lists and texts to which it may refer.
 #[derive(Clone, Copy)]
 struct Data<'s, 'a> {
     source: Source<'s, 'a>,

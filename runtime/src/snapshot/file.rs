@@ -1,9 +1,8 @@
 //! Snapshot files: JSON and pickles.
 //!
-//! Guarantees: [`Snapshot::read`] returns an equal snapshot from a file that [`Snapshot::write_json`] or
-//! [`Snapshot::write_pickle`] wrote. The format is detected from the content of a file, not from its name. Reading
-//! never runs code that a pickle names. A file that is missing, damaged or in another format causes an error of one
-//! line, never a panic.
+//! [`Snapshot::read`] returns an equal snapshot from a file that [`Snapshot::write_json`] or [`Snapshot::write_pickle`]
+//! wrote. The format is detected from the content of a file, not from its name. Reading never runs code that a pickle
+//! names. A file that is missing, damaged or in another format causes an error with a one-line message, never a panic.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -35,7 +34,7 @@ impl Snapshot {
     /// Writes the snapshot as JSON.
     ///
     /// # Errors
-    /// [`SnapshotError`] if the file cannot be written.
+    /// Returns a [`SnapshotError`] if the file cannot be written.
     pub fn write_json(&self, path: impl AsRef<Path>) -> Result<()> {
         to_file(path.as_ref(), |file| serde_json::to_writer(file, &self.for_files()).map_err(io::Error::from))
     }
@@ -43,7 +42,7 @@ impl Snapshot {
     /// Writes the snapshot as a pickle, which PyTorch's viewers can read.
     ///
     /// # Errors
-    /// [`SnapshotError`] if the file cannot be written.
+    /// Returns a [`SnapshotError`] if the file cannot be written.
     pub fn write_pickle(&self, path: impl AsRef<Path>) -> Result<()> {
         to_file(path.as_ref(), |file| write::write(&self.for_files(), file))
     }
@@ -51,9 +50,9 @@ impl Snapshot {
     /// Reads a snapshot of this crate or of PyTorch, as JSON or pickle, gzip-compressed or not.
     ///
     /// # Errors
-    /// [`SnapshotError`] if the file does not exist, is larger than 2 GiB, is damaged, or is not a snapshot. The error
-    /// also occurs if the file decompresses to more than 2 GiB, or to more than 50 times its size (64 MiB are always
-    /// permitted).
+    /// Returns a [`SnapshotError`] if the file does not exist, is larger than 2 GiB, is damaged, or is not a snapshot.
+    /// The same error occurs if the decompressed content is larger than 2 GiB, or larger than both 50 times the file's
+    /// size and 64 MiB.
     pub fn read(path: impl AsRef<Path>) -> Result<Snapshot> {
         let path = path.as_ref();
         let bytes = bounded(path).map_err(|error| match error.kind() {
@@ -65,10 +64,10 @@ impl Snapshot {
         Self::of_content(&bytes).map_err(|reason| failure(Some(path), reason))
     }
 
-    /// Same as [`Self::read`], for the content of a file.
+    /// Like [`Self::read`], but reads the given content of a file.
     ///
     /// # Errors
-    /// [`SnapshotError`], under the same conditions as for [`Self::read`].
+    /// Returns a [`SnapshotError`] under the same conditions as for [`Self::read`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Snapshot> {
         Self::of_content(bytes).map_err(|reason| failure(None, reason))
     }
@@ -86,7 +85,7 @@ impl Snapshot {
         let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
         match (bytes.first(), first) {
             (Some(&PICKLE), _) => from_pickle(bytes, in_file),
-            // The content is a dict, a list, or the name of one, in protocol 0 or 1.
+            // The content is a dict, a list, or the name of a container, in protocol 0 or 1.
             (Some(b'(' | b'}' | b']' | b'c'), _) => from_pickle(bytes, in_file),
             (_, Some(b'{' | b'[')) => from_json(bytes),
             (_, None) => Err("is empty; write it again".to_owned()),
@@ -96,8 +95,8 @@ impl Snapshot {
         }
     }
 
-    /// Returns the snapshot with a history, possibly empty, for every device that has segments, because viewers search
-    /// there for devices.
+    /// Returns the snapshot with a history, possibly empty, for every device that has segments, because viewers find
+    /// the devices in the histories.
     fn for_files(&self) -> Cow<'_, Snapshot> {
         let devices = self.segments.iter().map(|segment| segment.device as usize + 1).max().unwrap_or(0);
         if self.device_traces.len() >= devices || devices > MAX_DEVICES {
@@ -109,8 +108,8 @@ impl Snapshot {
     }
 }
 
-/// Number of devices, which exceeds that of any machine. A larger ordinal is treated as damage and must not create a
-/// list per device.
+/// Maximum number of devices, which is more than any machine has. A larger ordinal is treated as damage and must not
+/// create a list per device.
 const MAX_DEVICES: usize = 1024;
 
 /// Maximum size of a file that is read, in bytes.
@@ -127,13 +126,13 @@ fn bounded(path: &Path) -> io::Result<Vec<u8>> {
         return Err(too_large());
     }
     let mut bytes = Vec::new();
-    // Not every readable file reports its length.
+    // The content is limited as well, because not every readable file reports its length.
     file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_BYTES { Err(too_large()) } else { Ok(bytes) }
 }
 
-/// Limits on the content of a compressed file: the maximum ratio to the file's length, and the length that is always
-/// permitted.
+/// Limits on the content of a compressed file: the maximum ratio of its length to the file's length, and the length
+/// that is always permitted.
 const MAX_RATIO: u64 = 50;
 const ANY_LENGTH: u64 = 64 << 20;
 

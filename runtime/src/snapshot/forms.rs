@@ -1,4 +1,4 @@
-//! Formats of snapshots that PyTorch has written since 1.12, or that its viewer creates.
+//! Formats of snapshots that PyTorch 1.12 and later versions write, or that PyTorch's viewer creates.
 //!
 //! | source | format |
 //! | --- | --- |
@@ -19,7 +19,7 @@ use super::{
     AllocatorSettings, Block, BlockState, Frame, Segment, SegmentType, Snapshot, TraceAction, TraceEntry,
 };
 
-/// Reads a value; returns the default for a null value.
+/// Reads a value, or returns the default for a null value.
 fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(data: D) -> Result<T, D::Error> {
     Ok(Option::deserialize(data)?.unwrap_or_default())
 }
@@ -42,7 +42,8 @@ impl<'de> Deserialize<'de> for Text {
                 Ok(Text(text.to_owned()))
             }
 
-            // In JSON, lone surrogates arrive here as bytes; Python writes them for bytes that it could not decode.
+            // Lone surrogates in JSON are passed to this function as bytes. Python writes them for bytes that it could
+            // not decode.
             fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Text, E> {
                 Ok(Text(text::lossy(bytes).into_owned()))
             }
@@ -62,7 +63,7 @@ impl Signed {
         self.0 as u64
     }
 
-    /// Returns the number; 0 if it is negative or too large.
+    /// Returns the number as `u32`; 0 if it is negative or too large.
     fn small(self) -> u32 {
         u32::try_from(self.0).unwrap_or(0)
     }
@@ -204,7 +205,7 @@ struct Request {
 impl AnyBlock {
     /// Returns the block, which is placed at the address `next` if it has none.
     fn at(self, next: u64) -> Block {
-        // The first request is the most recent one.
+        // The first entry of the history is the most recent request.
         let request = self.history.into_iter().next().unwrap_or_default();
         let in_use = if self.state == BlockState::Inactive { 0 } else { self.size };
         Block {
@@ -274,7 +275,7 @@ impl From<AnyEntry> for TraceEntry {
     }
 }
 
-/// Allocator settings, each of any type.
+/// Allocator settings. Each of them may have any type.
 #[derive(Derive)]
 #[serde(transparent)]
 pub(crate) struct AnySettings(BTreeMap<Text, Setting>);

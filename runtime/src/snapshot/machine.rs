@@ -1,9 +1,9 @@
 //! Interpreter of pickles, which are programs. It supports only plain data (dicts, lists, tuples, strings and numbers)
 //! of protocols 0 to 5.
 //!
-//! Guarantees: names in a pickle are neither looked up nor run. A pickle may name the containers of [`Class`], which
-//! represent plain ones; a pickle that names anything else is rejected. Damaged pickles cause errors, regardless of the
-//! lengths they claim. Shared values are stored once, however often they are referenced.
+//! Names in a pickle are neither looked up nor run. A pickle may use the names of [`Class`], which stand for plain
+//! data; a pickle that names anything else is rejected. Damaged pickles cause errors, regardless of the lengths that
+//! they claim. Shared values are stored once, however often they are referenced.
 
 use std::collections::HashMap;
 
@@ -29,7 +29,8 @@ pub enum Value<'a> {
     Bool(bool),
     Number(i128),
     Float(f64),
-    /// A text, which may not be UTF-8, because PyTorch writes undecodable file names in Python's internal form.
+    /// A text, which may not be UTF-8, because PyTorch writes file names that cannot be decoded in Python's internal
+    /// form.
     Text(&'a [u8]),
     /// A text with escapes, identified by its index among the texts.
     Unescaped(usize),
@@ -44,7 +45,7 @@ pub enum Value<'a> {
 /// Names that a pickle may use.
 #[derive(Debug, Clone, Copy)]
 pub enum Class {
-    /// A dict that orders its keys or has a default.
+    /// A dict that preserves the order of its keys or has a default value.
     Dict,
     /// A PyTorch function that returns its first argument.
     First,
@@ -80,7 +81,7 @@ pub struct Machine<'a> {
     memo: HashMap<u32, Value<'a>>,
     pub lists: Vec<Vec<Value<'a>>>,
     pub texts: Vec<String>,
-    /// Number of values, marks and names of values that the pickle may still create.
+    /// Number of values, marks and memoized names of values that the pickle may still create.
     left: u64,
 }
 
@@ -94,7 +95,7 @@ impl<'a> Machine<'a> {
     pub fn run(&mut self) -> Result<Value<'a>, Problem> {
         loop {
             let start = self.at;
-            // Missing operands on the stack are reported as an error of the operation.
+            // If operands are missing on the stack, the error names the position of the operation.
             let wrong = || Problem::At(start);
             self.left = self.left.checked_sub(1).ok_or(Problem::TooMany)?;
             match self.byte()? {
@@ -201,7 +202,7 @@ impl<'a> Machine<'a> {
                     self.stack.push(Value::Class(Class::of(module, name).ok_or_else(wrong)?));
                 }
                 opcode::REDUCE => self.reduce().ok_or_else(wrong)?,
-                // The state of a container does not describe its contents.
+                // A container's state is ignored, because it does not describe the container's contents.
                 opcode::BUILD => drop(self.top(1).ok_or_else(wrong)?),
 
                 opcode::EMPTY_LIST | opcode::EMPTY_TUPLE => self.list(Vec::new(), Value::List),
@@ -248,7 +249,7 @@ impl<'a> Machine<'a> {
         Ok(bytes)
     }
 
-    /// Reads an unsigned number of this many bytes, at most eight.
+    /// Reads an unsigned number that occupies `bytes` bytes, at most eight.
     fn length(&mut self, bytes: usize) -> Result<usize, Problem> {
         Ok(self.take(bytes)?.iter().rev().fold(0, |length, &byte| length << 8 | usize::from(byte)))
     }

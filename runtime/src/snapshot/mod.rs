@@ -7,20 +7,20 @@
 //!   larger than its `size`.
 //! - `device_traces` contains one list per device, in the order of ordinals, oldest entry first. Missing lists of
 //!   devices with segments are written as empty lists.
-//! - A `free_requested` is followed by the `free_completed` of the same address, or the block is still
+//! - A `free_requested` is followed by the `free_completed` of the same address, unless the block is still
 //!   [`BlockState::ActivePendingFree`].
 //! - Frames are listed innermost first.
 //!
-//! Files that PyTorch has written since 1.12 can be read, as pickles of any protocol or as JSON, compressed or not.
-//! Unknown keys are ignored, and missing keys have default values. The default address of a block is the end of the
-//! block before it. The default of a sum is computed from the blocks.
+//! Files that PyTorch 1.12 and later versions have written can be read, as pickles of any protocol or as JSON,
+//! compressed or not. Unknown keys are ignored, and missing keys have default values. The default address of a block is
+//! the end of the block before it. The default of a sum is computed from the blocks.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | `file` | reads and writes files |
 //! | `write` | writes a snapshot as a pickle |
 //! | `forms` | formats of other versions |
-//! | `text` | decodes texts as Python writes them |
+//! | `text` | decodes texts in the encodings that Python writes |
 //! | `machine`, `data` | interpreter of pickles; its values as serde data |
 //! | `opcode` | opcodes of pickles |
 
@@ -43,15 +43,15 @@ pub use crate::error::SnapshotError;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "forms::AnySnapshot")]
 pub struct Snapshot {
-    /// Segments, ordered by device and address.
+    /// Segments, sorted by device and address.
     pub segments: Vec<Segment>,
-    /// History of each device, by ordinal, oldest entry first; empty if none was recorded.
+    /// History of each device, indexed by ordinal, oldest entry first; empty if no history was recorded.
     pub device_traces: Vec<Vec<TraceEntry>>,
     /// Settings of the allocator.
     pub allocator_settings: AllocatorSettings,
 }
 
-/// Memory that was allocated from the device with one call, and its blocks.
+/// Memory that was allocated from the device by one call, and the blocks in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "forms::AnySegment")]
 pub struct Segment {
@@ -65,11 +65,11 @@ pub struct Segment {
     pub allocated_size: u64,
     /// Bytes of blocks that are in use or waiting to become free.
     pub active_size: u64,
-    /// Bytes requested, before rounding, of blocks that are in use or waiting to become free.
+    /// Bytes that were requested, before rounding, for blocks that are in use or waiting to become free.
     pub requested_size: u64,
     /// Stream to which the memory belongs; 0 is the default stream.
     pub stream: u64,
-    /// Request sizes for which the segment is used.
+    /// The size of requests for which the segment is used.
     pub segment_type: SegmentType,
     /// ID of the pool: (0, 0) is the default pool, (0, n) a pool that the program created, (n, 0) the pool of a graph.
     pub segment_pool_id: (u64, u64),
@@ -81,7 +81,7 @@ pub struct Segment {
     pub blocks: Vec<Block>,
 }
 
-/// Request sizes for which a segment is used.
+/// The size of requests for which a segment is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SegmentType {
@@ -110,7 +110,7 @@ pub struct Block {
     pub address: u64,
     /// Size of the block in bytes.
     pub size: u64,
-    /// Bytes requested; at most `size`, 0 for a free block.
+    /// Requested size in bytes, which is at most `size`; 0 for a free block.
     pub requested_size: u64,
     /// State of the block.
     pub state: BlockState,
@@ -137,7 +137,7 @@ pub enum BlockState {
 pub struct Frame {
     /// Source file.
     pub filename: String,
-    /// Source line, starting at 1; 0 if unknown.
+    /// Line number, starting at 1; 0 if unknown.
     pub line: u32,
     /// Function name.
     pub name: String,
@@ -149,7 +149,7 @@ pub struct Frame {
 pub struct TraceEntry {
     /// Kind of the operation.
     pub action: TraceAction,
-    /// Address; for [`TraceAction::Oom`], the free bytes of the device.
+    /// Address; for [`TraceAction::Oom`], the number of free bytes on the device.
     pub addr: u64,
     /// Size in bytes.
     pub size: u64,
@@ -233,15 +233,15 @@ pub struct AllocatorSettings {
     /// Option string that was set last.
     #[serde(rename = "PYTORCH_CUDA_ALLOC_CONF")]
     pub alloc_conf: String,
-    /// Maximum size in bytes of a block that is split; -1 for any size.
+    /// Size in bytes at and above which blocks are not split; -1 for no limit.
     pub max_split_size: i64,
     /// Fraction of the allowed memory above which unused segments are released; 0 disables this.
     pub garbage_collection_threshold: f64,
     /// True if segments can grow in place.
     pub expandable_segments: bool,
-    /// Number of steps to which sizes between two powers of two are rounded, keyed by size in MiB.
+    /// Number of steps into which the range between two powers of two is divided for rounding, keyed by size in MiB.
     pub roundup_power2_divisions: BTreeMap<String, i64>,
-    /// Size in bytes above which sizes of page-locked memory are not rounded; -1 for no limit.
+    /// Size in bytes above which requests for page-locked memory are not rounded up to a size class; -1 for no limit.
     pub max_round_threshold: i64,
     /// Size in bytes above which page-locked memory is not cached; -1 for no limit.
     pub max_cached_size: i64,
@@ -262,27 +262,27 @@ impl Default for AllocatorSettings {
 }
 
 impl Snapshot {
-    /// Returns the bytes that were allocated from the devices.
+    /// Returns the number of bytes that were allocated from the devices.
     pub fn reserved(&self) -> u64 {
         self.total(|segment| segment.total_size)
     }
 
-    /// Returns the bytes of blocks in use.
+    /// Returns the total size of blocks in use, in bytes.
     pub fn allocated(&self) -> u64 {
         self.total(|segment| segment.allocated_size)
     }
 
-    /// Returns the bytes of blocks that are in use or waiting to become free.
+    /// Returns the total size, in bytes, of blocks that are in use or waiting to become free.
     pub fn active(&self) -> u64 {
         self.total(|segment| segment.active_size)
     }
 
-    /// Returns the bytes requested, before rounding.
+    /// Returns the number of bytes that were requested, before rounding.
     pub fn requested(&self) -> u64 {
         self.total(|segment| segment.requested_size)
     }
 
-    // Sizes in a damaged file can be arbitrary.
+    // The sum saturates, because sizes in a damaged file can be arbitrary.
     fn total(&self, of: impl Fn(&Segment) -> u64) -> u64 {
         self.segments.iter().map(of).fold(0, u64::saturating_add)
     }

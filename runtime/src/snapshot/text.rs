@@ -1,7 +1,7 @@
-//! Decoders of texts as Python writes them.
+//! Decoders for the text encodings that Python writes.
 //!
-//! Guarantees: invalid bytes, such as a byte in a file name that the system could not decode, are replaced by the
-//! replacement character; the rest of the text is kept.
+//! Invalid bytes, such as a byte in a file name that the system could not decode, are replaced by the replacement
+//! character; the rest of the text is kept.
 
 use std::borrow::Cow;
 
@@ -57,7 +57,7 @@ pub fn raw_unicode(line: &[u8]) -> String {
     text
 }
 
-/// Decodes a quoted Python 2 text in source code form; `None` without quotes.
+/// Decodes a quoted text in the source code form of Python 2; `None` if the quotes are missing.
 pub fn quoted(line: &[u8]) -> Option<String> {
     let (&quote, line) = line.split_first().filter(|(quote, _)| b"'\"".contains(quote))?;
     let mut rest = line.strip_suffix(&[quote])?;

@@ -1,7 +1,7 @@
 //! Writes a snapshot as a pickle of protocol 2 that consists only of dicts, lists, tuples, strings and numbers.
 //!
-//! Guarantees: any version of Python 3 can load the pickle without a library. PyTorch's viewer in JavaScript can load
-//! it too, although it supports only some of the opcodes and numbers of at most eight bytes. Strings and stacks that
+//! Every version of Python 3 can load the pickle without a library. PyTorch's JavaScript viewer can load it as well,
+//! although that viewer supports only some of the opcodes and numbers of at most eight bytes. Strings and stacks that
 //! occur often are written once.
 
 use std::collections::HashMap;
@@ -12,7 +12,8 @@ use serde_json::{Map, Value};
 
 use super::{Snapshot, opcode};
 
-/// Number of items that are added to a list at once. It is the same as in Python, which keeps readers' stacks small.
+/// Number of items that are added to a list at once. The number is the same as in Python. A small number keeps the
+/// stacks of readers small.
 const BATCH: usize = 1000;
 /// Top-level keys that viewers expect and that are empty in this crate's snapshots.
 const EMPTY: [&str; 3] = ["external_annotations", "host_segments", "host_traces"];
@@ -43,7 +44,7 @@ struct Pickle<'o, W> {
 }
 
 impl<W: Write> Pickle<'_, W> {
-    /// Writes a small part of the snapshot. The part is in memory twice while it is written.
+    /// Writes a small part of the snapshot. While the part is written, there are two copies of it in memory.
     fn any(&mut self, item: &impl Serialize) -> Result<()> {
         self.value(&serde_json::to_value(item)?)
     }
@@ -122,7 +123,7 @@ impl<W: Write> Pickle<'_, W> {
             self.put(&[opcode::BININT])?;
             return self.put(&value.to_le_bytes());
         }
-        // Beyond 63 bits, the sign needs its own byte.
+        // A number that needs more than 63 bits requires an additional byte for the sign.
         let length = if i64::try_from(value).is_ok() { 8 } else { 16 };
         self.put(&[opcode::LONG1, length])?;
         self.put(&value.to_le_bytes()[..length.into()])

@@ -1,17 +1,18 @@
-//! Capture state of a stream, as far as streams need it.
+//! The part of a stream's capture state on which streams themselves depend.
 //!
 //! While a stream takes part in a capture, its work becomes part of a graph instead of running. A higher-level module
 //! defines how a capture records the work ([`CaptureSink`]).
 //!
 //! Each stream counts the starts and ends of its captures ([`Captures::count`]). The count is odd while the stream
 //! takes part in a capture. The count is incremented before the driver starts a capture and after the driver has ended
-//! it. A thread that enqueues work to run reads the count before and after. If the count has changed, the work may have
-//! become part of the graph although it was recorded as running, so the graph is marked invalid ([`Invalidation`]).
+//! it. A thread that enqueues work outside of captures reads the count before and after that. If the count has changed,
+//! the work may have become part of the graph although it was recorded as running, so the graph is marked invalid
+//! ([`Invalidation`]).
 //!
 //! Driver calls in flight on a stream are counted in the same word ([`Captures::call`]). The start of a capture
-//! therefore observes all calls that started before it. A call that starts later observes the capture and acquires its
-//! lock ([`CaptureSink::hold`]). A capture can thus determine whether another thread may be inside a call on one of its
-//! streams.
+//! therefore observes all calls that started before it. A call that starts after it observes the capture and acquires
+//! the capture's lock ([`CaptureSink::hold`]). A capture can thus determine whether another thread may be inside a call
+//! on one of its streams.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -27,22 +28,22 @@ use crate::device::graph_nodes::Noted;
 use crate::driver::{EventHandle, GraphFunction};
 use crate::error::{Error, GraphError, PoolId, Result};
 
-/// A capture that streams take part in.
+/// A capture in which streams take part.
 pub(crate) trait CaptureSink: Noted + Any + Send + Sync + fmt::Debug {
-    /// Makes a running stream join the capture. Later work of the stream is ordered after the event, which was recorded
+    /// Makes a running stream join the capture. Later work on the stream is ordered after the event, which was recorded
     /// in the capture when an epoch was closed.
     fn join(self: Arc<Self>, stream: &Stream, closed: &Timestamp, event: EventHandle) -> Result<()>;
     /// Makes a stream of the capture wait for an event that was recorded in the capture.
     fn wait_event(&self, stream: &Stream, event: EventHandle) -> Result<()>;
     /// Records an event on a stream of the capture.
     fn record_event(&self, stream: &Stream, event: EventHandle) -> Result<()>;
-    /// Adds a host function.
+    /// Adds a host function to the graph.
     fn host_function(&self, stream: &Stream, function: Arc<GraphFunction>) -> Result<()>;
-    /// Registers a function that is called before each launch of the graph.
+    /// Registers a callback that is called before each launch of the graph.
     fn add_hook(&self, hook: Arc<LaunchHook>) -> Result<()>;
     /// Returns true if the capture has ended.
     fn has_ended(&self) -> bool;
-    /// Holds the capture's lock until the returned value is dropped.
+    /// Acquires the capture's lock and holds it until the returned value is dropped.
     fn hold(&self) -> Box<dyn Held + '_>;
 }
 
@@ -50,12 +51,12 @@ pub(crate) trait CaptureSink: Noted + Any + Send + Sync + fmt::Debug {
 pub(crate) trait Held {}
 
 thread_local! {
-    /// Address of the capture whose lock this thread holds; null for none.
+    /// Address of the capture whose lock this thread holds; null if it holds none.
     static HOLDS: Cell<*const ()> = const { Cell::new(std::ptr::null()) };
 }
 
-/// Guard that marks a capture's lock as held by this thread. All driver calls of the thread belong to that capture
-/// meanwhile.
+/// Guard that marks a capture's lock as held by this thread. While the guard lives, all driver calls of the thread
+/// belong to that capture.
 pub(crate) struct Holds(*const ());
 
 impl Holds {
@@ -81,7 +82,8 @@ impl Drop for Holds {
     }
 }
 
-/// True if a graph is invalid because it may contain work that was not recorded. Such a graph cannot be launched.
+/// Flag that is true if a graph is invalid because it may contain work that was not recorded. Such a graph cannot be
+/// launched.
 pub(crate) type Invalidation = Arc<AtomicBool>;
 
 /// Capture state of a stream.
@@ -91,7 +93,7 @@ pub(crate) struct Captures {
     /// flight.
     word: AtomicU64,
     slot: Mutex<Slot>,
-    /// Event that captured work of other streams waits for. Only captures record it.
+    /// Event on which captured work in other streams waits. It is recorded only in captures.
     pub(super) order: OnceLock<EventHandle>,
     /// Held while captured work uses scratch memory that the capture keeps for this stream.
     pub exclusive: Mutex<()>,
@@ -111,7 +113,7 @@ pub(crate) struct Slot {
 /// Number of bits for the count of driver calls in flight; the count cannot exceed the number of threads.
 const CALLS: u32 = 24;
 
-/// A driver call in flight on a stream.
+/// Guard that counts a driver call in flight on a stream.
 pub(super) struct Call<'a>(&'a Captures);
 
 impl Drop for Call<'_> {
@@ -142,7 +144,8 @@ impl Captures {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the number of starts and ends of captures so far; it is odd while the stream takes part in one.
+    /// Returns the number of starts and ends of captures so far; the number is odd while the stream takes part in a
+    /// capture.
     #[inline]
     pub fn count(&self) -> u64 {
         self.word.load(Ordering::Acquire) >> CALLS
@@ -168,7 +171,7 @@ impl Captures {
     }
 }
 
-/// Identity of the capture that a stream takes part in. It is equal for all streams of one capture and differs between
+/// Identity of the capture in which a stream takes part. It is equal for all streams of one capture and differs between
 /// captures, even after the capture has ended.
 #[derive(Debug, Clone)]
 pub struct CaptureId(Weak<dyn CaptureSink>);
@@ -199,7 +202,7 @@ impl Stream {
         Captures::is_capturing(self.captures().count())
     }
 
-    /// Returns the capture that the stream takes part in.
+    /// Returns the capture in which the stream takes part, if any.
     pub(crate) fn capture_sink(&self) -> Option<Arc<dyn CaptureSink>> {
         if !self.is_capturing() {
             return None;
@@ -207,23 +210,23 @@ impl Stream {
         self.captures().slot().current.clone()
     }
 
-    /// Returns the ID of the capture that the stream takes part in, if any.
+    /// Returns the ID of the capture in which the stream takes part, if any.
     pub fn capture_id(&self) -> Option<CaptureId> {
         self.capture_sink().map(|capture| CaptureId(Arc::downgrade(&capture)))
     }
 
-    /// Returns the position of the stream before the capture that it takes part in.
+    /// Returns the position of the stream before the capture in which it takes part, if any.
     pub(super) fn before_capture(&self) -> Option<Arc<Before>> {
         self.captures().slot().before.clone()
     }
 
-    /// Returns the number of starts and ends of captures so far, as described in the [module](self).
+    /// Returns the number of starts and ends of captures so far, as described in the [module's documentation](self).
     #[inline]
     pub(crate) fn capture_count(&self) -> u64 {
         self.captures().count()
     }
 
-    /// Invalidates the graph that may contain work recorded as running.
+    /// Invalidates the graph, because it may contain work that was recorded as running.
     #[cold]
     pub(crate) fn invalidate_captures(&self) {
         let invalidation = self.captures().slot().invalidation.clone();
@@ -245,10 +248,11 @@ impl Stream {
             .is_some_and(|invalidation| invalidation.load(Ordering::Acquire))
     }
 
-    /// Fails if the stream is being captured, because `call` cannot be captured; `instead` names an alternative.
+    /// Returns an error if the stream is being captured, because `call` cannot be captured; `instead` names an
+    /// alternative.
     ///
     /// # Errors
-    /// [`GraphError::NotCapturable`].
+    /// Returns [`GraphError::NotCapturable`].
     pub fn check_not_capturing(&self, call: &'static str, instead: &'static str) -> Result<()> {
         if self.is_capturing() {
             Err(Error::Graph(GraphError::NotCapturable { call, instead }))

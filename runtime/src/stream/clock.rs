@@ -1,17 +1,18 @@
-//! [`Clock`]: known order between a stream's work and that of other streams, tracked without driver calls.
+//! [`Clock`]: the known order between a stream's work and the work of other streams, tracked without driver calls.
 //!
 //! A stream counts epochs. Work belongs to the epoch that is read *after* the work was enqueued. An epoch is closed
 //! *before* an event is recorded or the host waits. An event that was recorded when epoch `e` was closed therefore
 //! follows all work of epochs up to `e`. Proof: a driver serializes the calls on a stream, including queries and waits.
 //! If the work had been enqueued after the record, the driver's lock on the stream would have made the closing visible
-//! to the enqueueing thread. Enqueueing work only reads the epoch, so a program with one stream pays for one load.
+//! to the enqueueing thread. Enqueueing work only reads the epoch, so in a program with one stream, the cost is one
+//! load.
 //!
 //! A stream also remembers up to which epoch of other streams it has waited, directly or through a third stream, so
-//! that no wait is inserted twice. When the host has waited for a stream, all work that this stream had waited for has
-//! run too. A stream remembers a limited number of other streams; forgetting one only costs a redundant wait.
+//! that no wait is inserted twice. Once the host has waited for a stream, all work for which this stream had waited has
+//! run too. A stream remembers a limited number of other streams; forgetting one of them only causes a redundant wait.
 //!
-//! Each stream has two clocks ([`Timeline`]). Work captured into a graph does not run when it is enqueued, so the order
-//! of captured work does not apply to running work, and vice versa.
+//! Each stream has two clocks ([`Timeline`]). Work that is captured into a graph does not run when it is enqueued, so
+//! the order of captured work does not apply to running work, and vice versa.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,10 +25,10 @@ const REMEMBERED: usize = 256;
 /// One of a stream's two clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Timeline {
-    /// Clock of work that runs.
+    /// Clock of running work.
     Running,
-    /// Clock of captured work. Epochs continue from one capture to the next, so an order known from an earlier capture
-    /// is not applied to the work of a later one.
+    /// Clock of captured work. Epochs continue from one capture to the next, so an order that is known from one capture
+    /// is not applied to the work of a later capture.
     Captured,
 }
 
@@ -48,7 +49,7 @@ pub(crate) struct Done {
 }
 
 impl StreamEpoch {
-    /// Records that this work has run.
+    /// Records that all work up to this epoch has run.
     pub fn finish(&self) {
         self.done.epoch.fetch_max(self.epoch, Ordering::Release);
     }
@@ -58,17 +59,17 @@ impl StreamEpoch {
     }
 }
 
-/// Clock of a stream: see the [module's documentation](self).
+/// Clock of a stream; see the [module's documentation](self).
 #[derive(Debug)]
 pub(crate) struct Clock {
     /// The stream's ID.
     stream: u64,
-    /// The open epoch. Starts at 1.
+    /// The current, open epoch. The first epoch is 1.
     now: AtomicU64,
     done: Arc<Done>,
     /// Work of other streams that precedes later work of this stream, with one entry per stream.
     waited: Mutex<Vec<StreamEpoch>>,
-    /// True if `waited` is not empty; avoids locking it.
+    /// True if `waited` is not empty. Reading this flag avoids locking an empty list.
     any_waited: AtomicBool,
 }
 
@@ -92,13 +93,14 @@ impl Clock {
     /// Closes the open epoch. Returns the work that will have run when the stream reaches this point: first the
     /// stream's own work, then the work of other streams for which it had waited.
     pub fn close(&self) -> Timestamp {
-        // Reading this before the epoch is closed ensures that no work is considered earlier than it is.
+        // The waits are read before the epoch is closed, so that waits that were added after the closing are not
+        // included.
         let others = if self.any_waited.load(Ordering::Acquire) { self.waiting_for() } else { Vec::new() };
         let epoch = self.now.fetch_add(1, Ordering::SeqCst);
         Timestamp { own: StreamEpoch { stream: self.stream, epoch, done: Arc::clone(&self.done) }, others }
     }
 
-    /// Returns the work that this stream has waited for and that is not known to have run.
+    /// Returns the work of other streams for which this stream has waited and which is not known to have run.
     fn waiting_for(&self) -> Vec<StreamEpoch> {
         let mut waited = self.waited();
         waited.retain(|until| !until.is_done());
@@ -116,7 +118,7 @@ impl Clock {
         self.waited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns true if work of that epoch of another stream comes before later work of this stream.
+    /// Returns true if work in that epoch of another stream is known to precede later work on this stream.
     pub fn has_waited(&self, stream: u64, epoch: u64) -> bool {
         self.any_waited.load(Ordering::Acquire)
             && self.waited().iter().any(|until| until.stream == stream && until.epoch >= epoch)
@@ -130,7 +132,7 @@ impl Clock {
                 continue;
             }
             match waited.iter().position(|known| known.stream == new.stream) {
-                // The most recently learned streams are evicted last.
+                // The list is kept in order of learning, so that the most recently learned streams are evicted last.
                 Some(index) => {
                     let mut known = waited.remove(index);
                     known.epoch = known.epoch.max(new.epoch);
@@ -145,7 +147,7 @@ impl Clock {
     }
 }
 
-/// The point of a stream at which an epoch was closed.
+/// The point in a stream at which an epoch was closed.
 #[derive(Debug)]
 pub(crate) struct Timestamp {
     own: StreamEpoch,

@@ -2,8 +2,8 @@
 //!
 //! | stream | location of the state | the driver's stream is destroyed |
 //! | --- | --- | --- |
-//! | owned by its handles | separate allocation | with the last handle |
-//! | owned by the device (the default stream, pool streams) | in the device | with the device |
+//! | owned by its handles | separate allocation | when the last handle is dropped |
+//! | owned by the device (the default stream, pool streams) | in the device | when the device is closed |
 //! | adopted | separate allocation | by the code that created it |
 
 use std::any::{Any, TypeId};
@@ -22,24 +22,27 @@ use crate::driver::host_function;
 use crate::driver::{Context, Driver, EventHandle, StreamHandle};
 use crate::error::Result;
 
-/// State of a stream. Aligned so that two streams share no cache line when two threads count their handles.
+/// State of a stream. The alignment prevents two streams from sharing a cache line, which matters when two threads
+/// count handles.
 #[repr(align(128))]
 pub(crate) struct Shared {
     handles: HandleCount,
-    /// Owns a reference to the device while handles exist. The pointer is valid while the device lives.
+    /// The stream's device. The field owns a reference to it while handles exist. The pointer is valid while the device
+    /// lives.
     device: ManuallyDrop<Device>,
     pub(super) ownership: Ownership,
     pub(super) core: StreamCore,
 }
 
-/// Owner of a stream, which destroys the stream.
+/// The owner of a stream, which is responsible for destroying the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ownership {
     /// The last handle destroys the stream.
     Handles,
-    /// The device owns the stream: the default stream and pool streams.
+    /// The device owns the stream, which is the default stream or a pool stream.
     Device,
-    /// Other code created the stream. Contains the driver's ID of the stream, which reveals a reused handle.
+    /// Other code created the stream. Contains the driver's ID of the stream, which shows whether the handle was reused
+    /// for another stream.
     Adopted(u64),
 }
 
@@ -51,13 +54,13 @@ pub(crate) struct StreamCore {
     pub(super) id: u64,
     pub(super) priority: i32,
     pub(super) clock: Clock,
-    /// Clock of captured work: see [`Timeline`](super::clock::Timeline).
+    /// Clock of captured work; see [`Timeline`](super::clock::Timeline).
     pub(super) captured_clock: Clock,
     pub(super) captures: Captures,
     /// Event that is created when another stream first waits for this one. It is recorded again for each wait, because
-    /// a wait refers to the last record before it. The lock is held from the record to the wait. Otherwise, another
-    /// thread's record in between could belong to a capture that has started meanwhile, and the wait would join that
-    /// capture.
+    /// a wait refers to the last recording before the wait. The lock is held from the recording to the wait. Otherwise,
+    /// another thread could record the event in between, in a capture that has just started, and the waiting stream
+    /// would join that capture.
     pub(super) order: Mutex<Option<EventHandle>>,
     /// The allocator's state for the stream, set on its first allocation.
     memory: OnceLock<(TypeId, Box<dyn Any + Send + Sync>)>,
@@ -79,7 +82,8 @@ impl StreamCore {
         }
     }
 
-    /// Returns the allocator's state for the stream; `None` before its first use. `T` is the same type for all streams.
+    /// Returns the allocator's state for the stream; `None` before its first use. All streams must use the same type
+    /// `T`.
     #[inline]
     pub(crate) fn memory<T: Any>(&self) -> Option<&T> {
         match self.memory.get() {
@@ -118,7 +122,7 @@ impl StreamCore {
             unsafe { driver.event_destroy(context, event) };
         }
         if !adopted {
-            // SAFETY: as above, for the stream's handle.
+            // SAFETY: as above, but for the stream's handle.
             unsafe { driver.stream_destroy(context, self.handle) };
         }
     }
@@ -127,8 +131,8 @@ impl StreamCore {
 impl Shared {
     /// Creates a stream that the device owns. No handles exist yet.
     pub(super) fn kept(device: &Device, core: StreamCore) -> Self {
-        // SAFETY: the pointer comes from an `Arc`. This value owns no reference until a handle exists, and it is never
-        // dropped before that.
+        // SAFETY: the pointer comes from an `Arc`. This value does not own a reference until a handle exists, and is
+        // never dropped without one.
         let device = unsafe { ManuallyDrop::new(Device(Arc::from_raw(Arc::as_ptr(&device.0)))) };
         Self { handles: HandleCount::new(0), device, ownership: Ownership::Device, core }
     }
@@ -148,7 +152,7 @@ impl Shared {
     #[inline]
     pub(super) fn first_handle(&self, device: &Device) -> NonNull<Self> {
         if self.handles.add_first() {
-            // The handles collectively own this reference to the device; `remove_handle` releases it.
+            // The handles own this reference to the device collectively, and `remove_handle` releases it.
             std::mem::forget(device.clone());
         }
         NonNull::from(self)
@@ -178,14 +182,15 @@ impl Shared {
         }
     }
 
-    /// Releases the resources that the handles owned.
+    /// Releases the resources that the handles owned collectively.
     ///
     /// # Safety
     /// The last handle has been removed; `device` and `is_kept` must belong to the stream.
     #[cold]
     unsafe fn removed_last(shared: NonNull<Self>, device: *const DeviceInner, is_kept: bool) {
         if !is_kept {
-            // SAFETY: once its handles are gone, a stream that the device does not own cannot be reached by others.
+            // SAFETY: after its last handle has been removed, no other code can access a stream that the device does
+            // not own.
             let this = unsafe { shared.as_ref() };
             if this.device.is_forked() {
                 return;
@@ -194,11 +199,11 @@ impl Shared {
             // SAFETY: `boxed` created the allocation, and its last handle has been removed.
             drop(unsafe { Box::from_raw(shared.as_ptr()) });
         }
-        // SAFETY: this is the handles' reference, acquired with the first handle or by `boxed`.
+        // SAFETY: this is the reference that the handles own, acquired for the first handle or by `boxed`.
         drop(Device(unsafe { Arc::from_raw(device) }));
     }
 
-    /// Destroys a stream that the device does not own.
+    /// Destroys the state of a stream that the device does not own.
     fn end(&self) {
         let _quiet = Quiet::begin();
         let (device, core) = (&*self.device, &self.core);

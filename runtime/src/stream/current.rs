@@ -11,9 +11,10 @@ thread_local! {
     static CURRENT: RefCell<Vec<Stream>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Makes `stream` the current stream of its device; `None` selects the default stream. Returns the previous one.
+/// Makes `stream` the current stream of its device; `None` selects the default stream. Returns the previous stream.
 fn exchange(device: &Device, stream: Option<Stream>) -> Option<Stream> {
-    // While a thread exits, its thread-locals may already be destroyed; then there is nothing to set.
+    // If the thread is exiting, its thread-local variables may already be destroyed, in which case there is nothing to
+    // set.
     CURRENT
         .try_with(|current| {
             let mut current = current.borrow_mut();
@@ -26,13 +27,14 @@ fn exchange(device: &Device, stream: Option<Stream>) -> Option<Stream> {
         .flatten()
 }
 
-/// Makes a stream and its device current on the thread. Dropping the guard restores the previous ones.
+/// Makes a stream and its device current on the thread. Dropping the guard restores the previous stream and device.
 ///
-/// A guard belongs to its thread. Guards must be dropped in reverse order of creation, as scopes do automatically.
+/// A guard belongs to its thread. Drop guards in reverse order of creation, as happens automatically for guards in
+/// nested scopes.
 #[must_use = "the stream is current only while the guard lives"]
 #[derive(Debug)]
 pub struct StreamGuard {
-    /// Current streams of both devices when the guard was created.
+    /// Devices whose current stream is restored, with their current streams when the guard was created.
     streams: Vec<(Device, Option<Stream>)>,
     device: Option<Device>,
     /// Makes the guard `!Send`, because it restores this thread's streams.
@@ -41,7 +43,7 @@ pub struct StreamGuard {
 
 impl Stream {
     /// Returns the thread's current stream of a device: the stream of the innermost [`Stream::guard`] or the last
-    /// [`Stream::set_current`], otherwise the default stream.
+    /// [`Stream::set_current`], or the default stream if the thread has not set one.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, Stream};
@@ -72,7 +74,7 @@ impl Stream {
         drop(exchange(self.device(), (!default).then(|| self.clone())));
     }
 
-    /// Makes this stream and its device current on the thread while the guard lives.
+    /// Makes this stream and its device current on the thread until the returned guard is dropped.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, Stream};

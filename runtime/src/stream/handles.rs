@@ -1,14 +1,14 @@
-//! [`HandleCount`]: count of the handles of an object that an owner keeps.
+//! [`HandleCount`]: count of the handles of an object that belongs to an owner.
 //!
 //! The first handle acquires a reference to the owner, and the last handle releases it. The owner therefore lives while
-//! handles exist, but creating further handles does not touch the owner's count. The object remains in place when it
-//! has no handles.
+//! handles exist, but creating further handles does not change the owner's reference count. The object remains in place
+//! when it has no handles.
 //!
 //! The code uses `super::sync`, so that `loom` can check it (`runtime/tests/emulated/loom_streams.rs`).
 
 use super::sync::{AtomicUsize, Ordering};
 
-/// Count of handles: see the [module's documentation](self).
+/// Count of handles; see the [module's documentation](self).
 #[derive(Debug)]
 pub(crate) struct HandleCount(AtomicUsize);
 
@@ -17,8 +17,8 @@ impl HandleCount {
         Self(AtomicUsize::new(handles))
     }
 
-    /// Adds a handle, even if no handle exists. Returns true if it is the first. In that case, the caller, which has
-    /// access to the owner, must acquire a reference to the owner for the handles.
+    /// Adds a handle, even if no handle exists. Returns true if it is the first handle, in which case the caller must
+    /// acquire a reference to the owner on behalf of the handles.
     pub(crate) fn add_first(&self) -> bool {
         self.0.fetch_add(1, Ordering::AcqRel) == 0
     }
@@ -29,7 +29,7 @@ impl HandleCount {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Adds a handle unless none exists. Returns true if it was added.
+    /// Adds a handle if at least one exists. Returns true if it was added.
     pub(crate) fn add_unless_none(&self) -> bool {
         let mut handles = self.0.load(Ordering::Relaxed);
         while handles > 0 {
@@ -41,14 +41,14 @@ impl HandleCount {
         false
     }
 
-    /// Removes a handle. Returns true if it was the last. Then the caller must release the owner's reference and must
-    /// not access the object afterwards.
+    /// Removes a handle. Returns true if it was the last handle, in which case the caller must release the reference to
+    /// the owner and must not access the object afterwards.
     #[inline]
     pub(crate) fn remove(&self) -> bool {
         let last = self.0.fetch_sub(1, Ordering::Release) == 1;
         if last {
-            // Orders all uses through other handles before the code that follows. A fence would too, but
-            // ThreadSanitizer does not support fences.
+            // Orders all uses through other handles before the code that follows. A fence would have the same effect,
+            // but ThreadSanitizer does not support fences.
             self.0.load(Ordering::Acquire);
         }
         last

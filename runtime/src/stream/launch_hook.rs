@@ -1,8 +1,8 @@
-//! [`LaunchHook`]: a function that is called immediately before each launch of a graph, on the stream of the launch.
+//! [`LaunchHook`]: a callback that is called immediately before each launch of a graph, on the stream of the launch.
 //!
-//! Work that the function enqueues precedes the graph. The hook's lock is held until the graph is enqueued too. If two
-//! executables of one capture are launched concurrently, each launch therefore runs after the work that was enqueued
-//! for it.
+//! Work that the callback enqueues runs before the graph. The hook's lock is held until the graph has been enqueued as
+//! well. If two executables of one capture are launched concurrently, each launch therefore runs after the work that
+//! was enqueued for it.
 
 use std::cell::Cell;
 use std::fmt;
@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::Stream;
 use crate::error::{Error, GraphError, Result};
 
-/// The function; it receives the stream of the launch.
+/// The callback, which receives the stream of the launch.
 type Call = dyn Fn(&Stream) -> Result<()> + Send + Sync;
 
-/// A function that is called before each launch of a graph, as described in the [module's documentation](self).
+/// A callback that is called before each launch of a graph; see the [module's documentation](self).
 pub(crate) struct LaunchHook {
     /// Unique number; locks are acquired in ascending order of these numbers.
     number: u64,
@@ -56,11 +56,11 @@ impl LaunchHooks {
         self.0.is_empty()
     }
 
-    /// Calls all hooks. The returned guards are held until the graph is enqueued.
+    /// Calls all hooks. The caller must hold the returned guards until the graph has been enqueued.
     ///
     /// # Errors
-    /// [`GraphError::LaunchInHook`] inside a hook, because the locks of two graphs have no defined order. Otherwise the
-    /// error of the first failing hook; later hooks are not called.
+    /// Returns [`GraphError::LaunchInHook`] inside a hook, because the locks of two graphs have no defined order.
+    /// Otherwise, returns the error of the first hook that fails; later hooks are not called.
     pub fn call(&self, stream: &Stream) -> Result<Vec<MutexGuard<'_, ()>>> {
         if self.is_empty() {
             return Ok(Vec::new());
@@ -73,7 +73,7 @@ impl LaunchHooks {
     }
 }
 
-/// While it lives, this thread is calling hooks.
+/// Guard that marks this thread as calling hooks while it lives.
 struct Calling;
 
 thread_local! {
@@ -81,7 +81,7 @@ thread_local! {
 }
 
 impl Calling {
-    /// Returns `None` if this thread is already calling hooks.
+    /// Marks this thread; `None` if it is already calling hooks.
     fn begin() -> Option<Self> {
         (!IS_CALLING.replace(true)).then_some(Self)
     }
@@ -94,16 +94,17 @@ impl Drop for Calling {
 }
 
 impl Stream {
-    /// Registers a function that is called immediately before each launch of the graph that is being captured on this
-    /// stream. It is called on the launching thread with the stream of the launch, and the work that it enqueues there
-    /// precedes the graph. If it returns an error, the launch returns that error and enqueues nothing else.
+    /// Registers a callback that is called immediately before each launch of the graph that is being captured on this
+    /// stream. The callback is called on the launching thread with the stream of the launch, and the work that it
+    /// enqueues on that stream runs before the graph. If the callback returns an error, the launch returns that error
+    /// without enqueueing the graph.
     ///
-    /// Use it for values that differ between launches. The function can write such values to a buffer that captured
-    /// kernels read. Copies of the graph, graphs that contain it, and executables all call the same function, once per
-    /// launch and one launch at a time. This also applies if the launch runs this part of the graph several times or
-    /// not at all. The function is not called for a launch that fails validation, such as one whose buffers were
-    /// dropped. It may launch graphs that have no such functions; launching a graph that has one fails with
-    /// [`GraphError::LaunchInHook`]. The function is dropped with the last graph or executable that calls it.
+    /// Use it for values that differ between launches, which the callback can write to a buffer that captured kernels
+    /// read. Copies of the graph, graphs that contain it, and executables all share the callback. It is called once per
+    /// launch, even if the launch runs this part of the graph several times or not at all, and never for two launches
+    /// at the same time. It is not called for a launch that fails validation, such as one whose buffers were dropped.
+    /// The callback may launch graphs that have no callbacks; launching a graph that has one fails with
+    /// [`GraphError::LaunchInHook`]. The callback is dropped with the last graph or executable that calls it.
     ///
     /// ```
     /// use std::sync::Mutex;
@@ -134,7 +135,7 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// [`GraphError::NotCapturing`] if nothing is being captured on the stream.
+    /// Returns [`GraphError::NotCapturing`] if the stream is not being captured.
     pub fn on_graph_launch(
         &self,
         function: impl Fn(&Stream) -> Result<()> + Send + Sync + 'static,

@@ -1,26 +1,26 @@
-//! [`Lengths`]: recent durations of waits for a stream's work, which predict the end of a wait. It also records the
-//! wake-up latency of waiters, which determines how long before that end a waiter is woken.
+//! [`Lengths`]: recent durations of waits for a stream's work, from which the end of a wait is predicted. The type also
+//! records the wake-up latency of waiters, which determines how long before the predicted end a waiter is woken.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Number of waits that are remembered. Waits are predicted if a program alternates between up to this many pieces of
-/// work.
+/// Number of waits that are remembered. Waits can be predicted if a program repeats a cycle of up to this many pieces
+/// of work.
 const REMEMBERED: usize = 4;
 /// Time before the predicted end of a wait at which a future is woken: initial, minimum and maximum. A fraction of the
-/// wait's duration is added.
+/// duration of the wait is added to it.
 const LEADS: (Duration, Duration, Duration) =
     (Duration::from_micros(60), Duration::from_micros(20), Duration::from_micros(250));
-/// Time after the predicted end at which polling stops. A fraction of the wait's duration is added.
+/// Time after the predicted end at which polling stops. A fraction of the duration of the wait is added to it.
 const LAG: Duration = Duration::from_micros(25);
 const SHARE: u32 = 128;
 /// Longer waits are not remembered, because their wake-up delay is negligible.
 const LONGEST: Duration = Duration::from_millis(100);
 
-/// Durations of waits for a stream's work, as described in the [module's documentation](self).
+/// Durations of waits for a stream's work; see the [module's documentation](self).
 #[derive(Debug, Default)]
 pub(crate) struct Lengths {
-    /// Durations in nanoseconds; 0 for none yet.
+    /// Durations in nanoseconds; 0 if there is none yet.
     lengths: [AtomicU32; REMEMBERED],
     noted: AtomicU32,
     /// High quantile of the wake-up latency in nanoseconds; 0 if unknown.
@@ -36,7 +36,7 @@ impl Lengths {
         }
     }
 
-    /// Records how long after its wake time a future was polled.
+    /// Records how long after its scheduled wake-up time a future was polled.
     pub fn note_waking(&self, took: Duration) {
         let took = took.min(LEADS.2).as_nanos() as u32;
         let known = self.waking.load(Ordering::Relaxed);
@@ -45,8 +45,8 @@ impl Lengths {
         self.waking.store(next, Ordering::Relaxed);
     }
 
-    /// Returns the time before the predicted end at which a future is woken. It exceeds the usual wake-up latency,
-    /// which varies.
+    /// Returns the time before the predicted end at which a future is woken. This time exceeds the usual wake-up
+    /// latency, because the latency varies.
     fn lead(&self) -> Duration {
         match self.waking.load(Ordering::Relaxed) {
             0 => LEADS.0,
@@ -54,9 +54,8 @@ impl Lengths {
         }
     }
 
-    /// Returns the earliest time from which a wait that has lasted this long is likely to end. The result is at most
-    /// `waited` if the wait is likely to end now, and `None` if the wait has lasted longer than all remembered ones.
-    /// `None` if the wait has lasted longer than all remembered ones.
+    /// Returns the duration after which a wait that has already lasted `waited` is likely to end. The result is at most
+    /// `waited` if the wait is likely to end now, and `None` if the wait has lasted longer than all remembered waits.
     pub fn likely_end(&self, waited: Duration) -> Option<Duration> {
         let lengths =
             self.lengths.iter().map(|length| Duration::from_nanos(length.load(Ordering::Relaxed).into()));

@@ -1,11 +1,11 @@
 //! Streams: queues of work on a device.
 //!
 //! **Ordering.** Work on one stream runs in the order in which it was enqueued. Work on two streams is ordered only by
-//! an [`Event`](crate::Event) that is recorded on one stream and waited for on the other. When a buffer is used on a
-//! different stream than before, the runtime inserts both calls, unless the program has already ordered the streams.
-//! Work is not ordered with CUDA's legacy default stream.
+//! an [`Event`](crate::Event) that is recorded on one stream and for which the other stream waits. When a buffer is
+//! used on a different stream than before, the runtime inserts the recording and the wait, unless the program has
+//! already ordered the streams. Work is not ordered with respect to CUDA's legacy default stream.
 //!
-//! **Threads.** Any number of threads can use a stream; their calls take effect one after another.
+//! **Threads.** Any number of threads can use a stream. Their calls take effect one after another.
 //!
 //! **Lifetimes.** A stream created with [`Stream::new`] lives as long as a handle to it or a buffer that was used on
 //! it. Dropping the last handle does not cancel enqueued work. The default stream and the pool streams live as long as
@@ -14,13 +14,13 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `core` | a stream's state, its handles, and its destruction |
-//! | `clock`, `lengths` | order of streams and durations of waits, known without driver calls |
+//! | `clock`, `lengths` | known order of streams, and durations of waits, tracked without driver calls |
 //! | `captures` | capture state of streams |
 //! | `stable_capture` | work that depends on whether its stream is being captured |
-//! | `wait` | waiting: streams for streams and events, the host for streams |
-//! | `pool` | the default stream, the pools, adopted streams of a device |
+//! | `wait` | waits of streams for streams and events, and of the host for streams |
+//! | `pool` | the default stream, the pools and the adopted streams of a device |
 //! | `current` | the thread's current stream of each device, and guards |
-//! | `launch_hook` | functions that are called before each launch of a graph |
+//! | `launch_hook` | callbacks that are called before each launch of a graph |
 //! | `handles`, `round_robin` | handle counting; round-robin selection |
 
 pub(crate) mod captures;
@@ -96,7 +96,7 @@ impl Stream {
     /// Creating a stream takes about 15 microseconds in the driver. [`Stream::from_pool`] returns an existing one.
     ///
     /// # Errors
-    /// Any [driver error](crate::Error::Driver).
+    /// Returns any [driver error](crate::Error::Driver).
     pub fn new(device: &Device) -> Result<Self> {
         let core = device.call(|driver, context| StreamCore::create(driver, context, 0))?;
         Ok(Self(Shared::boxed(device.clone(), Ownership::Handles, core)))
@@ -117,7 +117,7 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`Device::best`].
+    /// Returns the errors of [`Device::best`].
     pub fn best() -> Result<Self> {
         Ok(Device::best()?.default_stream())
     }
@@ -158,11 +158,11 @@ impl Stream {
 
     /// Enqueues a host function, which runs on a driver thread. Later work on the stream waits until it has returned.
     ///
-    /// The function must not use devices, because the driver rejects enqueueing, allocating and waiting in it. Buffers,
-    /// streams and devices that the function drops are destroyed soon after by another thread. Typical uses are sending
-    /// on a channel, setting an atomic, and computing. The function must not wait for a thread that uses devices
-    /// either, because a call of that thread may be waiting for the stream. A panic in the function is caught and
-    /// discarded. If a fault stops the device first, the function is dropped without being called.
+    /// The function must not use devices, because the driver rejects calls that enqueue, allocate or wait in it.
+    /// Buffers, streams and devices that the function drops are destroyed soon after by another thread. Typical uses
+    /// are sending on a channel, setting an atomic, and computing. The function must not wait for a thread that uses
+    /// devices either, because a call of that thread may be waiting for the stream. A panic in the function is caught
+    /// and discarded. If a fault stops the device first, the function is dropped without being called.
     /// ```
     /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = warpsmith_runtime::Device::emulated(0)?.default_stream();
@@ -174,7 +174,7 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// Any [driver error](crate::Error::Driver).
+    /// Returns any [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn host_function(&self, function: impl FnOnce() + Send + 'static) -> Result<()> {
         let _site = site();
@@ -190,10 +190,10 @@ impl Stream {
     }
 
     /// Adds a host function to the graph that is being captured on this stream. The function is called once per launch.
-    /// The rules of [`Self::host_function`] apply.
+    /// The function must follow the rules of [`Self::host_function`].
     ///
     /// # Errors
-    /// [`GraphError::NotCapturing`] if nothing is being captured on the stream; any [driver
+    /// Returns [`GraphError::NotCapturing`] if the stream is not being captured, or any [driver
     /// error](crate::Error::Driver).
     #[track_caller]
     pub fn graph_function(&self, function: impl Fn() + Send + Sync + 'static) -> Result<()> {
@@ -210,7 +210,7 @@ impl Stream {
         self.shared().ownership == Ownership::Device || (!self.device().is_emulated() && self.handle().0 <= 2)
     }
 
-    /// Calls the driver for work on this stream, as [`Device::call`] does. A capture of the stream can detect the call.
+    /// Calls the driver for work on this stream, like [`Device::call`]. A capture of the stream can detect the call.
     #[inline]
     pub(crate) fn call<R, E: Into<Error>>(
         &self,
@@ -253,7 +253,7 @@ impl Stream {
         On { stream: ObservedStream { id: self.id(), handle: self.handle(), is_capturing }, capture }
     }
 
-    /// Same as [`Self::observed`], for a copy.
+    /// Like [`Self::observed`], but for a copy.
     #[inline(always)]
     pub(crate) fn observed_copy<R, E>(
         &self,
@@ -272,7 +272,7 @@ impl Stream {
         observe::begin(self.device(), || (Some(self.as_observed()), operation()))
     }
 
-    /// Same as [`Self::call`], for an adopted stream, which its owner may have destroyed.
+    /// Like [`Self::call`], but for an adopted stream, which its owner may have destroyed.
     #[cold]
     fn call_adopted<R, E: Into<Error>>(
         &self,
@@ -284,7 +284,7 @@ impl Stream {
         device.check()?;
         let (driver, context) = device.raw();
         // For a destroyed stream, the driver reports either a destroyed context or an unknown handle. Neither error
-        // stops the device.
+        // makes the device unusable.
         match driver.stream_unique_id(context, self.handle()) {
             Ok(now) if now == number => device.call(call),
             Ok(_) => Err(destroyed()),
@@ -297,11 +297,11 @@ impl Stream {
         }
     }
 
-    /// Fails unless `device` is this stream's device; `what` returns the operation and the object that is on another
-    /// device.
+    /// Returns an error unless `device` is this stream's device. For the message, `what` returns the operation and the
+    /// object that is on another device.
     ///
     /// # Errors
-    /// [`Error::DifferentDevices`].
+    /// Returns [`Error::DifferentDevices`].
     pub fn check_device(&self, device: &Device, what: impl FnOnce() -> (String, String)) -> Result<()> {
         if device.ptr_eq(self.device()) {
             return Ok(());
@@ -309,7 +309,7 @@ impl Stream {
         Err(self.elsewhere(device, what(), "copy it there first"))
     }
 
-    /// Same as [`Self::check_device`], for objects that cannot be copied; `remedy` names the alternative.
+    /// Like [`Self::check_device`], but for objects that cannot be copied; `remedy` names the alternative.
     pub(crate) fn check_home(
         &self,
         device: &Device,
@@ -325,7 +325,8 @@ impl Stream {
         Error::DifferentDevices { operation, what, found, beside: "the stream", expected, remedy }
     }
 
-    /// Fails unless `device` has the same driver as this stream's device, because waits do not work across drivers.
+    /// Returns an error unless `device` has the same driver as this stream's device, because waits do not work across
+    /// drivers.
     pub(crate) fn check_driver(&self, device: &Device, operation: &str, what: &str) -> Result<()> {
         device.check_process()?;
         if Arc::ptr_eq(&device.0.driver, &self.device().0.driver) {

@@ -1,8 +1,8 @@
 //! Streams of a device that outlive their handles (its default stream and its pools), and streams that it has adopted.
 //!
 //! There is one pool for each of up to [`PRIORITIES`] priorities. Its streams are created on first use, selected
-//! round-robin, and never destroyed before the device. A driver handle therefore never refers to a different stream
-//! later.
+//! round-robin, and kept until the device is closed. Their driver handles are therefore never reused for different
+//! streams.
 
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -15,11 +15,11 @@ use crate::device::{Device, EventPool, Part};
 use crate::driver::{Context, Driver, StreamHandle};
 use crate::error::{Error, Result, code};
 
-/// Streams per pool.
+/// Number of streams per pool.
 pub(crate) const POOL_STREAMS: usize = 32;
 /// CUDA's handle for the per-thread default stream.
 const PER_THREAD: StreamHandle = StreamHandle(2);
-/// Number of priorities with a pool: 0 to -3.
+/// Number of priorities that have a pool, namely 0 to -3.
 const PRIORITIES: usize = 4;
 
 /// The streams that a device keeps or has adopted.
@@ -28,15 +28,17 @@ pub(crate) struct Streams {
     pools: [RoundRobin<Shared, POOL_STREAMS>; PRIORITIES],
     /// Least and most urgent priority.
     range: (i32, i32),
-    /// Callback of the module that owns the memory of streams, called when a stream has ended.
+    /// Callback of the module that owns the memory of streams, called when a stream ends.
     on_end: fn(&Device, &StreamCore),
-    /// Adopted streams, by the driver's ID of the stream. An entry whose stream has no handles is about to be removed.
+    /// Adopted streams, each with the driver's ID of the stream. An entry whose stream has no handles is about to be
+    /// removed.
     adopted: Mutex<Vec<(u64, Entry)>>,
 }
 
 struct Entry(NonNull<Shared>);
 
-// SAFETY: the pointer is dereferenced only under the lock of the table, which contains the stream until it ends.
+// SAFETY: the pointer is dereferenced only under the lock of the table, which contains the stream until the stream
+// ends.
 unsafe impl Send for Entry {}
 
 impl Part for Streams {
@@ -84,7 +86,8 @@ impl Streams {
 }
 
 impl Device {
-    /// Returns the default stream, for work that needs no stream of its own. Every call returns the same stream.
+    /// Returns the default stream, for work that does not require a stream of its own. Every call returns the same
+    /// stream.
     pub fn default_stream(&self) -> Stream {
         let streams = &self.part::<Streams>();
         let Some(shared) = streams.default.get() else { unreachable!("set when the device was opened") };
@@ -100,22 +103,23 @@ impl Device {
 
 impl Stream {
     /// Returns a stream from the device's pool of least urgent streams. A pool contains 32 streams, which are assigned
-    /// round-robin, so the 33rd call returns the first stream again. Streams that are being captured are skipped. Users
-    /// of the same stream wait for each other's work, but results are unaffected. Pool streams are never destroyed.
+    /// round-robin, so the 33rd call returns the first stream again. Streams that are being captured are skipped. If
+    /// several users receive the same stream, their work runs one after another, but results are unaffected. Pool
+    /// streams are never destroyed.
     ///
     /// # Errors
-    /// Any [driver error](crate::Error::Driver).
+    /// Returns any [driver error](crate::Error::Driver).
     #[inline]
     pub fn from_pool(device: &Device) -> Result<Self> {
         Self::from_pool_with_priority(device, 0)
     }
 
-    /// Returns a stream from the device's pool of that priority. Lower numbers are more urgent. There are pools for the
-    /// priorities 0 to -3 that the device supports ([`Device::stream_priorities`]); other values are clamped to the
-    /// range.
+    /// Returns a stream from the device's pool of that priority. Lower numbers are more urgent. There is a pool for
+    /// each priority between 0 and -3 that the device supports ([`Device::stream_priorities`]); other values are
+    /// clamped to this range.
     ///
     /// # Errors
-    /// Same as [`Stream::from_pool`].
+    /// Returns the same errors as [`Stream::from_pool`].
     #[inline]
     pub fn from_pool_with_priority(device: &Device, priority: i32) -> Result<Self> {
         let streams = &device.part::<Streams>();
@@ -131,7 +135,7 @@ impl Stream {
             })
         };
         let mut shared = next()?;
-        // The caller needs a stream that is not being captured.
+        // Streams that are being captured are skipped.
         for _ in 1..POOL_STREAMS {
             if !Captures::is_capturing(shared.core.captures.count()) {
                 break;
@@ -141,21 +145,21 @@ impl Stream {
         Ok(Self(shared.first_handle(device)))
     }
 
-    /// Adopts a stream that other code created, for example `cudarc`, `cust` or C++. The stream is identified by the
-    /// driver's ID, so a second adoption returns the same stream. A different stream that happens to reuse its handle
-    /// is not mistaken for it.
+    /// Adopts a stream that other code, for example `cudarc`, `cust` or a C++ library, created. The stream is
+    /// identified by the driver's ID, so a second adoption returns the same stream. A different stream that happens to
+    /// reuse the same handle is not mistaken for it.
     ///
-    /// The owner may have destroyed the stream, which violates the condition below. Calls then fail with
-    /// [`Error::StreamDestroyed`] if the handle belongs to another stream or if the driver reports that it is invalid.
-    /// CUDA may also crash.
+    /// If the owner destroys the stream too early, in violation of the safety requirements below, later calls fail with
+    /// [`Error::StreamDestroyed`] if the handle now belongs to another stream or if the driver reports that it is
+    /// invalid. CUDA may also crash.
     ///
     /// # Errors
-    /// [`Error::StreamDestroyed`] for a handle that is unknown to the driver, [`Error::PerThreadStream`] for CUDA's
-    /// per-thread default stream; any other driver error.
+    /// Returns [`Error::StreamDestroyed`] for a handle that is unknown to the driver, [`Error::PerThreadStream`] for
+    /// CUDA's per-thread default stream, or any other driver error.
     ///
     /// # Safety
     /// The stream must belong to this device's primary context. It must not be destroyed before every handle to it and
-    /// every buffer that was used on it is dropped. It must not be in the process of being captured into a graph.
+    /// every buffer that was used on it is dropped. The stream must not be in a capture at the time of the call.
     pub unsafe fn adopt(device: &Device, handle: StreamHandle) -> Result<Self> {
         if handle == PER_THREAD && !device.is_emulated() {
             return Err(Error::PerThreadStream);

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use super::sync::{AtomicUsize, Mutex, Ordering};
 
-/// Items that are selected round-robin, as described in the [module's documentation](self).
+/// Items that are selected round-robin; see the [module's documentation](self).
 #[derive(Debug)]
 pub(crate) struct RoundRobin<T, const N: usize> {
     slots: [OnceLock<T>; N],

@@ -1,7 +1,7 @@
 //! [`Stream::with_stable_capture_state`]: work that depends on whether its stream is being captured.
 //!
-//! Guarantee: if a capture of the stream starts or ends while such work runs, the graph of that capture is invalid when
-//! the work returns.
+//! If a capture of the stream starts or ends while the closure runs, the graph of that capture is invalid when the
+//! closure returns.
 
 use super::Stream;
 use crate::error::{Error, GraphError};
@@ -11,8 +11,9 @@ impl Stream {
     /// observes must not change before it has enqueued its work.
     ///
     /// # Errors
-    /// The error of `work`; [`GraphError::Invalidated`] if another thread started or ended a capture of the stream
-    /// meanwhile. In that case, the graph of that capture is invalid too.
+    /// Returns the error that `work` returns, or [`GraphError::Invalidated`] if another thread started or ended a
+    /// capture of the stream during the call. In the case of [`GraphError::Invalidated`], the graph of that capture is
+    /// invalid too.
     #[inline]
     pub fn with_stable_capture_state<R, E: From<Error>>(
         &self,
@@ -22,7 +23,8 @@ impl Stream {
         self.stable_since(captures, work())
     }
 
-    /// Returns the result of such work, which started at this [count](Self::capture_count).
+    /// Returns the result of `work`, unless the capture state has changed since `count` was
+    /// [read](Self::capture_count).
     #[inline]
     pub(crate) fn stable_since<R, E: From<Error>>(
         &self,

@@ -1,4 +1,4 @@
-//! Waiting: the host waits for a stream; a stream waits for another stream or for an event.
+//! Waits of the host for a stream, and of a stream for another stream or for an event.
 
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,16 +11,16 @@ use crate::device::observe::{Awaited, AwaitedBuffer, Operation, site};
 use crate::driver::{EventHandle, StreamHandle};
 use crate::error::{Error, GraphError, Result};
 
-/// Reason why a stream that is being captured cannot be waited for.
+/// Reason, in error messages, why it is not possible to wait for a stream that is being captured.
 const NOTHING_RUNS: &str = "what is captured does not run before the graph is launched; wait after that";
 
 impl Stream {
     /// Waits for all work enqueued so far. When the call returns, even with an error, none of that work is still
-    /// running. There are two exceptions, in which the call fails without waiting: in a [host
-    /// function](Stream::host_function), and on an adopted stream that its owner destroyed.
+    /// running. The call fails without waiting in two cases: in a [host function](Stream::host_function), and for an
+    /// adopted stream that its owner has destroyed.
     ///
     /// # Errors
-    /// The fault, if a kernel that was running caused one; findings of a [check](crate::check).
+    /// Returns the fault if a kernel that was running caused one, or the findings of a [check](crate::check).
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         let _site = site();
@@ -28,17 +28,17 @@ impl Stream {
         self.device().check_findings()
     }
 
-    /// Same as [`Self::synchronize`], but leaves findings for the next call that reports them.
+    /// Like [`Self::synchronize`], but leaves findings for the next call that reports them.
     pub(crate) fn wait(&self) -> Result<()> {
         let (device, core) = (self.device(), self.core());
         device.check_process()?;
         self.check_not_capturing("Stream::synchronize", NOTHING_RUNS)?;
         let watch = self.watch(|| Operation::Synchronize(Awaited::Stream));
         let closed = core.clock.close();
-        // This waits on a lost device too, because its work may use memory that the caller is about to free.
+        // The call also waits on a lost device, because its work may use memory that the caller is about to free.
         let mut waited = self.call(|driver, context| driver.stream_synchronize(context, core.handle));
         if device.is_lost() {
-            // The device may have been marked lost before the wait began. The first error is returned.
+            // The device may have been marked lost before the wait began. In that case, the first error is returned.
             let _quiet = waited.is_err().then(Quiet::begin);
             let again = device.call_lost(|driver, context| driver.stream_synchronize(context, core.handle));
             waited = waited.and(again);
@@ -51,8 +51,8 @@ impl Stream {
     }
 
     /// Waits until no enqueued work of the stream is running, regardless of the state of the device. Captured work is
-    /// ignored. The call does not wait in a [host function](Stream::host_function), or on an adopted stream that its
-    /// owner destroyed.
+    /// ignored. The call does not wait in a [host function](Stream::host_function), or for an adopted stream that its
+    /// owner has destroyed.
     #[cold]
     pub(crate) fn wait_idle(&self) {
         let _quiet = Quiet::begin();
@@ -63,15 +63,15 @@ impl Stream {
         loop {
             let captures = self.capture_count();
             if !Captures::is_capturing(captures) {
-                // Errors have already been reported, or the caller reports another error.
+                // Errors are ignored, because they have already been reported or the caller reports another error.
                 let _ = self.call(|driver, context| driver.stream_synchronize(context, handle));
                 if device.is_lost() {
                     let _ = device.call_lost(|driver, context| driver.stream_synchronize(context, handle));
                 }
             } else if let Some(before) = self.before_capture() {
                 let _ = device.call_lost(|driver, context| driver.event_synchronize(context, before.event));
-                // Work that was enqueued while the capture started may follow that position. Such work has invalidated
-                // the graph, but the stream cannot be waited for before the capture ends.
+                // Work that was enqueued while the capture started may come after that position. This work has
+                // invalidated the graph, but it is not possible to wait for the stream before the capture ends.
                 while self.is_invalidated() && self.capture_count() == captures {
                     std::thread::sleep(Duration::from_micros(100));
                 }
@@ -89,7 +89,7 @@ impl Stream {
     /// Returns true if all work enqueued so far has run.
     ///
     /// # Errors
-    /// The fault, if a kernel that was running caused one; findings of a [check](crate::check).
+    /// Returns the fault if a kernel that was running caused one, or the findings of a [check](crate::check).
     pub fn query(&self) -> Result<bool> {
         self.device().check_process()?;
         self.check_not_capturing("Stream::query", NOTHING_RUNS)?;
@@ -107,8 +107,8 @@ impl Stream {
     /// Waits for all work enqueued so far, for at most `timeout`.
     ///
     /// # Errors
-    /// [`Error::Timeout`] with the kernels that may still be running; the work continues. The fault, if a kernel that
-    /// was running caused one.
+    /// Returns [`Error::Timeout`], which names the kernels that may still be running, if the work has not finished in
+    /// time. In this case, the work continues. Returns the fault if a kernel that was running caused one.
     pub fn synchronize_timeout(&self, timeout: Duration) -> Result<()> {
         let start = Instant::now();
         let mut pause = Duration::from_micros(20);
@@ -132,7 +132,7 @@ impl Stream {
     /// [`Self::wait_event`].
     ///
     /// # Errors
-    /// Same as [`Self::wait_event`].
+    /// Returns the same errors as [`Self::wait_event`].
     #[track_caller]
     pub fn wait_stream(&self, other: &Stream) -> Result<()> {
         let _site = site();
@@ -158,7 +158,7 @@ impl Stream {
         }
     }
 
-    /// Makes the stream wait for a position in a capture; `own` is the capture that this stream takes part in.
+    /// Makes the stream wait for a position in a capture; `own` is the capture in which this stream takes part.
     pub(crate) fn wait_captured(
         &self,
         own: Option<Arc<dyn CaptureSink>>,
@@ -179,7 +179,7 @@ impl Stream {
         }
     }
 
-    /// Records the current position of this stream, which takes part in a capture.
+    /// Records an event at the current position of this stream, which takes part in a capture.
     fn record_captured(&self, capture: &dyn CaptureSink) -> Result<(EventHandle, Timestamp)> {
         let event = self.order_event(&self.captures().order)?;
         let closed = self.captured_clock().close();
@@ -187,8 +187,8 @@ impl Stream {
         Ok((event, closed))
     }
 
-    /// Makes later captured work on this stream wait for another stream of the same capture, whose lock the caller
-    /// holds. `buffer` is the buffer whose uses require the order.
+    /// Makes later captured work on this stream wait for another stream of the same capture, whose lock the caller must
+    /// hold. `buffer` is the buffer whose uses must be ordered.
     pub(crate) fn wait_for_captured(&self, other: &Stream, buffer: Option<AwaitedBuffer>) -> Result<()> {
         let event = other.order_event(&other.captures().order)?;
         let closed = other.captured_clock().close();
@@ -203,13 +203,13 @@ impl Stream {
     }
 
     /// Makes later work on this stream wait for running work that is enqueued on another stream. If the other stream is
-    /// being captured, this stream waits for the work before the capture. In that case, `epoch` is the last epoch that
-    /// must be waited for; `None` stands for all of them. `buffer` is the buffer whose uses require the order; `None`
-    /// if the program requested the wait.
+    /// being captured, this stream waits for the work before the capture. In that case, `epoch` is the last epoch for
+    /// which to wait; `None` means all epochs. `buffer` is the buffer whose uses must be ordered; `None` if the program
+    /// requested the wait.
     ///
     /// # Errors
-    /// [`GraphError::CaptureUnderway`] if the required work may have been enqueued while the capture started; any
-    /// [driver error](crate::Error::Driver).
+    /// Returns [`GraphError::CaptureUnderway`] if the required work may have been enqueued while the capture started,
+    /// or any [driver error](crate::Error::Driver).
     pub(crate) fn wait_for_running(
         &self,
         other: &Stream,
@@ -243,7 +243,7 @@ impl Stream {
                 || other.call(|driver, context| driver.event_record(context, event, handle)),
             )?;
             if other.capture_count() != captures {
-                // The record may have become part of a capture that started meanwhile.
+                // The event may have been recorded into a capture that has started in the meantime.
                 continue;
             }
             self.wait_handle(event, Some(handle), buffer)?;
@@ -273,13 +273,13 @@ impl Stream {
         let event = self.device().call(|driver, context| driver.event_create(context, false))?;
         if let Err(event) = kept.set(event) {
             let (driver, context) = self.device().raw();
-            // SAFETY: another thread stored its event first, so this handle is unused.
+            // SAFETY: another thread has stored its event first, so this handle is unused.
             unsafe { driver.event_destroy(context, event) }
         }
         Ok(kept.get().copied().unwrap_or(event))
     }
 
-    /// Returns true if later work on this stream is known to follow work of that epoch of another stream.
+    /// Returns true if later work on this stream is known to run after work in that epoch of another stream.
     pub(crate) fn comes_after(&self, other: &Stream, epoch: u64, time: Timeline) -> bool {
         self == other || other.clock(time).is_done(epoch) || self.clock(time).has_waited(other.id(), epoch)
     }

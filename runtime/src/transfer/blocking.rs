@@ -1,15 +1,16 @@
 //! Blocking copies between a device and a host slice.
 //!
-//! The driver stages pageable memory with a single thread. Large copies are therefore staged here. The calling thread
-//! and its [helpers](super::host_copy) copy one chunk between the slice and page-locked memory while the device copies
-//! other chunks:
+//! The driver stages pageable memory with a single thread. Large copies are therefore staged by this module. The
+//! calling thread and its [helpers](super::host_copy) copy one chunk between the slice and page-locked memory while the
+//! device copies other chunks:
 //!
 //! ```text
 //! host    | chunk 0 | chunk 1 | chunk 2 | wait | chunk 3 | ...
 //! device            | chunk 0 | chunk 1        | chunk 2 | chunk 3
 //! ```
 //!
-//! The driver copies page-locked slices, small slices, and slices for which no page-locked memory is available.
+//! The driver's own copy is used for page-locked slices, for small slices, and if no page-locked memory is available
+//! for staging.
 
 use std::iter::zip;
 use std::ops::Range;
@@ -25,9 +26,9 @@ use crate::memory::PinnedBuffer;
 use crate::memory::storage::{self, BufferUse, Kind};
 use crate::stream::Stream;
 
-/// Minimum size of a staged copy in bytes. For smaller copies, the driver's path is faster.
+/// Minimum size of a staged copy in bytes. For smaller copies, the driver's own copy is faster.
 const MIN_BYTES: usize = 1 << 20;
-/// Number of page-locked buffers per copy. The device copies two while the host fills or empties the third.
+/// Number of page-locked buffers per copy. The device copies two of them while the host fills or empties the third.
 const SLOTS: usize = 3;
 
 /// Page-locked memory for one chunk.
@@ -39,11 +40,12 @@ struct Slot {
 
 impl BufferUse<'_> {
     /// Copies between this range, which starts at `address`, and host memory, on the buffer's home stream. `call` is
-    /// the name of the public method. When this returns, even with an error, the copy no longer uses the host memory.
+    /// the name of the public method. When the call returns, even with an error, the copy no longer uses the host
+    /// memory.
     ///
     /// # Safety
-    /// `host` must be valid for the bytes of this range, for reads if the copy goes to the device and otherwise for
-    /// writes. Nothing else may write these bytes during the copy, or access them if the copy writes them.
+    /// `host` must be valid for as many bytes as this range has, for reads if the copy goes to the device and for
+    /// writes otherwise. During the copy, no other code may write these bytes or, if the copy writes them, access them.
     pub(crate) unsafe fn copy_and_wait(
         self,
         direction: CopyDirection,
@@ -65,13 +67,13 @@ impl BufferUse<'_> {
             // SAFETY: guaranteed by the caller.
             let done = side.part.run_with(call, || unsafe { staged(&side, host, &slots) });
             if done.is_err() {
-                // Another thread may have started a capture, in which case the stream was not waited for. The error of
-                // the copy takes precedence.
+                // Another thread may have started a capture, in which case the call did not wait for the stream. The
+                // error of the copy takes precedence.
                 slots.iter().for_each(|slot| _ = slot.staging.record_use(stream));
             }
             return done;
         }
-        // SAFETY: guaranteed by the caller; `run_with` returns when the copy is no longer running.
+        // SAFETY: guaranteed by the caller; `run_with` returns only when the copy is no longer running.
         side.part.run_with(call, || unsafe { side.copy_all(stream, host) })
     }
 }
@@ -92,10 +94,10 @@ fn slots(stream: &Stream, bytes: usize) -> Result<Vec<Slot>> {
     (0..SLOTS).map(slot).collect()
 }
 
-/// Copies chunk by chunk. The device may still be copying the last chunks when this returns.
+/// Copies chunk by chunk. The device may still be copying the last chunks when the function returns.
 ///
 /// # Safety
-/// Same as for [`BufferUse::copy_and_wait`].
+/// The requirements are those of [`BufferUse::copy_and_wait`].
 unsafe fn staged(side: &DeviceSide<'_>, host: *mut u8, slots: &[Slot]) -> Result<()> {
     let (bytes, chunk) = (side.bytes(), chunk_bytes(side.bytes()));
     let chunks = (0..bytes).step_by(chunk).map(|start| start..bytes.min(start + chunk));
@@ -116,7 +118,7 @@ unsafe fn staged(side: &DeviceSide<'_>, host: *mut u8, slots: &[Slot]) -> Result
         slot.event.wait()?;
         // SAFETY: the chunk is within the host memory, and the device has written it to the slot.
         unsafe { host_copy::copy(host.add(chunk.start), slot.staging.address(), chunk.len()) };
-        // Enqueues the next chunk of this slot.
+        // The slot is free again, so the next chunk that uses it can be enqueued.
         later.next().map_or(Ok(()), |(chunk, slot)| slot.enqueue(side, chunk))?;
     }
     Ok(())
@@ -129,7 +131,7 @@ impl Slot {
         let range = first + chunk.start..first + chunk.end;
         let part = BufferUse { range, ..side.part.clone() };
         // SAFETY: the slot has room for a chunk. The host uses the slot only after the event, and the slot's block is
-        // reused only after the stream was waited for or has passed its use.
+        // reused only after the host has waited for the stream or after the stream has finished the use.
         storage::enqueue([&part].into_iter(), stream, Kind::HostCopy(side.call), |_, _| unsafe {
             side.copy(stream, self.staging.address(), chunk.start, chunk.len())
         })?;

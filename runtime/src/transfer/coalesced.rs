@@ -11,17 +11,17 @@ use crate::memory::slice::check_lengths;
 use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 
-/// Recommended size in bytes of the buffers of [`broadcast_coalesced`]: 10 MiB, as in PyTorch.
+/// Recommended buffer size for [`broadcast_coalesced`], in bytes. It is 10 MiB, as in PyTorch.
 pub const COALESCE_BYTES: usize = 10 << 20;
 
-/// Alignment of every slice in bytes, equal to that of buffers.
+/// Alignment of every slice in bytes, which is the same as for buffers.
 const ALIGNMENT: usize = 256;
 
 /// Ranges of slices in a buffer, in order.
 type Places = Vec<Range<usize>>;
 
-/// Result of [`broadcast_coalesced`] or [`combine_coalesced`] on one device: many buffers as slices of fewer, larger
-/// buffers.
+/// Result of [`broadcast_coalesced`] or [`combine_coalesced`] on one device: many buffers, stored as slices of fewer,
+/// larger buffers.
 #[derive(Debug)]
 pub struct Coalesced<T: DeviceCopy> {
     buffers: Vec<DeviceBuffer<T>>,
@@ -51,11 +51,11 @@ impl<T: DeviceCopy> Coalesced<T> {
     }
 }
 
-/// Copies many buffers to the devices of several streams, as [`broadcast`](super::collective::broadcast) does for a
-/// single buffer. The results are in the order of the streams.
+/// Copies many buffers to the devices of several streams, like [`broadcast`](super::collective::broadcast), which
+/// copies a single buffer. The results are in the order of the streams.
 ///
 /// Consecutive buffers are packed into a buffer of up to `buffer_bytes` ([`COALESCE_BYTES`] is a good choice), on the
-/// home stream of the first of them. That buffer is copied to each device in one copy. A source larger than
+/// home stream of the first of them. The packed buffer is sent to each device with one copy. A source larger than
 /// `buffer_bytes` is copied separately, without packing. Copying `n` small buffers to `m` devices therefore takes
 /// `n + m` copies, of which `m` are between devices, instead of `n * m`.
 ///
@@ -78,11 +78,11 @@ impl<T: DeviceCopy> Coalesced<T> {
 /// # }
 /// ```
 ///
-/// To pack buffers of several types together, pass them as bytes, `x.as_slice().cast::<u8>()?`, and convert the results
-/// back with `slice.cast()?`.
+/// To pack buffers of several element types together, pass them as bytes (`x.as_slice().cast::<u8>()?`) and convert the
+/// results back with `slice.cast()?`.
 ///
 /// # Errors
-/// Same as [`broadcast`](super::collective::broadcast).
+/// Returns the same errors as [`broadcast`](super::collective::broadcast).
 #[track_caller]
 pub fn broadcast_coalesced<'s, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
     sources: impl IntoIterator<Item = S>,
@@ -117,18 +117,19 @@ pub fn broadcast_coalesced<'s, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
 }
 
 /// Packs several lists of buffers in the same way and combines the packed lists. `combine` receives one slice per list.
-/// All slices have equal lengths and contain the same buffers of their list. It must return a buffer of that length. An
-/// operation on many small buffers of several devices thus runs on a few large ones; `ops::reduce_add_coalesced` of the
-/// crate `warpsmith` is an example.
+/// All slices have the same length and contain the buffers with the same indices of their lists. `combine` must return
+/// a buffer of that length. This way, an operation on many small buffers of several devices runs on a few large
+/// buffers; `ops::reduce_add_coalesced` of the crate `warpsmith` is an example.
 ///
-/// `lists` contains one list per device, and the buffers at the same index of all lists must have the same length.
+/// `lists` contains one list per device, and buffers at the same index in all lists must have the same length.
 /// Consecutive buffers are packed into a buffer of up to `buffer_bytes`, on the home stream of the first of them; the
 /// elements between them are zero. A buffer larger than `buffer_bytes` is passed unchanged.
 ///
 /// # Errors
-/// [`Error::EmptyList`] if `lists` is empty; [`Error::LengthMismatch`] if the lists differ in the number or lengths of
-/// their buffers, or if `combine` returns another length; [`Error::DifferentDevices`] if the buffers of one list are on
-/// several devices; the error of `combine`; the errors of [`Stream::copy`].
+/// Returns [`Error::EmptyList`] if `lists` is empty, or [`Error::DifferentDevices`] if the buffers of one list are on
+/// several devices. Returns [`Error::LengthMismatch`] if the lists differ in the number or lengths of their buffers, or
+/// if `combine` returns a buffer of a different length. Returns the error that `combine` returns, and the errors of
+/// [`Stream::copy`].
 #[track_caller]
 pub fn combine_coalesced<T: DeviceCopy, E: From<Error>>(
     lists: &[Vec<DeviceSlice<'_, T>>],
@@ -178,7 +179,7 @@ pub fn combine_coalesced<T: DeviceCopy, E: From<Error>>(
     Ok(Coalesced { buffers, places })
 }
 
-/// Same as [`pack`], on the home stream of the first source, with zeros between the sources.
+/// Like [`pack`], but uses the first source's home stream and zeros the gaps between sources.
 fn pack_with_zeros<T: DeviceCopy>(
     sources: &[DeviceSlice<'_, T>],
     places: &[Range<usize>],
@@ -194,7 +195,7 @@ fn pack_with_zeros<T: DeviceCopy>(
     Ok(target)
 }
 
-/// Groups sources of these lengths and returns the range of each source in its group.
+/// Divides sources of these lengths into groups, and returns the range of each source in its group's buffer.
 fn groups<T>(lens: &[usize], buffer_bytes: usize) -> Vec<Places> {
     // The smallest number of elements whose size in bytes is a multiple of the alignment.
     let step = ALIGNMENT >> size_of::<T>().trailing_zeros().min(ALIGNMENT.trailing_zeros());

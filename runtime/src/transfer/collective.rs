@@ -1,11 +1,11 @@
 //! Copies between one buffer and several buffers, on any devices of one driver: [`broadcast`], [`scatter`], [`gather`],
 //! and [`broadcast_coalesced`] for many small buffers.
 //!
-//! Guarantees: the host waits only in [`gather_to_host`]. Arguments are validated before the first copy is enqueued;
-//! [`broadcast`], [`scatter`] and [`gather`] also allocate all results before it. Each copy runs on the home stream of
-//! its target, which is the stream that the caller passed for it, after all earlier work on its source. Results can
-//! therefore be used, and sources can be written or dropped, immediately. The same device may occur any number of times
-//! among the targets, including the device of the source; each result has its own memory.
+//! The host never waits, except for the result of [`gather_to_host`]. Arguments are validated before the first copy is
+//! enqueued. [`broadcast`], [`scatter`] and [`gather`] also allocate all results before that. Each copy runs on the
+//! home stream of its target, that is, the stream that the caller passed for the target, after all earlier work on its
+//! source. Results can therefore be used, and sources can be written or dropped, immediately. The same device may occur
+//! any number of times among the targets and may also contain the source; each result has its own memory.
 //!
 //! | `torch.cuda.comm` | this module | into existing memory |
 //! | --- | --- | --- |
@@ -15,13 +15,13 @@
 //! | `gather` | [`gather`], [`gather_columns`], [`gather_to_host`] | [`gather_into`] |
 //! | `reduce_add`, `reduce_add_coalesced` | `ops::reduce_add`, `ops::reduce_add_coalesced` of the crate `warpsmith`, which has the kernels | |
 //!
-//! [`scatter_columns`] divides a tensor of sizes `s` along dimension `d`, viewed as a matrix. The product of the sizes
-//! before `d` is the number of rows, and the product of the other sizes is the number of columns. A chunk of `n` along
-//! dimension `d` has `n` times the product of the sizes after `d` as columns. Along the first dimension, the matrix has
-//! a single row, so [`scatter`] is sufficient.
+//! [`scatter_columns`] can divide a tensor along any dimension `d`, if the tensor is viewed as a matrix. The number of
+//! rows is the product of the sizes of the dimensions before `d`, and the number of columns is the product of the other
+//! sizes. The number of columns in a chunk of size `n` along `d` is `n` times the product of the sizes after `d`. Along
+//! the first dimension, the matrix has a single row, so [`scatter`] is sufficient.
 //!
 //! A source on the host must first be copied to one of the devices. Copies between devices use the same path as
-//! [`Stream::copy`]: the direct link, or page-locked memory if there is no peer access.
+//! [`Stream::copy`], which is the direct link, or page-locked host memory if there is no peer access.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -35,8 +35,8 @@ use crate::memory::slice::check_lengths;
 use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 
-/// Copies a buffer to the devices of several streams. The results are allocated on the streams and returned in their
-/// order.
+/// Copies a buffer to the devices of several streams. The results are allocated on the streams and are returned in the
+/// order of the streams.
 ///
 /// ```
 /// use warpsmith_runtime::emulated::EmulatedDriver;
@@ -56,8 +56,8 @@ use crate::stream::Stream;
 /// ```
 ///
 /// # Errors
-/// [`Error::EmptyList`] if `streams` is empty; [`Error::NoPeerAccess`] for devices of two drivers;
-/// [`Error::OutOfMemory`] if any of the devices is out of memory; the errors of [`Stream::copy`].
+/// Returns [`Error::EmptyList`] if `streams` is empty, [`Error::NoPeerAccess`] if the devices belong to two drivers,
+/// [`Error::OutOfMemory`] if any of the devices is out of memory, or the errors of [`Stream::copy`].
 #[track_caller]
 pub fn broadcast<'s, T: DeviceCopy>(
     source: impl Into<DeviceSlice<'s, T>>,
@@ -69,10 +69,10 @@ pub fn broadcast<'s, T: DeviceCopy>(
     copies(streams, &vec![source; streams.len()])
 }
 
-/// Copies a buffer into other buffers of its length, on any devices of its driver. Each copy runs after all earlier
-/// work on both buffers.
+/// Copies a buffer into other buffers of the same length, on any devices of the same driver. Each copy runs after all
+/// earlier work on both buffers.
 ///
-/// Nothing is copied unless all copies are possible.
+/// If one of the copies is impossible, nothing is copied.
 ///
 /// ```
 /// use warpsmith_runtime::emulated::EmulatedDriver;
@@ -94,8 +94,8 @@ pub fn broadcast<'s, T: DeviceCopy>(
 /// ```
 ///
 /// # Errors
-/// [`Error::EmptyList`] if `targets` is empty; [`Error::LengthMismatch`]; [`Error::NoPeerAccess`] for devices of two
-/// drivers; the errors of [`Stream::copy`].
+/// Returns [`Error::EmptyList`] if `targets` is empty, [`Error::LengthMismatch`], [`Error::NoPeerAccess`] if the
+/// devices belong to two drivers, or the errors of [`Stream::copy`].
 #[track_caller]
 pub fn broadcast_into<'s, 't, T: DeviceCopy>(
     source: impl Into<DeviceSlice<'s, T>>,
@@ -114,8 +114,8 @@ pub fn broadcast_into<'s, 't, T: DeviceCopy>(
 /// Divides a buffer into consecutive chunks on the devices of several streams, in the order of the streams.
 ///
 /// `chunk_lens` contains the number of elements of each chunk. If it is `None`, the length of each chunk is the
-/// source's length divided by the number of streams, rounded up, as in `torch.chunk`. The last chunks are shorter or
-/// empty if the length is not divisible. Unlike `torch.chunk`, this returns a chunk for every stream.
+/// source's length divided by the number of streams, rounded up, as in `torch.chunk`. If the length is not divisible,
+/// the last chunks are shorter or empty. Unlike `torch.chunk`, this function returns a chunk for every stream.
 ///
 /// ```
 /// use warpsmith_runtime::emulated::EmulatedDriver;
@@ -140,8 +140,8 @@ pub fn broadcast_into<'s, 't, T: DeviceCopy>(
 /// ```
 ///
 /// # Errors
-/// [`Error::BadChunks`] unless there is one length per stream and the lengths add up to the source's; the errors of
-/// [`broadcast`].
+/// Returns [`Error::BadChunks`] unless there is one length per stream and the lengths add up to the length of the
+/// source, or the errors of [`broadcast`].
 #[track_caller]
 pub fn scatter<'s, T: DeviceCopy>(
     source: impl Into<DeviceSlice<'s, T>>,
@@ -156,14 +156,15 @@ pub fn scatter<'s, T: DeviceCopy>(
     copies(streams, &chunks)
 }
 
-/// Divides a buffer among other buffers, on any devices of its driver. The lengths of the targets must add up to the
-/// source's.
+/// Divides a buffer among other buffers, on any devices of the same driver. The lengths of the targets must add up to
+/// the length of the source.
 ///
-/// Nothing is copied unless all copies are possible.
+/// If one of the copies is impossible, nothing is copied.
 ///
 /// # Errors
-/// [`Error::EmptyList`] if `targets` is empty; [`Error::BadChunks`] unless the targets' lengths add up to the source's;
-/// [`Error::NoPeerAccess`] for devices of two drivers; the errors of [`Stream::copy`].
+/// Returns [`Error::EmptyList`] if `targets` is empty, [`Error::BadChunks`] unless the lengths of the targets add up to
+/// the length of the source, [`Error::NoPeerAccess`] if the devices belong to two drivers, or the errors of
+/// [`Stream::copy`].
 #[track_caller]
 pub fn scatter_into<'s, 't, T: DeviceCopy>(
     source: impl Into<DeviceSlice<'s, T>>,
@@ -179,14 +180,14 @@ pub fn scatter_into<'s, 't, T: DeviceCopy>(
     pairs.try_for_each(|(target, chunk)| target.stream().copy(source.slice(chunk), target))
 }
 
-/// Concatenates buffers of any devices, in order, into one buffer on the stream's device.
+/// Concatenates buffers on any devices, in order, into one buffer on the stream's device.
 ///
 /// `sources` contains buffers or slices, for example `&chunks` of a `Vec<DeviceBuffer<T>>`, or `[&x, &y]`. All copies
 /// run on the stream, one after another. See [`scatter`] for an example.
 ///
 /// # Errors
-/// [`Error::EmptyList`] if `sources` is empty; [`Error::NoPeerAccess`] for devices of two drivers;
-/// [`Error::TooManyElements`]; [`Error::OutOfMemory`]; the errors of [`Stream::copy`].
+/// Returns [`Error::EmptyList`] if `sources` is empty, [`Error::NoPeerAccess`] if the devices belong to two drivers,
+/// [`Error::TooManyElements`], [`Error::OutOfMemory`], or the errors of [`Stream::copy`].
 #[track_caller]
 pub fn gather<'s, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
     sources: impl IntoIterator<Item = S>,
@@ -200,13 +201,13 @@ pub fn gather<'s, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
     pack(stream, &sources, &ranges(sources.iter().map(DeviceSlice::len)).collect::<Vec<_>>())
 }
 
-/// Concatenates buffers of any devices, in order, into an existing buffer. The lengths of the sources must add up to
-/// its length.
+/// Concatenates buffers on any devices, in order, into an existing buffer. The lengths of the sources must add up to
+/// the length of that buffer.
 ///
-/// Nothing is copied unless all copies are possible.
+/// If one of the copies is impossible, nothing is copied.
 ///
 /// # Errors
-/// The errors of [`gather`]; [`Error::LengthMismatch`].
+/// Returns the same errors as [`gather`], or [`Error::LengthMismatch`].
 #[track_caller]
 pub fn gather_into<'s, 't, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
     sources: impl IntoIterator<Item = S>,
@@ -223,7 +224,7 @@ pub fn gather_into<'s, 't, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
     pairs.try_for_each(|(source, place)| stream.copy(source, target.slice_mut(place)))
 }
 
-/// Concatenates buffers of any devices in host memory, in order and after all earlier work on them. The host waits for
+/// Concatenates buffers on any devices in host memory, in order and after all earlier work on them. The host waits for
 /// the result.
 ///
 /// ```
@@ -242,7 +243,8 @@ pub fn gather_into<'s, 't, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
 /// ```
 ///
 /// # Errors
-/// [`Error::EmptyList`] if `sources` is empty; [`Error::TooManyElements`]; the errors of [`DeviceSlice::to_host`].
+/// Returns [`Error::EmptyList`] if `sources` is empty, [`Error::TooManyElements`], or the errors of
+/// [`DeviceSlice::to_host`].
 #[track_caller]
 pub fn gather_to_host<'s, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
     sources: impl IntoIterator<Item = S>,
@@ -267,7 +269,8 @@ fn total<T: DeviceCopy>(sources: &[DeviceSlice<'_, T>]) -> Result<usize> {
     total.ok_or(Error::TooManyElements { elements: usize::MAX, element_bytes: size_of::<T>() })
 }
 
-/// Divides `len` elements into chunks for `count` streams: of the specified lengths, otherwise of equal lengths.
+/// Divides `len` elements into chunks for `count` streams. The chunks have the specified lengths or, if none are
+/// specified, equal lengths.
 pub(super) fn chunks(
     lens: Option<&[usize]>,
     count: usize,
@@ -288,7 +291,7 @@ pub(super) fn chunks(
     Ok(ranges(lens.into_iter()))
 }
 
-/// Returns a buffer with these sources at their ranges, which must be in ascending order.
+/// Returns a buffer that contains each source at its range. The ranges must be in ascending order.
 #[track_caller]
 pub(super) fn pack<T: DeviceCopy>(
     stream: &Stream,
@@ -327,7 +330,7 @@ pub(super) fn copies<T: DeviceCopy>(
     Ok(targets)
 }
 
-/// Fails if there are no streams, or if their devices have a different driver than the sources.
+/// Returns an error if there are no streams, or if their devices belong to a different driver than the sources.
 pub(super) fn check_targets<T: DeviceCopy>(
     operation: &'static str,
     sources: &[DeviceSlice<'_, T>],
@@ -338,12 +341,12 @@ pub(super) fn check_targets<T: DeviceCopy>(
     pairs.try_for_each(|(source, stream)| check_drivers(source.device(), stream.device()))
 }
 
-/// Fails for an empty list.
+/// Returns an error if the list is empty.
 pub(super) fn check_list(operation: &'static str, list: &'static str, empty: bool) -> Result<()> {
     if empty { Err(Error::EmptyList { operation, list }) } else { Ok(()) }
 }
 
-/// Fails unless both devices have the same driver, which copies between them require.
+/// Returns an error unless both devices belong to the same driver, because copies between them require this.
 pub(super) fn check_drivers(source: &Device, target: &Device) -> Result<()> {
     if Arc::ptr_eq(source.raw().0, target.raw().0) {
         return Ok(());

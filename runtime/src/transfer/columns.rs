@@ -10,8 +10,8 @@ use crate::stream::Stream;
 /// contiguous and without gaps.
 ///
 /// `chunk_lens` contains the number of columns of each chunk. If it is `None`, the columns are divided as
-/// [`scatter`](super::collective::scatter) divides elements. The [module](super::collective) describes tensors of more
-/// dimensions. Columns for another device are packed on the source's device first.
+/// [`scatter`](super::collective::scatter) divides elements. For tensors of more dimensions, see the [module's
+/// documentation](super::collective). Columns for another device are first packed on the source's device.
 ///
 /// ```
 /// use warpsmith_runtime::emulated::EmulatedDriver;
@@ -35,9 +35,9 @@ use crate::stream::Stream;
 /// ```
 ///
 /// # Errors
-/// [`Error::EmptyList`] if `streams` is empty; [`Error::BadChunks`] unless there is one length per stream and the
-/// lengths add up to the number of columns; [`Error::NoPeerAccess`] for devices of two drivers; [`Error::OutOfMemory`]
-/// if any of the devices is out of memory; the errors of [`Stream::copy`].
+/// Returns [`Error::EmptyList`] if `streams` is empty, [`Error::BadChunks`] unless there is one length per stream and
+/// the lengths add up to the number of columns, or [`Error::NoPeerAccess`] if the devices belong to two drivers.
+/// Returns [`Error::OutOfMemory`] if any of the devices is out of memory, and the errors of [`Stream::copy`].
 #[track_caller]
 pub fn scatter_columns<T: DeviceCopy>(
     source: DeviceSlice2<'_, T>,
@@ -51,7 +51,7 @@ pub fn scatter_columns<T: DeviceCopy>(
     let mut results = Vec::with_capacity(streams.len());
     let chunks: Vec<_> = chunks(chunk_lens, streams.len(), source.columns())?.collect();
     for (stream, chunk) in streams.iter().zip(&chunks) {
-        // The product is at most the source's number of elements, so it fits in a `usize`.
+        // The product is at most the number of elements of the source, so it fits in a `usize`.
         results.push(DeviceBuffer::uninit(stream, rows * chunk.len())?);
     }
     for ((result, stream), chunk) in results.iter_mut().zip(streams).zip(chunks) {
@@ -68,7 +68,7 @@ pub fn scatter_columns<T: DeviceCopy>(
     Ok(results)
 }
 
-/// Returns a contiguous copy of the rows on their device.
+/// Returns a contiguous copy of the rows on the same device.
 fn packed<T: DeviceCopy>(rows: DeviceSlice2<'_, T>) -> Result<DeviceBuffer<T>> {
     let stream = rows.elements().stream();
     let mut packed = DeviceBuffer::uninit(stream, rows.rows() * rows.columns())?;
@@ -76,16 +76,17 @@ fn packed<T: DeviceCopy>(rows: DeviceSlice2<'_, T>) -> Result<DeviceBuffer<T>> {
     Ok(packed)
 }
 
-/// Concatenates the columns of matrices of any devices, in order, in one buffer on the stream's device. All matrices
+/// Concatenates the columns of matrices on any devices, in order, in one buffer on the stream's device. All matrices
 /// must have the same number of rows.
 ///
-/// A matrix on another device is packed there, unless it is contiguous, and then copied to the stream's device. See
-/// [`scatter_columns`] for an example.
+/// A matrix on another device is first packed on that device, unless it is contiguous, and then copied to the stream's
+/// device. See [`scatter_columns`] for an example.
 ///
 /// # Errors
-/// [`Error::EmptyList`] if `sources` is empty; [`Error::ShapeMismatch`] if the numbers of rows differ;
-/// [`Error::NoPeerAccess`] for devices of two drivers; [`Error::TooManyElements`]; [`Error::BadExtents`] for more than
-/// 2^31 - 1 columns; [`Error::OutOfMemory`]; the errors of [`Stream::copy`].
+/// Returns [`Error::EmptyList`] if `sources` is empty, [`Error::ShapeMismatch`] if the matrices differ in their number
+/// of rows, or [`Error::NoPeerAccess`] if the devices belong to two drivers. Returns [`Error::TooManyElements`],
+/// [`Error::BadExtents`] if there are more than 2^31 - 1 columns, [`Error::OutOfMemory`], or the errors of
+/// [`Stream::copy`].
 #[track_caller]
 pub fn gather_columns<'s, T: DeviceCopy>(
     sources: impl IntoIterator<Item = DeviceSlice2<'s, T>>,

@@ -19,13 +19,13 @@ pub(super) struct Side<'a> {
 }
 
 impl Stream {
-    /// Enqueues a copy from one buffer to another, after all earlier work on both. The host does not wait, and both
-    /// buffers can be dropped immediately.
+    /// Enqueues a copy from one buffer to another, after all earlier work on both buffers. The host does not wait, and
+    /// both buffers can be dropped immediately.
     ///
-    /// One of the two buffers may be on a different device than the stream. The copy is then direct if the devices have
-    /// peer access; otherwise it runs in chunks through at most 8 MiB of page-locked host memory. Streams of both
-    /// devices are ordered like streams of one device. Devices of two drivers (a GPU and the emulated device) cannot
-    /// wait for each other, so a copy between them fails.
+    /// One of the two buffers may be on a different device than the stream. In that case, the copy is direct if the
+    /// devices have peer access; otherwise, it runs in chunks through at most 8 MiB of page-locked host memory. Streams
+    /// of both devices are ordered like streams of one device. Devices of two drivers (a GPU and the emulated device)
+    /// cannot wait for each other, so a copy between them fails.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
@@ -43,8 +43,8 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`]; [`Error::DifferentDevices`] if neither buffer is on the stream's device;
-    /// [`Error::NoPeerAccess`] for devices of two drivers; [`Error::PinnedOutOfMemory`]; any [driver
+    /// Returns [`Error::LengthMismatch`], [`Error::DifferentDevices`] if neither buffer is on the stream's device,
+    /// [`Error::NoPeerAccess`] if the devices belong to two drivers, [`Error::PinnedOutOfMemory`], or any [driver
     /// error](crate::Error::Driver).
     ///
     /// [`Error::LengthMismatch`]: crate::Error::LengthMismatch
@@ -93,7 +93,7 @@ impl Stream {
         })
     }
 
-    /// Enqueues a memset of every byte of a buffer to `value`, after all earlier work on it.
+    /// Enqueues a memset that sets every byte of a buffer to `value`, after all earlier work on the buffer.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -109,8 +109,8 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices) for a buffer that is not on the stream's device; any
-    /// [driver error](crate::Error::Driver).
+    /// Returns [`Error::DifferentDevices`](crate::Error::DifferentDevices) if the buffer is not on the stream's device,
+    /// or any [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn memset<'t, T: DeviceCopy>(
         &self,

@@ -2,8 +2,8 @@
 //! [`Stream::copy_to_host_async`].
 //!
 //! The device copies page-locked memory directly. Pageable memory is staged through page-locked memory, because the
-//! driver would block the host. A small copy is staged as a whole, in the call or in [`Pending::wait`]. A large copy is
-//! staged in [chunks](super::staged), which host functions copy in stream order.
+//! driver's own copy would block the host. A small copy is staged as a whole, either by the enqueueing call or by
+//! [`Pending::wait`]. A large copy is staged in [chunks](super::staged), which host functions copy in stream order.
 
 use super::host_copy;
 use super::host_memory::HostMemory;
@@ -24,7 +24,7 @@ use crate::stream::Stream;
 /// a host function on the stream.
 const SMALL_BYTES: usize = 2 << 20;
 
-/// The alternative to capturing a copy that returns host memory.
+/// Alternative named in the error for a captured copy that returns host memory.
 const NOT_IN_GRAPHS: &str =
     "its host memory is returned after one run; copy before the capture, or through `graph::HostBuffer`";
 
@@ -32,7 +32,7 @@ const NOT_IN_GRAPHS: &str =
 pub(super) struct DeviceSide<'a> {
     /// Direction of the copy: to or from the host.
     pub direction: CopyDirection,
-    /// Name of the public method that copies.
+    /// Name of the public method that performs the copy.
     pub call: &'static str,
     pub device: &'a Device,
     pub elements: usize,
@@ -81,8 +81,9 @@ impl<'a> DeviceSide<'a> {
     /// Enqueues a copy of `bytes` bytes, starting at `offset`.
     ///
     /// # Safety
-    /// `host` must be valid for `bytes` bytes until the copy has run, and nothing else may use these bytes. The range
-    /// must be within this side, whose use must have [begun](BufferUse::begin) on a stream that precedes `stream`.
+    /// `host` must be valid for `bytes` bytes until the copy has run, and no other code may use these bytes. The range
+    /// must be within this side, whose use must have [begun](BufferUse::begin) on a stream after which `stream` is
+    /// ordered.
     pub unsafe fn copy(&self, stream: &Stream, host: *mut u8, offset: usize, bytes: usize) -> Result<()> {
         let (device, handle) = (self.address.offset(offset), stream.handle());
         let host_address = host.addr() as u64;
@@ -99,10 +100,10 @@ impl<'a> DeviceSide<'a> {
         })
     }
 
-    /// Enqueues the copy of the whole side on a stream.
+    /// Enqueues a copy of the entire side on a stream.
     ///
     /// # Safety
-    /// Same as for [`Self::copy`], except that the use must not have begun.
+    /// The requirements are those of [`Self::copy`], except that the use must not have begun.
     pub unsafe fn copy_all(&self, stream: &Stream, host: *mut u8) -> Result<()> {
         // SAFETY: guaranteed by the caller.
         storage::enqueue([&self.part].into_iter(), stream, Kind::HostCopy(self.call), |_, _| unsafe {
@@ -115,8 +116,8 @@ impl Stream {
     /// Enqueues a copy from host memory to a device. The memory is moved into the copy.
     ///
     /// The host does not wait. Page-locked memory ([`PinnedBuffer`], [`PinnedRange`](crate::PinnedRange)) is copied at
-    /// full speed. `Vec` and `Box<[T]>` are copied through at most 8 MiB of page-locked memory. The
-    /// [module](crate::transfer) compares the costs.
+    /// full speed. `Vec` and `Box<[T]>` are copied through at most 8 MiB of page-locked memory. The [module's
+    /// documentation](crate::transfer) compares the costs.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, PinnedBuffer};
@@ -136,10 +137,10 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// Every error returns the host memory. [`Error::LengthMismatch`](crate::Error::LengthMismatch),
-    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices) for a target that is not on the stream's device,
-    /// [`Error::PinnedOutOfMemory`](crate::Error::PinnedOutOfMemory); any [driver error](crate::Error::Driver). If work
-    /// was enqueued before the error, the call waits for the stream.
+    /// Returns [`Error::LengthMismatch`](crate::Error::LengthMismatch),
+    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices) if the target is not on the stream's device,
+    /// [`Error::PinnedOutOfMemory`](crate::Error::PinnedOutOfMemory), or any [driver error](crate::Error::Driver).
+    /// Every error contains the host memory. If work was enqueued before the error, the call waits for the stream.
     #[track_caller]
     pub fn copy_from_host_async<'d, H: HostMemory>(
         &self,
@@ -153,7 +154,7 @@ impl Stream {
 
     /// Enqueues a copy from a device to host memory. The memory is moved into the copy.
     ///
-    /// The host does not wait. The costs are those of [`Self::copy_from_host_async`].
+    /// The host does not wait. The cost is the same as for [`Self::copy_from_host_async`].
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -169,7 +170,7 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// Same as [`Self::copy_from_host_async`].
+    /// Returns the same errors as [`Self::copy_from_host_async`].
     #[track_caller]
     pub fn copy_to_host_async<'d, H: HostMemory>(
         &self,
@@ -195,8 +196,8 @@ impl Stream {
         } else if H::PINNED {
             let address = memory.target();
             let kept = memory.keep(self);
-            // SAFETY: the memory has the side's size. It is moved into the pending copy, and its block is kept for the
-            // stream even if that copy is dropped.
+            // SAFETY: the memory has the same size as the side. It is moved into the pending copy, and its block is
+            // kept for the stream even if that copy is dropped.
             let enqueued = kept.and_then(|()| unsafe { side.copy_all(self, address) });
             (enqueued, HostSide::Own(memory))
         } else if side.bytes() <= SMALL_BYTES {
@@ -216,7 +217,7 @@ impl Stream {
         Pending::settle(self, enqueued, event, held)
     }
 
-    /// Validates a copy before any work is enqueued. Returns the event to record after it.
+    /// Validates a copy before any work is enqueued. Returns the event to record after the copy.
     pub(super) fn check_host_copy(&self, side: &DeviceSide<'_>, elements: usize) -> Result<Event> {
         let (left, right) =
             if side.is_target() { (side.elements, elements) } else { (elements, side.elements) };

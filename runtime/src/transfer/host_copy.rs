@@ -1,9 +1,9 @@
 //! Copies of large host memory ranges by several threads.
 //!
-//! One core copies about 10 GB/s, less than the 55 GB/s of a device's link. A few helper threads therefore start with
-//! the first large copy of the process and sleep between copies. The caller copies too. It waits only for pieces that
-//! helpers have started, never for a helper to start. If all helpers are busy or none is available, the caller copies
-//! everything itself.
+//! One core copies about 10 GB/s, which is less than the 55 GB/s of a device's link. A few helper threads therefore
+//! start with the first large copy of the process and sleep between copies. The caller copies as well. It waits only
+//! for pieces that helpers have started, never for a helper to wake up. If all helpers are busy or none is available,
+//! the caller copies everything itself.
 
 use std::collections::VecDeque;
 use std::num::NonZero;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{Builder, available_parallelism};
 use std::time::{Duration, Instant};
 
-/// Maximum number of threads per copy, including the caller. Waking more threads would take longer than they save.
+/// Maximum number of threads per copy, including the caller. Waking more threads would take more time than they save.
 const MAX_THREADS: usize = 4;
 /// Number of bytes that a thread copies at a time.
 const PIECE_BYTES: usize = 128 << 10;
@@ -29,7 +29,7 @@ struct Job {
 
 // SAFETY: the creator of a job guarantees that any thread may copy its pieces.
 unsafe impl Send for Job {}
-// SAFETY: as above; each piece is started by one thread.
+// SAFETY: as above; each piece is copied by only one thread.
 unsafe impl Sync for Job {}
 
 impl Job {
@@ -55,14 +55,14 @@ impl Job {
 }
 
 /// Time for which a helper polls for the next copy before it sleeps. Waking takes tens of microseconds, and more on
-/// virtual machines. The chunks of a large copy follow each other within that time.
+/// virtual machines. The chunks of a large copy follow each other within this time.
 const AWAKE: Duration = Duration::from_micros(150);
 
-/// The helping threads.
+/// The helper threads.
 struct Helpers {
     threads: usize,
     jobs: Mutex<VecDeque<Arc<Job>>>,
-    /// Number of queued jobs, for helpers that are awake.
+    /// Number of queued jobs, which helpers that are awake poll.
     waiting: AtomicUsize,
     more: Condvar,
 }
@@ -90,7 +90,7 @@ impl Helpers {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a job for this number of helpers and wakes them.
+    /// Queues a job for `count` helpers and wakes them.
     fn ask(&self, job: &Arc<Job>, count: usize) {
         let count = count.min(self.threads);
         let mut jobs = self.jobs();
@@ -120,7 +120,7 @@ impl Helpers {
     }
 }
 
-/// Copies `bytes` bytes; the copy is complete when this returns.
+/// Copies `bytes` bytes. The copy is complete when the call returns.
 ///
 /// # Safety
 /// Both ranges must be valid for `bytes` bytes and must not overlap. During the copy, no other code may write to them

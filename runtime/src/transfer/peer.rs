@@ -9,9 +9,9 @@
 //! a stream of the target's device               | chunk 0 in  | chunk 1 in  | ...
 //! ```
 //!
-//! Events order the two streams. A chunk is copied to the target after it has arrived in host memory, and it is copied
-//! from the source after the previous contents of its host memory have reached the target. The host enqueues the entire
-//! copy and does not wait.
+//! Events order the two streams. A chunk is copied to the target after it has arrived in host memory, and the next
+//! chunk is copied from the source to the same host memory after the previous contents of that memory have reached the
+//! target. The host enqueues the entire copy and does not wait.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use crate::memory::storage::{self, Kind};
 use crate::stream::Stream;
 
 pub(super) const OPERATION: &str = "copying between buffers";
-/// Name of the call in errors of captures.
+/// Name of the call in errors that captures cause.
 pub(super) const CALL: &str = "Stream::copy";
 
 /// Route of a copy from one buffer to another.
@@ -46,7 +46,7 @@ impl Route {
     pub fn find(stream: &Stream, from: &Device, to: &Device) -> Result<Self> {
         let own = stream.device();
         let (own_driver, own_context) = own.raw();
-        // A device that was opened twice has a single context.
+        // A device that was opened twice still has a single context.
         let is_own = |device: &Device| {
             let (driver, context) = device.raw();
             device.ptr_eq(own) || (Arc::ptr_eq(driver, own_driver) && context == own_context)
@@ -87,12 +87,13 @@ pub(super) fn copy_directly(stream: &Stream, from: &Side<'_>, to: &Side<'_>) -> 
     copied.map_err(|error| whose(error.into(), stream, [from.device, to.device]))
 }
 
-/// Returns the error to report for a call that involves two devices: the fault of the lost device, or the error itself.
+/// Returns the error for a call that involves two devices, which is the fault of the lost device, if there is one, or
+/// `error` otherwise.
 fn whose(error: Error, stream: &Stream, devices: [&Device; 2]) -> Error {
     if !error.stops_context() {
         return error;
     }
-    // The error does not identify the stopped device, but every call on a stopped device fails.
+    // The error does not identify the device that was lost, but every call on a lost device fails.
     let lost = devices.into_iter().find_map(|device| device.memory_info().err());
     lost.unwrap_or_else(|| match stream.device().call(|_, _| Err::<(), _>(error.clone())) {
         Ok(()) => error,
@@ -110,7 +111,7 @@ pub(super) fn copy_staged(stream: &Stream, outward: bool, from: &Side<'_>, to: &
     let mut lanes = Vec::with_capacity(2);
     for start in (0..to.part.range.len()).step_by(CHUNK_BYTES).take(2) {
         let staging = PinnedBuffer::uninit(stream.device(), CHUNK_BYTES.min(to.part.range.len() - start))?;
-        // The caller's stream finishes after the other stream.
+        // The caller's stream finishes last, so it is sufficient to record it.
         staging.record_use(stream)?;
         lanes.push(staging);
     }
@@ -120,7 +121,7 @@ pub(super) fn copy_staged(stream: &Stream, outward: bool, from: &Side<'_>, to: &
         });
     if enqueued.is_err() {
         for stream in [stream, &other] {
-            // After this, no work of the stream is running.
+            // After this call, no work of the stream is running.
             stream.wait_idle();
         }
     }
@@ -137,7 +138,7 @@ fn enqueue_staged(
 ) -> Result<()> {
     let (out, into) = if outward { (stream, other) } else { (other, stream) };
     other.wait_stream(stream)?;
-    // Events that are recorded when the contents of a lane's memory have reached the target.
+    // Events that mark that the contents of a lane's memory have reached the target.
     let free = lanes.iter().map(|_| Event::new(into.device())).collect::<Result<Vec<_>>>()?;
     let total = to.part.range.len();
     for (start, (staging, free)) in (0..total).step_by(CHUNK_BYTES).zip(lanes.iter().zip(&free).cycle()) {
@@ -145,8 +146,8 @@ fn enqueue_staged(
         out.wait_event(free)?;
         let (host, device) = (staging.address(), from.address.offset(start));
         out.observed_copy(CopyDirection::DeviceToHost, device.0, host.addr() as u64, bytes, || {
-            // SAFETY: the staging memory is large enough for the chunk and is kept until both streams are done. This
-            // stream has waited until the previous contents have reached the target. The source's part keeps the
+            // SAFETY: the staging memory is large enough for the chunk and is kept until both streams have finished.
+            // This stream has waited until the previous contents have reached the target. The source's part keeps the
             // source's range allocated.
             out.call(|driver, context| unsafe {
                 driver.copy_to_host(context, host.cast(), device, bytes, out.handle())
@@ -162,6 +163,6 @@ fn enqueue_staged(
         })?;
         free.record(into)?;
     }
-    // For an inward copy, the stream has already waited for each chunk.
+    // For an inward copy, the caller's stream has already waited for each chunk.
     if outward { stream.wait_stream(other) } else { Ok(()) }
 }

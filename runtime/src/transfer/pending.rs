@@ -1,6 +1,6 @@
-//! [`Pending`]: an enqueued copy that owns the host memory it uses.
+//! [`Pending`]: an enqueued copy that owns the host memory that it uses.
 //!
-//! Even if the copy failed, the memory is returned only once neither a device nor a host function can use it.
+//! The memory is returned only once neither a device nor a host function can use it, even if the copy failed.
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -15,10 +15,10 @@ use crate::event::{Event, Waiter};
 use crate::memory::PinnedBuffer;
 use crate::stream::Stream;
 
-/// An enqueued copy. It owns the host memory until the copy is done. [`Pending::wait`] returns the memory; so does
-/// `pending.await`, without blocking the thread.
+/// An enqueued copy. The value owns the host memory until the copy has finished. [`Pending::wait`] returns the memory;
+/// `pending.await` does the same without blocking the thread.
 ///
-/// Dropping it does not cancel the copy; the memory is kept until the copy is done.
+/// Dropping the value does not cancel the copy; the memory is kept until the copy has finished.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -43,7 +43,8 @@ pub struct Pending<H> {
     event: Event,
 }
 
-/// Error of a failed copy. It contains the host memory, whose content is unspecified if it was the target.
+/// Error of a failed copy. It contains the host memory. If that memory was the target of the copy, its content is
+/// unspecified.
 ///
 /// ```
 /// use warpsmith_runtime::{CopyFailed, Device, DeviceBuffer};
@@ -62,7 +63,7 @@ pub struct Pending<H> {
 /// # }
 /// ```
 pub struct CopyFailed<H> {
-    /// The cause.
+    /// The error because of which the copy failed.
     pub error: Error,
     /// The host memory that was moved into the copy.
     pub memory: H,
@@ -74,7 +75,7 @@ pub(super) enum HostSide<H> {
     Own(H),
     /// Memory that host functions also use.
     Shared(Arc<SharedHost<H>>),
-    /// Memory that is filled from page-locked memory when the copy is done.
+    /// Memory that is filled from page-locked memory after the copy has finished.
     Behind { memory: H, staging: PinnedBuffer<u8>, fill: fn(&mut H, &PinnedBuffer<u8>) },
 }
 
@@ -86,7 +87,7 @@ impl<H> SharedHost<H> {
         Arc::new(Self(Mutex::new(Some(memory))))
     }
 
-    /// Locks the memory while the guard lives; `None` once the memory was taken back.
+    /// Locks the memory while the guard lives. The guard contains `None` after the memory was taken back.
     pub fn lock(&self) -> MutexGuard<'_, Option<H>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -104,7 +105,7 @@ impl<H> HostSide<H> {
         }
     }
 
-    /// Returns the memory of a copy that is done.
+    /// Returns the memory of a copy that has finished.
     fn finish(self) -> H {
         match self {
             HostSide::Behind { mut memory, staging, fill } => {
@@ -117,8 +118,8 @@ impl<H> HostSide<H> {
 }
 
 impl<H> Pending<H> {
-    /// Creates the pending copy from the result of enqueueing it and the memory that it uses. `event` must not have
-    /// been recorded yet.
+    /// Creates the pending copy from the result of enqueueing the copy and the memory that the copy uses. `event` must
+    /// not have been recorded yet.
     pub(super) fn settle(
         stream: &Stream,
         enqueued: Result<()>,
@@ -131,33 +132,34 @@ impl<H> Pending<H> {
         }
     }
 
-    /// Makes later work on a stream wait for the copy, but not for work that was enqueued after it. Buffers order their
-    /// uses automatically. This call replaces the wait that would be inserted later, and orders uses that buffers do
-    /// not track.
+    /// Makes later work on a stream wait for the copy, but not for work that was enqueued after the copy. Uses of
+    /// buffers are ordered automatically. For them, this call replaces the wait that would be inserted later. It also
+    /// orders uses that buffers do not track.
     ///
     /// # Errors
-    /// Same as [`Stream::wait_event`].
+    /// Returns the same errors as [`Stream::wait_event`].
     #[track_caller]
     pub fn make_wait(&self, stream: &Stream) -> Result<()> {
         let _site = site();
         stream.wait_event(&self.event)
     }
 
-    /// Returns true if the copy is done.
+    /// Returns true if the copy has finished.
     ///
     /// # Errors
-    /// The fault, if a kernel that was running caused one.
+    /// Returns the fault if a kernel that was running caused one.
     pub fn is_done(&self) -> Result<bool> {
         self.event.query()
     }
 
-    /// Waits until the copy is done and returns the host memory.
+    /// Waits until the copy has finished and returns the host memory.
     ///
     /// # Errors
-    /// The fault, if a kernel that was running caused one, with the memory.
+    /// Returns the fault, together with the memory, if a kernel that was running caused one.
     ///
     /// # Panics
-    /// Panics in a [host function](Stream::host_function), which cannot wait. The memory is then kept for the copy.
+    /// Panics in a [host function](Stream::host_function), because a host function cannot wait. In that case, the
+    /// memory is kept for the copy.
     #[track_caller]
     pub fn wait(self) -> std::result::Result<H, CopyFailed<H>> {
         let _site = site();
@@ -170,15 +172,15 @@ impl<H> Pending<H> {
     }
 }
 
-/// Future that returns the host memory when the copy is done: `pending.await`.
+/// Future that returns the host memory when the copy has finished. Created by `pending.await`.
 ///
-/// Waiting blocks no thread, like [`Reached`](crate::event::Reached). Dropping the future has the effect of dropping
-/// the [`Pending`]. After an error, the future blocks until the device no longer uses the memory, and then returns the
-/// memory with the error.
+/// Like [`Reached`](crate::event::Reached), the future blocks no thread. Dropping the future has the same effect as
+/// dropping the [`Pending`]. After an error, the future blocks until the device no longer uses the memory, and then
+/// returns the memory with the error.
 ///
 /// # Panics
-/// Panics if it is polled in a [host function](Stream::host_function), like [`Pending::wait`]. The memory is then kept
-/// for the copy.
+/// Like [`Pending::wait`], panics if polled in a [host function](Stream::host_function). In that case, the memory is
+/// kept for the copy.
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct PendingFuture<H> {
     // This field is dropped before the event.
@@ -223,16 +225,16 @@ impl<H> fmt::Debug for PendingFuture<H> {
     }
 }
 
-/// Panics in a host function and in a callback of an observer.
+/// Panics in a host function and in an observer's callback.
 #[track_caller]
 fn check_can_wait() {
     assert!(!host_function::is_running(), "a host function cannot wait for a copy; let another thread do it");
 }
 
 impl<H> CopyFailed<H> {
-    /// Returns the error with the memory of a copy that may still be running, after waiting for the stream.
+    /// Waits for the stream, because the copy may still be running, and returns the error with the memory.
     fn after(stream: &Stream, error: Error, held: HostSide<H>) -> Self {
-        // After this, no work of the stream is running.
+        // After this call, no work of the stream is running.
         stream.wait_idle();
         Self { error, memory: held.take() }
     }

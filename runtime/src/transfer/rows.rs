@@ -1,4 +1,5 @@
-//! Copies of strided rows, such as a part of a matrix, of a [`DeviceSlice2`], [`DeviceSliceMut2`] or [`PinnedRows`].
+//! Copies of strided rows, such as a part of a matrix, from and to [`DeviceSlice2`], [`DeviceSliceMut2`] and
+//! [`PinnedRows`].
 //!
 //! Elements between the rows are neither read nor written.
 #![expect(clippy::result_large_err, reason = "the error returns the memory, whatever its size")]
@@ -22,20 +23,20 @@ use crate::stream::Stream;
 
 const OPERATION: &str = "copying rows between buffers";
 
-/// Strided rows of page-locked memory, which own the buffer. The program accesses them as a slice of all elements of
-/// the buffer (or of the [`PinnedRange`]), including those between the rows.
+/// Strided rows in page-locked memory. The value owns the buffer and dereferences to a slice of all elements of the
+/// buffer (or of the [`PinnedRange`]), including those between the rows.
 pub struct PinnedRows<T: DeviceCopy> {
     memory: PinnedRange<T>,
     extents: Extents2,
 }
 
 impl<T: DeviceCopy> PinnedBuffer<T> {
-    /// Interprets the buffer as `rows` rows of `columns` elements, with a distance of `row_stride` elements between row
-    /// starts. Elements between the rows and after the last row are not copied. [`PinnedRows::into_buffer`] returns the
-    /// buffer.
+    /// Interprets the buffer as `rows` rows of `columns` elements, with a distance of `row_stride` elements between the
+    /// starts of adjacent rows. Elements between the rows and after the last row are not copied.
+    /// [`PinnedRows::into_buffer`] returns the buffer.
     ///
     /// # Errors
-    /// [`Error::BadExtents`] with the buffer, under the conditions of
+    /// Returns [`Error::BadExtents`], together with the buffer, under the same conditions as
     /// [`DeviceSlice::as_2d_strided`](crate::DeviceSlice::as_2d_strided).
     pub fn into_rows(
         self,
@@ -53,7 +54,7 @@ impl<T: DeviceCopy> PinnedRange<T> {
     /// Interprets the range as rows, like [`PinnedBuffer::into_rows`].
     ///
     /// # Errors
-    /// The errors of [`PinnedBuffer::into_rows`], with the range.
+    /// Returns the same errors as [`PinnedBuffer::into_rows`], together with the range.
     pub fn into_rows(
         self,
         rows: usize,
@@ -83,7 +84,7 @@ impl<T: DeviceCopy> PinnedRows<T> {
         self.extents.row_stride() as usize
     }
 
-    /// Returns the whole buffer.
+    /// Returns the entire buffer.
     pub fn into_buffer(self) -> PinnedBuffer<T> {
         self.memory.into_buffer()
     }
@@ -114,14 +115,15 @@ impl<T: DeviceCopy> DerefMut for PinnedRows<T> {
     }
 }
 
-/// Fails unless target and source have the same number of rows and the same number of elements per row.
+/// Returns an error unless target and source have the same number of rows and the same number of elements per row.
 fn check_shape(operation: &'static str, target: Extents2, source: Extents2) -> Result<()> {
     let of = |extents: Extents2| (extents.rows() as usize, extents.columns() as usize);
     let (left, right) = (of(target), of(source));
     if left == right { Ok(()) } else { Err(Error::ShapeMismatch { operation, left, right }) }
 }
 
-/// Returns the driver's description of a copy between places with these extents; `None` if there is nothing to copy.
+/// Returns the description that the driver expects for a copy between places with these extents; `None` if there is
+/// nothing to copy.
 fn rows_copy<T>((dst, to): (Place, Extents2), (src, from): (Place, Extents2)) -> Option<RowsCopy> {
     let pitch = |extents: Extents2| (extents.row_stride() as usize).saturating_mul(size_of::<T>());
     let (row_bytes, rows) = (to.columns() as usize * size_of::<T>(), to.rows() as usize);
@@ -147,8 +149,8 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`]; [`Error::DifferentDevices`] for rows that are not on the stream's device; any [driver
-    /// error](crate::Error::Driver).
+    /// Returns [`Error::ShapeMismatch`], [`Error::DifferentDevices`] if the rows are not on the stream's device, or any
+    /// [driver error](crate::Error::Driver).
     #[track_caller]
     pub fn copy_rows<T: DeviceCopy>(
         &self,
@@ -176,7 +178,7 @@ impl Stream {
     /// does not wait.
     ///
     /// # Errors
-    /// The errors of [`Self::copy_rows`], with the memory.
+    /// Returns the same errors as [`Self::copy_rows`], together with the memory.
     #[track_caller]
     pub fn copy_rows_from_host_async<T: DeviceCopy>(
         &self,
@@ -196,7 +198,7 @@ impl Stream {
     /// does not wait.
     ///
     /// # Errors
-    /// The errors of [`Self::copy_rows`], with the memory.
+    /// Returns the same errors as [`Self::copy_rows`], together with the memory.
     #[track_caller]
     pub fn copy_rows_to_host_async<T: DeviceCopy>(
         &self,
@@ -212,7 +214,7 @@ impl Stream {
         self.rows_between_host_and_device(&side, shapes, copy, target)
     }
 
-    /// Same as [`Self::observed`], for a copy of rows.
+    /// Like [`Self::observed`], but for a copy of rows.
     fn observed_rows<E>(&self, copy: RowsCopy, call: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let direction = match (copy.src, copy.dst) {
             (Place::Host(_), _) => CopyDirection::HostToDevice,

@@ -1,8 +1,8 @@
-//! Copies between a device and host memory that it cannot access, in chunks through page-locked memory.
+//! Copies between a device and host memory that the device cannot access, in chunks, through page-locked memory.
 //!
-//! In stream order, a host function copies a chunk between host memory and page-locked memory, and the device copies it
-//! between page-locked memory and device memory. Two streams alternate, each with its own page-locked memory for one
-//! chunk, so that the host copies one chunk while the device copies another:
+//! A host function copies each chunk between host memory and page-locked memory, and the device copies it between
+//! page-locked memory and device memory, in stream order. Two streams alternate, each with its own page-locked memory
+//! for one chunk, so that the host copies one chunk while the device copies another:
 //!
 //! ```text
 //! the caller's stream   | chunk 0: host | device | chunk 2: host | device | ... wait for the other stream
@@ -35,7 +35,7 @@ pub(super) fn chunk_bytes(bytes: usize) -> usize {
     bytes.div_ceil(CHUNKS).next_multiple_of(4096).clamp(MIN_CHUNK_BYTES, CHUNK_BYTES)
 }
 
-/// A stream, and page-locked memory for one chunk that only work on this stream uses.
+/// A stream, and page-locked memory for one chunk, which is used only by work on this stream.
 pub(super) struct Lane {
     stream: Stream,
     staging: PinnedBuffer<u8>,
@@ -81,7 +81,7 @@ pub(super) fn enqueue<H: HostMemory>(
     });
     for Lane { stream, .. } in lanes {
         if enqueued.is_err() {
-            // After this, no work of the stream is running.
+            // After this call, no work of the stream is running.
             stream.wait_idle();
         }
     }
@@ -101,8 +101,9 @@ fn enqueue_chunks<H: HostMemory>(
         if side.is_target() {
             lane.exchange(true, shared, start, bytes)?;
         }
-        // SAFETY: the staging memory is large enough for a chunk, and the lane's stream keeps it. Its other uses are on
-        // the same stream, whose work runs in order. The streams wait for the start of the part's use.
+        // SAFETY: the staging memory is large enough for a chunk, and it is kept for the lane's stream. Its other uses
+        // are on the same stream, whose work runs in order. The lane's stream has waited for the point at which the
+        // part's use begins.
         unsafe { side.copy(&lane.stream, lane.staging.address(), start, bytes) }?;
         if !side.is_target() {
             lane.exchange(false, shared, start, bytes)?;
@@ -122,12 +123,12 @@ impl Lane {
     ) -> Result<()> {
         let (shared, staging) = (Arc::clone(shared), Staging(self.staging.address()));
         // SAFETY: the chunk is within the memory. The stream keeps the staging memory until the function has returned
-        // and runs no other work meanwhile.
+        // and runs no other work at that time.
         self.stream.host_function(move || unsafe { exchange(&shared, to_staging, staging, start, bytes) })
     }
 }
 
-/// Copies a chunk between shared memory and staging memory. Does nothing once the memory was taken back.
+/// Copies a chunk between shared memory and staging memory. Does nothing if the shared memory was taken back.
 ///
 /// # Safety
 /// The chunk must be within the shared memory. The staging memory must be valid for the chunk's length, and no other

@@ -1,4 +1,4 @@
-//! Addition of work to a graph. The work is checked as on a stream, and its arguments are copied.
+//! Adds work to a graph. The work is checked like work on a stream, and its arguments are copied.
 
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
@@ -22,13 +22,13 @@ fn invalid(call: Call, text: impl Into<String>) -> DriverError {
 }
 
 impl EmulatedDriver {
-    /// Returns the graphs of the driver. No code or value of the program may be called or dropped while they are
-    /// locked.
+    /// Returns the graphs of the driver. While they are locked, code of the program must not be called and its values
+    /// must not be dropped.
     pub(super) fn store(&self) -> std::sync::MutexGuard<'_, Store> {
         self.graphs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the location of a range's memory.
+    /// Returns where the memory of a range is located.
     pub(in super::super) fn home(&self, range: &Range<u64>) -> Home {
         let (ptr, bytes) = (DevicePtr(range.start), (range.end - range.start) as usize);
         let holder =
@@ -54,15 +54,15 @@ impl EmulatedDriver {
         Step::Work(Arc::new(Piece { context: Arc::downgrade(context), name, action, touched, homes }))
     }
 
-    /// Returns the step for a host function.
+    /// Returns the operation of a node that calls a host function.
     pub(super) fn host_step(&self, call: Call, context: &Arc<EmulatedContext>, action: Action) -> PlanStep {
         self.piece(call, context, action, Touched::new())
     }
 
-    /// Returns the step for a node to be added.
+    /// Returns the operation of a node that is to be added.
     ///
     /// # Safety
-    /// Same as for [`GraphDriver::graph_add`](warpsmith_driver::GraphDriver::graph_add).
+    /// The requirements are those of [`GraphDriver::graph_add`](warpsmith_driver::GraphDriver::graph_add).
     pub(super) unsafe fn step(
         &self,
         call: Call,
@@ -102,7 +102,7 @@ impl EmulatedDriver {
         Ok(self.piece(call, context, action, touched))
     }
 
-    /// Returns the address of one side of a copy, or of a memset.
+    /// Returns the address of one side of a copy, or of the destination of a memset.
     fn place(&self, call: Call, context: &Arc<EmulatedContext>, place: Place, bytes: usize) -> Result<u64> {
         if bytes == 0 {
             return Err(invalid(call, "zero bytes are nothing to copy or to set"));
@@ -113,7 +113,7 @@ impl EmulatedDriver {
         }
     }
 
-    /// Adds work of a capturing stream to the graph as a node.
+    /// Adds work on a stream that is being captured to the graph, as a node.
     pub(in super::super) fn capture(
         &self,
         call: Call,
@@ -124,7 +124,7 @@ impl EmulatedDriver {
     ) -> Result<()> {
         let refuse = |why| {
             let refused = self.captures.refuse(call, stream.0, why);
-            // Another thread may have ended the capture meanwhile.
+            // Another thread may have ended the capture in the meantime.
             refused
                 .and_then(|()| Err(driver_error(call.name(), code::ILLEGAL_STATE, "the capture has ended")))
         };
@@ -154,7 +154,7 @@ impl EmulatedDriver {
         self.captures.add(call, stream.0, node, step)
     }
 
-    /// Returns the ranges of a copy that are host memory.
+    /// Returns the ranges of host memory that a copy accesses.
     fn host_side(&self, call: Call, action: &Action) -> Vec<Range<u64>> {
         let range = |start: u64, bytes: usize| start..start + bytes as u64;
         match (action, call) {

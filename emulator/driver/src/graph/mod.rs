@@ -1,15 +1,15 @@
 //! Graphs: [`GraphDriver`] for [`EmulatedDriver`].
 //!
-//! As in CUDA, graphs with conditional nodes cannot be copied or be children of other graphs. A condition belongs to
-//! one conditional node, and bodies of conditional nodes cannot call host functions. Launching an executable that uses
-//! freed memory fails. Unordered nodes that access the same memory, at least one by a write, are a race. The race is
-//! reported at the first launch, if the driver checks for races.
+//! As in CUDA, graphs with conditional nodes can neither be copied nor be children of other graphs. A condition belongs
+//! to one conditional node, and bodies of conditional nodes cannot call host functions. Launching an executable that
+//! uses freed memory fails. If nodes that are not ordered access the same memory, and at least one of them writes it,
+//! this is a race. If the driver checks for races, the race is reported at the first launch.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | `plan` | nodes, operations and dependencies |
 //! | `store` | graphs, by handle |
-//! | `build` | addition of work to a graph |
+//! | `build` | adds work to a graph |
 //! | `run` | executable graphs and their launches |
 //! | `update` | updates of executable graphs |
 //! | `races` | races within a graph |
@@ -55,7 +55,7 @@ unsafe impl GraphDriver for EmulatedDriver {
     fn capture_end(&self, context: Context, stream: StreamHandle) -> Result<GraphHandle> {
         let _called = self.called_aside(Call::CaptureEnd);
         let call = Call::CaptureEnd;
-        // The capture ends in every case.
+        // The capture ends in every case, even if the call fails.
         let ordered = self.control.enter_to_wait(call)?;
         let context = self.contexts.get(call, context.0)?;
         let (graph, plan) = self.captures.end(stream.0)?;
@@ -308,7 +308,7 @@ impl EmulatedDriver {
         Err(driver_error(call.name(), code::INVALID_VALUE, text))
     }
 
-    /// Marks work of a stream as work that may use any device's memory.
+    /// Records that work on a stream may use memory of any device.
     fn visit_all(&self, queue: &Queue) {
         if self.devices.len() > 1 {
             let others = self.contexts.all().into_iter().filter(|other| !Arc::ptr_eq(other, queue.context()));
@@ -317,7 +317,7 @@ impl EmulatedDriver {
     }
 }
 
-/// Fails if a body of a conditional node calls a host function.
+/// Returns an error if a body of a conditional node calls a host function.
 fn check_bodies(call: Call, plan: &Plan) -> Result<()> {
     let calls = |step: &PlanStep| {
         let Step::Work(piece) = step else { return false };

@@ -1,4 +1,4 @@
-//! Graphs as nodes with operations and dependencies.
+//! Representation of graphs as nodes with operations and dependencies.
 //!
 //! Nodes are stored in insertion order and depend only on earlier nodes, so they can run in that order. A [`Plan`] owns
 //! all its work, including child graphs.
@@ -12,7 +12,7 @@ use super::super::context::EmulatedContext;
 use super::super::touched::{Access, Touched};
 use warpsmith_driver::{ConditionHandle, ConditionalKind};
 
-/// A conditional value that kernels set and conditional nodes read. The handle of a condition is its address.
+/// A value that kernels set and conditional nodes read. The handle of a condition is its address.
 #[derive(Debug, Clone)]
 pub(in super::super) struct Condition {
     pub(super) value: Arc<AtomicU32>,
@@ -26,12 +26,12 @@ impl Condition {
     }
 }
 
-/// Location of the memory that a piece of work uses, at the time when the piece was created.
+/// Location of the memory that a piece of work uses, determined when the piece was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Home {
     Device(u32),
     PageLocked,
-    /// Host memory, or memory unknown to this driver.
+    /// Host memory, or memory that this driver does not know.
     Elsewhere,
 }
 
@@ -41,7 +41,7 @@ impl Home {
     }
 }
 
-/// Work of one node.
+/// Work of a node.
 #[derive(Debug)]
 pub(in super::super) struct Piece {
     pub(in super::super) context: Weak<EmulatedContext>,
@@ -72,7 +72,7 @@ impl<G> Step<G> {
         matches!(self, Self::Work(piece) if matches!(&piece.action, Action::Launch(call) if call.config().dependent))
     }
 
-    /// Returns the kind of the operation as a word.
+    /// Returns the name of the kind of operation.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Empty => "an empty node",
@@ -105,7 +105,7 @@ pub(in super::super) struct After {
 #[derive(Debug, Clone)]
 pub(in super::super) struct Node<G> {
     pub(in super::super) handle: u64,
-    /// Node of the original graph, if this is a copy.
+    /// Node of the original graph, if this node is a copy.
     pub(in super::super) copy_of: Option<u64>,
     pub(in super::super) after: Vec<After>,
     pub(in super::super) step: Step<G>,
@@ -119,7 +119,7 @@ pub(in super::super) struct Plan {
 }
 
 impl Plan {
-    /// Visits all work, including the work of every body, in an order in which it can run.
+    /// Visits all work, including the work of every body, in a valid execution order.
     pub(super) fn pieces(&self, visit: &mut impl FnMut(&Arc<Piece>)) {
         for node in &self.nodes {
             node.step.pieces(visit);
@@ -169,7 +169,7 @@ impl PlanStep {
         }
     }
 
-    /// Returns the memory that a node accesses, in few ranges.
+    /// Returns the memory that a node accesses, merged into few ranges.
     pub(super) fn touched(&self) -> Touched {
         let mut all = Touched::new();
         self.pieces(&mut |piece| all.extend(piece.touched.iter().cloned()));
@@ -177,7 +177,7 @@ impl PlanStep {
     }
 }
 
-/// Merges accesses to the minimum number of ranges, read-only ranges first.
+/// Merges accesses into the minimum number of ranges. Read-only ranges come first.
 pub(super) fn union(mut all: Touched) -> Touched {
     all.retain(|access| !access.range.is_empty());
     all.sort_by_key(|access| (access.write, access.range.start));

@@ -1,4 +1,5 @@
-//! Races within a graph: two nodes that access a common byte, at least one by a write, and that no edge orders.
+//! Races within a graph: two nodes that access the same byte, of which at least one writes it, and that are not ordered
+//! by edges.
 
 use std::fmt;
 
@@ -56,14 +57,14 @@ fn ancestors(plan: &Plan) -> Vec<Nodes> {
     all
 }
 
-/// Returns the first two uses of a common byte of which at least one is a write.
+/// Returns the first two uses that share a byte and of which at least one is a write.
 fn conflict<'a>(first: &'a Touched, second: &'a Touched) -> Option<(&'a Access, &'a Access)> {
     let overlap = |a: &Access, b: &Access| a.range.start < b.range.end && b.range.start < a.range.end;
     let mut pairs = first.iter().flat_map(|a| second.iter().map(move |b| (a, b)));
     pairs.find(|(a, b)| (a.write || b.write) && overlap(a, b))
 }
 
-/// A node's use of memory, for display.
+/// Formats a node's use of memory.
 struct Use<'a>(&'a Plan, usize, &'a Access);
 
 impl fmt::Display for Use<'_> {

@@ -1,8 +1,8 @@
 //! Executable graphs and their launches.
 //!
 //! A launch owns the plan that the executable had at enqueue time, so updating or destroying the executable does not
-//! affect it. Launches of one executable run one after the other, even on different streams. A launch that is skipped
-//! because its context was stopped also waits for the preceding launch.
+//! affect it. Launches of one executable run one after another, even on different streams. A launch that is skipped
+//! because its context is unusable also waits for the preceding launch.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,7 @@ pub(super) struct Program {
     pub(super) plan: Arc<Plan>,
     conditions: Vec<Condition>,
     touched: Touched,
-    /// True after its races have been reported.
+    /// True after the races of the plan have been reported.
     told: AtomicBool,
 }
 
@@ -39,7 +39,7 @@ impl Program {
         Arc::new(Self { plan: Arc::new(plan), conditions, touched, told: AtomicBool::new(false) })
     }
 
-    /// Returns the races between the program's nodes; empty after the first call.
+    /// Returns the races between nodes of the plan. The list is empty after the first call.
     pub(super) fn races(&self) -> Vec<String> {
         if self.told.swap(true, Ordering::Relaxed) { Vec::new() } else { races::within(&self.plan) }
     }
@@ -48,7 +48,7 @@ impl Program {
 #[derive(Debug)]
 struct State {
     program: Arc<Program>,
-    /// End of the last launch.
+    /// Mark at the end of the last launch.
     last: Option<Arc<Mark>>,
 }
 
@@ -92,7 +92,7 @@ impl Executable {
     }
 }
 
-/// End of a launch, which is signaled even if the launch does not run.
+/// Marks the end of a launch. The mark is reached even if the launch does not run.
 #[derive(Debug)]
 struct Turn {
     done: Arc<Mark>,
@@ -110,7 +110,7 @@ impl Drop for Turn {
 #[derive(Debug)]
 pub(in super::super) struct GraphRun {
     program: Arc<Program>,
-    /// End of the preceding launch.
+    /// Mark at the end of the preceding launch.
     before: Option<Arc<Mark>>,
     turn: Turn,
     /// ID of the executable in records.
@@ -118,7 +118,7 @@ pub(in super::super) struct GraphRun {
 }
 
 impl GraphRun {
-    /// Returns the end of the preceding launch, for which this launch waits.
+    /// Returns the mark at the end of the preceding launch, for which this launch waits.
     pub(in super::super) fn before(&self) -> Option<&Arc<Mark>> {
         self.before.as_ref()
     }
@@ -143,13 +143,13 @@ impl GraphRun {
                 condition.value.store(initial, Ordering::Release);
             }
         }
-        // A stopped context ends the run; nothing else needs to be reported.
+        // If a context becomes unusable, the run ends. No further error has to be reported.
         let _ = run(&self.program.plan, context, timeline, ran.in_graph(self.number));
         self.turn.simulated_us = timeline.now_us();
     }
 }
 
-/// Runs a graph on a stream of a context. Breaks if a context is stopped.
+/// Runs a graph on a stream of a context. Returns a break if a context has become unusable.
 fn run(plan: &Plan, context: &EmulatedContext, timeline: &Timeline, ran: Ran<'_>) -> ControlFlow<()> {
     for node in &plan.nodes {
         if context.is_poisoned() {
@@ -161,8 +161,8 @@ fn run(plan: &Plan, context: &EmulatedContext, timeline: &Timeline, ran: Ran<'_>
                 let Some(own) = piece.context.upgrade().filter(|own| !own.is_poisoned()) else {
                     return ControlFlow::Break(());
                 };
-                // SAFETY: the launch's caller guarantees that the memory that its work names is valid until the work
-                // has run, and that the two sides of a copy do not overlap.
+                // SAFETY: the caller of the launch guarantees that the memory that its work uses is valid until the
+                // work has run, and that the two sides of a copy do not overlap.
                 unsafe { timeline.run(&piece.action, &own, ran.at_node(node.handle)) };
                 if own.is_poisoned() {
                     return ControlFlow::Break(());
@@ -198,7 +198,7 @@ fn choose(
                 run(body, context, timeline, ran)?;
                 rounds += 1;
                 if timeline.is_idle() {
-                    // No kernel is running that could end the loop.
+                    // On an idle driver, no kernel runs that could end the loop.
                     break;
                 }
                 if rounds == MAX_ROUNDS {

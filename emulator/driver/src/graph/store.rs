@@ -1,7 +1,7 @@
 //! Graphs of a driver, keyed by handle. They can be extended, copied and inspected.
 //!
-//! Handles are never reused. Nested graphs (children, bodies) have their own handles and are destroyed with the outer
-//! graph.
+//! Handles are never reused. Nested graphs (child graphs and bodies) have their own handles and are destroyed together
+//! with the outer graph.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use warpsmith_driver::{ConditionHandle, ConditionalKind, Edge, GraphHandle, Node
 struct Stored {
     nodes: Vec<Node<GraphHandle>>,
     conditions: Vec<Condition>,
-    /// Graph that contains this one.
+    /// Graph that contains this graph.
     owner: Option<GraphHandle>,
 }
 
-/// Graphs, keyed by handle, as described in the [module's documentation](self).
+/// Graphs, keyed by handle; see the [module's documentation](self).
 #[derive(Debug, Default)]
 pub(in super::super) struct Store {
     last_handle: u64,
@@ -59,14 +59,14 @@ impl Store {
         found.ok_or_else(|| invalid(call, format!("node {} is unknown, or its graph was destroyed", node.0)))
     }
 
-    /// Creates an empty graph, optionally owned by another.
+    /// Creates an empty graph, optionally owned by another graph.
     pub(super) fn create(&mut self, owner: Option<GraphHandle>) -> GraphHandle {
         let graph = GraphHandle(self.handle());
         self.graphs.insert(graph, Stored { owner, ..Stored::default() });
         graph
     }
 
-    /// Destroys a graph that no other graph owns, with all nested graphs.
+    /// Destroys a graph that no other graph owns, together with all nested graphs.
     pub(super) fn destroy(&mut self, graph: GraphHandle) {
         if self.graphs.get(&graph).is_some_and(|stored| stored.owner.is_none()) {
             self.remove(graph);
@@ -85,7 +85,7 @@ impl Store {
         }
     }
 
-    /// Returns a snapshot of the graph, with all nested graphs.
+    /// Returns a snapshot of the graph, including all nested graphs.
     pub(super) fn plan(&self, call: Call, graph: GraphHandle) -> Result<Plan> {
         let stored = self.graph(call, graph)?;
         let nodes = stored.nodes.iter().map(|node| {
@@ -117,7 +117,7 @@ impl Store {
         NodeHandle(self.handle())
     }
 
-    /// Inserts a captured graph under the reserved handles. Captures have no nested graphs.
+    /// Inserts a captured graph under the reserved handles. Captured graphs do not contain nested graphs of their own.
     pub(super) fn insert_captured(&mut self, graph: GraphHandle, plan: Plan) {
         let Plan { nodes, conditions } = plan;
         let nodes = nodes.into_iter().enumerate();
@@ -130,7 +130,7 @@ impl Store {
         self.graphs.insert(graph, Stored { nodes, conditions, owner: None });
     }
 
-    /// Inserts a graph built from a plan.
+    /// Inserts a graph that is created from a plan.
     pub(super) fn insert(&mut self, plan: &Plan, owner: Option<GraphHandle>) -> GraphHandle {
         let graph = self.create(owner);
         let nodes = plan.nodes.iter().enumerate();
@@ -159,7 +159,7 @@ impl Store {
         }
     }
 
-    /// Returns dependencies on nodes of a graph; each node may be listed only once.
+    /// Returns dependencies on nodes of a graph. Each node may be listed only once.
     fn places(&self, call: Call, graph: GraphHandle, nodes: &[NodeHandle]) -> Result<Vec<After>> {
         let mut places = Vec::with_capacity(nodes.len());
         for node in nodes {
@@ -292,7 +292,7 @@ impl Store {
     }
 }
 
-/// Fails if a graph contains a conditional node where none is permitted.
+/// Returns an error if a graph contains a conditional node although it must not.
 pub(super) fn refuse_conditional(call: Call, plan: &Plan, what: &str) -> Result<()> {
     if !plan.has_conditional() {
         return Ok(());

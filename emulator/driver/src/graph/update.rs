@@ -1,6 +1,6 @@
-//! Updates of executable graphs: the permitted changes and the resulting plan.
+//! Updates of executable graphs. This module determines whether a change is permitted, and the resulting plan.
 //!
-//! Nodes of an executable keep the names from the original graph.
+//! The nodes of an executable keep the handles that they have in the original graph.
 
 use std::sync::{Arc, Weak};
 
@@ -36,8 +36,8 @@ pub(super) fn difference(old: &Plan, new: &Plan) -> Option<Difference> {
     })
 }
 
-/// Returns the difference that prevents the update of a node. The difference's node is `None` if it concerns the node
-/// itself.
+/// Returns the difference that prevents the update of a node. The `node` of the result is `None` if the difference
+/// concerns the given node itself.
 pub(super) fn step_difference(old: &PlanStep, new: &PlanStep) -> Option<Difference> {
     let reason = |reason: String| Some(Difference { node: None, reason });
     if old.kind() != new.kind() {
@@ -70,7 +70,8 @@ fn piece_difference(old: &Piece, new: &Piece) -> Option<&'static str> {
     None
 }
 
-/// Returns the new plan with the node names of the old one, from which it must not differ.
+/// Returns the new plan with the node handles of the old plan. The two plans must not differ in a way that prevents an
+/// update.
 pub(super) fn renamed(old: &Plan, mut new: Plan) -> Plan {
     for (old, new) in old.nodes.iter().zip(&mut new.nodes) {
         new.handle = old.handle;
@@ -87,8 +88,8 @@ pub(super) fn renamed(old: &Plan, mut new: Plan) -> Plan {
     new
 }
 
-/// Returns a copy of the plan with one node changed, in it or in a nested graph. Returns `None` if there is no such
-/// node.
+/// Returns a copy of the plan in which one node is changed. The node may be in a nested graph. Returns `None` if there
+/// is no such node.
 pub(super) fn with_node(
     plan: &Plan,
     node: NodeHandle,

@@ -1,12 +1,12 @@
 //! Hardware counters of kernels: memory traffic in bytes, hit rates, occupancy, stalls.
 //!
 //! The hardware counts only a few metrics at a time, so each kernel is replayed several times. Memory is restored
-//! before each pass, so the results equal those of one run, but the elapsed time does not. Meanwhile, kernels are
-//! serialized.
+//! before each pass, so the results equal those of one run, but the elapsed time does not. While counters are read,
+//! kernels run one after another.
 //!
 //! [`CounterDriver::counters_open`] prepares a context. Work enqueued between [`CounterDriver::counters_begin`] and
-//! [`CounterDriver::counters_end`] is counted, and has run when the latter returns. Contexts are independent of each
-//! other. Recording [activity](crate::activity) and counting exclude each other in a process.
+//! [`CounterDriver::counters_end`] is counted, and has run when [`CounterDriver::counters_end`] returns. Contexts are
+//! independent of each other. A process cannot record [activity](crate::activity) and read counters at the same time.
 
 mod permission;
 
@@ -29,16 +29,16 @@ pub enum CounterKind {
     MemoryRead,
     /// Bytes written to device memory.
     MemoryWritten,
-    /// L2 hit rate: percentage of L2 accesses served by the cache.
+    /// L2 hit rate: the percentage of L2 accesses that the cache served.
     L2HitRate,
-    /// Achieved occupancy: average percentage of an SM's maximum resident warps, over the time in which the SM had
-    /// resident warps.
+    /// Achieved occupancy: the resident warps as a percentage of the SM's maximum, averaged over the time in which the
+    /// SM had resident warps.
     Occupancy,
-    /// Percentage of cycles in which tensor cores were active, while an SM had resident warps.
+    /// Percentage of the cycles with resident warps on an SM in which tensor cores were active.
     TensorActive,
-    /// Warps stalled for this reason, averaged over the cycles in which an instruction was issued. The sum over all
-    /// reasons is the number of cycles from one instruction of a warp to its next. `selected` is not a stall but the
-    /// issue itself.
+    /// Number of warps stalled for this reason, averaged over the cycles in which an instruction was issued. The sum
+    /// over all reasons is the average number of cycles between two instructions of a warp. `selected` is not a stall;
+    /// it means that the warp issued an instruction.
     Stall(String),
 }
 
@@ -51,26 +51,26 @@ pub struct Counter {
     pub name: String,
 }
 
-/// Counting setup of a device.
+/// Counter setup of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CounterSetup {
     /// Counter source, for example `CUPTI 13.0`.
     pub source: String,
     /// Vendor's name of the chip, for example `GH100`.
     pub chip: String,
-    /// Passes (replays) per kernel.
+    /// Number of passes (replays) per kernel.
     pub passes: usize,
-    /// Available counters, of which the chip may lack some.
+    /// Available counters. Some may be missing on the chip.
     pub counters: Vec<Counter>,
 }
 
-/// Counter values between a begin and an end.
+/// Counter values from the start of a range to its end.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Counted {
-    /// Value of each of [`CounterSetup::counters`] per kernel, in execution order. A value is `None` if it is
-    /// undefined, for example a rate with a zero denominator. Kernels of graphs are not included.
+    /// For each kernel, in execution order, the value of each counter in [`CounterSetup::counters`]. A value is `None`
+    /// if it is undefined, for example a rate with a zero denominator. Kernels of graphs are not included.
     pub kernels: Vec<Vec<Option<f64>>>,
-    /// Number of kernels that were dropped for lack of space.
+    /// Number of kernels that were dropped because there was not enough space.
     pub dropped: u64,
 }
 
@@ -140,7 +140,7 @@ pub enum CounterError {
         /// The tool, if known.
         by: String,
     },
-    /// The device, or the way in which the system presents it, does not support counters.
+    /// The device, or the way in which the system exposes it, does not support counters.
     #[error("device {device} has no hardware counters: {obstacle}")]
     Device {
         /// Ordinal of the device.
@@ -167,7 +167,7 @@ pub enum CounterError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Obstacle {
-    /// Compute capability older than 7.5.
+    /// Compute capability below 7.5.
     Architecture,
     /// Chip unknown to CUPTI.
     Chip(String),
@@ -214,7 +214,7 @@ impl fmt::Display for Obstacle {
 }
 
 impl From<ActivityError> for CounterError {
-    /// Converts an error from loading CUPTI.
+    /// Converts an error that occurred while CUPTI was being loaded.
     fn from(error: ActivityError) -> Self {
         match error {
             ActivityError::Driver(error) => Self::Driver(error),
@@ -229,24 +229,24 @@ fn because(reason: &str) -> String {
     if reason.is_empty() { String::new() } else { format!(" ({reason})") }
 }
 
-/// Hardware counters of a driver. An observer may call the methods, which wait for devices.
+/// Hardware counters of a driver. The methods wait for devices. An observer may call them.
 pub trait CounterDriver {
     /// Prepares a context. A second call requires [`Self::counters_close`] first.
     ///
     /// # Errors
-    /// Any [`CounterError`], which names the cause and the remedy.
+    /// Returns any [`CounterError`], which names the cause and the remedy.
     fn counters_open(&self, context: Context) -> CounterResult<CounterSetup>;
 
     /// Starts counting the work that is enqueued on the prepared context. Only one range is counted at a time.
     ///
     /// # Errors
-    /// Any error of CUPTI; counting has then not started.
+    /// Returns any CUPTI error, in which case counting has not started.
     fn counters_begin(&self, context: Context) -> CounterResult<()>;
 
     /// Ends the range that [`Self::counters_begin`] started, after all its kernels have run.
     ///
     /// # Errors
-    /// Any error of CUPTI; the range ends even after an error.
+    /// Returns any CUPTI error. The range ends even after an error.
     fn counters_end(&self, context: Context) -> CounterResult<Counted>;
 
     /// Ends counting on a context, if the context is prepared.

@@ -5,11 +5,12 @@ use std::fmt;
 /// Linux capability `CAP_SYS_ADMIN`.
 const SYS_ADMIN: u32 = 21;
 
-/// Permission of this process to read the hardware counters of NVIDIA devices, as far as the system reports it. CUPTI
-/// makes the final decision.
+/// Permission of this process to read the hardware counters of NVIDIA devices, as far as the system reports it. Only
+/// CUPTI can determine with certainty whether counters can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CounterPermission {
-    /// True if the NVIDIA kernel module restricts counters to administrators; `None` if it does not report this.
+    /// True if the NVIDIA kernel module restricts counters to administrators; `None` if the module does not report
+    /// this.
     pub is_restricted: Option<bool>,
     /// True if this process has `CAP_SYS_ADMIN`; `None` if the system does not report it.
     pub is_administrator: Option<bool>,
@@ -37,7 +38,7 @@ impl CounterPermission {
         }
     }
 
-    /// Returns true if the process may read counters; `None` if the system does not report enough.
+    /// Returns true if the process may read counters; `None` if the system does not report enough information.
     pub fn is_granted(self) -> Option<bool> {
         match (self.is_restricted, self.is_administrator) {
             (Some(false), _) | (_, Some(true)) => Some(true),

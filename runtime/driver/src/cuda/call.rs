@@ -1,8 +1,8 @@
 //! Loads the driver library and converts its status codes to errors.
 //!
-//! `cudarc` panics when the library or a symbol is missing, so both are checked before the first call. Each function
-//! group that an older driver may lack is a [`Feature`], which is checked on first use. If a feature is missing, only
-//! its calls fail as not supported.
+//! `cudarc` panics when the library or a symbol is missing, so this module checks for both before the first call. Each
+//! group of functions that an older driver may not have is a [`Feature`], which is checked on first use. If a feature
+//! is missing, only calls of its functions fail as not supported.
 
 use std::ffi::{CStr, c_char};
 use std::sync::OnceLock;
@@ -67,8 +67,8 @@ const SYMBOLS: &[&str] = &[
     "cuLaunchKernel",
 ];
 
-/// Functions of [`Feature::Graphs`], all available since CUDA 12.0. Before CUDA 12, functions with versioned names had
-/// other parameters.
+/// Functions of [`Feature::Graphs`], all available since CUDA 12.0. Before CUDA 12, the functions with versioned names
+/// had different parameters.
 const GRAPH_SYMBOLS: &[&str] = &[
     "cuLaunchHostFunc",
     "cuStreamBeginCapture_v2",
@@ -192,7 +192,7 @@ impl Feature {
         *FOUND[self as usize].get_or_init(|| self.symbols().iter().all(|symbol| has_symbol(symbol)))
     }
 
-    /// Fails on behalf of `call` if the driver lacks the feature.
+    /// Returns an error that names `call` if the driver does not have the feature.
     pub(super) fn need(self, call: &'static str) -> Result<()> {
         if self.is_there() {
             return Ok(());
@@ -207,7 +207,7 @@ fn has_symbol(symbol: &str) -> bool {
     unsafe { sys::culib().get::<unsafe extern "C" fn()>(symbol.as_bytes()).is_ok() }
 }
 
-/// Looks up a function that the bindings lack. The library must already be loaded.
+/// Looks up a function that the bindings do not contain. The library must already be loaded.
 ///
 /// # Safety
 /// `F` must be the type of a pointer to the library's function with that name.
@@ -216,21 +216,21 @@ pub(super) unsafe fn find_symbol<F: Copy>(symbol: &str) -> Option<F> {
     unsafe { sys::culib().get::<F>(symbol.as_bytes()).ok().map(|function| *function) }
 }
 
-/// Exempts this thread from the restrictions of a graph capture, its own or another thread's, until the value is
-/// dropped. The restricted calls allocate, free or map memory, query whether work has run, load images, or create
-/// streams and executables. Captures forbid them to protect captured work that would depend on them; captured work of
-/// this crate never does. A forbidden call not only fails but also invalidates the capture, so it cannot be tried
-/// first.
+/// Exempts this thread from the restrictions of graph captures, on this thread or others, until the value is dropped.
+/// The restricted calls allocate, free or map memory, query whether work has run, load images, or create streams and
+/// executables. Captures forbid these calls because captured work may depend on them, which captured work of this crate
+/// never does. A forbidden call not only fails but also invalidates the capture, so it is not possible to make the call
+/// first and handle the error.
 ///
 /// Waiting is not exempted, because a wait during a capture should fail. Calls that the driver forbids in every mode,
-/// such as querying captured work, are not exempted either. Work on streams and event calls other than queries are
-/// never forbidden and need no exemption, which would cost two calls.
+/// such as querying captured work, are not exempted either. Calls that enqueue work and event calls other than queries
+/// are never forbidden, so they are made without an exemption, which would cost two calls.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct RelaxedCapture(Option<sys::CUstreamCaptureMode>);
 
 impl RelaxedCapture {
-    /// Enters the relaxed mode; does nothing if the driver does not support it.
+    /// Enters the relaxed mode. Does nothing if the driver does not support it.
     pub(super) fn enter() -> Self {
         let relaxed = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         Self(Feature::CaptureMode.is_there().then(|| exchange_capture_mode(relaxed)).flatten())
@@ -254,8 +254,8 @@ fn exchange_capture_mode(mut mode: sys::CUstreamCaptureMode) -> Option<sys::CUst
 
 type ElapsedTime = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
 
-/// Returns `cuEventElapsedTime` in its newer form, which drivers before CUDA 12.8 lack, otherwise in the older form.
-/// The bindings contain only the newer form.
+/// Returns `cuEventElapsedTime` in its newer form or, for drivers before CUDA 12.8, in its older form. The bindings
+/// contain only the newer form.
 fn elapsed_time() -> Result<ElapsedTime> {
     static FUNCTION: OnceLock<Option<ElapsedTime>> = OnceLock::new();
     // SAFETY: the library's functions with these names have this signature.
@@ -350,7 +350,7 @@ pub(super) fn invalid(call: &'static str, text: String) -> DriverError {
     error(call, code::INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", text)
 }
 
-/// Builds an error, in the driver's form, for an operation that the driver or device does not support.
+/// Builds an error, in the driver's form, for an operation that the driver or the device does not support.
 pub(super) fn not_supported(call: &'static str, text: String) -> DriverError {
     error(call, code::NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", text)
 }

@@ -1,4 +1,5 @@
-//! Retained primary contexts, with the state that this driver keeps for each: mailbox, pool, and peers with access.
+//! Retained primary contexts, with the state that this driver keeps for each of them: the mailbox, the memory pool, and
+//! the peers that have access.
 //!
 //! The last release of a context frees all of its state. A host function must not access this table, because the thread
 //! that holds the table's lock may be waiting for that function.
@@ -16,7 +17,7 @@ use crate::error::{DriverError, Result, code};
 use crate::host_function::{self, HostCall};
 use crate::{Context, ContextLimit, DevicePtr, Fault};
 
-/// Retained contexts, by handle.
+/// Retained contexts, keyed by handle.
 #[derive(Debug, Default)]
 pub(super) struct Contexts(Mutex<HashMap<u64, State>>);
 
@@ -28,7 +29,7 @@ struct State {
     mailbox: PinnedMailbox,
     /// Memory pool, created on first use.
     pool: Option<Pool>,
-    /// Ordinals of the devices whose contexts have access to this one.
+    /// Ordinals of the devices whose contexts have access to this context's memory.
     visitors: Vec<u32>,
 }
 
@@ -48,7 +49,7 @@ fn not_retained() -> DriverError {
     call::invalid("cuDevicePrimaryCtxRetain", "the context is not retained".to_owned())
 }
 
-/// Fails on a thread that runs a host function.
+/// Returns an error on a thread that runs a host function.
 #[inline]
 pub(super) fn permitted() -> Result<()> {
     if host_function::is_running() { Err(refusal()) } else { Ok(()) }
@@ -67,14 +68,15 @@ pub(super) fn bind(context: Context) -> Result<()> {
     make_current(context)
 }
 
-/// Makes a context current on this thread. This is also permitted on a thread that runs an observer, which must not be
-/// a CUDA host function.
+/// Makes a context current on this thread. Unlike [`bind`], it may also be called on a thread that runs an observer,
+/// but not in a CUDA host function.
 #[inline]
 pub(super) fn make_current(context: Context) -> Result<()> {
     let wanted = context.0 as sys::CUcontext;
     let mut current = std::ptr::null_mut();
-    // SAFETY: the context is retained by the trait's contract; the pointer is to a local variable. Querying first is
-    // cheaper than setting, and correct even if other code has made another context current on this thread.
+    // SAFETY: the context is retained by the trait's contract; the pointer is to a local variable. Querying the current
+    // context first is cheaper than always setting it, and is correct even if other code has made another context
+    // current on this thread.
     unsafe {
         check("cuCtxGetCurrent", sys::cuCtxGetCurrent(&mut current))?;
         if current != wanted {
@@ -142,9 +144,9 @@ impl Contexts {
         }
     }
 
-    /// Releases a context. The last release first calls `before_last` while the table's lock is held. It returns the
-    /// host functions that were never called. The caller must drop them without that lock, because their captured
-    /// values may use this driver.
+    /// Releases a context. The last release first calls `before_last` while the table's lock is held. Returns the host
+    /// functions that were never called. The caller must drop them without holding the lock, because values that they
+    /// have captured may use this driver.
     pub(super) fn release(&self, ordinal: u32, before_last: impl FnOnce(Context)) -> Vec<HostCall> {
         let Ok(mut contexts) = self.lock() else { return Vec::new() };
         let Ok(device) = call::device(ordinal) else { return Vec::new() };
@@ -170,8 +172,8 @@ impl Contexts {
         self.lock()?.get(&context.0).map(|state| state.ordinal).ok_or_else(not_retained)
     }
 
-    /// Returns the ordinal of a context's device like [`Self::ordinal`], but can also be called on a thread that runs
-    /// an observer, because no driver call is made while the table's lock is held.
+    /// Like [`Self::ordinal`], but may also be called on a thread that runs an observer, because no driver call is made
+    /// while the table's lock is held.
     pub(super) fn ordinal_of(&self, context: Context) -> Result<u32> {
         let contexts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         contexts.get(&context.0).map(|state| state.ordinal).ok_or_else(not_retained)
@@ -212,7 +214,7 @@ impl Contexts {
         self.lock().ok()?.get(&context.0).map(|state| state.mailbox.device_address())
     }
 
-    /// Takes the report of a kernel that stopped a context.
+    /// Takes the fault report of the kernel that made a context unusable.
     pub(super) fn take_fault(&self, context: Context) -> Option<Fault> {
         self.lock().ok()?.get(&context.0)?.mailbox.take()
     }

@@ -1,7 +1,7 @@
-//! CUPTI: search for the library, and tables of its functions.
+//! The CUPTI library: searching and loading it, and tables of its functions.
 //!
-//! Status codes and kinds are plain numbers here, so that values that only newer libraries define are not invalid. The
-//! library is loaded when recording or counters are first requested, and stays loaded.
+//! Status codes and kinds are stored as plain numbers, because newer libraries may return values that these bindings do
+//! not define. The library is loaded when recording or counters are first requested, and stays loaded.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::path::{Path, PathBuf};
@@ -52,9 +52,9 @@ pub(super) struct SubscriberParams {
     pub old_name_size: usize,
 }
 
-/// Minimum `CUPTI_API_VERSION` whose records can be read, that of CUDA 12.0.
+/// Minimum `CUPTI_API_VERSION` whose records can be read. It is the version of CUDA 12.0.
 const MIN_VERSION: u32 = 18;
-/// Oldest CUDA major version whose CUPTI is searched for.
+/// Oldest CUDA major version for whose CUPTI the process searches.
 const MIN_MAJOR: u32 = 12;
 
 /// Defines a table of library functions, and `of`, which looks them up. The library must stay loaded, and the
@@ -75,7 +75,7 @@ macro_rules! table {
         }
 
         impl $table {
-            /// Looks up the functions of a library. Fails with the name of a missing function.
+            /// Looks up the functions of a library. If a function is missing, returns its name as the error.
             pub(super) fn of(library: &libloading::Library) -> Result<Self, &'static str> {
                 // SAFETY: CUPTI's functions with these names have these signatures.
                 unsafe {
@@ -92,8 +92,8 @@ macro_rules! table {
 pub(super) use table;
 
 table! {
-    /// CUPTI functions that are used for recording and required by every part of CUPTI. Each function has the contract
-    /// of the library.
+    /// CUPTI functions that are used for recording and required by every part of CUPTI. The library documents each
+    /// function's contract.
     Cupti {
         /// `CUPTI_API_VERSION` of the library.
         version: u32 = 0;
@@ -133,7 +133,8 @@ table! {
 const DRIVER_DOMAIN: u32 = 1;
 
 impl Cupti {
-    /// Returns the version of the library in its public form: `CUPTI 13.0`, or its own number before 13.
+    /// Returns the version of the library in its public form: for example `CUPTI 13.0`, or the API version number for
+    /// versions before 13.
     pub(super) fn name(&self) -> String {
         match self.version {
             version @ 0..100_000 => format!("CUPTI 12 (API version {version})"),
@@ -172,8 +173,8 @@ impl Cupti {
         text.unwrap_or("unknown error").to_owned()
     }
 
-    /// Returns the name of the other tool that uses CUPTI, from the library if it reports one, otherwise from the
-    /// environment.
+    /// Returns the name of the other tool that uses CUPTI, as reported by the library or, if the library reports none,
+    /// as indicated by the environment.
     pub(super) fn other_subscriber(&self) -> String {
         let mut name = [0; 128];
         if let Some(subscribe) = self.subscribe_v2 {
@@ -188,7 +189,7 @@ impl Cupti {
             // string.
             let result = unsafe { subscribe(&mut subscriber, ignore, std::ptr::null_mut(), &mut params) };
             if result == status::SUCCESS {
-                // The other tool has detached meanwhile. SAFETY: the subscriber was just created.
+                // The other tool has been detached in the meantime. SAFETY: the subscriber was just created.
                 unsafe { (self.unsubscribe)(subscriber) };
             }
         }
@@ -250,7 +251,7 @@ pub(super) fn package(cuda: i32) -> String {
 /// Returns the CUPTI of the process, loading it on first use. If it cannot be loaded, the next call tries again.
 ///
 /// # Errors
-/// [`ActivityError::NoCupti`], [`ActivityError::CuptiTooOld`], [`ActivityError::CuptiTooNew`].
+/// Returns [`ActivityError::NoCupti`], [`ActivityError::CuptiTooOld`], or [`ActivityError::CuptiTooNew`].
 pub(super) fn cupti(cuda: i32) -> ActivityResult<&'static Cupti> {
     static LOADED: Mutex<Option<&'static Cupti>> = Mutex::new(None);
     let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -263,8 +264,8 @@ pub(super) fn cupti(cuda: i32) -> ActivityResult<&'static Cupti> {
 }
 
 /// Returns the possible names of the library, starting with the driver's own CUDA version. An older library works on a
-/// newer driver; a newer library may not work on an older driver. On Windows, the names contain the month of the
-/// release, so only directories can be searched.
+/// newer driver; a newer library may not work on an older driver. On Windows, the library's name contains the month of
+/// the release, so the library can only be found by searching directories.
 fn names(cuda: i32) -> Vec<String> {
     if cfg!(windows) {
         return vec!["cupti64_*.dll".to_owned()];
@@ -297,7 +298,7 @@ fn candidates(paths: &LibraryPaths, cuda: i32) -> Vec<PathBuf> {
     paths.candidates_in(&names, |folder| files(folder, &names))
 }
 
-/// Loads the first usable library. If none is usable, the error is that of the first library found.
+/// Loads the first usable library. If none is usable, returns the error for the first library that was found.
 fn load(candidates: Vec<PathBuf>, paths: &LibraryPaths, cuda: i32) -> ActivityResult<Cupti> {
     let (mut unusable, mut reason) = (None, String::new());
     for file in candidates {
@@ -329,7 +330,7 @@ fn load(candidates: Vec<PathBuf>, paths: &LibraryPaths, cuda: i32) -> ActivityRe
     }))
 }
 
-/// Returns the functions of a library if it has all of them and is not newer than the driver.
+/// Returns the functions of a library, if the library provides all of them and is not newer than the driver.
 fn usable(library: &Library, cuda: i32) -> ActivityResult<Cupti> {
     let lacks = |version: String, lacks: String| ActivityError::CuptiTooOld {
         version,
@@ -344,7 +345,8 @@ fn usable(library: &Library, cuda: i32) -> ActivityResult<Cupti> {
     fitting(cupti, cuda)
 }
 
-/// Rejects a version that is too old to be read, or that belongs to a later CUDA major version than the driver's.
+/// Rejects a library whose records are too old to be read, or that belongs to a later CUDA major version than the
+/// driver.
 fn fitting(cupti: Cupti, cuda: i32) -> ActivityResult<Cupti> {
     if cupti.version < MIN_VERSION {
         let lacks = format!("the records of CUDA {MIN_MAJOR}");
@@ -357,7 +359,7 @@ fn fitting(cupti: Cupti, cuda: i32) -> ActivityResult<Cupti> {
     Ok(cupti)
 }
 
-/// Describes the searched locations.
+/// Returns a text that lists the searched locations.
 fn searched(paths: &LibraryPaths, cuda: i32) -> String {
     format!("{} in the system's search path and in {}", names(cuda).join(", "), paths.searched())
 }

@@ -1,14 +1,15 @@
 //! Host functions of streams and graphs.
 //!
-//! A function of a stream is stored in a process-wide table, and the driver receives only its ID. A function that a
-//! stopped context never calls can therefore be dropped with the context, and a late call of the driver finds nothing.
+//! A function of a stream is stored in a process-wide table, and the driver receives only its ID. If a context becomes
+//! unusable before it calls a function, the function can therefore be dropped with the context, and a late call by the
+//! driver finds no function.
 //!
-//! A function of a graph also has an ID in a table, which does not keep the function alive. The creator of the graph
-//! keeps the function alive, and so does each call until it returns.
+//! A function of a graph also has an ID in a table, but the table does not keep the function alive. The creator of the
+//! graph keeps it alive, and so does each call until it returns.
 //!
 //! The tables have their own locks, which are not held during calls, drops or driver calls. The driver's thread
-//! therefore makes progress regardless of which other threads wait. The driver starts no call of either kind after an
-//! error has stopped the context, but a call already started continues.
+//! therefore makes progress regardless of which other threads wait. After an error has made the context unusable, the
+//! driver starts no more calls of either kind, but a call that has already started continues.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -47,7 +48,7 @@ fn take(number: usize) -> Option<HostCall> {
     table().waiting.remove(&number).map(|(_, function)| function)
 }
 
-/// Entry point for the driver, with the function's ID in place of a pointer.
+/// Entry point for the driver, which receives the function's ID instead of a pointer.
 unsafe extern "C" fn run(number: *mut c_void) {
     if let Some(function) = take(number.addr()) {
         function.call();
@@ -61,7 +62,7 @@ struct GraphTable {
     functions: HashMap<usize, Weak<GraphFunction>>,
     /// IDs, keyed by function address. An address is not reused while `functions` contains the function.
     numbers: HashMap<usize, usize>,
-    /// Number of entries from which the table is searched for dropped functions.
+    /// Number of entries at which the table is searched for dropped functions.
     limit: usize,
 }
 
@@ -96,24 +97,25 @@ fn graph_function(number: usize) -> Option<Arc<GraphFunction>> {
     graph_table().functions.get(&number)?.upgrade()
 }
 
-/// Entry point for the driver's graph calls, with the function's ID in place of a pointer.
+/// Entry point for the driver's graph calls, which receives the function's ID instead of a pointer.
 unsafe extern "C" fn run_of_graph(number: *mut c_void) {
     let Some(function) = graph_function(number.addr()) else { return };
     host_function::call_graph_function(&function);
-    // All other owners may have dropped the function meanwhile, and its captured values may call the driver.
+    // All other owners may have dropped the function in the meantime, and dropping its captured values may call the
+    // driver.
     if let Some(last) = Arc::into_inner(function) {
         host_function::drop_elsewhere(Box::new(last));
     }
 }
 
-/// Returns the node parameters of a graph's function. The caller must keep the function alive, because it is not called
-/// after it is dropped.
+/// Returns the node parameters of a graph's function. The caller must keep the function alive, because a function that
+/// was dropped is no longer called.
 pub(super) fn of_graph(function: &Arc<GraphFunction>) -> sys::CUDA_HOST_NODE_PARAMS {
     let number = graph_table().number(function);
     sys::CUDA_HOST_NODE_PARAMS { fn_: Some(run_of_graph), userData: std::ptr::without_provenance_mut(number) }
 }
 
-/// Fails for a stream that is being captured, because a graph can be launched more than once or never.
+/// Returns an error for a stream that is being captured, because a graph can be launched more than once or never.
 fn not_captured(stream: sys::CUstream) -> Result<()> {
     if !Feature::Graphs.is_there() || capture::status(stream)? == CaptureStatus::None {
         return Ok(());
@@ -130,7 +132,7 @@ pub(super) fn enqueue(context: Context, stream: sys::CUstream, function: HostFun
     not_captured(stream)?;
     let number = keep(context, function);
     let data = std::ptr::without_provenance_mut(number);
-    // SAFETY: the stream is alive, by the trait's contract; `run` accepts any number and lets no panic escape.
+    // SAFETY: the stream is alive, by the trait's contract; `run` accepts any number and does not unwind.
     let enqueued = unsafe { check("cuLaunchHostFunc", sys::cuLaunchHostFunc(stream, Some(run), data)) };
     if enqueued.is_err()
         && let Some(function) = take(number)

@@ -1,4 +1,4 @@
-//! Launches with attributes, and cluster occupancy. Every function here requires a current context.
+//! Launches with attributes, and cluster occupancy. Every function in this module requires a current context.
 
 use std::ffi::c_void;
 
@@ -12,7 +12,7 @@ use super::stream_of;
 use crate::error::Result;
 use crate::{FunctionHandle, LaunchConfig, StreamHandle};
 
-/// Launch attributes beyond grid and block, at most one of each kind.
+/// Launch attributes other than grid and block, at most one of each kind.
 pub(super) struct Attributes {
     list: [sys::CUlaunchAttribute; 3],
     count: usize,
@@ -51,7 +51,7 @@ impl Attributes {
         attributes
     }
 
-    /// Returns the cluster attribute, even for a cluster of one block.
+    /// Returns a list with the cluster attribute, even for a cluster of one block.
     fn of_cluster(dimensions: [u32; 3]) -> Self {
         let mut attributes = Self::none();
         attributes.push(Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, cluster(dimensions));
@@ -67,7 +67,7 @@ impl Attributes {
         &self.list[..self.count]
     }
 
-    /// Returns the launch configuration in the driver's form, which points to these attributes.
+    /// Returns the launch configuration in the form that the driver expects, with a pointer to these attributes.
     fn with(&mut self, config: &LaunchConfig, stream: sys::CUstream) -> sys::CUlaunchConfig {
         let LaunchConfig { grid: [gx, gy, gz], block: [bx, by, bz], shared_bytes, .. } = *config;
         sys::CUlaunchConfig {
@@ -99,7 +99,7 @@ fn cluster([x, y, z]: [u32; 3]) -> Value {
 /// Enqueues a plain launch.
 ///
 /// # Safety
-/// Same as [`CodeDriver::launch`](crate::CodeDriver::launch).
+/// The requirements are those of [`CodeDriver::launch`](crate::CodeDriver::launch).
 #[inline]
 pub(super) unsafe fn launch_plain(
     function: FunctionHandle,
@@ -134,7 +134,7 @@ pub(super) unsafe fn launch_plain(
 /// Enqueues a launch with attributes.
 ///
 /// # Safety
-/// Same as [`CodeDriver::launch`](crate::CodeDriver::launch).
+/// The requirements are those of [`CodeDriver::launch`](crate::CodeDriver::launch).
 pub(super) unsafe fn launch(
     function: FunctionHandle,
     config: &LaunchConfig,
@@ -152,7 +152,7 @@ pub(super) unsafe fn launch(
     check("cuLaunchKernelEx", result)
 }
 
-/// Fails on behalf of `call` if device `ordinal` does not support clusters.
+/// Returns an error that names `call` if device `ordinal` does not support clusters.
 fn need_clusters(call: &'static str, ordinal: u32) -> Result<()> {
     Feature::Clusters.need(call)?;
     if properties::has_clusters(call::device(ordinal)?) {

@@ -1,5 +1,5 @@
 //! Linking of code: with a library at load time, for kernels that use NVIDIA's device runtime, and of several files
-//! into one.
+//! into one file.
 
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use super::module::{LOG_BYTES, terminated};
 use crate::ModuleSource;
 use crate::error::{DriverError, Result};
 
-/// An active link, with the memory that the driver uses until the link is destroyed: options, option values, and the
-/// log to which one of these points.
+/// An active link, with the memory that the driver uses until the link is destroyed: the options, their values, and the
+/// log to which one of the values points.
 struct Link {
     state: sys::CUlinkState,
     log: Vec<u8>,
@@ -29,7 +29,7 @@ pub(super) fn with_linked<R>(
     with_linked_input(sys::CUjitInputType::CU_JIT_INPUT_PTX, code.to_bytes_with_nul(), library, load)
 }
 
-/// Same as [`with_linked`], for relocatable machine code.
+/// Like [`with_linked`], but for relocatable machine code.
 pub(super) fn with_linked_cubin<R>(
     code: &[u8],
     library: &[u8],
@@ -83,7 +83,7 @@ impl Link {
             sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
             sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
         ];
-        // The size is passed as the pointer value itself.
+        // The driver expects the size itself in place of a pointer.
         let mut values = vec![log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(LOG_BYTES)];
         let mut state = std::ptr::null_mut();
         // SAFETY: the option count matches, and each option has a value of its type; the log has the given size. All
@@ -96,7 +96,7 @@ impl Link {
     }
 
     fn add(&mut self, kind: sys::CUjitInputType, data: &[u8], name: &CStr) -> Result<()> {
-        // Machine code contains fields that must be aligned, but embedded bytes may be unaligned.
+        // Machine code contains fields that must be aligned, but embedded bytes may not be aligned.
         let mut aligned = vec![0u64; data.len().div_ceil(8)];
         // SAFETY: the words are large enough for the bytes and do not overlap them.
         unsafe { aligned.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(data.as_ptr(), data.len()) };

@@ -1,4 +1,4 @@
-//! Devices of the machine, including hidden ones, as reported by NVML without initializing CUDA.
+//! Devices of the machine, including hidden ones. NVML reports them without initializing CUDA.
 //!
 //! NVML is opened for each query and closed afterwards, so that a forked process inherits no NVML state.
 
@@ -14,7 +14,7 @@ pub fn machine_devices() -> Option<Vec<String>> {
         let Some(device) = library.device_at(index) else { continue };
         gpus.extend(device.uuid());
         for part in 0..device.max_parts().unwrap_or(0) {
-            // The count is the number of slots, some of which may be empty.
+            // The reported count is the number of slots, some of which may be empty.
             parts.extend(device.part(part).and_then(|part| part.uuid()));
         }
     }

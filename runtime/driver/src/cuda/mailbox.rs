@@ -1,4 +1,4 @@
-//! Panic mailbox of a context, in pinned host memory that kernels write and the host reads.
+//! Panic mailbox of a context, in pinned host memory to which kernels write and from which the host reads.
 
 use std::ffi::c_void;
 
@@ -79,8 +79,8 @@ impl PinnedMailbox {
     /// Frees the memory. Its context must be current.
     pub(super) fn free(self) -> Result<()> {
         let _relaxed = RelaxedCapture::enter();
-        // SAFETY: the memory was allocated in `allocate`, and modules that know its address are gone with the last user
-        // of the context.
+        // SAFETY: the memory was allocated in `allocate`, and all modules that know its address have been unloaded,
+        // because the context has no more users.
         unsafe { check("cuMemFreeHost", sys::cuMemFreeHost(self.host.cast())) }
     }
 }

@@ -1,4 +1,4 @@
-//! Access to NVML, NVIDIA's management library, if the machine has it.
+//! Access to NVML, NVIDIA's management library, if it is installed.
 //!
 //! NVML reports the devices of the machine, regardless of the subset and order that are visible to this process. A
 //! device is therefore looked up by its UUID. After any failure, values are reported as unknown.
@@ -17,14 +17,15 @@ const LIBRARY: &str = "nvml.dll";
 #[cfg(not(windows))]
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
-/// Buffer size that suffices for any text of the library.
+/// Buffer size, in bytes, that is sufficient for any text of the library.
 const TEXT_BYTES: usize = 96;
 
-/// Returns the result of a library call with these arguments; `None` if the function is missing or the call fails.
+/// Returns the result of a call of the library function with these arguments; `None` if the function is missing or the
+/// call fails.
 macro_rules! called {
     ($library:expr, $function:ident($($argument:expr),*)) => {{
         let function = $library.$function.as_ref().ok()?;
-        // SAFETY: the signature is that of the bindings; handles come from the library, and pointers refer to live
+        // SAFETY: the signature is the one in the bindings; handles come from the library, and pointers refer to live
         // memory.
         (unsafe { function($($argument),*) } == nvml::nvmlReturn_enum_NVML_SUCCESS).then_some(())
     }};
@@ -76,15 +77,15 @@ fn library() -> Option<&'static Library> {
     LIBRARY.get_or_init(Library::open).as_ref()
 }
 
-/// Returns device `ordinal` of this process.
+/// Returns the device with index `ordinal` in this process.
 pub(super) fn device(ordinal: u32) -> Option<Device<'static>> {
     let text = uuid_text(call::device(ordinal).and_then(properties::uuid).ok()?);
     let library = library()?;
-    // A MIG instance has its own UUID, with the other prefix.
+    // A MIG instance has its own UUID, with a different prefix.
     ["GPU", "MIG"].iter().find_map(|kind| library.device_of(&CString::new(format!("{kind}-{text}")).ok()?))
 }
 
-/// Returns the version of the driver package.
+/// Returns the version of the installed driver package.
 pub(super) fn driver_version() -> Option<String> {
     let library = &library()?.0;
     text(|buffer, bytes| called!(library, nvmlSystemGetDriverVersion(buffer, bytes)))
@@ -114,7 +115,7 @@ unsafe impl Send for Device<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Device<'_> {}
 
-/// Defines methods that return one number of a device.
+/// Defines methods that each return one number about a device.
 macro_rules! numbers {
     ($($name:ident($($parameter:ident: $type:ty),*) = $function:ident;)*) => {$(
         pub(super) fn $name(&self, $($parameter: $type),*) -> Option<u32> {
@@ -146,7 +147,7 @@ impl Device<'_> {
         self.other(|handle| called!(library, nvmlDeviceGetMigDeviceHandleByIndex(self.handle, index, handle)))
     }
 
-    /// Returns the GPU that contains this MIG instance.
+    /// Returns the GPU to which this MIG instance belongs.
     pub(super) fn whole(&self) -> Option<Self> {
         let library = &self.library.0;
         self.other(|handle| {
@@ -187,7 +188,7 @@ impl Device<'_> {
     pub(super) fn processes(&self) -> Option<Vec<(u32, u64)>> {
         let library = &self.library.0;
         let mut count = 0;
-        // With a zero-sized buffer, the call fails and returns the count; without processes, it succeeds.
+        // With an empty buffer, the call fails and returns the number of processes; it succeeds if there are none.
         let empty = std::ptr::null_mut();
         if called!(library, nvmlDeviceGetComputeRunningProcesses_v3(self.handle, &mut count, empty)).is_some()
         {
@@ -206,7 +207,7 @@ impl Device<'_> {
         Some(known.map(|process| (process.pid, process.usedGpuMemory)).collect())
     }
 
-    /// Returns the PCIe address: domain, bus and device number.
+    /// Returns the PCIe address, that is, the domain, bus and device number.
     pub(super) fn place(&self) -> Option<[u32; 3]> {
         place(|info| called!(self.library.0, nvmlDeviceGetPciInfo_v3(self.handle, info)))
     }

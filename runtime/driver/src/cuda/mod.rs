@@ -1,13 +1,13 @@
-//! The CUDA driver, accessed through its driver API, which is loaded on first use.
+//! The CUDA driver, accessed through its driver API; the driver library is loaded on first use.
 //!
 //! This driver uses primary contexts, so that CUDA libraries and other code in the process share them. Every call makes
-//! its context current on the thread if another one is current; a context that other code had made current is not
-//! restored. Streams are not ordered with the legacy default stream.
+//! its context current on the thread if a different context is current. Afterwards, the previous context is not
+//! restored. Streams are not ordered with respect to the legacy default stream.
 //!
 //! A panicking kernel writes its text to a mailbox in pinned host memory, which outlives the kernel; each context has
 //! one mailbox. Stream-ordered memory comes from this crate's own pools, one per context, created on first use. The
 //! device's default pool, which other code may have configured, is neither used nor changed. Calls from inside a host
-//! function fail before they reach the driver, which must not be called there.
+//! function fail before they reach the driver, because the driver must not be called in host functions.
 
 mod activity;
 mod call;
@@ -50,7 +50,7 @@ use super::{
 use crate::counters::CounterDriver;
 use crate::error::{Result, code};
 
-/// Driver of CUDA devices, as described in the [module's documentation](self). See the [module's documentation](self).
+/// Driver of CUDA devices; see the [module's documentation](self).
 #[derive(Debug)]
 pub struct CudaDriver {
     /// CUDA version of the driver: `1000 * major + 10 * minor`.
@@ -66,8 +66,9 @@ impl CudaDriver {
     /// Returns the driver of the process.
     ///
     /// # Errors
-    /// [`NoDriverLibrary`](crate::DriverError::NoLibrary), [`DriverLacksFunction`](crate::DriverError::LacksFunction),
-    /// or the error of `cuInit`. The absence of devices is not an error; the device count is then 0.
+    /// Returns [`NoDriverLibrary`](crate::DriverError::NoLibrary),
+    /// [`DriverLacksFunction`](crate::DriverError::LacksFunction), or the error of `cuInit`. It is not an error if
+    /// there are no devices, in which case the device count is 0.
     ///
     /// # Safety
     /// The driver does not validate its arguments. Handles passed to its methods must come from this driver, belong to

@@ -19,8 +19,8 @@ use crate::{
 /// Size in bytes of the log of the driver's PTX compiler.
 pub(super) const LOG_BYTES: usize = 8 << 10;
 
-/// Returns the newest PTX version that a driver of this version (`1000 * major + 10 * minor`) compiles, by NVIDIA's
-/// table.
+/// Returns the newest PTX version that a driver of this CUDA version (`1000 * major + 10 * minor`) can compile,
+/// according to NVIDIA's table.
 fn max_ptx_version(driver: i32) -> u32 {
     let (major, minor) = ((driver / 1000).max(0) as u32, (driver % 1000 / 10).max(0) as u32);
     match (major, minor) {
@@ -33,13 +33,13 @@ fn max_ptx_version(driver: i32) -> u32 {
     }
 }
 
-/// Loads an image and writes the mailbox's address to it.
+/// Loads an image and writes the address of the mailbox to it.
 fn load(source: ModuleSource<'_>, mailbox: Option<DevicePtr>) -> Result<ModuleHandle> {
     let _relaxed = RelaxedCapture::enter();
     let module = match source {
         ModuleSource::Ptx(text) => load_data(terminated(text)?.as_ptr().cast()),
         ModuleSource::Cubin(code) => {
-            // Machine code is an ELF file, whose fields must be aligned, but embedded bytes may be unaligned.
+            // Machine code is an ELF file, whose fields must be aligned, but embedded bytes may not be aligned.
             let mut aligned = vec![0u64; code.len().div_ceil(8)];
             // SAFETY: the words are large enough for the bytes and do not overlap them.
             unsafe { aligned.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(code.as_ptr(), code.len()) };
@@ -65,7 +65,8 @@ fn load(source: ModuleSource<'_>, mailbox: Option<DevicePtr>) -> Result<ModuleHa
     }
 }
 
-/// Returns PTX in the driver's form, with a terminating zero. The driver would ignore any text after a zero.
+/// Returns PTX in the form that the driver expects, with a terminating zero. The driver would ignore any text after a
+/// zero.
 pub(super) fn terminated(text: &[u8]) -> Result<CString> {
     let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
     CString::new(text).map_err(|_| invalid("cuModuleLoadDataEx", "PTX with a zero byte".to_owned()))
@@ -75,7 +76,7 @@ fn load_data(image: *const c_void) -> Result<sys::CUmodule> {
     let mut log = vec![0u8; LOG_BYTES];
     let mut options =
         [sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER, sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-    // The size is passed as the pointer value itself, and the driver writes back the size used.
+    // The driver expects the size itself in place of a pointer, and overwrites it with the number of bytes used.
     let mut values = [log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(LOG_BYTES)];
     let mut module = std::ptr::null_mut();
     // SAFETY: `image` is PTX with a terminating zero or a complete cubin. The option count matches, and each option has
@@ -238,7 +239,7 @@ unsafe impl CodeDriver for CudaDriver {
             // variables.
             let result = unsafe { sys::cuFuncGetParamInfo(function, sizes.len(), &mut offset, &mut size) };
             match result {
-                // There are no more parameters.
+                // This error means that there are no more parameters.
                 sys::CUresult::CUDA_ERROR_INVALID_VALUE => return Ok(Some(sizes)),
                 result => check("cuFuncGetParamInfo", result)?,
             }

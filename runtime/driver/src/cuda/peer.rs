@@ -29,10 +29,12 @@ pub(super) fn enable(peer: Context) -> Result<()> {
     }
 }
 
-/// Enqueues a copy between two contexts, or within one. Any kind of memory is permitted, including mapped memory.
+/// Enqueues a copy between two contexts, or within one context. Any kind of memory is permitted, including mapped
+/// memory.
 ///
 /// # Safety
-/// Both contexts must be retained. Both ranges must be valid for `bytes` until the copy has run and must not overlap.
+/// Both contexts must be retained. Both ranges must be valid for `bytes` bytes until the copy has run and must not
+/// overlap.
 pub(super) unsafe fn copy(
     dst: (Context, DevicePtr),
     src: (Context, DevicePtr),

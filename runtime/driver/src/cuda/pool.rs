@@ -1,5 +1,5 @@
-//! Stream-ordered memory: a pool of device memory that caches freed memory. Every function here requires a current
-//! context.
+//! Stream-ordered memory: a pool of device memory that caches freed memory. Every function in this module requires a
+//! current context.
 
 use cudarc::driver::sys;
 use sys::CUdevice_attribute as Attribute;
@@ -47,7 +47,8 @@ impl Pool {
         self.0 as sys::CUmemoryPool
     }
 
-    /// Makes the pool keep freed memory until it is trimmed; otherwise, each synchronization would release it.
+    /// Makes the pool keep freed memory until it is trimmed. By default, each synchronization would release that
+    /// memory.
     fn keep_everything(self) -> Result<()> {
         let mut threshold = u64::MAX;
         let attribute = PoolAttribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
@@ -86,7 +87,7 @@ impl Pool {
         Ok(value)
     }
 
-    /// Returns the reserved bytes, and the bytes of these that are in use.
+    /// Returns the number of reserved bytes, and how many of them are in use.
     pub(super) fn info(self) -> Result<(u64, u64)> {
         let reserved = self.attribute(PoolAttribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?;
         let used = self.attribute(PoolAttribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?;

@@ -48,7 +48,7 @@ pub(super) fn read(ordinal: u32, driver_version: String) -> Result<DevicePropert
         shared_memory_per_multiprocessor: get(
             Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR,
         )?,
-        // Older drivers support neither this attribute nor the next. Devices of compute capability 8.0 and later
+        // Older drivers support neither this attribute nor the next one. Devices of compute capability 8.0 and later
         // reserve shared memory.
         reserved_shared_memory_per_block: get(
             Attribute::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK,
@@ -68,7 +68,7 @@ pub(super) fn has_clusters(device: sys::CUdevice) -> bool {
     Feature::Clusters.is_there() && can().is_ok_and(|can| can != 0)
 }
 
-/// Returns an attribute of a device; negative values become 0.
+/// Returns an attribute of a device, or 0 if the value is negative.
 pub(super) fn read_attribute(device: sys::CUdevice, attribute: Attribute) -> Result<u32> {
     let mut value = 0;
     // SAFETY: the pointer is to a local variable; an unknown device causes an error.

@@ -1,9 +1,9 @@
-//! Pitched copies of rows. Every function here requires a current context.
+//! Pitched copies of rows. Every function in this module requires a current context.
 //!
-//! The driver performs all rows as one copy, unless a pitch exceeds the limit of its copy engines or, within a device,
-//! is unsupported by them. In that case, it fails before it enqueues any work. Each row is then copied separately,
-//! which takes longer to enqueue but has the same result. Rows that overlap because their pitch is too small are
-//! rejected.
+//! The driver performs all rows as one copy, unless a pitch exceeds the limit of the copy engines or, for a copy within
+//! a device, is not supported by them. In that case, the driver's call fails before it enqueues any work. Each row is
+//! then copied separately, which takes longer to enqueue but has the same result. Rows that overlap because their pitch
+//! is too small are rejected.
 
 use std::ffi::c_void;
 
@@ -37,7 +37,7 @@ pub(super) unsafe fn copy(rows: &RowsCopy, stream: sys::CUstream) -> Result<()> 
     }
 }
 
-/// Returns a single copy of all rows, in the driver's form.
+/// Returns a single copy of all rows, in the form that the driver expects.
 fn whole(rows: &RowsCopy) -> sys::CUDA_MEMCPY2D {
     let (src_type, src_host, src_device) = parts(rows.src);
     let (dst_type, dst_host, dst_device) = parts(rows.dst);
@@ -61,7 +61,7 @@ fn whole(rows: &RowsCopy) -> sys::CUDA_MEMCPY2D {
     }
 }
 
-/// Returns memory type, host address and device address; the unused address is null.
+/// Returns the memory type, the host address and the device address. The address that does not apply is null.
 pub(super) fn parts(place: Place) -> (sys::CUmemorytype, *mut c_void, sys::CUdeviceptr) {
     match place {
         Place::Host(pointer) => (sys::CUmemorytype::CU_MEMORYTYPE_HOST, pointer, 0),
@@ -69,7 +69,7 @@ pub(super) fn parts(place: Place) -> (sys::CUmemorytype, *mut c_void, sys::CUdev
     }
 }
 
-/// Returns destination and source of a row; `None` on address overflow.
+/// Returns the destination and the source of a row; `None` if an address overflows.
 fn row_at(rows: &RowsCopy, row: usize) -> Option<(Place, Place)> {
     Some((
         place_at(rows.dst, row.checked_mul(rows.dst_pitch)?)?,
@@ -88,7 +88,7 @@ fn place_at(place: Place, offset: usize) -> Option<Place> {
 }
 
 /// # Safety
-/// Both sides must be valid for `bytes` until the copy has run and must not overlap.
+/// Both sides must be valid for `bytes` bytes until the copy has run and must not overlap.
 unsafe fn copy_row(dst: Place, src: Place, bytes: usize, stream: sys::CUstream) -> Result<()> {
     // The driver determines the kind of memory from the address.
     let address = |place| match place {

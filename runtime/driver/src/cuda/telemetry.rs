@@ -1,7 +1,7 @@
 //! Clocks, temperature and power, as far as NVML reports them.
 //!
-//! A device is looked up in NVML once, so that querying its clock allocates no memory. A MIG instance has no clocks of
-//! its own and reports those of the entire GPU.
+//! A device is looked up in NVML once, so that later queries of its clock allocate no memory. A MIG instance has no
+//! clocks of its own and reports those of the entire GPU.
 
 use std::sync::OnceLock;
 
@@ -54,7 +54,7 @@ impl Sensors {
     }
 }
 
-/// Throttle reasons, keyed by bit, under NVML's names.
+/// NVML's names of the throttle reasons, each with its bit.
 const REASONS: [(u32, &str); 9] = [
     (nvml::nvmlClocksThrottleReasonGpuIdle, "gpu_idle"),
     (nvml::nvmlClocksThrottleReasonApplicationsClocksSetting, "applications_clocks_setting"),

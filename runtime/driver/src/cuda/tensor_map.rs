@@ -8,7 +8,7 @@ use crate::error::Result;
 
 const CALL: &str = "cuTensorMapEncodeTiled";
 
-/// Encodes a map for the current context's device. Elements outside the tensor are read as zero.
+/// Encodes a tensor map for the current context's device. Elements outside the tensor are read as zero.
 pub(super) fn encode(spec: &TensorMapSpec) -> Result<TensorMapData> {
     use sys::CUtensorMapDataType_enum as Type;
     Feature::TensorMaps.need(CALL)?;
@@ -25,8 +25,8 @@ pub(super) fn encode(spec: &TensorMapSpec) -> Result<TensorMapData> {
         Swizzle::Bytes64 => sys::CUtensorMapSwizzle_enum::CU_TENSOR_MAP_SWIZZLE_64B,
         Swizzle::Bytes128 => sys::CUtensorMapSwizzle_enum::CU_TENSOR_MAP_SWIZZLE_128B,
     };
-    // An unaligned row touches one more line than it fills, and that line would be read entirely. In a measurement,
-    // this promotion made a GEMM whose k is not a multiple of 64 one eighth slower.
+    // An unaligned row extends into one more cache line than it fills, and with L2 promotion, that line would be read
+    // entirely. In a measurement, promotion made a GEMM whose k is not a multiple of 64 one eighth slower.
     let is_aligned =
         spec.strides.iter().zip(&spec.dims[1..spec.rank]).all(|(stride, &dim)| dim == 1 || stride % 256 == 0);
     let promotion = if is_aligned {

@@ -1,4 +1,4 @@
-//! CUDA error codes that the runtime acts on. The emulated driver reports the same codes.
+//! CUDA error codes to which the runtime reacts. The emulated driver reports the same codes.
 
 /// A parameter is out of range.
 pub const INVALID_VALUE: u32 = 1;
@@ -30,7 +30,7 @@ pub const HOST_MEMORY_NOT_REGISTERED: u32 = 713;
 pub const LAUNCH_FAILED: u32 = 719;
 /// The blocks of a cooperative grid cannot all be resident on the device.
 pub const COOPERATIVE_LAUNCH_TOO_LARGE: u32 = 720;
-/// The call is not permitted here.
+/// The call is not permitted in the current state.
 pub const NOT_PERMITTED: u32 = 800;
 /// The driver or the device does not support the operation.
 pub const NOT_SUPPORTED: u32 = 801;

@@ -21,7 +21,7 @@ pub enum DriverError {
     )]
     NoLibrary,
 
-    /// The driver library lacks a function that this crate calls.
+    /// The driver library does not contain a function that this crate calls.
     #[error(
         "the CUDA driver has no function `{symbol}`; install driver 525 or newer (CUDA 12.0), or use the emulated device `cpu`"
     )]
@@ -53,7 +53,7 @@ pub enum DriverError {
     },
 }
 
-/// Prints the `Display` message, so that `main` and `unwrap` show readable text.
+/// Formats the error like `Display`, so that `main` and `unwrap` show readable text.
 impl fmt::Debug for DriverError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -70,7 +70,7 @@ impl DriverError {
         }
     }
 
-    /// Returns true if the call failed with a code after which the context is unusable.
+    /// Returns true if the code with which the call failed means that the context is unusable.
     pub fn stops_context(&self) -> bool {
         matches!(self.code(), Some(214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721))
     }
@@ -80,7 +80,7 @@ fn log_suffix(log: &str) -> String {
     if log.is_empty() { String::new() } else { format!("; its compiler says:\n{log}") }
 }
 
-/// Returns the remedy for a capture-related error code of the driver.
+/// Returns the remedy for a driver error code that concerns captures.
 pub fn capture_advice(code: u32) -> Option<&'static str> {
     Some(match code {
         code::STREAM_CAPTURE_UNSUPPORTED => {

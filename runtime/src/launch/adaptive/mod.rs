@@ -2,16 +2,17 @@
 //!
 //! It is off by default. [`Device::set_adaptive_launch`] or `WARPSMITH_ADAPTIVE_LAUNCH=1` enables it for all launches
 //! on a device, including launches of libraries, because the fastest configuration depends on the device, not on the
-//! caller. It applies to launches that leave block and grid open ([`Launch::auto`], [`Launch::for_occupancy`] and
-//! [`Launch::for_bandwidth`] without further settings), for which every candidate produces the same result.
+//! caller. The adaptive launcher applies to launches that leave block and grid to the runtime ([`Launch::auto`],
+//! [`Launch::for_occupancy`] and [`Launch::for_bandwidth`] without further settings), because every candidate produces
+//! the same result for such a launch.
 //!
-//! Trials are per kernel instance, device class and size class (two per power of two). The heuristic's choice and at
-//! most five other candidates are interleaved in the program's launches, each between two timed events of the device's
-//! pool. Events are queried at later launches, without waiting. After at most 36 measured launches, the medians are
-//! compared. The heuristic's choice is kept unless another candidate takes at least 3 % less time. The winner is stored
-//! in the device's [`LaunchPolicy`], where later launches find it, so that they are no longer measured. Launches of
-//! different sizes in a class share measurements, scaled by the ratio of their sizes. Captured launches are not
-//! measured.
+//! There is one trial for each kernel instance, device class and size class; each power of two is divided into two size
+//! classes. The heuristic's choice and at most five other candidates are interleaved in the program's launches, and
+//! each measured launch is placed between two timed events. Events are queried at later launches, without waiting.
+//! After at most 36 measured launches, the medians are compared. The heuristic's choice is kept unless another
+//! candidate takes at least 3 % less time. The winner is stored in the device's [`LaunchPolicy`], where later launches
+//! find it, so that they are no longer measured. Launches of different sizes in one size class share measurements,
+//! which are scaled by the ratio of the sizes. Captured launches are not measured.
 
 mod trial;
 
@@ -33,30 +34,30 @@ use crate::driver::{Context, Driver};
 use crate::error::Result;
 use crate::stream::Stream;
 
-/// Maximum number of concurrent trials, one per kernel and size.
+/// Maximum number of concurrent trials.
 const MAX_TRIALS: usize = 256;
 /// Maximum number of unread measurements per trial.
 const MAX_PENDING: usize = 4;
 /// Maximum number of candidates besides the heuristic's choice.
 const MAX_OTHERS: usize = 5;
 
-/// A device's measurements of its launches.
+/// State of a device's adaptive launcher.
 #[derive(Debug, Default)]
 pub(crate) struct Launches {
     is_adaptive: AtomicBool,
-    /// Number of changes so far after which a launch may resolve to a different configuration.
+    /// Counter that is incremented by every change after which a launch may resolve to a different configuration.
     generation: Arc<AtomicU64>,
     /// The launch policy; `None` until it is first needed.
     policy: RwLock<Option<Arc<dyn LaunchPolicy>>>,
     running: Mutex<HashMap<u64, Running>>,
 }
 
-/// A trial with its unread measurements, oldest first.
+/// A trial and its unread measurements, oldest first.
 #[derive(Debug)]
 struct Running {
     trial: Trial,
     pending: Vec<Pending>,
-    /// Number of threads or items to which times are scaled.
+    /// Number of threads or items to which all times of the trial are scaled.
     n: u64,
 }
 
@@ -68,7 +69,7 @@ struct Pending {
     end: EventHandle,
 }
 
-/// A launch to be measured.
+/// A launch that will be measured.
 #[derive(Debug)]
 pub(super) struct Measurement {
     key: u64,
@@ -120,7 +121,7 @@ impl Launches {
         Arc::clone(policy.get_or_insert_with(|| Arc::clone(&new)))
     }
 
-    /// Returns the result of earlier measurements of such a launch.
+    /// Returns the measured winner for this launch, if there is one.
     pub(super) fn winner(&self, function: &Function, launch: &Launch) -> Option<(Winner, Source)> {
         self.policy(function.device()).find(&open_launch(function, launch)?)
     }
@@ -133,7 +134,7 @@ impl Launches {
     }
 }
 
-/// Describes an open launch; `None` if the launch does not leave block and grid open.
+/// Returns the description of a launch for the policy; `None` if the launch itself specifies block or grid.
 fn open_launch<'a>(function: &'a Function, launch: &Launch) -> Option<OpenLaunch<'a>> {
     let (n, is_loop) = match launch.shape {
         Shape::Linear { threads, block: None } | Shape::Occupancy { threads } => (threads, false),
@@ -159,7 +160,7 @@ fn may_measure(stream: &Stream) -> bool {
     !stream.is_capturing() && !stream.device().is_lost()
 }
 
-/// Returns the heuristic's choice and the alternatives to try, all with different configurations.
+/// Returns the heuristic's choice and the alternatives to try. No two have the same configuration.
 fn candidates(function: &Function, launch: &Launch, is_loop: bool, heuristic: Winner) -> Vec<Winner> {
     let limits = Limits::of(function);
     let grids: &[GridChoice] = if is_loop {
@@ -170,7 +171,7 @@ fn candidates(function: &Function, launch: &Launch, is_loop: bool, heuristic: Wi
     let config = |winner: &Winner| launch.configure(function, Some(*winner)).ok().flatten();
     let mut known: Vec<LaunchConfig> = config(&heuristic).into_iter().collect();
     let mut found = vec![heuristic];
-    // The other grids of the heuristic's block come first, then the other blocks.
+    // Other grids with the heuristic's block come first, followed by other blocks.
     let blocks = [heuristic.block, 128, 512, 256, 64, 1024];
     for winner in blocks.into_iter().flat_map(|block| grids.iter().map(move |&grid| Winner { block, grid })) {
         if found.len() > MAX_OTHERS {
@@ -187,7 +188,7 @@ fn candidates(function: &Function, launch: &Launch, is_loop: bool, heuristic: Wi
     found
 }
 
-/// Returns the configuration to measure for a launch, and its measurement, if there is one.
+/// Returns the configuration for a launch, and the measurement to make, if any.
 #[cold]
 pub(super) fn choose(
     function: &Function,
@@ -203,7 +204,7 @@ pub(super) fn choose(
     };
     let policy = launches.policy(function.device());
     let (key, n) = (open.key(), open.n);
-    // The lock is not held here, because the policy is code of the program.
+    // The lock is not held here, because the policy may be implemented by the program.
     let is_full = policy.is_full();
     let mut running = launches.running();
     if !running.contains_key(&key) {
@@ -252,7 +253,7 @@ fn grid_of(launch: &Launch, config: &LaunchConfig) -> GridChoice {
 }
 
 impl Running {
-    /// Reads, without waiting, the measurements whose events have been reached.
+    /// Reads the measurements whose events have been reached, without waiting for the others.
     fn read(&mut self, stream: &Stream) {
         let _quiet = Quiet::begin();
         while let Some(Pending { candidate, n, start, end }) = self.pending.first() {
@@ -272,7 +273,7 @@ impl Running {
 }
 
 impl Measurement {
-    /// Launches between two timed events. A failure to measure is not an error.
+    /// Performs the launch between two timed events. Failing to measure it is not an error.
     pub(super) fn around(self, stream: &Stream, launch: impl FnOnce() -> Result<()>) -> Result<()> {
         let device = stream.device();
         let record = |event| {
@@ -346,7 +347,7 @@ impl Device {
         let launches = self.part::<Launches>();
         policy.watch(&launches.generation);
         let before = launches.policy.write().unwrap_or_else(PoisonError::into_inner).replace(policy);
-        // The lock is not held here, because dropping the policy runs code of the program.
+        // The lock is not held here, because dropping the policy may run code of the program.
         drop(before);
         launches.changed();
     }

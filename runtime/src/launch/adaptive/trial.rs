@@ -1,22 +1,24 @@
-//! [`Trial`]: selects the candidate to measure next, and the fastest one. It does not depend on devices.
+//! [`Trial`]: selects the candidate to measure next, and finally the fastest one. The module does not depend on
+//! devices.
 
 use crate::launch::policy::Winner;
 
-/// Measurements per candidate. The first one is not counted, because it may have loaded code or woken the device.
+/// Measurements per candidate. The first measurement is not counted, because that launch may have loaded code or woken
+/// the device.
 const MEASUREMENTS: usize = 6;
 /// Number of counted measurements per candidate after which candidates much slower than the fastest are dropped.
 const ENOUGH: usize = 3;
 const MUCH_SLOWER: f64 = 1.5;
-/// Maximum time of a configuration that replaces the heuristic's choice, as a fraction of the choice's time.
+/// Maximum time of a candidate that may replace the heuristic's choice, as a fraction of that choice's time.
 const CLEARLY_FASTER: f64 = 0.97;
 
 #[derive(Debug)]
 struct Candidate {
     winner: Winner,
-    /// Number of measurements started.
+    /// Number of measurements that have been started.
     begun: usize,
     is_warm: bool,
-    /// Counted times in microseconds.
+    /// Measured times that are counted, in microseconds.
     times: Vec<f64>,
     is_out: bool,
 }
@@ -43,7 +45,7 @@ impl Trial {
         Self { candidates: candidates.into_iter().map(new).collect() }
     }
 
-    /// Returns the next candidate to measure; `None` if enough measurements have been started.
+    /// Returns the next candidate to measure; `None` if all measurements have been started.
     pub fn next(&mut self) -> Option<(usize, Winner)> {
         let open = |(_, one): &(usize, &mut Candidate)| !one.is_out && one.begun < MEASUREMENTS;
         let all = self.candidates.iter_mut().enumerate();

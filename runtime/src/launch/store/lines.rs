@@ -1,9 +1,9 @@
 //! Line-based files to which several processes append.
 //!
-//! Lines of several processes are never interleaved. Each line is a single write at the end of the file, under a lock
-//! if the file system supports locks. If a line was truncated, because a process was killed or the disk was full, later
-//! lines are unaffected because the next writer starts a new line. Reading uses a bounded amount of memory, regardless
-//! of the file's contents.
+//! Lines that several processes append are never interleaved. Each line is a single write at the end of the file, under
+//! a lock if the file system supports locks. A line can be truncated if a process is killed or the disk is full. Later
+//! lines are then unaffected, because the next writer starts a new line. Reading uses a bounded amount of memory,
+//! regardless of the file's contents.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -12,11 +12,11 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-/// Length of the longest line that is read, in bytes.
+/// Maximum length of a line that is read, in bytes.
 pub const LONGEST: usize = 64 << 10;
 /// Maximum number of damaged lines that are described.
 const MAX_DESCRIBED: usize = 16;
-/// Number of attempts to acquire a lock held by another process, one millisecond apart.
+/// Number of attempts, one millisecond apart, to acquire a lock that another process holds.
 const TRIES: usize = 100;
 
 /// Lines that cannot be used.
@@ -25,11 +25,11 @@ const TRIES: usize = 100;
 pub struct DamagedLines {
     /// Number of damaged lines.
     pub number: usize,
-    /// The first sixteen damaged lines.
+    /// Descriptions of the first sixteen damaged lines.
     pub first: Vec<DamagedLine>,
 }
 
-/// A line that cannot be used. Its text is `line 7: expected value at line 1 column 1`.
+/// A line that cannot be used. Its `Display` text is, for example, `line 7: expected value at line 1 column 1`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DamagedLine {
@@ -55,11 +55,11 @@ impl DamagedLines {
     }
 }
 
-/// Passes the lines of the last `most` bytes of a file to `each`, trimmed and with their numbers. A line that is too
+/// Passes each line in the last `most` bytes of a file to `each`, trimmed and with its line number. A line that is too
 /// long is passed as an error. Empty lines are skipped; a missing file has no lines.
 ///
 /// # Errors
-/// Any I/O error. The lines before the error have been passed to `each`.
+/// Returns any I/O error. The lines before the error have already been passed to `each`.
 pub fn read(path: &Path, most: u64, each: impl FnMut(usize, Result<&[u8], String>)) -> io::Result<()> {
     match File::open(path) {
         Ok(file) => {
@@ -71,7 +71,7 @@ pub fn read(path: &Path, most: u64, each: impl FnMut(usize, Result<&[u8], String
     }
 }
 
-/// Returns a reader of the last `most` bytes of a file, starting at the first line that begins there.
+/// Returns a reader of the last `most` bytes of a file, starting at the first line that begins in this part.
 fn end_of(mut file: File, most: u64) -> io::Result<impl BufRead> {
     let len = file.metadata()?.len();
     if len <= most {
@@ -106,10 +106,10 @@ fn lines(mut file: impl BufRead, mut each: impl FnMut(usize, Result<&[u8], Strin
     Ok(())
 }
 
-/// Appends a line, which must include its newline, with one write. Creates the parent directories of the file.
+/// Appends a line with one write. The line must include its newline. Creates the parent directories of the file.
 ///
 /// # Errors
-/// Any I/O error, including an incomplete write of the line.
+/// Returns any I/O error, including an incomplete write of the line.
 pub fn append(path: &Path, line: &[u8]) -> io::Result<()> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;
@@ -142,18 +142,19 @@ fn is_cut_off(file: &mut File) -> io::Result<bool> {
     }
     file.seek(SeekFrom::Start(len - 1))?;
     let mut last = [0];
-    // If the file was truncated meanwhile, nothing is read; an extra newline is harmless.
+    // If another process has truncated the file in the meantime, nothing is read, in which case an extra newline is
+    // harmless.
     let read = file.read(&mut last)?;
     Ok(read == 0 || last != [b'\n'])
 }
 
-/// Retries a lock until it is acquired, for at most a tenth of a second. A line is written atomically even without the
+/// Retries a lock until it is acquired, for up to a tenth of a second. A line is written atomically even without the
 /// lock, except on network file systems. Closing the file releases the lock.
 fn locked(ask: impl Fn() -> Result<(), TryLockError>) {
     for _ in 0..TRIES {
         match ask() {
             Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(1)),
-            // The file system may not support locks.
+            // An error may mean that the file system does not support locks.
             Ok(()) | Err(TryLockError::Error(_)) => return,
         }
     }

@@ -1,8 +1,9 @@
 //! The user's file of tuned launches.
 //!
-//! A program opens the file when it first launches on a CUDA device, and its [`LaunchStore`] stores measurements there.
-//! The file is `launches.jsonl` in the directory `WARPSMITH_CACHE_DIR`. If the variable is not set, the directory is
-//! `warpsmith` in the user's cache directory (`XDG_CACHE_HOME` or `~/.cache`, `~/Library/Caches`, `%LOCALAPPDATA%`).
+//! A program opens the file when it first launches on a CUDA device, and its [`LaunchStore`] stores measurements in
+//! that file. The file is `launches.jsonl` in the directory `WARPSMITH_CACHE_DIR`. If the variable is not set, the
+//! directory is `warpsmith` in the user's cache directory (`XDG_CACHE_HOME` or `~/.cache`, `~/Library/Caches`,
+//! `%LOCALAPPDATA%`).
 //!
 //! The file contains JSON lines and is append-only. It is read once, when the store is opened. Records that another
 //! process appends later are read by the next process that opens the file. An invalid line is skipped and reported by
@@ -49,10 +50,10 @@ const MAX_BYTES: u64 = 64 << 20;
 pub struct Opened {
     /// The store.
     pub store: LaunchStore,
-    /// The lines of this version that were invalid when the file was read. One such line is normal after a process was
+    /// The lines of this version that were invalid when the file was read. One invalid line is normal if a process was
     /// killed during a write.
     pub damaged: DamagedLines,
-    /// Number of lines of other versions, plus the lines that exceeded the store's capacity.
+    /// Number of lines that were ignored because they are of another version or because the store was full.
     pub passed_over: usize,
 }
 
@@ -77,7 +78,8 @@ pub fn open(directory: impl AsRef<Path>) -> Opened {
     Opened { store, damaged, passed_over }
 }
 
-/// Returns the user's store. Without a directory for it, this is an in-memory store that reports a problem.
+/// Returns the user's store. If there is no directory for it, returns an in-memory store that reports this as its
+/// problem.
 pub fn shared() -> &'static Opened {
     static SHARED: OnceLock<Opened> = OnceLock::new();
     SHARED.get_or_init(|| match user_directory() {
@@ -90,9 +92,9 @@ pub fn shared() -> &'static Opened {
     })
 }
 
-/// Returns the directory of the user's store, as described in the [module's documentation](self). Returns `None` if the
-/// program has rights that the user who started it does not have (set-user-id), because the environment must not
-/// determine which files it writes.
+/// Returns the directory of the user's store; see the [module's documentation](self). Returns `None` if the program has
+/// privileges that the user who started it does not have (set-user-ID), because the environment must not determine
+/// which files it writes.
 pub fn user_directory() -> Option<PathBuf> {
     directory(|name| if is_privileged() { None } else { env::var_os(name) })
 }

@@ -15,7 +15,7 @@ pub enum StoreProblem {
     /// The configuration cannot be stored.
     #[error("a tuned configuration cannot be kept: {what}")]
     Configuration {
-        /// Reason why it is invalid.
+        /// Reason why the configuration is invalid.
         what: String,
     },
     /// The store is full.

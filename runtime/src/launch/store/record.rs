@@ -1,5 +1,5 @@
-//! A record of the store and its line in the file. Parsing a line yields a record of this version's format, or the
-//! reason why the line is damaged.
+//! A record of the store and its line in the file. Parsing a line returns a record in this version's format, or the
+//! reason why the line is not used.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::{cannot, lines};
 
 /// Version of the line format. Lines of other versions are ignored.
 const VERSION: u32 = 2;
-/// Maximum length, in characters, of an error that describes a damaged line.
+/// Maximum length, in characters, of the description of a damaged line.
 const MAX_SAID: usize = 160;
 
 /// A record of a store.
@@ -41,7 +41,7 @@ pub enum Record<'a> {
 }
 
 impl Record<'_> {
-    /// Fails if neither a launch nor a tuner can produce such a record.
+    /// Returns an error if the record contains values that neither a launch nor a tuner can produce.
     fn check(&self) -> Result<(), StoreProblem> {
         let wrong = |what: &str| Err(StoreProblem::Configuration { what: what.to_owned() });
         match self {
@@ -88,7 +88,7 @@ fn to_line(record: &Record<'_>) -> serde_json::Result<Vec<u8>> {
 /// Appends a record to a file.
 ///
 /// # Errors
-/// A text that states the failed operation, the file, the cause and the remedy.
+/// Returns a text that states the failed operation, the file, the cause and the remedy.
 pub fn append(file: &Path, record: &Record<'_>) -> Result<(), String> {
     let line = to_line(record).map_err(std::io::Error::from);
     line.and_then(|line| lines::append(file, &line)).map_err(|error| cannot("write", file, &error))
@@ -108,10 +108,10 @@ pub fn from_line(line: &[u8]) -> Result<Record<'static>, Unusable> {
     }
 }
 
-/// Fails if a line of the file cannot be used.
+/// Returns an error if a line of the file cannot be used.
 ///
 /// # Errors
-/// The reason why the line is damaged.
+/// Returns the reason why the line is damaged.
 pub fn check_line(line: &[u8]) -> Result<(), String> {
     match from_line(line) {
         Ok(_) => Ok(()),
@@ -120,7 +120,7 @@ pub fn check_line(line: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Writes `all`, `balanced`, `waves:N` or `blocks:N`.
+/// Serializes the rule as `all`, `balanced`, `waves:N` or `blocks:N`.
 fn grid_to_text<S: Serializer>(grid: &GridChoice, serializer: S) -> Result<S::Ok, S::Error> {
     match grid {
         GridChoice::All => serializer.serialize_str("all"),

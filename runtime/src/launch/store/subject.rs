@@ -1,6 +1,6 @@
-//! The subject of a record and its lookup key.
+//! Subjects of records, and their lookup keys.
 //!
-//! Equal subjects have equal keys, whether they originate from a program or from the file.
+//! Equal subjects have equal keys, regardless of whether they come from a program or from the file.
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, Hash};
@@ -10,15 +10,15 @@ use crate::launch::policy::{OpenLaunch, size_class};
 use foldhash::quality::FixedState;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Maximum alignment in bytes that is distinguished: the size of the largest access.
+/// Largest alignment that is distinguished, in bytes. It equals the size of the largest memory access.
 const MAX_ALIGNMENT: u32 = 16;
 /// The highest [`size_class`].
 const MAX_BUCKET: u32 = 127;
 
 /// The subject of a tuned configuration.
 ///
-/// A configuration is found if its key is equal. Devices are equal if name, compute capability, number of SMs, L2 cache
-/// size and driver major version are equal. Sizes are compared as [`TuningKey::n`] describes.
+/// A lookup finds a configuration whose key is equal. Two devices count as equal if their name, compute capability,
+/// number of SMs, L2 cache size and driver major version are equal. Sizes are compared as [`TuningKey::n`] describes.
 #[derive(Debug, Clone, Copy)]
 pub struct TuningKey<'a> {
     /// Device on which the configuration was measured, or on which it will run.
@@ -27,18 +27,19 @@ pub struct TuningKey<'a> {
     pub package: &'a str,
     /// The kernel's name in its source, shared by all its instances.
     pub kernel: &'a str,
-    /// The type arguments of its instances, joined by commas, such as `f32` or `f32,f64`.
+    /// The type arguments of the kernel's instance, separated by commas, such as `f32` or `f32,f64`.
     pub types: &'a str,
     /// Hash of the code, from [`Module::image_hash`](warpsmith_runtime::Module::image_hash). It is 0 on an emulated
-    /// device, where this crate's version identifies the code instead.
+    /// device, for which this crate's version identifies the code instead.
     pub image: u64,
-    /// The number of elements. Sizes within half a power of two share a configuration: 1024 to 1535, 1536 to 2047.
+    /// The number of elements. Sizes in the same half of a power-of-two range share a configuration, for example 1024
+    /// to 1535, and 1536 to 2047.
     pub n: u64,
     /// Smallest alignment of the arrays in bytes, a power of two. Values above 16 count as 16.
     pub alignment: u32,
 }
 
-/// A class of devices that share measurements.
+/// Identity of a class of devices that share measurements.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DeviceClass<'a> {
     pub name: Cow<'a, str>,
@@ -53,40 +54,40 @@ pub struct DeviceClass<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Code<'a> {
     pub package: Cow<'a, str>,
-    /// The image's hash, 0 on an emulated device.
+    /// The image's hash; 0 on an emulated device.
     #[serde(serialize_with = "to_hex", deserialize_with = "from_hex")]
     pub image: u64,
-    /// Version of this crate if there is no image, otherwise empty.
+    /// The version of this crate if there is no image; empty otherwise.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub runtime: Cow<'a, str>,
 }
 
-/// The subject of the block and grid of an open launch.
+/// Subject of a record that stores the block and grid of open launches.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LaunchSubject<'a> {
     pub device: DeviceClass<'a>,
     pub code: Code<'a>,
     pub symbol: Cow<'a, str>,
     pub is_loop: bool,
-    /// The [`size_class`].
+    /// The [`size_class`] of the number of threads or items.
     pub bucket: u32,
 }
 
-/// Subject of a tuned configuration, as it is stored.
+/// Subject of a record that stores a tuned configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TunedSubject<'a> {
     pub device: DeviceClass<'a>,
     pub code: Code<'a>,
     pub kernel: Cow<'a, str>,
     pub types: Cow<'a, str>,
-    /// The [`size_class`].
+    /// The [`size_class`] of the number of elements.
     pub bucket: u32,
-    /// Alignment of all arrays in bytes, at most 16.
+    /// Smallest alignment of the arrays in bytes, at most 16.
     pub alignment: u32,
 }
 
-/// Returns the hash of a subject, which is the same in every process. It must be faster than the standard library's
-/// hash, because each launch of an operation waits for the lookup.
+/// Returns the hash of a subject, which is the same in every process. The hash function must be faster than the
+/// standard library's, because each launch of an operation waits for the lookup.
 fn key(subject: &impl Hash) -> u64 {
     FixedState::default().hash_one(subject)
 }
@@ -129,7 +130,7 @@ impl<'a> LaunchSubject<'a> {
 }
 
 impl<'a> TunedSubject<'a> {
-    /// Returns `None` if the alignment is not a power of two.
+    /// Creates the subject for a key; `None` if the alignment is not a power of two.
     pub fn of(subject: &TuningKey<'a>) -> Option<Self> {
         let TuningKey { device, package, kernel, types, image, n, alignment } = *subject;
         alignment.is_power_of_two().then(|| Self {
@@ -146,7 +147,7 @@ impl<'a> TunedSubject<'a> {
         key(self)
     }
 
-    /// Returns the subject of the block and grid of an open launch of the instance `symbol`, for the same sizes.
+    /// Returns the subject for the block and grid of open launches of the instance `symbol` with the same sizes.
     pub fn launches(&self, symbol: &'a str, is_loop: bool) -> LaunchSubject<'a> {
         let Self { device, code, bucket, .. } = self.clone();
         LaunchSubject { device, code, symbol: symbol.into(), is_loop, bucket }

@@ -1,8 +1,8 @@
-//! [`LaunchStore`]: the fastest launches and configurations, by kernel, kind of device and size.
+//! [`LaunchStore`]: the fastest launches and configurations, by kernel, class of device and size.
 //!
 //! The store contains the block and grid of open launches, which the adaptive launcher determines. It also contains
-//! complete configurations with the instance that they name, which a tuner determines ([`LaunchStore::store_tuned`]).
-//! Block and grid of such a configuration also apply to open launches of its instance.
+//! complete configurations, which a tuner determines ([`LaunchStore::store_tuned`]) and which may name a kernel
+//! instance. The block and grid of a complete configuration also apply to open launches of that instance.
 //!
 //! A store is an in-memory table, so a lookup only hashes the key and reads an entry. New records are appended to the
 //! store's file, if it has one.
@@ -61,14 +61,15 @@ pub struct LaunchStore(Arc<Inner>);
 struct Inner {
     file: Option<PathBuf>,
     known: RwLock<Known>,
-    /// True if there is a tuned configuration. Most programs have none, so they skip the lookup.
+    /// True if there is a tuned configuration. Most programs have none, so they can skip the lookup.
     has_tuned: AtomicBool,
     problem: Mutex<Option<String>>,
-    /// Counters of devices that use the store, incremented when launches may resolve differently.
+    /// Counters of the devices that use the store. They are incremented when launches may resolve to different
+    /// configurations.
     watchers: Mutex<Vec<Weak<AtomicU64>>>,
 }
 
-/// The records.
+/// The records in memory.
 #[derive(Default)]
 struct Known {
     launches: HashMap<u64, (Winner, Source), FixedState>,
@@ -76,7 +77,7 @@ struct Known {
 }
 
 impl Known {
-    /// Adds a record; returns false if the store is full. A later record for the same key replaces an earlier one.
+    /// Adds a record. Returns false if the store is full. A later record for the same key replaces an earlier one.
     fn add(&mut self, record: &Record<'_>, source: Source) -> bool {
         match record {
             Record::Launch { subject, block, grid, .. } => {
@@ -90,7 +91,8 @@ impl Known {
                 if let (Some(symbol), Some(winner)) = (&configuration.symbol, configuration.winner()) {
                     let winner = (winner, Source::Tuned);
                     insert(&mut self.launches, subject.launches(symbol, true).key(), winner);
-                    // For a kernel with one thread per element, the grid must cover all elements.
+                    // With this rule, the kernel may process one element per thread, so the grid must cover all
+                    // elements.
                     if winner.0.grid == GridChoice::All {
                         insert(&mut self.launches, subject.launches(symbol, false).key(), winner);
                     }
@@ -101,7 +103,7 @@ impl Known {
     }
 }
 
-/// Inserts an entry; returns false if the table is full.
+/// Inserts an entry. Returns false if the table is full.
 fn insert<T>(known: &mut HashMap<u64, T, FixedState>, key: u64, value: T) -> bool {
     let has_room = known.len() < MAX || known.contains_key(&key);
     if has_room {
@@ -116,7 +118,7 @@ impl LaunchStore {
         Self::new(None, None)
     }
 
-    /// Creates a store that appends new records to a file, unless the file has a problem from the start.
+    /// Creates a store that appends new records to a file, unless `problem` states why the file cannot be used.
     pub(crate) fn new(file: Option<PathBuf>, problem: Option<String>) -> Self {
         if let Some(problem) = &problem {
             tracing::warn!(
@@ -133,15 +135,15 @@ impl LaunchStore {
         }))
     }
 
-    /// Returns the store of a device. A store that was [installed](Self::install) takes precedence. Otherwise, a CUDA
+    /// Returns the store of a device. If a store was [installed](Self::install), returns that store. If not, a CUDA
     /// device uses the user's file, and an emulated device uses an in-memory store, because its times are CPU times. If
-    /// the device has the launch policy of another crate, the result is an empty store.
+    /// another crate has set the device's launch policy, returns an empty store.
     pub fn of(device: &Device) -> Self {
         let policy: Arc<dyn Any + Send + Sync> = device.launch_policy();
         policy.downcast().map_or_else(|_| Self::in_memory(), Self)
     }
 
-    /// Makes this the store of a device. Subsequent launches use it.
+    /// Makes this store the store of a device. Subsequent launches use it.
     pub fn install(&self, device: &Device) {
         device.set_launch_policy(self.policy());
     }
@@ -150,8 +152,8 @@ impl LaunchStore {
         self.0.clone()
     }
 
-    /// Adds a record of the file; returns false if the store is full. A later record for the same key replaces an
-    /// earlier one.
+    /// Adds a record that was read from the file. Returns false if the store is full. A later record for the same key
+    /// replaces an earlier one.
     pub(crate) fn add(&self, record: &Record<'_>) -> bool {
         self.0.remember(record, Source::Tuned)
     }
@@ -198,15 +200,16 @@ impl LaunchStore {
 
     /// Stores the fastest configuration for a key and replaces the previous one.
     ///
-    /// The configuration also applies to open launches of its instance for such sizes. For that, it must name the
-    /// instance, specify `block`, and use neither dynamic shared memory nor clusters. `Launch::for_bandwidth` then
-    /// always uses its block and grid; `Launch::auto` and `Launch::for_occupancy` use them if the grid is `auto` or
-    /// unspecified. This takes effect immediately, even for kernels that were launched earlier. Open launches ignore
-    /// the alignment and use the configuration that was stored last.
+    /// The configuration also applies to open launches of its instance with sizes of the same class, if it names the
+    /// instance, specifies `block`, and uses neither dynamic shared memory nor clusters. In that case,
+    /// `Launch::for_bandwidth` always uses its block and grid; `Launch::auto` and `Launch::for_occupancy` use them if
+    /// the grid is `auto` or unspecified. This takes effect immediately, even for kernels that were launched earlier.
+    /// Open launches ignore the alignment and use the configuration that was stored last.
     ///
     /// # Errors
-    /// [`StoreProblem::File`] if the file cannot be written; the configuration is nevertheless known in this process.
-    /// [`StoreProblem::Configuration`] and [`StoreProblem::Full`] mean that the configuration is not stored.
+    /// Returns [`StoreProblem::File`] if the file cannot be written, in which case the configuration is still known in
+    /// this process. Returns [`StoreProblem::Configuration`] or [`StoreProblem::Full`] if the configuration was not
+    /// stored at all.
     pub fn store_tuned(
         &self,
         subject: &TuningKey<'_>,
@@ -228,7 +231,7 @@ impl LaunchPolicy for Inner {
 
     fn learn(&self, launch: &OpenLaunch<'_>, Winner { block, grid }: Winner, us: Option<f64>) {
         let (subject, median_us) = (LaunchSubject::of(launch), us.unwrap_or(0.0));
-        // Errors of the file are available from `problem`.
+        // File errors are available from `problem`.
         let _ =
             self.take(&Record::Launch { subject, block, grid, median_us }, Source::Measured, us.is_some());
     }
@@ -261,7 +264,7 @@ impl Inner {
         self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a record and notifies the watchers; returns false if the store is full.
+    /// Adds a record and notifies the watchers. Returns false if the store is full.
     fn remember(&self, record: &Record<'_>, source: Source) -> bool {
         if !self.known.write().unwrap_or_else(PoisonError::into_inner).add(record, source) {
             return false;
@@ -273,8 +276,8 @@ impl Inner {
         true
     }
 
-    /// Adds a record and appends it to the file if `is_kept`. Only one thread at a time does this, so that memory and
-    /// file agree on which of two records is newer.
+    /// Adds a record and appends it to the file if `is_kept`. A lock ensures that only one thread at a time does this,
+    /// so that memory and file agree on which of two records is newer.
     fn take(&self, record: &Record<'_>, source: Source, is_kept: bool) -> Result<(), StoreProblem> {
         let mut problem = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.remember(record, source) {

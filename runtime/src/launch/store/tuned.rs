@@ -5,24 +5,26 @@ use serde::{Deserialize, Serialize};
 
 use super::problem::StoreProblem;
 
-/// Limits on the number of values and the bytes of a text keep a line below a few thousand bytes.
+/// Maximum number of values. Together with the limit on the length of each text, this limit keeps a line below a few
+/// thousand bytes.
 const MAX_VALUES: usize = 32;
 const MAX_TEXT: usize = 256;
 
-/// The fastest configuration of a kernel for a key: a value for each axis, and the instance that was launched.
+/// The fastest configuration of a kernel for a key. It consists of a value for each axis and of the instance that was
+/// launched.
 ///
 /// `block` and `grid` have the same meaning for every kernel. `block` is the number of threads per block. `grid` is
-/// `auto` (one thread per element), `waves:N` (at most `N` times the blocks that can be resident on the device
-/// concurrently) or `blocks:N`. A missing `grid` means `auto`. The other axes are specific to the kernel.
+/// `auto` (one thread per element), `waves:N` (at most `N` times the number of blocks that can be resident on the
+/// device concurrently) or `blocks:N`. A missing `grid` means `auto`. The other axes are specific to the kernel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TunedConfiguration {
     /// The axes with their values, such as `("block", "256")` and `("items", "8")`. No axis occurs twice.
     pub values: Vec<(String, String)>,
     /// The symbol of the instance, if one was launched.
     pub symbol: Option<String>,
-    /// The median time in microseconds, above 0.
+    /// The median time in microseconds, greater than 0.
     pub median_us: f64,
-    /// The toolchain of the code, for display, as returned by
+    /// The toolchain that compiled the code, for display, as returned by
     /// [`Module::toolchain`](warpsmith_runtime::Module::toolchain).
     pub toolchain: String,
 }
@@ -42,7 +44,7 @@ impl TunedConfiguration {
         self.values.iter().find(|(name, _)| name == axis).map(|(_, value)| value.as_str())
     }
 
-    /// Fails if the configuration is invalid.
+    /// Returns an error if the configuration is invalid.
     pub(crate) fn check(&self) -> Result<(), StoreProblem> {
         let wrong = |what: String| Err(StoreProblem::Configuration { what });
         let Self { values, symbol, median_us, toolchain } = self;
@@ -68,8 +70,8 @@ impl TunedConfiguration {
         Ok(())
     }
 
-    /// Returns block and grid for open launches of the instance; `None` if they do not determine its launch. A missing
-    /// grid means `auto`.
+    /// Returns the block and grid for open launches of the instance; `None` if they do not fully determine a launch. A
+    /// missing grid means `auto`.
     pub(crate) fn winner(&self) -> Option<Winner> {
         let is_other = |axis| self.value(axis).is_some_and(|value| !matches!(value, "0" | "1"));
         if self.symbol.is_none() || is_other("shared") || is_other("cluster") {

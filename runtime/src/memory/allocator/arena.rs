@@ -1,9 +1,9 @@
-//! [`ArenaState`]: the blocks of one stream in one pool, and their allocation policy.
+//! [`ArenaState`]: the blocks of one stream in one pool, and the rules by which they are allocated.
 //!
-//! This module does not call the driver, except to report buffers to a driver that watches memory, and it is not
+//! This module does not call the driver, except to report buffers to a driver that watches memory, and is not
 //! thread-safe. The caller supplies segments and takes them back. Blocks are selected by best fit on (size, address)
 //! unless the pool specifies otherwise. A block is split if the remainder is worth keeping, and merged with free
-//! neighbors when it is freed. The rules are the same as PyTorch's.
+//! neighbors when it is freed. These are the rules of PyTorch's allocator.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::snapshot::TraceAction;
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub address: u64,
-    /// Size of the address range, which is only partly mapped in an expandable segment.
+    /// Size of the address range in bytes. In an expandable segment, only part of the range is mapped.
     pub size: u64,
     pub kind: Kind,
     /// The block with the lowest address.
@@ -47,21 +47,22 @@ pub(crate) enum Source {
     Expandable(Expandable),
 }
 
-/// The state of an arena, as described in the [module's documentation](self). See the [module's documentation](self).
+/// The state of an arena; see the [module's documentation](self).
 #[derive(Debug)]
 pub(crate) struct ArenaState {
     pub policy: Policy,
     pub blocks: Blocks,
     pub free: [FreeIndex; 2],
-    /// Segments by number; `None` is a vacant slot.
+    /// Segments, indexed by number; `None` for a vacant slot.
     pub segments: Vec<Option<Segment>>,
     pub counters: Counters,
     pub pending: Pending,
     pub history: Option<Box<History>>,
-    /// Driver that is notified of every buffer, if it watches memory.
+    /// Driver to which every buffer is reported; `None` unless the driver watches memory.
     pub watcher: Option<Arc<dyn Driver>>,
     pub(super) deferred: DeferredFree,
-    /// True if frees may be deferred. False if every event is recorded or advances a clock.
+    /// True if frees may be deferred. False if every single allocation and free must be recorded or must advance a
+    /// clock.
     pub may_defer: bool,
     /// Ordinals of the devices that may use the memory.
     pub devices: Vec<u32>,
@@ -86,8 +87,8 @@ impl ArenaState {
         state
     }
 
-    /// Returns true if frees may be deferred under the current policy, which requires that no one observes each of
-    /// them.
+    /// Returns true if frees may be deferred under the current policy. This is not permitted while every free must be
+    /// recorded individually.
     fn may_defer_frees(&self) -> bool {
         self.history.is_none() && self.watcher.is_none() && self.policy.may_defer_frees()
     }
@@ -125,7 +126,7 @@ impl ArenaState {
         self.may_defer = self.may_defer_frees();
     }
 
-    /// Allocates a free block of at least `size` (a rounded size), if the policy permits one.
+    /// Allocates a free block of at least `size` bytes (a rounded size), if the policy permits the use of one.
     #[inline]
     pub fn take(&mut self, size: u64, requested: u64, site: Site) -> Option<BlockId> {
         let kind = Kind::of(size);
@@ -146,7 +147,8 @@ impl ArenaState {
         (!self.policy.wastes(blocks[found].size, size)).then_some(found)
     }
 
-    /// Returns the block of an expandable segment that can grow least, to preserve the longer runs.
+    /// Among suitable blocks of expandable segments, returns the one that can grow least, so that longer free ranges
+    /// are preserved.
     fn min_growth(&self, kind: Kind, mut found: BlockId) -> BlockId {
         let grown = |id: BlockId| {
             let block = &self.blocks[id];
@@ -175,7 +177,7 @@ impl ArenaState {
         }
     }
 
-    /// Allocates the front of a block that is not in an index.
+    /// Allocates the front part of a block that is not in the free index.
     #[inline]
     pub fn occupy(&mut self, id: BlockId, size: u64, requested: u64, site: Site) {
         use Counted::*;
@@ -212,7 +214,8 @@ impl ArenaState {
         }
     }
 
-    /// Splits a block in two. The block keeps the front. The remainder is free but not yet in an index.
+    /// Splits a block in two. The block keeps the front part. The remainder becomes a free block that is not yet in the
+    /// free index.
     #[inline]
     pub fn split(&mut self, id: BlockId, size: u64) -> BlockId {
         let front = &mut self.blocks[id];
@@ -233,8 +236,8 @@ impl ArenaState {
         rest
     }
 
-    /// Frees a block that its user no longer needs. The block becomes free, unless `pending` states that other streams
-    /// may still use it. In that case, [`Self::release`] frees it later. Returns the resulting merged block.
+    /// Frees a block that its user no longer needs. The block becomes free, unless `pending` is set because other
+    /// streams may still use it, in which case [`Self::release`] frees it later. Returns the resulting merged block.
     #[inline]
     pub fn free(&mut self, id: BlockId, pending: bool) -> BlockId {
         use Counted::*;
@@ -292,7 +295,7 @@ impl ArenaState {
             self.counters.change(kind, InactiveSplit, merged, now);
             self.counters.change(kind, InactiveSplitBytes, merged_bytes, now_bytes);
             if !is_split && let Some(event) = self.segment(id).and_then(|segment| segment.idle.take()) {
-                // The event was recorded before the segment's last use, so it does not cover that use.
+                // The event was recorded before the segment's latest use and therefore does not cover that use.
                 self.pending.keep_event(event);
             }
         }
@@ -345,7 +348,7 @@ impl ArenaState {
         (whole, merged, bytes)
     }
 
-    /// Joins two neighbors into one block, which keeps the slot of the first. Neither may be in an index.
+    /// Joins two neighbors into one block, which keeps the slot of the first. Neither may be in the free index.
     #[inline]
     pub fn join(&mut self, first: BlockId, second: BlockId) {
         let (size, next) = (self.blocks[second].size, self.blocks[second].next);
@@ -357,7 +360,7 @@ impl ArenaState {
         self.blocks.remove(second);
     }
 
-    /// Adds a segment, whose single block is not in an index.
+    /// Adds a segment that consists of a single block, which is not put into the free index.
     pub fn add_segment(&mut self, segment: Segment, uncached: bool) -> BlockId {
         let number = match self.segments.iter().position(Option::is_none) {
             Some(number) => number,
@@ -391,7 +394,7 @@ impl ArenaState {
         block
     }
 
-    /// Removes a segment whose single block is not in an index, and returns it.
+    /// Removes a segment that consists of a single block outside the free index, and returns the segment.
     pub fn remove_segment(&mut self, id: BlockId) -> Option<Segment> {
         debug_assert!(!self.blocks[id].is_split());
         let number = self.blocks[id].segment as usize;
@@ -426,7 +429,7 @@ impl ArenaState {
         self.free.iter().flat_map(|index| index.ids(&self.blocks)).filter(whole).collect()
     }
 
-    /// Records an event in the history, if one is kept.
+    /// Records an event in the history, if the arena has one.
     #[inline]
     pub fn note(&mut self, action: TraceAction, address: u64, size: u64, site: Site) {
         if let Some(history) = &mut self.history {
@@ -434,7 +437,7 @@ impl ArenaState {
         }
     }
 
-    /// Returns the total bytes of free blocks.
+    /// Returns the total size of free blocks, in bytes.
     pub fn cached(&self) -> u64 {
         let ids = self.free.iter().flat_map(|index| index.ids(&self.blocks));
         ids.map(|id| self.blocks[id].size).sum()

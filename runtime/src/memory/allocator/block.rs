@@ -1,4 +1,4 @@
-//! Blocks: address ranges in a segment, stored in a slab so that creating one needs no heap allocation.
+//! Blocks: address ranges in a segment, stored in a slab so that creating a block usually requires no heap allocation.
 //!
 //! The blocks of a segment form a list without gaps, ordered by address. Adjacent free blocks are always merged, and so
 //! are adjacent unmapped blocks.
@@ -11,15 +11,15 @@ use super::size::Kind;
 /// Index of a block in its slab.
 pub(crate) type BlockId = u32;
 
-/// The null block ID.
+/// The ID that denotes no block.
 pub(crate) const NONE: BlockId = BlockId::MAX;
 
 /// The state of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// A vacant slot of the slab, not a block.
+    /// Not a block, but a vacant slot of the slab.
     Vacant,
-    /// Free, in the free index.
+    /// Free, and in the free index.
     Free,
     /// Allocated.
     Allocated,
@@ -35,11 +35,11 @@ pub(crate) enum State {
 pub(crate) struct Block {
     pub address: u64,
     pub size: u64,
-    /// Requested bytes.
+    /// Requested size, in bytes.
     pub requested: u64,
     /// Source location of the request; `None` before the first use.
     pub site: Option<&'static Location<'static>>,
-    /// Time at which the block became free, on the clock of garbage collection.
+    /// Time at which the block became free, on the clock that garbage collection uses.
     pub freed_at: u64,
     /// The neighbors in the segment.
     pub prev: BlockId,
@@ -51,7 +51,7 @@ pub(crate) struct Block {
     pub state: State,
     pub kind: Kind,
     pub expandable: bool,
-    /// True if the block returns to the driver when freed.
+    /// True if the block is returned to the driver when it is freed.
     pub uncached: bool,
 }
 
@@ -80,7 +80,7 @@ impl Default for Blocks {
 }
 
 impl Blocks {
-    /// Stores a block, reusing the slot of a removed one if possible.
+    /// Stores a block, reusing the slot of a removed block if possible.
     pub fn insert(&mut self, block: Block) -> BlockId {
         match self.vacant {
             NONE => {
@@ -95,14 +95,14 @@ impl Blocks {
         }
     }
 
-    /// Removes a block, which is no longer in any list.
+    /// Removes a block that is no longer in any list.
     pub fn remove(&mut self, id: BlockId) {
         self[id].state = State::Vacant;
         self[id].left = self.vacant;
         self.vacant = id;
     }
 
-    /// Returns the block, if there is one in this slot.
+    /// Returns the block in this slot; `None` if the slot is vacant.
     pub fn get(&self, id: BlockId) -> Option<&Block> {
         self.blocks.get(id as usize).filter(|block| block.state != State::Vacant)
     }

@@ -58,7 +58,7 @@ pub(super) fn statistics(allocator: &CachingAllocator) -> MemoryStatistics {
     sum
 }
 
-/// Adds the counters of an arena.
+/// Adds the counters of an arena to the sum.
 pub(super) fn add_counters(counters: &Counters, sum: &mut MemoryStatistics) {
     for (counted, total) in [
         (Counted::Allocation, &mut sum.allocation),
@@ -73,7 +73,7 @@ pub(super) fn add_counters(counters: &Counters, sum: &mut MemoryStatistics) {
     counters.oversize_allocations.add_to(&mut sum.oversize_allocations);
 }
 
-/// Caps the peaks, because memory in use never exceeds reserved memory.
+/// Limits the peaks of memory in use to the peaks of reserved memory, which memory in use never exceeds.
 fn bound_peaks(bytes: &mut ByPool, reserved: &ByPool) {
     for (bytes, reserved) in [
         (&mut bytes.all, &reserved.all),
@@ -120,7 +120,7 @@ pub(super) fn snapshot(allocator: &CachingAllocator, device: &Device) -> Snapsho
         }
     }
     segments.sort_by_key(|segment| segment.address);
-    // The sort is stable, so events of one stream with equal times stay in order.
+    // The sort is stable, so events of one stream with equal timestamps stay in order.
     trace.sort_by_key(|entry: &TraceEntry| entry.time_us);
     if let Some(limit) = history {
         trace.drain(..trace.len().saturating_sub(limit));
@@ -130,7 +130,7 @@ pub(super) fn snapshot(allocator: &CachingAllocator, device: &Device) -> Snapsho
     Snapshot { segments, device_traces, allocator_settings: settings(&options) }
 }
 
-/// Adds a segment. An expandable segment becomes one entry per mapped range.
+/// Adds a segment to the snapshot. An expandable segment becomes one entry per mapped range.
 fn add_segments(
     segments: &mut Vec<snapshot::Segment>,
     device: u32,

@@ -1,14 +1,14 @@
-//! Counters behind the statistics.
+//! Counters from which the statistics are computed.
 //!
 //! Each arena counts its own blocks under its own lock, so that streams share no data while they allocate. Summed over
-//! arenas, the current, allocated and freed counts are exact. The reported peak is the sum of the arenas' peaks, which
-//! is an upper bound. Memory reserved from the driver changes rarely and is also counted once per device, so that its
-//! peak is exact.
+//! all arenas, the current, allocated and freed amounts are exact. The reported peak is the sum of the arenas' peaks,
+//! which is an upper bound. Memory reserved from the driver changes rarely and is also counted once per device, so that
+//! its peak is exact.
 
 use super::size::Kind;
 use crate::memory::statistics::{ByPool, Statistic};
 
-/// The quantities counted for each kind of block.
+/// The quantities that are counted for each kind of block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Counted {
     Allocation,
@@ -22,12 +22,12 @@ pub(crate) enum Counted {
 
 const COUNTED: usize = Counted::ReservedBytes as usize + 1;
 
-/// One counter. The freed amount is allocated minus current.
+/// One counter. The freed amount is the allocated amount minus the current amount.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Track {
     current: u64,
     peak: u64,
-    /// Amount since the last reset, which set it to `base`.
+    /// Amount allocated since the last reset, which set this field to `base`.
     allocated: u64,
     base: u64,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Track {
 impl Track {
     #[inline]
     pub fn up(&mut self, amount: u64) {
-        // Over years, or with large short-lived blocks, the sum overflows, but differences remain correct.
+        // The sum may overflow after years or with large short-lived blocks, but differences remain correct.
         self.allocated = self.allocated.wrapping_add(amount);
         self.current += amount;
         self.peak = self.peak.max(self.current);
@@ -47,7 +47,7 @@ impl Track {
         self.current = self.current.saturating_sub(amount);
     }
 
-    /// Replaces the contribution `before` with `now` after the counting rule has changed.
+    /// Replaces the amount `before` with `now` after the rule for counting has changed.
     pub fn correct(&mut self, before: u64, now: u64) {
         self.up(now.saturating_sub(before));
         self.down(before.saturating_sub(now));
@@ -82,7 +82,7 @@ impl Track {
         self.add_with_peak(self.peak, sum);
     }
 
-    /// Combines both kinds, except for the peak.
+    /// Returns the sum of both kinds of blocks, except for the peak.
     fn and(&self, other: &Track) -> Track {
         Track {
             current: self.current + other.current,
@@ -93,14 +93,14 @@ impl Track {
     }
 }
 
-/// Blocks that were freed and wait for events, or their bytes. The active count is the sum of this and the allocated
-/// count. Because blocks rarely wait, the active count has no counter of its own.
+/// Counter of freed blocks that wait for events, or of their bytes. The active amount is the sum of this amount and the
+/// allocated amount. Because blocks rarely wait, the active amount does not have a counter of its own.
 #[derive(Debug, Clone, Copy, Default)]
 struct Waiting {
     current: [u64; 2],
-    /// The value of `current` at the last reset of the accumulated counts.
+    /// The value of `current` at the last reset of the accumulated amounts, per kind.
     base: [u64; 2],
-    /// Peak of the active amount while any block waited, per kind and in total.
+    /// Peak of the active amount during the times in which any block waited, per kind and in total.
     peak: [u64; 3],
 }
 
@@ -108,9 +108,9 @@ struct Waiting {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counters {
     by_kind: [[Track; COUNTED]; 2],
-    /// Peaks of both kinds together.
+    /// Peaks of the sum of both kinds.
     peaks: [u64; COUNTED],
-    /// Waiting blocks, then waiting bytes.
+    /// Counter of waiting blocks, followed by the counter of their bytes.
     waiting: [Waiting; 2],
     pub oversize_allocations: Track,
     pub oversize_segments: Track,
@@ -130,7 +130,7 @@ impl Counters {
         self.by_kind[kind as usize][counted as usize].down(amount);
     }
 
-    /// Counts a change of an amount, in one step.
+    /// Counts a change of an amount as a single step.
     #[inline]
     pub fn change(&mut self, kind: Kind, counted: Counted, before: u64, now: u64) {
         if now > before {
@@ -140,7 +140,7 @@ impl Counters {
         }
     }
 
-    /// Counts one item of `amount` bytes in a counter of items and in a counter of their bytes.
+    /// Counts one item of `amount` bytes, both in the counter of items and in the counter of their bytes.
     #[inline]
     pub fn up_both(&mut self, kind: Kind, things: Counted, bytes: Counted, amount: u64) {
         self.up(kind, things, 1);
@@ -170,7 +170,7 @@ impl Counters {
         self.note_active_peaks();
     }
 
-    /// Counts that such a block has stopped waiting.
+    /// Counts a block that no longer waits for events.
     pub fn wait_no_more(&mut self, kind: Kind, bytes: u64) {
         self.waiting[0].current[kind as usize] -= 1;
         self.waiting[1].current[kind as usize] -= bytes;
@@ -237,7 +237,7 @@ impl Counters {
         by_kind.iter_mut().flatten().chain([oversize_allocations, oversize_segments])
     }
 
-    /// Counts the allocations since `before` another `times` times.
+    /// Adds `times` times the allocations that were counted since `before`.
     pub fn repeat(&mut self, before: &Counters, times: u64) {
         let mut before = before.clone();
         for (track, before) in self.tracks().zip(before.tracks()) {
@@ -255,7 +255,7 @@ impl Counters {
         small.and(large).add_with_peak(self.peaks[counted], &mut sum.all);
     }
 
-    /// Adds the active amounts to two sums, of blocks and of bytes.
+    /// Adds the active amounts to a sum of blocks and a sum of bytes.
     pub fn add_active_to(&self, blocks: &mut ByPool, bytes: &mut ByPool) {
         let counted = [Counted::Allocation, Counted::AllocatedBytes];
         for ((waiting, counted), sum) in self.waiting.iter().zip(counted).zip([blocks, bytes]) {
@@ -268,7 +268,7 @@ impl Counters {
                 }
             });
             let [small, large] = &active;
-            // While no block waits, the active blocks are the same as the allocated blocks.
+            // While no block waits, the active blocks are exactly the allocated blocks.
             small.add_with_peak(small.peak.max(waiting.peak[0]), &mut sum.small_pool);
             large.add_with_peak(large.peak.max(waiting.peak[1]), &mut sum.large_pool);
             let peak = self.peaks[counted as usize].max(waiting.peak[2]);

@@ -2,24 +2,24 @@
 //! then requested again.
 //!
 //! In a loop that allocates and drops a buffer in every iteration, the block would be coalesced with its neighbors and
-//! split again each time. If the operation after an allocation frees that block, the free is deferred, so the block
-//! stays split and counts as allocated. If the next operation requests the same number of bytes, it receives this
-//! block. Best fit would select the same block, because the arena has not changed in between. Every other operation
-//! first performs the deferred frees ([`ArenaState::settle`]), so that blocks and statistics are the same as without
-//! this path.
+//! split again each time. If the next operation after an allocation frees the allocated block, the free is deferred, so
+//! the block stays split and counts as allocated. If the operation after that is a request for the same number of
+//! bytes, this block serves the request. Best fit would select the same block, because the arena has not changed in
+//! between. Every other operation first performs the deferred frees ([`ArenaState::settle`]), so that blocks and
+//! statistics are the same as without this path.
 
 use super::arena::ArenaState;
 use super::block::{BlockId, NONE};
 use super::history::Site;
 
-/// Deferred frees and allocations.
+/// The deferred frees and allocations of an arena.
 #[derive(Debug)]
 pub(super) struct DeferredFree {
     /// The block that the last operation allocated from the free blocks.
     latest: BlockId,
     /// The block whose free is deferred.
     block: BlockId,
-    /// Number of times that `latest` or `block` was freed and reused without being counted.
+    /// Number of times that the block was freed and reused without these operations being counted.
     rounds: u64,
 }
 
@@ -47,7 +47,7 @@ impl ArenaState {
         true
     }
 
-    /// Allocates the block whose free is deferred, if the request is for the same number of bytes.
+    /// Allocates the block whose free is deferred, if the request has the same size.
     #[inline]
     pub fn take_deferred(&mut self, requested: u64, site: Site) -> Option<BlockId> {
         let block = self.deferred.block;
@@ -60,7 +60,7 @@ impl ArenaState {
         Some(block)
     }
 
-    /// Performs the deferred operations. Every operation must call this first, except those that defer.
+    /// Performs the deferred operations. Every operation except those that can be deferred must call this first.
     #[inline]
     pub fn settle(&mut self) {
         if self.deferred.block != NONE || self.deferred.rounds != 0 {
@@ -74,7 +74,8 @@ impl ArenaState {
         let DeferredFree { latest, block: deferred, rounds } = std::mem::take(&mut self.deferred);
         let block = if deferred == NONE { latest } else { deferred };
         if rounds > 0 {
-            // All rounds are equal, so one round is performed and counted as many times as rounds occurred.
+            // All rounds are the same, so a single round is performed, and its counts are multiplied by the number of
+            // rounds.
             let (size, requested) =
                 (self.policy.round(self.blocks[block].requested), self.blocks[block].requested);
             let before = self.counters.clone();

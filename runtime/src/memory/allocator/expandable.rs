@@ -1,16 +1,16 @@
 //! Expandable segments: addresses are reserved once, and memory is mapped to them page by page on demand.
 //!
 //! An arena has one expandable segment per kind of block, or more if a reservation is exhausted. Unmapped parts are
-//! [`State::Unmapped`] blocks. A request that no free block can serve takes the lowest sufficiently long run of free
-//! and unmapped blocks, and maps the missing pages. Free neighbors that served different requests can therefore merge,
-//! unlike separate driver segments.
+//! [`State::Unmapped`] blocks. A request that no free block can serve uses the sufficiently long run of free and
+//! unmapped blocks with the lowest address, and maps the missing pages. Free neighbors that served different requests
+//! can therefore merge, unlike separate driver segments.
 //!
 //! While the reserved memory stays within [`SLACK`] of the peak in use, new pages are allocated from the driver. Beyond
-//! that, if the arena's stream is idle, entirely free pages of the arena are remapped to the new location, which costs
-//! as much as new pages. If these do not suffice, free pages of the other kind are released to the driver. A busy
-//! stream may still use free pages, so pages are then allocated from the driver regardless, because this module never
-//! waits. PyTorch leaves holes mapped until memory runs out; `docs/benchmarks/allocator.md` shows the effect of this
-//! rule on several traces.
+//! that limit, if the arena's stream is idle, entirely free pages of the arena are remapped to the new location, which
+//! takes as long as mapping new pages. If these pages do not suffice, free pages of the other kind are released to the
+//! driver. If the arena's stream is busy, it may still use free pages. Because this module never waits, new pages are
+//! allocated in that case, despite the limit. PyTorch leaves holes mapped until memory runs out;
+//! `docs/benchmarks/allocator.md` shows the effect of this rule on several traces.
 
 use super::arena::{ArenaState, Segment, Source};
 use super::block::{BlockId, NONE, State};
@@ -25,18 +25,18 @@ use crate::error::Result;
 use crate::memory::options::Reserve;
 use crate::snapshot::TraceAction;
 
-/// Slack, in percent. New memory is preferred to remapping pages while the reserved memory exceeds the peak in use by
-/// at most this percentage.
+/// Slack, in percent. While the reserved memory exceeds the peak in use by at most this percentage, new memory is
+/// allocated instead of remapping pages.
 const SLACK: u64 = 8;
-/// Page size for large blocks, unless a smaller one is configured for their segments. The cost of mapping a page does
-/// not depend on its size, but larger pages leave holes that cannot be remapped.
+/// Page size for large blocks, unless a smaller page size is configured for their segments. The cost of mapping a page
+/// does not depend on its size, but larger pages leave holes that cannot be remapped.
 const LARGE_PAGE: u64 = 4 << 20;
 
 /// The memory of an expandable segment.
 #[derive(Debug)]
 pub(crate) struct Expandable {
     page: u64,
-    /// Memory mapped at each page of the reservation.
+    /// Physical memory mapped at each page of the reservation; `None` if the page is not mapped.
     pages: Vec<Option<PhysicalHandle>>,
 }
 
@@ -55,7 +55,8 @@ impl Expandable {
         for (index, handle) in self.pages.into_iter().enumerate() {
             let Some(handle) = handle else { continue };
             let ptr = DevicePtr(address + index as u64 * self.page);
-            // SAFETY: guaranteed by the caller; the page is mapped. Errors cannot be reported.
+            // SAFETY: guaranteed by the caller; the page is mapped. Errors are ignored, because they cannot be
+            // reported.
             unsafe {
                 let _ = driver.virtual_unmap(context, ptr, self.page as usize);
                 let _ = driver.physical_release(context, handle);
@@ -73,7 +74,7 @@ struct Run {
 }
 
 /// Maps memory until a free block of the request's size exists. Returns `None` if the driver has no more memory or the
-/// limit is reached. Pages mapped until then remain as free blocks.
+/// limit is reached. Pages that were mapped until then remain as free blocks.
 pub(super) fn grow(
     memory: &CachingAllocator,
     device: &Device,
@@ -82,7 +83,7 @@ pub(super) fn grow(
 ) -> Result<Option<BlockId>> {
     let kind = Kind::of(request.size);
     if request.size > device.properties().total_memory {
-        // Mapping page by page until the device runs out of memory would take too long.
+        // The request cannot succeed, and mapping page by page until the device runs out of memory would take too long.
         return Ok(None);
     }
     let run = match find_run(state, kind, request.size) {
@@ -92,16 +93,16 @@ pub(super) fn grow(
             None => return Ok(None),
         },
     };
-    // The run becomes one free block, which starts at the run's first block and grows until it is large enough.
-    // Meanwhile, the block is in no index, so that its own pages are not remapped to serve it.
+    // The run becomes one free block, which starts at the run's first block and grows until it is large enough. While
+    // it grows, the block is not in the free index, so that its own pages are not remapped to serve it.
     let mut block = run.first;
     if state.blocks[block].state == State::Free {
         state.take_out(block);
     }
     loop {
         if state.blocks[block].state == State::Free {
-            // Merge even if the block is already large enough, because its remainder would otherwise stay separate from
-            // a free neighbor.
+            // Neighbors are merged even if the block is already large enough, because its remainder would otherwise
+            // stay separate from a free neighbor.
             let next = state.blocks[block].next;
             if next != NONE && state.blocks[next].state == State::Free {
                 state.take_out(next);
@@ -112,7 +113,8 @@ pub(super) fn grow(
                 return Ok(Some(block));
             }
         }
-        // Here, the run continues with unmapped addresses: the next block, or the first block of the run.
+        // At this point, the run continues with unmapped addresses, either in the next block or in the first block of
+        // the run.
         let has_front = state.blocks[block].state == State::Free;
         let unmapped = if has_front { state.blocks[block].next } else { block };
         let missing = request.size - if has_front { state.blocks[block].size } else { 0 };
@@ -202,8 +204,8 @@ fn reserve_addresses(
     Ok(Some(Run { first: state.add_segment(segment, false) }))
 }
 
-/// Maps the front of an unmapped block (`missing` bytes rounded up to pages, or the entire block). The front becomes a
-/// free block outside of any index. Returns false if no memory is available.
+/// Maps the front part of an unmapped block, that is, `missing` bytes rounded up to pages, or the entire block. The
+/// front part becomes a free block that is not in the free index. Returns false if no memory is available.
 fn map_front(
     memory: &CachingAllocator,
     device: &Device,
@@ -250,7 +252,7 @@ fn map_front(
             *slot = Some(handle);
         }
     }
-    // The block may have grown meanwhile, because its next neighbor may have given up pages.
+    // The block may have grown in the meantime, because pages of the next block may have been unmapped.
     if bytes < state.blocks[unmapped].size {
         let rest = state.split(unmapped, bytes);
         state.blocks[rest].state = State::Unmapped;
@@ -284,8 +286,8 @@ fn map_pages(
         let result = handles
             .iter()
             .try_for_each(|handle| {
-                // SAFETY: nothing is mapped at these addresses of our reservation, and the handle is not mapped
-                // anywhere else.
+                // SAFETY: nothing is mapped at these addresses, which belong to our reservation, and the handle is not
+                // mapped anywhere else.
                 unsafe { driver.virtual_map(context, at(mapped), page as usize, *handle) }?;
                 mapped += 1;
                 Ok(())
@@ -305,8 +307,8 @@ fn map_pages(
     })
 }
 
-/// Unmaps entirely free pages and adds them to `handles`: as many of the `wanted` pages as would exceed the slack if
-/// newly allocated.
+/// Unmaps entirely free pages and adds them to `handles`. The number of pages is the part of the `wanted` pages that
+/// would exceed the slack if it were newly allocated.
 fn spare_pages(
     memory: &CachingAllocator,
     device: &Device,
@@ -328,7 +330,7 @@ fn spare_pages(
     if !device.call(|driver, context| driver.stream_query(context, stream))? {
         return Ok(());
     }
-    // The smallest blocks come first, because they are least likely to serve a request.
+    // The smallest blocks are used first, because they are least likely to serve a request.
     for block in expandable_blocks(state, kind) {
         let missing = (beyond(state).div_ceil(page) as usize).min(wanted - handles.len());
         if missing == 0 {
@@ -353,7 +355,8 @@ fn expandable_blocks(state: &ArenaState, kind: Kind) -> Vec<BlockId> {
     blocks
 }
 
-/// Releases up to `most` whole pages of a free block to the driver. Returns the number of bytes released.
+/// Releases up to `most` pages that lie entirely within a free block to the driver. Returns the number of bytes
+/// released.
 fn release_pages(
     memory: &CachingAllocator,
     device: &Device,
@@ -374,8 +377,8 @@ fn release_pages(
     unmapped.map(|()| bytes)
 }
 
-/// Unmaps up to `most` of the last whole pages of a free block; `page` is the page size. The work on the arena's stream
-/// must have finished. The edges of the block remain free blocks.
+/// Unmaps up to `most` pages that lie entirely within a free block, starting from its end; `page` is the page size. The
+/// work on the arena's stream must have finished. Parts of the block that do not fill a page remain free blocks.
 fn unmap(
     device: &Device,
     state: &mut ArenaState,
@@ -443,8 +446,8 @@ fn merge_unmapped(state: &mut ArenaState, block: BlockId) {
     }
 }
 
-/// Releases every entirely free page to the driver, and the addresses of segments that have no pages left. Returns the
-/// number of bytes released.
+/// Releases every entirely free page to the driver, and releases the addresses of segments without mapped pages.
+/// Returns the number of bytes released.
 pub(super) fn release(memory: &CachingAllocator, device: &Device, state: &mut ArenaGuard<'_>) -> Result<u64> {
     let Some(_outside) = memory.outside_captures() else { return Ok(0) };
     let free = [Kind::Small, Kind::Large].map(|kind| expandable_blocks(state, kind)).concat();
@@ -472,7 +475,7 @@ pub(super) fn release(memory: &CachingAllocator, device: &Device, state: &mut Ar
     Ok(released)
 }
 
-/// Grants a device access to an arena's expandable segments, for current and later pages.
+/// Grants a device access to an arena's expandable segments, for pages that are mapped now or later.
 pub(super) fn allow(device: &Device, state: &mut ArenaState, peer: u32) -> Result<()> {
     if !state.devices.contains(&peer) {
         state.devices.push(peer);

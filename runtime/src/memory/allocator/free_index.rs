@@ -1,16 +1,16 @@
 //! [`FreeIndex`]: the free blocks of one kind, ordered by (size, address).
 //!
-//! Sizes are divided into bins: one per multiple of 512 bytes up to 32 KiB, then 32 bins per doubling. A bitmap records
-//! which bins contain blocks. The blocks of a bin form a treap ordered by (size, address). Finding, inserting and
-//! removing a block take few steps, regardless of the number of blocks. They allocate no memory, because the tree links
-//! are stored in the blocks.
+//! Sizes are divided into bins: one bin per multiple of 512 bytes up to 32 KiB, then 32 bins for each doubling of the
+//! size. A bitmap records which bins contain blocks. The blocks of a bin form a treap ordered by (size, address).
+//! Finding, inserting and removing a block take few steps, regardless of the number of blocks, and allocate no memory,
+//! because the tree links are stored in the blocks.
 
 use super::block::{BlockId, Blocks, NONE, State};
 use super::size::MIN_BLOCK;
 
-/// Sizes below this number of 512-byte units have a bin each.
+/// Sizes below this number of 512-byte units each have a bin of their own.
 const EXACT: u64 = 64;
-/// Bins per doubling above that.
+/// Number of bins for each doubling of larger sizes.
 const PER_DOUBLING: usize = 32;
 /// Number of bins; sizes are below 2^62 bytes, that is, 2^53 units.
 const BINS: usize = EXACT as usize + (53 - 6) * PER_DOUBLING;
@@ -19,13 +19,12 @@ const WORDS: usize = BINS.div_ceil(64);
 /// Sort key of a block: (size, address).
 type Key = (u64, u64);
 
-/// Index of the free blocks of one kind, as described in the [module's documentation](self). See the [module's
-/// documentation](self).
+/// Index of the free blocks of one kind; see the [module's documentation](self).
 #[derive(Debug)]
 pub(crate) struct FreeIndex {
-    /// Bitmap of the non-zero words of `words`.
+    /// Bitmap that records which elements of `words` are not zero.
     summary: u64,
-    /// Bitmap of the bins that contain blocks.
+    /// Bitmap that records which bins contain blocks.
     words: [u64; WORDS],
     /// The root of each bin's tree.
     roots: Box<[BlockId; BINS]>,
@@ -62,7 +61,7 @@ fn key(blocks: &Blocks, id: BlockId) -> Key {
     (blocks[id].size, blocks[id].address)
 }
 
-/// Returns the treap priority of a node, which is pseudorandom but the same in every run.
+/// Returns the treap priority of a node, which is pseudorandom but identical in every run of a program.
 #[inline]
 fn priority(id: BlockId) -> u32 {
     (id.wrapping_add(1)).wrapping_mul(0x9E37_79B1).rotate_left(13).wrapping_mul(0x85EB_CA6B)
@@ -83,7 +82,7 @@ impl FreeIndex {
         }
     }
 
-    /// Returns the first bin from `from` on that contains blocks.
+    /// Returns the first bin at or after `from` that contains blocks.
     #[inline]
     fn next_bin(&self, from: usize) -> Option<usize> {
         let word = from / 64;
@@ -139,7 +138,7 @@ impl FreeIndex {
         self.set(blocks, link, id);
     }
 
-    /// Removes a block from the index. The caller must set its new state.
+    /// Removes a block from the index. The caller must set the block's new state.
     #[inline]
     pub fn remove(&mut self, blocks: &mut Blocks, id: BlockId) {
         let key_of_id = key(blocks, id);
@@ -185,7 +184,7 @@ impl FreeIndex {
         Some(node)
     }
 
-    /// Returns the largest block, or of equally large blocks the one with the lowest address.
+    /// Returns the largest block; if several are equally large, the one with the lowest address.
     pub fn largest(&self, blocks: &Blocks) -> Option<BlockId> {
         let mut node = self.roots[self.last_bin()?];
         while blocks[node].right != NONE {
@@ -209,7 +208,7 @@ impl FreeIndex {
     }
 }
 
-/// Splits a tree into the nodes before `at` and those after it.
+/// Splits a tree into the nodes whose keys precede `at` and the remaining nodes.
 fn split(blocks: &mut Blocks, mut node: BlockId, at: Key) -> (BlockId, BlockId) {
     let (mut left, mut right) = (NONE, NONE);
     let (mut left_end, mut right_end) = (NONE, NONE);
@@ -242,7 +241,7 @@ fn split(blocks: &mut Blocks, mut node: BlockId, at: Key) -> (BlockId, BlockId) 
 /// Merges two non-empty trees; all keys of `left` must precede all keys of `right`.
 fn merge(blocks: &mut Blocks, mut left: BlockId, mut right: BlockId) -> BlockId {
     let root = if priority(left) >= priority(right) { left } else { right };
-    // The node whose child link is open, and whether that link is to the right child.
+    // The node whose child link has not been set yet, and true if it is the link to the right child.
     let mut open = (NONE, false);
     while left != NONE && right != NONE {
         let (node, side) = if priority(left) >= priority(right) { (left, true) } else { (right, false) };

@@ -9,11 +9,11 @@ use crate::snapshot::TraceAction;
 /// Source location of a call.
 pub(crate) type Site = &'static Location<'static>;
 
-/// One event.
+/// An event of the history.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry {
     pub action: TraceAction,
-    /// The block's address; for [`TraceAction::Oom`], the free bytes of the device.
+    /// The block's address; for [`TraceAction::Oom`], the number of free bytes on the device.
     pub address: u64,
     pub size: u64,
     pub stream: u64,

@@ -1,8 +1,9 @@
 //! [`Lock`]: a spin lock for state that one thread uses almost exclusively.
 //!
-//! Without contention, acquiring the lock takes one atomic exchange, and releasing it a plain store. This costs half as
-//! much as a lock that wakes its waiters, and an allocation with its free acquires the lock twice. Waiting threads poll
-//! at increasing intervals of up to [`LONGEST`], because the holder may be waiting for the device.
+//! Without contention, acquiring the lock takes one atomic exchange, and releasing it takes a plain store. This costs
+//! half as much as a lock that wakes its waiters. The cost matters because an allocation and the corresponding free
+//! acquire the lock twice. Waiting threads poll at increasing intervals of up to [`LONGEST`], because the holder may be
+//! waiting for the device.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -12,7 +13,7 @@ use std::time::Duration;
 /// The longest interval between two polls of a held lock.
 const LONGEST: Duration = Duration::from_micros(200);
 
-/// A spin lock, as described in the [module's documentation](self). See the [module's documentation](self).
+/// A spin lock; see the [module's documentation](self).
 #[derive(Debug, Default)]
 pub(super) struct Lock<T> {
     held: AtomicBool,
@@ -51,7 +52,7 @@ impl<T> Lock<T> {
                 _ => std::thread::sleep(LONGEST.min(Duration::from_micros(u64::from(looks - 119) * 10))),
             }
             looks = looks.saturating_add(1);
-            // Reading first leaves the cache line in the holder's cache.
+            // Reading before the exchange leaves the cache line in the cache of the lock's holder.
             if !self.held.load(Ordering::Relaxed) && self.try_hold() {
                 return;
             }

@@ -1,27 +1,26 @@
 //! The caching allocator of device memory.
 //!
-//! **Guarantees.** A block is allocated for work on one stream, its home stream, and returns to that stream's free
-//! blocks. Freeing a block does not wait, because earlier work on a stream runs before later work. If other streams
-//! used a block, events are recorded on them when the block is freed, and the block is not reused before these events.
-//! A block never moves to another stream without an event in between. A failed request changes only the contents of the
-//! cache.
+//! A block is allocated for work on one stream, its home stream, and returns to that stream's free blocks. Freeing a
+//! block does not wait, because earlier work on a stream runs before later work. If other streams used a block, events
+//! are recorded on them when the block is freed, and the block is not reused until these events have completed. A block
+//! never moves to another stream without an event in between. A failed request changes only the contents of the cache.
 //!
 //! **Threads.** Every stream has its own arena with its own lock. A request that a free block can serve acquires only
-//! that lock. State shared by all streams (the registry and the totals) is accessed only when memory comes from the
-//! driver or returns to it, when a stream is first or last used, and for reports. Locks are acquired in the order
-//! registry, arena, totals. Two arenas are never locked at the same time, and no lock is held while user code runs.
-//! Calls that must not occur during a capture of another thread, above all waits for a stream, hold a lock that
-//! excludes captures.
+//! this lock. State shared by all streams (the registry and the totals) is accessed only when memory comes from the
+//! driver or returns to it, when a stream first allocates or is dropped, and for reports. Locks are acquired in the
+//! order registry, arena, totals. Two arenas are never locked at the same time, and no lock is held while user code
+//! runs. Calls that must not occur while another thread captures a graph, especially waits for a stream, hold a lock
+//! that prevents captures.
 //!
 //! `docs/memory.md` describes the steps of a request.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `arena` | the blocks of one stream: search, split, merge; no driver calls, not thread-safe |
+//! | `arena` | the blocks of one stream: search, split and merge; makes no driver calls, not thread-safe |
 //! | `block`, `free_index` | slab of blocks, and ordered index of free blocks |
 //! | `size`, `policy` | size rounding, and the options of an arena |
 //! | `lock` | lock of an arena |
-//! | `deferred_free` | fast path for blocks that are freed immediately |
+//! | `deferred_free` | fast path for blocks that are freed right after their allocation |
 //! | `pending` | blocks that wait for events of other streams |
 //! | `streams` | the arena of each stream, and its reuse after the stream is destroyed |
 //! | `slow_path` | fallback steps if no free block fits |
@@ -76,7 +75,7 @@ use crate::stream::Stream;
 /// Allocated memory. The owner must free it once with [`free`], on the stream on which it was allocated.
 #[derive(Debug)]
 pub(crate) struct Allocation {
-    /// The arena; `None` for the stream's arena in the default pool.
+    /// The arena of the allocation; `None` if it is the stream's arena in the default pool.
     arena: Option<Arc<Arena>>,
     block: BlockId,
     ptr: DevicePtr,
@@ -95,13 +94,13 @@ impl Allocation {
         self.ptr
     }
 
-    /// Returns the private pool from which the memory came.
+    /// Returns the private pool that owns the memory; `None` for the default pool.
     pub fn pool(&self) -> Option<PoolId> {
         self.arena.as_ref().map(|arena| arena.pool)
     }
 }
 
-/// A lock shared by all streams, with the number of acquisitions.
+/// A lock that all streams share, with a count of its acquisitions.
 #[derive(Debug, Default)]
 struct Shared<T>(Mutex<(u64, T)>);
 
@@ -136,15 +135,15 @@ impl<T> std::ops::DerefMut for SharedGuard<'_, T> {
 type FreeCallback = Arc<dyn Fn() -> bool + Send + Sync>;
 type Observer = Arc<dyn Fn(&OutOfMemory) + Send + Sync>;
 
-/// Arenas, pools, options and callbacks of the device.
+/// The registry of the device's arenas, pools, options and callbacks.
 #[derive(Default)]
 struct Registry {
     options: AllocatorOptions,
-    /// True if memory has been requested from the driver. From then on, the backend cannot change.
+    /// True if memory has been requested from the driver. After that, the backend cannot be changed.
     started: bool,
     arenas: Vec<Arc<Arena>>,
     pools: Vec<Weak<PoolShared>>,
-    /// IDs of streams whose work is being captured, with the pools that serve their requests.
+    /// IDs of streams whose work is being captured, each with the pool that serves its requests.
     captures: Vec<(u64, Arc<PoolShared>)>,
     free_callbacks: Vec<FreeCallback>,
     observers: Vec<Observer>,
@@ -159,11 +158,11 @@ struct Registry {
 struct Totals {
     /// Counters for segments and reserved bytes; the other counters are unused.
     counters: Counters,
-    /// Counts of dropped arenas.
+    /// Accumulated counters of dropped arenas.
     forgotten: Counters,
     /// Bytes that are being requested from the driver.
     claimed: u64,
-    /// Maximum number of reserved bytes.
+    /// Maximum number of reserved bytes; `None` if there is no limit.
     limit: Option<u64>,
     alloc_retries: u64,
     ooms: u64,
@@ -173,8 +172,7 @@ struct Totals {
     device_frees: u64,
 }
 
-/// The caching allocator of a device, as described in the [module's documentation](self). See the [module's
-/// documentation](self).
+/// The caching allocator of a device; see the [module's documentation](self).
 pub(crate) struct CachingAllocator {
     registry: Shared<Registry>,
     totals: Shared<Totals>,
@@ -183,9 +181,10 @@ pub(crate) struct CachingAllocator {
     /// Number of active captures. While a capture is active, the allocator records and queries no events and does not
     /// wait.
     captures: AtomicUsize,
-    /// Held during operations that must not occur during a capture; a capture starts only when it is not held.
+    /// Held during operations that must not occur during a capture. A capture starts only when no operation holds this
+    /// lock.
     outside_captures: RwLock<()>,
-    /// Number of searches for large blocks; counted only with garbage collection.
+    /// Number of searches for large blocks; counted only if garbage collection is enabled.
     clock: Arc<AtomicU64>,
     raw: RawTable,
 }
@@ -215,8 +214,8 @@ impl CachingAllocator {
         (!self.capturing()).then_some(guard)
     }
 
-    /// Counts a capture, after all operations that it excludes have finished. The caller must hold no lock of the
-    /// allocator.
+    /// Waits until all operations that must not occur during a capture have finished, then counts a capture. The caller
+    /// must not hold any lock of the allocator.
     fn begin_capture(&self) {
         let _excluded = self.outside_captures.write().unwrap_or_else(PoisonError::into_inner);
         self.captures.fetch_add(1, Ordering::AcqRel);
@@ -237,14 +236,14 @@ impl CachingAllocator {
 /// A memory request.
 #[derive(Debug, Clone, Copy)]
 struct Request {
-    /// The requested bytes.
+    /// Requested size, in bytes.
     bytes: u64,
-    /// The requested bytes, rounded up to a block size.
+    /// Requested size, rounded up to a block size.
     size: u64,
     site: &'static Location<'static>,
 }
 
-/// Allocates `bytes` of device memory for work on `stream`. An allocation of zero bytes has no block and the null
+/// Allocates `bytes` bytes of device memory for work on `stream`. An allocation of zero bytes has no block and the null
 /// address.
 #[inline]
 #[track_caller]
@@ -274,10 +273,10 @@ pub(crate) fn allocate_default(stream: &Stream, bytes: usize) -> Result<Allocati
     }
 }
 
-/// Frees memory of a stream that is being dropped; `arena` is that stream's own arena.
+/// Frees memory that belongs to a stream that is being dropped; `arena` is the arena of that stream.
 ///
 /// # Safety
-/// Same as [`free`]; in addition, the memory must not have been used on another stream.
+/// The requirements are those of [`free`]. In addition, the memory must not have been used on another stream.
 pub(crate) unsafe fn free_at_end(
     device: &Device,
     arena: &Arena,
@@ -288,7 +287,7 @@ pub(crate) unsafe fn free_at_end(
     match allocation.block {
         NONE => Ok(()),
         block if state.blocks[block].uncached => {
-            // When this returns, even with an error, no work of the stream is running.
+            // When this call returns, even with an error, no work of the stream is running.
             let waited = state.wait_until_idle(device);
             // SAFETY: guaranteed by the caller, and the stream was waited for.
             waited.and(unsafe {
@@ -327,7 +326,7 @@ fn allocate_from(
     take_or_miss(arena, owner, stream, bytes as u64, site).map(|(allocation, _)| allocation)
 }
 
-/// Same as [`allocate_from`], with registered observers, which are called without the arena's lock.
+/// Like [`allocate_from`], but with registered observers, which are called without holding the arena's lock.
 #[cold]
 #[inline(never)]
 fn allocate_observed(
@@ -354,7 +353,7 @@ fn allocate_observed(
     Ok(allocation)
 }
 
-/// Allocates a block. Returns the block, and true if a free one was available.
+/// Allocates a block. Returns the block, and true if it was allocated from a free block.
 #[inline(always)]
 fn take_or_miss(
     arena: &Arc<Arena>,
@@ -387,15 +386,15 @@ fn take_or_miss(
     missed.map(|allocation| (allocation, false))
 }
 
-/// Frees memory that work already enqueued on its home `stream` and on `users` may still use.
+/// Frees memory. Work that is already enqueued on the home stream `stream` and on `users` may still use it.
 ///
 /// # Errors
-/// Any driver error from recording an event or waiting. If no event was recorded, the memory is not reused, unless the
-/// device is lost and runs no more work.
+/// Returns any driver error that occurs while recording an event or waiting. If no event could be recorded, the memory
+/// is not reused, unless the device is lost and therefore runs no more work.
 ///
 /// # Safety
-/// The allocation must come from [`allocate`] on this stream, and no more work that uses it may be enqueued. Work that
-/// is already enqueued must be on the home stream or on `users`, or be ordered before later work on one of them.
+/// The allocation must come from [`allocate`] on this stream, and no work that uses it may be enqueued afterwards. Work
+/// that is already enqueued must be on the home stream or on `users`, or be ordered before later work on one of them.
 #[inline]
 pub(crate) unsafe fn free(stream: &Stream, allocation: Allocation, users: &[Stream]) -> Result<()> {
     if allocation.block == NONE {
@@ -420,10 +419,10 @@ pub(crate) unsafe fn free(stream: &Stream, allocation: Allocation, users: &[Stre
     )
 }
 
-/// Same as [`free`], for a block of this arena.
+/// Implements [`free`] for a block of this arena.
 ///
 /// # Safety
-/// Same as [`free`].
+/// The requirements are those of [`free`].
 #[inline(always)]
 unsafe fn free_block(
     stream: &Stream,
@@ -465,7 +464,7 @@ fn wait_for_users(device: &Device, state: &mut ArenaState, block: BlockId, users
     for user in users {
         let event = state.record_event(device, user.handle());
         if device.part::<CachingAllocator>().capturing() {
-            // A capture has started meanwhile, and the record may have become part of it.
+            // A capture may have started in the meantime, and the event may have been recorded into it.
             recorded.extend(event.map(|event| (user.id(), event)));
             recorded.into_iter().for_each(|(_, event)| state.pending.keep_event(event));
             state.pending.defer(block, users.to_vec());
@@ -473,7 +472,7 @@ fn wait_for_users(device: &Device, state: &mut ArenaState, block: BlockId, users
         }
         match event {
             Ok(event) => recorded.push((user.id(), event)),
-            // Without an event, the host has to wait.
+            // Because no event could be recorded, the host must wait.
             Err(error) => {
                 let waited = user.wait().inspect_err(|_| user.wait_idle());
                 failed = failed.and(waited.map_err(|_| error));
@@ -485,7 +484,7 @@ fn wait_for_users(device: &Device, state: &mut ArenaState, block: BlockId, users
     match (events, failed.is_ok() || device.is_lost()) {
         (0, true) => drop(state.release(block)),
         (_, true) => {}
-        // Work may still use the block, and no event marks the end of that work.
+        // Work may still use the block, and there is no event that marks the end of that work.
         (_, false) => state.pending.keep_for_good(block),
     }
     if device.is_lost() { Ok(()) } else { failed }
@@ -502,7 +501,7 @@ impl CachingAllocator {
         {
             Ok(reached) => Ok(reached),
             Err(error) if error.is_device_lost() => Err(error),
-            // The state is unknown, so the event is queried again at the next request.
+            // The state of the event is unknown, so it is queried again at the next request.
             Err(_) => Ok(false),
         };
         loop {
@@ -523,8 +522,8 @@ impl CachingAllocator {
         lost
     }
 
-    /// Returns the private pool that serves a request: the pool of a capture of its stream, otherwise the pool of the
-    /// thread's innermost guard. Returns `None` for the default pool.
+    /// Returns the private pool that serves a request: if the stream is being captured, the pool of the capture;
+    /// otherwise, the pool of the thread's innermost guard. Returns `None` for the default pool.
     fn route(&self, stream: &Stream) -> Option<Arc<PoolShared>> {
         if self.capturing() {
             let registry = self.registry.lock();

@@ -1,8 +1,8 @@
 //! [`Pending`]: blocks that were freed while work on other streams may still use them.
 //!
-//! Each such block waits for one event per stream, which was recorded when the block was freed. Events of one stream
-//! complete in order, so only the oldest event of each stream is queried. A slow stream does not delay blocks that wait
-//! for other streams.
+//! Each such block waits for one event per stream, recorded when the block was freed. Events of one stream complete in
+//! order, so only the oldest event of each stream is queried. A slow stream does not delay blocks that wait for other
+//! streams.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -11,17 +11,17 @@ use crate::driver::EventHandle;
 use crate::error::Result;
 use crate::stream::Stream;
 
-/// Blocks that wait for events, as described in the [module's documentation](self). See the [module's
-/// documentation](self).
+/// Blocks that wait for events; see the [module's documentation](self).
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    /// Queue of each stream, keyed by stream ID, oldest entry first. No queue is empty.
+    /// Queue of each stream, identified by stream ID, with the oldest entry first. Empty queues are removed.
     queues: Vec<(u64, VecDeque<(EventHandle, BlockId)>)>,
-    /// Number of events that each block still waits for.
+    /// Number of events for which each block still waits.
     events_of: HashMap<BlockId, usize>,
-    /// Blocks freed during a capture, when events must not be recorded, with the streams that may use them.
+    /// Blocks that were freed during a capture, when events must not be recorded, with the streams that may still use
+    /// them.
     deferred: Vec<(BlockId, Vec<Stream>)>,
-    /// Spare events for reuse.
+    /// Unused events, kept for reuse.
     spare: Vec<EventHandle>,
 }
 
@@ -96,12 +96,12 @@ impl Pending {
         std::mem::take(&mut self.deferred)
     }
 
-    /// Returns a spare event, if there is one.
+    /// Returns an unused event, if there is one.
     pub fn spare_event(&mut self) -> Option<EventHandle> {
         self.spare.pop()
     }
 
-    /// Keeps an event for which nothing waits, for reuse.
+    /// Keeps an event for reuse. Nothing may wait for it.
     pub fn keep_event(&mut self, event: EventHandle) {
         self.spare.push(event);
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::size;
 use crate::memory::options::{AllocatorOptions, Backend, Reserve};
 
-/// Allocation policy. Every arena stores a copy, so that an allocation reads no shared state.
+/// Allocation policy. Every arena stores a copy, so that an allocation does not read shared state.
 #[derive(Debug, Clone)]
 pub(crate) struct Policy {
     /// Blocks of at least this size are oversize. They are not split and are reserved for oversize requests.
@@ -23,9 +23,9 @@ pub(crate) struct Policy {
     /// True for a graph's pool, which caches freed blocks unless the driver's own pool is used.
     pub graph: bool,
     pub backend: Backend,
-    /// Size of the address range that an expandable segment reserves.
+    /// Size of the address range that an expandable segment reserves, in bytes.
     pub expandable_reserve: Option<Reserve>,
-    /// Number of searches for large blocks on the entire device; `None` without garbage collection.
+    /// Counter of searches for large blocks on the entire device; `None` if garbage collection is disabled.
     clock: Option<Arc<AtomicU64>>,
 }
 
@@ -47,7 +47,8 @@ impl Policy {
         }
     }
 
-    /// Returns the policy of a private pool after a change of options; the pool keeps its own settings.
+    /// Returns the policy of a private pool after the device's options have changed. Settings of the pool itself are
+    /// kept.
     pub fn updated(&self, new: Policy) -> Self {
         let Policy { no_split, lends, expandable, graph, .. } = *self;
         let updated = Policy { no_split, lends, expandable, ..new };
@@ -60,7 +61,7 @@ impl Policy {
         Policy { graph: true, caching: self.backend == Backend::Native, ..self }
     }
 
-    /// Returns true if leaving a freed block unmerged until the next request has no visible effect.
+    /// Returns true if it has no visible effect to leave a freed block unmerged until the next request.
     pub fn may_defer_frees(&self) -> bool {
         self.caching && !self.lends && self.clock.is_none()
     }
@@ -71,8 +72,8 @@ impl Policy {
         size::round(bytes, &self.divisions)
     }
 
-    /// Returns true if a block is too large for a request. Oversize blocks do not serve small requests, nor requests
-    /// that would waste much of the block.
+    /// Returns true if a block is too large for a request. Oversize blocks serve neither small requests nor requests
+    /// that would waste a large part of the block.
     #[inline]
     pub fn wastes(&self, available: u64, size: u64) -> bool {
         if size < self.max_split {

@@ -1,10 +1,11 @@
 //! Private pools: memory that is separate from the default pool, for one part of a program or for a captured graph.
 //!
 //! While a [`PoolGuard`] exists, requests of its thread are served from the pool. While a [`CaptureGuard`] exists,
-//! requests for its stream are served from the pool, from any thread. A block returns to the pool from which it came,
-//! wherever it is freed. Memory cached in a pool never serves other requests, unless the pool is configured to lend
-//! when memory runs out. When the pool is released, its cached memory returns to the driver. Memory in use is released
-//! after it is freed, when the cache is emptied or memory runs out.
+//! requests for its stream are served from the pool, regardless of the thread. A freed block returns to the pool from
+//! which it was allocated, regardless of where it is freed. Memory cached in a pool never serves other requests, unless
+//! the pool is configured to lend memory when memory runs out. When the pool is released, its cached memory is returned
+//! to the driver. Memory that is in use at that time is released once it has been freed and the cache is emptied or
+//! memory runs out.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -25,7 +26,7 @@ use crate::memory::statistics::PoolId;
 use crate::stream::Stream;
 
 thread_local! {
-    /// The pools of the thread's guards, innermost last.
+    /// The pools of the thread's guards. The innermost guard comes last.
     static ROUTES: RefCell<Vec<Arc<PoolShared>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -47,10 +48,10 @@ pub struct PoolOptions {
     /// True if blocks are never split. Each segment then contains one block, so that freeing a block can release its
     /// segment.
     pub no_split: bool,
-    /// True if requests of the default pool may use free blocks of this pool when memory has run out.
+    /// True if requests for memory of the default pool may use free blocks of this pool when memory has run out.
     pub use_on_oom: bool,
     /// True if an entirely free segment may be lent to another stream of the pool, which then waits for the last work
-    /// on it. `None` selects the device's option.
+    /// that used the segment. `None` selects the device's setting.
     pub cross_stream_reuse: Option<bool>,
 }
 
@@ -108,19 +109,20 @@ impl PoolShared {
         let mut policy = Policy::new(&registry.options, &self.device.part::<CachingAllocator>().clock);
         policy.no_split = self.options.no_split;
         policy.lends = self.options.cross_stream_reuse.unwrap_or(policy.lends);
-        // A block that has its own segment cannot grow in place.
+        // A block cannot grow in place if it must have a segment of its own.
         policy.expandable &= !self.options.no_split;
         if self.id.0 != 0 {
             policy = policy.for_graph();
         }
         let mut arenas = self.arenas();
-        // The check is repeated under the lock, because a release removes all arenas and must not miss this one.
+        // The check is repeated while the lock is held, because a release removes all arenas and must not miss this
+        // one.
         self.check()?;
         if let Some(arena) = arenas.get(&stream.id()) {
             return Ok(Arc::clone(arena));
         }
         let arena = streams::attach(&mut registry, stream, self.id, policy)?;
-        // An arena inherited from another stream is also listed under that stream's ID.
+        // If the arena was inherited from another stream, it is still listed under that stream's ID.
         arenas.retain(|_, known| !Arc::ptr_eq(known, &arena));
         arenas.insert(stream.id(), Arc::clone(&arena));
         Ok(arena)
@@ -134,7 +136,7 @@ impl PoolShared {
         self.options.use_on_oom && !self.released.load(Ordering::Acquire)
     }
 
-    /// Releases all cached memory. Memory in use is released after it is freed.
+    /// Releases all cached memory. Memory that is in use is released after it has been freed.
     fn release(&self) -> Result<()> {
         self.device.check_process()?;
         if self.released.swap(true, Ordering::AcqRel) {
@@ -167,7 +169,7 @@ impl MemoryPool {
     /// Creates a pool with the device's options.
     ///
     /// # Errors
-    /// [`Error::DeviceLost`].
+    /// Returns [`Error::DeviceLost`].
     pub fn new(device: &Device) -> Result<Self> {
         Self::with_options(device, PoolOptions::default())
     }
@@ -175,15 +177,16 @@ impl MemoryPool {
     /// Creates a pool with the given options.
     ///
     /// # Errors
-    /// [`Error::DeviceLost`].
+    /// Returns [`Error::DeviceLost`].
     pub fn with_options(device: &Device, options: PoolOptions) -> Result<Self> {
         Self::make(device, options, false)
     }
 
-    /// Creates a pool for a captured graph. The pool has a graph's ID and caches memory even if caching is disabled.
+    /// Creates a pool for a captured graph. The pool has an ID of the form `(n, 0)` and caches memory even if caching
+    /// is disabled.
     ///
     /// # Errors
-    /// [`Error::DeviceLost`].
+    /// Returns [`Error::DeviceLost`].
     pub fn for_graph(device: &Device) -> Result<Self> {
         Self::make(device, PoolOptions::default(), true)
     }
@@ -220,7 +223,7 @@ impl MemoryPool {
     /// exist, the innermost one applies.
     ///
     /// # Errors
-    /// [`Error::PoolReleased`].
+    /// Returns [`Error::PoolReleased`].
     pub fn enter(&self) -> Result<PoolGuard> {
         self.0.check()?;
         self.0.device.part::<CachingAllocator>().routes.fetch_add(1, Ordering::AcqRel);
@@ -228,18 +231,19 @@ impl MemoryPool {
         Ok(PoolGuard { pool: Arc::clone(&self.0), thread: PhantomData })
     }
 
-    /// Routes all requests for a stream to the pool while its work is captured. Meanwhile, the allocator records and
-    /// queries no events and does not wait, so blocks that other streams used remain unavailable until the capture
-    /// ends. The exception is dropping the last handle of a stream, which waits or records an event.
+    /// Routes all requests for a stream to the pool while its work is captured. During the capture, the allocator
+    /// neither records nor queries events and does not wait, so blocks that other streams used remain unavailable until
+    /// the capture ends. The only exception is dropping the last handle of a stream, which waits or records an event.
     ///
     /// # Errors
-    /// [`Error::PoolReleased`], [`Error::DifferentDevices`], [`GraphError::CaptureUnderway`] if the stream is already
-    /// being captured.
+    /// Returns [`Error::PoolReleased`], [`Error::DifferentDevices`], or [`GraphError::CaptureUnderway`] if the stream
+    /// is already being captured.
     pub fn capture(&self, stream: &Stream) -> Result<CaptureGuard> {
         self.0.check()?;
         let what = || ("capturing".to_owned(), "the pool".to_owned());
         stream.check_home(&self.0.device, what, "make a pool of that device")?;
-        // This precedes the start of the capture, because the arena may wait for the work of a destroyed stream.
+        // The arena is created before the capture starts, because the arena may wait for the work of a destroyed
+        // stream.
         self.0.arena_of(stream)?;
         let memory = &self.0.device.part::<CachingAllocator>();
         let mut registry = memory.registry.lock();
@@ -258,7 +262,7 @@ impl MemoryPool {
     /// Releases the pool's cached memory to the driver. Returns the number of bytes released.
     ///
     /// # Errors
-    /// [`Error::PoolReleased`], [`GraphError::CaptureUnderway`]; any [driver error](crate::Error::Driver).
+    /// Returns [`Error::PoolReleased`], [`GraphError::CaptureUnderway`], or any [driver error](crate::Error::Driver).
     pub fn empty_cache(&self) -> Result<u64> {
         self.0.check()?;
         let memory = &self.0.device.part::<CachingAllocator>();
@@ -273,17 +277,17 @@ impl MemoryPool {
     /// pool stays valid.
     ///
     /// # Errors
-    /// Any [driver error](crate::Error::Driver) from releasing the memory.
+    /// Returns any [driver error](crate::Error::Driver) that occurs while releasing the memory.
     pub fn release(&self) -> Result<()> {
         self.0.release()
     }
 
-    /// Returns the bytes of the pool's blocks in use.
+    /// Returns the total size of the pool's blocks in use, in bytes.
     pub fn allocated(&self) -> u64 {
         self.sum(super::counters::Counted::AllocatedBytes)
     }
 
-    /// Returns the bytes that the pool has reserved from the driver.
+    /// Returns the number of bytes that the pool has reserved from the driver.
     pub fn reserved(&self) -> u64 {
         self.sum(super::counters::Counted::ReservedBytes)
     }
@@ -304,7 +308,7 @@ impl fmt::Debug for MemoryPool {
 #[must_use = "requests go to the pool only while the guard lives"]
 pub struct PoolGuard {
     pool: Arc<PoolShared>,
-    /// Makes the type `!Send`, because it belongs to its thread.
+    /// Makes the guard `!Send`, because it belongs to the thread that created it.
     thread: PhantomData<*const ()>,
 }
 
@@ -316,7 +320,7 @@ impl fmt::Debug for PoolGuard {
 
 impl Drop for PoolGuard {
     fn drop(&mut self) {
-        // While a thread exits, its thread-locals may already be destroyed; in that case, no requests are routed.
+        // While a thread exits, its thread-locals may already be destroyed; in that case, there is no route to remove.
         let removed = ROUTES.try_with(|routes| {
             let mut routes = routes.try_borrow_mut().ok()?;
             let last = routes.iter().rposition(|pool| Arc::ptr_eq(pool, &self.pool))?;
@@ -373,8 +377,8 @@ impl CachingAllocator {
     fn finish_deferred(&self, device: &Device) -> Result<()> {
         let mut result = Ok(());
         for arena in self.arenas() {
-            // These are dropped after the lock is released, because dropping the last handle of a stream acquires it
-            // again.
+            // The deferred blocks are dropped after the lock is released, because dropping the last handle of a stream
+            // acquires it again.
             let deferred = arena.lock().pending.take_deferred();
             let mut state = arena.lock();
             for (block, users) in &deferred {
@@ -384,8 +388,8 @@ impl CachingAllocator {
                 } else if state.blocks[*block].uncached {
                     // `users` includes the home stream.
                     users.iter().for_each(Stream::wait_idle);
-                    // SAFETY: all users of the block were waited for, and the block has been unused since it was
-                    // deferred.
+                    // SAFETY: the host has waited for all users of the block, and the block has been unused since it
+                    // was deferred.
                     let freed = unsafe { self.remove_uncached(device, &mut state, *block, None) };
                     result = result.and(freed);
                 } else {

@@ -1,7 +1,8 @@
 //! Interface for raw addresses: allocate, free, and record the streams that use them.
 //!
-//! Code that works with raw addresses must declare other streams that use them with [`Memory::record_stream`]; buffers
-//! do so automatically. An address that was not allocated through this interface, or that was freed, is rejected.
+//! Code that works with raw addresses must call [`Memory::record_stream`] for every other stream that uses them;
+//! buffers do so automatically. An address that was not allocated through this interface, or that was freed, is
+//! rejected.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -24,7 +25,7 @@ struct Raw {
     users: Vec<Stream>,
 }
 
-/// Hasher for addresses. Mixing their bits is sufficient, because they are multiples of 512 and not chosen by an
+/// Hasher for addresses. Mixing the bits is sufficient, because addresses are multiples of 512 and are not chosen by an
 /// adversary.
 #[derive(Debug, Default)]
 struct AddressHasher(u64);
@@ -46,7 +47,7 @@ impl Hasher for AddressHasher {
 
 type Addresses = HashMap<u64, Raw, BuildHasherDefault<AddressHasher>>;
 
-/// Live addresses, sharded with one lock per shard.
+/// Live addresses, divided into shards with one lock each.
 #[derive(Debug)]
 pub(super) struct RawTable([Mutex<Addresses>; SHARDS]);
 
@@ -64,11 +65,12 @@ impl RawTable {
 }
 
 impl Memory<'_> {
-    /// Allocates `bytes` of uninitialized memory for work on `stream`, aligned to 512 bytes. An allocation of zero
-    /// bytes has the null address. The memory keeps its stream and its device alive until [`Self::free_raw`].
+    /// Allocates `bytes` bytes of uninitialized memory for work on `stream`, aligned to 512 bytes. An allocation of
+    /// zero bytes has the null address. The memory keeps its stream and its device alive until it is freed with
+    /// [`Self::free_raw`].
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], [`Error::AllocationTooLarge`], [`Error::DifferentDevices`]; any [driver
+    /// Returns [`Error::OutOfMemory`], [`Error::AllocationTooLarge`], [`Error::DifferentDevices`], or any [driver
     /// error](crate::Error::Driver).
     #[track_caller]
     pub fn allocate_raw(&self, stream: &Stream, bytes: usize) -> Result<DevicePtr> {
@@ -84,15 +86,15 @@ impl Memory<'_> {
     }
 
     /// Frees memory that was allocated by [`Self::allocate_raw`]. Work that uses the memory may still be running on the
-    /// stream on which it was allocated, or on a recorded stream. The null address is accepted.
+    /// stream on which the memory was allocated, or on a recorded stream. The null address is accepted.
     ///
     /// # Errors
-    /// [`Error::NotAllocated`] for an unknown or freed address; any [driver error](crate::Error::Driver).
+    /// Returns [`Error::NotAllocated`] for an unknown or freed address, or any [driver error](crate::Error::Driver).
     ///
     /// # Safety
-    /// No more work that uses the memory may be enqueued. Every other stream on which work uses the memory must have
-    /// been passed to [`Self::record_stream`] after that work was enqueued. Alternatively, that work must be ordered
-    /// before later work on such a stream.
+    /// No work that uses the memory may be enqueued afterwards. Every other stream on which work uses the memory must
+    /// have been passed to [`Self::record_stream`] after that work was enqueued. Alternatively, that work must be
+    /// ordered before later work on a stream that was passed.
     #[track_caller]
     pub unsafe fn free_raw(&self, ptr: DevicePtr) -> Result<()> {
         let _site = site();
@@ -111,11 +113,11 @@ impl Memory<'_> {
         unsafe { free(&raw.stream, raw.allocation, &raw.users) }
     }
 
-    /// Records that work enqueued on `stream` so far uses memory of [`Self::allocate_raw`]. The memory is not reused
-    /// before that work is done.
+    /// Records that work enqueued on `stream` so far uses memory that was allocated with [`Self::allocate_raw`]. The
+    /// memory is not reused before that work has finished.
     ///
     /// # Errors
-    /// [`Error::NotAllocated`] for an unknown or freed address, [`Error::DifferentDevices`].
+    /// Returns [`Error::NotAllocated`] for an unknown or freed address, or [`Error::DifferentDevices`].
     pub fn record_stream(&self, ptr: DevicePtr, stream: &Stream) -> Result<()> {
         if ptr == DevicePtr::NULL {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Release of memory to the driver: on request, under pressure, by age, and when the device is dropped.
+//! Release of memory to the driver: on request, under memory pressure, by age, and when the device is dropped.
 //!
 //! Only entirely free memory is released: a segment that consists of one free block, or whole pages of an expandable
 //! segment. Before that, the host waits for the work of the arena's stream, which may still use the memory.
@@ -27,7 +27,7 @@ impl Part for CachingAllocator {
 
 impl CachingAllocator {
     /// Releases an arena's entirely free segments after waiting for its stream. Returns the number of bytes released,
-    /// which is 0 while a capture is active, because the wait would invalidate it.
+    /// which is 0 while a capture is active, because waiting would invalidate the capture.
     fn release_blocks(&self, device: &Device, state: &mut ArenaGuard<'_>, blocks: &[BlockId]) -> Result<u64> {
         if blocks.is_empty() {
             return Ok(0);
@@ -44,8 +44,8 @@ impl CachingAllocator {
     /// Releases one entirely free segment that is not in use. If the driver fails, the segment is unchanged.
     fn release_idle(&self, device: &Device, state: &mut ArenaState, block: BlockId) -> Result<u64> {
         let (address, kind) = (state.blocks[block].address, state.blocks[block].kind);
-        // SAFETY: the block is an entire segment allocated from the driver. It is free, and the stream that used it was
-        // waited for.
+        // SAFETY: the block is an entire segment allocated from the driver. It is free, and the host has waited for the
+        // stream that used it.
         device.call(|driver, context| unsafe { driver.memory_free(context, DevicePtr(address)) })?;
         state.take_out(block);
         let Some(segment) = state.remove_segment(block) else { return Ok(0) };
@@ -56,7 +56,7 @@ impl CachingAllocator {
         Ok(segment.size)
     }
 
-    /// Waits for all events that blocks wait for, in every arena, and frees the blocks.
+    /// In every arena, waits for all events for which blocks wait, and frees these blocks.
     pub(super) fn finish_pending(&self, device: &Device) -> Result<()> {
         self.totals.lock().sync_all_streams += 1;
         for arena in self.arenas() {
@@ -74,7 +74,8 @@ impl CachingAllocator {
         Ok(())
     }
 
-    /// Releases all entirely free memory of `pool`; for `None`, of the default pool and of released pools.
+    /// Releases all entirely free memory of `pool`. If `pool` is `None`, releases the entirely free memory of the
+    /// default pool and of released pools.
     pub(super) fn release_cached(&self, device: &Device, pool: Option<PoolId>) -> Result<u64> {
         let mut bytes = 0;
         for arena in self.arenas() {
@@ -94,7 +95,7 @@ impl CachingAllocator {
         Ok(bytes)
     }
 
-    /// Removes the arenas of released pools that have no memory left, but keeps their counts.
+    /// Removes the arenas of released pools that have no memory left, but keeps their counters for the statistics.
     fn forget_empty_arenas(&self, device: &Device) {
         let mut registry = self.registry.lock();
         registry.arenas.retain(|arena| {
@@ -111,8 +112,9 @@ impl CachingAllocator {
         });
     }
 
-    /// Releases oversize blocks of an arena until they add up to `size`: the smallest block that is at least as large,
-    /// otherwise the largest blocks. Returns true if they add up to `size`.
+    /// Releases oversize blocks of an arena that together have at least `size` bytes. Releases the smallest block of at
+    /// least `size` bytes or, if there is none, the largest blocks. Returns true if the released blocks have at least
+    /// `size` bytes.
     pub(super) fn release_oversize(&self, device: &Device, arena: &Arena, size: u64) -> Result<bool> {
         let mut state = arena.lock();
         let max_split = state.policy.max_split;
@@ -141,8 +143,9 @@ impl CachingAllocator {
         Ok(released >= wanted)
     }
 
-    /// Returns old large segments of the default pool to the driver if more memory is reserved than the threshold.
-    /// Segments that are at least as old as the average are released repeatedly, until enough memory is free.
+    /// Returns old large segments of the default pool to the driver if more memory is reserved than the threshold. The
+    /// function repeatedly releases the segments that are at least as old as the average, until enough memory has been
+    /// released.
     pub(super) fn collect_garbage(&self, device: &Device) -> Result<()> {
         let threshold = self.registry.lock().options.garbage_collection_threshold;
         if threshold <= 0.0 || self.capturing() {
@@ -197,10 +200,10 @@ impl CachingAllocator {
         }
     }
 
-    /// Releases an uncacheable block to the driver immediately.
+    /// Frees an uncacheable block, which returns to the driver immediately.
     ///
     /// # Safety
-    /// Same as [`free`](super::free).
+    /// The requirements are those of [`free`](super::free).
     pub(super) unsafe fn free_uncached(
         &self,
         stream: &Stream,
@@ -212,7 +215,7 @@ impl CachingAllocator {
         let device = stream.device();
         let mut state = arena.lock();
         if self.capturing() {
-            // Before the capture ends, the driver must not be called and no work can be waited for.
+            // Until the capture ends, the driver must not be called, and it is not possible to wait for work.
             state.free(block, true);
             let users = users.iter().chain(std::iter::once(stream)).cloned().collect();
             state.pending.defer(block, users);
@@ -227,18 +230,19 @@ impl CachingAllocator {
             std::iter::once(stream).chain(users).map(wait).fold(Ok(()), Result::and)
         };
         if stream_ordered && waited.is_err() && !device.is_lost() {
-            // The free would not be ordered after all uses, so the block must stay allocated although it is unused.
+            // The driver's free would not be ordered after all uses, so the block must stay reserved although it is
+            // unused.
             state.free(block, true);
             return waited;
         }
-        // SAFETY: the caller passes ownership of the memory. All uses of the memory were waited for, are on the stream,
-        // or are on streams for which the stream now waits.
+        // SAFETY: the caller passes ownership of the memory. For each use of the memory, the host has waited, or the
+        // use is on the stream or on a stream for which the stream now waits.
         let freed = unsafe { self.give_uncached_back(device, &mut state, block, stream.handle()) };
         if device.is_lost() { Ok(()) } else { waited.and(freed) }
     }
 
-    /// Releases an allocated, uncacheable block to the driver. If the driver fails, the memory is nevertheless
-    /// unusable, and leaked until the context is destroyed.
+    /// Releases an allocated, uncacheable block to the driver. If the driver fails, the memory becomes unusable and is
+    /// leaked until the context is destroyed.
     ///
     /// # Safety
     /// The block must no longer be in use. With the driver's own pool, work already enqueued on `stream` may still use
@@ -255,7 +259,7 @@ impl CachingAllocator {
         unsafe { self.remove_uncached(device, state, block, Some(stream)) }
     }
 
-    /// Same as [`Self::give_uncached_back`], for a block that is already out of use.
+    /// Like [`Self::give_uncached_back`], but for a block that is already counted as unused.
     ///
     /// # Safety
     /// The block must no longer be in use. With the driver's own pool, work already enqueued on `stream` may still use
@@ -280,7 +284,8 @@ impl CachingAllocator {
         })
     }
 
-    /// Releases all memory when the device is dropped. The work of the context has finished; errors cannot be reported.
+    /// Releases all memory when the device is dropped. At that point, all work of the context has finished, and errors
+    /// cannot be reported.
     fn shut_down(&self, driver: &dyn Driver, context: Context) {
         for arena in self.arenas() {
             let mut state = arena.lock();

@@ -1,9 +1,9 @@
 //! Sizes: the rounding of a request, the pool that serves it, and the size of a new segment.
 //!
-//! The constants and rules are the same as in PyTorch's `c10/cuda/CUDACachingAllocator`, so that figures and experience
-//! carry over. All sizes are in bytes.
+//! The constants and rules are the same as in PyTorch's `c10/cuda/CUDACachingAllocator`, so that measurements and
+//! experience carry over. All sizes are in bytes.
 
-/// Minimum block size and alignment. Every block size is a multiple of it.
+/// Minimum block size and alignment. Every block size is a multiple of this value.
 pub(crate) const MIN_BLOCK: u64 = 512;
 /// Largest block of the small pool, after rounding.
 pub(crate) const SMALL_SIZE: u64 = 1 << 20;
@@ -11,7 +11,7 @@ pub(crate) const SMALL_SIZE: u64 = 1 << 20;
 pub(crate) const SMALL_SEGMENT: u64 = 2 << 20;
 /// Minimum size of a request that has its own segment; smaller requests share segments of `large_segment_size`.
 pub(crate) const LARGE_ALONE: u64 = 10 << 20;
-/// Segments for a single request are multiples of this.
+/// The size of a segment for a single request is a multiple of this value.
 pub(crate) const LARGE_ROUNDING: u64 = 2 << 20;
 /// Maximum size of a request.
 pub(crate) const MAX_REQUEST: u64 = 1 << 60;
@@ -34,8 +34,8 @@ impl Kind {
 
 /// Rounds a request of 1 to [`MAX_REQUEST`] bytes to the size of its block.
 ///
-/// `divisions` contains the number of steps per doubling to which sizes are rounded, for 1 MiB, 2 MiB, … 32 GiB and
-/// beyond. 0 and 1 disable it.
+/// `divisions` contains, for sizes from 1 MiB, 2 MiB, …, 32 GiB on, the number of steps into which each doubling is
+/// divided; sizes are rounded up to these steps. The values 0 and 1 disable this rounding.
 pub(crate) fn round(bytes: u64, divisions: &[u32; 16]) -> u64 {
     if bytes < MIN_BLOCK {
         return MIN_BLOCK;
@@ -59,7 +59,7 @@ fn round_to_division(bytes: u64, divisions: u64) -> u64 {
     }
 }
 
-/// Returns the number of bytes to request from the driver for a block of `size`.
+/// Returns the number of bytes to request from the driver for a block of `size` bytes.
 pub(crate) fn segment_size(size: u64, large_segment: u64) -> u64 {
     if size <= SMALL_SIZE {
         SMALL_SEGMENT

@@ -1,15 +1,15 @@
-//! The slow path of an allocation: the steps, in order, if no free block of the arena fits.
+//! The slow path of an allocation: the steps that are tried, in order, if no free block of the arena fits.
 //!
-//! 1. Callbacks that may free memory, then the free blocks again.
-//! 2. Garbage collection, if enabled.
-//! 3. An entirely free segment of another stream of the pool, if the pool lends.
-//! 4. The driver.
-//! 5. The driver again, after releasing oversize blocks of this arena, if `max_split_size` is set.
-//! 6. The free blocks again, after waiting for all events (PyTorch omits this, issue #189504). Then the driver again,
-//!    after all cached memory is released to it. Then the driver once more, with a request of only the block's size.
-//!    PyTorch omits this too, so there a request of 2 MiB fails unless 20 MiB are free.
-//! 7. Private pools that lend under pressure.
-//! 8. The error, after its observers were called.
+//! 1. Calls the callbacks that may free memory, then searches the free blocks again.
+//! 2. Collects garbage, if garbage collection is enabled.
+//! 3. Borrows an entirely free segment from another stream of the pool, if the pool lends segments.
+//! 4. Requests a segment from the driver.
+//! 5. If `max_split_size` is set, releases oversize blocks of this arena and requests a segment from the driver again.
+//! 6. Waits for all events and searches the free blocks again (PyTorch omits this, issue #189504). Then releases all
+//!    cached memory and requests a segment from the driver again. Finally requests only the block's size from the
+//!    driver. PyTorch also omits this last request, so in PyTorch a request of 2 MiB fails unless 20 MiB are free.
+//! 7. Uses free blocks of private pools that lend memory when memory runs out.
+//! 8. Calls the out-of-memory observers, then returns the error.
 //!
 //! While a capture is active, the allocator does not wait and releases no memory, so steps 2, 3, 5 and 6 are skipped.
 
@@ -27,12 +27,12 @@ use crate::error::{Error, Result, code};
 use crate::memory::options::Backend;
 use crate::stream::Stream;
 
-/// The amount to request from the driver.
+/// The amount of memory to request from the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Extent {
-    /// A segment, which may serve other requests too.
+    /// A segment, which may also serve other requests.
     Segment,
-    /// Only the request's block.
+    /// Only the block for the request.
     Block,
 }
 
@@ -40,7 +40,7 @@ enum Extent {
 struct Place<'a> {
     stream: &'a Stream,
     arena: &'a Arc<Arena>,
-    /// The arena that the allocation must keep; `None` if it is the stream's own.
+    /// The arena that the allocation must keep alive; `None` if it is the stream's own arena.
     owner: Option<&'a Arc<Arena>>,
 }
 
@@ -112,7 +112,7 @@ impl CachingAllocator {
         Err(self.out_of_memory(stream, arena, request))
     }
 
-    /// Calls the user's callbacks, with no lock held. Returns true if any of them freed memory.
+    /// Calls the user's callbacks, without holding a lock. Returns true if any of them freed memory.
     fn run_free_callbacks(&self) -> bool {
         let Some(_guard) = Callbacks::enter() else { return false };
         let callbacks = self.registry.lock().free_callbacks.clone();
@@ -120,8 +120,8 @@ impl CachingAllocator {
         callbacks.iter().filter(|callback| callback()).count() > 0
     }
 
-    /// Claims a part of the limit for memory that is about to be requested from the driver. Returns false if the claim
-    /// would exceed the limit.
+    /// Reserves a part of the memory limit for a request that is about to be made to the driver. Returns false if the
+    /// claim would exceed the limit.
     pub(super) fn claim(&self, bytes: u64) -> bool {
         let mut totals = self.totals.lock();
         let claimed = totals.claimed.saturating_add(bytes);
@@ -139,7 +139,7 @@ impl CachingAllocator {
         totals.claimed = totals.claimed.saturating_sub(bytes);
     }
 
-    /// Counts claimed memory that the driver provided.
+    /// Counts claimed memory as reserved after the driver has provided it.
     pub(super) fn reserve(&self, kind: Kind, bytes: u64, segments: bool, oversize: bool) {
         let mut totals = self.totals.lock();
         totals.claimed = totals.claimed.saturating_sub(bytes);
@@ -150,7 +150,7 @@ impl CachingAllocator {
         }
     }
 
-    /// Counts memory that returned to the driver.
+    /// Counts memory that was returned to the driver.
     pub(super) fn unreserve(&self, kind: Kind, bytes: u64, segments: bool, oversize: bool) {
         let mut totals = self.totals.lock();
         totals.counters.down(kind, Counted::ReservedBytes, bytes);
@@ -177,7 +177,7 @@ impl CachingAllocator {
         Ok(Some(Allocation { arena: place.owner.cloned(), block, ptr }))
     }
 
-    /// Adds a new segment from the driver. The segment's block is not in an index.
+    /// Adds a new segment from the driver. The segment's block is not put into the free index.
     fn add_segment(
         &self,
         place: &Place<'_>,
@@ -224,7 +224,7 @@ impl CachingAllocator {
     }
 
     /// Borrows an entirely free segment from another stream of the pool, after making this stream wait for the last
-    /// work on it. Returns true if such a segment exists.
+    /// work that used the segment. Returns true if a segment was borrowed.
     fn borrow_segment(&self, place: &Place<'_>, request: Request) -> Result<bool> {
         let (lends, kind, pool) = {
             let state = place.arena.lock();
@@ -241,7 +241,7 @@ impl CachingAllocator {
             let waited = place
                 .device()
                 .call(|driver, context| driver.stream_wait_event(context, place.stream.handle(), idle));
-            // The segment returns to its owner if the wait failed, otherwise it moves to this arena.
+            // If enqueuing the wait failed, the segment returns to its owner; otherwise, it moves to this arena.
             let target = if waited.is_ok() { place.arena } else { &other };
             let mut state = target.lock();
             let segment = if waited.is_ok() {
@@ -257,7 +257,7 @@ impl CachingAllocator {
         Ok(false)
     }
 
-    /// Allocates a free block of a private pool that lends under pressure.
+    /// Allocates a free block of a private pool that lends memory when memory runs out.
     fn take_from_lending_pools(&self, stream: &Stream, request: Request) -> Option<Allocation> {
         let pools = self.registry.lock().pools.clone();
         pools.iter().filter_map(std::sync::Weak::upgrade).filter(|pool| pool.lends_on_oom()).find_map(
@@ -273,12 +273,12 @@ thread_local! {
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Marks this thread as calling the user's callbacks, for any device, while the value lives.
+/// Marks this thread as calling the user's callbacks while the value lives, regardless of the device.
 pub(super) struct Callbacks(());
 
 impl Callbacks {
-    /// Returns `None` inside a callback. A callback may use devices, so if its own requests called callbacks, the
-    /// recursion would not end.
+    /// Marks the thread; `None` if it is already inside a callback. A callback may itself allocate, so calling
+    /// callbacks for its requests could recurse without end.
     pub(super) fn enter() -> Option<Self> {
         (!IN_CALLBACK.replace(true)).then(|| Self(()))
     }
@@ -302,7 +302,7 @@ fn lend(state: &mut ArenaState, kind: Kind, size: u64) -> Option<(Segment, crate
     Some((state.remove_segment(best)?, idle))
 }
 
-/// Classifies a failed driver request: out of memory, or an error to report.
+/// Classifies a failed driver request as out of memory (`None`) or as an error to report.
 pub(super) fn no_memory<T>(error: Error) -> Result<Option<T>> {
     match error.driver_code() {
         Some(code::OUT_OF_MEMORY) => Ok(None),

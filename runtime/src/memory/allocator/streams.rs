@@ -1,9 +1,10 @@
 //! The arena of each stream, and its reuse after the stream is destroyed.
 //!
-//! The arena of a stream is created when the stream first allocates. Allocations keep their stream alive, so none is
-//! left when the last handle of the stream is dropped. An event is then recorded after the stream's work. The arena
-//! with its cache passes to the next stream, which first waits for that event. A program that creates and drops streams
-//! therefore keeps its cache, and no block is reused on another stream without ordering.
+//! The arena of a stream is created when the stream first allocates. Allocations keep their stream alive, so no
+//! allocation is left when the last handle of the stream is dropped. At that time, an event is recorded after the
+//! stream's work. The arena, including its cache, is handed to the next stream that is created, which first waits for
+//! that event. A program that creates and drops streams therefore keeps its cache, and no block is reused on another
+//! stream without ordering.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,12 +22,12 @@ use crate::stream::Stream;
 
 /// The blocks of one stream in one pool.
 ///
-/// Aligned so that arenas of different streams share no cache line.
+/// The type is aligned so that arenas of different streams do not share a cache line.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Arena {
     pub pool: PoolId,
-    /// True if its pool was released, so that all its cached memory may be released.
+    /// True if the arena's pool was released, in which case all of its cached memory may be released.
     pub freeable: AtomicBool,
     inner: Lock<Inner>,
 }
@@ -45,7 +46,7 @@ pub(crate) struct StreamMemory {
     pub scratch: Mutex<Vec<Scratch>>,
 }
 
-/// Memory that a stream keeps for one purpose.
+/// Scratch memory that a stream keeps for one purpose.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     pub purpose: &'static str,
@@ -53,22 +54,22 @@ pub(crate) struct Scratch {
     pub memory: Allocation,
 }
 
-/// The stream whose order protects an arena's free blocks.
+/// The stream on which the free blocks of an arena are safe to reuse without waiting.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Home {
-    /// ID of the stream. The stream may be destroyed, until another one takes over the arena.
+    /// ID of the stream. The stream may already be destroyed, as long as no other stream has taken over the arena.
     pub id: u64,
     pub order: Order,
 }
 
-/// How to wait for work that may still use an arena's free blocks.
+/// Method of waiting for work that may still use an arena's free blocks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Order {
     /// Wait for the stream.
     Stream(StreamHandle),
-    /// The stream is destroyed; wait for the event recorded at its end.
+    /// The stream is destroyed; wait for the event that was recorded when it was destroyed.
     Event(EventHandle),
-    /// The stream is destroyed, and the host has waited for it.
+    /// The stream is destroyed, and the host has already waited for its work.
     Done,
 }
 
@@ -119,7 +120,7 @@ impl ArenaGuard<'_> {
 }
 
 impl ArenaState {
-    /// Records an event on a stream, after its current work.
+    /// Records an event on a stream, after the work enqueued so far.
     pub fn record_event(&mut self, device: &Device, stream: StreamHandle) -> Result<EventHandle> {
         let event = match self.pending.spare_event() {
             Some(event) => event,
@@ -141,8 +142,8 @@ impl Arena {
         guard
     }
 
-    /// Locks the arena without settling, for the two operations that can defer a free. They must settle if they do not
-    /// defer.
+    /// Locks the arena without performing deferred frees, for the two operations that can defer a free. These must call
+    /// [`ArenaState::settle`] themselves if they do not defer.
     #[inline]
     pub fn lock_unsettled(&self) -> ArenaGuard<'_> {
         ArenaGuard(self.inner.lock())
@@ -232,7 +233,7 @@ impl CachingAllocator {
             guard.0.home.order = match guard.record_event(device, stream) {
                 Ok(event) => Order::Event(event),
                 Err(_) => {
-                    // When this returns, even with an error, no work of the stream is running.
+                    // When this call returns, even with an error, no work of the stream is running.
                     let _ = guard.wait_until_idle(device);
                     Order::Done
                 }

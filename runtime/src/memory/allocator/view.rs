@@ -40,7 +40,7 @@ impl Device {
     }
 }
 
-/// Returns the limit in bytes for a fraction of a device's memory; `None` if there is no limit.
+/// Returns the limit in bytes that corresponds to a fraction of a device's memory; `None` if there is no limit.
 pub(super) fn limit(fraction: f64, total: u64) -> Option<u64> {
     (fraction < 1.0).then_some((fraction * total as f64) as u64)
 }
@@ -52,9 +52,9 @@ impl<'a> Memory<'a> {
 
     /// Returns all statistics, under the names of PyTorch's `torch.cuda.memory_stats`.
     ///
-    /// The current, allocated and freed counts are exact. The peaks of reserved memory are exact, and so are all peaks
+    /// The current, allocated and freed amounts are exact. The peaks of reserved memory are exact, and so are all peaks
     /// while only one stream allocates. With several streams, a peak is the sum of the streams' peaks, which may have
-    /// occurred at different times. It is capped at the peak of reserved memory.
+    /// occurred at different times. The reported peak is limited to the peak of reserved memory.
     pub fn statistics(&self) -> MemoryStatistics {
         collect::statistics(self.allocator())
     }
@@ -70,14 +70,14 @@ impl<'a> Memory<'a> {
         allocator.arenas().iter().for_each(|arena| arena.lock().counters.reset_peaks());
     }
 
-    /// Resets all accumulated allocated and freed amounts, and all event counts, to zero.
+    /// Resets the accumulated amounts of allocated and freed memory and all event counts to zero.
     pub fn reset_accumulated_statistics(&self) {
         let allocator = self.allocator();
         allocator.totals.lock().reset_accumulated();
         allocator.arenas().iter().for_each(|arena| arena.lock().counters.reset_accumulated());
     }
 
-    /// Returns the bytes of blocks in use.
+    /// Returns the total size of blocks in use, in bytes.
     pub fn allocated(&self) -> u64 {
         let Statistic { current, .. } = self.statistics().allocated_bytes.all;
         current
@@ -88,7 +88,7 @@ impl<'a> Memory<'a> {
         self.statistics().allocated_bytes.all.peak
     }
 
-    /// Returns the bytes that the allocator has reserved from the driver.
+    /// Returns the number of bytes that the allocator has reserved from the driver.
     pub fn reserved(&self) -> u64 {
         self.statistics().reserved_bytes.all.current
     }
@@ -98,11 +98,11 @@ impl<'a> Memory<'a> {
         self.statistics().reserved_bytes.all.peak
     }
 
-    /// Returns the bytes that buffers could still allocate, possibly in pieces: the device's free memory plus cached
-    /// memory. A memory fraction may reduce this.
+    /// Returns the number of bytes that buffers could still allocate, possibly in several pieces. It is the device's
+    /// free memory plus cached memory. A memory fraction may reduce this.
     ///
     /// # Errors
-    /// Any [driver error](crate::Error::Driver).
+    /// Returns any [driver error](crate::Error::Driver).
     pub fn available(&self) -> Result<u64> {
         let free = self.device.memory_info()?.free;
         let statistics = self.statistics();
@@ -111,29 +111,28 @@ impl<'a> Memory<'a> {
         Ok(free.saturating_add(cached))
     }
 
-    /// Formats the statistics as a human-readable table. `abbreviated` omits the rows of the small and the large pool.
+    /// Formats the statistics as a human-readable table. `abbreviated` omits the rows for the small and the large pool.
     pub fn summary(&self, abbreviated: bool) -> String {
         memory_summary(self.device.id(), &self.statistics(), abbreviated)
     }
 
-    /// Returns all segments and blocks, and the history if one is kept. The data of each stream are consistent with
-    /// each other.
+    /// Returns all segments and blocks, and the history if one is kept. The data of each single stream is consistent.
     pub fn snapshot(&self) -> Snapshot {
         collect::snapshot(self.allocator(), self.device)
     }
 
-    /// From now on, keeps the last `events` events for [`Self::snapshot`]; `None` disables the history. Any earlier
-    /// history is discarded.
+    /// Starts to keep the last `events` events for [`Self::snapshot`]; `None` disables the history. Any earlier history
+    /// is discarded.
     pub fn record_history(&self, events: Option<usize>) {
         collect::record_history(self.allocator(), events);
     }
 
-    /// Releases cached memory to the driver, that is, all entirely free segments. It first waits for their streams and
-    /// for the events of blocks that other streams used. Private pools keep their memory unless they have been
-    /// released. Returns the number of bytes released.
+    /// Releases cached memory to the driver, that is, all entirely free segments. Before that, the call waits for the
+    /// streams of these segments and for the events of blocks that other streams used. Private pools keep their memory
+    /// unless they have been released. Returns the number of bytes released.
     ///
     /// # Errors
-    /// [`GraphError::CaptureUnderway`]; any [driver error](crate::Error::Driver).
+    /// Returns [`GraphError::CaptureUnderway`] or any [driver error](crate::Error::Driver).
     pub fn empty_cache(&self) -> Result<u64> {
         self.device.check_process()?;
         let allocator = self.allocator();
@@ -144,10 +143,11 @@ impl<'a> Memory<'a> {
         allocator.release_cached(self.device, None)
     }
 
-    /// Limits the program to this fraction of the device's memory; 1 for no limit. Memory already reserved is kept.
+    /// Limits the program to this fraction of the device's memory; 1 means no limit. Memory that is already reserved is
+    /// kept.
     ///
     /// # Errors
-    /// [`Error::AllocatorOption`] unless `fraction` is from 0 to 1.
+    /// Returns [`Error::AllocatorOption`] unless `fraction` is between 0 and 1.
     pub fn set_fraction(&self, fraction: f64) -> Result<()> {
         self.device.check_process()?;
         let allocator = self.allocator();
@@ -169,12 +169,12 @@ impl<'a> Memory<'a> {
         self.allocator().registry.lock().options.clone()
     }
 
-    /// Sets the options for later requests. A `per_process_memory_fraction` of 1, the default, leaves the limit of
-    /// [`Self::set_fraction`] unchanged, as PyTorch's settings do.
+    /// Sets the options for later requests. A `per_process_memory_fraction` of 1, the default, does not change the
+    /// limit set with [`Self::set_fraction`], as in PyTorch.
     ///
     /// # Errors
-    /// [`Error::AllocatorOption`] for an invalid value, or if the backend or caching is changed after the first
-    /// allocation. The options are then unchanged.
+    /// Returns [`Error::AllocatorOption`] for an invalid value, or if the backend or caching is changed after the first
+    /// allocation. In either case, the options are unchanged.
     pub fn set_options(&self, mut options: AllocatorOptions) -> Result<()> {
         self.device.check_process()?;
         options.check()?;
@@ -208,17 +208,17 @@ impl<'a> Memory<'a> {
         Ok(())
     }
 
-    /// Registers an observer that is called for every request that cannot be served, before the error is returned. No
-    /// lock is held, so the observer may use the device. Requests of the observer itself call neither observers nor
-    /// free callbacks.
+    /// Registers an observer that is called for every request that cannot be served, before the error is returned. The
+    /// observer is called without holding a lock, so it may use the device. Memory requests that the observer makes
+    /// itself call neither observers nor free callbacks.
     pub fn on_out_of_memory(&self, observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) {
         let observer: Observer = Arc::new(observer);
         self.allocator().registry.lock().observers.push(observer);
     }
 
-    /// Registers a callback that is called when no free block can serve a request, before the driver is called. It may
-    /// free memory, and must return true if it did. No lock is held. Requests of the callback itself call neither free
-    /// callbacks nor observers.
+    /// Registers a callback that is called when no free block can serve a request, before the driver is called. The
+    /// callback may free memory, and must return true if it did. The callback is called without holding a lock. Memory
+    /// requests that the callback makes itself call neither free callbacks nor observers.
     pub fn add_free_callback(&self, callback: impl Fn() -> bool + Send + Sync + 'static) {
         self.allocator().registry.lock().free_callbacks.push(Arc::new(callback));
     }
@@ -226,7 +226,7 @@ impl<'a> Memory<'a> {
     /// Grants another device access to this device's memory.
     ///
     /// # Errors
-    /// [`Error::NoPeerAccess`] if the devices have no peer access; any [driver error](crate::Error::Driver).
+    /// Returns [`Error::NoPeerAccess`] if the devices have no peer access, or any [driver error](crate::Error::Driver).
     pub fn allow_peer(&self, peer: &Device) -> Result<()> {
         self.device.check_process()?;
         let (driver, context) = self.device.raw();
@@ -250,7 +250,7 @@ impl<'a> Memory<'a> {
         arenas.iter().try_for_each(|arena| expandable::allow(self.device, &mut arena.lock(), other.ordinal()))
     }
 
-    /// Returns the number of acquisitions of locks that all streams of the device share. The number does not change
+    /// Returns how many times locks that all streams of the device share were acquired. The number does not change
     /// while requests are served from the cache.
     pub fn shared_lock_acquisitions(&self) -> u64 {
         let allocator = self.allocator();

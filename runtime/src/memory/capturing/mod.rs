@@ -1,11 +1,12 @@
-//! [`Capturing`]: an active capture, and its records for the graph.
+//! [`Capturing`]: an active capture, and the information that it records for the graph.
 //!
-//! Captured work is ordered and recorded separately from running work: the buffers' own records are neither read nor
-//! changed. The capture records the uses of its work ([`Capturing::enqueue`]), and inserts waits between its own
-//! streams as the runtime does between any streams. It passes its records to the graph, whose launches then count as
-//! uses of the buffers. Work is captured with the capture's lock held. Ending the capture takes that lock too, and so
-//! do driver calls of other threads on its streams. Reading the last nodes of a stream also takes it: the driver's list
-//! of them is valid only until the next call on the stream.
+//! Captured work is ordered and recorded separately from running work, so the usage records of the buffers themselves
+//! are neither read nor changed. The capture records which buffers its work uses ([`Capturing::enqueue`]), and inserts
+//! waits between its own streams, as the runtime does between other streams. When the capture ends, it passes these
+//! records to the graph, whose launches then count as uses of the buffers. The capture's lock is held while work is
+//! captured, while the capture is ended, and during driver calls of other threads on its streams. It is also held while
+//! the last nodes of a stream are read, because the driver's list of these nodes is valid only until the next call on
+//! the stream.
 
 mod notes;
 mod private_memory;
@@ -43,7 +44,7 @@ pub(crate) use self::uses::{CapturedUse, enqueue, note_allocated};
 
 #[derive(Default)]
 struct State {
-    /// Streams that take part; the first is the capture's origin stream.
+    /// Streams that take part in the capture. The first one is the origin stream.
     streams: Vec<Stream>,
     routes: Vec<CaptureGuard>,
     resources: HashMap<*const GraphResource, Resource>,
@@ -57,7 +58,7 @@ struct State {
     active: Option<ActiveCapture>,
 }
 
-// SAFETY: the addresses are only keys; each entry keeps its memory alive.
+// SAFETY: the addresses are used only as keys, and each entry keeps its memory alive.
 unsafe impl Send for State {}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -67,7 +68,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// A kernel that a graph launches.
 pub(crate) type Launched = (&'static gpu_spec::KernelSpec, crate::driver::LaunchConfig);
 
-/// The records of a capture, for the graph.
+/// The information that a capture has recorded for its graph.
 pub(crate) struct Captured {
     pub handle: GraphHandle,
     pub pool: MemoryPool,
@@ -78,7 +79,7 @@ pub(crate) struct Captured {
     pub hooks: LaunchHooks,
     pub kernels: Vec<Launched>,
     pub invalidation: Invalidation,
-    /// The notes of observed operations.
+    /// Notes of the captured operations.
     pub notes: Vec<Note>,
 }
 
@@ -90,14 +91,14 @@ pub(crate) struct Capturing {
     mode: CaptureMode,
     /// The thread that began the capture.
     thread: ThreadId,
-    /// Outside `state`, which is locked while operations take notes.
+    /// Stored outside `state`, which is locked while operations record notes.
     notes: Mutex<Vec<Note>>,
     /// True if a driver call of another thread was in progress on a stream when the stream joined the capture.
     is_disturbed: AtomicBool,
     state: Mutex<State>,
 }
 
-/// The locked state, held by the current thread.
+/// The state, locked by the current thread.
 struct Locked<'a> {
     state: MutexGuard<'a, State>,
     _holds: Holds,
@@ -159,7 +160,7 @@ impl Capturing {
         Locked { state, _holds: Holds::begin(self) }
     }
 
-    /// Makes a stream join the capture. The given driver call starts capturing it.
+    /// Makes a stream join the capture by calling `call`, a driver call that starts to capture the stream.
     fn enter(
         self: &Arc<Self>,
         stream: &Stream,
@@ -176,7 +177,7 @@ impl Capturing {
         let route = self.pool.capture(stream).inspect_err(|_| device.0.events.put(event, false))?;
         slot.invalidation = Some(Arc::clone(&self.invalidation));
         slot.pool = Some(self.pool.id());
-        // Before the slot is closed and the driver begins the capture: see the module's documentation.
+        // This must happen before the slot is closed and the driver begins the capture; see the module's documentation.
         if captures.changed() {
             self.is_disturbed.store(true, Ordering::Release);
         }
@@ -186,7 +187,7 @@ impl Capturing {
         let recorded = stream.call(|driver, context| driver.event_record(context, event, handle));
         if let Err(error) = recorded.and_then(|()| stream.call(call)) {
             captures.changed();
-            // Before the route is dropped, which may record events.
+            // The slot is dropped before the route, because dropping the route may record events.
             drop(slot);
             return Err(error);
         }
@@ -197,7 +198,7 @@ impl Capturing {
         Ok(())
     }
 
-    /// Calls the driver for an operation that uses no buffers and is captured.
+    /// Calls the driver for a captured operation that uses no buffers.
     fn call<R>(
         &self,
         stream: &Stream,
@@ -243,19 +244,20 @@ impl Capturing {
             let captures = stream.captures();
             let mut slot = captures.slot();
             (slot.current, slot.before) = (None, None);
-            // After the driver call.
+            // This must happen after the driver call.
             captures.changed();
         }
         let mut noted = std::mem::take(&mut *state);
         state.ended = true;
         drop(state);
-        // Outside the lock: this may record events, and may drop the last handle of a stream.
+        // The lock must not be held here, because dropping a route may record events and may drop the last handle of a
+        // stream.
         noted.routes.clear();
         drop(streams);
         let handle = ended?;
         let mut resources = Vec::new();
         for (_, Resource { tracked, touched, .. }) in noted.resources.drain() {
-            // Memory allocated and dropped within the capture has no other user.
+            // Memory that was allocated and freed within the capture has no other user.
             if tracked.pool() == Some(self.pool.id()) && tracked.is_dropped() {
                 continue;
             }
@@ -311,13 +313,14 @@ impl CaptureSink for Capturing {
         if state.ended {
             return Err(GraphError::CaptureEnded.into());
         }
-        // Before the call, so that it is kept whatever happens.
+        // The function is stored before the driver call, so that it is kept even if the call fails.
         state.functions.push(Arc::clone(&function));
         let handle = stream.handle();
         stream.observed(
             || Operation::HostFunction,
             || {
-                // SAFETY: the graph keeps the function, and its executables keep everything that the graph keeps.
+                // SAFETY: the graph keeps the function alive, and its executables keep everything alive that the graph
+                // does.
                 stream.call(|driver, context| unsafe {
                     driver.capture_host_function(context, handle, &function)
                 })
@@ -344,7 +347,7 @@ impl CaptureSink for Capturing {
 }
 
 impl Stream {
-    /// Returns the capture that the stream takes part in.
+    /// Returns the capture in which the stream takes part, if any.
     pub(crate) fn capturing(&self) -> Option<Arc<Capturing>> {
         let capture: Arc<dyn Any + Send + Sync> = self.capture_sink()?;
         capture.downcast().ok()

@@ -1,7 +1,7 @@
-//! Notes of captured operations on the graph nodes they become: see [`graph_nodes`](crate::device::graph_nodes).
+//! Notes that record which graph nodes a captured operation creates; see [`graph_nodes`](crate::device::graph_nodes).
 //!
-//! The last nodes of a stream are read with the capture's lock held, which driver calls on its streams also take. Only
-//! a call that was in progress when the capture began does not hold the lock: then nothing is noted.
+//! The last nodes of a stream are read while the capture's lock is held. Driver calls on its streams acquire the same
+//! lock, except for a call that was already in progress when the capture began. In that case, no notes are recorded.
 
 use std::sync::atomic::Ordering;
 

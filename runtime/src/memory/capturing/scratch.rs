@@ -1,4 +1,4 @@
-//! Scratch memory of a capture, which the graph owns.
+//! Scratch memory that is used during a capture and owned by the graph.
 
 use super::private_memory::PrivateMemory;
 use super::{Capturing, State};
@@ -7,20 +7,20 @@ use crate::error::Result;
 use crate::memory::allocator;
 use crate::stream::Stream;
 
-/// Per-stream scratch memory used during capture, keyed by purpose: see [`Stream::with_scratch`].
+/// Per-stream scratch memory used during capture, identified by its purpose; see [`Stream::with_scratch`].
 #[derive(Debug)]
 pub(super) struct CapturedScratch {
     pub stream: u64,
     pub purpose: &'static str,
     pub bytes: usize,
     pub ptr: DevicePtr,
-    /// True if nothing has used it yet.
+    /// True if the memory has not been used yet.
     pub new: bool,
 }
 
 impl Capturing {
-    /// Returns the graph's own scratch memory for a stream and purpose: its address, and whether it is new to this
-    /// capture.
+    /// Returns the address of the graph's own scratch memory for a stream and a purpose, and true if the memory has not
+    /// been used in this capture yet.
     pub fn scratch(&self, stream: &Stream, purpose: &'static str, bytes: usize) -> Result<(DevicePtr, bool)> {
         let find = |state: &State| -> Option<(DevicePtr, bool)> {
             let same =
@@ -35,14 +35,15 @@ impl Capturing {
         if let Some(found) = find(&self.lock()) {
             return Ok(found);
         }
-        // Outside the lock: an allocation may call the user's callbacks. It goes to the capture's pool.
+        // The lock must not be held here, because an allocation may call the user's callbacks. The capture's pool
+        // serves the request.
         let allocation = allocator::allocate(stream, bytes)?;
         let ptr = allocation.ptr();
         let mut state = self.lock();
         let memory = PrivateMemory::new(stream.clone(), allocation);
         state.memory.push(memory);
         if let Some(found) = find(&state) {
-            // Another thread was faster.
+            // Another thread has added the same scratch memory in the meantime.
             return Ok(found);
         }
         state.scratch.retain(|scratch| !(scratch.stream == stream.id() && scratch.purpose == purpose));
@@ -50,7 +51,7 @@ impl Capturing {
         Ok((ptr, true))
     }
 
-    /// Marks scratch memory as being in the state that the next user expects.
+    /// Records that scratch memory is in the state that its next user expects.
     pub fn settle_scratch(&self, ptr: DevicePtr) {
         self.lock()
             .scratch
@@ -59,7 +60,7 @@ impl Capturing {
             .for_each(|scratch| scratch.new = false);
     }
 
-    /// Marks scratch memory as not being in the state that the next user expects.
+    /// Records that scratch memory is not in the state that its next user expects.
     pub fn invalidate_scratch(&self, ptr: DevicePtr) {
         self.lock().scratch.retain(|scratch| scratch.ptr != ptr);
     }

@@ -14,11 +14,11 @@ use crate::memory::usage::{Access, Usage, Waits};
 use crate::stream::Stream;
 use crate::stream::clock::Timeline;
 
-/// A use of captured work.
+/// A use of a buffer by captured work.
 #[derive(Debug, Clone)]
 pub(crate) struct CapturedUse {
     pub tracked: Arc<GraphResource>,
-    /// The range, in bytes.
+    /// The range of the buffer, in bytes.
     pub range: Range<usize>,
     pub access: Access,
     /// True if the use must be ordered after earlier captured uses.
@@ -38,11 +38,11 @@ impl CapturedUse {
     }
 }
 
-/// The capture's record of a buffer.
+/// Information that the capture has recorded about a buffer.
 #[derive(Debug)]
 pub(super) struct Resource {
     pub(super) tracked: Arc<GraphResource>,
-    /// The captured uses.
+    /// Uses of the buffer by captured work.
     usage: Usage,
     pub(super) touched: Arc<CapturedRanges>,
 }
@@ -75,7 +75,7 @@ impl Capturing {
         called
     }
 
-    /// Returns the capture's record of a buffer.
+    /// Returns the capture's record of a buffer, creating it if necessary.
     fn resource<'s>(&self, state: &'s mut State, tracked: &Arc<GraphResource>) -> &'s mut Resource {
         match state.resources.entry(Arc::as_ptr(tracked)) {
             Entry::Occupied(known) => known.into_mut(),
@@ -87,8 +87,8 @@ impl Capturing {
         }
     }
 
-    /// Returns the streams of the capture, each once, whose captured work uses a buffer. Streams whose work is known to
-    /// be ordered before later work of the buffer's home stream are omitted.
+    /// Returns the streams of the capture whose captured work uses a buffer, without duplicates. Streams whose work is
+    /// known to be ordered before later work of the buffer's home stream are omitted.
     pub fn users(&self, tracked: &Arc<GraphResource>) -> Vec<Stream> {
         let state = self.lock();
         let resource = state.resources.get(&Arc::as_ptr(tracked));
@@ -96,8 +96,9 @@ impl Capturing {
     }
 }
 
-/// Records that a buffer was allocated on a stream in a private pool. In a capture's pool, earlier work of that capture
-/// may use the same memory. On every launch, that work is ordered before all other uses of the buffer.
+/// Records that a buffer was allocated on a stream in a private pool. If the pool belongs to a capture, earlier work of
+/// that capture may use the same memory. In every launch of the graph, that work must run before all other uses of the
+/// buffer.
 #[cold]
 pub(crate) fn note_allocated<'a>(
     stream: &Stream,
@@ -144,7 +145,7 @@ pub(crate) fn enqueue<'p, 'a: 'p, E: Into<Error>>(
         .into());
     }
     let Some(capturing) = stream.capturing() else {
-        // The capture has ended meanwhile, or is only beginning: another thread does that.
+        // Another thread has ended the capture in the meantime, or is about to begin it.
         return Err(GraphError::CaptureUnderway.into());
     };
     let uses = parts.filter(|part| !part.range.is_empty()).map(CapturedUse::of).collect();

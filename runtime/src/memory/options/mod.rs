@@ -2,7 +2,8 @@
 //!
 //! [`AllocatorOptions`] are parsed from text in PyTorch's format, for example
 //! `expandable_segments:True,max_split_size_mb:128`, or read from the environment. Options that this module returns
-//! have passed [`AllocatorOptions::check`]. When they are formatted as text and parsed again, they are unchanged.
+//! have passed [`AllocatorOptions::check`]. Formatting options as text and parsing the text again yields the same
+//! options.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -21,20 +22,20 @@ const MIN_ROUNDING: u64 = 20 * MIB;
 /// Maximum fraction of a device's memory for which an expandable segment reserves addresses.
 const MAX_RESERVE: f64 = 1.125;
 
-/// Environment variables that contain options; only the first that is set is read.
+/// Environment variables that contain options; only the first one that is set is read.
 const OPTION_VARIABLES: [&str; 3] = ["WARPSMITH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 /// Environment variables that disable caching if they are set.
 const NO_CACHING_VARIABLES: [&str; 2] = ["WARPSMITH_NO_MEMORY_CACHING", "PYTORCH_NO_CUDA_MEMORY_CACHING"];
 
 /// Options for allocating device memory.
 ///
-/// In text, an option has the name of its field unless the field documents another. Sizes are in bytes here, but in MiB
-/// in options whose names end in `_mb`.
+/// In text, an option has the name of its field unless the field documents a different name. Fields contain sizes in
+/// bytes. In text, options whose names end in `_mb` contain sizes in MiB.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AllocatorOptions {
     /// The allocator backend (`backend:native` or `backend:cudaMallocAsync`).
     pub backend: Backend,
-    /// True if freed memory is cached for later requests; otherwise, every request calls the driver. Default: true.
+    /// True if freed memory is cached for later requests; if false, every request calls the driver. Default: true.
     /// PyTorch provides only an environment variable for this, not an option.
     pub caching: bool,
     /// Blocks of this size or larger are never split (`max_split_size_mb`). Default: no limit.
@@ -48,12 +49,13 @@ pub struct AllocatorOptions {
     /// multiples of 512 bytes. Entry `i` applies to sizes from 2^i MiB to below 2^(i+1) MiB. The first entry also
     /// applies to smaller sizes, and the last one to larger sizes. Default: 0 for all entries.
     ///
-    /// The text is one number for all entries, or a list such as `[256:1,512:2,1024:4,>:8]`. Each item contains the
-    /// size in MiB at which an entry starts, in ascending order, and its number; `>` stands for all entries after the
-    /// last one named. The first number also applies to all entries before it; other unnamed entries are 0.
+    /// In text, the value is one number for all entries, or a list such as `[256:1,512:2,1024:4,>:8]`. Each item
+    /// contains the size in MiB at which an entry starts and the number for this entry, in ascending order of size; `>`
+    /// stands for all entries after the last listed one. The first number also applies to all entries before it; other
+    /// entries that are not listed are 0.
     pub roundup_power2_divisions: [u32; 16],
     /// Fraction of the allowed memory above which cached segments that have not been used recently are released; 0, the
-    /// default, disables this. In text, the value must be above 0 and below 1.
+    /// default, disables this. In text, the value must be greater than 0 and less than 1.
     pub garbage_collection_threshold: f64,
     /// True if segments grow in place, by mapping memory to reserved addresses. Default: false.
     pub expandable_segments: bool,
@@ -61,9 +63,9 @@ pub struct AllocatorOptions {
     pub expandable_segments_reserve: Option<Reserve>,
     /// Fraction of the device's memory that the process may use; 1, the default, means no limit.
     pub per_process_memory_fraction: f64,
-    /// True if a request that most likely does not fit fails without a driver call. Default: false.
+    /// True if a request that most likely does not fit into memory fails without a driver call. Default: false.
     pub throw_on_cudamalloc_oom: bool,
-    /// True if, before calling the driver, a free block of another stream may be reused, ordered by an event. Default:
+    /// True if a free block of another stream may be reused, ordered by an event, before the driver is called. Default:
     /// false. PyTorch has no such option.
     pub cross_stream_reuse: bool,
     /// Options for page-locked host memory.
@@ -76,8 +78,8 @@ pub struct PinnedOptions {
     /// True if a background thread checks which freed blocks the device no longer uses
     /// (`pinned_use_background_threads`). Default: false.
     pub use_background_threads: bool,
-    /// Bytes that are allocated from the driver on first use, to serve later requests
-    /// (`pinned_reserve_segment_size_mb`). Default: 0, which disables it.
+    /// Size of a segment that is allocated from the driver on first use to serve later requests
+    /// (`pinned_reserve_segment_size_mb`). Default: 0, which means that there is no such segment.
     pub reserve_segment_size: u64,
     /// Size above which requests are not rounded to a size class (`pinned_max_round_threshold_mb`). Default: no limit.
     pub max_round_threshold: Option<u64>,
@@ -108,9 +110,10 @@ impl Backend {
 /// Size of the address range that an expandable segment reserves. At most 9/8 of the device's memory is used.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Reserve {
-    /// A fraction of the device's memory, for example 0.5: above 0, up to 1.125.
+    /// A fraction of the device's memory, for example 0.5. It must be greater than 0 and at most 1.125..
     Fraction(f64),
-    /// A number of bytes. In text, as in `40G`, the units are `B`, `K`, `M`, `G` and `T`, in powers of 1024.
+    /// A number of bytes. In text, the number has a unit, as in `40G`. Units are `B`, `K`, `M`, `G` and `T`, in powers
+    /// of 1024.
     Bytes(u64),
 }
 
@@ -142,15 +145,15 @@ impl AllocatorOptions {
     /// value.
     ///
     /// # Errors
-    /// Same as [`AllocatorOptions::with`]; the error names the variable.
+    /// Returns the same errors as [`AllocatorOptions::with`]. The error names the variable.
     pub fn from_environment() -> Result<Self> {
         Self::from_variables(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
 
-    /// Same as [`AllocatorOptions::from_environment`], with the variables from `get`.
+    /// Like [`AllocatorOptions::from_environment`], but gets the variables from `get`.
     ///
     /// # Errors
-    /// Same as [`AllocatorOptions::from_environment`].
+    /// Returns the same errors as [`AllocatorOptions::from_environment`].
     pub fn from_variables(get: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let mut options = Self::default();
         let set = OPTION_VARIABLES.into_iter().find_map(|name| get(name).map(|value| (name, value)));
@@ -165,11 +168,11 @@ impl AllocatorOptions {
 
     /// Returns these options with the changes in `text`, which consists of comma-separated `name:value` pairs. White
     /// space around names and values is ignored. If a name occurs twice, the last value applies. PyTorch options that
-    /// have no effect here are ignored, with one warning each.
+    /// have no effect in this crate are ignored, with one warning each.
     ///
     /// # Errors
-    /// [`Error::UnknownAllocatorOption`] for an unknown name; [`Error::AllocatorOption`] for text that is not a pair or
-    /// for a value that the option does not accept; the errors of [`AllocatorOptions::check`].
+    /// Returns [`Error::UnknownAllocatorOption`] for an unknown name, [`Error::AllocatorOption`] for text that is not a
+    /// pair or for a value that the option does not accept, or the errors of [`AllocatorOptions::check`].
     pub fn with(&self, text: &str) -> Result<Self> {
         let mut options = self.clone();
         text::apply(&mut options, text)?;
@@ -179,7 +182,7 @@ impl AllocatorOptions {
     /// Checks that each value is within its range, and that values that depend on each other are consistent.
     ///
     /// # Errors
-    /// [`Error::AllocatorOption`] for the first invalid value.
+    /// Returns [`Error::AllocatorOption`] for the first invalid value.
     pub fn check(&self) -> Result<()> {
         let fail = |name: &str, reason: String| Err(text::bad(name, text::value_of(self, name), reason));
 

@@ -1,7 +1,7 @@
 //! Text form of allocator options: names, parsing and formatting.
 //!
-//! One table defines how each option is parsed and formatted, so that the two agree. The range of a value is checked by
-//! [`AllocatorOptions::check`].
+//! One table defines how each option is parsed and formatted, so that parsing and formatting agree. The range of a
+//! value is checked by [`AllocatorOptions::check`].
 
 use std::fmt::{self, Display};
 use std::str::FromStr;
@@ -15,8 +15,8 @@ use super::value::{
 };
 use crate::error::{Error, Result};
 
-/// PyTorch options that have no effect here. They are not errors, because they occur in the environments of existing
-/// programs.
+/// PyTorch options that have no effect in this crate. They are not errors, because they occur in the environments of
+/// existing programs.
 const WITHOUT_EFFECT: [&str; 9] = [
     "expandable_segments_handle_type",
     "expandable_segments_reserve_by_class",
@@ -33,7 +33,8 @@ const WITHOUT_EFFECT: [&str; 9] = [
 struct Entry {
     name: &'static str,
     read: fn(&mut AllocatorOptions, &str) -> Parsed<()>,
-    /// Formats the value. The text is empty for a value that has no text form, which only a default may be.
+    /// Formats the value. The text is empty for a value that has no text form; only a default value may have no text
+    /// form.
     write: fn(&AllocatorOptions) -> String,
 }
 
@@ -120,7 +121,7 @@ pub(super) fn apply(options: &mut AllocatorOptions, text: &str) -> Result<()> {
     options.check().map_err(|error| as_written(error, &pairs))
 }
 
-/// Replaces the name and value in the error with their spelling in the text, if they occur there.
+/// Replaces the name and the value in the error with the spelling used in the text, if they occur in the text.
 fn as_written(error: Error, pairs: &[(&str, &str)]) -> Error {
     match error {
         Error::AllocatorOption { option, value, reason } => {

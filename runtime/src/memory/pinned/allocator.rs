@@ -1,8 +1,8 @@
 //! [`PinnedAllocator`]: allocates the memory of pinned buffers and reclaims it when they are dropped.
 //!
-//! A request is served from the cache, otherwise from the reserve segment, otherwise by the driver. If the driver has
-//! no more memory or the limit is reached, the allocator waits for pending blocks and empties the cache before the
-//! request fails.
+//! A request is served from the cache if possible, otherwise from the reserve segment, and otherwise by the driver. If
+//! the driver has no more memory or the limit is reached, the allocator waits for pending blocks and empties the cache
+//! before the request fails.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,12 +16,12 @@ use crate::error::{Error, Result};
 use crate::memory::options::PinnedOptions;
 use crate::stream::Stream;
 
-/// Page-locked memory of one device.
+/// Allocator of page-locked memory for one device.
 #[derive(Debug)]
 pub(crate) struct PinnedAllocator {
     pub(super) store: Arc<Store>,
     background: Background,
-    /// Uses that ended while this device, which owns the stream, had an active capture.
+    /// Uses, on streams of this device, that ended while the device had an active capture.
     deferred: Mutex<Vec<Deferred>>,
 }
 
@@ -58,8 +58,8 @@ impl PinnedAllocator {
         Self { store, background: Background::default(), deferred: Mutex::default() }
     }
 
-    /// Allocates uninitialized memory of `bytes`, which must be non-zero and at most [`isize::MAX`]. Also returns true
-    /// if the block was cached. `device` must be the allocator's device.
+    /// Allocates `bytes` bytes of uninitialized memory; `bytes` must be between 1 and [`isize::MAX`]. Also returns true
+    /// if the block came from the cache. `device` must be the allocator's device.
     pub(super) fn allocate(&self, device: &Device, bytes: usize) -> Result<(Block, bool)> {
         let store = &self.store;
         let options = store.options();
@@ -101,7 +101,8 @@ impl PinnedAllocator {
             if let Some(block) = device.call(|_, _| self.store.grow(size))? {
                 return Ok(block);
             }
-            // Other threads may fill the cache meanwhile, so it is emptied as long as that releases memory.
+            // Other threads may refill the cache in the meantime, so it is emptied repeatedly until this releases no
+            // more memory.
             if device.call(|_, _| self.store.empty_cache())? == 0 {
                 let statistics = self.store.counters.statistics();
                 let (held, used) = (statistics.allocated_bytes.current, statistics.active_bytes.current);
@@ -120,8 +121,8 @@ impl PinnedAllocator {
         }
     }
 
-    /// Reclaims a block that buffers of this device used, once `streams` have passed their last use of it. The call
-    /// does not wait for the streams, unless no event can be created.
+    /// Reclaims a block that was used by a buffer of this device, once all of `streams` have finished their last use of
+    /// the block. The call does not wait for the streams, unless no event can be created.
     pub(super) fn release(&self, device: &Device, block: Block, streams: Vec<Stream>) {
         if streams.is_empty() {
             return self.retire(device, block);
@@ -133,7 +134,7 @@ impl PinnedAllocator {
         self.drop_user(device, block);
     }
 
-    /// Keeps the block until the stream has finished all work that is enqueued on it now.
+    /// Keeps the block until the stream has finished all work that is currently enqueued on it.
     fn end_use(&self, device: &Device, block: Arc<Block>, stream: Stream) {
         let user = stream.device();
         let theirs = &user.part::<PinnedAllocator>();
@@ -152,8 +153,8 @@ impl PinnedAllocator {
                 }
             }
             Err(_) => {
-                // Without an event, the host waits. Even if the wait fails, no work of the stream is running
-                // afterwards.
+                // Because no event could be created, the host waits. Even if the wait fails, no work of the stream is
+                // running afterwards.
                 let waited = stream.wait();
                 if !user.is_lost() {
                     user.0.health.record_drop(waited);
@@ -163,7 +164,7 @@ impl PinnedAllocator {
         }
     }
 
-    /// Drops one reference to a block; the last one frees the block.
+    /// Drops one reference to a block; dropping the last reference frees the block.
     fn drop_user(&self, device: &Device, block: Arc<Block>) {
         if let Some(block) = Arc::into_inner(block) {
             self.retire(device, block);
@@ -183,14 +184,15 @@ impl PinnedAllocator {
         device.call(|_, _| self.store.empty_cache())
     }
 
-    /// Called when a stream of the device is about to be captured. From its return until [`Self::capture_ends`], no
-    /// event is recorded on the device's streams, and the device's allocator queries no event.
+    /// Called when a stream of the device is about to be captured. From the return of this call until
+    /// [`Self::capture_ends`], no event is recorded on the device's streams, and the device's allocator queries no
+    /// events.
     pub(crate) fn capture_begins(&self) {
         *self.store.captures.write().unwrap_or_else(PoisonError::into_inner) += 1;
     }
 
-    /// Called when a capture has ended. After the last active capture, blocks that were dropped meanwhile start to wait
-    /// for their streams.
+    /// Called when a capture has ended. After the last active capture, blocks that were dropped during the captures
+    /// start to wait for their streams.
     pub(crate) fn capture_ends(&self) {
         let deferred = {
             let mut captures = self.store.captures.write().unwrap_or_else(PoisonError::into_inner);
@@ -205,7 +207,8 @@ impl PinnedAllocator {
         }
     }
 
-    /// Frees all memory when the device is dropped. Its work has finished, and no buffer is left.
+    /// Frees all memory when the device is dropped. At that point, the device's work has finished, and no buffer is
+    /// left.
     fn shut_down(&self) {
         self.background.stop();
         self.store.close();

@@ -1,7 +1,8 @@
-//! Background thread that checks for blocks whose work is done, so that requests do not have to.
+//! Background thread that checks which blocks are no longer in use, so that requests do not have to check this.
 //!
-//! The thread starts when a block first has to wait. It polls every 100 µs while a block waits, otherwise sleeps, and
-//! ends with the device. It refers to the device's blocks but not to the device, so it does not keep the device open.
+//! The thread starts when a block first has to wait. It polls every 100 µs while a block waits, sleeps while no block
+//! waits, and ends when the device is closed. It refers to the device's blocks but not to the device, so it does not
+//! keep the device open.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -32,7 +33,7 @@ impl Signal {
     }
 }
 
-/// The background thread of one device, if running.
+/// The background thread of one device, if it is running.
 #[derive(Debug, Default)]
 pub(super) struct Background {
     signal: Arc<Signal>,
@@ -40,13 +41,13 @@ pub(super) struct Background {
 }
 
 impl Background {
-    /// Returns true if the thread checks for done blocks.
+    /// Returns true if the thread checks which blocks are no longer in use.
     pub(super) fn is_running(&self) -> bool {
         self.signal.running.load(Ordering::Acquire)
     }
 
     /// Signals that a block waits. Starts the thread if it is not running. If the system cannot create a thread,
-    /// requests check for done blocks themselves.
+    /// requests check this themselves.
     pub(super) fn wake(&self, store: &Arc<Store>) {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.is_running() {
@@ -87,8 +88,8 @@ fn work(store: &Store, signal: &Signal) {
             break;
         }
         drop(state);
-        // After other errors, blocks remain waiting and the next poll checks them again; a fault is reported by every
-        // call.
+        // After any other error, the blocks remain in the queues, and the next poll checks them again. A fault is
+        // ignored here, because every other call reports it.
         if store.poll().is_err_and(|error| error.stops_context()) {
             break;
         }

@@ -18,8 +18,8 @@ use crate::stream::Stream;
 /// Alignment of the driver's blocks, in bytes.
 const ALIGN: usize = 256;
 
-/// `len` elements of page-locked (pinned) host memory. With [`Stream::copy_from_host_async`] and
-/// [`Stream::copy_to_host_async`], copies to and from the device run at full speed and do not block the host.
+/// `len` elements of page-locked (pinned) host memory. Copies of this memory to and from the device with
+/// [`Stream::copy_from_host_async`] and [`Stream::copy_to_host_async`] run at full speed and do not block the host.
 ///
 /// The buffer dereferences to a slice. The element type may have an alignment of up to 256 bytes. Dropping the buffer
 /// does not wait; [`Self::record_use`] describes when its memory is reused.
@@ -39,7 +39,7 @@ pub struct PinnedBuffer<T: DeviceCopy> {
     elements: NonNull<T>,
     len: usize,
     device: Device,
-    /// The block; `None` if the buffer has no bytes.
+    /// The block; `None` if the buffer is empty.
     block: Option<Block>,
     /// Streams that may use the memory.
     streams: Mutex<Vec<Stream>>,
@@ -50,7 +50,7 @@ unsafe impl<T: DeviceCopy> Send for PinnedBuffer<T> {}
 // SAFETY: as above; a shared buffer provides only shared access to elements, and the streams are behind a lock.
 unsafe impl<T: DeviceCopy> Sync for PinnedBuffer<T> {}
 
-/// Allocates a block for `bytes`, which must be non-zero.
+/// Allocates a block of at least `bytes` bytes; `bytes` must not be 0.
 fn allocate(device: &Device, bytes: usize) -> Result<Block> {
     let found = |address, cached| Operation::Allocate {
         memory: MemoryKind::Pinned,
@@ -67,10 +67,11 @@ fn allocate(device: &Device, bytes: usize) -> Result<Block> {
 }
 
 impl<T: DeviceCopy> PinnedBuffer<T> {
-    /// Allocates `len` elements, filled with zero bytes.
+    /// Allocates `len` elements and fills them with zero bytes.
     ///
     /// # Errors
-    /// [`Error::PinnedOutOfMemory`], [`Error::TooManyElements`]; the fault, if a kernel that was running caused one.
+    /// Returns [`Error::PinnedOutOfMemory`], [`Error::TooManyElements`], or the fault if a kernel that was running
+    /// caused one.
     #[track_caller]
     pub fn zeroed(device: &Device, len: usize) -> Result<Self> {
         let _site = site();
@@ -83,7 +84,7 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
     /// Copies a slice to a new buffer.
     ///
     /// # Errors
-    /// Same as [`Self::zeroed`].
+    /// Returns the same errors as [`Self::zeroed`].
     #[track_caller]
     pub fn from_slice(device: &Device, elements: &[T]) -> Result<Self> {
         let _site = site();
@@ -127,25 +128,26 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
         self.elements.as_ptr()
     }
 
-    /// Returns the address of the first element, for work enqueued with raw addresses; such work must be recorded with
-    /// [`Self::record_use`].
+    /// Returns the address of the first element, for work that is enqueued with raw addresses. This work must be
+    /// recorded with [`Self::record_use`].
     pub fn as_ptr(&self) -> *const T {
         self.elements.as_ptr()
     }
 
-    /// Same as [`Self::as_ptr`], for work that writes.
+    /// Like [`Self::as_ptr`], but for work that writes to the memory.
     pub fn as_mut_ptr(&mut self) -> *mut T {
         self.elements.as_ptr()
     }
 
-    /// Prevents reuse of the memory, even after the drop, until all work enqueued on the stream before the drop is
-    /// done. Use it for work enqueued with [`Self::as_ptr`]. Call it before or after enqueueing, once for any number of
-    /// copies. The stream may belong to another device.
+    /// Prevents the memory from being reused after the buffer is dropped, until all work that was enqueued on the
+    /// stream before the drop has finished. Use this method for work that is enqueued with [`Self::as_ptr`]. Call it
+    /// before or after enqueueing the work, once for any number of copies. The stream may belong to another device.
     ///
-    /// This does not prevent the program from writing to the buffer while that work reads it.
+    /// The call does not prevent the program from writing to the buffer while that work reads it.
     ///
     /// # Errors
-    /// [`Error::DeviceLost`] if the stream's device is lost; the use is recorded nevertheless. [`Error::Forked`].
+    /// Returns [`Error::DeviceLost`] if the stream's device is lost, although the use is recorded, or
+    /// [`Error::Forked`].
     pub fn record_use(&self, stream: &Stream) -> Result<()> {
         stream.device().check_process()?;
         if self.block.is_some() {
@@ -197,7 +199,7 @@ impl<T: DeviceCopy> Drop for PinnedBuffer<T> {
                 (None, Operation::Free { memory: MemoryKind::Pinned, bytes, address })
             });
             self.device.part::<PinnedAllocator>().release(&self.device, block, streams);
-            // Work that could not be done here is deferred.
+            // Work that cannot be done here is deferred, so there is no error to report.
             let _ = watch.done(Ok::<_, Error>(()));
         }
     }

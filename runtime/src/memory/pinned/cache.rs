@@ -7,13 +7,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::classes;
 
-/// A block of page-locked memory. At any time, it is in exactly one place: a buffer, the pending queues, or a free
-/// list.
+/// A block of page-locked memory. At any time, it is in exactly one of three places: a buffer, the pending queues, or a
+/// free list.
 #[derive(Debug)]
 pub(crate) struct Block {
     pub(super) ptr: NonNull<u8>,
     pub(super) bytes: usize,
-    /// Bytes of the request that the block serves or last served.
+    /// Number of bytes of the request that the block currently serves or last served.
     pub(super) asked: usize,
     /// True if the block is part of the reserve segment, which is kept as long as the device.
     pub(super) reserve: bool,
@@ -24,16 +24,16 @@ unsafe impl Send for Block {}
 // SAFETY: a shared block exposes only its address and sizes.
 unsafe impl Sync for Block {}
 
-/// Returns the size of the largest cached block that may serve a request of this rounded size.
+/// Returns the size of the largest cached block that may serve a request whose rounded size is `size`.
 fn largest_for(size: usize) -> usize {
     size.saturating_add(size / 4).max(classes::round_to_pages(size))
 }
 
 #[derive(Debug, Default)]
 struct List {
-    /// Number of blocks, readable without the lock.
+    /// Number of blocks, which can be read without acquiring the lock.
     count: AtomicUsize,
-    /// Blocks by size. Blocks that are cut in whole pages can have sizes between those of classes.
+    /// Blocks by size. Block sizes that are rounded to whole pages can lie between the sizes of two classes.
     blocks: Mutex<BTreeMap<usize, Vec<Block>>>,
 }
 
@@ -66,7 +66,8 @@ impl Cache {
     pub(super) fn take(&self, size: usize) -> Option<Block> {
         let largest = largest_for(size);
         let lists = &self.lists[classes::index(size)..=classes::index(largest)];
-        // A count that another thread is changing may be missed, in which case a block is allocated unnecessarily.
+        // This may miss a block that another thread is just returning, in which case a block is allocated
+        // unnecessarily.
         let filled = lists.iter().filter(|list| list.count.load(Ordering::Relaxed) > 0);
         filled.into_iter().find_map(|list| {
             let mut blocks = list.lock();

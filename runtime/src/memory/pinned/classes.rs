@@ -1,18 +1,20 @@
-//! Size classes: eight per doubling, so that rounding up adds less than an eighth.
+//! Size classes of page-locked memory. There are eight classes for each doubling, so rounding up adds less than an
+//! eighth.
 //!
-//! The smallest class is 512 bytes; that bound does not apply to smaller sizes. All classes are multiples of 64 bytes.
+//! The smallest class is 512 bytes, so this bound does not apply to smaller requests. All class sizes are multiples of
+//! 64 bytes.
 
 /// Size of the smallest class, in bytes.
 pub(super) const SMALLEST: usize = 512;
-/// Page size in bytes, the minimum that the system locks.
+/// Page size in bytes, which is the smallest unit that the system locks.
 pub(super) const PAGE: usize = 4096;
 /// Total number of classes.
 pub(super) const COUNT: usize = ((usize::BITS - SMALLEST.ilog2()) << DIVISIONS_LOG2) as usize;
 
-/// Each doubling has `1 << DIVISIONS_LOG2` classes.
+/// Binary logarithm of the number of classes for each doubling.
 const DIVISIONS_LOG2: u32 = 3;
 
-/// Returns the size of the smallest class of at least `bytes`, which must be at most [`isize::MAX`].
+/// Returns the size of the smallest class that has at least `bytes` bytes; `bytes` must be at most [`isize::MAX`].
 pub(super) fn round_up(bytes: usize) -> usize {
     if bytes <= SMALLEST {
         return SMALLEST;
@@ -21,7 +23,7 @@ pub(super) fn round_up(bytes: usize) -> usize {
     bytes.div_ceil(step) * step
 }
 
-/// Rounds `bytes`, which must be at most half of the address space, up to whole pages.
+/// Rounds `bytes` up to whole pages; `bytes` must be at most half of the address space.
 pub(super) fn round_to_pages(bytes: usize) -> usize {
     bytes.div_ceil(PAGE) * PAGE
 }

@@ -1,5 +1,5 @@
-//! Counters of reserved memory and memory in use, and the limit. A lock that is held only briefly keeps the numbers
-//! consistent.
+//! Counters of reserved memory and of memory in use, and the limit on reserved memory. A lock that is held only briefly
+//! keeps these values consistent.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -25,9 +25,10 @@ impl Counters {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Announces an allocation from the driver. Returns false if the allocation would exceed the limit.
+    /// Reserves a part of the limit for an allocation that is about to be requested from the driver. Returns false if
+    /// the allocation would exceed the limit.
     ///
-    /// The caller must then call [`Self::grown`] or [`Self::growth_failed`].
+    /// Afterwards, the caller must call [`Self::grown`] or [`Self::growth_failed`].
     pub(super) fn begin_growth(&self, bytes: usize) -> bool {
         let mut state = self.state();
         let after = (state.statistics.allocated_bytes.current + state.growing).saturating_add(bytes as u64);
@@ -67,7 +68,7 @@ impl Counters {
         statistics.active_bytes.increase(bytes as u64);
     }
 
-    /// Counts a block that may be reused.
+    /// Counts a block that is no longer in use and may be reused.
     pub(super) fn returned(&self, bytes: usize) {
         let statistics = &mut self.state().statistics;
         statistics.active_requests.decrease(1);

@@ -1,7 +1,7 @@
 //! Events of one device that mark the end of work that uses host memory.
 //!
 //! A [`Ticket`] may wait in the allocator of another device, which may outlive this device. When this device is
-//! dropped, its work has finished, so its tickets are done and their events are destroyed here.
+//! dropped, its work has finished, so its tickets count as reached, and their events are destroyed with the pool.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -11,7 +11,7 @@ use crate::error::Result;
 #[derive(Debug, Default)]
 struct Events {
     all: Vec<EventHandle>,
-    /// Events that belong to no ticket.
+    /// Events that do not belong to a ticket.
     free: Vec<EventHandle>,
 }
 
@@ -20,7 +20,7 @@ struct Events {
 pub(super) struct EventPool {
     driver: Arc<dyn Driver>,
     context: Context,
-    /// Held while an event of a ticket is queried or waited for, so that the event is not destroyed meanwhile.
+    /// Held during a query of a ticket's event or a wait for it, so that the event is not destroyed during that call.
     open: RwLock<bool>,
     events: Mutex<Events>,
 }
@@ -30,7 +30,7 @@ impl EventPool {
         Arc::new(Self { driver, context, open: RwLock::new(true), events: Mutex::default() })
     }
 
-    /// Creates a ticket for all work enqueued on a stream of this device so far.
+    /// Creates a ticket that marks the end of all work enqueued so far on a stream of this device.
     pub(super) fn mark(self: &Arc<Self>, stream: StreamHandle) -> Result<Ticket> {
         let free = self.events.lock().unwrap_or_else(PoisonError::into_inner).free.pop();
         let event = match free {
@@ -57,7 +57,7 @@ impl EventPool {
     }
 }
 
-/// A mark in a stream. When the ticket is dropped, its event is reused for another mark.
+/// A position in a stream. When the ticket is dropped, its event is reused for another mark.
 #[derive(Debug)]
 pub(super) struct Ticket {
     pool: Arc<EventPool>,
@@ -69,8 +69,9 @@ impl Ticket {
         Arc::ptr_eq(&self.pool, pool)
     }
 
-    /// Returns true if the stream has reached the mark. If another device queries (`other`), the work of a lost device
-    /// counts as done once it has stopped; the lost device's own calls report the fault.
+    /// Returns true if the stream has reached the ticket's position. `other` is true if a different device queries. In
+    /// that case, the work of a lost device counts as done once it has stopped, because only the lost device's own
+    /// calls report the fault.
     pub(super) fn is_done(&self, other: bool) -> Result<bool> {
         let open = self.pool.open.read().unwrap_or_else(PoisonError::into_inner);
         if !*open {
@@ -79,7 +80,7 @@ impl Ticket {
         let (driver, context) = (&self.pool.driver, self.pool.context);
         match driver.event_query(context, self.event) {
             Err(error) if other && error.stops_context() => {
-                // This call returns the same fault again, but guarantees that no work is running afterwards.
+                // This call returns the same fault again, but ensures that no work is running afterwards.
                 let _ = driver.event_synchronize(context, self.event);
                 Ok(true)
             }
@@ -87,7 +88,7 @@ impl Ticket {
         }
     }
 
-    /// Waits until the stream has reached the mark.
+    /// Waits until the stream has reached the ticket's position.
     pub(super) fn wait(&self) -> Result<()> {
         let open = self.pool.open.read().unwrap_or_else(PoisonError::into_inner);
         if !*open {

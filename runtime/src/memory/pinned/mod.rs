@@ -1,18 +1,19 @@
 //! Page-locked host memory. Copies to and from it run at full speed and do not block the host.
 //!
-//! Guarantees: memory of a dropped [`PinnedBuffer`] is not reused before all work that was enqueued before the drop has
-//! run, on every stream that was passed to [`PinnedBuffer::record_use`]. Dropping a buffer does not wait for the
-//! device. Because locking pages is slow, memory is cached and reused. It returns to the system with
+//! The memory of a dropped [`PinnedBuffer`] is not reused until every stream that was passed to
+//! [`PinnedBuffer::record_use`] has finished all work that was enqueued on it before the drop. Dropping a buffer does
+//! not wait for the device. Because locking pages is slow, memory is cached and reused. It is returned to the system by
 //! [`PinnedMemory::empty_cache`], when memory is short, and when the device is closed.
 //!
-//! Sizes are rounded up by at most an eighth, not to a power of two. A cached block may serve a request if the excess
-//! is at most a quarter of the request, or less than a page; blocks are never split.
+//! Rounding up adds at most an eighth to a size; sizes are not rounded up to powers of two. A cached block may serve a
+//! request if the excess is at most a quarter of the request, or less than a page; blocks are never split.
 //!
 //! While a stream of a device is being captured into a graph, no events are queried or recorded on that device's
-//! streams. Blocks that are dropped meanwhile are kept until the capture ends.
+//! streams. Blocks that are dropped during the capture are kept until it ends.
 //!
-//! The lock order is captures, pending, events; and separately, the reserve, emptying the cache, a free list. No driver
-//! call occurs under the lock of a free list or of the counters.
+//! The locks of captures, pending blocks and events are acquired in this order. Independently of these, the locks of
+//! the reserve, of emptying the cache, and of a free list are also acquired in this order. No driver call is made while
+//! the lock of a free list or of the counters is held.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -20,13 +21,13 @@
 //! | [`range`] | [`PinnedRange`], a buffer with a selected range to copy |
 //! | [`view`] | [`PinnedMemory`]: statistics, options, release of cached memory |
 //! | `allocator` | allocation and release of buffers' memory |
-//! | `store` | the blocks of one device, without a reference to the device |
+//! | `store` | the blocks of one device; does not refer to the device |
 //! | `classes` | size rounding |
-//! | `cache` | free blocks, by class |
-//! | `reserve` | the segment that is locked once, on first use |
+//! | `cache` | free blocks, by size class |
+//! | `reserve` | the segment that is allocated once, on first use |
 //! | `pending` | blocks that wait for their streams |
-//! | `events` | the stream marks for which blocks wait |
-//! | `background` | the thread that checks for done blocks |
+//! | `events` | the positions in streams for which blocks wait |
+//! | `background` | the thread that checks which blocks are no longer in use |
 //! | `counters` | statistics and the limit |
 
 pub(crate) mod allocator;

@@ -1,7 +1,8 @@
 //! Dropped blocks that wait for their streams, in one queue per stream.
 //!
-//! Each queue is scanned from the front, only up to the point that its stream has reached. A slow stream does not delay
-//! blocks of other streams. A block with several users is in several queues and is freed with its last entry.
+//! Each queue is scanned from the front, up to the first entry that its stream has not reached. A slow stream does not
+//! delay blocks of other streams. A block that several streams use is in several queues and is freed when its last
+//! entry is removed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,13 +20,13 @@ struct Entry {
 
 #[derive(Debug, Default)]
 struct Queues {
-    /// Number of the next entry.
+    /// Number that the next entry will receive.
     next: u64,
-    /// Queues by stream ID.
+    /// Queues, keyed by stream ID.
     streams: BTreeMap<u64, VecDeque<Entry>>,
 }
 
-/// Waiting blocks of one device.
+/// Blocks of one device that wait for their streams.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     queues: Mutex<Queues>,
@@ -54,14 +55,15 @@ impl Pending {
         self.queues().next
     }
 
-    /// Returns the ticket of an entry whose number is below `end` and that is first in its queue.
+    /// Returns the ticket of an entry that is first in its queue and whose number is less than `end`.
     pub(super) fn first_before(&self, end: u64) -> Option<Arc<Ticket>> {
         let queues = self.queues();
         let mut fronts = queues.streams.values().filter_map(VecDeque::front);
         fronts.find(|entry| entry.number < end).map(|entry| Arc::clone(&entry.ticket))
     }
 
-    /// Removes and returns the blocks whose last stream has reached their tickets; `own` is this device's event pool.
+    /// Removes and returns the blocks for which all streams have reached their tickets; `own` is this device's event
+    /// pool.
     ///
     /// If a query fails, its queue is unchanged, and the other queues are still scanned.
     pub(super) fn take_done(&self, own: &Arc<EventPool>) -> (Vec<Block>, Result<()>) {
@@ -85,14 +87,14 @@ impl Pending {
         (done, result)
     }
 
-    /// Removes and returns all blocks, after waiting for the streams of other devices. This device's streams have
-    /// already been waited for.
+    /// Removes and returns all blocks, after waiting for the streams of other devices. The caller must already have
+    /// waited for this device's streams.
     pub(super) fn take_all(&self, own: &Arc<EventPool>) -> Vec<Block> {
         let queues = std::mem::take(&mut *self.queues());
         let mut blocks = Vec::new();
         for entry in queues.streams.into_values().flatten() {
             if !entry.ticket.is_of(own) {
-                // The work of a lost device has stopped too; that device's own calls report the fault.
+                // If another device is lost, its work has stopped as well. That device's own calls report the fault.
                 let _ = entry.ticket.wait();
             }
             blocks.extend(Arc::into_inner(entry.block));

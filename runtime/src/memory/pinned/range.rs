@@ -31,10 +31,10 @@ pub struct PinnedRange<T: DeviceCopy> {
 }
 
 impl<T: DeviceCopy> PinnedBuffer<T> {
-    /// Selects a range of the buffer for a copy. [`PinnedRange::into_buffer`] returns the buffer.
+    /// Selects a range of the buffer for a copy. [`PinnedRange::into_buffer`] returns the buffer again.
     ///
     /// # Panics
-    /// Panics if the range is out of bounds, as for slices.
+    /// Panics if the range is out of bounds, like slice indexing.
     #[track_caller]
     pub fn into_range(self, bounds: impl RangeBounds<usize>) -> PinnedRange<T> {
         let range = resolve_or_panic(&bounds, self.len());

@@ -1,7 +1,7 @@
-//! The reserve: a segment that is locked on first use, from which blocks are cut in whole pages, front to back.
+//! The reserve: a segment that is allocated on first use, from which blocks of whole pages are cut, front to back.
 //!
-//! A block that was cut from the segment remains a block. When it is free, it waits in the cache like others, but it
-//! does not return to the driver. The segment itself is freed with the device.
+//! A block that was cut from the segment is never merged back into it. A free block stays in the cache like other
+//! blocks, but is never released to the driver. The segment is freed when the device is closed.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -12,7 +12,7 @@ use crate::error::Result;
 #[derive(Debug, Default)]
 struct State {
     segment: Option<Block>,
-    /// Bytes that were cut off so far.
+    /// Number of bytes that were cut from the segment so far.
     used: usize,
 }
 
@@ -23,8 +23,8 @@ pub(super) struct Reserve {
 }
 
 impl Reserve {
-    /// Cuts off a block of at least `size` bytes, if enough bytes are left. `make` allocates the segment of `bytes`
-    /// bytes if it does not exist yet.
+    /// Cuts a block of at least `size` bytes from the segment, if enough bytes are left. If the segment does not exist
+    /// yet, `make` allocates it with `bytes` bytes.
     pub(super) fn take(
         &self,
         size: usize,
@@ -46,7 +46,7 @@ impl Reserve {
         Ok(Some(Block { ptr, bytes: size, asked: size, reserve: true }))
     }
 
-    /// Removes the segment, none of whose blocks may still be in use.
+    /// Removes the segment. None of its blocks may still be in use.
     pub(super) fn take_segment(&self) -> Option<Block> {
         let state = std::mem::take(&mut *self.state.lock().unwrap_or_else(PoisonError::into_inner));
         state.segment

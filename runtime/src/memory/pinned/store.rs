@@ -1,7 +1,7 @@
 //! Page-locked memory of one device, without a reference to the device: free blocks, pending blocks, counters.
 //!
 //! A block is allocated from the driver once and returned once. If the driver fails to free a block, the block stays in
-//! the cache, unless the context was stopped. In that case, it is freed with the context.
+//! the cache, unless the context has become unusable, in which case the block is freed with the context.
 
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -16,21 +16,21 @@ use crate::driver::{Context, Driver};
 use crate::error::{Result, code};
 use crate::memory::options::PinnedOptions;
 
-/// Page-locked memory of one device, as described in the [module's documentation](self).
+/// Page-locked memory of one device; see the [module's documentation](self).
 #[derive(Debug)]
 pub(super) struct Store {
     driver: Arc<dyn Driver>,
     context: Context,
     options: RwLock<PinnedOptions>,
-    /// Number of active captures of the device's streams. Locked while events are recorded or queried, so that these
-    /// calls do not overlap the start of a capture.
+    /// Number of active captures of the device's streams. Locked while events are recorded or queried, so that no
+    /// capture starts during these calls.
     pub(super) captures: RwLock<u32>,
     pub(super) events: Arc<EventPool>,
     pub(super) pending: Pending,
     pub(super) cache: Cache,
     pub(super) reserve: Reserve,
     pub(super) counters: Counters,
-    /// Held while the cache is emptied. Once a waiter acquires it, the memory has been freed.
+    /// Held while the cache is emptied. A thread that had to wait for this lock finds the memory already freed.
     emptying: Mutex<()>,
 }
 
@@ -58,14 +58,14 @@ impl Store {
         *self.options.write().unwrap_or_else(PoisonError::into_inner) = options;
     }
 
-    /// Frees the waiting blocks whose streams have reached their tickets. Does nothing during a capture.
+    /// Frees the pending blocks whose streams have reached their tickets. Does nothing during a capture.
     pub(super) fn poll(&self) -> Result<()> {
         let captures = self.captures.read().unwrap_or_else(PoisonError::into_inner);
         if *captures > 0 { Ok(()) } else { self.free_done() }
     }
 
-    /// Waits for the currently pending blocks until a block that can serve a request of `size` is free. The call does
-    /// not wait during a capture.
+    /// Waits for the currently pending blocks until a free block can serve a request of `size` bytes. The call does not
+    /// wait during a capture.
     pub(super) fn wait_for(&self, size: usize) -> Result<Option<Block>> {
         let captures = self.captures.read().unwrap_or_else(PoisonError::into_inner);
         if *captures > 0 {
@@ -85,7 +85,8 @@ impl Store {
         }
     }
 
-    /// Frees the done blocks. The caller must hold `captures`, and no capture may be active.
+    /// Frees the pending blocks that are no longer in use. The caller must hold `captures`, and no capture may be
+    /// active.
     fn free_done(&self) -> Result<()> {
         let (done, result) = self.pending.take_done(&self.events);
         done.into_iter().fold(result, |result, block| {
@@ -94,7 +95,7 @@ impl Store {
         })
     }
 
-    /// Frees a block that no work uses, or releases it if its request was too large to be cached.
+    /// Returns a block that no work uses to the cache, or releases it to the driver if it is too large to be cached.
     pub(super) fn retire(&self, block: Block) -> Result<()> {
         self.counters.returned(block.bytes);
         let largest = self.options.read().unwrap_or_else(PoisonError::into_inner).max_cached_size;
@@ -147,8 +148,8 @@ impl Store {
     fn release_block(&self, block: Block) -> Result<usize> {
         let start = Instant::now();
         // SAFETY: the driver allocated the block, which is consumed here; it is used again only if the driver failed to
-        // free it. No work uses the block, because released blocks had no user or their streams have passed the last
-        // use.
+        // free it. No work uses the block, because a released block either was never used on a stream, or its streams
+        // have finished the last use.
         let freed = unsafe { self.driver.pinned_free(self.context, block.ptr.as_ptr().cast()) };
         match freed {
             Err(error) if !error.stops_context() => {
@@ -163,14 +164,14 @@ impl Store {
         }
     }
 
-    /// Frees all memory. The device's work has finished, and no buffer is left.
+    /// Frees all memory. At that point, the device's work has finished, and no buffer is left.
     pub(super) fn close(&self) {
         let mut blocks = self.pending.take_all(&self.events);
         blocks.extend(self.cache.take_all());
         blocks.retain(|block| !block.reserve);
         blocks.extend(self.reserve.take_segment());
         for block in blocks {
-            // SAFETY: the driver allocated the block, which is not in use. An error cannot be reported here; memory
+            // SAFETY: the driver allocated the block, which is not in use. An error cannot be reported here. Memory
             // that the driver fails to free is freed with the context.
             let _ = unsafe { self.driver.pinned_free(self.context, block.ptr.as_ptr().cast()) };
         }

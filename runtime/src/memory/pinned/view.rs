@@ -6,14 +6,14 @@ use crate::error::Result;
 use crate::memory::options::PinnedOptions;
 use crate::memory::statistics::HostMemoryStatistics;
 
-/// A device's page-locked host memory: statistics, caching options, and release of cached memory.
+/// A device's page-locked host memory: gives access to its statistics and caching options, and releases cached memory.
 #[derive(Debug, Clone, Copy)]
 pub struct PinnedMemory<'a> {
     device: &'a Device,
 }
 
 impl Device {
-    /// Returns the page-locked host memory of this device's [`PinnedBuffer`](super::PinnedBuffer)s.
+    /// Returns the page-locked host memory that this device's [`PinnedBuffer`](super::PinnedBuffer)s use.
     pub fn pinned_memory(&self) -> PinnedMemory<'_> {
         PinnedMemory { device: self }
     }
@@ -26,9 +26,9 @@ impl<'a> PinnedMemory<'a> {
 
     /// Returns statistics of reserved memory and memory in use.
     ///
-    /// `allocations` and `allocated_bytes` count blocks that were allocated from the driver and not yet returned; the
-    /// reserve segment counts as one block. `active_requests` and `active_bytes` count blocks, at their rounded-up
-    /// size, that belong to buffers or still wait for their streams after the drop.
+    /// `allocations` and `allocated_bytes` count blocks that were allocated from the driver and have not been returned
+    /// to it; the reserve segment counts as one block. `active_requests` and `active_bytes` count blocks, with their
+    /// rounded-up size, that belong to buffers or that still wait for their streams after the buffer was dropped.
     pub fn statistics(&self) -> HostMemoryStatistics {
         self.allocator().store.counters.statistics()
     }
@@ -38,17 +38,18 @@ impl<'a> PinnedMemory<'a> {
         self.allocator().store.counters.reset_peak();
     }
 
-    /// Resets the accumulated values to zero: total allocated and freed amounts, driver calls and their durations.
+    /// Resets the accumulated values to zero, that is, the total allocated and freed amounts, and the number and
+    /// durations of driver calls.
     pub fn reset_accumulated_statistics(&self) {
         self.allocator().store.counters.reset_accumulated();
     }
 
-    /// Releases memory that no buffer owns and no stream uses to the system, except for the reserve segment. Returns
+    /// Returns to the system all memory that no buffer owns and no stream uses, except for the reserve segment. Returns
     /// the number of bytes released.
     ///
     /// # Errors
-    /// Any [driver error](crate::Error::Driver); memory that was not released stays cached. The fault, if a kernel
-    /// caused one.
+    /// Returns any [driver error](crate::Error::Driver), in which case memory that was not released stays cached, or
+    /// the fault if a kernel caused one.
     pub fn empty_cache(&self) -> Result<u64> {
         self.allocator().empty_cache(self.device)
     }
@@ -58,7 +59,7 @@ impl<'a> PinnedMemory<'a> {
         self.allocator().store.options()
     }
 
-    /// Sets the caching options, which apply from the next request or drop on. An existing reserve segment is kept.
+    /// Sets the caching options, which apply to all later requests and drops. An existing reserve segment is kept.
     pub fn configure(&self, options: PinnedOptions) {
         self.allocator().store.set_options(options);
     }

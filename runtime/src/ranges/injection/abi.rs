@@ -1,7 +1,7 @@
 //! Binary interface (ABI) of NVTX 3 between a program and a tool, from NVIDIA's `nvtxTypes.h` and `nvToolsExt.h`.
 //!
-//! A tool receives tables of the program's slots (one slot per function of the interface) and writes its functions to
-//! them. Calls through empty slots have no effect.
+//! A tool receives tables of the program's slots. There is one slot for each function of the interface, and the tool
+//! writes pointers to its functions to the slots. Calls through empty slots have no effect.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -11,7 +11,7 @@ pub const VERSION: u16 = 3;
 /// Symbol that a tool must export.
 pub const INITIALIZE: &[u8] = b"InitializeInjectionNvtx2\0";
 
-/// A tool's `InitializeInjectionNvtx2`. It returns 0 on failure.
+/// Type of a tool's function `InitializeInjectionNvtx2`, which returns 0 on failure.
 pub type Initialize = unsafe extern "C" fn(GetExportTable) -> c_int;
 pub type GetExportTable = unsafe extern "C" fn(u32) -> *const c_void;
 
@@ -33,21 +33,21 @@ pub struct EventAttributes {
     pub version: u16,
     pub size: u16,
     pub category: u32,
-    /// Type of the colour; 1: ARGB.
+    /// Type of the colour; 1 stands for ARGB.
     pub colour_type: i32,
     pub colour: u32,
-    /// Type of the payload; 2: a signed integer, 3: a double.
+    /// Type of the payload; 2 stands for a signed integer, 3 for a double.
     pub payload_type: i32,
     pub reserved: i32,
     pub payload: u64,
-    /// Type of the message; 1: NUL-terminated text, 3: a registered string.
+    /// Type of the message; 1 stands for NUL-terminated text, 3 for a registered string.
     pub message_type: i32,
     pub message: *const c_void,
 }
 
 const _: () = assert!(size_of::<usize>() != 8 || size_of::<EventAttributes>() == 48);
 
-/// The slots of a module, numbered from 1.
+/// The slots of a module of the interface, numbered from 1.
 pub struct Slots<const N: usize>([AtomicPtr<c_void>; N]);
 
 impl<const N: usize> Slots<N> {
@@ -62,7 +62,8 @@ impl<const N: usize> Slots<N> {
     pub unsafe fn function<F: Copy>(&self, number: usize) -> Option<F> {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
         let function = self.0[number - 1].load(Ordering::Acquire);
-        // SAFETY: a tool writes functions of the slot's type, which is `F`, to slots; they have the size of a pointer.
+        // SAFETY: a tool writes functions of the slot's type, which is `F`, to slots; function pointers have the size
+        // of a pointer.
         (!function.is_null()).then(|| unsafe { std::mem::transmute_copy::<*mut c_void, F>(&function) })
     }
 }
@@ -93,7 +94,7 @@ macro_rules! modules {
             static $table: Table<{ $count + 2 }> = Table::of(&$slots);
         )*
 
-        /// Returns the table of a module, and the number of its entries without the last one.
+        /// Returns the table of a module, and the number of its entries, not counting the last one.
         fn module(number: c_uint) -> Option<(*const *const AtomicPtr<c_void>, c_uint)> {
             match number {
                 $($number => Some(($table.0.as_ptr(), $count + 1)),)*
@@ -149,8 +150,8 @@ unsafe extern "C" fn get_module(
     1
 }
 
-/// Receives the version that the tool reports. The version is ignored, because all versions have the functions used
-/// here.
+/// Receives the version that the tool reports. The version is ignored, because all versions provide the functions that
+/// this crate uses.
 unsafe extern "C" fn set_tool_version(_: u32) {}
 
 /// Returns the program's table with this number.

@@ -1,10 +1,10 @@
 //! NVTX: ranges and marks for a tool that is attached to the process.
 //!
-//! This is a port of the injection protocol of NVIDIA's NVTX headers. With the first range, the library that
-//! `NVTX_INJECTION64_PATH` names is loaded and its initializer is called, once per process. An unusable library causes
-//! a warning, and the program continues. The path must be absolute. A program that has rights that the user who started
-//! it does not have loads no library. Libraries that are already loaded are not searched, because libcupti exports the
-//! same symbol.
+//! This is a port of the injection protocol of NVIDIA's NVTX headers. When the first range of a process starts, the
+//! library that `NVTX_INJECTION64_PATH` names is loaded, and its initializer is called. If the library is unusable, a
+//! warning is logged and the program continues. The path must be absolute. A program with privileges that the user who
+//! started it does not have loads no library. Libraries that are already loaded are not searched for an initializer,
+//! because libcupti exports the same symbol.
 
 mod abi;
 
@@ -31,7 +31,7 @@ struct Tool {
     names: Mutex<Names>,
 }
 
-/// Handles and IDs that were registered with the tool.
+/// Handles and IDs of strings and categories that were registered with the tool.
 #[derive(Default)]
 struct Names {
     /// Registered strings, keyed by address and length.
@@ -40,11 +40,11 @@ struct Names {
 }
 
 static ATTACHED: PerProcess<OnceLock<Tool>> = PerProcess::new();
-/// Held during the search for a tool.
+/// Lock that is held during the search for a tool.
 static ATTACHING: PerProcess<Mutex<()>> = PerProcess::new();
 static CUPTI_ALLOWED: AtomicBool = AtomicBool::new(true);
 
-/// Reason why a tool is not attached.
+/// Reason why no tool was attached.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(
@@ -95,7 +95,7 @@ fn attach() {
         None => None,
     };
     state::clear(UNKNOWN);
-    // The warning may become a mark, which calls this function again.
+    // The lock must not be held here, because the warning may become a mark, which calls this function again.
     drop(attaching);
     if let (Some(path), Some(failure)) = (path, failed) {
         tracing::warn!(
@@ -117,7 +117,7 @@ fn load(path: &OsString) -> Result<Tool, Failure> {
         return Err(Failure::Cupti);
     }
     state::seek();
-    // SAFETY: the user names this library in order to run its code in the process.
+    // SAFETY: the user has named this library in order to run its code in the process.
     let library =
         unsafe { libloading::Library::new(path) }.map_err(|error| Failure::Load(error.to_string()))?;
     // SAFETY: the protocol defines this type for the symbol.
@@ -136,7 +136,8 @@ fn load(path: &OsString) -> Result<Tool, Failure> {
     Ok(Tool { path: path.to_owned(), domain, names: Mutex::default() })
 }
 
-/// Returns true if the program has rights that the user who started it does not have, as with a set-user-id file.
+/// Returns true if the program has privileges that the user who started it does not have, for example because its file
+/// is set-user-ID.
 #[cfg(target_os = "linux")]
 fn is_privileged() -> bool {
     // SAFETY: the call reads a number that the operating system passed to the process.
@@ -154,7 +155,7 @@ fn is_privileged() -> bool {
     false
 }
 
-/// Returns true if a library is libcupti, according to its name or the name of its link target.
+/// Returns true if a library is libcupti, judging by its file name or the name of its link target.
 fn is_cupti(path: &Path) -> bool {
     let named =
         |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().contains("libcupti"));
@@ -163,7 +164,7 @@ fn is_cupti(path: &Path) -> bool {
 
 /// Sets whether libcupti may be attached as a tool, which is permitted by default. A profiler that uses CUPTI itself
 /// must forbid this while it records, because a process supports only one CUPTI subscriber. If `NVTX_INJECTION64_PATH`
-/// names libcupti and attaching it was forbidden, it is attempted again once it is permitted.
+/// names libcupti and attaching it was forbidden, the runtime tries again once this is permitted.
 ///
 /// Returns true if libcupti is already attached, which cannot be undone.
 pub fn allow_cupti(allow: bool) -> bool {
@@ -179,7 +180,7 @@ pub fn allow_cupti(allow: bool) -> bool {
     false
 }
 
-/// Returns the injection library of the tool that receives ranges; `None` without a tool.
+/// Returns the injection library of the tool that receives ranges; `None` if there is no tool.
 pub fn tool() -> Option<PathBuf> {
     attached().map(|tool| tool.path.clone())
 }
@@ -264,7 +265,7 @@ impl Tool {
     }
 }
 
-/// Starts a range on the thread's stack. Returns true if a tool received it.
+/// Starts a range on the thread's stack. Returns true if a tool received the range.
 pub(crate) fn push(label: &Label) -> bool {
     let Some(tool) = attached() else { return false };
     // SAFETY: the slot has this type.
@@ -276,7 +277,7 @@ pub(crate) fn push(label: &Label) -> bool {
     .is_some()
 }
 
-/// Ends the innermost range of the thread's stack that the tool has received.
+/// Ends the innermost range on the thread's stack that the tool has received.
 pub(crate) fn pop() {
     // SAFETY: the slot has this type.
     if let (Some(tool), Some(pop)) = (attached(), unsafe { CORE2.function::<RangePop>(5) }) {
@@ -324,7 +325,7 @@ fn name_this_thread() {
     }
 }
 
-/// Names the calling thread in the tool. By default, a thread has its [`std::thread`] name.
+/// Names the calling thread in the tool. The default name is the thread's [`std::thread`] name.
 pub fn name_thread(name: &str) {
     if !is_heard() || attached().is_none() {
         return;

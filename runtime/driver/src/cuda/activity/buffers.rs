@@ -1,9 +1,9 @@
 //! Buffers that CUPTI fills with records.
 //!
-//! CUPTI requests an empty buffer on a thread of the program, and returns a full one on any thread. CUPTI passes no
-//! user pointer, so the buffers are one static ([`HUB`]). Its callbacks acquire only the lock of this file, under which
-//! no function is called. When the memory for records is exhausted, requests are refused and counted; CUPTI counts the
-//! records that it drops.
+//! CUPTI requests an empty buffer on a thread of the program, and returns a full one on any thread. CUPTI does not pass
+//! a user pointer to its callbacks, so the buffers are stored in one static ([`HUB`]). The callbacks acquire only the
+//! lock of this static, and no other function is called while it is held. When the memory for records is exhausted,
+//! requests are refused and counted; CUPTI counts the records that it drops.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::VecDeque;
@@ -15,16 +15,16 @@ use cudarc::driver::sys::CUcontext;
 
 use crate::activity::{ActivityError, ActivityResult};
 
-/// Bytes per buffer (about 20 000 records), if the memory suffices for several.
+/// Buffer size in bytes (about 20 000 records), if the memory is large enough for several buffers of this size.
 const BYTES: usize = 4 << 20;
-/// Minimum buffer size in bytes. The minimum memory for records provides [`BUFFERS`] buffers of this size.
+/// Minimum buffer size in bytes. The minimum amount of memory for records is [`BUFFERS`] buffers of this size.
 const MIN_BYTES: usize = 16 << 10;
 /// Number of buffers into which a small amount of memory is divided.
 const BUFFERS: usize = 4;
 /// Alignment of buffers; CUPTI requires 8.
 const ALIGNMENT: usize = 4096;
-/// Number of buffers that are allocated before the first request, so that the request causes no page faults on the
-/// program's thread.
+/// Number of buffers that are allocated before the first request, so that the first request does not cause page faults
+/// on a thread of the program.
 const READY: usize = 2;
 
 /// Memory of a buffer.
@@ -85,12 +85,12 @@ impl Drop for Buffer {
 #[derive(Debug)]
 pub(super) struct Filled {
     buffer: Buffer,
-    /// Bytes of the buffer that contain records.
+    /// Number of bytes of the buffer that contain records.
     valid: usize,
 }
 
 impl Filled {
-    /// Returns the address of the buffer, for CUPTI's iteration.
+    /// Returns the address of the buffer, for CUPTI's record iteration.
     pub(super) fn address(&mut self) -> *mut u8 {
         self.buffer.memory.as_ptr()
     }
@@ -112,11 +112,11 @@ impl Filled {
 
 #[derive(Debug)]
 struct State {
-    /// Bytes per buffer of this recording; 0 while no recording is active.
+    /// Buffer size of this recording, in bytes; 0 while no recording is active.
     bytes: usize,
     /// Maximum number of buffers.
     most: usize,
-    /// Number of existing buffers of this recording: free, lent, full or being read.
+    /// Number of buffers of this recording that exist, whether free, lent, full or being read.
     made: usize,
     free: Vec<Buffer>,
     full: VecDeque<Filled>,
@@ -135,7 +135,7 @@ pub(super) struct Hub {
     changed: Condvar,
 }
 
-/// The process-wide [`Hub`]. CUPTI's threads may still use it while the process exits, so it is never destroyed.
+/// The process-wide [`Hub`]. It is never destroyed, because CUPTI's threads may still use it while the process exits.
 pub(super) static HUB: Hub = Hub {
     state: Mutex::new(State {
         bytes: 0,
@@ -154,7 +154,7 @@ pub(super) static HUB: Hub = Hub {
 /// Returns the buffer size in bytes and the number of buffers for an amount of memory.
 ///
 /// # Errors
-/// [`ActivityError::TooLittleMemory`].
+/// Returns [`ActivityError::TooLittleMemory`].
 pub(super) fn shape(memory: usize) -> ActivityResult<(usize, usize)> {
     let minimum = BUFFERS * MIN_BYTES;
     if memory < minimum {
@@ -172,11 +172,11 @@ impl Hub {
     /// Starts lending buffers.
     ///
     /// # Errors
-    /// [`ActivityError::TooLittleMemory`].
+    /// Returns [`ActivityError::TooLittleMemory`].
     pub(super) fn open(&self, memory: usize) -> ActivityResult<()> {
         let (bytes, most) = shape(memory)?;
         let mut ready: Vec<Buffer> = (0..READY).map_while(|_| Buffer::new(bytes)).collect();
-        // The system maps zero pages only on the first write.
+        // Writing to the buffers causes their page faults now, because the system maps pages only on the first write.
         ready.iter_mut().for_each(Buffer::clear);
         let mut state = self.lock();
         let made = ready.len();
@@ -194,7 +194,8 @@ impl Hub {
         Ok(())
     }
 
-    /// Stops lending and lets the reader finish after the full buffers. Returns the number of refused requests.
+    /// Stops lending buffers. The reader finishes once it has read the full buffers. Returns the number of refused
+    /// requests.
     pub(super) fn close(&self) -> u64 {
         let mut state = self.lock();
         state.bytes = 0;
@@ -234,8 +235,8 @@ impl Hub {
         drop(rest);
     }
 
-    /// Waits until the returned buffers have been read and CUPTI either returns no more buffers for `quiet` or has none
-    /// left.
+    /// Waits until the returned buffers have been read and CUPTI either has no buffers left or has not returned one for
+    /// the duration `quiet`.
     pub(super) fn wait_until_read(&self, quiet: Duration) {
         let mut state = self.lock();
         loop {
@@ -277,7 +278,7 @@ impl Hub {
         let mut state = self.lock();
         let lent = state.lent.iter().position(|address| *address == buffer.address());
         let Some(lent) = lent else {
-            // The buffer belongs to an earlier recording, whose records have no receiver.
+            // The buffer belongs to an earlier recording, whose records no longer have a receiver.
             drop(state);
             return drop(buffer);
         };
@@ -297,8 +298,8 @@ impl Hub {
 }
 
 impl State {
-    /// Keeps a buffer for the next request. A buffer of another recording is returned, so that the caller can free it
-    /// without holding the lock.
+    /// Keeps a buffer for the next request. If the buffer belongs to another recording, returns it, so that the caller
+    /// can free it without holding the lock.
     fn keep(&mut self, buffer: Buffer) -> Option<Buffer> {
         if buffer.bytes == self.bytes {
             self.free.push(buffer);

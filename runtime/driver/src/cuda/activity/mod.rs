@@ -1,7 +1,7 @@
 //! Activity recording of CUDA devices: [`ActivityDriver`] for [`CudaDriver`].
 //!
-//! Records come from CUPTI. A process has at most one recording. Starting, flushing and stopping wait for each other,
-//! but calls that enqueue work do not wait for them.
+//! Records come from CUPTI. A process has at most one recording. Calls that start, flush or stop it wait for each
+//! other, but calls that enqueue work do not wait for them.
 
 mod buffers;
 mod records;
@@ -32,15 +32,16 @@ use crate::{Context, GraphExecHandle, NodeHandle, StreamHandle};
 
 /// Recording of the process.
 static RECORDING: Mutex<Option<Session>> = Mutex::new(None);
-/// CUPTI library of the recording, for calls that must not wait for [`RECORDING`]; null while CUPTI does not record.
+/// CUPTI library of the recording, for calls that must not wait for the lock of [`RECORDING`]; null while CUPTI does
+/// not record.
 static CURRENT: AtomicPtr<Cupti> = AtomicPtr::new(std::ptr::null_mut());
 
 thread_local! {
-    /// Library that received each range push of this thread, if a recording was active.
+    /// For each range that this thread has pushed, the library that received it; `None` if no recording was active.
     static PUSHED: RefCell<Vec<Option<&'static Cupti>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs `work` unless a recording is active; no recording can start meanwhile.
+/// Runs `work` unless a recording is active. No recording can start while `work` runs.
 pub(super) fn unless_recording<R>(work: impl FnOnce() -> R) -> Option<R> {
     let recording = recording();
     recording.is_none().then(work)
@@ -50,14 +51,14 @@ fn recording() -> MutexGuard<'static, Option<Session>> {
     RECORDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the library while it records.
+/// Returns the CUPTI library if it is recording.
 fn current() -> Option<&'static Cupti> {
     // SAFETY: the pointer is null or points to a table that is never freed.
     unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
 }
 
-/// Disables recording in forked children, where the threads and devices of a recording do not exist. It acquires no
-/// lock, because a thread that was not copied may hold it.
+/// Disables recording in forked children, in which the threads and devices of a recording do not exist. The handler
+/// acquires no lock, because a thread that was not copied may hold the lock.
 fn stop_in_children() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -73,7 +74,7 @@ fn stop_in_children() {
 }
 
 impl CudaDriver {
-    /// Fails in a host function and in a process that was forked from the one that started the driver.
+    /// Returns an error in a host function and in a process that was forked from the one that started the driver.
     fn can_record(&self) -> ActivityResult<()> {
         permitted()?;
         if self.process == std::process::id() { Ok(()) } else { Err(ActivityError::Forked) }

@@ -1,9 +1,9 @@
 //! Reader of CUPTI's records.
 //!
 //! Newer libraries append fields to records. The reader therefore reads only the known prefix, by offset, and CUPTI
-//! itself steps from one record to the next. Kinds are read as numbers, and unknown kinds are skipped. Results of the
-//! library are checked against the buffer. A record that is outside of the buffer or truncated ends the buffer and is
-//! counted as dropped.
+//! itself steps from one record to the next. Kinds are read as numbers, and unknown kinds are skipped. The pointers
+//! that the library returns are checked against the buffer. If a record is truncated or lies outside the buffer,
+//! reading of the buffer ends, and the record is counted as dropped.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
@@ -68,15 +68,16 @@ fn prefix(kind: u32) -> usize {
     }
 }
 
-/// Device of each context, keyed by CUPTI's context ID. It is needed because records of waits contain no device.
+/// Device of each context, keyed by CUPTI's context ID. The map is required because records of waits do not contain the
+/// device.
 pub(super) type ContextDevices = Arc<Mutex<HashMap<u32, u32>>>;
 
-/// Records lost while reading.
+/// Records that were lost while buffers were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct ReadLoss {
-    /// Records that could not be read, and records after a sink panicked.
+    /// Number of records that could not be read, or that came after a panic of the sink.
     pub dropped: u64,
-    /// Records without times.
+    /// Number of records without times.
     pub zero_time: u64,
 }
 
@@ -87,9 +88,10 @@ pub(super) struct Reader {
     /// Nanoseconds by which CUPTI's clock is ahead of the driver's.
     ahead: i64,
     devices: ContextDevices,
-    /// Context and device last seen together.
+    /// Context and device of the last lookup.
     last: Option<(u32, u32)>,
-    /// Driver functions that were queried so far, by ID: the name, and whether calls are delivered.
+    /// Driver functions that were queried so far, indexed by ID: the name, and true if calls of the function are
+    /// delivered.
     functions: Vec<Option<(&'static str, bool)>>,
     /// True if calls that neither enqueue work nor wait for it are delivered.
     all_calls: bool,
@@ -98,12 +100,12 @@ pub(super) struct Reader {
     loss: ReadLoss,
 }
 
-/// First bytes of a record.
+/// The first bytes of a record.
 #[derive(Clone, Copy)]
 struct Record<'a>(&'a [u8]);
 
 impl Record<'_> {
-    /// Returns the number at an offset; 0 beyond the end.
+    /// Returns the number at an offset; 0 if the offset is beyond the end.
     #[inline]
     fn u32(self, offset: usize) -> u32 {
         self.array(offset).map_or(0, u32::from_ne_bytes)
@@ -224,7 +226,7 @@ impl Reader {
         });
     }
 
-    /// Delivers a copy or a memset; their records share a common prefix.
+    /// Delivers a copy or a memset, whose records share a common prefix.
     fn transfer(
         &mut self,
         record: Record<'_>,
@@ -270,7 +272,8 @@ impl Reader {
         self.deliver(&Activity::Overhead { start, end, what: overhead(record.u32(4)) });
     }
 
-    /// Returns start and end on the driver's clock; `None` if CUPTI does not report them. Such records are counted.
+    /// Returns the start and end time on the driver's clock; `None` if CUPTI does not report them, in which case the
+    /// record is counted.
     fn times(&mut self, record: Record<'_>, start: usize, end: usize) -> Option<(u64, u64)> {
         let (start, end) = (record.u64(start), record.u64(end));
         if start == 0 || end == 0 {
@@ -288,7 +291,7 @@ impl Reader {
         }
     }
 
-    /// Returns the device of a context; 0 if the context has been idle so far.
+    /// Returns the device of a context; 0 if no work of the context has been recorded so far.
     fn device_of(&self, context: u32) -> u32 {
         match self.last {
             Some((last, device)) if last == context => device,
@@ -302,10 +305,10 @@ impl Reader {
         }
     }
 
-    /// Returns the name of a driver function, and whether its calls are delivered.
+    /// Returns the name of a driver function, and true if its calls are delivered.
     fn function(&mut self, number: u32) -> (&'static str, bool) {
         const UNKNOWN: (&str, bool) = ("unknown driver function", true);
-        /// Upper bound above the number of the driver's functions.
+        /// Upper bound of the IDs of driver functions.
         const MAX: usize = 1 << 14;
         let index = number as usize;
         if index >= MAX {
@@ -341,7 +344,7 @@ fn copy_kind(record: Record<'_>) -> ActivityTransfer {
     }
 }
 
-/// Returns the kind of a copy between devices, of which the other device is the peer.
+/// Returns the kind of a copy between two devices. The device on which the copy does not run is the peer.
 fn peer_kind(record: Record<'_>) -> ActivityTransfer {
     let (device, from, to) = (record.u32(32), record.u32(44), record.u32(52));
     ActivityTransfer::PeerToPeer { peer: if from == device { to } else { from } }

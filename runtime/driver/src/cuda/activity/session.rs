@@ -1,8 +1,8 @@
-//! A recording through CUPTI.
+//! Activity recording through CUPTI.
 //!
-//! The activity API needs no subscriber. A subscriber is created nevertheless, because it makes this recording the only
-//! one in the process and fails if another tool is attached. No callbacks are enabled. A recording ends without
-//! `cuptiFinalize`, because CUPTI could not start again after it.
+//! The activity API does not require a subscriber. A subscriber is created nevertheless, because it makes this
+//! recording the only one in the process; creating it fails if another tool is attached. No callbacks are enabled. A
+//! recording ends without `cuptiFinalize`, because CUPTI could not be started again afterwards.
 
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
@@ -26,8 +26,8 @@ const KINDS: [u32; 7] = [
     kind::OVERHEAD,
     kind::EXTERNAL_CORRELATION,
 ];
-/// `CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER`: states that buffers are already zeroed, so that CUPTI does not
-/// clear them on a thread of the program.
+/// `CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER`, which states that buffers are already zeroed, so that CUPTI does
+/// not clear them on a thread of the program.
 const BUFFERS_ARE_ZEROED: u32 = 5;
 /// `CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM`.
 const SYSTEM_THREAD_IDS: u32 = 1;
@@ -35,9 +35,9 @@ const SYSTEM_THREAD_IDS: u32 = 1;
 const FORCED: u32 = 1;
 /// Time to wait for further buffers after a flush, because CUPTI may return from the flush before its last callback.
 const QUIET: Duration = Duration::from_millis(5);
-/// Time to wait for further buffers at the end, when all buffers should arrive.
+/// Time to wait for further buffers at the end of a recording, when all buffers should arrive.
 const QUIET_AT_END: Duration = Duration::from_millis(50);
-/// Clock difference in nanoseconds up to which clocks count as equal.
+/// Difference in nanoseconds up to which two clocks count as equal.
 const SAME_CLOCK: i64 = 1000;
 
 /// A recording.
@@ -48,7 +48,7 @@ pub(super) struct Session {
     subscriber: Subscriber,
     /// Enabled activity kinds.
     kinds: Vec<u32>,
-    /// Driver functions whose calls CUPTI omits.
+    /// Driver functions whose calls CUPTI does not record.
     left_out: Vec<u32>,
     devices: ContextDevices,
     reader: Option<JoinHandle<ReadLoss>>,
@@ -61,10 +61,10 @@ pub(super) struct Session {
 unsafe impl Send for Session {}
 
 impl Session {
-    /// Starts a recording, the only one in the process.
+    /// Starts a recording. A process can have only one.
     ///
     /// # Errors
-    /// Any [`ActivityError`]; no recording is then active.
+    /// Returns any [`ActivityError`], in which case no recording is active.
     pub(super) fn start(
         cupti: &'static Cupti,
         cuda: i32,
@@ -102,7 +102,7 @@ impl Session {
 
     fn begin(&mut self, options: &ActivityOptions, sink: Arc<dyn ActivitySink>) -> ActivityResult<()> {
         let cupti = self.cupti;
-        // SAFETY: the argument is a number.
+        // SAFETY: the argument is a plain number.
         self.check("cuptiSetThreadIdType", unsafe { (cupti.set_thread_id_type)(SYSTEM_THREAD_IDS) })?;
         let (mut yes, mut bytes) = (1u8, size_of::<u8>());
         // SAFETY: the value is of the attribute's type, with its size.
@@ -117,7 +117,7 @@ impl Session {
         for kind in KINDS {
             self.enable(kind)?;
         }
-        // External correlation IDs, which map work to ranges, are recorded only together with calls.
+        // External correlation IDs, which assign work to ranges, are recorded only together with driver calls.
         self.enable(kind::DRIVER)?;
         if !options.all_calls {
             self.leave_out_functions();
@@ -145,8 +145,9 @@ impl Session {
         Ok(())
     }
 
-    /// Makes CUPTI omit the unrecorded calls as far as it can; the reader filters out the rest. Enabling only the
-    /// recorded functions without the kind yields no records (observed with CUPTI 13.0).
+    /// Disables recording of driver functions whose calls are not needed, as far as CUPTI supports it; the reader
+    /// filters out the remaining calls. Enabling only the recorded functions without enabling the activity kind yields
+    /// no records (observed with CUPTI 13.0).
     fn leave_out_functions(&mut self) {
         let Some(enable) = self.cupti.enable_driver_api else { return };
         for number in other_functions(self.cupti) {
@@ -167,8 +168,8 @@ impl Session {
         }
     }
 
-    /// Returns the nanoseconds by which CUPTI's clock is ahead of the driver's; records are corrected by this
-    /// difference.
+    /// Returns the number of nanoseconds by which CUPTI's clock is ahead of the driver's clock. Records are corrected
+    /// by this difference.
     pub(super) fn ahead(&self) -> i64 {
         self.ahead
     }
@@ -207,7 +208,7 @@ impl Session {
         Ok(())
     }
 
-    /// Ends the recording and returns the loss and the first error.
+    /// Ends the recording. Returns the number of lost records and the first error.
     pub(super) fn stop(mut self) -> (ActivityLoss, ActivityResult<()>) {
         let flushed = self.flush();
         let (loss, ended) = self.end();
@@ -217,22 +218,22 @@ impl Session {
     /// Disables all enabled kinds, collects the last records and unsubscribes.
     fn end(&mut self) -> (ActivityLoss, ActivityResult<()>) {
         let mut result = Ok(());
-        // This precedes disabling the kind of calls, because functions that are enabled afterwards keep adding overhead
-        // to each of their calls.
+        // This must happen before the activity kind for calls is disabled, because functions that are enabled
+        // afterwards keep adding overhead to each of their calls.
         self.leave_out_nothing();
         for kind in std::mem::take(&mut self.kinds) {
             // SAFETY: the argument is a number.
             let disabled = self.check("cuptiActivityDisable", unsafe { (self.cupti.disable)(kind) });
             result = result.and(disabled);
         }
-        // Records of unfinished work contain no times and are counted.
+        // Records of unfinished work contain no times and are counted as such.
         result = result.and(self.flush_all(FORCED));
         if self.reader.is_some() {
             HUB.wait_until_read(QUIET_AT_END);
         }
         result = result.and(self.count_dropped());
         let refused_buffers = HUB.close();
-        // The thread does not panic, because it catches panics of the sink.
+        // The reader thread does not panic, because it catches panics of the sink.
         let read = self.reader.take().and_then(|reader| reader.join().ok()).unwrap_or_default();
         // SAFETY: the subscriber belongs to this recording, which is ending.
         let unsubscribed =
@@ -253,7 +254,7 @@ fn run(mut reader: Reader) -> ReadLoss {
 
 /// Returns the IDs of the driver functions that neither enqueue work nor wait for it.
 fn other_functions(cupti: &Cupti) -> Vec<u32> {
-    /// Upper bound on the number of the driver's functions and on the longest gap between their IDs.
+    /// Upper bound of the IDs of driver functions. The next constant is the upper bound of the gaps between IDs.
     const MAX: u32 = 1 << 14;
     const GAP: u32 = 64;
     let (mut found, mut last) = (Vec::new(), 0);
@@ -272,8 +273,8 @@ fn other_functions(cupti: &Cupti) -> Vec<u32> {
     found
 }
 
-/// Returns the nanoseconds by which CUPTI's clock is ahead of the driver's; 0 if the difference is at most
-/// [`SAME_CLOCK`].
+/// Returns the number of nanoseconds by which CUPTI's clock is ahead of the driver's clock; 0 if the difference is at
+/// most [`SAME_CLOCK`].
 fn clock_difference(cupti: &Cupti) -> i64 {
     let read = || {
         let (before, mut time) = (super::now(), 0);

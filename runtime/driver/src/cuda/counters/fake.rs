@@ -23,7 +23,7 @@ const MAGIC: u64 = 0x1A6E;
 /// State of the fake library.
 pub struct Fake {
     pub calls: Vec<&'static str>,
-    /// Functions that fail, with the status and the number of failures.
+    /// Functions that fail, each with its status and the remaining number of failures.
     pub failures: HashMap<&'static str, (Status, usize)>,
     /// Support levels: overall, architecture, SLI, virtual GPU, confidential computing, mining, WSL.
     pub support: [u32; 7],
@@ -43,7 +43,7 @@ pub struct Fake {
     is_pushed: bool,
     was_pushed: bool,
     names: Vec<CString>,
-    /// Host objects created and not yet destroyed.
+    /// Number of host objects that were created and not yet destroyed.
     hosts: usize,
 }
 
@@ -165,7 +165,7 @@ fn call(
     })
 }
 
-/// Defines a function of the table: checks the structure's size, then changes the state.
+/// Defines a function of the table, which checks the structure's size and then changes the state.
 macro_rules! function {
     ($name:ident, $params:ident, |$fake:ident, $given:ident| $change:expr) => {
         unsafe extern "C" fn $name(params: *mut $params) -> Status {

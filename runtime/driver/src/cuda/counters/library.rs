@@ -1,8 +1,8 @@
 //! Functions of CUPTI's range profiler, and CUPTI's metrics library.
 //!
-//! CUPTI opens `libnvperf_host.so` by name only. This fails if both libraries are in a directory that the system does
-//! not search, such as a Python environment. This module therefore loads it first, from CUPTI's directory, so that the
-//! system then finds it by name.
+//! CUPTI opens `libnvperf_host.so` only by its name, which fails if both libraries are in a directory that the system
+//! does not search, such as a Python environment. Therefore, this module first loads that library from CUPTI's
+//! directory, so that CUPTI then finds it by name.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -15,7 +15,7 @@ use crate::cuda::cupti::{self, Cupti, table};
 use crate::library_paths::LibraryPaths;
 
 table! {
-    /// Functions of the range profiler, available since CUDA 12.8. Each function has the contract of the library.
+    /// Functions of the range profiler, available since CUDA 12.8. The library documents each function's contract.
     RangeProfiler {}
     required {
         initialize = "cuptiProfilerInitialize"(*mut Initialize);
@@ -46,14 +46,14 @@ table! {
     optional {}
 }
 
-/// Name of the metrics library, whose version is that of CUPTI.
+/// Name of the metrics library, which has the same version as CUPTI.
 const METRICS: &str = if cfg!(windows) { "nvperf_host.dll" } else { "libnvperf_host.so" };
 
 /// Returns CUPTI with its range profiler and its metrics library, loading them on first use. If loading fails, the next
 /// call tries again.
 ///
 /// # Errors
-/// [`CounterError::NoCupti`], [`CounterError::NoMetricsLibrary`].
+/// Returns [`CounterError::NoCupti`] or [`CounterError::NoMetricsLibrary`].
 pub fn loaded(cuda: i32) -> CounterResult<(&'static Cupti, &'static RangeProfiler)> {
     static LOADED: Mutex<Option<(&'static Cupti, &'static RangeProfiler)>> = Mutex::new(None);
     let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,8 +80,8 @@ fn too_old(cupti: &Cupti, lacks: &str, cuda: i32) -> CounterError {
     }
 }
 
-/// Returns the candidate paths of the metrics library: next to CUPTI, in the system's search path, then in the
-/// directories of installed libraries.
+/// Returns the candidate paths of the metrics library: first in CUPTI's directory, then in the system's search path,
+/// then in the directories of installed libraries.
 fn candidates(cupti: &Path, paths: &LibraryPaths) -> Vec<PathBuf> {
     let beside = if cupti.is_absolute() { cupti.parent() } else { None };
     let beside = beside.map(|folder| folder.join(METRICS));

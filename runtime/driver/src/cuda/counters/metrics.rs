@@ -1,6 +1,6 @@
-//! Metrics of a chip: available metrics, their hardware configuration, and their values.
+//! Metrics of a chip: the available metrics, the hardware configuration for counting them, and their values.
 //!
-//! CUPTI computes these on the host, for any chip that it supports.
+//! CUPTI computes all of these on the host, for any chip that it supports.
 
 use std::ffi::{CStr, CString, c_char};
 
@@ -9,7 +9,8 @@ use super::params::*;
 use crate::counters::{Counter, CounterError, CounterKind, CounterResult, Obstacle};
 use crate::cuda::cupti::{c_text, status};
 
-/// Metric names per kind. A chip supports at most one name per kind; Nsight Compute uses the same names.
+/// Names of the metrics for each kind of counter. A chip supports at most one of the names per kind. Nsight Compute
+/// uses the same names.
 const METRICS: [(CounterKind, &[&str]); 6] = [
     (CounterKind::Duration, &["gpu__time_duration.sum"]),
     (CounterKind::MemoryRead, &["dram__bytes_read.sum", "dram__bytes_op_read.sum"]),
@@ -21,7 +22,7 @@ const METRICS: [(CounterKind, &[&str]); 6] = [
 /// Prefix and suffix of stall metric names.
 const STALL: (&str, &str) = ("smsp__average_warps_issue_stalled_", "_per_issue_active");
 
-/// Metrics counted on a chip.
+/// Metrics that are counted on a chip.
 #[derive(Debug)]
 pub struct Metrics {
     calls: Calls,
@@ -33,7 +34,7 @@ pub struct Metrics {
     pub passes: usize,
 }
 
-// SAFETY: only one thread at a time uses the host object, but it may be any thread.
+// SAFETY: any thread may use the host object, and only one thread does so at a time.
 unsafe impl Send for Metrics {}
 
 impl Metrics {
@@ -102,7 +103,7 @@ impl Metrics {
         unsafe { (self.calls.functions.metric_properties)(&mut params) == status::SUCCESS }
     }
 
-    /// Returns the names of the chip's ratios, without suffixes.
+    /// Returns the names of the chip's ratio metrics, without suffixes.
     fn ratios(&self) -> CounterResult<Vec<String>> {
         let mut params = BaseMetrics::new();
         params.host = self.host;
@@ -151,7 +152,7 @@ impl Metrics {
         Ok(())
     }
 
-    /// Returns the metric names in the form that CUPTI requires, valid as long as `self`.
+    /// Returns the metric names in the form that CUPTI requires, which are valid as long as `self`.
     pub fn pointers(&self) -> Vec<*const c_char> {
         self.names.iter().map(|name| name.as_ptr()).collect()
     }

@@ -39,8 +39,8 @@ fn with<R>(context: Context, work: impl FnOnce(&mut Session) -> CounterResult<R>
 }
 
 impl CudaDriver {
-    /// Fails in a process forked from the one that started the driver. The thread is not checked, because observers may
-    /// use counters although other calls fail on their threads.
+    /// Returns an error in a process that was forked from the one that started the driver. The thread is not checked,
+    /// because observers may read counters, although other calls fail on their threads.
     fn can_count(&self) -> CounterResult<()> {
         if self.process == std::process::id() { Ok(()) } else { Err(CounterError::Forked) }
     }

@@ -1,10 +1,10 @@
-//! Counting session of a context through CUPTI's range profiler.
+//! A context's session for reading counters through CUPTI's range profiler.
 //!
-//! Each kernel is its own range. CUPTI replays it for each pass and restores the memory that it wrote
-//! (`CUPTI_AutoRange` with `CUPTI_KernelReplay`). The alternatives have more requirements: user replay must know which
-//! memory a kernel writes, and application replay needs a deterministic program. The names of auto ranges are numbers.
-//! Each counted part of the program therefore starts with an empty counter data image, and its kernels are the ranges
-//! in that image.
+//! Each kernel forms a range of its own. CUPTI replays the kernel for each pass and restores the memory that it wrote
+//! (`CUPTI_AutoRange` with `CUPTI_KernelReplay`). The alternatives have more requirements. User replay requires knowing
+//! which memory a kernel writes, and application replay requires a deterministic program. The names of auto ranges are
+//! numbers. Each counted part of the program therefore starts with an empty counter data image, and its kernels are the
+//! ranges in that image.
 
 use std::ffi::CStr;
 
@@ -20,7 +20,7 @@ use crate::cuda::cupti::status;
 /// thousand.
 const MAX_KERNELS: usize = 512;
 
-/// Counting session of a context.
+/// A context's counter session.
 #[derive(Debug)]
 pub struct Session {
     calls: Calls,
@@ -31,13 +31,13 @@ pub struct Session {
     /// Counter data image of `image_bytes` bytes. CUPTI writes the hardware's data to it.
     image: Vec<u64>,
     image_bytes: usize,
-    /// True if a range is pushed around the kernels. Some CUPTI releases require this, and others reject it.
+    /// True if a range is pushed around the kernels. Some CUPTI releases require this range, and others reject it.
     pushes: bool,
     /// `Some` while counting; true if a range was pushed.
     counting: Option<bool>,
 }
 
-// SAFETY: the pointers are handles that any thread may use, one thread at a time.
+// SAFETY: the pointers are handles that any thread may use, and only one thread does so at a time.
 unsafe impl Send for Session {}
 
 impl Session {
@@ -108,7 +108,7 @@ impl Session {
         }
     }
 
-    /// Clears the image and configures counting of the next kernels to it.
+    /// Clears the image, and configures the profiler to count the next kernels into it.
     fn configure(&mut self) -> CounterResult<()> {
         let image = self.image.as_mut_ptr().cast::<u8>();
         let mut params = DataInitialize::new();
@@ -135,7 +135,7 @@ impl Session {
             return Err(CounterError::Misuse("a part of the program is counted already on this device"));
         }
         if self.configure().is_err() {
-            // The profiler may need to be set up again.
+            // After an error, the profiler may have to be set up again.
             self.disable();
             self.enable()?;
             self.configure()?;
@@ -187,7 +187,7 @@ impl Session {
         Ok(Counted { kernels, dropped })
     }
 
-    /// Stops counting; returns true if all passes were performed.
+    /// Stops counting. Returns true if all passes were performed.
     fn stop(&mut self) -> CounterResult<bool> {
         let Some(pushed) = self.counting.take() else {
             return Err(CounterError::Misuse("no part of the program is counted on this device"));
@@ -220,7 +220,7 @@ impl Drop for Session {
     }
 }
 
-/// Fails if the device, or the way the system presents it, does not support counting.
+/// Returns an error if the device, or the way in which the system exposes it, does not support counters.
 fn supported(calls: Calls, handle: i32) -> CounterResult<()> {
     let mut params = DeviceSupported::new();
     (params.device, params.api) = (handle, RANGE_PROFILING);

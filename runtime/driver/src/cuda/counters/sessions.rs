@@ -1,4 +1,4 @@
-//! Counting sessions of the process, keyed by context.
+//! Counter sessions of the process, identified by their contexts.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

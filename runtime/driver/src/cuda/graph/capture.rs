@@ -1,4 +1,5 @@
-//! Captures: work on a stream becomes part of a graph. Every function here requires a current context.
+//! Captures, in which work on a stream becomes part of a graph. Every function in this module requires a current
+//! context.
 
 use std::sync::{Arc, OnceLock};
 
@@ -22,13 +23,14 @@ pub(in super::super) fn begin(stream: sys::CUstream, mode: CaptureMode) -> Resul
     unsafe { check("cuStreamBeginCapture", sys::cuStreamBeginCapture_v2(stream, mode)) }
 }
 
-/// Ends the capture that was started on a stream, even if this fails, except on the wrong thread.
+/// Ends the capture that was started on a stream. The capture ends even if the call returns an error, unless the call
+/// is made on the wrong thread.
 pub(in super::super) fn end(stream: sys::CUstream) -> Result<GraphHandle> {
     match try_end(stream) {
         Ok(graph) => graph.ok_or_else(invalidated),
         Err(error) if error.code() == Some(code::STREAM_CAPTURE_WRONG_THREAD) => Err(error),
         Err(error) => {
-            // The capture may have ended already, or it may only be invalidated and must then still be ended.
+            // The capture may have ended already. If it is only invalidated, it must still be ended.
             if !matches!(status(stream), Ok(CaptureStatus::None))
                 && let Ok(Some(graph)) = try_end(stream)
             {
@@ -63,7 +65,7 @@ type CaptureInfo = unsafe extern "C" fn(
     *mut usize,
 ) -> sys::CUresult;
 
-/// Returns the older capture query, for drivers before CUDA 12.3. The bindings contain only the newer one.
+/// Returns the older capture query, for drivers before CUDA 12.3. The bindings contain only the newer query.
 fn older_info() -> Result<CaptureInfo> {
     const SYMBOL: &str = "cuStreamGetCaptureInfo_v2";
     static FUNCTION: OnceLock<Option<CaptureInfo>> = OnceLock::new();
@@ -84,14 +86,14 @@ pub(super) fn tips(stream: sys::CUstream) -> Result<Vec<NodeHandle>> {
         return Ok(Vec::new());
     }
     // SAFETY: the driver's array contains this number of nodes and is valid until the next call on the stream. By the
-    // trait's contract, no other thread makes such a call meanwhile.
+    // trait's contract, no other thread makes such a call until then.
     let tips = unsafe { std::slice::from_raw_parts(info.tips, info.count) };
     Ok(tips.iter().map(|node| NodeHandle(*node as u64)).collect())
 }
 
 /// Capture information of a stream, as the driver reports it.
 struct Info {
-    /// Status as a plain number, so that a value that only newer drivers define is not invalid.
+    /// Status, stored as a plain number because newer drivers may return values that the bindings do not define.
     status: u32,
     id: sys::cuuint64_t,
     /// Array owned by the driver; null while the stream is not being captured.
@@ -107,9 +109,9 @@ fn info(stream: sys::CUstream) -> Result<Info> {
     let mut edges: *const sys::CUgraphEdgeData = null();
     let Info { status, id, tips, count } = &mut info;
     let place = std::ptr::from_mut(status).cast::<Status>();
-    // SAFETY: the stream is alive, by the trait's contract. The pointers are to local variables, or null where the
-    // driver then reports nothing; the status is a 32-bit number. Without a pointer for edge data, the query would fail
-    // if an edge had such data.
+    // SAFETY: the stream is alive, by the trait's contract. The pointers are to local variables, or null for
+    // information that is not requested; the status is a 32-bit number. Without a pointer for edge data, the query
+    // would fail if an edge had such data.
     let result = unsafe {
         if Feature::GraphEdgeData.is_there() {
             sys::cuStreamGetCaptureInfo_v3(stream, place, id, null_mut(), tips, &mut edges, count)

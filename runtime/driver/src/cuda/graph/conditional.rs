@@ -1,6 +1,6 @@
-//! Conditional handles and conditional nodes. Every function here requires a current context.
+//! Conditional handles and conditional nodes. Every function in this module requires a current context.
 //!
-//! They are available since CUDA 12.3, with more than one body since 12.8.
+//! Both require CUDA 12.3 or later. Nodes with more than one body require CUDA 12.8 or later.
 
 use cudarc::driver::sys;
 use sys::CUgraphConditionalNodeType as Type;
@@ -31,7 +31,8 @@ pub(super) fn condition(
     Ok(ConditionHandle(handle))
 }
 
-/// Returns node type and number of bodies in the driver's form. `version` is the driver's version.
+/// Returns the node type and the number of bodies in the form that the driver expects. `version` is the driver's
+/// version.
 fn kind_of(kind: ConditionalKind, version: i32) -> Result<(Type, u32)> {
     const CALL: &str = "cuGraphAddNode";
     let bodies = kind.bodies();

@@ -1,8 +1,8 @@
-//! Nodes of a graph and their order. Every function here requires a current context.
+//! Nodes and edges of a graph. Every function in this module requires a current context.
 //!
-//! Since CUDA 12.3, edges can have data. The older query does not drop the data but fails, for example for a graph with
-//! a programmatic dependent launch. Drivers before 12.3 support only the older query and no such edges. The bindings
-//! contain only the newer query.
+//! Since CUDA 12.3, edges can have data. If an edge has data, the older query fails instead of ignoring the data, for
+//! example for a graph with a programmatic dependent launch. Drivers before CUDA 12.3 support neither the newer query
+//! nor edge data. The bindings contain only the newer query.
 
 use std::ptr::null_mut;
 use std::sync::OnceLock;
@@ -91,15 +91,16 @@ fn edge(from: sys::CUgraphNode, to: sys::CUgraphNode, data: sys::CUgraphEdgeData
     Edge { from: NodeHandle(from as u64), to: NodeHandle(to as u64), early: is_early(data) }
 }
 
-/// Returns true for a programmatic edge. An edge starts at the end of the earlier node or at a port that opens before
-/// the end; a programmatic edge always starts at such a port.
+/// Returns true for a programmatic edge. An edge starts either at the end of the earlier node or at a port that opens
+/// before that end. A programmatic edge always starts at a port that opens earlier.
 fn is_early(data: sys::CUgraphEdgeData) -> bool {
     const PROGRAMMATIC: u32 = sys::CUgraphDependencyType::CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC as u32;
     u32::from(data.from_port) != sys::CU_GRAPH_KERNEL_NODE_PORT_DEFAULT
         || u32::from(data.type_) == PROGRAMMATIC
 }
 
-/// Returns true if a node may start when a predecessor permits it. The node must be alive.
+/// Returns true if a node may start as soon as a predecessor permits it, that is, before the predecessor has finished.
+/// The node must be alive.
 pub(super) fn may_start_early(node: sys::CUgraphNode) -> Result<bool> {
     const CALL: &str = "cuGraphNodeGetDependencies";
     if !Feature::GraphEdgeData.is_there() {

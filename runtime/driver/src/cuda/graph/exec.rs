@@ -1,4 +1,4 @@
-//! Executable graphs: instantiation, update and launch. Every function here requires a current context.
+//! Executable graphs: instantiation, update and launch. Every function in this module requires a current context.
 
 use std::mem::MaybeUninit;
 
@@ -13,8 +13,8 @@ use crate::{
     Context, ExecUpdate, GraphExecHandle, GraphHandle, LaunchConfig, NodeHandle, NodeWork, StreamHandle,
 };
 
-/// Instantiation flags. Nodes run with the priority of the streams on which they were captured. Memory that a graph
-/// allocates and does not free is freed by the next launch, which would otherwise fail.
+/// Instantiation flags. Nodes run with the priority of the streams on which they were captured. Memory that a graph has
+/// allocated but not freed is freed by the next launch, which would fail without this flag.
 const FLAGS: u32 = Flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0
     | Flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.0;
 
@@ -31,8 +31,8 @@ pub(super) fn instantiate(graph: GraphHandle) -> Result<GraphExecHandle> {
     let mut exec = std::ptr::null_mut();
     // SAFETY: the graph is alive, by the trait's contract; the pointers are to local variables.
     let result = unsafe { sys::cuGraphInstantiateWithParams(&mut exec, graph_of(graph), place) };
-    // SAFETY: the field is initialized. It is read as a plain number, because it may be a value that only newer drivers
-    // define.
+    // SAFETY: the field is initialized. It is read as a plain number, because newer drivers may return values that the
+    // bindings do not define.
     let reason = unsafe { (&raw const (*place).result_out).cast::<u32>().read() };
     match check("cuGraphInstantiate", result) {
         Ok(()) => Ok(GraphExecHandle(exec as u64)),
@@ -78,7 +78,7 @@ pub(super) fn upload(exec: GraphExecHandle, stream: StreamHandle) -> Result<()> 
 /// Updates an executable with the parameters of a graph.
 ///
 /// # Safety
-/// Same as [`GraphDriver::graph_exec_update`](crate::GraphDriver::graph_exec_update).
+/// The requirements are those of [`GraphDriver::graph_exec_update`](crate::GraphDriver::graph_exec_update).
 pub(super) unsafe fn update(exec: GraphExecHandle, graph: GraphHandle) -> Result<ExecUpdate> {
     let mut info = MaybeUninit::<sys::CUgraphExecUpdateResultInfo>::zeroed();
     let place = info.as_mut_ptr();
@@ -87,8 +87,8 @@ pub(super) unsafe fn update(exec: GraphExecHandle, graph: GraphHandle) -> Result
     match check("cuGraphExecUpdate", result) {
         Ok(()) => Ok(ExecUpdate::Done),
         Err(error) if error.code() == Some(code::GRAPH_EXEC_UPDATE_FAILURE) => {
-            // SAFETY: the fields are initialized. One is a pointer; the other is read as a plain number, because it may
-            // be a value that only newer drivers define.
+            // SAFETY: the fields are initialized. One is a pointer; the other is read as a plain number, because newer
+            // drivers may return values that the bindings do not define.
             let (node, reason) =
                 unsafe { ((*place).errorNode, (&raw const (*place).result).cast::<u32>().read()) };
             let node = (!node.is_null()).then_some(NodeHandle(node as u64));
@@ -126,7 +126,7 @@ fn update_reason(reason: u32) -> String {
 /// Sets the parameters of one node of an executable.
 ///
 /// # Safety
-/// Same as [`GraphDriver::graph_exec_set`](crate::GraphDriver::graph_exec_set).
+/// The requirements are those of [`GraphDriver::graph_exec_set`](crate::GraphDriver::graph_exec_set).
 pub(super) unsafe fn set(
     context: Context,
     exec: GraphExecHandle,
@@ -144,7 +144,7 @@ pub(super) unsafe fn set(
             }
             NodeWork::Kernel { function, config, args } => {
                 // A query costs as much as setting the parameters. Most nodes were plain launches and remain so, in
-                // which case it is skipped.
+                // which case the query is skipped.
                 if !config.is_plain() {
                     same_special(&config, nodes::special(node)?)?;
                 }
@@ -175,7 +175,7 @@ pub(super) unsafe fn set(
     }
 }
 
-/// Fails if a launch changes the node's cluster, or is cooperative although the node is not.
+/// Returns an error if a launch changes the node's cluster, or is cooperative although the node is not.
 fn same_special(config: &LaunchConfig, node: ([u32; 3], bool)) -> Result<()> {
     if (config.cluster, config.cooperative) == node {
         return Ok(());

@@ -1,6 +1,7 @@
 //! Graphs: [`GraphDriver`] for [`CudaDriver`].
 //!
-//! Graph functions that a driver before CUDA 12 lacks are not supported there; all other functions work.
+//! Graph functions that drivers before CUDA 12 do not have fail as not supported on such drivers; all other functions
+//! work.
 
 pub(super) mod capture;
 mod conditional;
@@ -34,7 +35,7 @@ fn exec_of(exec: GraphExecHandle) -> sys::CUgraphExec {
     exec.0 as sys::CUgraphExec
 }
 
-/// Makes a context current for graph calls. Fails on behalf of `call` if the driver does not support graphs.
+/// Makes a context current for graph calls. If the driver does not support graphs, returns an error that names `call`.
 fn enter(context: Context, call: &'static str) -> Result<()> {
     bind(context)?;
     Feature::Graphs.need(call)

@@ -1,4 +1,4 @@
-//! Graph nodes: addition and queries. Every function here requires a current context.
+//! Graph nodes: adding and querying them. Every function in this module requires a current context.
 
 use std::mem::MaybeUninit;
 
@@ -16,7 +16,7 @@ use crate::{Context, GraphHandle, LaunchConfig, NodeHandle, NodeInfo, NodeWork};
 /// Adds a node.
 ///
 /// # Safety
-/// Same as [`GraphDriver::graph_add`](crate::GraphDriver::graph_add).
+/// The requirements are those of [`GraphDriver::graph_add`](crate::GraphDriver::graph_add).
 pub(super) unsafe fn add(
     context: Context,
     graph: GraphHandle,
@@ -67,7 +67,7 @@ pub(super) unsafe fn add(
     Ok(NodeHandle(node as u64))
 }
 
-/// Sets the attributes of a new kernel node that is more than a plain launch.
+/// Sets the attributes of a new kernel node whose launch is not plain.
 ///
 /// # Safety
 /// The node must be a kernel node.
@@ -92,13 +92,13 @@ pub(super) fn info(node: NodeHandle) -> Result<NodeInfo> {
     const CONDITIONAL: u32 = Type::CU_GRAPH_NODE_TYPE_CONDITIONAL as u32;
 
     let raw = node_of(node);
-    // The kind is a plain number, so that a value that only newer drivers define is not invalid.
+    // The kind is stored as a plain number, because newer drivers may return values that the bindings do not define.
     let mut kind = u32::MAX;
     // SAFETY: the node is alive, by the trait's contract; the pointer is to a local variable of the type's size.
     let result = unsafe { sys::cuGraphNodeGetType(raw, (&raw mut kind).cast::<Type>()) };
     check("cuGraphNodeGetType", result)?;
     Ok(match kind {
-        // SAFETY: the node is alive and of this kind, here and in the next lines.
+        // SAFETY: in this line and the next ones, the node is alive and of this kind.
         KERNEL => unsafe { kernel(raw) }?,
         // SAFETY: as above.
         MEMCPY => NodeInfo::Copy { bytes: unsafe { copied_bytes(raw) }? },
@@ -146,7 +146,7 @@ pub(super) unsafe fn special(node: sys::CUgraphNode) -> Result<([u32; 3], bool)>
     }
 }
 
-/// Returns an attribute of a kernel node; zero if the device does not support this kind.
+/// Returns an attribute of a kernel node; zero if the device does not support this attribute.
 ///
 /// # Safety
 /// The node must be a live kernel node.
@@ -167,7 +167,7 @@ unsafe fn copied_bytes(node: sys::CUgraphNode) -> Result<usize> {
     let mut params = MaybeUninit::<sys::CUDA_MEMCPY3D>::zeroed();
     let place = params.as_mut_ptr();
     // SAFETY: guaranteed by the caller; the pointer is to a local variable. Only numbers are read from it, because
-    // memory kinds may be values that only newer drivers define.
+    // newer drivers may return memory kinds that the bindings do not define.
     unsafe {
         check("cuGraphMemcpyNodeGetParams", sys::cuGraphMemcpyNodeGetParams(node, place))?;
         Ok(parameters::box_bytes((*place).WidthInBytes, (*place).Height, (*place).Depth))

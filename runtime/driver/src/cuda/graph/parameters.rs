@@ -1,4 +1,4 @@
-//! Node parameters in the driver's form.
+//! Node parameters in the form that the driver expects.
 
 use std::ffi::c_void;
 
@@ -33,7 +33,7 @@ pub(super) fn kernel(
 }
 
 /// Returns a kernel and the plain part of its configuration. A library kernel (`CUkernel`), which other code may have
-/// captured, has another kind of handle, but every call accepts it as a function.
+/// captured, has a different kind of handle, but every call accepts this handle as a function.
 pub(super) fn read_kernel(params: &sys::CUDA_KERNEL_NODE_PARAMS) -> (FunctionHandle, LaunchConfig) {
     let function = if params.func.is_null() { params.kern as u64 } else { params.func as u64 };
     let grid = [params.gridDimX, params.gridDimY, params.gridDimZ];
@@ -41,8 +41,8 @@ pub(super) fn read_kernel(params: &sys::CUDA_KERNEL_NODE_PARAMS) -> (FunctionHan
     (FunctionHandle(function), LaunchConfig::new(grid, block, params.sharedMemBytes))
 }
 
-/// Returns the parameters of a copy of one row. The pitch is zero, which means none, because a pitch has a limit that a
-/// single row does not have.
+/// Returns the parameters of a copy of one row. The pitch is zero, which means that there is none, because pitches are
+/// limited and a single row is not.
 pub(super) fn copy(dst: Place, src: Place, bytes: usize) -> sys::CUDA_MEMCPY3D {
     let (src_type, src_host, src_device) = rows::parts(src);
     let (dst_type, dst_host, dst_device) = rows::parts(dst);
@@ -87,7 +87,8 @@ pub(super) fn set(dst: DevicePtr, value: u8, bytes: usize) -> sys::CUDA_MEMSET_N
     }
 }
 
-/// Returns the number of bytes in a box of `width` bytes, `height` rows and `depth` layers; the last two may be 0.
+/// Returns the number of bytes in a box of `width` bytes, `height` rows and `depth` layers; `height` and `depth` may be
+/// 0.
 pub(super) fn box_bytes(width: usize, height: usize, depth: usize) -> usize {
     width.saturating_mul(height.max(1)).saturating_mul(depth.max(1))
 }
