@@ -1,4 +1,4 @@
-//! Reports written after NVIDIA's manual, in the layouts of several versions.
+//! Reports written after NVIDIA's manual, in the layouts of several versions, and reports recorded on an H100.
 
 use super::*;
 
@@ -286,4 +286,56 @@ fn a_program_without_cuda_calls_is_recognized() {
     let report = read(text);
     assert!(report.used_no_gpu && !report.is_complete());
     assert_eq!(report.notes, ["Error: process didn't terminate successfully"]);
+}
+
+/// Recorded with compute-sanitizer 2025.3.1 on an H100; paths and the list of host frames are shortened.
+#[test]
+fn recorded_reports_are_read() {
+    let host = "\
+=========     Saved host backtrace up to driver entry point at kernel launch time
+=========         Host Frame: cuLaunchKernel [0x39fb94]
+=========                        in /usr/local/nvidia/lib64/libcuda.so.1
+=========         Host Frame:  [0x86171e]
+=========                        in /home/me/heat/target/debug/heat
+";
+    let text = |report: &str, summary: &str| {
+        format!("========= COMPUTE-SANITIZER\n{report}========= \n========= {summary}\n")
+    };
+    let past = "\
+========= Invalid __global__ write of size 4 bytes
+=========     at past_end+0x270 in /home/me/heat/kernels/src/lib.rs:10
+=========     by thread (0,0,0) in block (2,0,0)
+=========     Access to 0x7f6ebec00400 is out of bounds
+=========     and is 1 bytes after the nearest allocation at 0x7f6ebec00000 of size 1,024 bytes
+";
+    let paragraph = only(&text(&format!("{past}{host}"), "ERROR SUMMARY: 1 error")).paragraph();
+    assert!(
+        paragraph.starts_with(
+            "kernel `past_end`: access out of bounds: 4 bytes of global memory at 0x7f6ebec00400, 1 bytes after the \
+             nearest allocation at 0x7f6ebec00000 of size 1,024 bytes\n  write by thread [0,0,0] of block [2,0,0]\n    \
+             at kernels/src/lib.rs:10 in past_end\n"
+        ),
+        "{paragraph}"
+    );
+    let uninitialized = "\
+========= Uninitialized __global__ memory read of size 4 bytes
+=========     at sum_of+0xc0 in /home/me/heat/kernels/src/lib.rs:31
+=========     by thread (96,0,0) in block (0,0,0)
+=========     Address 0x7f56dec00580
+";
+    let paragraph = only(&text(&format!("{uninitialized}{host}"), "ERROR SUMMARY: 1 error")).paragraph();
+    assert!(
+        paragraph.starts_with(
+            "kernel `sum_of`: read of uninitialized memory: 4 bytes of global memory at 0x7f56dec00580\n  read by thread [96,0,0]"
+        ),
+        "{paragraph}"
+    );
+    let race = "\
+========= Error: Race reported between Write access at racy+0x120 in /home/me/heat/kernels/src/lib.rs:21
+=========     and Read access at racy+0x130 in /home/me/heat/kernels/src/lib.rs:22 [1024 hazards]
+";
+    let finding = only(&text(race, "RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)"));
+    assert_eq!((finding.kind, finding.kernel.as_str(), finding.count), (Kind::Race, "racy", 1024));
+    let lines = [finding.access, finding.other].map(|access| access.unwrap().frames[0].line);
+    assert_eq!(lines, [21, 22].map(Into::into));
 }
