@@ -337,5 +337,5 @@ fn recorded_reports_are_read() {
     let finding = only(&text(race, "RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)"));
     assert_eq!((finding.kind, finding.kernel.as_str(), finding.count), (Kind::Race, "racy", 1024));
     let lines = [finding.access, finding.other].map(|access| access.unwrap().frames[0].line);
-    assert_eq!(lines, [21, 22].map(Into::into));
+    assert_eq!(lines, [21, 22]);
 }
