@@ -117,7 +117,7 @@ impl<'a, T: DeviceCopy> Operand<'a, T> {
         }
     }
 
-    /// Returns the row width of an output of `len` elements or `None` if the operand does not determine this width.
+    /// Returns the row width of an output of `len` elements, or `None` if the operand does not determine this width.
     ///
     /// # Errors
     /// Returns an error if the length does not match.

@@ -156,7 +156,7 @@ impl<T: FloatType> TensorMut<'_, T> {
     }
 }
 
-/// One value per spatial dimension, as in `[2, 1].into()`, or one value for all of them, as in `1.into()`.
+/// One value per spatial dimension, as in `[2, 1].into()`, or one value for all spatial dimensions, as in `1.into()`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Axes {
     values: [usize; 3],

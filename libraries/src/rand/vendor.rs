@@ -138,7 +138,7 @@ impl Drop for Raw {
     }
 }
 
-/// The distribution of the numbers.
+/// Distribution of the generated numbers.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Distribution {
     Uniform,
@@ -158,7 +158,7 @@ impl RandomType for f64 {
     const IS_DOUBLE: bool = true;
 }
 
-/// A floating-point output type of cuRAND: `f32` or `f64`. The trait is sealed.
+/// A floating-point type that cuRAND can output: `f32` or `f64`. The trait is sealed.
 pub trait RandomFloat: RandomType {}
 
 impl RandomFloat for f32 {}

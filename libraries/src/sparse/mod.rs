@@ -77,9 +77,10 @@ const ALIGNMENT: u64 = 16;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Product {
-    /// Factor of the product. The default is 1. The factor is rounded to single precision unless the values are `f64`.
+    /// Factor by which the product is multiplied. The default is 1. The factor is rounded to single precision unless
+    /// the values are `f64`.
     pub alpha: f64,
-    /// Factor of the old output. The default is 0, with which the old output is not read.
+    /// Factor by which the old output is multiplied. With 0, which is the default, the old output is not read.
     pub beta: f64,
     /// True if the sparse matrix is transposed.
     pub transpose: bool,
@@ -147,7 +148,7 @@ pub fn spmv<'x, 'y, T: FloatType, I: Index>(
 /// ```
 ///
 /// # Errors
-/// Returns the errors of [`spmv`].
+/// Returns the same errors as [`spmv`].
 #[track_caller]
 pub fn spmm<T: FloatType, I: Index>(
     stream: &Stream,

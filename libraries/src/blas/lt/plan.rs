@@ -46,7 +46,7 @@ pub(crate) struct Pointers {
     pub b: u64,
     pub c: u64,
     pub d: u64,
-    /// Address of the bias, or 0 if there is none. The same applies to the scales.
+    /// Address of the bias, or 0 if the call has no bias. The same applies to the scales.
     pub bias: u64,
     pub scale_a: u64,
     pub scale_b: u64,
@@ -57,7 +57,7 @@ fn alignment(ptr: u64) -> u32 {
 }
 
 impl Key {
-    /// Creates the key of a problem whose output is not transposed.
+    /// Creates the key for a problem whose output is not transposed.
     pub fn new(
         problem: &Problem,
         pointers: &Pointers,
