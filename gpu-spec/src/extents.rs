@@ -1,4 +1,4 @@
-//! Extents of 2-D and 3-D views as a launch passes them, and the launch shapes that a kernel's views require.
+//! Extents of 2-D and 3-D views, as a launch passes them, and the launch shapes that a kernel's views require.
 
 /// Maximum number of elements along one side of a view: 2^31 - 1. With this limit, a 32-bit index, signed or unsigned,
 /// is out of range if and only if it is negative or too large.
@@ -53,7 +53,7 @@ impl Extents2 {
         self.columns == 0 || self.rows == 0
     }
 
-    /// Returns the number of elements from the first to the last, including the padding between rows.
+    /// Returns the number of elements from the first to the last element, including the padding between rows.
     pub const fn span(self) -> usize {
         if self.is_empty() { 0 } else { self.offset([self.rows - 1, self.columns - 1]) + 1 }
     }
@@ -143,7 +143,8 @@ impl Extents3 {
         self.columns == 0 || self.rows == 0 || self.planes == 0
     }
 
-    /// Returns the number of elements from the first to the last, including the padding between rows and planes.
+    /// Returns the number of elements from the first to the last element, including the padding between rows and
+    /// planes.
     pub const fn span(self) -> usize {
         if self.is_empty() { 0 } else { self.offset([self.planes - 1, self.rows - 1, self.columns - 1]) + 1 }
     }
@@ -166,7 +167,7 @@ impl Extents3 {
 /// meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claims {
-    /// No requirement: the launch can have any shape.
+    /// No requirement. The launch can have any shape.
     Any,
     /// One dimension: the linear index determines a thread's elements.
     Linear,

@@ -5,7 +5,7 @@
 
 /// Maximum number of dimensions of a tensor map.
 pub const MAX_RANK: usize = 5;
-/// Maximum number of elements of a box along each dimension.
+/// Maximum number of elements in a box along each dimension.
 pub const MAX_BOX: u32 = 256;
 
 /// The bytes of a tensor map (`CUtensorMap`), which a launch passes by value.

@@ -23,10 +23,10 @@ use gpu_std::scalar::From64;
 use super::Place;
 use crate::tile::{each, opaque};
 
-/// Number of virtual threads whose numbers a thread computes at once.
+/// Number of virtual threads for which a thread computes numbers at once.
 pub const COLUMNS: usize = 4;
 
-/// Size of the range from which on [`integers()`] uses two words per number. With one word, the smallest numbers would
+/// Smallest range size for which [`integers()`] uses two words per number. With one word, the smallest numbers would
 /// occur up to a sixteenth more often than the others.
 pub const WIDE_RANGE: u64 = 1 << 28;
 
