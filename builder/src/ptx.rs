@@ -12,7 +12,7 @@ use crate::rewrite::Kernel;
 struct Function<'a> {
     params: Vec<PtxParam>,
     calls: Vec<&'a str>,
-    /// True if it uses `wgmma`.
+    /// True if the function uses `wgmma`.
     has_wgmma: bool,
 }
 
@@ -23,7 +23,7 @@ struct PtxParam {
     align: u64,
 }
 
-/// Callee of an indirect call: it stands for every function whose address the module takes.
+/// Callee of an indirect call, which represents every function whose address the module takes.
 pub const ANY: &str = "%";
 
 /// Sets `%above` to 0 in a way that ptxas cannot fold: bit 0 of the mask of the lanes above the thread's own.
@@ -44,7 +44,7 @@ impl<'a> Ptx<'a> {
         for line in text.lines() {
             if let Some(name) = header(line) {
                 (current, in_header) = (name, true);
-                // A declaration before the definition adds nothing.
+                // A declaration that precedes the definition adds no information.
                 functions.insert(name, Function::default());
             }
             let Some(function) = functions.get_mut(current) else { continue };
@@ -103,12 +103,12 @@ impl<'a> Ptx<'a> {
         self.reached([kernel]).into_iter().any(|name| self.functions.get(name).is_some_and(|f| f.has_wgmma))
     }
 
-    /// Returns these functions and all that they call.
+    /// Returns these functions and all functions that they call, directly or indirectly.
     fn reached<'b>(&'b self, from: impl IntoIterator<Item = &'b str>) -> HashSet<&'b str> {
         let mut rest: Vec<&str> = from.into_iter().collect();
         let mut reached: HashSet<&str> = rest.iter().copied().collect();
         while let Some(name) = rest.pop() {
-            // Functions that are not in the module are the driver's, and do not call into the module.
+            // Functions that are not in the module belong to the driver, and do not call into the module.
             let calls = self.functions.get(name).into_iter().flat_map(|function| &function.calls);
             rest.extend(calls.copied().filter(|name| reached.insert(name)));
         }

@@ -116,7 +116,8 @@ fn first_type(text: &str) -> Option<&str> {
     None
 }
 
-/// Replaces each use of a symbol in `statics` on a line by a cast to a generic pointer; `None` if the line uses none.
+/// Replaces each use of a symbol in `statics` on a line by a cast to a generic pointer. Returns `None` if the line uses
+/// none of these symbols.
 pub fn rewrite_uses(line: &str, statics: &HashMap<&str, Space>) -> Option<String> {
     let mut rewritten = String::new();
     let mut rest = line;

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path};
 
-/// A member of an archive: its name, and its bytes as stored.
+/// A member of an archive: its name and its stored bytes.
 struct Member<'a> {
     name: &'a str,
     is_program: bool,

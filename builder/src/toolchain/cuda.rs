@@ -15,7 +15,7 @@ pub struct CudaTools {
     pub libdevice: Option<PathBuf>,
     /// Path of `libcudadevrt.a`.
     pub cudadevrt: Option<PathBuf>,
-    /// Places that were searched and lack one of them.
+    /// Searched places in which at least one of the tools is missing.
     pub rejected: Vec<Rejected>,
     /// Rejected places that are relative paths.
     pub(crate) relative: Vec<Rejected>,
@@ -40,13 +40,13 @@ impl CudaTools {
 pub struct Ptxas {
     /// Path of ptxas.
     pub path: PathBuf,
-    /// Version, which is the CUDA toolkit's.
+    /// Version of the tool, which is the CUDA toolkit's version.
     pub version: Version,
 }
 
 /// Looks for ptxas, libdevice and libcudadevrt in `WARPSMITH_CUDA_TOOLS`, `CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`,
-/// and the [folder](super::cuda_tools_folder) that setup installs them into. For each tool, the first place that has it
-/// wins.
+/// and the [folder](super::cuda_tools_folder) that setup installs them into. For each tool, the first place that
+/// contains the tool is used.
 ///
 /// A variable with a relative path is ignored.
 ///
