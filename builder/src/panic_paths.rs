@@ -26,7 +26,7 @@ const MAX_CHAINS: usize = 16;
 /// A panic that a kernel can reach, through one call chain.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PanicPath {
-    /// Source file, as rustc names it; empty if the location is unknown.
+    /// Source file as rustc names it, or an empty string if the location is unknown.
     pub file: String,
     /// Line, from 1.
     pub line: u32,
@@ -34,7 +34,8 @@ pub struct PanicPath {
     pub column: u32,
     /// Panic message, for example `index out of bounds`.
     pub what: String,
-    /// Calls that lead to the location, innermost first, ending in the kernel; empty if the location is in the kernel.
+    /// Calls that lead to the location, from the innermost call to the call in the kernel. The list is empty if the
+    /// location is in the kernel itself.
     pub calls: Vec<CallSite>,
 }
 

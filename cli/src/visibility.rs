@@ -4,7 +4,7 @@ use warpsmith::device::visible::{self, VARIABLE, Visible};
 
 use crate::doctor::{Check, Status};
 
-/// Describes the effect of the variable in this process; `None` if it is not set.
+/// Describes the effect of the variable in this process, or `None` if it is not set.
 pub fn check() -> Option<Check> {
     let text = std::env::var_os(VARIABLE)?;
     Some(describe(&text.to_string_lossy(), visible::machine().as_deref()))

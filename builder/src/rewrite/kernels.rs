@@ -29,7 +29,7 @@ use crate::arch::Arch;
 pub struct Kernel {
     /// Symbol of the kernel.
     pub symbol: String,
-    /// Minimum compute capability, `10 * major + minor`; 0 means any.
+    /// Minimum compute capability, as `10 * major + minor`. 0 means any compute capability.
     pub min_arch: u32,
     /// True if only that compute capability can run the kernel, for example because it uses instructions of `sm_90a`.
     pub is_arch_specific: bool,

@@ -132,7 +132,7 @@ fn roots_of(place: &Path) -> Vec<PathBuf> {
     roots
 }
 
-/// Returns the folders in `folder`, sorted; empty if it cannot be read.
+/// Returns the sorted folders in `folder`, or an empty list if `folder` cannot be read.
 fn folders(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut found: Vec<PathBuf> =
