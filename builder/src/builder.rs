@@ -418,7 +418,7 @@ impl PtxBuilder {
         let mut fingerprint = Fingerprint::new();
         fingerprint.value(&format!("{self:?} {archs:?} {keep} {debug:?}"));
         fingerprint.value(&kernel_crate.sources);
-        // Hash of the running program, which changes whenever the builder changes.
+        // Hash of the running program. The hash changes whenever the builder changes.
         if let Ok(program) = env::current_exe() {
             fingerprint.tool(&program);
         }

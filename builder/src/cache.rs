@@ -29,7 +29,7 @@ pub struct Cache {
     folder: PathBuf,
 }
 
-/// Code of one part for one architecture.
+/// Code of one part, compiled for one architecture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// Metadata of the code.

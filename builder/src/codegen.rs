@@ -83,7 +83,7 @@ const REFLECTION: &str = "-nvvm-reflect-add=__CUDA_PREC_SQRT=1";
 /// that implements them.
 const WIDE_CASTS: &str = "-expand-fp-convert-bits=64";
 
-/// Passes of a build with full debug information: variables stay in memory, where cuda-gdb finds them.
+/// Optimization passes for a build with full debug information. Variables stay in memory, where cuda-gdb finds them.
 const UNOPTIMISED: &str = "internalize,globaldce,always-inline,globaldce";
 
 /// Input shared by all parts and architectures.

@@ -320,8 +320,8 @@ fn push_once(list: &mut Vec<PathBuf>, path: PathBuf) {
     }
 }
 
-/// Returns the files after the colon of a make-style dependency file; a space in a path is written `\ `. Paths are
-/// relative to the root folder, as [`cargo`] requests.
+/// Returns the files that follow the colon in a make-style dependency file, in which a space in a path is written as `\
+/// `. Paths are relative to the root folder, as [`cargo`] requests.
 fn dep_info_files(text: &str) -> Vec<PathBuf> {
     let Some((_, files)) = text.lines().next().and_then(|line| line.split_once(": ")) else {
         return Vec::new();

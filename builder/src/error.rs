@@ -1,4 +1,4 @@
-//! [`Error`]: build errors, worded so that the reader knows what to do.
+//! [`Error`]: build errors, whose messages state the remedy.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ pub enum Error {
     #[error("environment variable {0} is not set: call the builder from build.rs")]
     NotInBuildScript(&'static str),
 
-    /// The path given to the builder is not a crate.
+    /// The path passed to the builder is not a crate.
     #[error(
         "no kernel crate at {path}: there is no Cargo.toml (the path is relative to the package's folder)"
     )]
@@ -31,7 +31,7 @@ pub enum Error {
         message: String,
     },
 
-    /// The package given to the builder has no library.
+    /// The package passed to the builder has no library.
     #[error(
         "the kernel crate `{package}` has no library: its kernels go into {}, and the crate is one of its own, beside the \
          host package",
@@ -70,7 +70,7 @@ pub enum Error {
         word: String,
     },
 
-    /// rustc or cargo rejected the kernel crate; the text is their output.
+    /// rustc or cargo rejected the kernel crate. The message contains their output.
     #[error(
         "the kernel crate `{package}` does not compile for the GPU:\n\n{diagnostics}{}",
         remedy(diagnostics)
@@ -102,7 +102,7 @@ pub enum Error {
         symbol: String,
     },
 
-    /// The kernel crate does something that is not possible on the GPU.
+    /// The kernel crate performs an operation that GPUs do not support.
     #[error("{0}")]
     Rewrite(#[from] crate::rewrite::RewriteError),
 
@@ -176,7 +176,7 @@ pub enum Error {
         how: String,
     },
 
-    /// libcudadevrt is truncated, or is not the right file.
+    /// libcudadevrt is truncated, or is a different file.
     #[error("{} is not a whole library: install the CUDA tools again, or name others in WARPSMITH_CUDA_TOOLS", path.display())]
     DamagedDeviceRuntime {
         /// Path of the file.
@@ -218,7 +218,7 @@ pub enum Error {
         message: String,
     },
 
-    /// The report of an image is damaged, or was written by another version of the builder.
+    /// An image report is damaged, or was written by a different version of the builder.
     #[error("the report of an image, {}, {problem}", path.display())]
     Report {
         /// Path of the report.

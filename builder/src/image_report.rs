@@ -1,4 +1,4 @@
-//! [`ImageReport`]: the facts about the kernels of an image, kept in the target folder for `warpsmith kernels -p`.
+//! [`ImageReport`]: properties of an image's kernels, stored in the target folder for `warpsmith kernels -p`.
 //!
 //! Each output folder has its own report, so that builds of several profiles do not replace each other's. A report is
 //! replaced atomically, so a reader never sees a partial report.
@@ -23,7 +23,7 @@ const SCHEMA: u32 = 1;
 /// Folder of the reports, in cargo's target folder.
 const FOLDER: &str = "gpu/reports";
 
-/// Facts about one built image.
+/// Properties of one built image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageReport {
     schema: u32,

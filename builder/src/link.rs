@@ -40,7 +40,8 @@ pub struct Linked {
     pub device_runtime: DeviceRuntime,
 }
 
-/// Unpacks the bitcode of each library into `work`, dependencies first, in the order given.
+/// Unpacks the bitcode of each library into `work`, in the order in which they are passed, which places dependencies
+/// first.
 pub fn extract(llvm: &LlvmTools, rlibs: &[PathBuf], work: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut members = Vec::new();
     for (number, rlib) in rlibs.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Reads PTX: the `.param`s of its entries, and the entries with a stack of unknown size.
+//! Reads PTX to find the `.param`s of its entries, and the entries whose stack size is unknown.
 
 use std::collections::{HashMap, HashSet};
 

@@ -84,7 +84,7 @@ fn with_functions(error: Error, ptx: &Path) -> Error {
 pub fn parse(report: &str) -> Report {
     let mut kernels: Vec<(String, Resources)> = Vec::new();
     let mut serialised = Vec::new();
-    // Properties of functions that are not kernels are reported too, under "Function properties for".
+    // Properties of functions that are not kernels are also reported, under "Function properties for".
     let mut in_kernel = false;
     for line in report.lines() {
         if let Some(message) = serialisation(line) {

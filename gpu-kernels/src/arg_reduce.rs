@@ -14,7 +14,7 @@ use gpu_std::reduction::{Partial, Reduction, reduce_into};
 
 use crate::tile::each;
 
-/// A candidate, which consists of a value and its index or `NONE`.
+/// A candidate, which consists of a value and either its index or `NONE`.
 #[derive(Clone, Copy)]
 pub struct Candidate<A> {
     value: A,

@@ -268,7 +268,8 @@ struct Staged<const ITEMS: usize> {
     stage: usize,
 }
 
-/// Returns the number of selected elements in the tile before each row of the thread, and the total number.
+/// For each of the thread's rows, returns the number of selected elements that precede it in the tile. Also returns the
+/// total number.
 #[inline(always)]
 #[track_caller]
 fn ranks<const ITEMS: usize>(chosen: &[u32; ITEMS], lane: u32) -> ([u32; ITEMS], u32) {

@@ -36,7 +36,7 @@ fn count<T: Scalar, const ITEMS: usize, const N: usize>(
     let several = NonZeroU32::new(channels).filter(|_| channels > 1);
     let channel_of = |i: usize| match several {
         None => 0,
-        // A 32-bit division takes a third of the time of a 64-bit division.
+        // A 32-bit division takes a third as long as a 64-bit division.
         Some(several) if i >> 32 == 0 => i as u32 % several,
         Some(several) => (i as u64 % NonZeroU64::from(several)) as u32,
     };

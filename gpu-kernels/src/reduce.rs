@@ -1,8 +1,8 @@
 //! Full reductions: sum, product, mean, minimum and maximum.
 //!
 //! Each reduction takes one launch, and its result is deterministic for a given configuration. Results have the
-//! accumulator type, which is `f32` for `f16` and `bf16`. Sums and products of integers have 64 bits and wrap around on
-//! overflow. All other results have the element type.
+//! accumulator type, which is `f32` for `f16` and `bf16` elements. Sums and products of integers have 64 bits and wrap
+//! around on overflow. All other results have the element type.
 //!
 //! All kernels take a workspace as described in [`gpu_std::reduction::workspace_bytes`].
 //!

@@ -28,8 +28,8 @@ pub const DIGIT_BITS: u32 = 8;
 /// Number of threads per block for every kernel of this module except [`radix_starts()`].
 pub const THREADS: usize = 384;
 const WARPS: usize = THREADS / 32;
-/// Returns the number of items per thread for keys and values of these sizes. Without values, the value size is 0. With
-/// this number of items, two blocks fit on an SM.
+/// Returns the number of items per thread for keys and values with these sizes. Without values, the value size is 0.
+/// With this number of items, two blocks fit on an SM.
 const fn items(key_bytes: usize, value_bytes: usize) -> usize {
     match (key_bytes, value_bytes) {
         (4, 0) => 23,
@@ -191,7 +191,7 @@ unsafe fn exchange<T: Copy, const ITEMS: usize>(
     sorted
 }
 
-/// Runs one pass of the sort by the digit that starts at bit `shift`.
+/// Runs the sort pass for the digit that starts at bit `shift`.
 ///
 /// # Safety
 ///

@@ -44,7 +44,7 @@ const fn pitch(size: usize) -> usize {
     side(size) + if size < 4 { 4 / size } else { 1 }
 }
 
-/// Returns the number of threads that move one row of a tile that is moved element by element. The other threads move
+/// Returns how many threads move one row of a tile, if the tile is moved element by element. The other threads move
 /// other rows.
 const fn in_row(size: usize) -> usize {
     let threads = threads(size) as usize;
@@ -176,7 +176,7 @@ struct Part {
     rows: usize,
     /// Number of elements per row of the tile.
     width: usize,
-    /// True for the first tile of its rows, which no other tile precedes.
+    /// True if the tile is the first in its rows.
     is_first: bool,
     /// True if the output rows start at the first sector boundary of the tile and end within the first sector after the
     /// tile.

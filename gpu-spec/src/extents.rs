@@ -91,7 +91,7 @@ impl Extents3 {
         [planes, rows, columns]: [usize; 3],
         [plane_stride, row_stride]: [usize; 2],
     ) -> Option<Self> {
-        // If rows have no elements, their stride may be 0, in which case the plane stride is 0 too.
+        // If rows have no elements, their stride may be 0, in which case the plane stride is also 0.
         let plane_rows = match plane_stride.checked_div(row_stride) {
             Some(plane_rows) if plane_rows * row_stride == plane_stride => plane_rows,
             None if plane_stride == 0 => rows,

@@ -97,7 +97,7 @@ pub struct Compilers {
 /// One module of an image.
 #[derive(Debug, Clone, Copy)]
 pub struct ImagePart {
-    /// Rust module of the part's kernels, such as `elementwise`. For kernels in the crate root, the name is that of the
+    /// Rust module of the part's kernels, such as `elementwise`. For kernels in the crate root, this is the name of the
     /// kernel crate.
     pub name: &'static str,
     /// True if the code is relocatable and must be linked with the device runtime when it is loaded. This is the case
@@ -107,7 +107,7 @@ pub struct ImagePart {
     pub forms: &'static [CodeForm],
 }
 
-/// The code of a part for one architecture.
+/// A part's code for one architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CodeForm {
     /// Architecture, as `10 * major + minor`.

@@ -13,7 +13,7 @@ pub const MAX_BOX: u32 = 256;
 #[repr(C, align(64))]
 pub struct TensorMapData(pub [u64; 16]);
 
-/// A swizzle mode, which permutes the 16-byte chunks of a box in shared memory. The numbers of the modes are those of
+/// A swizzle mode, which permutes the 16-byte chunks of a box in shared memory. The modes have the same numbers as in
 /// the CUDA driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]

@@ -3,8 +3,8 @@
 //! [`reduce`] and the scans combine one value per thread; [`scan_warps`] combines one value per warp. [`broadcast`]
 //! passes the value of one thread to all threads. Every thread of the block must call these functions, because they
 //! synchronize the block. These functions use shared memory for 32 values. The combination order depends only on the
-//! block size, so the same values always give bit-identical results. Values can be of any [`KernelType`] of at most 256
-//! bytes without padding.
+//! block size, so the same values always give bit-identical results. Values can be of any [`KernelType`] that has no
+//! padding and at most 256 bytes.
 //!
 //! ```
 //! use gpu_std::prelude::*;

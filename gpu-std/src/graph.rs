@@ -1,4 +1,4 @@
-//! Conditions of conditional graph nodes, which kernels set.
+//! Conditions that kernels set for conditional graph nodes.
 //!
 //! A *condition* is a number that determines whether, or how often, a conditional node runs its body. Kernels that
 //! precede the node or run in its body set the condition with [`set_condition`]. Kernels receive the host's handle of

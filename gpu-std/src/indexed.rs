@@ -43,7 +43,7 @@ use crate::scalar::Scalar;
 #[repr(C)]
 pub struct Indexed<T> {
     key: T,
-    /// Stored as bytes, so that the struct has no padding whatever the key type.
+    /// Stored as bytes, so that the struct has no padding for any key type.
     index: [u8; 8],
 }
 

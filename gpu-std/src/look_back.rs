@@ -24,9 +24,9 @@
 //!
 //! The workspace is a slice of [`workspace_len`] atomics that must be zeroed before its first use. It need not be
 //! cleared between launches, because each launch publishes its values with a new tag. Launches on one stream can share
-//! a workspace, whatever they scan. This includes a graph that is launched many times. Launches that may overlap must
-//! not share a workspace. Always pass the whole workspace. After 2³¹ launches the tags wrap, and the slice that was
-//! passed is cleared.
+//! a workspace, regardless of what they scan. This includes a graph that is launched many times. Launches that may
+//! overlap must not share a workspace. Always pass the whole workspace. After 2³¹ launches the tags wrap, and the slice
+//! that was passed is cleared.
 //!
 //! ```
 //! use gpu_std::atomic::Atomic;

@@ -64,7 +64,7 @@ pub fn place<const ITEMS: usize>(item: usize) -> usize {
 /// # Panics
 ///
 /// Panics if the block does not have exactly 32 threads for each of `WARPS` warps, or has fewer threads than `BINS`.
-/// Specify the block shape with `#[kernel(block(…))]`. Does not compile if `BINS` is not a power of two of at least 2,
+/// Specify the block shape with `#[kernel(block(…))]`. Does not compile if `BINS` is less than 2 or not a power of two,
 /// or if `ITEMS` exceeds 32.
 #[inline(always)]
 #[track_caller]

@@ -22,8 +22,8 @@ use crate::{shared_array, thread, warp};
 #[cfg(not(target_arch = "nvptx64"))]
 pub use crate::family::Reduce;
 
-/// The partial value (accumulator) of a reduction. The value can be of any [`KernelType`] without padding and of at
-/// most [`MAX_BYTES`].
+/// The partial value (accumulator) of a reduction. The value can be of any [`KernelType`] that has no padding and at
+/// most [`MAX_BYTES`] bytes.
 pub trait Partial: Copy {
     /// Returns the value from the lane that is `delta` higher. All lanes in `mask` must call it.
     fn shuffle_down(self, mask: u32, delta: u32) -> Self;

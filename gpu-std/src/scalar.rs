@@ -179,7 +179,7 @@ pub trait Element: Sealed + KernelType + DeviceCopy {
     #[doc(hidden)]
     const IS_BOOL: bool = false;
 
-    /// Returns the number with the same bytes.
+    /// Returns the number that has the same bytes as this element.
     fn to_scalar(self) -> Self::Scalar;
 }
 

@@ -94,7 +94,7 @@ pub unsafe trait Arrays<O: Operation, const N: usize> {
     unsafe fn store(&self, i: usize, value: O::Value);
 }
 
-/// Returns the number of elements per tile of a [`scan()`] with blocks of `threads` threads.
+/// Returns the number of elements per tile in a [`scan()`] whose blocks have `threads` threads.
 #[inline(always)]
 pub const fn tile_len(threads: usize, items: usize, lanes: usize) -> usize {
     threads * items * lanes

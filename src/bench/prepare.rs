@@ -306,8 +306,8 @@ impl Setting<'_> {
         self.arrays(inputs, initial, launch, Expected::Each(reference, Vec::new()), tolerance)
     }
 
-    /// Prepares random numbers with a fixed seed, which the host generates too. `numbers` computes the numbers from a
-    /// block of words.
+    /// Prepares random numbers with a fixed seed. The host generates the same numbers. `numbers` computes the numbers
+    /// from a block of words.
     fn drawn<T: Float>(
         &self,
         launch: DrawFn<T>,
@@ -371,7 +371,7 @@ impl Setting<'_> {
     }
 }
 
-/// Enqueues a unary operation in the given configuration.
+/// Enqueues a unary operation with this configuration.
 fn unary<T: Number>(
     stream: &Stream,
     config: Config,
@@ -382,7 +382,7 @@ fn unary<T: Number>(
     ops::unary_with(stream, Some(config), operation, inputs[0].as_slice(), out.into())
 }
 
-/// Enqueues a binary operation in the given configuration.
+/// Enqueues a binary operation with this configuration.
 fn binary<T: Number>(
     stream: &Stream,
     config: Config,

@@ -148,7 +148,7 @@ struct Keys {
 }
 
 impl Keys {
-    /// Returns the keys of all numbers whose comparison with `with` is true.
+    /// Returns the keys of all numbers for which the comparison with `with` is true.
     #[allow(clippy::eq_op, reason = "NaN is not equal to itself")]
     fn of<T: Scalar>(comparison: Comparison, with: T) -> Self {
         let BitLayout { sign, is_float, negative, always, .. } = BitLayout::of::<T>();

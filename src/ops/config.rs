@@ -370,7 +370,7 @@ fn waves_of_threads(n: usize, of_thread: usize, device: &DeviceProperties) -> Gr
     GridRule::Waves(waves.clamp(1, 1 << 16) as u32)
 }
 
-/// The set of a kernel's instances from which a configuration is chosen.
+/// A kernel's instances, from which a configuration is selected.
 #[derive(Clone, Copy)]
 pub(crate) enum Instances<'a> {
     /// Instances of one of this crate's kernels: the kernel's name, and the variants that exist for every type.

@@ -150,8 +150,8 @@ pub fn prod<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) ->
     to_host(stream, "reduce_prod", x.into(), T::SumAccumulator::ONE).map(Scalar::cast)
 }
 
-/// Returns the mean, which is rounded once from the accumulated sum. If all elements are in range, the mean is in range
-/// too, even if the sum is not. The mean of zero elements is NaN.
+/// Returns the mean, which is rounded once from the accumulated sum. If all elements are in range, the mean is also in
+/// range, even if the sum is not. The mean of zero elements is NaN.
 ///
 /// # Errors
 /// Returns the [enqueue errors](crate::Error#enqueue-errors).

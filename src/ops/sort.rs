@@ -24,7 +24,7 @@ use warpsmith_runtime::Result;
 /// Sort order.
 ///
 /// The order is total. For floats, the ascending order is −∞, …, −0, +0, …, +∞, NaN. NaNs count as greater than all
-/// numbers, whatever their sign and payload, and keep their bits. NaNs whose sign bit is set come after NaNs whose sign
+/// numbers, regardless of sign and payload, and keep their bits. NaNs whose sign bit is set come after NaNs whose sign
 /// bit is clear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Order {

@@ -11,11 +11,11 @@ use warpsmith_runtime::{Device, DevicePtr, Module};
 use super::config::{self, Config, GridRule};
 use crate::IMAGE;
 
-/// Maximum number of waves in a stored configuration of a reduction. The number is limited because each block needs its
-/// own memory.
+/// Maximum number of waves in a stored configuration for a reduction. The number is limited because each block needs
+/// its own memory.
 const MAX_WAVES: u32 = 64;
-/// Maximum number of blocks in a stored configuration, whatever the number of elements. Only elementwise kernels can
-/// have more blocks, up to one per element. Without this limit, a corrupt number could keep the device busy without
+/// Maximum number of blocks in a stored configuration, regardless of the number of elements. Only elementwise kernels
+/// can have more blocks, up to one per element. Without this limit, a corrupt number could keep the device busy without
 /// work.
 const MAX_BLOCKS: u32 = 1 << 16;
 
@@ -73,7 +73,7 @@ pub(super) struct Known<'a> {
     pub is_reduction: bool,
 }
 
-/// Returns the tuned configuration for a kernel of an image if `instance` finds an instance for it.
+/// Returns the tuned configuration for a kernel in an image, if `instance` finds an instance for that configuration.
 pub(super) fn find(
     store: &LaunchStore,
     module: &Module,

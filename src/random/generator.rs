@@ -435,7 +435,7 @@ pub fn set_states(devices: &[Device], states: &[impl AsRef<[u8]>]) -> Result<()>
     of_devices(call, devices, |index, state| (state.seed, state.offset) = parts[index])
 }
 
-/// Calls `change` with the index of each device and the state of its default generator.
+/// Calls `change` for each device, with the device's index and the state of its default generator.
 fn of_devices(call: &'static str, devices: &[Device], change: impl FnMut(usize, &mut State)) -> Result<()> {
     let of = |device: &Device| default_generator(device).shared;
     let generators: Vec<Arc<Shared>> = devices.iter().map(of).collect();

@@ -372,8 +372,8 @@ pub fn dropout<'x, 'y, 'm, T: Float>(
 /// Fills `out` with the integers from 0 to n − 1 in random order, where n is its length.
 ///
 /// The order is computed rather than sorted, so the operation takes one launch and no temporary memory. There are at
-/// most 2¹²⁸ different orders, so for more than 34 elements, not every order can occur. The order differs from that of
-/// PyTorch's `randperm`. The order does not depend on the [layout](super::Layout).
+/// most 2¹²⁸ different orders, so for more than 34 elements, not every order can occur. The order differs from the
+/// order that PyTorch's `randperm` produces. The order does not depend on the [layout](super::Layout).
 ///
 /// # Errors
 /// Returns [`OpError::Random`] if n − 1 does not fit in the type. Also returns the [enqueue

@@ -9,8 +9,7 @@
 //! | [`matmul_grouped()`] | grouped GEMM: each group of rows has its own matrix |
 //! | [`matmul_scaled()`] | block-scaled FP8 GEMM |
 //! | [`matmul_4bit()`] | weight-only int4 GEMM (W4A16) |
-//! | [`attention()`], [`attention_with_lse()`] | `softmax(scale * q * k^T) * v`; the latter also stores the log-sum-exp
-//! |
+//! | [`attention()`], [`attention_with_lse()`] | `softmax(scale * q * k^T) * v`; the latter also stores the log-sum-exp |
 //! | [`attention_backward()`] | gradients of attention |
 //!
 //! [`matmul_with()`] accepts a [`Schedule`]. [`GemmElement`] lists the types. The kernels support compute capability

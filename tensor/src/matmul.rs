@@ -119,7 +119,7 @@ pub fn matmul_fused<'a, 'b, 'c, T: GemmElement<Sum = f32>>(
     run(stream, None, epilogue, a.into(), b.into(), c.into())
 }
 
-/// Like [`matmul_fused()`], but with a given schedule. `None` selects the default schedule.
+/// Like [`matmul_fused()`], but with an explicit schedule. `None` selects the default schedule.
 ///
 /// # Errors
 /// The same errors as [`matmul_fused()`]; [`TensorError::Schedule`] if no kernel exists for the schedule.

@@ -53,7 +53,7 @@ pub struct Rewritten {
     pub visible: Vec<String>,
 }
 
-/// Reason for which a module cannot be rewritten.
+/// Reason why a module cannot be rewritten.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum RewriteError {
     /// A section that `#[kernel]` does not write.

@@ -6,7 +6,8 @@
 //! `addrspacecast` to a generic pointer. LLVM propagates the casts away, so that accesses become `ld.shared` and
 //! `st.shared`. Shared memory cannot have an initial value on the GPU, so such a static must be uninitialized
 //! (`MaybeUninit::uninit()`); in `.shared.dropped` it may have a value, which is dropped. Statics in `.shared.dynamic`
-//! become external: all of them name the start of the launch's dynamic shared memory. Constant memory keeps its values.
+//! become external: all of them refer to the start of the launch's dynamic shared memory. Constant memory keeps its
+//! values.
 
 use std::collections::HashMap;
 

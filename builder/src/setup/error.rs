@@ -100,7 +100,7 @@ pub enum SetupError {
 }
 
 impl SetupError {
-    /// Creates the error of a file operation in `path`, for use with `map_err`.
+    /// Creates the error for a file operation on `path`, for use with `map_err`.
     pub(crate) fn folder(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> SetupError {
         let path = path.into();
         move |source| SetupError::Folder { path, source }

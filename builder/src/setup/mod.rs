@@ -37,7 +37,7 @@ pub use process::{install_debian_packages, is_root_on_debian};
 ///
 /// # Errors
 ///
-/// [`SetupError`], whose text says what to do. Tools that were installed before the error remain installed.
+/// [`SetupError`], whose text states the remedy. Tools that were installed before the error remain installed.
 pub fn install(say: &mut dyn FnMut(&str)) -> Result<(), SetupError> {
     toolchain::check_variables()?;
     let mut installed = false;

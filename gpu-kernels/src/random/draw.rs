@@ -148,7 +148,7 @@ fn accumulator<T: Scalar>(value: f64) -> T::Accumulator {
     T::Accumulator::from_f64(value)
 }
 
-/// Fills `out` in the order that the [module](self) describes, with the first `lanes` results of `sample` for each
+/// Fills `out` in the order that the [module](self) describes, using the first `lanes` results of `sample` for each
 /// block of words. A result that equals the first element of `instead` is replaced by the second element, which rarely
 /// happens.
 #[inline(always)]
@@ -199,7 +199,7 @@ unsafe fn columns<T: Scalar, const N: usize>(
     let of_step = lanes * threads;
     let mut column = first;
     while column < columns {
-        // Returns the results of `sample` for one block of words of a virtual thread.
+        // Returns the results of `sample` for one of a virtual thread's blocks of words.
         let sampled = |step: usize, n: usize| {
             let subsequence = (column * N + n) as u64;
             sample(Philox::at_block(place.seed, subsequence, place.block.wrapping_add(step as u64)).next4())

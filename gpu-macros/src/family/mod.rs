@@ -17,7 +17,7 @@ use syn::{Error, FnArg, Generics, Ident, ItemFn, Pat, Result, ReturnType, Safety
 use crate::kernel::instances::{Argument, Instance};
 use crate::kernel::options::{Const, List, Options};
 
-/// The items that a family's kernel has in addition to those of a plain `#[kernel]`.
+/// The items that a family's kernel has in addition to the items of a plain `#[kernel]`.
 pub(crate) struct Family {
     /// The user's function, which is emitted in place of the kernel's function.
     pub function: TokenStream,

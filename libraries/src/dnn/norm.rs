@@ -192,7 +192,8 @@ pub fn batch_norm_training<T: FloatType>(
     )
 }
 
-/// Enqueues `y = scale * (x - mean) / sqrt(variance + epsilon) + bias`, with the given statistics of each channel.
+/// Enqueues `y = scale * (x - mean) / sqrt(variance + epsilon) + bias`, with the statistics of each channel that the
+/// caller passes.
 ///
 /// # Errors
 /// Returns the same errors as [`batch_norm_training`].

@@ -165,8 +165,8 @@ pub struct Axes {
 }
 
 impl Axes {
-    /// Returns the values for depth, height and width. The last `spatial` of them are the given values, and the others
-    /// are `neutral`.
+    /// Returns the values for depth, height and width. The last `spatial` values are those that the caller specified,
+    /// and the others are `neutral`.
     pub(super) fn spread(
         &self,
         operation: &'static str,

@@ -240,7 +240,7 @@ pub fn inverse_real<'i, 'o, T: FftScalar>(
     call.enqueue::<T>(stream, shape, key, &[spectrum.used(), output.used()], ends, output.len())
 }
 
-/// Describes one of the transform functions of this module.
+/// Describes one of this module's transform functions.
 #[derive(Debug, Clone, Copy)]
 struct Call {
     operation: &'static str,

@@ -93,7 +93,7 @@ impl Raw {
         check("curandSetStream", unsafe { sys::curandSetStream(self.0, stream.0 as *mut _) })
     }
 
-    /// Generates numbers with the given distribution.
+    /// Generates numbers that follow this distribution.
     ///
     /// # Safety
     /// The address must refer to `len` elements and be aligned to 16 bytes, and the use of the elements must be

@@ -10,7 +10,7 @@
 //!   Operands at other addresses are copied to memory from the caching allocator, which takes one copy of the input and
 //!   one or two copies of the output.
 //! - For each stream, the [`Csr`] caches cuSPARSE's analysis of the matrix, its descriptors and its workspace. Two
-//!   streams never share a workspace. A captured call uses a workspace of its own, which the graph owns.
+//!   streams never share a workspace. A captured call uses a separate workspace, which the graph owns.
 //!
 //! Values can be `f32`, `f64`, `f16` or `bf16`. On GPUs, `f16` and `bf16` are accumulated in single precision, and
 //! cuSPARSE may round the partial sums of a row. Indices can be `i32` or `i64`, and start at 0. On the emulated device,

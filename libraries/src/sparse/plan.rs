@@ -20,7 +20,7 @@ use warpsmith_runtime::stream::Stream;
 /// The first cuSPARSE version with `cusparseSpMV_preprocess`.
 const PREPROCESSES: VendorVersion = VendorVersion { major: 12, minor: 3, patch: 0 };
 
-/// Operation of the dense matrices, which are never transposed.
+/// cuSPARSE operation code for dense matrices, which are never transposed.
 const AS_IT_IS: cusparseOperation_t = cusparseOperation_t::CUSPARSE_OPERATION_NON_TRANSPOSE;
 
 /// The dense operand of a product.

@@ -199,7 +199,7 @@ impl ResidentShape {
     }
 }
 
-/// Returns an error unless two views, given by name and (rows, columns), have the same shape.
+/// Returns an error unless two views, each described by its name and (rows, columns), have the same shape.
 pub(super) fn same_sides(
     operation: &'static str,
     (first_name, first): (&'static str, (usize, usize)),

@@ -42,7 +42,7 @@ pub const STEP: u32 = 64;
 pub const STAGES: usize = 2;
 /// Number of threads per block.
 pub const THREADS: u32 = 3 * warpgroup::THREADS;
-/// Number of threads per block of the kernel for `delta`.
+/// Number of threads per block in the kernel that computes `delta`.
 pub const DELTA_THREADS: u32 = 256;
 /// Threads per row of `delta`; each processes chunks of 8 elements.
 pub const DELTA_LANES: u32 = 16;

@@ -11,7 +11,7 @@
 //!
 //! If the tiles do not fill a wave of blocks, or are partial, this kernel is faster than [`matmul`](mod@crate::matmul).
 //! Otherwise `matmul` is faster, because its persistent blocks overlap the epilogue of a tile with the mainloop of the
-//! next.
+//! next tile.
 
 use gpu_std::prelude::*;
 use gpu_std::tensor::{
@@ -28,8 +28,8 @@ use crate::tiles::{Tiles, divide};
 pub const ROWS: usize = 128;
 /// Tile columns of kernels that support only one tile size.
 pub const COLUMNS: usize = 128;
-/// Returns the number of stages in a circular buffer that has one tile per operand and stage. As many stages as
-/// possible are used that fit in shared memory with one or two blocks per SM.
+/// Returns the number of stages in a circular buffer that has one tile per operand and stage. The number is the maximum
+/// that fits in shared memory with one or two blocks per SM.
 pub const fn stages(rows: usize, columns: usize) -> usize {
     match (rows, columns) {
         (128, 128) => 6,
@@ -414,7 +414,7 @@ pub unsafe fn product<
                         let mut batch = $sums.pending().begin();
                         let (x, y) = (a_tiles.at(slot).rows::<64>(group), b_tiles.at(slot));
                         if S::PARTS == 2 {
-                            // The products with the smallest magnitudes are added first.
+                            // The products that involve a low part are smaller, so they are added first.
                             let (x_second, y_second) =
                                 (a_second.at(slot).rows::<64>(group), b_second.at(slot));
                             batch.mma_of::<KMajor, B, T, T>(x_second, y, false);

@@ -236,7 +236,7 @@ impl Operand {
         self.from.wrapping_add((u64::from(row) * self.pitch + u64::from(first)) as usize)
     }
 
-    /// Returns the distance from a thread's elements to those of the next step, in elements.
+    /// Returns the distance, in elements, from a thread's elements to its elements in the next step.
     #[inline(always)]
     fn stride<M: Major>(&self) -> usize {
         if M::IS_TRANSPOSED { STEP_K as usize * self.pitch as usize } else { STEP_K as usize }

@@ -65,7 +65,7 @@ pub struct SkinnySizes {
     pub m: u32,
     /// Number of columns of B and C.
     pub n: u32,
-    /// Number of columns of A and of rows of B.
+    /// Number of columns of A, which is also the number of rows of B.
     pub k: u32,
     /// Row stride of A.
     pub a_pitch: u64,

@@ -203,7 +203,7 @@ where
     if problem.is_zero(alpha) {
         let zeros = Zeros::<A, B>::new(stream, &problem)?;
         let (a, b) = zeros.matrices()?;
-        // The product is zero whatever the scales are.
+        // The product is zero for any scales.
         let one = Scale::<A>::from_f64(1.0);
         let unscaled = Matmul { alpha: one, scale_a: None, scale_b: None, ..*options };
         return matmul(stream, &unscaled, a, b, c);

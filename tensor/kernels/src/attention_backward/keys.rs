@@ -1,5 +1,6 @@
-//! Gradients of k and v. ! Each block processes a tile of rows of k and v, and loops over the rows of q of all heads
-//! that attend to them.
+//! Gradients of k and v.
+//!
+//! Each block processes a tile of rows of k and v, and loops over the rows of q of all heads that attend to them.
 
 use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;

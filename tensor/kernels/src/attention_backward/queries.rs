@@ -1,4 +1,6 @@
-//! Gradient of q. ! Each block processes a tile of rows of q and loops over the rows of k and v.
+//! Gradient of q.
+//!
+//! Each block processes a tile of rows of q and loops over the rows of k and v.
 
 use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;
