@@ -32,7 +32,7 @@ pub struct Cache {
 /// Code of one part, compiled for one architecture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Metadata of the code.
+    /// Metadata about the code.
     pub facts: Facts,
     /// The PTX.
     pub ptx: Vec<u8>,
@@ -82,7 +82,7 @@ impl Cache {
         (entries.len(), entries.iter().map(|(_, bytes, _)| bytes).sum())
     }
 
-    /// Looks up an entry, and marks it as used now.
+    /// Looks up an entry, and marks the entry as used now.
     pub(crate) fn get(&self, key: &str) -> Option<Entry> {
         let path = self.path(key);
         let bytes = fs::read(&path).ok()?;

@@ -28,7 +28,7 @@ use crate::toolchain::{CudaTools, LlvmTools};
 use crate::tools;
 use crate::wrapping;
 
-/// Code of a part for one architecture.
+/// A part's code for one architecture.
 #[derive(Debug, Clone)]
 pub struct Module {
     /// Architecture of the code.
@@ -41,7 +41,7 @@ pub struct Module {
     pub facts: Facts,
 }
 
-/// Kernels of a part for one architecture, and what the tools report about them.
+/// A part's kernels for one architecture, and the tools' reports about them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     /// Symbols of the kernels.

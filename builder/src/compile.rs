@@ -20,7 +20,7 @@ use crate::sources;
 use crate::toolchain::DeviceToolchain;
 use crate::tools;
 
-/// Target triple of the inner cargo.
+/// Target triple for which the inner cargo compiles.
 const TARGET: &str = "nvptx64-nvidia-cuda";
 
 /// Profile settings that a manifest may set for single packages (`[profile.release.package.…]`); cargo cannot ignore

@@ -33,7 +33,7 @@ pub fn shorten(text: &str) -> String {
     short
 }
 
-/// Returns true for a label of a location, or of a function's start or end.
+/// Returns true for a label that marks a location, or the start or end of a function.
 fn is_label(line: &str) -> bool {
     ["$L__tmp", "$L__func_begin", "$L__func_end"].iter().any(|name| line.starts_with(name))
         && line.ends_with(':')

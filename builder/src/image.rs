@@ -20,7 +20,7 @@ use crate::rewrite::Kernel;
 /// Level 9 of 10 is used because level 10 does not compress better.
 const COMPRESSION: u8 = 9;
 
-/// Toolchains of an image and of the program that holds it, with versions. The text is empty if unknown.
+/// Toolchains, with their versions, of an image and of the program that contains it. The text is empty if unknown.
 #[derive(Debug, Default)]
 pub struct Compilers<'a> {
     /// Toolchain of the GPU code: rustc and LLVM.
@@ -51,11 +51,11 @@ pub struct Code<'a> {
     pub reports: &'a [KernelReport],
     /// Version of ptxas. The value is empty if ptxas is not available.
     pub ptxas: &'a str,
-    /// Path of libcudadevrt, if a part is linked with it.
+    /// Path of libcudadevrt, if any part must be linked with it.
     pub device_runtime: Option<&'a Path>,
 }
 
-/// Returns the text of an image without code, with the reason.
+/// Returns the text of an image that contains no code, including the reason.
 pub fn without_code(packages: &Packages<'_>, compilers: &Compilers<'_>, reason: &str) -> String {
     format!(
         "{}    missing: Some({reason:?}),\n    compilers: {},\n    parts: &[],\n    kernels: &[],\n    \

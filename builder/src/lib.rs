@@ -27,7 +27,7 @@
 //! | `codegen` | for each part and architecture: `opt`, the remaining panics (`panic_paths`) and the calls that lead to them (`line_table`), `llc`, corrections (`directives`, `narrow`, …) and checks of the PTX (`ptx`, `externs`), ptxas |
 //! | `image` | writes the file that the host crate includes, and the compressed code |
 //! | `image_report` | stores the properties of each image's kernels in the target folder, for `warpsmith kernels -p` |
-//! | `fingerprint` | skips all steps but `compile` if nothing has changed |
+//! | `fingerprint` | skips all steps except `compile` if nothing has changed |
 //! | `ready_made` | exports and imports images that a package ships instead of its kernels |
 //! | [`setup`] | installs what `toolchain` looks for |
 #![deny(missing_docs)]

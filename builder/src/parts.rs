@@ -26,7 +26,7 @@ pub struct Part {
     pub stem: String,
     /// True if the part is linked with the device runtime.
     pub is_linked: bool,
-    /// Symbols of its kernels.
+    /// Symbols of the part's kernels.
     pub kernels: Vec<String>,
 }
 
@@ -96,7 +96,7 @@ pub fn divide(
     parts
 }
 
-/// Returns one part with all kernels.
+/// Returns a single part that contains all kernels.
 pub fn undivided(crate_name: &str, kernels: &[Kernel], runtime: &DeviceRuntime) -> Vec<Part> {
     let name = crate_name.to_owned();
     let kernels = kernels.iter().map(|kernel| kernel.symbol.clone()).collect();

@@ -26,7 +26,8 @@ struct PtxParam {
 /// Callee of an indirect call, which represents every function whose address the module takes.
 pub const ANY: &str = "%";
 
-/// Sets `%above` to 0 in a way that ptxas cannot fold: bit 0 of the mask of the lanes above the thread's own.
+/// Sets `%above` to bit 0 of the mask of the lanes above the thread's own lane. The bit is always 0, but ptxas cannot
+/// fold it.
 pub const UNKNOWN_ZERO: &str = "\tmov.u32 \t%above, %lanemask_gt;\n\tand.b32 \t%above, %above, 1;\n";
 
 /// A parsed PTX module.
@@ -36,7 +37,7 @@ pub struct Ptx<'a> {
 }
 
 impl<'a> Ptx<'a> {
-    /// Parses a module as LLVM writes it.
+    /// Parses a module that LLVM has written.
     pub fn read(text: &'a str) -> Ptx<'a> {
         let mut functions: HashMap<&str, Function<'_>> = HashMap::new();
         let mut current = "";
@@ -68,7 +69,7 @@ impl<'a> Ptx<'a> {
         ptx
     }
 
-    /// Returns the functions whose address is taken: their names occur outside headers and calls.
+    /// Returns the functions whose address is taken, which are those whose names occur outside of headers and calls.
     fn pointed_at(&self, text: &'a str) -> Vec<&'a str> {
         let is_other = |line: &&str| header(line).is_none() && callee(line.trim_start()).is_none();
         let words = |line: &'a str| line.split(|c: char| !(c.is_ascii_alphanumeric() || "_$.".contains(c)));

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 use crate::toolchain;
 
-/// Placeholder for the compiler of the program that will embed the image.
+/// Placeholder for the compiler that will compile the program that embeds the image.
 const HOST: &str = "@HOST_COMPILER@";
 
 /// Copies the image in `file`, which the builder wrote, and its code into `folder`, which then holds nothing else. Pass

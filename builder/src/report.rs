@@ -123,7 +123,7 @@ const MAX_STACK: u32 = 512 << 10;
 /// Stack size in bytes from which a kernel gets a warning. Panic paths and small arrays indexed at run time need less.
 const LARGE_STACK: u32 = 1 << 10;
 
-/// Fails if a kernel needs or requests more stack than a thread can have.
+/// Fails if a kernel needs or requests more stack than a thread can allocate.
 pub fn check_stacks(reports: &[KernelReport]) -> Result<(), Error> {
     let needed = |report: &KernelReport| report.stack.unwrap_or(0).max(report.requested_stack);
     let large = reports.iter().filter(|report| needed(report) > MAX_STACK);
@@ -164,7 +164,7 @@ pub fn check_wgmma(modules: &[Vec<Module>]) -> Result<(), Error> {
     if kernels.is_empty() { Ok(()) } else { Err(Error::Wgmma { kernels }) }
 }
 
-/// Returns the remedy for a message of ptxas.
+/// Returns the remedy for a ptxas message.
 fn remedy(message: &str) -> &'static str {
     match message {
         m if m.contains("setmaxnreg") => {

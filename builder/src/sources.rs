@@ -167,7 +167,7 @@ mod tests {
         assert!(folders(&new).len() == 2 && folders(&new).contains(&folders(&old)[0]));
         assert_eq!(new.gpu_target, target.join("gpu"));
 
-        // A copy of the target folder, for a copy of the project.
+        // A copy of the target folder that belongs to a copy of the project.
         std::fs::create_dir_all(copy.join("gpu/sources")).unwrap();
         std::fs::copy(target.join("gpu/sources/seen.json"), copy.join("gpu/sources/seen.json")).unwrap();
         let third = of(&package(&base, "third", "kernels"), &copy).unwrap();

@@ -21,7 +21,7 @@ use crate::toolchain;
 /// Variable that overrides the rule.
 pub const VARIABLE: &str = "WARPSMITH_GPU_ARCHS";
 
-/// Architectures of a build.
+/// Architectures for which a build compiles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Targets {
     /// Compiles for these architectures.

@@ -124,9 +124,9 @@ pub struct Event {
     pub device_free: Option<u64>,
     /// Size in bytes.
     pub size: u64,
-    /// Stream of the event.
+    /// Stream on which the event occurred.
     pub stream: u64,
-    /// Pool of the event.
+    /// Pool in which the event occurred.
     pub pool: (u64, u64),
     /// Call site, or `None` if it was not recorded.
     pub site: Option<Frame>,

@@ -27,7 +27,7 @@ pub const COUNTERS: usize = 4096;
 /// Maximum number of threads per block.
 pub const MAX_BLOCK: u32 = 256;
 
-/// Returns the size of the workspace for `partials` partial results, in bytes.
+/// Returns the workspace size, in bytes, for `partials` partial results.
 pub const fn workspace_bytes(partials: usize) -> usize {
     4 * COUNTERS + 16 * partials
 }

@@ -227,7 +227,7 @@ pub unsafe fn norm<T: Float, const ITEMS: usize>(
     });
 }
 
-/// The moments, the sum of weighted gradients, and the sum of the products of these gradients and the differences from
+/// The moments, the sum of the weighted gradients, and the sum of these gradients multiplied by the differences from
 /// the mean.
 type Sums<A> = [A; 5];
 

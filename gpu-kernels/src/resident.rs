@@ -12,10 +12,10 @@ use gpu_std::vectorized::{load_or, opaque, store};
 
 use crate::thread_group::{ThreadGroup, each, lanewise};
 
-/// Const argument of the instances for rows that fit in a thread group with this number of vectors per thread. These
-/// instances contain no code for longer rows.
+/// Const argument that selects the instances for rows that fit in a thread group with this number of vectors per
+/// thread. These instances contain no code for longer rows.
 pub const FEW: usize = 2;
-/// Const argument of the instances for longer rows.
+/// Const argument that selects the instances for longer rows.
 pub const MANY: usize = 8;
 /// Counterpart of [`FEW`] for instances that hold two rows.
 pub const BACKWARD_FEW: usize = 1;

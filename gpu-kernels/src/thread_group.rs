@@ -32,7 +32,7 @@ pub(crate) fn each<const N: usize>(mut f: impl FnMut(usize)) {
     }
 }
 
-/// Returns an array of the results of `f` for all indices, with calls as in [`each`].
+/// Returns an array with the results of `f` for all indices. The calls are unrolled as in [`each`].
 #[inline(always)]
 pub(crate) fn lanewise<U: Copy, const N: usize>(f: impl Fn(usize) -> U) -> [U; N] {
     let mut out = [f(0); N];
@@ -46,7 +46,7 @@ pub(crate) fn lanewise<U: Copy, const N: usize>(f: impl Fn(usize) -> U) -> [U; N
 
 /// Size of a shared memory slot, in bytes. A slot holds the value of a warp or a block.
 const SLOT: usize = 48;
-/// Number of slots for the warps of a block and for the blocks of a cluster.
+/// Number of slots, which are shared by the warps of a block and the blocks of a cluster.
 const SLOTS: usize = 32 + 8;
 
 /// Initial phase of a group, in which the first set of slots is used.

@@ -201,7 +201,7 @@ impl Claims {
         claims
     }
 
-    /// Returns the maximum number of dimensions of a launch.
+    /// Returns the maximum number of dimensions that a launch can have.
     pub const fn dimensions(self) -> usize {
         match self {
             Claims::Linear => 1,

@@ -74,12 +74,12 @@ pub struct Package {
     pub version: &'static str,
 }
 
-/// The location of a package when it was compiled.
+/// The location at which a package was compiled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Source {
     /// The located package.
     pub package: Package,
-    /// Hash (see [`hash`]) of the path of the package's folder with symbolic links resolved. There are several hashes
+    /// Hash (see [`hash`]) of the path of the package's folder, with symbolic links resolved. There are several hashes
     /// if the folder was moved.
     pub folders: &'static [u64],
 }
@@ -165,7 +165,7 @@ pub struct KernelRecord {
     /// Resource use, with one entry per architecture for which the kernel was assembled. The list is empty if `ptxas`
     /// was not available.
     pub resources: &'static [KernelResources],
-    /// Panics that the compiler could not rule out, on any of the architectures.
+    /// Panics that the compiler could not rule out on at least one architecture.
     pub panics: &'static [PanicPlace],
 }
 

@@ -85,7 +85,7 @@ pub struct TensorMapSpec {
     pub swizzle: Swizzle,
 }
 
-/// Error for a field of a tensor map that the hardware does not support. The message states the remedy.
+/// Error for a tensor map field that the hardware does not support. The message states the remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TensorMapError {
     /// Unsupported rank.

@@ -189,7 +189,7 @@ pub unsafe fn map_shared<T>(pointer: *mut T, rank: u32) -> *mut T {
 ///
 /// # Safety
 ///
-/// `pointer` must point into shared memory of a block of the cluster.
+/// `pointer` must point into the shared memory of one of the cluster's blocks.
 #[inline(always)]
 #[track_caller]
 pub unsafe fn shared_rank<T>(pointer: *const T) -> u32 {

@@ -24,7 +24,7 @@ pub unsafe trait Sources: Copy {
     /// Size of the largest element type, in bytes.
     const LARGEST: usize;
 
-    /// Returns true if element `first` is aligned for a vector of `N` elements in all arrays.
+    /// Returns true if, in all arrays, element `first` is aligned for an `N`-element vector.
     fn aligned<const N: usize>(self, first: usize) -> bool;
 
     /// Reads element `i` of each array.

@@ -71,7 +71,7 @@ pub const fn check_padding(place: &str, bytes: usize) {
     }
 }
 
-/// Buffer for the text of a compile-time error, because constants cannot be formatted in any other way.
+/// Buffer in which the text of a compile-time error is built, because constants cannot be formatted in any other way.
 struct PaddingText {
     bytes: [u8; 512],
     len: usize,

@@ -19,7 +19,7 @@ use warpsmith_runtime::{Device, DeviceProperties};
 use crate::op_error::OpError;
 use warpsmith_runtime::{Error, Result};
 
-/// Rule for the number of blocks in a launch.
+/// Rule that determines the number of blocks in a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum GridRule {
@@ -85,7 +85,7 @@ impl From<GridRule> for String {
 pub struct Config {
     /// Threads per block.
     pub block: u32,
-    /// The rule for the number of blocks.
+    /// The rule that determines the number of blocks.
     pub grid: GridRule,
     /// Number of accesses that each thread keeps in flight.
     pub items: u32,

@@ -212,7 +212,7 @@ keys! {
     f64 as u64: !(1 << 63), 1 << 63, (1 << 52) - 1;
 }
 
-/// Returns the key transform of a type for a sort order.
+/// Returns a type's key transform for a sort order.
 fn transform_of<T: SortKey>(order: Order) -> KeyTransform<T::Bits> {
     match order {
         Order::Ascending => T::TRANSFORM,

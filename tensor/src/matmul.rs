@@ -269,7 +269,7 @@ macro_rules! elements {
     )* };
 }
 
-/// Selects the kernel instance for the tile of the schedule.
+/// Selects the kernel instance for the schedule's tile size.
 macro_rules! by_tile {
     ($product:ident, $kernel:ident<$($ty:ty),*>) => {
         match $product.schedule.tile {
@@ -362,7 +362,7 @@ type NonPersistent<T, C> = (
     param::Value<EpilogueParams>,
 );
 
-/// Parameters of the kernel for k = 0.
+/// Parameters of the kernel that handles k = 0.
 type OfNothing<C> = (
     param::SliceMut<C>,
     param::Optional<param::Slice<C>>,

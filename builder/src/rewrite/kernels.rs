@@ -90,7 +90,7 @@ impl<'a> Records<'a> {
         self.0.contains_key(&*format!("{NO_PANIC_PREFIX}{symbol}"))
     }
 
-    /// Returns the constant of a kind for a kernel.
+    /// Returns a kernel's constant of this kind.
     fn get(&self, prefix: &str, symbol: &str) -> Option<Vec<u8>> {
         self.0.get(&*format!("{prefix}{symbol}")).map(|text| text::unescape(text))
     }

@@ -15,7 +15,7 @@ use crate::toolchain::{CudaTools, cuda_tools_in};
 
 /// Wheels, with their hashes.
 pub const WHEELS: &str = include_str!("cuda-tools.txt");
-/// Prefix of the names of temporary folders.
+/// Name prefix for temporary folders.
 const TEMPORARY: &str = ".cuda-tools-";
 
 /// Downloads `wheels` into `cuda-tools` in `data`. On an error, no file remains there.
@@ -99,7 +99,7 @@ fn requirements(wheels: &str) -> Vec<(String, Vec<String>)> {
 /// A Python interpreter that can fetch wheels.
 enum Python {
     WithPip(PathBuf),
-    /// Python without pip, which creates an environment that has it.
+    /// A Python interpreter without pip, which first creates an environment that contains pip.
     Bare(PathBuf),
 }
 

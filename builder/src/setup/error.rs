@@ -48,7 +48,7 @@ pub enum SetupError {
     NoToolchain {
         /// All attempts, and why each attempt failed.
         tried: Vec<String>,
-        /// Candidates found before, each with the reason for its rejection.
+        /// Candidates that an earlier search found, each with the reason for its rejection.
         looked: String,
     },
 

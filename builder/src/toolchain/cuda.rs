@@ -19,7 +19,7 @@ pub struct CudaTools {
     pub rejected: Vec<Rejected>,
     /// Rejected places that are relative paths.
     pub(crate) relative: Vec<Rejected>,
-    /// Places searched, with how each was chosen.
+    /// Places that were searched, each with a description of how it was chosen.
     pub(crate) places: Vec<(String, PathBuf)>,
 }
 

@@ -106,7 +106,7 @@ pub fn check_variables() -> Result<(), RelativePath> {
     relative.map_or(Ok(()), Err)
 }
 
-/// Returns the path in a variable, if it is set.
+/// Returns the path in an environment variable, if the variable is set.
 fn path_in(variable: &str) -> Option<PathBuf> {
     env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn tools_in_relative_folders_are_not_run() {
         only_alone!();
-        // The current folder, with programs that record that they ran.
+        // Creates programs in the current folder that record that they ran.
         let folder = env::temp_dir().join(format!("warpsmith-relative-{}", std::process::id()));
         let programs = ["rustc", "cargo", "opt", "llc", "llvm-ar", "llvm-link", "ptxas", "nvidia-smi"];
         for place in ["", "bin", "toolchains/t/bin"] {

@@ -35,7 +35,7 @@ pub fn run(args: &KernelsArgs) -> Result<(), Failure> {
     Ok(print_form(&text, args.json)?)
 }
 
-/// Returns the output about the kernels in this program.
+/// Returns the output that lists the kernels in this program.
 fn own_text(args: &KernelsArgs) -> Result<String, Failure> {
     let arch = match args.arch.as_deref() {
         None => image::archs().last().copied(),

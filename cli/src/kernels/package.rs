@@ -54,7 +54,7 @@ impl Image {
     }
 }
 
-/// Returns the output about the kernels of the package in `folder`.
+/// Returns the output that lists the kernels of the package in `folder`.
 pub fn text(folder: &Path, args: &KernelsArgs) -> Result<String, Failure> {
     let images = images(folder)?;
     let without = images.iter().filter_map(|image| Some((image, image.describe().err()?)));

@@ -20,7 +20,7 @@ const KEYWORDS: [&str; 54] = [
 /// Names of crates that every Rust program contains, and folder names that cargo uses.
 const RESERVED: [&str; 9] =
     ["std", "core", "alloc", "test", "proc_macro", "build", "deps", "examples", "incremental"];
-/// Crates that the project uses.
+/// Names of crates that the project uses.
 const USED: [&str; 3] = ["warpsmith", "gpu_std", "gpu_kernels"];
 
 impl Name {

@@ -94,13 +94,13 @@ fn unreadable(report: &Report, program: &str, code: u8) -> String {
 /// A compute-sanitizer tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Tool {
-    /// Invalid accesses, failed CUDA calls, leaks.
+    /// Finds invalid accesses, failed CUDA calls and leaks.
     Memcheck,
-    /// Data races in shared memory.
+    /// Finds data races in shared memory.
     Racecheck,
-    /// Reads of uninitialized global memory.
+    /// Finds reads of uninitialized global memory.
     Initcheck,
-    /// Invalid barriers and warp masks.
+    /// Finds invalid barriers and warp masks.
     Synccheck,
 }
 

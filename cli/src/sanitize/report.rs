@@ -28,7 +28,7 @@ const NOTES: [&str; 8] = [
 /// Content of a report.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Findings, each once.
+    /// Distinct findings.
     pub findings: Vec<Finding>,
     /// Number of reports that were not written because they exceeded the limit.
     pub more: u64,
@@ -331,7 +331,7 @@ fn kernel_of(frames: &[Frame]) -> String {
     frames.last().map_or_else(String::new, |frame| frame.function.clone())
 }
 
-/// Returns true for a frame of the host that is neither the driver's, nor Rust's or Warpsmith's.
+/// Returns true for a host frame that belongs to neither the driver nor Rust's or Warpsmith's libraries.
 fn is_of_program(frame: &Frame) -> bool {
     let foreign = ["cu", "core::", "std::", "alloc::", "warpsmith_", "cudarc::", "__", "/", "an unknown"];
     !foreign.iter().any(|start| frame.function.trim_start_matches('<').starts_with(start))
@@ -342,7 +342,7 @@ fn is_after_a_fault(finding: &Finding) -> bool {
         && AFTER_A_FAULT.iter().any(|code| finding.memory.contains(&format!("(error {code})")))
 }
 
-/// Returns the first number of a text, which may have commas; 0 if there is none.
+/// Returns the first number in a text, or 0 if the text contains no number. The number may contain commas.
 fn number(text: &str) -> u64 {
     let digits =
         text.chars().skip_while(|c| !c.is_ascii_digit()).take_while(|c| c.is_ascii_digit() || *c == ',');

@@ -9,7 +9,7 @@ use syn::{
 
 use super::{Errors, shared};
 
-/// Kind of a parameter: one of the kinds of `gpu_spec::ParamKind`, or an array in shared memory.
+/// Kind of a parameter: one of the `gpu_spec::ParamKind` kinds, or an array in shared memory.
 pub(crate) enum Kind {
     /// `T`.
     Value,

@@ -27,7 +27,7 @@ pub(crate) struct Array {
 pub(crate) struct Ahead {
     /// Number of arrays.
     count: usize,
-    /// Expressions for the size of each of these arrays in dynamic shared memory, in bytes.
+    /// Expressions for the sizes, in bytes, of those arrays that are in dynamic shared memory.
     bytes: Vec<TokenStream>,
 }
 

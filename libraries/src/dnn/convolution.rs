@@ -80,7 +80,7 @@ impl Convolution {
 /// # Errors
 /// - [`LibraryError::Shape`], [`LibraryError::Missing`], [`LibraryError::WorkspaceTooSmall`], [`Error::OutOfMemory`],
 ///   [`Error::DifferentDevices`].
-/// - [`LibraryError::Unsupported`] if cuDNN has no engine for the convolution with these options.
+/// - [`LibraryError::Unsupported`] if cuDNN has no engine that supports the convolution with these options.
 /// - Any other error from the library or the driver.
 #[track_caller]
 pub fn convolution<T: FloatType>(

@@ -1,5 +1,5 @@
-//! [`Plans`]: cuSPARSE's descriptors and workspaces for the products of a matrix, which are cached per stream and kind
-//! of product.
+//! [`Plans`]: cuSPARSE's descriptors and workspaces for products with a matrix. They are cached per stream and kind of
+//! product.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

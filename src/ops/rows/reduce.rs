@@ -20,8 +20,8 @@ const ITEMS: usize = 4;
 /// Maximum number of vectors per lane and row in a launch with one warp per row, if the rows fill the device.
 const OF_LANE: usize = 128;
 
-/// Runs `work` with a workspace of the stream for this number of partial results, or with a null pointer if the number
-/// is 0.
+/// Runs `work` with the stream's workspace for this number of partial results, or with a null pointer if the number is
+/// 0.
 ///
 /// # Safety
 /// `work` must enqueue only kernels of `axis_reduce`, and only on this stream.

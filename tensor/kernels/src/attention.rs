@@ -30,7 +30,7 @@ pub const TILE_Q: u32 = 128;
 pub const STAGES: usize = 2;
 /// Number of threads per block.
 pub const THREADS: u32 = 3 * warpgroup::THREADS;
-/// Number of elements per row of a TMA box, and number of rows of the boxes of v.
+/// Number of elements per row of a TMA box, and number of rows per box of v.
 pub const BOX: u32 = 64;
 
 /// Number of rows of q per warpgroup.

@@ -75,11 +75,11 @@ pub struct Backward {
     /// [`Shape::scale`](crate::attention::Shape::scale): the scale times log2(e).
     pub factor: f32,
     /// Bit mask of the tensor maps whose row dimension comes before the head dimension: bit 0 for q, 1 for k, 2 for v,
-    /// 3 for the gradient of out.
+    /// 3 for the gradient of `out`.
     pub rows_first: u32,
-    /// Strides of the gradient of q or, in the kernel for k and v, of the k gradient.
+    /// Strides of the q gradient or, in the kernel for k and v, of the k gradient.
     pub first: HeadStrides,
-    /// Strides of the gradient of v.
+    /// Strides of the v gradient.
     pub second: HeadStrides,
 }
 
@@ -123,7 +123,7 @@ pub trait BackwardHead: Send + Sync + 'static {
     );
 }
 
-/// Tensor maps of q, k, v and the gradient of out.
+/// Tensor maps of q, k, v and the gradient of `out`.
 #[doc(hidden)]
 #[derive(Clone, Copy)]
 pub struct Maps<'a, T> {
