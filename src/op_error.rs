@@ -41,7 +41,7 @@ pub enum OpError {
     Index {
         /// The operation.
         operation: &'static str,
-        /// Name of the array of indices.
+        /// Name of the array that contains the indices.
         name: &'static str,
         /// Position of the first out-of-range index in the array.
         position: u64,

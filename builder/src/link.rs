@@ -162,7 +162,7 @@ pub fn take_part<'a>(
     to: &Path,
 ) -> Result<(), Error> {
     let (declarations, mut names) = linked.declarations.clone();
-    // Otherwise, the file's path would become the module's name, and the bitcode would depend on that path.
+    // Otherwise, the file's path would become the module's name, and the bitcode would contain that path.
     let mut roots = format!("source_filename = \"part\"\n{declarations}");
     let mut count = names.matches(", ").count();
     for kernel in kernels {

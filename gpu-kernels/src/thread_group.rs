@@ -46,7 +46,7 @@ pub(crate) fn lanewise<U: Copy, const N: usize>(f: impl Fn(usize) -> U) -> [U; N
 
 /// Size of a shared memory slot, in bytes. A slot holds the value of a warp or a block.
 const SLOT: usize = 48;
-/// Number of slots, which are shared by the warps of a block and the blocks of a cluster.
+/// Number of slots: one per warp of a block, and one per block of a cluster.
 const SLOTS: usize = 32 + 8;
 
 /// Initial phase of a group, in which the first set of slots is used.

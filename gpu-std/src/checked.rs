@@ -1,4 +1,4 @@
-//! [`Checked`]: `bool` and enums in memory that may hold arbitrary bytes.
+//! [`Checked`]: `bool` and enums in memory that may contain arbitrary bytes.
 
 use core::fmt;
 

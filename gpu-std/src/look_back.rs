@@ -253,7 +253,7 @@ impl<'a, T: KernelType> LookBack<'a, T> {
         tiles + tiles.div_ceil(LEVEL) + section
     }
 
-    /// Returns a word of the published values.
+    /// Returns one of the words that hold published values.
     ///
     /// # Safety
     ///

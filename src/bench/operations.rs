@@ -14,7 +14,7 @@ use warpsmith_tuner::value::Configuration;
 use super::prepare::prepare;
 use crate::ops::{self, Config};
 
-/// Names of the element types, with their sizes in bytes.
+/// Names and sizes, in bytes, of the element types.
 const DTYPES: [(&str, u64); 8] =
     [("f32", 4), ("f64", 8), ("f16", 2), ("bf16", 2), ("i32", 4), ("u32", 4), ("i64", 8), ("u64", 8)];
 

@@ -27,7 +27,7 @@ type Launch<I, O> = Box<
         + Sync,
 >;
 
-/// The kind of check for the output.
+/// How the output is checked.
 enum Check<I> {
     Each(fn([f64; 3]) -> f64),
     Whole(fn(&[I]) -> f64),

@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn tools_in_relative_folders_are_not_run() {
         only_alone!();
-        // Creates programs in the current folder that record that they ran.
+        // This folder becomes the current folder. Its programs record that they ran.
         let folder = env::temp_dir().join(format!("warpsmith-relative-{}", std::process::id()));
         let programs = ["rustc", "cargo", "opt", "llc", "llvm-ar", "llvm-link", "ptxas", "nvidia-smi"];
         for place in ["", "bin", "toolchains/t/bin"] {

@@ -40,7 +40,7 @@ fn fence_if_sequential<S: Scope>(order: Ordering) {
     }
 }
 
-/// Passes the PTX name of the scope to a macro.
+/// Passes the scope's PTX name to a macro.
 macro_rules! with_scope {
     ($emit:ident!($sem:literal, $($rest:tt)*)) => {
         match S::LEVEL {
@@ -51,7 +51,7 @@ macro_rules! with_scope {
     };
 }
 
-/// Passes the PTX names of the ordering and scope of a read-modify-write operation to a macro.
+/// Passes to a macro the PTX names for a read-modify-write operation's ordering and scope.
 macro_rules! with_order {
     ($order:expr, $emit:ident!($($rest:tt)*)) => {
         match $order {

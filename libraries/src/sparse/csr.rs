@@ -31,7 +31,7 @@ impl<T: FloatType, I: Index> Csr<T, I> {
     /// # Errors
     /// - [`LibraryError::Shape`] if lengths do not match, if offsets decrease or do not run from 0 to the number of
     ///   elements, or if a column is out of range.
-    /// - The errors of [`DeviceBuffer::from_host`].
+    /// - The same errors as [`DeviceBuffer::from_host`].
     #[track_caller]
     pub fn from_host(
         stream: &Stream,

@@ -58,7 +58,7 @@ impl Sum for i32 {
 pub trait Operand: KernelType {
     /// Accumulator type.
     type Sum: Sum;
-    /// Converts the element to the number that is multiplied.
+    /// Converts the element to the value that the product uses.
     #[doc(hidden)]
     #[cfg(not(target_arch = "nvptx64"))]
     fn to_sum(self) -> Self::Sum;

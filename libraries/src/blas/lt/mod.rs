@@ -168,7 +168,7 @@ const OPERATION: &str = "matmul";
 /// ```
 ///
 /// # Errors
-/// - The errors of [`gemm`](super::gemm).
+/// - The same errors as [`gemm`](super::gemm).
 /// - [`LibraryError::Shape`] if the bias or a scale has the wrong length.
 /// - [`LibraryError::WorkspaceTooSmall`] if every algorithm needs a larger workspace than the limit.
 /// - [`LibraryError::Unsupported`] if no algorithm exists.
