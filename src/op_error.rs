@@ -4,7 +4,7 @@ use std::fmt;
 
 use warpsmith_runtime::Error;
 
-/// An error of an operation. The message states the remedy. [`Error::downcast_ref`] retrieves it.
+/// An error from an operation. The message states the remedy. [`Error::downcast_ref`] retrieves it.
 #[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpError {
@@ -41,7 +41,7 @@ pub enum OpError {
     Index {
         /// The operation.
         operation: &'static str,
-        /// Name of the array of indices.
+        /// Name of the array that contains the indices.
         name: &'static str,
         /// Position of the first out-of-range index in the array.
         position: u64,
@@ -76,7 +76,7 @@ pub enum OpError {
         index: u64,
     },
 
-    /// A minimum, maximum, argmin or argmax of zero elements was requested.
+    /// A minimum, maximum, argmin or argmax over zero elements was requested.
     #[error("{operation} of zero elements does not exist; pass at least one element")]
     Empty {
         /// The operation.

@@ -23,19 +23,19 @@ pub struct Arch {
 impl Arch {
     /// Ampere (A100). Its PTX runs on every later GPU.
     pub const SM_80: Arch = Arch::new(80);
-    /// Hopper, restricted to instructions that later GPUs have too.
+    /// Hopper, restricted to instructions that later GPUs also support.
     pub const SM_90: Arch = Arch::new(90);
     /// Hopper with architecture-specific instructions (`wgmma`, `setmaxnreg`); runs on Hopper only.
     pub const SM_90A: Arch = Arch::specific(90);
 
-    /// Creates the architecture of compute capability `capability` (`10 * major + minor`). Its PTX runs on that and all
-    /// later capabilities.
+    /// Creates the architecture for compute capability `capability` (`10 * major + minor`). Its PTX runs on that and
+    /// all later capabilities.
     pub const fn new(capability: u32) -> Arch {
         Arch { capability, specific: false, ptx: min_ptx(capability), cubin: false }
     }
 
-    /// Creates the architecture-specific (`a`) variant of a compute capability: it adds specific instructions and runs
-    /// on no other GPU. A cubin is embedded too.
+    /// Creates the architecture-specific (`a`) variant of a compute capability: its code can use architecture-specific
+    /// instructions and runs only on that architecture. A cubin is also embedded.
     pub const fn specific(capability: u32) -> Arch {
         Arch { capability, specific: true, ptx: min_ptx(capability), cubin: true }
     }
@@ -46,7 +46,8 @@ impl Arch {
         Arch { ptx, ..self }
     }
 
-    /// Embeds a cubin too (if ptxas is available), so that the driver does not have to compile at load.
+    /// Also embeds a cubin (if ptxas is available), so that the driver does not have to compile the PTX when it loads
+    /// the module.
     pub const fn with_cubin(self) -> Arch {
         Arch { cubin: true, ..self }
     }
@@ -56,7 +57,7 @@ impl Arch {
         self.capability
     }
 
-    /// Returns true if it is an `a` variant.
+    /// Returns true if the architecture is an `a` variant.
     pub const fn is_specific(self) -> bool {
         self.specific
     }
@@ -78,8 +79,8 @@ impl fmt::Display for Arch {
     }
 }
 
-/// Returns the oldest useful PTX version for a capability: at least its minimum, and at least 7.4 (driver R470), which
-/// has cache hints.
+/// Returns the oldest useful PTX version for a capability: at least the capability's minimum, and at least 7.4 (driver
+/// R470), which supports cache hints.
 const fn min_ptx(capability: u32) -> u32 {
     match capability {
         0..=87 => 74,

@@ -25,7 +25,7 @@ use crate::sources::{self, Sources};
 use crate::targets::{self, Targets};
 use crate::toolchain::{self, CudaTools, DeviceToolchain};
 
-/// Environment variables that affect the build; a change of one reruns the build script.
+/// Environment variables that affect the build; if one of them changes, the build script runs again.
 const WATCHED_VARIABLES: [&str; 11] = [
     debug_info::VARIABLE,
     "WARPSMITH_DEVICE_RUSTC",
@@ -40,8 +40,8 @@ const WATCHED_VARIABLES: [&str; 11] = [
     "DOCS_RS",
 ];
 
-/// Variables that matter only while there is no image. Otherwise an editor that skips the image, or that has a
-/// different `PATH` than a terminal, would make the other one rebuild its image.
+/// Variables that matter only while no image exists. If they were always watched, an editor that skips the image, or
+/// that has a different `PATH` than a terminal, would make the other program rebuild its image.
 const WATCHED_WITHOUT_IMAGE: [&str; 5] =
     ["WARPSMITH_SKIP_GPU_IMAGE", REQUIRE, "RUSTUP_HOME", "CARGO_HOME", "PATH"];
 
@@ -59,11 +59,11 @@ const REQUIRE: &str = "WARPSMITH_REQUIRE_GPU_IMAGE";
 /// ```
 ///
 /// Without a device toolchain, or without an NVIDIA library that a kernel needs, the host crate still builds. A single
-/// warning says what to install; the image is empty and carries the reason. `WARPSMITH_REQUIRE_GPU_IMAGE=1` turns that
-/// into an error.
+/// warning states what to install, and the image is empty and records the reason. `WARPSMITH_REQUIRE_GPU_IMAGE=1` turns
+/// that into an error.
 ///
-/// A release build compiles for all architectures. A development build compiles for those of this machine's CUDA
-/// devices. `WARPSMITH_GPU_ARCHS` overrides both.
+/// A release build compiles for all architectures. A development build compiles for the architectures of this machine's
+/// CUDA devices. `WARPSMITH_GPU_ARCHS` overrides both.
 #[derive(Debug, Clone)]
 pub struct PtxBuilder {
     path: PathBuf,
@@ -81,7 +81,7 @@ pub struct PtxBuilder {
     ready_made: Option<(String, PathBuf)>,
 }
 
-/// Folders of a build.
+/// Folders that a build uses.
 #[derive(Debug, Clone)]
 pub struct Folders {
     /// Folder of the host package. The kernel crate's path is relative to it.
@@ -111,11 +111,12 @@ impl Folders {
 pub struct BuiltImage {
     /// Generated file that the host crate includes.
     pub file: PathBuf,
-    /// Code files of all parts, PTX and cubin, including those that are not embedded; empty if there is no image.
+    /// PTX and cubin files of all parts, including files that are not embedded. The list is empty if no image was
+    /// built.
     pub modules: Vec<PathBuf>,
     /// Kernels, with their resources on each architecture.
     pub kernels: Vec<KernelReport>,
-    /// Reason for a missing image; `None` if there is one.
+    /// Reason for a missing image, or `None` if the image exists.
     pub reason: Option<String>,
     /// True if the link step was skipped because nothing had changed.
     pub reused: bool,
@@ -151,7 +152,8 @@ impl PtxBuilder {
         self
     }
 
-    /// Disables the default features of the kernel crate; only those enabled with [`feature`](Self::feature) remain.
+    /// Disables the default features of the kernel crate, so that only features enabled with [`feature`](Self::feature)
+    /// remain.
     pub fn no_default_features(mut self) -> PtxBuilder {
         self.default_features = false;
         self
@@ -169,7 +171,7 @@ impl PtxBuilder {
         self
     }
 
-    /// Compiles `alloc` too, for a kernel crate with a global allocator. Otherwise only `core` is available.
+    /// Also compiles `alloc`, for a kernel crate with a global allocator. Otherwise only `core` is available.
     pub fn alloc(mut self) -> PtxBuilder {
         self.alloc = true;
         self
@@ -183,7 +185,7 @@ impl PtxBuilder {
     }
 
     /// Sets whether `a * b + c` may be contracted to one `fma`, which rounds once. This is faster and more accurate
-    /// than two roundings, but not bit-identical to the CPU. On by default.
+    /// than two roundings, but not bit-identical to the CPU. Contraction is on by default.
     pub fn fma(mut self, on: bool) -> PtxBuilder {
         self.fma = on;
         self
@@ -196,8 +198,9 @@ impl PtxBuilder {
         self
     }
 
-    /// Leaves out debug information unless `WARPSMITH_GPU_DEBUG` requests it, and never turns off optimization. For
-    /// libraries of kernels: lines make the image half as large again, and the user's program debugs its own kernels.
+    /// Leaves out debug information unless `WARPSMITH_GPU_DEBUG` requests it, and never turns off optimization. Use
+    /// this for libraries of kernels, because line information makes the image 50 % larger, and users debug their own
+    /// kernels.
     #[doc(hidden)]
     pub fn library(mut self) -> PtxBuilder {
         self.library = true;
@@ -219,7 +222,7 @@ impl PtxBuilder {
         self
     }
 
-    /// Keeps rustc's jump threading on, which duplicates barriers. For tests of the pipeline only.
+    /// Leaves rustc's jump threading enabled, although it duplicates barriers. Use this only in tests of the pipeline.
     #[doc(hidden)]
     pub fn jump_threading(mut self, on: bool) -> PtxBuilder {
         self.jump_threading = on;
@@ -237,7 +240,7 @@ impl PtxBuilder {
         let built = match self.import(&folders)? {
             Some(built) => built,
             None => {
-                // Code that other programs load as a file must exist wherever it is built.
+                // Code that other programs load as a file must be generated on every machine.
                 let targets = match self.one_module {
                     true => Targets::Archs(self.archs.clone()),
                     false => Targets::choose(&self.archs)?,
@@ -274,7 +277,7 @@ impl PtxBuilder {
         self.build_for(folders, &Targets::Archs(self.archs.clone()))
     }
 
-    /// Imports the ready-made image of a package from a registry; `None` if the kernel crate is present.
+    /// Imports the ready-made image of a package from a registry. Returns `None` if the kernel crate is present.
     fn import(&self, folders: &Folders) -> Result<Option<BuiltImage>, Error> {
         let Some((name, ready_made)) = &self.ready_made else { return Ok(None) };
         if folders.manifest_dir.join(&self.path).join("Cargo.toml").is_file() {
@@ -356,8 +359,8 @@ impl PtxBuilder {
         }
     }
 
-    /// Compiles the kernels only until rustc has checked them, and makes an image without code. Kernels of a dependency
-    /// are not checked; their authors did that.
+    /// Compiles the kernels only until rustc has checked them, and makes an image without code. Kernels in dependencies
+    /// are not checked, because their authors have checked them.
     fn only_check(
         &self,
         folders: &Folders,
@@ -415,7 +418,7 @@ impl PtxBuilder {
         let mut fingerprint = Fingerprint::new();
         fingerprint.value(&format!("{self:?} {archs:?} {keep} {debug:?}"));
         fingerprint.value(&kernel_crate.sources);
-        // Hash of the running program, which changes whenever the builder changes.
+        // Hash of the running program. The hash changes whenever the builder changes.
         if let Ok(program) = env::current_exe() {
             fingerprint.tool(&program);
         }
@@ -550,7 +553,7 @@ impl KernelCrate {
     }
 }
 
-/// Creates an image without modules that carries the reason.
+/// Creates an image that has no modules and records the reason.
 fn without_image(
     folders: &Folders,
     name: &str,
@@ -571,7 +574,7 @@ fn without_image(
     })
 }
 
-/// Adds an image to the list of this build script, in which `include_image!` finds it.
+/// Adds an image to this build script's list, in which `include_image!` looks up images.
 fn list_image(file: &Path, out: &Path) -> Result<(), Error> {
     static NAMES: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -599,8 +602,8 @@ fn without(package: &str, reason: &str) -> String {
     format!("{package} is built without a GPU image (the emulated device works): {reason}")
 }
 
-/// Returns true if the package appears to belong to another workspace than the one being built. Its kernels cannot be
-/// changed there.
+/// Returns true if the package appears to belong to a different workspace than the one being built. In that case, the
+/// user cannot change its kernels.
 fn is_of_others(folders: &Folders) -> bool {
     // Cargo does not report what it builds, so the shell's start folder is used.
     let shell = env::var_os("PWD").map(PathBuf::from).filter(|folder| folder.is_absolute());

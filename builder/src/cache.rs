@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 use crate::codegen::Facts;
 use crate::fingerprint::Fingerprint;
 
-/// Variable that names the cache folder, or turns the cache off (`off`).
+/// Environment variable that names the cache folder, or disables the cache if set to `off`.
 pub const VARIABLE: &str = "WARPSMITH_IMAGE_CACHE";
 /// Maximum total size of all entries, in bytes.
 const MAX_BYTES: u64 = 1 << 30;
-/// Compression level: the fastest one that compresses.
+/// Compression level: the fastest level that compresses at all.
 const COMPRESSION: u8 = 1;
 const ENDING: &str = "code";
 
@@ -29,18 +29,18 @@ pub struct Cache {
     folder: PathBuf,
 }
 
-/// Code of one part for one architecture.
+/// Code of one part, compiled for one architecture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Metadata of the code.
+    /// Metadata about the code.
     pub facts: Facts,
     /// The PTX.
     pub ptx: Vec<u8>,
-    /// The cubin, if there is one.
+    /// The cubin, if it was generated.
     pub cubin: Option<Vec<u8>>,
 }
 
-/// Header line of a cache file; the compressed code follows.
+/// Header line of a cache file. The compressed code follows the header.
 #[derive(Debug, Serialize, Deserialize)]
 struct Header {
     facts: Facts,
@@ -51,7 +51,7 @@ struct Header {
 }
 
 impl Cache {
-    /// Opens the user's cache; `None` if it is off or there is no cache folder.
+    /// Opens the user's cache. Returns `None` if the cache is off or no cache folder exists.
     pub fn of_user() -> Option<Cache> {
         Self::of(|name| std::env::var_os(name))
     }
@@ -82,7 +82,7 @@ impl Cache {
         (entries.len(), entries.iter().map(|(_, bytes, _)| bytes).sum())
     }
 
-    /// Looks up an entry, and marks it as used now.
+    /// Looks up an entry, and marks the entry as used now.
     pub(crate) fn get(&self, key: &str) -> Option<Entry> {
         let path = self.path(key);
         let bytes = fs::read(&path).ok()?;
@@ -131,7 +131,7 @@ impl Cache {
         self.folder.join(key).with_extension(ENDING)
     }
 
-    /// Returns path, size in bytes and last use of each entry.
+    /// Returns the path, the size in bytes and the time of last use of each entry.
     fn entries(&self) -> Vec<(PathBuf, u64, SystemTime)> {
         let files = fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path());
         let about = |path: PathBuf| {

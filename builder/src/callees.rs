@@ -1,4 +1,4 @@
-//! Works around ptxas's wrong code for calls through a pointer that may be null.
+//! Works around incorrect code that ptxas generates for calls through a pointer that may be null.
 //!
 //! In a module of several kernels, the address of a function is an offset into a table of constants. ptxas miscompiles
 //! a call through a pointer that is null on one path to the call (an `Option<fn()>` that was tested before). It takes
@@ -30,7 +30,7 @@ pub fn hide(text: &str) -> String {
     hidden
 }
 
-/// Returns the register that a line calls through.
+/// Returns the register that holds the callee of the call on a line.
 fn pointer(line: &str) -> Option<&str> {
     let callee = crate::ptx::callee(line.trim_start())?;
     callee.starts_with('%').then_some(callee)

@@ -1,4 +1,5 @@
-//! Reverse references between the functions of a module, to name a kernel in a message about a function deep below it.
+//! Reverse references between the functions of a module, which let a message about a deeply nested function name a
+//! kernel that calls it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 

@@ -1,4 +1,4 @@
-//! Generates PTX and cubin of one part for one architecture from the linked module.
+//! Generates the PTX and cubin for one part and one architecture from the linked module.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,7 +28,7 @@ use crate::toolchain::{CudaTools, LlvmTools};
 use crate::tools;
 use crate::wrapping;
 
-/// Code of a part for one architecture.
+/// A part's code for one architecture.
 #[derive(Debug, Clone)]
 pub struct Module {
     /// Architecture of the code.
@@ -41,24 +41,24 @@ pub struct Module {
     pub facts: Facts,
 }
 
-/// Kernels of a part for one architecture, and what the tools report about them.
+/// A part's kernels for one architecture, and the tools' reports about them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     /// Symbols of the kernels.
     pub kernels: Vec<String>,
-    /// Resources of each kernel, by symbol; empty without ptxas.
+    /// Resources of each kernel, by symbol. The map is empty if ptxas is not available.
     pub resources: Vec<(String, Resources)>,
     /// Symbols of the kernels whose stack size is unknown.
     pub unknown_stacks: Vec<String>,
     /// Symbols of the kernels that use `wgmma`.
     pub wgmma: Vec<String>,
-    /// Reasons for which ptxas serialized `wgmma`: see [`ptxas::Report::serialised`].
+    /// Reasons why ptxas serialized `wgmma`; see [`ptxas::Report::serialised`].
     pub serialised: Vec<(String, String)>,
     /// Remaining panics of each kernel, by symbol.
     pub panics: Vec<(String, Vec<PanicPath>)>,
 }
 
-/// Options of code generation.
+/// Code generation options.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     /// True if `a * b + c` may be contracted to one `fma`, rounded once.
@@ -83,7 +83,7 @@ const REFLECTION: &str = "-nvvm-reflect-add=__CUDA_PREC_SQRT=1";
 /// that implements them.
 const WIDE_CASTS: &str = "-expand-fp-convert-bits=64";
 
-/// Passes of a build with full debug information: variables stay in memory, where cuda-gdb finds them.
+/// Optimization passes for a build with full debug information. Variables stay in memory, where cuda-gdb finds them.
 const UNOPTIMISED: &str = "internalize,globaldce,always-inline,globaldce";
 
 /// Input shared by all parts and architectures.
@@ -96,9 +96,9 @@ pub struct Job<'a> {
     pub linked: &'a Linked,
     /// Folder for intermediate files.
     pub work: &'a Path,
-    /// Folder for the outputs.
+    /// Folder for output files.
     pub out: &'a Path,
-    /// Cache of generated code, if it is on.
+    /// Cache of generated code, if enabled.
     pub cache: Option<&'a Cache>,
     /// Versions of the tools.
     pub tools: &'a str,
@@ -106,8 +106,8 @@ pub struct Job<'a> {
     pub debug: DebugInfo,
 }
 
-/// Optimizes the kernels of `part` that `arch` has, and writes `STEM.sm_XX.ptx` (and `.cubin`). Returns `None` if it
-/// has none. `bitcode` holds the part's kernels and everything they need.
+/// Optimizes the kernels of `part` that are compiled for `arch`, and writes `STEM.sm_XX.ptx` (and `.cubin`). Returns
+/// `None` if there are no such kernels. `bitcode` holds the part's kernels and everything they need.
 fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Option<Module>, Error> {
     let Job { llvm, cuda, linked, work, out, .. } = *job;
     let name = &part.stem;
@@ -171,7 +171,7 @@ fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Op
     let mut command = llvm.passes("llc");
     let level = if job.debug == DebugInfo::Full { "-O1" } else { "-O3" };
     command.args(&cpu).args([level, MISCOMPILING, WIDE_CASTS, "-o"]).arg(&ptx);
-    // Contract only the operations that the rewrite has marked.
+    // Only the operations that the rewrite has marked are contracted.
     command.arg("-fp-contract=off");
     tools::run(command.arg(&optimised), &input).map_err(|error| {
         no_code::explain(error, &linked.kernels, || optimise(Reporters::Public, &kernels).map(|(_, ir)| ir))
@@ -240,7 +240,7 @@ pub fn generate_all(job: &Job<'_>, parts: &[Part], archs: &[Arch]) -> Result<Vec
     })?;
     let mut all: Vec<(usize, usize)> =
         (0..parts.len()).flat_map(|part| (0..archs.len()).map(move |arch| (part, arch))).collect();
-    // Largest parts first: one started last would finish alone, with other cores idle.
+    // The largest parts are started first, because a large part that is started last would leave other cores idle.
     all.sort_by_key(|&(part, _)| std::cmp::Reverse(split[part].0));
     let mut done = in_parallel(&all, |&(part, arch)| {
         let module = generate(job, archs[arch], &parts[part], &split[part].1)?;

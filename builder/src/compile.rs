@@ -1,7 +1,7 @@
 //! Compiles the kernel crate and its dependency graph for the GPU with the device toolchain's cargo.
 //!
-//! The inner cargo gets its own environment: settings of the outer build for build scripts and compilers (flags,
-//! wrappers, target folders, toolchain choices) do not reach it. Flags apply to every crate of the graph, including
+//! The inner cargo runs in a separate environment, which excludes the outer build's settings for build scripts and
+//! compilers (flags, wrappers, target folders, toolchain choices). Flags apply to every crate of the graph, including
 //! `core`. The profile is fixed here and overrides the manifest's, including its profiles for single packages.
 
 use std::collections::{BTreeSet, HashSet};
@@ -20,7 +20,7 @@ use crate::sources;
 use crate::toolchain::DeviceToolchain;
 use crate::tools;
 
-/// Target triple of the inner cargo.
+/// Target triple for which the inner cargo compiles.
 const TARGET: &str = "nvptx64-nvidia-cuda";
 
 /// Profile settings that a manifest may set for single packages (`[profile.release.package.…]`); cargo cannot ignore
@@ -42,7 +42,7 @@ const FEATURES: [&str; 3] = ["abi_ptx", "asm_experimental_arch", "stdarch_nvptx"
 pub struct Request<'a> {
     /// The kernel crate.
     pub manifest: &'a Manifest,
-    /// Folder for the inner cargo's output; shared between builds, so that `core` is compiled once.
+    /// Folder for the inner cargo's output. Builds share the folder, so that `core` is compiled only once.
     pub target_dir: &'a Path,
     /// Folder for the lock file if the source folder is read-only.
     pub lock_dir: &'a Path,
@@ -54,7 +54,7 @@ pub struct Request<'a> {
     pub cfgs: &'a [String],
     /// True if `alloc` is compiled in addition to `core`.
     pub alloc: bool,
-    /// True if rustc's jump threading stays on (it duplicates barriers; for tests only).
+    /// True if rustc's jump threading stays enabled. It duplicates barriers, so only tests enable it.
     pub jump_threading: bool,
     /// True if the code gets full debug information, not line tables alone.
     pub full_debug_info: bool,
@@ -296,7 +296,7 @@ fn read_messages(stdout: &str, package: String, manifest: &Path) -> Result<Compi
             let is = |file: &&PathBuf| file.extension().is_some_and(|e| e == extension) && for_gpu(file);
             message.filenames.iter().find(is)
         };
-        // A package's library may be listed under two paths; one is enough.
+        // A package's library may be listed under two paths, one of which is sufficient.
         let Some(rlib) = find("rlib").filter(|_| seen.insert(message.package_id.clone())) else { continue };
         // The top crate may finish before its dependencies, because it waits only for their metadata.
         if sources::real(&message.manifest_path) == sources::real(manifest) {
@@ -320,8 +320,8 @@ fn push_once(list: &mut Vec<PathBuf>, path: PathBuf) {
     }
 }
 
-/// Returns the files after the colon of a make-style dependency file; a space in a path is written `\ `. Paths are
-/// relative to the root folder, as [`cargo`] requests.
+/// Returns the files that follow the colon in a make-style dependency file, in which a space in a path is written as `\
+/// `. Paths are relative to the root folder, as [`cargo`] requests.
 fn dep_info_files(text: &str) -> Vec<PathBuf> {
     let Some((_, files)) = text.lines().next().and_then(|line| line.split_once(": ")) else {
         return Vec::new();
@@ -364,7 +364,7 @@ mod tests {
     fn a_lock_file_that_cannot_be_written_is_copied() {
         let folder = env::temp_dir().join(format!("warpsmith-locks-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        // Without a lock file, and with one: no file is left over.
+        // No file is left over, whether or not the workspace has a lock file.
         assert_eq!(lock_file(&folder, &folder.join("lock")).unwrap(), None);
         std::fs::write(folder.join("Cargo.lock"), "version = 4").unwrap();
         assert_eq!(lock_file(&folder, &folder.join("lock")).unwrap(), None);

@@ -1,4 +1,4 @@
-//! [`DebugInfo`]: what compute-sanitizer, Nsight Compute and cuda-gdb know of a kernel's source.
+//! [`DebugInfo`]: how much of a kernel's source compute-sanitizer, Nsight Compute and cuda-gdb can show.
 
 use std::env;
 
@@ -10,17 +10,17 @@ pub const VARIABLE: &str = "WARPSMITH_GPU_DEBUG";
 /// Debug information of device code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DebugInfo {
-    /// None: the smallest image.
+    /// No debug information, which makes the image smallest.
     None,
-    /// The line of each instruction. The code is the same as without, byte for byte.
+    /// The source line of each instruction. The machine code is byte-identical to code without debug information.
     Lines,
     /// Lines, types and variables for cuda-gdb. The code is not optimized, and is many times slower.
     Full,
 }
 
 impl DebugInfo {
-    /// Returns the debug information of a build with this option. The kernels of a library have none unless the
-    /// variable requests it, and are always optimized.
+    /// Returns the kind of debug information that a build with this option generates. A library's kernels contain no
+    /// debug information unless the variable requests it, and are always optimized.
     pub fn of_build(self, is_library: bool) -> Result<DebugInfo, Error> {
         Ok(match env::var(VARIABLE).as_deref() {
             Err(_) | Ok("") if is_library => DebugInfo::None,

@@ -15,11 +15,12 @@ use crate::rewrite::{Kernel, text};
 /// Kernels of a module that use the device runtime or are launched through it.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct DeviceRuntime {
-    /// Symbols of the kernels that need it, in the order of the kernels.
+    /// Symbols of the kernels that need the device runtime, in the order of the kernels.
     pub users: Vec<String>,
-    /// Symbols of the kernels that these launch, including themselves if they launch each other.
+    /// Symbols of the kernels that those kernels launch, which include the launching kernels themselves if they launch
+    /// each other.
     pub launched: HashSet<String>,
-    /// A kernel that needs it, and a device-runtime function that the kernel reaches.
+    /// A kernel that needs the device runtime, and a device-runtime function that the kernel reaches.
     pub first: Option<(String, String)>,
 }
 
@@ -52,7 +53,7 @@ fn is_whole_archive(bytes: &[u8]) -> bool {
 }
 
 impl DeviceRuntime {
-    /// Analyzes the module `ir` with these kernels.
+    /// Analyzes the module `ir`, which contains these kernels.
     pub fn of(ir: &str, kernels: &[Kernel]) -> DeviceRuntime {
         let callers = Callers::of(ir);
         let functions = ir.lines().filter(|line| line.starts_with("declare ")).filter_map(text::function);
@@ -161,7 +162,7 @@ declare i32 @vprintf(ptr, ptr)
         assert!(!runtime.is_needed() && !runtime.is_user("k") && !runtime.is_launched("k"));
     }
 
-    /// Creates an archive of one member with these bytes.
+    /// Creates an archive with one member that contains these bytes.
     fn archive(member: &[u8]) -> Vec<u8> {
         let header = format!("{:<16}{:<32}{:<10}`\n", "member.o/", "0", member.len());
         let padding: &[u8] = if member.len() % 2 == 1 { b"\n" } else { b"" };

@@ -1,8 +1,9 @@
-//! Removes from PTX what LLVM writes beside line directives and what changes the code or only takes space.
+//! Removes text that LLVM writes next to line directives in PTX and that changes the machine code or only takes up
+//! space.
 //!
-//! LLVM puts a label before each instruction that has a location of its own. ptxas (seen with 13.0) takes a label for the
-//! start of a basic block, although nothing jumps there, and generates different code. Without the labels the code is
-//! the same, byte for byte, as without line directives.
+//! LLVM puts a label before each instruction that has its own location. ptxas (seen with 13.0) takes a label for the
+//! start of a basic block, although nothing jumps to the label, and generates different code. Without the labels, the
+//! code is byte-identical to code without line directives.
 
 use crate::ptx;
 
@@ -32,7 +33,7 @@ pub fn shorten(text: &str) -> String {
     short
 }
 
-/// Returns true for a label of a location, or of a function's start or end.
+/// Returns true for a label that marks a location, or the start or end of a function.
 fn is_label(line: &str) -> bool {
     ["$L__tmp", "$L__func_begin", "$L__func_end"].iter().any(|name| line.starts_with(name))
         && line.ends_with(':')

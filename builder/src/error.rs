@@ -1,9 +1,9 @@
-//! [`Error`]: build errors, worded so that the reader knows what to do.
+//! [`Error`]: build errors, whose messages state the remedy.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Reason for which a GPU image could not be built.
+/// Reason why a GPU image could not be built.
 ///
 /// `Debug` prints the same text as `Display`, because a build script whose `main` returns an error shows the `Debug`
 /// text to its user.
@@ -13,7 +13,7 @@ pub enum Error {
     #[error("environment variable {0} is not set: call the builder from build.rs")]
     NotInBuildScript(&'static str),
 
-    /// The path given to the builder is not a crate.
+    /// The path passed to the builder is not a crate.
     #[error(
         "no kernel crate at {path}: there is no Cargo.toml (the path is relative to the package's folder)"
     )]
@@ -31,7 +31,7 @@ pub enum Error {
         message: String,
     },
 
-    /// The package given to the builder has no library.
+    /// The package passed to the builder has no library.
     #[error(
         "the kernel crate `{package}` has no library: its kernels go into {}, and the crate is one of its own, beside the \
          host package",
@@ -44,11 +44,11 @@ pub enum Error {
         path: PathBuf,
     },
 
-    /// A variable that chooses tools has a relative path.
+    /// A variable that selects tools contains a relative path.
     #[error("{0}")]
     RelativePath(#[from] crate::toolchain::RelativePath),
 
-    /// There is no device compiler, and `WARPSMITH_REQUIRE_GPU_IMAGE=1` requires an image.
+    /// No device compiler was found, and `WARPSMITH_REQUIRE_GPU_IMAGE=1` requires an image.
     #[error("WARPSMITH_REQUIRE_GPU_IMAGE is set, but there is no GPU image: {reason}")]
     ImageRequired {
         /// Reason, and how to fix it.
@@ -66,11 +66,11 @@ pub enum Error {
     BadArchs {
         /// Value of the variable.
         value: String,
-        /// Invalid word in it.
+        /// Invalid word in the value.
         word: String,
     },
 
-    /// rustc or cargo rejected the kernel crate; the text is their output.
+    /// rustc or cargo rejected the kernel crate. The message contains their output.
     #[error(
         "the kernel crate `{package}` does not compile for the GPU:\n\n{diagnostics}{}",
         remedy(diagnostics)
@@ -102,7 +102,7 @@ pub enum Error {
         symbol: String,
     },
 
-    /// The kernel crate does something that is not possible on the GPU.
+    /// The kernel crate performs an operation that GPUs do not support.
     #[error("{0}")]
     Rewrite(#[from] crate::rewrite::RewriteError),
 
@@ -113,7 +113,8 @@ pub enum Error {
         unresolved: Vec<String>,
     },
 
-    /// A PTX `.param` of an entry differs from what `#[kernel]` recorded, which is what a launch passes.
+    /// A PTX `.param` of an entry differs from the parameter that `#[kernel]` recorded, which is the one that a launch
+    /// passes.
     #[error(
         "kernel `{kernel}`: {parameter} is {recorded} in the source and {found} in the PTX, so that launches would \
          pass wrong arguments; pass a type whose layout both compilers agree on (`repr(C)`, not of size 0)"
@@ -141,14 +142,14 @@ pub enum Error {
         panics: Vec<String>,
     },
 
-    /// A kernel's `wgmma` would be serialized, or its registers are spilled.
+    /// ptxas would serialize a kernel's `wgmma` instructions, or spills the kernel's registers.
     #[error("the tensor cores would wait in {}:{}", if kernels.len() == 1 { "a kernel" } else { "kernels" }, list(kernels))]
     Wgmma {
         /// Affected kernels, one item each: kernel, architecture, cause and remedy.
         kernels: Vec<String>,
     },
 
-    /// libdevice is needed and missing.
+    /// libdevice is required but missing.
     #[error(
         "kernel `{kernel}` calls `{function}`{}, which is in NVIDIA's libdevice.10.bc, and that was not found.\n{how}",
         if function.starts_with("__nv_fmod") { " (for `%` of floats)" } else { "" }
@@ -158,11 +159,11 @@ pub enum Error {
         kernel: String,
         /// Missing `__nv_…` function.
         function: String,
-        /// Places searched, and how to install it.
+        /// Places that were searched, and how to install the library.
         how: String,
     },
 
-    /// libcudadevrt is needed and missing.
+    /// libcudadevrt is required but missing.
     #[error(
         "kernel `{kernel}` calls `{function}`, which is in NVIDIA's libcudadevrt.a, and that was not found.\n{how}"
     )]
@@ -171,11 +172,11 @@ pub enum Error {
         kernel: String,
         /// Device-runtime function.
         function: String,
-        /// Places searched, and how to install it.
+        /// Places that were searched, and how to install the library.
         how: String,
     },
 
-    /// libcudadevrt is truncated, or is not the right file.
+    /// libcudadevrt is truncated, or is a different file.
     #[error("{} is not a whole library: install the CUDA tools again, or name others in WARPSMITH_CUDA_TOOLS", path.display())]
     DamagedDeviceRuntime {
         /// Path of the file.
@@ -195,7 +196,7 @@ pub enum Error {
         places: String,
     },
 
-    /// Kernels need more stack than a thread can have.
+    /// Kernels need more stack than a thread can allocate.
     #[error(
         "{} more stack than a thread can have on a GPU, 512 KiB:{}\nput large arrays into buffers",
         if kernels.len() == 1 { "a kernel needs" } else { "kernels need" },
@@ -217,12 +218,12 @@ pub enum Error {
         message: String,
     },
 
-    /// The report of an image is damaged, or was written by another version of the builder.
+    /// An image report is damaged, or was written by a different version of the builder.
     #[error("the report of an image, {}, {problem}", path.display())]
     Report {
         /// Path of the report.
         path: PathBuf,
-        /// Problem with it, and what to do.
+        /// Problem with the report, and its remedy.
         problem: String,
     },
 
@@ -233,7 +234,7 @@ pub enum Error {
         what: &'static str,
         /// Path of the file or tool.
         path: PathBuf,
-        /// Error of the operating system.
+        /// Error from the operating system.
         source: std::io::Error,
     },
 }

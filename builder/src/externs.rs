@@ -1,4 +1,5 @@
-//! Checks that every function that the PTX calls is defined; the driver would report a missing one only at load.
+//! Checks that every function that the PTX calls is defined; the driver would report an undefined function only when it
+//! loads the module.
 
 use crate::callers::Callers;
 use crate::device_runtime::is_device_runtime;

@@ -1,4 +1,4 @@
-//! Finds the unstable features that a crate's source enables: rustc rejects one that is enabled twice.
+//! Finds the unstable features that a crate's source enables: rustc rejects a feature that is enabled twice.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 pub type Cfg = (String, Option<String>);
 
 /// Returns the features in the inner attributes `#![feature(…)]` and `#![cfg_attr(…, feature(…))]` of a crate's source,
-/// given that `cfgs` hold. A source that is not valid Rust has none; rustc reports its errors.
+/// given that `cfgs` hold. If a source is not valid Rust, no features are returned, and rustc reports the errors.
 pub fn of_source(source: &str, cfgs: &BTreeSet<Cfg>) -> Vec<String> {
     let source = source.strip_prefix('\u{feff}').unwrap_or(source);
     let tokens = without_shebang(source).parse::<TokenStream>();

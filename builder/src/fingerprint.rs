@@ -33,7 +33,7 @@ impl Fingerprint {
         Ok(())
     }
 
-    /// Adds the path, length and modification time of a tool.
+    /// Adds a tool's path, length and modification time.
     pub fn tool(&mut self, path: &Path) {
         self.value(&path);
         if let Ok(about) = std::fs::metadata(path) {
@@ -48,16 +48,16 @@ impl Fingerprint {
     }
 }
 
-/// Record of a finished link step: its fingerprint, the files it wrote, and the warnings it gave.
+/// Record of a finished link step: its fingerprint, the files that it wrote, and its warnings.
 #[derive(Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Record {
     /// Fingerprint of the inputs.
     pub fingerprint: String,
     /// Output files that must still exist.
     pub files: Vec<PathBuf>,
-    /// Warnings, to be shown again.
+    /// Warnings to show again.
     pub warnings: Vec<String>,
-    /// Kernels, to be returned again.
+    /// Kernels to return again.
     pub kernels: Vec<crate::KernelReport>,
 }
 

@@ -13,7 +13,7 @@ use crate::{externs, parts, ptxas};
 pub fn rewrite(bytes: &[u8]) {
     let Ok(ir) = str::from_utf8(bytes) else { return };
     let Ok(rewritten) = rewrite::rewrite(ir, true) else { return };
-    // The longest replacement of one line is the body of a panic entry point.
+    // The longest text that replaces a single line is the body of a panic entry point.
     assert!(rewritten.ir.len() < 4096 + 64 * ir.len(), "{} bytes of {}", rewritten.ir.len(), ir.len());
     assert!(rewritten.kernels.iter().all(|kernel| ir.contains(&kernel.symbol)));
     let runtime = DeviceRuntime::of(&rewritten.ir, &rewritten.kernels);

@@ -17,10 +17,10 @@ use crate::parts::Part;
 use crate::report::KernelReport;
 use crate::rewrite::Kernel;
 
-/// Level 9 of 10: level 10 gains nothing.
+/// Level 9 of 10 is used because level 10 does not compress better.
 const COMPRESSION: u8 = 9;
 
-/// Toolchains of an image and of the program that holds it, with versions; empty if unknown.
+/// Toolchains, with their versions, of an image and of the program that contains it. The text is empty if unknown.
 #[derive(Debug, Default)]
 pub struct Compilers<'a> {
     /// Toolchain of the GPU code: rustc and LLVM.
@@ -33,7 +33,7 @@ pub struct Compilers<'a> {
 pub struct Packages<'a> {
     /// Package of the kernels.
     pub package: &'a Package,
-    /// Its dependencies, if there is no code.
+    /// The package's dependencies, if the image contains no code.
     pub dependencies: &'a [Package],
     /// Packages with the hashes of their source folders.
     pub sources: &'a [(Package, Vec<u64>)],
@@ -49,13 +49,13 @@ pub struct Code<'a> {
     pub kernels: &'a [Kernel],
     /// Report of each kernel.
     pub reports: &'a [KernelReport],
-    /// Version of ptxas; empty without ptxas.
+    /// Version of ptxas. The value is empty if ptxas is not available.
     pub ptxas: &'a str,
-    /// Path of libcudadevrt, if a part is linked with it.
+    /// Path of libcudadevrt, if any part must be linked with it.
     pub device_runtime: Option<&'a Path>,
 }
 
-/// Returns the text of an image without code, with the reason.
+/// Returns the text of an image that contains no code, including the reason.
 pub fn without_code(packages: &Packages<'_>, compilers: &Compilers<'_>, reason: &str) -> String {
     format!(
         "{}    missing: Some({reason:?}),\n    compilers: {},\n    parts: &[],\n    kernels: &[],\n    \
@@ -223,15 +223,16 @@ fn record(text: &mut String, kernel: &Kernel, report: &KernelReport, part: usize
     text.push_str("] },\n");
 }
 
-/// A form of a part: its cubin, or otherwise its PTX.
+/// A form of a part's code: the cubin if it exists, otherwise the PTX.
 struct Form<'a> {
     arch: Arch,
     cubin: Option<&'a Path>,
     ptx: &'a Path,
 }
 
-/// Returns the forms worth embedding. If an architecture has a cubin and older PTX has the same kernels, its own PTX is
-/// left out. Only a driver that rejects the cubin would use it, and such a driver takes the older PTX.
+/// Returns the forms that are worth embedding. If an architecture has a cubin and older PTX has the same kernels, its
+/// own PTX is left out. Only a driver that rejects the cubin would use that PTX, and such a driver can use the older
+/// PTX instead.
 fn forms(modules: &[Module]) -> Vec<Form<'_>> {
     let mut forms = Vec::new();
     for module in modules {
@@ -257,7 +258,8 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
     std::fs::read(path).map_err(Error::io("cannot read", path))
 }
 
-/// Compresses `bytes`, the contents of the file `of`, into a file in `out`; also returns the expression that embeds it.
+/// Compresses `bytes`, the contents of the file `of`, into a file in `out`; also returns the expression that embeds the
+/// file.
 fn pack(bytes: &[u8], of: &Path, out: &Path) -> Result<(String, PathBuf), Error> {
     let name = format!("{}.deflate", of.file_name().unwrap_or_default().to_string_lossy());
     let file = out.join(&name);

@@ -1,7 +1,7 @@
-//! [`ImageReport`]: the facts about the kernels of an image, kept in the target folder for `warpsmith kernels -p`.
+//! [`ImageReport`]: properties of an image's kernels, stored in the target folder for `warpsmith kernels -p`.
 //!
-//! Each output folder has a report of its own, so that builds of several profiles do not replace each other's. A report
-//! is replaced as a whole: a reader never sees half of one.
+//! Each output folder has its own report, so that builds of several profiles do not replace each other's. A report is
+//! replaced atomically, so a reader never sees a partial report.
 
 use std::env;
 use std::fs::{self, File};
@@ -23,15 +23,15 @@ const SCHEMA: u32 = 1;
 /// Folder of the reports, in cargo's target folder.
 const FOLDER: &str = "gpu/reports";
 
-/// Facts about one built image.
+/// Properties of one built image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageReport {
     schema: u32,
     /// Package of the kernels.
     pub package: String,
-    /// Version of that package.
+    /// Version of the package.
     pub version: String,
-    /// Folder of that package, with symbolic links resolved.
+    /// Folder of the package, with symbolic links resolved.
     pub kernel_folder: PathBuf,
     /// Folder of the package whose build script built the image, with symbolic links resolved.
     pub host_folder: PathBuf,
@@ -41,9 +41,9 @@ pub struct ImageReport {
     started: u64,
     /// Files that the image depends on.
     sources: Vec<PathBuf>,
-    /// Reason for a missing image; `None` if there is one.
+    /// Reason for a missing image, or `None` if the image exists.
     pub reason: Option<String>,
-    /// Kernels, with their resources on each architecture; empty without an image.
+    /// Kernels, with their resources on each architecture. The list is empty if no image was built.
     pub kernels: Vec<KernelReport>,
 }
 
@@ -72,8 +72,8 @@ impl ImageReport {
         }
     }
 
-    /// Writes the report of the image `name`, and returns its path. A report cannot hold paths that are not UTF-8; there
-    /// is none then.
+    /// Writes the report of the image `name`, and returns its path. Reports cannot contain paths that are not UTF-8, so
+    /// no report is written for such paths.
     pub(crate) fn save(&self, folders: &Folders, name: &str) -> Result<Option<PathBuf>, Error> {
         let Ok(text) = serde_json::to_string(self) else { return Ok(None) };
         let folder = folders.target_dir.join(FOLDER);
@@ -93,7 +93,8 @@ impl ImageReport {
         Ok(Some(path))
     }
 
-    /// Returns the reports in cargo's target folder `target`, newest build first; none if nothing was built there.
+    /// Returns the reports in cargo's target folder `target`, newest build first. The list is empty if nothing was
+    /// built there.
     ///
     /// # Errors
     ///
@@ -132,7 +133,7 @@ impl ImageReport {
         }
     }
 
-    /// Returns the first of its sources that was changed or removed after the build started.
+    /// Returns the first source file that was changed or removed after the build started.
     pub fn changed_source(&self) -> Option<&Path> {
         let started = UNIX_EPOCH + Duration::from_nanos(self.started);
         let changed = |path: &Path| {
@@ -170,7 +171,7 @@ mod tests {
         report(1).save(&folders("a"), "kernels").unwrap();
         let path = report(2).save(&folders("b"), "kernels").unwrap().unwrap();
         assert_eq!(ImageReport::all(&target).unwrap(), [report(2), report(1)]);
-        // The same output folder has one report.
+        // Two builds into the same output folder leave one report.
         report(3).save(&folders("b"), "kernels").unwrap();
         assert_eq!(ImageReport::all(&target).unwrap(), [report(3), report(1)]);
         assert_eq!(report(3).changed_source(), Some(target.join("gone.rs").as_path()));

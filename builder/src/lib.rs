@@ -24,11 +24,10 @@
 //! | `link` | links it into one module, rewrites it (`rewrite`) and reduces it to what kernels reach |
 //! | `device_runtime` | finds the kernels that need NVIDIA's device runtime |
 //! | `parts` | assigns kernels to modules |
-//! | `codegen` | for each part and architecture: `opt`, the remaining panics (`panic_paths`) and the calls that lead to
-//! them (`line_table`), `llc`, corrections (`directives`, `narrow`, …) and checks of the PTX (`ptx`, `externs`), ptxas |
+//! | `codegen` | for each part and architecture: `opt`, the remaining panics (`panic_paths`) and the calls that lead to them (`line_table`), `llc`, corrections (`directives`, `narrow`, …) and checks of the PTX (`ptx`, `externs`), ptxas |
 //! | `image` | writes the file that the host crate includes, and the compressed code |
-//! | `image_report` | keeps the facts about the kernels of each image in the target folder, for `warpsmith kernels -p` |
-//! | `fingerprint` | skips all steps but `compile` if nothing has changed |
+//! | `image_report` | stores the properties of each image's kernels in the target folder, for `warpsmith kernels -p` |
+//! | `fingerprint` | skips all steps except `compile` if nothing has changed |
 //! | `ready_made` | exports and imports images that a package ships instead of its kernels |
 //! | [`setup`] | installs what `toolchain` looks for |
 #![deny(missing_docs)]

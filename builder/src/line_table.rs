@@ -1,8 +1,8 @@
 //! Reads the line table of a module in LLVM's text form: the calls through which an instruction was inlined.
 //!
 //! Every instruction has a `DILocation`: line and column in a scope. Its `inlinedAt` is the location of the inlined
-//! call, which may be inlined too, and so on up to the function that now contains the instruction. All crates of the
-//! graph are compiled with line tables for this. The shipped code has [`user_lines`].
+//! call, which may be inlined too, and so on up to the function that now contains the instruction. For this purpose,
+//! all crates in the graph are compiled with line tables. The shipped code has [`user_lines`].
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -28,7 +28,7 @@ impl std::fmt::Display for CallSite {
     }
 }
 
-/// Function that `#[kernel]` generates around a kernel; it has no user lines.
+/// Function that `#[kernel]` generates around a kernel; it contains no lines that the user wrote.
 const ENTRY: &str = "__entry";
 
 /// Nodes of a module's line table, by name: `!35`.
@@ -102,8 +102,8 @@ pub fn user_lines(ir: &str) -> String {
 }
 
 impl<'a> LineTable<'a> {
-    /// Returns the innermost location of the kernel's own source for the node `location`, or else the outermost one.
-    /// `users` caches the scopes that are the kernel's own.
+    /// Returns the innermost location in the kernel's own source for the node `location`, or the outermost location if
+    /// none is in the kernel's own source. `users` caches the scopes that are the kernel's own.
     fn user_location(&self, mut location: &'a str, users: &mut HashMap<&'a str, bool>) -> String {
         loop {
             let (scope, at) = (field(location, "scope").unwrap_or_default(), field(location, "inlinedAt"));
@@ -122,7 +122,8 @@ impl<'a> LineTable<'a> {
     fn is_user_scope(&self, scope: &str) -> bool {
         let file = self.0.get(scope).and_then(|scope| self.0.get(field(scope, "file")?));
         let part = |name| file.and_then(|file| string(file, name)).unwrap_or_default();
-        // The name is relative to the folder of the workspace, or of the package if it is another workspace's.
+        // The name is relative to the folder of the workspace, or to the package's folder if the package belongs to
+        // another workspace.
         let (folder, name) = (part("directory"), part("filename"));
         !name.is_empty() && !is_of_core(&name) && !is_of_gpu_std(&format!("{folder}/{name}"))
     }

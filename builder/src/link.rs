@@ -1,6 +1,6 @@
 //! Links the bitcode of the graph into one module, rewrites it and reduces it to what the kernels reach.
 //!
-//! This step is the same for every architecture and is done once.
+//! This step does not depend on the architecture, so it runs only once.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -27,20 +27,21 @@ pub struct Linked {
     pub bitcode: PathBuf,
     /// Path of the reduced module's text before libdevice was linked, without line tables, for looking up callers.
     pub reachable: PathBuf,
-    /// Functions that do not return, through which panics go.
+    /// Functions that do not return and that therefore lead to panics.
     pub diverging: Vec<String>,
     /// Kernels of the module.
     pub kernels: Vec<Kernel>,
     /// Statics that the host accesses by name.
     pub visible: Vec<String>,
-    /// Declarations of these statics and of the mailbox, with the target; and their addresses. The module of a part
+    /// The target, the declarations of these statics and of the mailbox, and their addresses. The module of a part
     /// starts with them.
     pub declarations: (String, String),
     /// Kernels that need NVIDIA's device runtime.
     pub device_runtime: DeviceRuntime,
 }
 
-/// Unpacks the bitcode of each library into `work`, dependencies first, in the order given.
+/// Unpacks the bitcode of each library into `work`, in the order in which they are passed, which places dependencies
+/// first.
 pub fn extract(llvm: &LlvmTools, rlibs: &[PathBuf], work: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut members = Vec::new();
     for (number, rlib) in rlibs.iter().enumerate() {
@@ -130,7 +131,7 @@ pub fn link(
     Ok(Linked { bitcode, reachable, diverging, kernels, visible, declarations, device_runtime })
 }
 
-/// Returns the target of the module `ir` with declarations of the mailbox and of `statics`; and their addresses.
+/// Returns the target of the module `ir`, the declarations of the mailbox and of `statics`, and their addresses.
 fn declarations(ir: &str, statics: &[String]) -> (String, String) {
     let mut text: String =
         ir.lines().filter(|line| line.starts_with("target ")).flat_map(|line| [line, "\n"]).collect();
@@ -152,8 +153,8 @@ fn declarations(ir: &str, statics: &[String]) -> (String, String) {
     (text, names)
 }
 
-/// Writes to `to` the functions that `kernels` need, and the statics that the host accesses. The cost of the tools then
-/// scales with the part, not with the whole module.
+/// Writes to `to` the functions that `kernels` need, and the statics that the host accesses. The run time of the tools
+/// then depends on the size of the part, not on the size of the whole module.
 pub fn take_part<'a>(
     llvm: &LlvmTools,
     linked: &Linked,
@@ -161,7 +162,7 @@ pub fn take_part<'a>(
     to: &Path,
 ) -> Result<(), Error> {
     let (declarations, mut names) = linked.declarations.clone();
-    // Otherwise the file's path would be its name, and a part of the bitcode.
+    // Otherwise, the file's path would become the module's name, and the bitcode would contain that path.
     let mut roots = format!("source_filename = \"part\"\n{declarations}");
     let mut count = names.matches(", ").count();
     for kernel in kernels {
@@ -183,7 +184,7 @@ pub fn take_part<'a>(
 /// Linkage of the panic reporters. LLVM removes parameters from reporters that are private to a module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reporters {
-    /// As in the shipped code.
+    /// The option is the same as for the shipped code.
     Private,
     /// Every call of a reporter passes its location and has its own line.
     Public,

@@ -1,4 +1,4 @@
-//! Replaces atomic operations on local memory with plain ones.
+//! Replaces atomic operations on local memory with plain operations.
 //!
 //! PTX has `atom` only for global and shared memory. ptxas rejects it on local memory, and it is undefined through a
 //! generic address of local memory. A thread's local memory is private, so plain accesses are sufficient. This works on
@@ -35,8 +35,8 @@ pub fn replace(llvm: &LlvmTools, file: &Path, ir: &str, input: &str) -> Result<(
 /// Separator between an instruction and its location.
 const LOCATION: &str = ", !dbg ";
 
-/// Returns the module with new code for atomics that are or may be on local memory; `None` if there are none. The new
-/// code consists of calls of functions to be inlined.
+/// Returns the module in which atomics that access or may access local memory have new code, or `None` if no such
+/// atomics exist. The new code consists of calls of functions to be inlined.
 fn rewrite(ir: &str) -> Option<String> {
     if !ir.contains(" = alloca ") && !ir.contains(" byval(") {
         return None;
@@ -78,13 +78,13 @@ fn rewrite(ir: &str) -> Option<String> {
 struct Atomic<'a> {
     /// Pointer operand, with its type if that is not `ptr`.
     pointer: &'a str,
-    /// Other operands, with types: one, or the expected and the new value.
+    /// Other operands with their types: one value, or the expected and the new value.
     operands: Vec<(&'a str, &'a str)>,
     /// Type of the result.
     result: String,
     /// The instruction, with `@p@`, `@0@` and `@1@` as placeholders for its operands.
     form: String,
-    /// LLVM's name of the operation; `None` for a compare-exchange.
+    /// LLVM's name for the operation, or `None` for a compare-exchange.
     operation: Option<&'a str>,
 }
 
@@ -161,7 +161,7 @@ impl<'a> Atomic<'a> {
         })
     }
 
-    /// Returns the same operation on the thread's local memory `%l`, and the return of its result.
+    /// Returns code that performs the same operation on the thread's local memory `%l` and returns the result.
     fn plain(&self) -> String {
         let (ty, result) = (self.operands[0].0, &self.result);
         if let Some(operation) = self.operation {
@@ -207,7 +207,7 @@ fn after(items: &[&str]) -> String {
 struct Pointers<'a> {
     /// Instruction that defines each local.
     made: HashMap<&'a str, &'a str>,
-    /// Parameters, with whether each points to the thread's local memory; `None` if unknown.
+    /// Parameters, with whether each parameter points to the thread's local memory, or `None` if that is unknown.
     parameters: HashMap<&'a str, Option<bool>>,
 }
 
@@ -231,7 +231,8 @@ impl<'a> Pointers<'a> {
         }
     }
 
-    /// Returns true if the pointer `ptr %5` is known to point to the thread's local memory; `None` if it never does.
+    /// Returns true if the pointer `ptr %5` is known to point to the thread's local memory, or `None` if it never
+    /// points there.
     fn is_local(&self, pointer: &'a str) -> Option<bool> {
         let (mut local, mut other) = (false, false);
         let mut seen = HashSet::new();
@@ -284,7 +285,8 @@ impl<'a> Pointers<'a> {
     }
 }
 
-/// Returns the pointers that a pointer is derived from; `None` if it is not derived only from pointers of the function.
+/// Returns the pointers that a pointer is derived from, or `None` if it is not derived only from pointers of the
+/// function.
 fn sources(instruction: &str) -> Option<Vec<&str>> {
     if let Some(rest) = instruction.strip_prefix("getelementptr ") {
         return Some(vec![text::list(rest).into_iter().find(|item| item.starts_with("ptr "))?]);
@@ -303,7 +305,7 @@ fn sources(instruction: &str) -> Option<Vec<&str>> {
     Some(vec![cast.split_once(" to ").map_or(cast, |(value, _)| value)])
 }
 
-/// Functions that instructions were replaced with, with their names, by definition.
+/// Functions that replace instructions: their names, keyed by definition.
 #[derive(Default)]
 struct Functions(BTreeMap<String, (String, String)>);
 
@@ -410,7 +412,7 @@ mod tests {
                 [ALLOCA, "  %b = alloca i32", "  %g = getelementptr i8, ptr %q, i64 4", made, &add(pointer)];
             rewritten(", i64 %n", &lines).map(|lines| lines[4].contains("call"))
         };
-        // Pointers from parameters, statics and other spaces: nothing changes.
+        // Atomics through pointers from parameters, statics and other address spaces stay unchanged.
         for (made, pointer) in [
             ("", "ptr %q"),
             ("", "ptr %g"),

@@ -1,4 +1,4 @@
-//! Reads manifests without cargo: they are also needed if there is no device toolchain.
+//! Reads manifests without cargo, because they are also needed if no device toolchain is installed.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -48,8 +48,8 @@ impl Manifest {
         &self.folder
     }
 
-    /// Returns name and version of the package; the version is empty if it is inherited from a workspace that was not
-    /// found.
+    /// Returns name and version of the package; the version is empty if the package inherits it from a workspace that
+    /// was not found.
     pub fn to_package(&self) -> Package {
         let get = |key: &str| self.package().and_then(|package| package.get(key));
         let version = match get("version") {
@@ -92,7 +92,8 @@ impl Manifest {
         on
     }
 
-    /// Returns the folder of its workspace, as cargo finds it; its own folder if there is none.
+    /// Returns the folder of the package's workspace, as cargo finds it, or the package's own folder if it belongs to
+    /// no workspace.
     pub fn workspace_root(&self) -> PathBuf {
         if self.table.contains_key("workspace") {
             return self.folder.clone();
@@ -114,7 +115,7 @@ impl Manifest {
         root.unwrap_or(&self.folder).to_path_buf()
     }
 
-    /// Returns its path dependencies, for any target.
+    /// Returns the package's path dependencies for all targets.
     fn path_dependencies(&self) -> Vec<PathBuf> {
         let of_targets = self.table.get("target").and_then(Value::as_table);
         let of_targets = of_targets.into_iter().flat_map(Table::values).filter_map(Value::as_table);
@@ -154,7 +155,8 @@ impl Manifest {
     }
 }
 
-/// Returns the folder, with links resolved, of the workspace that contains `folder`; `None` outside packages.
+/// Returns the folder, with links resolved, of the workspace that contains `folder`, or `None` if `folder` is outside
+/// of any package.
 pub fn root_of(folder: &Path) -> Option<PathBuf> {
     let folder = std::fs::canonicalize(folder).ok()?;
     let nearest = folder.ancestors().find(|folder| folder.join("Cargo.toml").is_file())?;
@@ -167,7 +169,7 @@ pub fn parse(text: &str) -> Result<Table, String> {
     text.strip_prefix('\u{feff}').unwrap_or(text).parse::<Table>().map_err(|error| error.to_string())
 }
 
-/// Returns the manifest in `folder`; empty if there is none.
+/// Returns the manifest in `folder`, or an empty manifest if the folder contains none.
 fn table_of(folder: &Path) -> Table {
     let text = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
     parse(&text).unwrap_or_default()
@@ -256,7 +258,7 @@ mod tests {
                 assert_eq!(version(&folder.join("host/../kernels")), expected, "{line}");
             });
         }
-        // The package is the root itself; it names its root; it has none.
+        // Three cases: the package is the root itself, names its root, or has no root.
         let own =
             "[workspace.package]\nversion = \"3.0.0\"\n[package]\nname = \"k\"\nversion.workspace = true\n";
         with_files("version-own", &[("Cargo.toml", own)], |folder| assert_eq!(version(folder), "3.0.0"));

@@ -1,6 +1,6 @@
-//! Works around ptxas's wrong code for stores of a part of a register.
+//! Works around incorrect code that ptxas generates for stores of part of a register.
 //!
-//! LLVM stores the low half of a 64-bit register by `st.b32 [%rd1], %rd2`, as PTX allows. If a floating-point
+//! LLVM stores the low half of a 64-bit register with `st.b32 [%rd1], %rd2`, as PTX allows. If a floating-point
 //! instruction has written the register, ptxas (seen with 13.0, for all architectures) stores the number converted to
 //! an integer instead of its low bits. The workaround first copies the value to a register of the stored size. This is
 //! free: ptxas drops the conversion.
@@ -8,7 +8,8 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Returns the module with stores of whole registers only. `text` has one instruction per line, as LLVM writes it.
+/// Returns the module, in which all stores now store whole registers. `text` has one instruction per line, as LLVM
+/// writes it.
 pub fn store_whole_registers(text: &str) -> String {
     let mut whole = String::with_capacity(text.len());
     for line in text.lines() {
@@ -73,7 +74,7 @@ fn stored(line: &str) -> Option<Stored<'_>> {
     Some(Stored { bits, registers: names.collect() })
 }
 
-/// Returns the bits of a register, from LLVM's name for it; 0 if it is not an integer register.
+/// Returns the bits of a register, from LLVM's name for the register, or 0 if it is not an integer register.
 fn width(register: &str) -> u32 {
     let class = register.trim_start_matches('%').trim_end_matches(|c: char| c.is_ascii_digit());
     match class {

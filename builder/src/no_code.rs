@@ -1,13 +1,13 @@
-//! Reports operations for which LLVM cannot generate GPU code, in terms of the source.
+//! Reports operations for which LLVM cannot generate GPU code, together with their source locations.
 //!
-//! LLVM aborts on these with a stack trace of its own functions.
+//! On such an operation, LLVM aborts with a stack trace of its own functions.
 
 use crate::callers::Callers;
 use crate::error::Error;
 use crate::line_table::LineTable;
 use crate::rewrite::{Kernel, text};
 
-/// LLVM intrinsics that compile to calls of a C library, which a GPU does not have.
+/// LLVM intrinsics that compile to calls of a C library, which does not exist on a GPU.
 const OF_A_LIBRARY: [&str; 19] = [
     "sin", "cos", "sincos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "exp", "exp2",
     "exp10", "log", "log2", "log10", "pow", "powi",
@@ -51,7 +51,8 @@ fn is_of(header: &str, function: &str) -> bool {
     text::function(header).is_some_and(|(name, _)| name.trim_matches('"') == function)
 }
 
-/// Returns the operation of an instruction without code: an intrinsic, or an operation on a type that GPUs do not have.
+/// Returns the operation of an instruction for which no code can be generated: an intrinsic, or an operation on a type
+/// that GPUs do not support.
 fn operation(line: &str) -> Option<&str> {
     if let Some(at) = line.find("@llvm.") {
         let name = line[at + 1..].split('(').next()?;

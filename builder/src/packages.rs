@@ -1,5 +1,5 @@
-//! Names and versions of the kernel crate and its dependencies, without cargo: they are also needed if there is no
-//! device toolchain.
+//! Names and versions of the kernel crate and its dependencies, read without cargo, because they are also needed if no
+//! device toolchain is installed.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::manifest::{self, Manifest};
 pub struct Package {
     /// Package name.
     pub name: String,
-    /// Package version; empty if unknown.
+    /// Package version. The text is empty if unknown.
     pub version: String,
 }
 
@@ -25,7 +25,7 @@ pub fn of(manifest: &Manifest) -> Vec<Package> {
     if packages.is_empty() { vec![package] } else { packages }
 }
 
-/// Returns `package` and its transitive dependencies; empty if the lock file does not contain it.
+/// Returns `package` and its transitive dependencies, or an empty list if the lock file does not contain the package.
 fn in_lock(lock: &Table, package: &Package) -> Vec<Package> {
     struct Entry<'a> {
         package: Package,

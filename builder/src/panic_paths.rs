@@ -5,12 +5,12 @@
 //! directly or through functions that were not inlined. Each call passes a [`core::panic::Location`], a constant; if a
 //! function forwards one of its parameters, its callers determine the location.
 //!
-//! The call chains come from the line table (`line_table`), since most calls were inlined, and from the functions on
-//! the way that were not.
+//! The call chains come from the line table (`line_table`), since most calls were inlined, and from the functions in
+//! the call chain that were not inlined.
 //!
-//! LLVM moves a location that is the only one into the reporter, where it is lost, and merges panics of several places.
-//! Kernels with remaining panics are therefore optimized once more, with public reporters whose calls stay separate;
-//! this module analyzes that result.
+//! If there is only one location, LLVM moves it into the reporter, where it is lost. LLVM also merges panics from
+//! several places. Kernels with remaining panics are therefore optimized once more, with public reporters whose calls
+//! stay separate; this module analyzes that result.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -20,13 +20,13 @@ use crate::callers::Callers;
 use crate::line_table::{CallSite, LineTable};
 use crate::rewrite::{Kernel, REPORTERS, text};
 
-/// Maximum number of call chains reported per panic; further ones are left out.
+/// Maximum number of call chains reported per panic. Further call chains are omitted.
 const MAX_CHAINS: usize = 16;
 
 /// A panic that a kernel can reach, through one call chain.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PanicPath {
-    /// Source file, as rustc names it; empty if the location is unknown.
+    /// Source file as rustc names it, or an empty string if the location is unknown.
     pub file: String,
     /// Line, from 1.
     pub line: u32,
@@ -34,7 +34,8 @@ pub struct PanicPath {
     pub column: u32,
     /// Panic message, for example `index out of bounds`.
     pub what: String,
-    /// Calls that lead to the location, innermost first, ending in the kernel; empty if the location is in the kernel.
+    /// Calls that lead to the location, from the innermost call to the call in the kernel. The list is empty if the
+    /// location is in the kernel itself.
     pub calls: Vec<CallSite>,
 }
 
@@ -99,7 +100,7 @@ pub fn find<'k>(ir: &str, kernels: impl Iterator<Item = &'k str>) -> Vec<(String
     kernels.filter_map(paths).collect()
 }
 
-/// Known information about a value.
+/// Information that is known about a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Value<'a> {
     /// The constant with this symbol.
@@ -124,14 +125,14 @@ struct Panic<'a> {
 struct Call<'a> {
     callee: &'a str,
     arguments: Vec<&'a str>,
-    /// The instruction; empty if the function only mentions the callee.
+    /// The call instruction. The text is empty if the function only mentions the callee.
     instruction: &'a str,
 }
 
 #[derive(Debug, Default)]
 struct Function<'a> {
     parameters: Vec<&'a str>,
-    /// Functions that it calls or otherwise mentions.
+    /// Functions that this function calls or otherwise mentions.
     calls: Vec<Call<'a>>,
     /// Instructions that select a value (`phi`, `select`), by local.
     choices: HashMap<&'a str, &'a str>,
@@ -189,7 +190,7 @@ impl<'a> Module<'a> {
         if let Some(panics) = known.get(function) {
             return panics.clone();
         }
-        // For recursive functions: the outer call finds what they reach.
+        // In a recursive function, the outer call finds the panics that the function reaches.
         known.insert(function, Vec::new());
         let Some(body) = self.functions.get(function) else { return Vec::new() };
         let mut panics = HashSet::new();

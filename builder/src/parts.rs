@@ -5,8 +5,8 @@
 //!
 //! - Kernels that need NVIDIA's device runtime form a separate part, with the kernels that they launch
 //!   ([`crate::device_runtime`]).
-//! - Kernels that some of the architectures lack are separated from those that all have, so that each part has all its
-//!   kernels in few forms.
+//! - Kernels that are not compiled for every architecture are separated from kernels that are, so that a few forms of a
+//!   part contain all its kernels.
 //! - Kernels that share a mutable static are in one part, because each module has its own statics.
 
 use std::collections::HashMap;
@@ -20,18 +20,18 @@ use crate::rewrite::{Kernel, text};
 /// One module of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// Name, for users and for file names.
+    /// Name of the part, shown to users and used in file names.
     pub name: String,
     /// Stem of its file names.
     pub stem: String,
-    /// True if it is linked with the device runtime.
+    /// True if the part is linked with the device runtime.
     pub is_linked: bool,
-    /// Symbols of its kernels.
+    /// Symbols of the part's kernels.
     pub kernels: Vec<String>,
 }
 
 impl Part {
-    /// Returns true if it contains the kernel.
+    /// Returns true if the part contains the kernel.
     pub fn has(&self, kernel: &Kernel) -> bool {
         self.kernels.contains(&kernel.symbol)
     }
@@ -96,15 +96,15 @@ pub fn divide(
     parts
 }
 
-/// Returns one part with all kernels.
+/// Returns a single part that contains all kernels.
 pub fn undivided(crate_name: &str, kernels: &[Kernel], runtime: &DeviceRuntime) -> Vec<Part> {
     let name = crate_name.to_owned();
     let kernels = kernels.iter().map(|kernel| kernel.symbol.clone()).collect();
     vec![Part { stem: name.clone(), name, is_linked: runtime.is_needed(), kernels }]
 }
 
-/// Returns the first module below the crate root, prefixed with the crate if that is another one. Adds the
-/// architectures that have the kernel if not all of them do.
+/// Returns the first module below the crate root, prefixed with the crate's name if it differs from the kernel crate.
+/// Appends the architectures that have the kernel, unless all of them do.
 fn name(kernel: &Kernel, crate_name: &str, archs: &[Arch]) -> String {
     let module = kernel.abi.as_ref().map_or(crate_name, |abi| &abi.module);
     let (of, rest) = module.split_once("::").unwrap_or((module, ""));
@@ -125,7 +125,7 @@ fn name(kernel: &Kernel, crate_name: &str, archs: &[Arch]) -> String {
     name
 }
 
-/// Returns, for each mutable static, the indices of the kernels that reach it, if there are several.
+/// Returns, for each mutable static, the indices of the kernels that reach it, if several kernels do.
 fn sharing(ir: &str, kernels: &[&Kernel]) -> Vec<Vec<usize>> {
     let callers = Callers::of(ir);
     let places: HashMap<&str, usize> =

@@ -1,4 +1,4 @@
-//! Reads PTX: the `.param`s of its entries, and the entries with a stack of unknown size.
+//! Reads PTX to find the `.param`s of its entries, and the entries whose stack size is unknown.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +12,7 @@ use crate::rewrite::Kernel;
 struct Function<'a> {
     params: Vec<PtxParam>,
     calls: Vec<&'a str>,
-    /// True if it uses `wgmma`.
+    /// True if the function uses `wgmma`.
     has_wgmma: bool,
 }
 
@@ -23,10 +23,11 @@ struct PtxParam {
     align: u64,
 }
 
-/// Callee of an indirect call: it stands for every function whose address the module takes.
+/// Callee of an indirect call, which represents every function whose address the module takes.
 pub const ANY: &str = "%";
 
-/// Sets `%above` to 0 in a way that ptxas cannot fold: bit 0 of the mask of the lanes above the thread's own.
+/// Sets `%above` to bit 0 of the mask of the lanes above the thread's own lane. The bit is always 0, but ptxas cannot
+/// fold it.
 pub const UNKNOWN_ZERO: &str = "\tmov.u32 \t%above, %lanemask_gt;\n\tand.b32 \t%above, %above, 1;\n";
 
 /// A parsed PTX module.
@@ -36,7 +37,7 @@ pub struct Ptx<'a> {
 }
 
 impl<'a> Ptx<'a> {
-    /// Parses a module as LLVM writes it.
+    /// Parses a module that LLVM has written.
     pub fn read(text: &'a str) -> Ptx<'a> {
         let mut functions: HashMap<&str, Function<'_>> = HashMap::new();
         let mut current = "";
@@ -44,7 +45,7 @@ impl<'a> Ptx<'a> {
         for line in text.lines() {
             if let Some(name) = header(line) {
                 (current, in_header) = (name, true);
-                // A declaration before the definition adds nothing.
+                // A declaration that precedes the definition adds no information.
                 functions.insert(name, Function::default());
             }
             let Some(function) = functions.get_mut(current) else { continue };
@@ -68,7 +69,7 @@ impl<'a> Ptx<'a> {
         ptx
     }
 
-    /// Returns the functions whose address is taken: their names occur outside headers and calls.
+    /// Returns the functions whose address is taken, which are those whose names occur outside of headers and calls.
     fn pointed_at(&self, text: &'a str) -> Vec<&'a str> {
         let is_other = |line: &&str| header(line).is_none() && callee(line.trim_start()).is_none();
         let words = |line: &'a str| line.split(|c: char| !(c.is_ascii_alphanumeric() || "_$.".contains(c)));
@@ -103,12 +104,12 @@ impl<'a> Ptx<'a> {
         self.reached([kernel]).into_iter().any(|name| self.functions.get(name).is_some_and(|f| f.has_wgmma))
     }
 
-    /// Returns these functions and all that they call.
+    /// Returns these functions and all functions that they call, directly or indirectly.
     fn reached<'b>(&'b self, from: impl IntoIterator<Item = &'b str>) -> HashSet<&'b str> {
         let mut rest: Vec<&str> = from.into_iter().collect();
         let mut reached: HashSet<&str> = rest.iter().copied().collect();
         while let Some(name) = rest.pop() {
-            // Functions that are not in the module are the driver's, and do not call into the module.
+            // Functions that are not in the module belong to the driver, and do not call into the module.
             let calls = self.functions.get(name).into_iter().flat_map(|function| &function.calls);
             rest.extend(calls.copied().filter(|name| reached.insert(name)));
         }

@@ -20,7 +20,7 @@ pub struct Resources {
     pub stack_bytes: u32,
     /// Stack per thread including the frames of all callees, in bytes.
     pub cumulative_stack: u32,
-    /// Spill stores and spill loads, added up, in bytes.
+    /// Sum of spill stores and spill loads, in bytes.
     pub spill_bytes: u32,
 }
 
@@ -29,8 +29,8 @@ pub struct Resources {
 pub struct Report {
     /// Resources of each kernel, by symbol.
     pub kernels: Vec<(String, Resources)>,
-    /// Messages C7508 to C7520: reasons for which ptxas serialized a kernel's `wgmma` or ignored a warpgroup
-    /// instruction. Each comes with the kernel's symbol, which is empty if the message does not name it.
+    /// Messages C7508 to C7520: reasons why ptxas serialized a kernel's `wgmma` or ignored a warpgroup instruction.
+    /// Each comes with the kernel's symbol, which is empty if the message does not name it.
     pub serialised: Vec<(String, String)>,
 }
 
@@ -84,11 +84,11 @@ fn with_functions(error: Error, ptx: &Path) -> Error {
 pub fn parse(report: &str) -> Report {
     let mut kernels: Vec<(String, Resources)> = Vec::new();
     let mut serialised = Vec::new();
-    // Properties of functions that are not kernels are reported too, under "Function properties for".
+    // Properties of functions that are not kernels are also reported, under "Function properties for".
     let mut in_kernel = false;
     for line in report.lines() {
         if let Some(message) = serialisation(line) {
-            // The last quoted name is the function's: the kernel's, or that of a function it calls.
+            // The last quoted name is the name of the function, which is the kernel or a function that it calls.
             let name = message.rsplit('\'').nth(1).unwrap_or_default();
             serialised.push((name.to_owned(), message.to_owned()));
         } else if let Some((_, rest)) = line.split_once("Compiling entry function '") {
@@ -118,7 +118,7 @@ fn serialisation(line: &str) -> Option<&str> {
     (7508..=7520).contains(&number).then(|| line[at..].trim_end())
 }
 
-/// Returns the number that ends where `unit` begins; 0 if there is none.
+/// Returns the number that ends where `unit` starts, or 0 if there is no number.
 fn number_before(line: &str, unit: &str) -> u32 {
     let Some(end) = line.find(unit) else { return 0 };
     let start = line[..end].trim_end_matches(|c: char| c.is_ascii_digit()).len();

@@ -1,18 +1,18 @@
 //! Images that a package ships ready-made, because its kernel sources are in another package.
 //!
-//! Guarantee: a ready-made image equals what the builder generates from the kernel crate for all its architectures,
-//! with two exceptions. The program's compiler is left open, and the kernels' source folders are left out.
+//! A ready-made image equals what the builder generates from the kernel crate for all its architectures, with two
+//! exceptions. The image does not specify the program's compiler, and omits the kernels' source folders.
 
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 use crate::toolchain;
 
-/// Placeholder for the compiler of the program that will embed the image.
+/// Placeholder for the compiler that will compile the program that embeds the image.
 const HOST: &str = "@HOST_COMPILER@";
 
-/// Copies the image in `file`, which the builder wrote, and its code into `folder`, which then holds nothing else. For
-/// use with [`PtxBuilder::ready_made`](crate::PtxBuilder::ready_made).
+/// Copies the image in `file`, which the builder wrote, and its code into `folder`, which then holds nothing else. Pass
+/// the folder to [`PtxBuilder::ready_made`](crate::PtxBuilder::ready_made).
 ///
 /// # Errors
 ///
@@ -43,8 +43,8 @@ pub fn export(file: &Path, folder: &Path) -> Result<(), Error> {
     std::fs::write(&target, open).map_err(Error::io("cannot write", &target))
 }
 
-/// Copies the ready-made image `name` in `folder` into `out`, and returns the file to include; `None` if there is no
-/// such image.
+/// Copies the ready-made image `name` in `folder` into `out`, and returns the file to include, or `None` if no such
+/// image exists.
 pub fn import(folder: &Path, name: &str, out: &Path) -> Result<Option<PathBuf>, Error> {
     let file = folder.join(format!("{name}_image.rs"));
     if !file.is_file() {

@@ -14,14 +14,14 @@ use crate::rewrite::Kernel;
 pub struct KernelReport {
     /// Symbol of the kernel.
     pub symbol: String,
-    /// Package that defines it; empty if `#[kernel]` did not record it.
+    /// Package that defines the kernel. The text is empty if `#[kernel]` did not record the package.
     pub package: String,
-    /// Part of the image that contains it.
+    /// Part of the image that contains the kernel.
     pub part: String,
-    /// Stack per thread in bytes, callees included, on the architecture that needs most. 0 without ptxas. `None` if it
-    /// is unknown before the kernel runs, because it recurses or makes indirect calls.
+    /// Stack per thread in bytes, callees included, on the architecture that needs the most. The value is 0 if ptxas is
+    /// not available. `None` if it is unknown before the kernel runs, because it recurses or makes indirect calls.
     pub stack: Option<u32>,
-    /// Stack in bytes requested with `#[kernel(stack = BYTES)]`; 0 if none is requested.
+    /// Stack in bytes requested with `#[kernel(stack = BYTES)]`, or 0 if no stack size is requested.
     pub requested_stack: u32,
     /// Maximum number of threads per block from its launch bounds.
     pub max_block: Option<u32>,
@@ -29,13 +29,13 @@ pub struct KernelReport {
     pub block: Option<[u32; 3]>,
     /// Cluster dimensions that every launch must have.
     pub cluster: Option<[u32; 3]>,
-    /// Minimum compute capability, `10 * major + minor`; 0 means any.
+    /// Minimum compute capability, as `10 * major + minor`. 0 means any compute capability.
     pub min_arch: u32,
-    /// True if only that capability has it.
+    /// True if the kernel runs only on exactly that compute capability.
     pub is_arch_specific: bool,
-    /// Bytes per element of each of its arrays in dynamic shared memory.
+    /// Bytes per element for each of the kernel's arrays in dynamic shared memory.
     pub dynamic_shared: Vec<u32>,
-    /// Resources, one entry per architecture that has the kernel; empty without ptxas.
+    /// Resources, with one entry per architecture that has the kernel. The list is empty if ptxas is not available.
     pub resources: Vec<ArchReport>,
     /// Remaining panics on any architecture.
     pub panics: Vec<PanicPath>,
@@ -123,7 +123,7 @@ const MAX_STACK: u32 = 512 << 10;
 /// Stack size in bytes from which a kernel gets a warning. Panic paths and small arrays indexed at run time need less.
 const LARGE_STACK: u32 = 1 << 10;
 
-/// Fails if a kernel needs or requests more stack than a thread can have.
+/// Fails if a kernel needs or requests more stack than a thread can allocate.
 pub fn check_stacks(reports: &[KernelReport]) -> Result<(), Error> {
     let needed = |report: &KernelReport| report.stack.unwrap_or(0).max(report.requested_stack);
     let large = reports.iter().filter(|report| needed(report) > MAX_STACK);
@@ -132,8 +132,8 @@ pub fn check_stacks(reports: &[KernelReport]) -> Result<(), Error> {
     if kernels.is_empty() { Ok(()) } else { Err(Error::Stack { kernels }) }
 }
 
-/// Fails if ptxas serializes the `wgmma` of a kernel, or spills registers of such a kernel. The kernel would work, at a
-/// fraction of its speed, without any other sign.
+/// Fails if ptxas serializes the `wgmma` of a kernel, or spills registers of such a kernel. The kernel would work, but
+/// at a fraction of its speed, and nothing else would indicate this.
 pub fn check_wgmma(modules: &[Vec<Module>]) -> Result<(), Error> {
     let mut kernels = Vec::new();
     for module in modules.iter().flatten() {
@@ -164,7 +164,7 @@ pub fn check_wgmma(modules: &[Vec<Module>]) -> Result<(), Error> {
     if kernels.is_empty() { Ok(()) } else { Err(Error::Wgmma { kernels }) }
 }
 
-/// Returns the remedy for a message of ptxas.
+/// Returns the remedy for a ptxas message.
 fn remedy(message: &str) -> &'static str {
     match message {
         m if m.contains("setmaxnreg") => {

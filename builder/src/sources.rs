@@ -22,20 +22,20 @@ use crate::packages::Package;
 /// Source folders of a kernel crate's packages.
 #[derive(Debug, Default, Hash)]
 pub struct Sources {
-    /// Packages, with the hashes of the folders that they may have been compiled in.
+    /// Packages, with the hashes of the folders in which they may have been compiled.
     pub packages: Vec<(Package, Vec<u64>)>,
     /// Folder for the inner cargo's output.
     pub gpu_target: PathBuf,
 }
 
-/// Folders seen for packages of each name, in build order.
+/// Folders in which packages of each name were found, in build order.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Seen {
     /// The target folder.
     target: PathBuf,
-    /// Folders since the target folder has been at this path.
+    /// Folders recorded since the target folder moved to its current path.
     here: BTreeMap<String, Vec<PathBuf>>,
-    /// Folders from before that.
+    /// Folders recorded before the target folder moved.
     before: BTreeMap<String, Vec<PathBuf>>,
 }
 
@@ -71,7 +71,7 @@ impl Seen {
             if !here.contains(&folder) {
                 here.push(folder.clone());
             }
-            // The first package of a name uses the shared folder.
+            // The first package with a given name uses the shared folder.
             if here.iter().find(|other| other.is_dir()) != Some(&folder) {
                 sources.gpu_target = shared.join(format!("{:016x}", hash(&real(manifests[0].folder()))));
             }
@@ -167,7 +167,7 @@ mod tests {
         assert!(folders(&new).len() == 2 && folders(&new).contains(&folders(&old)[0]));
         assert_eq!(new.gpu_target, target.join("gpu"));
 
-        // A copy of the target folder, for a copy of the project.
+        // A copy of the target folder that belongs to a copy of the project.
         std::fs::create_dir_all(copy.join("gpu/sources")).unwrap();
         std::fs::copy(target.join("gpu/sources/seen.json"), copy.join("gpu/sources/seen.json")).unwrap();
         let third = of(&package(&base, "third", "kernels"), &copy).unwrap();

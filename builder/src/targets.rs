@@ -3,11 +3,12 @@
 //! | build | compiled architectures |
 //! | --- | --- |
 //! | release, or `WARPSMITH_REQUIRE_GPU_IMAGE=1` | all architectures of the builder |
-//! | development, on a machine with CUDA devices | those of these devices |
+//! | development, on a machine with CUDA devices | the architectures of these devices |
 //! | development, without CUDA devices | none: rustc checks the kernels for the GPU, and no code is generated |
 //!
 //! `WARPSMITH_GPU_ARCHS` overrides the rule: `all`, `native` (the installed devices', in release builds too), `none`,
-//! or a list such as `sm_80,sm_90a`. A device of unknown capability is assumed to use any of them.
+//! or a list such as `sm_80,sm_90a`. A device whose capability is unknown is assumed to support all of these
+//! architectures.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -20,17 +21,17 @@ use crate::toolchain;
 /// Variable that overrides the rule.
 pub const VARIABLE: &str = "WARPSMITH_GPU_ARCHS";
 
-/// Architectures of a build.
+/// Architectures for which a build compiles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Targets {
-    /// Compile for these architectures.
+    /// Compiles for these architectures.
     Archs(Vec<Arch>),
-    /// Only check the kernels; holds the reason, with what to do.
+    /// Only checks the kernels. The value contains the reason and the remedy.
     Check(String),
 }
 
 impl Targets {
-    /// Selects the architectures by the rule, from `archs` of the builder.
+    /// Selects the architectures by this rule from the builder's `archs`.
     ///
     /// # Errors
     ///
@@ -83,8 +84,8 @@ fn by_rule(
     })
 }
 
-/// Returns the architecture whose code a device uses: a cubin for exactly it, otherwise the newest PTX that is not
-/// newer than it.
+/// Returns the architecture whose code a device uses: a cubin for exactly this device's architecture, otherwise the
+/// newest PTX that the device supports.
 fn best_for(archs: &[Arch], capability: u32) -> Option<Arch> {
     let fits = |arch: &&Arch| match arch.is_specific() {
         true => arch.capability() == capability,
@@ -111,7 +112,7 @@ fn parse(list: &str) -> Result<Vec<Arch>, Error> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Devices {
     None,
-    /// There are devices, but the driver's command does not report which.
+    /// CUDA devices exist, but the driver's command does not report their capabilities.
     Unknown,
     Of(Vec<u32>),
 }

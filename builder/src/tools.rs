@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::error::Error;
 
-/// Runs `command` to completion; `input` names in an error what it was working on.
+/// Runs `command` to completion; `input` names the command's input in an error message.
 pub fn run(command: &mut Command, input: &str) -> Result<Outputs, Error> {
     let program = Path::new(command.get_program()).to_path_buf();
     let output = command.output().map_err(Error::io("cannot run", &program))?;

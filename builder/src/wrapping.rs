@@ -1,5 +1,5 @@
-//! Works around ptxas's wrong code for negation and absolute value of the minimum integer, which it takes for the
-//! maximum plus one.
+//! Works around incorrect code that ptxas generates for the negation and absolute value of the minimum integer, which
+//! it computes as the maximum plus one.
 //!
 //! `neg` and `abs` of the minimum of a type are the minimum itself, in Rust and in LLVM. ptxas (seen with 13.0, for all
 //! architectures) keeps 16-bit numbers in 32-bit registers and does not wrap the results of `neg.s16` and `abs.s16`. It
@@ -19,7 +19,7 @@ pub fn spell_out(text: &str) -> String {
     spelled
 }
 
-/// Returns the replacement of a line that negates.
+/// Returns the lines that replace a line that negates a number.
 fn negation(line: &str) -> Option<String> {
     let (name, operands) = line.trim_start().strip_suffix(';')?.split_once(char::is_whitespace)?;
     let (operation, bits) = name.split_once(".s")?;

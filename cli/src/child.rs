@@ -1,4 +1,5 @@
-//! Child programs: they share the terminal and receive the signals, and their exit code is passed on.
+//! Child programs. They share the terminal and receive this process's signals, and their exit code becomes this
+//! process's exit code.
 
 use std::io;
 use std::process::{Command, ExitStatus};
@@ -25,7 +26,7 @@ pub fn run(command: &mut Command) -> io::Result<ExitStatus> {
     }
 }
 
-/// Makes the system kill a process when this one ends for any reason.
+/// Makes the operating system kill a process when this process ends for any reason.
 #[cfg(target_os = "linux")]
 pub fn end_with_this_process(command: &mut Command) {
     use std::os::unix::process::CommandExt;
@@ -37,7 +38,7 @@ pub fn end_with_this_process(command: &mut Command) {
             unsafe { (libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL), libc::getppid()) };
         match asked {
             0 if u32::try_from(parent_now) == Ok(parent) => Ok(()),
-            // The parent ended before the request.
+            // The parent process ended before this request was made.
             0 => Err(io::Error::from_raw_os_error(libc::ESRCH)),
             _ => Err(io::Error::last_os_error()),
         }
@@ -49,7 +50,8 @@ pub fn end_with_this_process(command: &mut Command) {
 #[cfg(not(target_os = "linux"))]
 pub fn end_with_this_process(_: &mut Command) {}
 
-/// Returns the exit code of a program as a shell does: 128 plus the signal if a signal ended it.
+/// Returns the exit code of a program as a shell does, which is 128 plus the signal number if a signal ended the
+/// program.
 pub fn code(status: ExitStatus) -> u8 {
     let code = status.code().unwrap_or_else(|| 128 + signals::of(status));
     u8::try_from(code & 0xff).unwrap_or(1)
@@ -69,14 +71,14 @@ mod signals {
     use signal_hook::flag;
 
     const PASSED_ON: [i32; 6] = [SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
-    /// Polling interval for signals and the end of a program.
+    /// Interval at which signals and the end of a program are polled.
     pub const PAUSE: Duration = Duration::from_millis(5);
 
-    /// Signals received by this process. They do not end it until this value is dropped.
+    /// Signals that this process has received. They do not end the process until this value is dropped.
     pub struct Signals {
         came: Vec<(i32, Arc<AtomicBool>)>,
         has_terminal: bool,
-        /// True once signals have their default effect again.
+        /// True once the default signal handlers are restored.
         are_released: Arc<AtomicBool>,
     }
 
@@ -106,8 +108,8 @@ mod signals {
             came.map(|(signal, _)| *signal).collect()
         }
 
-        /// Returns true if a signal reached the programs too: signals from the terminal's keyboard go to the whole
-        /// process group.
+        /// Returns true if a signal also reached the child programs, because signals from the terminal's keyboard go to
+        /// the whole process group.
         pub fn reached_all(&self, signal: i32) -> bool {
             self.has_terminal && matches!(signal, SIGINT | SIGQUIT)
         }
@@ -155,7 +157,7 @@ mod signals {
 
     pub const PAUSE: Duration = Duration::from_millis(5);
 
-    /// Placeholder for systems without signals.
+    /// Placeholder for operating systems that do not have signals.
     pub struct Signals;
 
     impl Signals {

@@ -1,4 +1,4 @@
-//! `warpsmith profile --counters`: runs a program with hardware counters for its kernels, and shows the counters.
+//! `warpsmith profile --counters`: runs a program, records hardware counters for its kernels, and shows the counters.
 //!
 //! The program inherits `WARPSMITH_COUNTERS` in its environment, and so does every program that it starts.
 
@@ -48,7 +48,7 @@ pub fn run(args: &ProfileArgs) -> Result<(), Failure> {
     ended(code, counts_nothing)
 }
 
-/// Prints the reports; returns true if one has no counters.
+/// Prints the reports. Returns true if any report contains no counters.
 fn show(args: &ProfileArgs, files: &[Written], code: u8) -> Result<bool, Failure> {
     let mut reports = Vec::new();
     let mut counts_nothing = false;

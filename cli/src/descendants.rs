@@ -1,7 +1,7 @@
 //! Descendants of this process, on Linux.
 //!
-//! Guarantees: after a call of [`adopt`], a descendant whose parent has ended becomes a child of this process, in any
-//! process group or session. None of them therefore escapes [`send`] and [`end`]. On other systems no processes are
+//! After a call of [`adopt`], a descendant whose parent has ended becomes a child of this process, in any process group
+//! or session. Therefore, no descendant escapes [`send`] and [`end`]. On systems other than Linux, no processes are
 //! found.
 
 #[cfg(target_os = "linux")]
@@ -15,7 +15,7 @@ mod system {
 
     use libc::pid_t;
 
-    /// Time limit for killed processes to end: a process that waits for a device ends later.
+    /// Time limit for killed processes to end, because a process that waits for a device may end late.
     const END: Duration = Duration::from_secs(2);
 
     /// Makes this process the parent of descendants whose parents end.
@@ -48,16 +48,16 @@ mod system {
         found
     }
 
-    /// Returns the parent of a process; `None` if it has ended.
+    /// Returns the parent of a process, or `None` if it has ended.
     fn parent_of(process: pid_t) -> Option<pid_t> {
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-        // The name, in parentheses, may contain anything.
+        // The name, which is in parentheses, may contain any characters.
         let mut fields = stat.rsplit_once(") ")?.1.split(' ');
         let has_ended = matches!(fields.next()?, "Z" | "X");
         fields.next()?.parse().ok().filter(|_| !has_ended)
     }
 
-    /// Returns true if there are descendants.
+    /// Returns true if this process has descendants.
     pub fn are_left() -> bool {
         !all().is_empty()
     }
@@ -70,8 +70,8 @@ mod system {
         }
     }
 
-    /// Reaps adopted processes that have ended, so that they do not stay listed. `is_own` tells which children are
-    /// waited for elsewhere.
+    /// Reaps adopted processes that have ended, so that they do not stay listed. `is_own` returns true for children
+    /// that other code waits for.
     pub fn reap(is_own: impl Fn(u32) -> bool) {
         loop {
             // SAFETY: all zeros is a valid value.
@@ -89,7 +89,8 @@ mod system {
         }
     }
 
-    /// Kills all descendants, including those started meanwhile. Returns true if none is left.
+    /// Kills all descendants, including descendants that are started in the meantime. Returns true if no descendant
+    /// remains.
     pub fn end() -> bool {
         let until = Instant::now() + END;
         loop {

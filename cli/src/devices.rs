@@ -9,7 +9,7 @@ use crate::args::JsonArg;
 use warpsmith::bench::command::failure::Failure;
 use warpsmith::bench::command::output::{plain, print_form, table};
 
-/// Prints the devices, and the reason if there is no CUDA device.
+/// Prints the devices. If no CUDA device exists, also prints the reason.
 pub fn run(args: &JsonArg) -> Result<(), Failure> {
     let devices = Device::list();
     let cuda_problem = match Device::cuda_count() {
@@ -64,13 +64,13 @@ pub fn run(args: &JsonArg) -> Result<(), Failure> {
     Ok(print_form(&text, args.json)?)
 }
 
-/// Connection from one device to another.
+/// Connection from one device to another device.
 struct Link {
     from: String,
     to: String,
     is_emulated: bool,
     nvlinks: u32,
-    /// Peer access, or the reason for which it is unknown.
+    /// Whether peer access is possible, or the reason why this is unknown.
     peer_access: Result<bool, String>,
     /// True if a rank on one device can map the memory of a rank on the other.
     is_mapped: bool,

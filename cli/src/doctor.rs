@@ -1,7 +1,7 @@
 //! `warpsmith doctor`: reports what works, what is missing, and the commands to fix it.
 //!
-//! A missing item that this machine does not need is a note: a GPU, or the device toolchain of a program that was built
-//! with GPU code. The exit code is 1 only if something that should work does not.
+//! A missing item that this machine does not need, such as a GPU, or the device toolchain for a program that was built
+//! with GPU code, is only a note. The exit code is 1 only if something that should work does not.
 
 use std::path::Path;
 
@@ -35,7 +35,7 @@ pub struct Check {
     pub what: String,
     pub status: Status,
     pub detail: String,
-    /// Remedy; empty if there is none.
+    /// Remedy, or an empty string if no remedy is known.
     pub fix: Vec<String>,
 }
 
@@ -129,7 +129,7 @@ fn libraries() -> Vec<Check> {
     Vendor::ALL.iter().copied().map(check).collect()
 }
 
-/// Checks the permission to read hardware counters; there is none on a machine without a CUDA device.
+/// Checks the permission to read hardware counters. The check is omitted on a machine without a CUDA device.
 fn hardware_counters() -> Option<Check> {
     if Device::cuda_count().unwrap_or(0) == 0 {
         return None;
@@ -185,7 +185,7 @@ fn generated_code() -> Check {
     Check::ok("generated code", detail)
 }
 
-/// Checks the tools for building kernels. Running the embedded kernels needs none of them.
+/// Checks the tools for building kernels. The embedded kernels run without these tools.
 fn build_tools() -> Vec<Check> {
     let only_to_build =
         |detail: String| format!("{detail}; needed to build kernels, not to run those embedded here");
@@ -239,7 +239,7 @@ fn as_text(checks: &[Check]) -> String {
         let mut details = check.detail.lines();
         rows.push(vec![status, plain(&check.what), plain(details.next().unwrap_or_default())]);
         rows.extend(details.map(|line| vec![plain(""), plain(""), plain(line)]));
-        // A fix that several checks share is printed once.
+        // A fix that several checks share is printed only once.
         if check.fix == fix {
             continue;
         }

@@ -31,14 +31,14 @@ pub fn describe() -> String {
     )
 }
 
-/// Returns the architectures with resource data, ascending.
+/// Returns the architectures for which resource data exists, in ascending order.
 pub fn archs() -> Vec<u32> {
     let all: BTreeSet<u32> =
         IMAGE.kernels().iter().flat_map(|kernel| kernel.resources).map(|r| r.arch).collect();
     all.into_iter().collect()
 }
 
-/// Returns the resources of every kernel on an architecture, by symbol.
+/// Returns the resources of every kernel on an architecture, keyed by symbol.
 pub fn resources(arch: u32) -> HashMap<&'static str, KernelResources> {
     let on = |kernel: &KernelRecord| kernel.resources.iter().find(|r| r.arch == arch).copied();
     IMAGE.kernels().iter().filter_map(|kernel| Some((kernel.symbol, on(kernel)?))).collect()

@@ -2,12 +2,12 @@
 //!
 //! Guarantees:
 //!
-//! The processes end with this command, even if it is killed; on Linux this includes all their descendants. If one
-//! fails, the others are ended and the failed one is named. The rendezvous store listens on the loopback interface
-//! only, and requires the token of the run.
+//! The processes end when this command ends, even if the command is killed. On Linux, their descendants end as well. If
+//! one process fails, the command ends the others and names the failed process. The rendezvous store listens on the
+//! loopback interface only, and requires the run's token.
 //!
 //! On Linux the command consists of two processes: the one that the user started, and a child that starts the ranks. If
-//! either is killed, the other ends everything that is left.
+//! either process is killed, the other one ends all remaining processes.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
@@ -25,13 +25,15 @@ use crate::descendants;
 
 /// Grace period after processes are asked to end, before they are killed.
 const GRACE: Duration = Duration::from_secs(5);
-/// A second signal within this time counts as the first one, which reached both processes of the command.
+/// A second signal within this time is treated as a copy of the first signal, because one signal can reach both
+/// processes of the command.
 const TWICE: Duration = Duration::from_millis(500);
-/// Variable that tells the second process of the command which one is the first.
+/// Environment variable that passes the ID of the command's first process to its second process.
 const FIRST: &str = "WARPSMITH_LAUNCH_PROCESS";
-/// Time limit for the remaining output after the processes have ended: other processes may hold it open.
+/// Time limit for reading the remaining output after the processes have ended, because other processes may keep the
+/// output open.
 const REST: Duration = Duration::from_millis(500);
-/// Maximum size of a piece of a line shown at once, in bytes.
+/// Maximum number of bytes of a line that are shown at once.
 const LONGEST_LINE: u64 = 64 << 10;
 
 /// Runs the program the requested number of times.
@@ -45,7 +47,7 @@ pub fn run(args: &LaunchArgs) -> Result<(), Failure> {
     let mut second = Command::new("/proc/self/exe");
     second.args(std::env::args_os().skip(1)).env(FIRST, std::process::id().to_string());
     let status = child::run(&mut second).map_err(failed)?;
-    // There are some only if the second process was killed.
+    // Processes remain only if the second process was killed.
     descendants::end();
     if let Some(signal) = child::name_of(status) {
         complain(&format!(
@@ -148,8 +150,8 @@ where
             if line.len() > begin && line.last() != Some(&b'\n') {
                 line.push(b'\n');
             }
-            // One write per line, so that lines of ranks do not mix. If the reader has closed the output, the program's
-            // output is still read, so that the program does not block.
+            // Each line is written in one call, so that lines from different ranks do not mix. If the reader has closed
+            // the output, the program's output is still read, so that the program does not block.
             let _ = to().write_all(&line).and_then(|()| to().flush());
         }
         // The receiver may have stopped waiting.
@@ -164,7 +166,7 @@ struct Rank {
     status: Option<ExitStatus>,
 }
 
-/// All rank processes of the run. They are killed with all their descendants when this is dropped, at the latest.
+/// All rank processes of the run. They and all their descendants are killed when this value is dropped, at the latest.
 struct Ranks {
     all: Vec<Rank>,
     /// Process ID that the parent of this process must have.
@@ -172,10 +174,10 @@ struct Ranks {
 }
 
 impl Ranks {
-    /// Waits until all ranks and their descendants have ended; returns the first rank that failed.
+    /// Waits until all ranks and their descendants have ended. Returns the first rank that failed.
     fn supervise(&mut self, signals: &Signals) -> io::Result<Option<(u32, u32, ExitStatus)>> {
         let mut failure = None;
-        // Time at which they are killed.
+        // Time at which the processes are killed.
         let mut end: Option<Instant> = None;
         let mut are_others_asked = false;
         loop {
@@ -210,7 +212,7 @@ impl Ranks {
                     end = Some(match end {
                         None => now + GRACE,
                         Some(end) if now + GRACE < end + TWICE => end,
-                        // The second signal does not wait.
+                        // A second signal ends the processes without waiting.
                         Some(_) => now,
                     });
                 }
@@ -241,7 +243,7 @@ impl Ranks {
 impl Drop for Ranks {
     fn drop(&mut self) {
         for rank in self.running() {
-            // A process that has just ended cannot be killed.
+            // Killing fails if the process has just ended.
             let _ = rank.child.kill();
             let _ = rank.child.wait();
         }

@@ -1,10 +1,10 @@
 //! The `warpsmith` command: a thin layer over `warpsmith` and `warpsmith-builder`. The measuring commands are in
-//! `warpsmith::bench::command`, so programs with their own kernels have them too.
+//! `warpsmith::bench::command`, so programs with their own kernels also provide these commands.
 //!
-//! Guarantees: standard output holds only the result, one document with `--json`; error messages are one line on
-//! standard error. Exit codes: 0 done, 1 a result that fails a check or a device that fails, 2 incorrect use or
-//! unusable input, 130 ended by Ctrl-C; `profile` and `launch` return the exit code of the program that they ran. A
-//! reader that closes the pipe early does not cause a panic.
+//! Standard output contains only the result, one document with `--json`; error messages are one line on standard error.
+//! Exit codes: 0 for success, 1 if a result fails a check or a device fails, 2 for incorrect use or unusable input, 130
+//! after Ctrl-C; `profile` and `launch` return the exit code of the program that they ran. A reader that closes the
+//! pipe early does not cause a panic.
 
 mod args;
 mod check;
@@ -52,7 +52,7 @@ use crate::args::{Cli, Command};
 
 /// Runs the command given by the process's arguments.
 pub fn main() -> ExitCode {
-    // In `warpsmith check`, cargo starts this program in place of rustc.
+    // During `warpsmith check`, cargo starts this program instead of rustc.
     if let Some(code) = warpsmith_check::wrapper() {
         return code;
     }
@@ -86,7 +86,7 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// Prints a message of clap. `bench` and `tune` of this program know no kernels of other packages.
+/// Prints a message from clap. This program's `bench` and `tune` commands cannot measure kernels from other packages.
 fn refused(error: &clap::Error) -> ExitCode {
     let argument = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(argument)) => argument.as_str(),

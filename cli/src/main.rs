@@ -1,4 +1,4 @@
-//! The `warpsmith` command; the library of this package implements it.
+//! The `warpsmith` command; this package's library implements it.
 
 use std::process::ExitCode;
 

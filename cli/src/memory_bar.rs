@@ -1,7 +1,8 @@
 //! Bars that show how the memory of a segment is used.
 //!
-//! Guarantees: every column of a bar represents the same number of bytes and shows the state of most of them. A state
-//! that dominates no column still gets the column with most of it, used memory before free.
+//! Every column of a bar represents the same number of bytes and shows the state that most of these bytes have. A state
+//! that dominates no column still receives the column that contains most of its bytes; used memory takes precedence
+//! over free memory.
 
 use warpsmith::snapshot::BlockState;
 
@@ -16,7 +17,7 @@ pub fn bar(size: u64, spans: &[(u64, BlockState)], width: usize) -> String {
         (BlockState::Inactive, '.'),
     ];
     let (size, columns) = (u128::from(size.max(1)), width as u128);
-    // In units in which a column has `size` and a byte `columns`, nothing needs rounding.
+    // Lengths are measured in units of which a column has `size` and a byte has `columns`, so no rounding is needed.
     let mut cells = vec![[0u128; 3]; width];
     let mut start = 0u128;
     for (bytes, state) in spans {
@@ -31,7 +32,7 @@ pub fn bar(size: u64, spans: &[(u64, BlockState)], width: usize) -> String {
         }
         start = end;
     }
-    // Memory that no block covers is free.
+    // Memory that no block covers counts as free.
     let shown = |cell: &[u128; 3]| {
         let free = cell[2].max(size - cell[0] - cell[1]);
         if cell[0] >= cell[1] && cell[0] >= free {
@@ -66,11 +67,11 @@ mod tests {
             (&[(50, A), (50, F)][..], 10, "#####....."),
             (&[(25, A), (25, P), (50, F)], 4, "#~.."),
             (&[(30, A), (30, P), (40, F)], 3, "#~."),
-            // A state that dominates no column still has one.
+            // Each state that dominates no column still receives one.
             (&[(1, A), (99, F)], 10, "#........."),
             (&[(99, A), (1, F)], 10, "#########."),
             (&[(50, A), (1, P), (49, F)], 10, "#####~...."),
-            // The blocks cover only a part of the segment, or more than it has.
+            // The blocks cover only part of the segment, or more bytes than the segment has.
             (&[(30, A)], 10, "###......."),
             (&[(30, A), (900, F)], 10, "###......."),
             (&[], 10, ".........."),

@@ -1,7 +1,7 @@
-//! A memory snapshot in numbers: totals, segments, call sites, the end of the history.
+//! Summarizes a memory snapshot: totals, segments, call sites and the end of the history.
 //!
-//! Guarantees: every snapshot has a report, even one with inconsistent sizes; sums saturate. The text and the JSON
-//! document of `warpsmith memory` both come from this report.
+//! Every snapshot has a report, even one with inconsistent sizes; sums saturate. The text and the JSON document of
+//! `warpsmith memory` both come from this report.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -14,17 +14,17 @@ use warpsmith::snapshot::{BlockState, Frame, Segment, SegmentType, Snapshot, Tra
 pub struct Report {
     /// Totals over all devices.
     pub total: Totals,
-    /// Totals of each device that has segments.
+    /// Totals for each device that has segments.
     pub devices: Vec<DeviceTotals>,
     /// Segments, largest first.
     pub segments: Vec<SegmentReport>,
-    /// Call sites with the most live bytes, largest first.
+    /// The call sites that have the most live bytes, in descending order.
     pub call_sites: Vec<CallSite>,
     /// Remaining call sites.
     pub other_call_sites: Others,
     /// Number of events in the history.
     pub events: usize,
-    /// Last events, up to the requested number, oldest first.
+    /// The last events in the history, up to the requested number, oldest first.
     pub last_events: Vec<Event>,
 }
 
@@ -35,7 +35,7 @@ pub struct Totals {
     pub reserved: u64,
     /// Allocated memory.
     pub allocated: u64,
-    /// Memory that is allocated or pending free.
+    /// Memory that is allocated or waiting to be freed.
     pub active: u64,
     /// Requested bytes, before rounding.
     pub requested: u64,
@@ -47,14 +47,14 @@ pub struct Totals {
     pub largest_free: u64,
 }
 
-/// Totals of a device.
+/// Totals for a device.
 #[derive(Debug, Serialize)]
 pub struct DeviceTotals {
     /// Device ordinal.
     pub device: u32,
     /// Number of segments.
     pub segments: usize,
-    /// Totals of its segments.
+    /// Totals over the device's segments.
     #[serde(flatten)]
     pub totals: Totals,
 }
@@ -66,21 +66,21 @@ pub struct SegmentReport {
     pub device: u32,
     /// Start address.
     pub address: u64,
-    /// Stream it belongs to.
+    /// Stream to which the segment belongs.
     pub stream: u64,
-    /// Segment type: the request sizes it serves.
+    /// Segment type, which determines the request sizes that the segment serves.
     #[serde(rename = "type")]
     pub kind: SegmentType,
-    /// Pool it belongs to.
+    /// Pool to which the segment belongs.
     pub pool: (u64, u64),
-    /// True if it can grow.
+    /// True if the segment can grow.
     pub expandable: bool,
-    /// Number of blocks of any state.
+    /// Number of blocks in any state.
     pub blocks: usize,
     /// Totals of the segment.
     #[serde(flatten)]
     pub totals: Totals,
-    /// Sizes and states of its blocks, in order.
+    /// Sizes and states of the segment's blocks, in order.
     #[serde(skip)]
     pub spans: Vec<(u64, BlockState)>,
 }
@@ -88,7 +88,7 @@ pub struct SegmentReport {
 /// A source location, and the live memory allocated there.
 #[derive(Debug, Serialize)]
 pub struct CallSite {
-    /// Location; `None` if it was not recorded.
+    /// Location, or `None` if it was not recorded.
     pub site: Option<Frame>,
     /// Number of allocated blocks.
     pub blocks: usize,
@@ -107,28 +107,28 @@ pub struct Others {
     pub bytes: u64,
 }
 
-/// An event of the allocator.
+/// An allocator event.
 #[derive(Debug, Serialize)]
 pub struct Event {
-    /// Microseconds before the last event.
+    /// Time of the event, in microseconds before the last event.
     pub us_before_end: i64,
     /// Time in microseconds since 1970.
     pub time_us: i64,
     /// Device ordinal.
     pub device: usize,
-    /// Action of the allocator.
+    /// Action that the allocator performed.
     pub action: TraceAction,
-    /// Address; `None` for an out-of-memory error.
+    /// Address, or `None` for an out-of-memory error.
     pub address: Option<u64>,
-    /// Free memory of the device at an out-of-memory error.
+    /// Free device memory when an out-of-memory error occurred.
     pub device_free: Option<u64>,
     /// Size in bytes.
     pub size: u64,
-    /// Stream of the event.
+    /// Stream on which the event occurred.
     pub stream: u64,
-    /// Pool of the event.
+    /// Pool in which the event occurred.
     pub pool: (u64, u64),
-    /// Call site; `None` if it was not recorded.
+    /// Call site, or `None` if it was not recorded.
     pub site: Option<Frame>,
 }
 
@@ -202,7 +202,8 @@ impl SegmentReport {
     }
 }
 
-/// Returns the innermost frame whose file and line are known: C++ frames without debug information are not useful.
+/// Returns the innermost frame whose file and line are known: C++ frames without debug information are skipped because
+/// they are not useful.
 fn site(frames: &[Frame]) -> Option<&Frame> {
     frames.iter().find(|f| f.line > 0 && !matches!(f.filename.as_str(), "" | "??")).or(frames.first())
 }
@@ -238,7 +239,7 @@ fn last_events(snapshot: &Snapshot, count: usize) -> Vec<Event> {
             trace[trace.len().saturating_sub(count)..].iter().map(move |entry| (device, entry))
         })
         .collect();
-    // A stable sort, so that a device's events keep their order.
+    // The sort must be stable, so that events of the same device keep their order.
     last.sort_by_key(|(_, entry)| entry.time_us);
     let end = last.last().map_or(0, |(_, entry)| entry.time_us);
     last.drain(..last.len().saturating_sub(count));

@@ -1,6 +1,6 @@
 //! Formats a memory snapshot's report as text for a terminal.
 //!
-//! Guarantees: no line is longer than the width, unless the width is too small for the numbers themselves.
+//! No line is longer than the width, unless the width is too small for the numbers themselves.
 
 use warpsmith::bench::command::output::escape;
 use warpsmith::bench::size::format_bytes;
@@ -9,12 +9,12 @@ use warpsmith::snapshot::{BlockState, Frame};
 use crate::memory_bar::{LEGEND, bar};
 use crate::memory_report::{Event, Report, SegmentReport, Totals};
 
-/// Maximum number of segments with individual lines.
+/// Maximum number of segments that have their own line.
 const SEGMENTS: usize = 30;
 /// Minimum width of a bar.
 const NARROWEST: usize = 10;
 
-/// Formats the report for `width` columns; with `all`, every segment has its own line.
+/// Formats the report for `width` columns. If `all` is true, every segment has its own line.
 pub fn text(report: &Report, width: usize, all: bool) -> String {
     let mut lines = totals(report);
     if !report.segments.is_empty() {
@@ -99,7 +99,7 @@ fn segments(report: &Report, width: usize, all: bool) -> Vec<String> {
     lines
 }
 
-/// Returns the bytes of many segments, and how many of them are in each state.
+/// Returns the total bytes of several segments, and how many of these bytes are in each state.
 fn grouped(segments: &[SegmentReport]) -> (u64, Vec<(u64, BlockState)>) {
     let sum = |of: fn(&Totals) -> u64| segments.iter().fold(0u64, |sum, s| sum.saturating_add(of(&s.totals)));
     let (allocated, active) = (sum(|t| t.allocated), sum(|t| t.active));
@@ -181,7 +181,7 @@ fn pool(pool: (u64, u64)) -> String {
     }
 }
 
-/// Formats a stream: a number of a few digits, or an address.
+/// Formats a stream as a number of a few digits, or as an address.
 fn handle(stream: u64) -> String {
     if stream < 1 << 16 { stream.to_string() } else { format!("{stream:#x}") }
 }
@@ -212,7 +212,8 @@ fn fit(text: &str, width: usize) -> String {
     text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// Formats rows with columns two spaces apart: columns in `left` are left-aligned, the others right-aligned.
+/// Formats rows with columns two spaces apart: columns in `left` are left-aligned, and all other columns are
+/// right-aligned.
 fn aligned(rows: &[Vec<String>], left: &[usize]) -> Vec<String> {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..count)

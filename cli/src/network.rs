@@ -1,4 +1,4 @@
-//! Network interfaces through which ranks of several hosts can connect, for `warpsmith doctor`.
+//! For `warpsmith doctor`: finds the network interfaces through which ranks on several hosts can connect.
 
 use crate::doctor::{Check, Status};
 
@@ -11,7 +11,7 @@ pub fn check() -> Option<Check> {
     Some(describe(&interfaces()?, chosen.as_deref()))
 }
 
-/// An interface, and its address.
+/// A network interface and its address.
 type Interface = (String, String);
 
 fn describe(interfaces: &[Interface], chosen: Option<&str>) -> Check {
@@ -30,8 +30,8 @@ fn describe(interfaces: &[Interface], chosen: Option<&str>) -> Check {
     Check::new(what, Status::Note, format!("{detail} chooses none of them, so NCCL fails"), &fix)
 }
 
-/// Returns true if NCCL uses an interface. The list has name prefixes, or whole names after `=`; after `^` it excludes
-/// them.
+/// Returns true if NCCL uses an interface. The list contains name prefixes, or whole names if it starts with `=`; a
+/// list that starts with `^` excludes the interfaces.
 fn is_chosen(name: &str, chosen: &str) -> bool {
     let (is_excluded, list) = chosen.strip_prefix('^').map_or((false, chosen), |list| (true, list));
     let (is_whole, list) = list.strip_prefix('=').map_or((false, list), |list| (true, list));
@@ -40,7 +40,7 @@ fn is_chosen(name: &str, chosen: &str) -> bool {
     is_listed != is_excluded
 }
 
-/// Returns the interfaces that are up, with addresses; `None` if the system does not list them.
+/// Returns the interfaces that are up, with their addresses, or `None` if the system does not list them.
 #[cfg(unix)]
 fn interfaces() -> Option<Vec<Interface>> {
     use std::ffi::CStr;
@@ -73,7 +73,7 @@ fn interfaces() -> Option<Vec<Interface>> {
             };
             (CStr::from_ptr(entry.ifa_name).to_string_lossy().into_owned(), address)
         };
-        // The first address of each interface: the system lists IPv4 addresses first.
+        // The first address of each interface is used, because the system lists IPv4 addresses first.
         if found.iter().all(|(other, _)| *other != name) {
             found.push((name, address));
         }

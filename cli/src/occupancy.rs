@@ -1,9 +1,9 @@
 //! Theoretical occupancy: the share of an SM's threads that can be resident, from a kernel's resources alone.
 //!
-//! The limits are those of CUDA's programming guide ("Technical Specifications per Compute Capability"). The driver's
+//! The limits come from the CUDA programming guide ("Technical Specifications per Compute Capability"). The driver's
 //! occupancy calculator, which the runtime calls on a device, is authoritative.
 
-/// Resources of an SM of an architecture.
+/// Resources that an SM of this architecture has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Limits {
     warps: u32,
@@ -28,12 +28,12 @@ fn limits(arch: u32) -> Option<Limits> {
     Some(Limits { warps, blocks, registers: 65536, shared: shared_kib << 10 })
 }
 
-/// Returns the share (0 to 1) of an SM's threads that are resident; `None` for an unknown architecture. The kernel uses
-/// blocks of `block` threads, `registers` per thread and `shared` bytes per block.
+/// Returns the share (0 to 1) of an SM's threads that are resident, or `None` for an unknown architecture. The kernel
+/// uses blocks of `block` threads, `registers` per thread and `shared` bytes per block.
 pub fn occupancy(arch: u32, block: u32, registers: u32, shared: u32) -> Option<f64> {
     let limits = limits(arch)?;
     let warps = block.div_ceil(32).max(1);
-    // Registers are allocated in units of 256 per warp, and warps to four partitions.
+    // Registers are allocated in units of 256 per warp, and warps are assigned to four partitions.
     let of_a_warp = (registers.max(1) * 32).next_multiple_of(256);
     let by_registers = (limits.registers / of_a_warp) / 4 * 4 / warps;
     let by_shared = limits.shared / (shared + SYSTEM_SHARED).next_multiple_of(128);
@@ -57,7 +57,7 @@ mod tests {
         assert_eq!(occupancy(86, 1024, 32, 0), Some(32.0 / 48.0));
         // At most 32 blocks fit, each of one warp.
         assert_eq!(occupancy(90, 32, 16, 0), Some(0.5));
-        // 48 KiB and 1 KiB reserved by the system: four blocks in 228 KiB, three in 164 KiB.
+        // A block takes 48 KiB, plus 1 KiB reserved by the system, so four blocks fit in 228 KiB and three in 164 KiB.
         assert_eq!(occupancy(90, 256, 32, 48 << 10), Some(0.5));
         assert_eq!(occupancy(80, 256, 32, 48 << 10), Some(0.375));
         assert_eq!(occupancy(52, 256, 32, 0), None);

@@ -1,4 +1,4 @@
-//! Output files of child processes, and of their descendants.
+//! Output files of child processes and their descendants.
 //!
 //! Each process writes its own file, with the process ID in its name (`%p` in a variable); a single file gets the
 //! requested name.
@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 
 use warpsmith::bench::command::failure::Failure;
 
-/// Folder of the output files, with their temporary and final names.
+/// Folder that contains the output files, under both their temporary and final names.
 pub struct Outputs {
     folder: PathBuf,
-    /// Requested name; `%p` in it stands for the process ID.
+    /// Requested name, in which `%p` represents the process ID.
     name: String,
     /// Prefix and suffix of the output file names; the process ID goes between them.
     begin: String,
     rest: String,
 }
 
-/// A file that a process wrote.
+/// A file that one of the processes wrote.
 pub struct Written {
     pub path: PathBuf,
     /// Process ID.
@@ -35,7 +35,7 @@ impl Written {
 }
 
 impl Outputs {
-    /// Creates the outputs for files to be named `out`.
+    /// Creates the outputs for files that are to be named `out`.
     pub fn new(what: &'static str, out: &Path) -> Result<Self, Failure> {
         let unusable = |why: &str| Failure::Use(format!("cannot write the {what} {}: {why}", out.display()));
         let path = std::path::absolute(out).map_err(|error| unusable(&error.to_string()))?;
@@ -56,12 +56,12 @@ impl Outputs {
         Ok(Self { folder, name: name.to_owned(), begin, rest })
     }
 
-    /// Returns the value of the variable: each process replaces `%p` with its process ID.
+    /// Returns the value of the environment variable, in which each process replaces `%p` with its process ID.
     pub fn pattern(&self) -> PathBuf {
         self.folder.join(format!("{}%p{}", self.begin, self.rest))
     }
 
-    /// Renames the written files; returns the largest first.
+    /// Renames the written files, and returns them with the largest file first.
     pub fn collect(&self) -> Result<Vec<Written>, Failure> {
         let failure =
             |path: &Path, error: &io::Error| Failure::Failed(format!("{}: {error}", path.display()));
@@ -97,7 +97,7 @@ fn named(name: &str, process: &str, is_alone: bool) -> String {
     }
 }
 
-/// Splits a file name at its first dot: `.json.gz` is one extension.
+/// Splits a file name at its first dot, so that `.json.gz` counts as one extension.
 fn split(name: &str) -> (&str, &str) {
     name.split_at(name.find('.').unwrap_or(name.len()))
 }

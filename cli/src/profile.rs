@@ -54,7 +54,7 @@ pub fn run(args: &ProfileArgs) -> Result<(), Failure> {
     ended(code, is_damaged)
 }
 
-/// Runs the program with changed variables; returns its exit code.
+/// Runs the program with changed environment variables and returns its exit code.
 pub fn run_program(args: &ProfileArgs, variables: &[(&str, Option<OsString>)]) -> Result<u8, Failure> {
     let [program, arguments @ ..] = &args.program[..] else {
         return Err(Failure::Use("no program is given".to_owned()));
@@ -68,7 +68,7 @@ pub fn run_program(args: &ProfileArgs, variables: &[(&str, Option<OsString>)]) -
         };
     }
     if args.json {
-        // Standard output is reserved for the document.
+        // Standard output is reserved for the JSON document.
         command.stdout(io::stderr());
     }
     // Without this command, nothing would show the recording.
@@ -80,14 +80,14 @@ pub fn run_program(args: &ProfileArgs, variables: &[(&str, Option<OsString>)]) -
     Ok(child::code(status))
 }
 
-/// Returns the failure of a program that wrote no file.
+/// Returns the error for a program that wrote no file.
 pub fn wrote_nothing(args: &ProfileArgs, code: u8, why: &str) -> Failure {
     let name = args.program.first().map_or(OsStr::new(""), OsString::as_os_str).to_string_lossy();
     complain(&format!("warpsmith: `{name}` (exit code {code}) {why}"));
     if code == 0 { Failure::Shown } else { Failure::Program(code) }
 }
 
-/// Returns the result for a program that ended with this code, and whose output may be faulty.
+/// Returns the result for a program that ended with this exit code and whose output may be faulty.
 pub fn ended(code: u8, is_wrong: bool) -> Result<(), Failure> {
     match code {
         0 if is_wrong => Err(Failure::Shown),
@@ -99,7 +99,7 @@ pub fn ended(code: u8, is_wrong: bool) -> Result<(), Failure> {
 const NO_TRACE: &str = "wrote no trace: build it with the feature `profiler` of warpsmith; it must open a device and end by returning from \
                         `main` or by `exit`";
 
-/// Prints and writes the content of traces; returns true if one is damaged.
+/// Prints and writes the content of traces. Returns true if any trace is damaged.
 fn show(args: &ProfileArgs, traces: &[Written], code: u8) -> Result<bool, Failure> {
     let mut tables = Vec::new();
     let mut is_damaged = false;

@@ -1,7 +1,7 @@
-//! Checks the requirements of ranks on this machine's devices, for `warpsmith doctor`. They are NCCL, shared memory
-//! between processes, devices that map each other's memory, and the Peer backend, with a sum.
+//! Checks the requirements of ranks on this machine's devices, for `warpsmith doctor`. The checks cover NCCL, shared
+//! memory between processes, devices that map each other's memory, and the Peer backend, which computes a sum.
 //!
-//! The devices are the GPUs, or otherwise the emulated ones.
+//! The checked devices are the GPUs or, if there are no GPUs, the emulated devices.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use warpsmith::{Device, DeviceBuffer, Stream};
 use crate::doctor::{Check, Status};
 use crate::network;
 
-/// Maximum number of ranks of the Peer backend.
+/// Maximum number of ranks that the Peer backend supports.
 const MAX_RANKS: usize = 8;
-/// Time limit for a sum.
+/// Time limit for computing a sum.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub fn checks() -> Vec<Check> {
@@ -30,7 +30,7 @@ pub fn checks() -> Vec<Check> {
     }
     checks.extend(network::check());
     let ids = Device::list().into_iter().map(|info| info.id).filter(|id| id.is_emulated() != has_gpus);
-    // Opening a device is a separate check.
+    // A separate check covers opening the devices.
     let devices: Vec<_> = ids.filter_map(|id| Device::open(&id.to_string()).ok()).collect();
     if devices.is_empty() {
         return checks;
@@ -91,7 +91,7 @@ fn mapped_check(devices: &[Device], mapped: Result<(), String>) -> Check {
     }
 }
 
-/// Checks a sum over ranks on these devices, with kernels that read each other's memory. A single device gets two
+/// Checks a sum over ranks on these devices, with kernels that read each other's memory. A single device is used by two
 /// ranks.
 fn peer(devices: &[Device]) -> Check {
     let what = "Peer backend";

@@ -3,7 +3,7 @@
 use warpsmith::bench::command::failure::Failure;
 use warpsmith_builder::setup;
 
-/// Installs them. Tools that cannot be installed are listed with the commands to install them, one per line.
+/// Installs the missing tools. If a tool cannot be installed, the commands that install it are listed, one per line.
 pub fn run() -> Result<(), Failure> {
     match setup::install(&mut |line| println!("{line}")) {
         Ok(()) => {

@@ -1,4 +1,5 @@
-//! `warpsmith trace`: shows the time spent in a trace, as tables or as a page, and converts it to another format.
+//! `warpsmith trace`: shows where the time in a trace was spent, as tables or as a page, and converts the trace to
+//! other formats.
 
 use std::path::Path;
 
@@ -18,7 +19,7 @@ struct Document<'a> {
     trace: String,
     /// Location of the damage in the file, if any.
     damage: Option<String>,
-    /// Content of the file that is missing in the tables, or shortened.
+    /// Content of the file that the tables omit or shorten.
     left_out: Vec<String>,
     #[serde(flatten)]
     content: Content<'a>,
@@ -31,7 +32,7 @@ enum Content<'a> {
     Diff { old: String, diff: &'a Diff },
 }
 
-/// Prints the tables of a trace or their changes, or writes it in another format.
+/// Prints the tables of a trace, prints the changes between two traces, or writes the trace in a different format.
 pub fn run(args: &TraceArgs) -> Result<(), Failure> {
     let outputs = [(&args.html, FileFormat::Html), (&args.chrome, FileFormat::Chrome)];
     if outputs.iter().any(|(out, _)| out.is_some()) {
@@ -77,7 +78,7 @@ fn unusable(error: warpsmith::Error) -> Failure {
     Failure::Use(error.to_string())
 }
 
-/// Reports damage and omissions of a file; fails if anything was lost.
+/// Reports damage to a file and content that it omits. Fails if any content was lost.
 pub fn judge(path: &Path, damage: Option<&Damage>, left_out: &[Omission], done: &str) -> Result<(), Failure> {
     let path = path.display();
     for what in left_out {

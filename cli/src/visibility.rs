@@ -1,16 +1,16 @@
-//! Devices that `CUDA_VISIBLE_DEVICES` hides, for `warpsmith doctor`.
+//! For `warpsmith doctor`: describes the devices that `CUDA_VISIBLE_DEVICES` hides.
 
 use warpsmith::device::visible::{self, VARIABLE, Visible};
 
 use crate::doctor::{Check, Status};
 
-/// Describes the effect of the variable in this process; `None` if it is not set.
+/// Describes the effect of the variable in this process, or `None` if it is not set.
 pub fn check() -> Option<Check> {
     let text = std::env::var_os(VARIABLE)?;
     Some(describe(&text.to_string_lossy(), visible::machine().as_deref()))
 }
 
-/// Describes the effect of a list on the machine's devices, if those are known.
+/// Describes the effect of a list on the machine's devices, if these devices are known.
 fn describe(text: &str, machine: Option<&[String]>) -> Check {
     let what = "visible devices";
     let set = format!("{VARIABLE}={text}");
@@ -19,7 +19,7 @@ fn describe(text: &str, machine: Option<&[String]>) -> Check {
         return Check::new(what, Status::Note, detail, &[]);
     };
     let Visible { devices, mistake } = visible::read(Some(text), machine);
-    // MIG instances are selected individually, and have no index.
+    // MIG instances are selected individually and do not have an index.
     let gpus = machine.iter().take_while(|identity| !identity.starts_with("MIG-")).count();
     let hidden: Vec<String> =
         (0..gpus).filter(|gpu| !devices.contains(gpu)).map(|gpu| gpu.to_string()).collect();

@@ -1,4 +1,4 @@
-//! Access size of compute-heavy kernels, in bytes.
+//! Access size, in bytes, for compute-heavy kernels.
 
 /// Returns the number of bytes per access. It is limited to `vector` bytes and to eight elements, because each element
 /// occupies registers.

@@ -11,10 +11,10 @@ use crate::thread_group::{Same, for_parts, lanes, map_rows, with_lanes};
 ///
 /// # Safety
 ///
-/// The launch must be as the `thread_group` module requires, with blocks of at most 256 threads and without clusters.
-/// If `parts` is greater than one, the thread group must be a block. `cache` and `new` must have the same number of
-/// columns, and as many planes as there are lengths. If `has_vectors` is 1, all rows of both views must start at the
-/// same address modulo 16 bytes.
+/// The launch must meet the requirements of the `thread_group` module, with blocks of at most 256 threads and without
+/// clusters. If `parts` is greater than one, the thread group must be a block. `cache` and `new` must have the same
+/// number of columns, and as many planes as there are lengths. If `has_vectors` is 1, all rows of both views must start
+/// at the same address modulo 16 bytes.
 #[kernel(
     types(T = u8, u16, u32, u64; I = u32, u64),
     launch_bounds(256, 1),

@@ -1,7 +1,7 @@
 //! Argmin and argmax.
 //!
 //! Among equal elements, the first one wins. NaN ranks below every number for argmin and above every number for argmax,
-//! so the first NaN wins if there is one. +0 and -0 are equal.
+//! so the first NaN, if any, wins. +0 and -0 are equal.
 //!
 //! For each vector, a thread compares the vector's best element with the best element so far. Only if the vector's best
 //! element is better does the thread search for its position within the vector. A better element is rare, so the test
@@ -14,7 +14,7 @@ use gpu_std::reduction::{Partial, Reduction, reduce_into};
 
 use crate::tile::each;
 
-/// A candidate, which consists of a value and its index or `NONE`.
+/// A candidate, which consists of a value and either its index or `NONE`.
 #[derive(Clone, Copy)]
 pub struct Candidate<A> {
     value: A,
@@ -31,7 +31,7 @@ impl<A: KernelType> Partial for Candidate<A> {
     }
 }
 
-/// The order of two values, which decides the better one.
+/// An order of values that determines which of two values is better.
 trait Order<A> {
     /// Returns the value with which the search starts. An element that is equal to this value does not beat it.
     fn worst() -> A;
@@ -89,7 +89,8 @@ impl<A: Scalar> Candidate<A> {
         Self { value: O::worst(), index: NONE }
     }
 
-    /// Returns whether an element with this value and a higher index is better. Equal elements are not.
+    /// Returns whether an element with this value and a higher index is better than the candidate. Equal elements are
+    /// not better.
     #[inline(always)]
     fn is_beaten<O: Order<A>>(self, value: A) -> bool {
         O::beats(value, self.value) | (is_nan(value) & !is_nan(self.value))
@@ -185,8 +186,8 @@ macro_rules! kernels {
 }
 
 kernels! {
-    /// Returns the index of the first minimum, or of the first NaN if there is one. For zero elements, returns 0.
+    /// Returns the index of the first minimum, or of the first NaN if any element is NaN. For zero elements, returns 0.
     reduce_argmin = Smallest;
-    /// Returns the index of the first maximum, or of the first NaN if there is one. For zero elements, returns 0.
+    /// Returns the index of the first maximum, or of the first NaN if any element is NaN. For zero elements, returns 0.
     reduce_argmax = Largest;
 }

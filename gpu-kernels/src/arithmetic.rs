@@ -445,7 +445,7 @@ pub fn lerp<T: Float>(weight: T, x: T, y: T) -> T {
     } else if difference.abs() < T::Accumulator::MIN_IDENTITY {
         if weight + weight < one { weight.mul_add(difference, x) } else { (-left).mul_add(difference, y) }
     } else {
-        // The difference overflows, or one of the inputs is infinite.
+        // In this case, the difference overflows or one of the inputs is infinite.
         weight.mul_add(y, left * x)
     })
 }

@@ -27,7 +27,7 @@ pub const COUNTERS: usize = 4096;
 /// Maximum number of threads per block.
 pub const MAX_BLOCK: u32 = 256;
 
-/// Returns the size of the workspace for `partials` partial results, in bytes.
+/// Returns the workspace size, in bytes, for `partials` partial results.
 pub const fn workspace_bytes(partials: usize) -> usize {
     4 * COUNTERS + 16 * partials
 }
@@ -127,7 +127,7 @@ unsafe fn short_rows<T: Scalar, R: Fold<T>, const N: usize>(
         (row, vector, (row < height) & (vector < vectors))
     };
     let mut first = (group.first() - before) * rows + before;
-    // All lanes of a warp take part in each round, including those of groups without a row.
+    // All lanes of a warp take part in each round, including lanes whose group has no row.
     while first - before < height {
         let values: [[T; N]; SLOTS] = lanewise(|slot| {
             let (row, vector, is_there) = place(first, slot);
@@ -345,7 +345,7 @@ pub(crate) unsafe fn columns_with<P: KernelType, V: Copy, const N: usize>(
         };
         if is_inside {
             let of_thread = (part * rows + below, parts as usize * rows, height);
-            // With single elements, more loads are needed to keep as many bytes in flight.
+            // If lanes load single elements, more loads are needed to keep as many bytes in flight.
             if N > 1 {
                 fold_rows::<_, _, ITEMS>(of_thread, |row| fetch(row, column), &mut partials, &take);
             } else if size_of::<V>() > 4 {
@@ -453,17 +453,17 @@ macro_rules! reductions {
         #[doc = concat!("Writes the ", $what, " of each row of `x` to `out`, or of each segment.")]
         ///
         /// `sides` contains the width and the height of the rows, and the row stride in elements. Segment i is the
-        /// range from `offsets[i]` (inclusive) to `offsets[i + 1]` (exclusive). If there are offsets, the width is the
+        /// range from `offsets[i]` (inclusive) to `offsets[i + 1]` (exclusive). If offsets are passed, the width is the
         /// length of the whole array, and the height is the number of segments.
         ///
         /// # Safety
         ///
-        /// The launch must be as the `thread_group` module requires, with blocks of at most [`MAX_BLOCK`] threads and
-        /// without clusters. `x` must be valid for the rows, and `out` for one value per row. If there are offsets,
-        /// there must be one more offset than there are rows. `parts` is the number of blocks per row. If `parts` is
-        /// greater than one, there must be no offsets, the thread group must be a block, and there must be at most
-        /// [`COUNTERS`] rows. The workspace must then have space for rows times parts partial results. Nothing else may
-        /// access `out` and the workspace until the launch ends.
+        /// The launch must meet the requirements of the `thread_group` module, with blocks of at most [`MAX_BLOCK`]
+        /// threads and without clusters. `x` must be valid for the rows, and `out` for one value per row. If offsets
+        /// are passed, their number must be the number of rows plus one. `parts` is the number of blocks per row. If
+        /// `parts` is greater than one, there must be no offsets, the thread group must be a block, and there must be
+        /// at most [`COUNTERS`] rows. The workspace must then have space for rows times parts partial results. Nothing
+        /// else may access `out` and the workspace until the launch ends.
         #[kernel(
             types(T = $($t),*),
             launch_bounds(256, $blocks),
@@ -490,11 +490,10 @@ macro_rules! reductions {
         /// # Safety
         ///
         /// The launch must be one-dimensional, with blocks of 32, 64, 128 or 256 threads. `lanes` must be a power of
-        /// two from 1 to 32. If `VECTOR` is 16, rows must start at multiples of 16 bytes, and their size must be a
-        /// multiple of 16 bytes. `out` must have one element per column. `parts` is the number of blocks per column. If
-        /// `parts` is greater than one, a row must have at most [`COUNTERS`] tiles of `lanes` vectors, and the
-        /// workspace must have space for columns times parts partial results. Nothing else may access `out` and the
-        /// workspace until the launch ends.
+        /// two from 1 to 32. If `VECTOR` is 16, rows must start and end on 16-byte boundaries. `out` must have one
+        /// element per column. `parts` is the number of blocks per column. If `parts` is greater than one, a row must
+        /// have at most [`COUNTERS`] tiles of `lanes` vectors, and the workspace must have space for columns times
+        /// parts partial results. Nothing else may access `out` and the workspace until the launch ends.
         #[kernel(
             types(T = $($t),*),
             consts(VECTOR = $($vector),*),

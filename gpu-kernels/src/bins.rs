@@ -1,4 +1,4 @@
-//! Exact assignment of numbers to bins of equal width.
+//! Assigns numbers exactly to bins of equal width.
 //!
 //! The bin of a float is estimated in the accumulator type, and the estimate is corrected by comparing the float with
 //! bin edges. The edges are computed with integer comparisons, so the result is exact for any range. If a table
@@ -22,7 +22,7 @@ pub struct Bins<T> {
     pub lower: T,
     /// Largest number in the last bin.
     pub last: T,
-    /// Two factors. The first factor scales distances by a power of two (1 for integers), so that they neither overflow
+    /// Two factors. The first factor, a power of two (1 for integers), scales distances so that they neither overflow
     /// nor lose digits. The second factor is the number of bins per scaled distance of 1.
     pub factors: [f64; 2],
     /// Number of fractional bits in the estimated position of a float, in bins.
@@ -42,8 +42,8 @@ pub enum Edges<'a, T> {
 
 /// A number type that supports even histograms.
 pub trait Binned: Scalar {
-    /// Returns the bin of a number, or `None` for NaN and numbers outside the range. The result is always below the
-    /// number of bins if there are any bins. For integers, the edges are not used.
+    /// Returns the bin of a number, or `None` for NaN and numbers outside the range. Unless there are zero bins, the
+    /// result is always below the number of bins. For integers, the edges are not used.
     fn bin(self, bins: &Bins<Self>, edges: Edges<'_, Self>) -> Option<u32>;
 
     /// Returns the smallest number that is not below an [edge()].
@@ -54,9 +54,9 @@ pub trait Binned: Scalar {
     fn bins(count: u32, lower: Self, upper: Self, is_inclusive: bool) -> Option<Bins<Self>>;
 }
 
-/// Returns a power of two with an exponent of at most `most`, and the number of bins per scaled distance.
+/// Returns a power of two whose exponent is at most `most`, and the number of bins per scaled distance of 1.
 fn factors(count: u32, [lower, upper]: [f64; 2], most: i32) -> [f64; 2] {
-    // Half of the distance is used, because the distance itself may overflow.
+    // Half the distance is used, because the distance itself may overflow.
     let power = match lower.abs().max(upper.abs()) > 1.0 {
         true => -1 - exponent(upper / 2.0 - lower / 2.0),
         false => -exponent(upper - lower),

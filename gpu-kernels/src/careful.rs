@@ -1,5 +1,5 @@
-//! Norms of rows for which the accumulator type is not sufficient. In such a row, squares or sums overflow or
-//! underflow, or the spread is lost in the rounding of the mean.
+//! Norms for rows whose moments exceed the range or precision of the accumulator type. In such a row, squares or sums
+//! overflow or underflow, or the spread is lost in the rounding of the mean.
 //!
 //! Rows of this kind are rare. The thread group reads these rows several times, one element at a time. It computes in
 //! `f64`, with the elements scaled by a power of two so that the largest is about 1.
@@ -78,8 +78,7 @@ impl<T: Float> Row<T> {
         unsafe { self.x.add(i).read() }.cast()
     }
 
-    /// Computes the statistics that the first `passes` passes find. `gradient` returns an element's gradient and
-    /// weight.
+    /// Computes the statistics in the first `passes` passes. `gradient` returns an element's gradient and weight.
     ///
     /// All passes share one loop, which the compiler must not split, because the code would be large for a rare case.
     ///
@@ -170,7 +169,7 @@ impl<T: Float> Row<T> {
     }
 }
 
-/// Writes the normalized row, multiplied by `weight`, plus `bias`.
+/// Writes the normalized row, multiplied by `weight`, with `bias` added.
 ///
 /// # Safety
 ///

@@ -83,7 +83,7 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
 ) {
     let threads = block::threads();
     let tile_len = tile_len(threads as usize, ITEMS, N) as u32;
-    // There are two stages: one for the tile that is being written, and one for the next tile.
+    // Two stages are used: one for the tile that is being written, and one for the next tile.
     let stages: *mut T = shared_array![u128; 2 * (STAGE_BYTES / 16)].cast();
     let head = x.addr() % (N * size_of::<T>()) / size_of::<T>();
     let tiling = Tiling { len, head, tile_len };
@@ -100,7 +100,7 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
     let mut waiting: Option<Staged<ITEMS>> = None;
     let mut next_stage = 0;
     loop {
-        // No array has 2^32 tiles, because so many do not fit in memory.
+        // No array has 2^32 tiles, because such an array would not fit in memory.
         let next = queue.next().map(|tile| tile as u32);
         let (low, high) = tiling.bounds(next.unwrap_or(0));
         let is_whole = tiling.is_whole((low, high));
@@ -197,7 +197,7 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
             let (low, high) = tiling.bounds(tile);
             let first = tiling.first(tile).wrapping_add(low as usize);
             let stage = stages.wrapping_byte_add(stage);
-            // All threads can read the elements because of the barriers since the staging.
+            // All threads can read the elements because barriers followed the staging.
             let prefix = look_back.published_prefix_of_block(tile as usize, u64::from(count), |a, b| a + b);
             let before = prefix.unwrap_or(0) as usize;
             if next.is_some() {
@@ -255,7 +255,7 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
     }
 }
 
-/// A tile whose elements are staged, from the view of one thread.
+/// A tile whose elements are staged, as seen by one thread.
 #[derive(Clone, Copy)]
 struct Staged<const ITEMS: usize> {
     tile: u32,
@@ -268,7 +268,8 @@ struct Staged<const ITEMS: usize> {
     stage: usize,
 }
 
-/// Returns the number of selected elements in the tile before each row of the thread, and the total number.
+/// For each of the thread's rows, returns the number of selected elements that precede it in the tile. Also returns the
+/// total number.
 #[inline(always)]
 #[track_caller]
 fn ranks<const ITEMS: usize>(chosen: &[u32; ITEMS], lane: u32) -> ([u32; ITEMS], u32) {
@@ -293,7 +294,7 @@ fn ranks<const ITEMS: usize>(chosen: &[u32; ITEMS], lane: u32) -> ([u32; ITEMS],
     (befores, count)
 }
 
-/// Selects by flags. Every nonzero byte selects its element.
+/// Selects elements by flags. Every nonzero flag byte selects its element.
 struct Flagged {
     flags: *const u8,
     /// True if the flags of a vector are aligned so that they can be loaded at once.
@@ -421,8 +422,8 @@ pub unsafe fn compact_flagged<T: Scalar, const ITEMS: usize, const VECTOR: usize
 
 /// Writes the elements of `x` whose transformed keys are in the range from `first` to `last` (both inclusive) to
 /// `selected`, and writes their number to `count`. If `rejected` is not null, the other elements are written to it. If
-/// `is_inverted`, the elements outside the range are selected instead. For any type of the size of `T`, any comparison
-/// with a number can be expressed as such a range.
+/// `is_inverted`, the elements outside the range are selected instead. For any type that has the same size as `T`, any
+/// comparison with a number can be expressed as such a range.
 ///
 /// # Safety
 ///

@@ -8,7 +8,7 @@ use crate::tile::{Split, for_each, in_first_row, lanes, load, realign, store, wi
 /// Copies `src` to `dst`, up to the length of the shorter array.
 ///
 /// There is one instance per element size (`u8`, `u16`, `u32`, `u64`), which can copy any plain type of that size.
-/// Instances with 16-byte accesses use such accesses even if the alignment of the two arrays differs modulo 16 bytes.
+/// Instances with 16-byte accesses use these accesses even if the alignment of the two arrays differs modulo 16 bytes.
 /// In that case, each thread loads the two aligned accesses that its output spans and shifts them, one output at a
 /// time. Instances with 4-byte accesses copy such arrays element by element.
 #[kernel(

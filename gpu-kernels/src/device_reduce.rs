@@ -1,4 +1,5 @@
-//! Full reductions of two arrays, with a predicate, or in several steps. Each reduction is one deterministic launch.
+//! Full reductions that take two arrays or a predicate, or that compute in several steps. Each reduction is one
+//! deterministic launch.
 //!
 //! The array is processed as one row that is divided into parts (see [`axis_reduce`](crate::axis_reduce)), with the
 //! same kind of workspace.
@@ -97,8 +98,9 @@ fn one_by_one<T: Copy, P: Copy, const K: usize, const N: usize>(
 ///
 /// The launch must be one-dimensional, with `parts` blocks of 32, 64, 128 or 256 threads and without clusters. If there
 /// is more than one block, `workspace` must meet the requirements of the module [`axis_reduce`](crate::axis_reduce),
-/// for as many partial results of 48 bytes. If `has_vectors` is 1, the addresses of the arrays must be equal modulo 16
-/// bytes. `out` must be valid for one value. Nothing else may access `out` and the workspace until the launch ends.
+/// for as many partial results as blocks, each of 48 bytes. If `has_vectors` is 1, the addresses of the arrays must be
+/// equal modulo 16 bytes. `out` must be valid for one value. Nothing else may access `out` and the workspace until the
+/// launch ends.
 #[kernel(
     types(T = f32, f64, f16, bf16, i32, u32, u64),
     launch_bounds(256, 2),

@@ -5,8 +5,8 @@ use gpu_std::prelude::*;
 
 /// Sets every element of `dst` to `value`.
 ///
-/// There is one instance per element size (`u8`, `u16`, `u32`, `u64`). Each can fill arrays of any plain type of that
-/// size if the value's bits are passed.
+/// There is one instance per element size (`u8`, `u16`, `u32`, `u64`). Each instance can fill arrays of any plain type
+/// of that size, if the value's bits are passed.
 #[kernel(types(T = u8, u16, u32, u64), consts(ITEMS = 1, 4; VECTOR = 16), launch_bounds(512), bytes = dst.bytes())]
 pub fn fill<T: Scalar, const ITEMS: usize, const VECTOR: usize>(value: T, mut dst: DisjointMut<T>) {
     let len = dst.len();

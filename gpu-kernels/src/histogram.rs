@@ -15,11 +15,12 @@ use crate::access::access;
 pub use crate::bins::{Binned, Bins, Edges, edge};
 use crate::tile::{Split, each, for_each, in_first_row, lanes, load, with_lanes};
 
-/// Counters of a block, which consist of copies of all bins of all channels. If there are no copies, the block adds to
-/// the counts in global memory directly.
+/// A block's counters: several copies, each of which contains all bins of all channels. If the number of copies is 0,
+/// the block adds to the counts in global memory directly.
 type Local<'a> = Shared<'a, [Atomic<u32, scope::Block>]>;
 
-/// Counts each element of `x` in the bin that `bin` returns, if it returns one. The returned bins must be below `bins`.
+/// Counts each element of `x` in the bin that `bin` returns, or skips the element if `bin` returns `None`. The returned
+/// bins must be below `bins`.
 #[inline(always)]
 fn count<T: Scalar, const ITEMS: usize, const N: usize>(
     x: &[T],
@@ -35,7 +36,7 @@ fn count<T: Scalar, const ITEMS: usize, const N: usize>(
     let several = NonZeroU32::new(channels).filter(|_| channels > 1);
     let channel_of = |i: usize| match several {
         None => 0,
-        // A 32-bit division takes a third of the time of a 64-bit division.
+        // A 32-bit division takes a third as long as a 64-bit division.
         Some(several) if i >> 32 == 0 => i as u32 % several,
         Some(several) => (i as u64 % NonZeroU64::from(several)) as u32,
     };
@@ -159,7 +160,7 @@ pub fn histogram_edges<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     let edges = if has_room { table } else { edges };
     let bin = |item: T| {
         let item = item.to_acc();
-        // Counts the edges that are not above the element. For NaN, there are no such edges.
+        // Counts the edges that are not above the element. For NaN, the number of these edges is 0.
         let (mut first, mut count) = (0, edges.len());
         while count > 0 {
             let half = count / 2;

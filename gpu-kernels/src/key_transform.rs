@@ -22,7 +22,7 @@ pub trait Bits: Scalar + BitAnd<Output = Self> + BitOr<Output = Self> {
     /// Bitwise NOT.
     fn not(self) -> Self;
 
-    /// Returns the difference, with wraparound to the bit width of the key.
+    /// Returns the difference, which wraps around at the key's bit width.
     fn wrapping_sub(self, other: Self) -> Self;
 }
 
@@ -38,7 +38,7 @@ pub struct KeyTransform<K> {
     pub nans: K,
 }
 
-/// Returns the key transform of the opposite order.
+/// Returns the key transform for the opposite order.
 pub fn reversed<K: Bits>(transform: KeyTransform<K>) -> KeyTransform<K> {
     KeyTransform { always: transform.always.not(), nans: K::ZERO.wrapping_sub(transform.nans), ..transform }
 }

@@ -4,7 +4,7 @@
 //! The same source runs on a GPU and on the emulated device. Every kernel of this crate has the following properties:
 //!
 //! - It is correct for any length, any alignment of its arrays and any grid, because blocks loop over tiles. If the
-//!   grid is smaller than the number of tiles, the kernel only takes longer.
+//!   grid has fewer blocks than there are tiles, the kernel is slower but still correct.
 //! - It transfers most of its data in accesses of `VECTOR` bytes, of which `ITEMS` are in flight per thread. Before the
 //!   first aligned address and after the last whole vector, it accesses single elements.
 //! - It uses the first row of a launch (threads and blocks with y = z = 0). All other threads return immediately.

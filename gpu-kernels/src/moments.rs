@@ -34,8 +34,8 @@ fn join<A: Math>(a: Moments<A>, b: Moments<A>) -> Moments<A> {
     [count, mean, rest, (difference * difference).mul_add(a[0] * share, a[3] + b[3])]
 }
 
-/// Moments of scaled numbers, followed by the scale. The scale is a power of two with which the squares of all numbers
-/// are in range.
+/// Moments of scaled numbers, followed by the scale. The scale is a power of two that keeps the squares of all numbers
+/// in range.
 pub(crate) type Scaled<A> = [A; 5];
 
 /// Returns the identity: the moments of an empty set.

@@ -31,11 +31,11 @@ impl Index for i64 {
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct Rows {
-    /// Number of rows that are copied.
+    /// Number of rows to copy.
     pub count: u64,
     /// Elements per row.
     pub width: u64,
-    /// Number of rows from which the indices select. Rows whose indices are not below the limit are skipped.
+    /// Exclusive upper limit of the indices. Rows whose indices are not below the limit are skipped.
     pub limit: u64,
     /// Row pitches of the source and the destination, in elements.
     pub pitches: [u64; 2],

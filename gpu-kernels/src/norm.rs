@@ -71,14 +71,14 @@ impl Norm {
         (is_known & (mean.abs() * inverse <= MAX_MEAN.cast())).then_some([mean, inverse])
     }
 
-    /// Creates the description of the row for the computation in `f64`.
+    /// Creates the row description for the computation in `f64`.
     #[inline(always)]
     fn row<T>(&self, x: *const T) -> careful::Row<T> {
         careful::Row { x, width: self.width as usize, is_rms: self.is_rms, epsilon: self.epsilon }
     }
 
-    /// Returns the moments of the elements that the lanes of one warp hold. `vector` returns a vector of the thread's
-    /// part. For RMS norm, the mean is 0.
+    /// Returns the moments of the elements that the lanes of one warp hold. `vector` returns one of the thread's
+    /// vectors. For RMS norm, the mean is 0.
     #[inline(always)]
     fn moments<A: Math + Scalar<Accumulator = A>, const V: usize, const N: usize>(
         &self,
@@ -189,10 +189,10 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
 ///
 /// # Safety
 ///
-/// The launch must be as the `thread_group` module requires, with blocks of at most 512 threads. `x` and `out` must
-/// have the same shape, and `weight` and `bias` must have one element per column. If `in_vectors` is 1, the rows of
-/// both views and the parameters must start at multiples of 16 bytes, and their sizes must be multiples of 16 bytes. In
-/// an instance for few vectors, a thread group must be able to hold a whole row.
+/// The launch must meet the requirements of the `thread_group` module, with blocks of at most 512 threads. `x` and
+/// `out` must have the same shape, and `weight` and `bias` must have one element per column. If `in_vectors` is 1, the
+/// rows of both views and the parameters must start and end on 16-byte boundaries. In an instance for a small number of
+/// vectors, a thread group must be able to hold a whole row.
 #[kernel(
     types(T = f32, f64, f16, bf16),
     consts(ITEMS = 2, 8),
@@ -227,7 +227,7 @@ pub unsafe fn norm<T: Float, const ITEMS: usize>(
     });
 }
 
-/// The moments, the sum of weighted gradients, and the sum of the products of these gradients and the differences from
+/// The moments, the sum of the weighted gradients, and the sum of these gradients multiplied by the differences from
 /// the mean.
 type Sums<A> = [A; 5];
 
@@ -308,7 +308,7 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
     let is_read_again = streams & !start.is_last::<V>();
     let [count, mean, squares, of_gradients, products] = group.combine_warps(sums, join_sums);
     let Some([mean, inverse]) = norm.statistics([count, mean, squares]) else { return false };
-    // The largest factor in the results.
+    // The largest factor that occurs in the results.
     let largest = (of_gradients.abs() + products.abs() * inverse) * inverse;
     if !is_finite(largest) | (of_gradients.abs().max_propagate(products.abs() * inverse) < min_product()) {
         return false;

@@ -10,13 +10,13 @@ use crate::tile::{aligned, each, load};
 pub struct Form(u32);
 
 impl Form {
-    /// One input element per output element.
+    /// The input has one element per output element.
     pub const EACH: Self = Self(0);
-    /// One scalar for all elements, which is passed by value.
+    /// The input is one scalar for all elements, passed by value.
     pub const SCALAR: Self = Self(1);
-    /// One element per column, so all rows are the same.
+    /// The input has one element per column, so all rows are the same.
     pub const ROW: Self = Self(2);
-    /// One element per row, so all columns are the same.
+    /// The input has one element per row, so all columns are the same.
     pub const COLUMN: Self = Self(3);
 }
 
@@ -35,7 +35,7 @@ impl Place {
         if width == 0 {
             return Self { row: 0, column: 0, width };
         }
-        // A 32-bit division takes a third of the time of a 64-bit division.
+        // A 32-bit division takes a third as long as a 64-bit division.
         let (row, column) = if (first | width) >> 32 == 0 {
             ((first as u32 / width as u32) as usize, (first as u32 % width as u32) as usize)
         } else {

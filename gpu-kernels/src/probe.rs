@@ -9,8 +9,8 @@ const CHAINS: usize = 8;
 /// Number of floating-point operations per thread and round.
 pub const FLOPS_PER_ROUND: u64 = 2 * CHAINS as u64;
 
-/// In each thread, performs `rounds` rounds of FMAs in registers. `out` stays unchanged, because the store depends on a
-/// result that never occurs.
+/// Performs `rounds` rounds of FMAs in the registers of each thread. `out` stays unchanged, because the store depends
+/// on a result that never occurs.
 #[kernel]
 pub fn fma_probe(rounds: u32, mut out: DisjointMut<f32>) {
     let index = thread::unique_index();

@@ -5,7 +5,7 @@ use gpu_std::prelude::*;
 
 use crate::powers::two_to;
 
-/// Returns one power of two for `f32`, and another for `f64`.
+/// Returns `2^n` in type `T`, with a different exponent n for `f32` and `f64`.
 #[inline(always)]
 const fn of<A>(narrow: i32, wide: i32) -> f64 {
     two_to(if size_of::<A>() == 4 { narrow } else { wide })
@@ -36,7 +36,7 @@ pub(crate) fn min_mean<A: Scalar>() -> A {
     of::<A>(-110, -960).cast()
 }
 
-/// Returns the range in which the largest magnitude must be so that squares are in range without scaling.
+/// Returns the range in which the largest magnitude must lie for the squares to be in range without scaling.
 #[inline(always)]
 pub(crate) fn usual<A: Scalar>() -> [A; 2] {
     [of::<A>(-50, -440), of::<A>(44, 450)].map(Scalar::cast)

@@ -1,8 +1,8 @@
 //! Full reductions: sum, product, mean, minimum and maximum.
 //!
 //! Each reduction takes one launch, and its result is deterministic for a given configuration. Results have the
-//! accumulator type, which is `f32` for `f16` and `bf16`. Sums and products of integers have 64 bits and wrap around on
-//! overflow. All other results have the element type.
+//! accumulator type, which is `f32` for `f16` and `bf16` elements. Sums and products of integers have 64 bits and wrap
+//! around on overflow. All other results have the element type.
 //!
 //! All kernels take a workspace as described in [`gpu_std::reduction::workspace_bytes`].
 //!
@@ -37,7 +37,7 @@ pub fn reduce_prod<T: Number>(a: T::SumAccumulator, b: T::SumAccumulator) -> T::
 /// The two sums from which a mean is computed.
 pub type MeanSums<A> = [A; 2];
 
-/// Inverse of the scale (2⁶⁴) of a mean's second sum.
+/// 2⁶⁴, the inverse of the factor by which the second sum of a mean is scaled.
 const MEAN_SCALE: f64 = (1_u128 << 64) as f64;
 
 /// Adds one element to the sums from which a mean is computed. The first sum adds the elements. The second sum adds the
@@ -88,7 +88,7 @@ pub fn reduce_mean<T: Float>(
     [a[0] + b[0], a[1] + b[1]]
 }
 
-/// Minimum, or NaN if any element is NaN. For zero elements, the largest value of the type.
+/// Minimum, or NaN if any element is NaN. The result for zero elements is the largest value of the type.
 #[reduction(
     types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
     identity = T::Accumulator::MIN_IDENTITY,
@@ -98,7 +98,7 @@ pub fn reduce_min<T: Scalar>(a: T::Accumulator, b: T::Accumulator) -> T::Accumul
     a.min_propagate(b)
 }
 
-/// Maximum, or NaN if any element is NaN. For zero elements, the smallest value of the type.
+/// Maximum, or NaN if any element is NaN. The result for zero elements is the smallest value of the type.
 #[reduction(
     types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
     identity = T::Accumulator::MAX_IDENTITY,

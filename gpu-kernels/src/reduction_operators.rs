@@ -7,7 +7,7 @@ use gpu_std::prelude::*;
 
 use crate::reduce::{MeanSums, with_element};
 
-/// A reduction that is defined by its accumulator and its operator, which must be commutative.
+/// A reduction, defined by its accumulator and its operator. The operator must be commutative.
 pub(crate) trait Fold<T> {
     /// Type of the accumulator, which has at most 16 bytes.
     type Partial: KernelType;
@@ -107,7 +107,8 @@ impl<A: Scalar> Order<A> for Largest {
     }
 }
 
-/// A candidate element, which consists of its value and its index. The index is all ones if there is no element.
+/// A candidate element, which consists of its value and its index. The index is all ones if the candidate represents no
+/// element.
 #[derive(Clone, Copy, KernelType)]
 #[repr(C)]
 pub(crate) struct Candidate<A> {
@@ -135,7 +136,7 @@ impl<A> Candidate<A> {
     }
 }
 
-/// Selects the first element that no other element beats. The selected element is the first NaN if there is one.
+/// Selects the first element that no other element beats. If any element is NaN, the first NaN is selected.
 pub(crate) struct First<O>(PhantomData<O>);
 
 #[inline(always)]

@@ -3,39 +3,40 @@
 //!
 //! A row is divided into chunks, which have as many elements as the thread group can hold. Most rows consist of one
 //! chunk. The threads take vectors of `N` elements in round-robin order. A vector has 16 bytes. In rows that do not
-//! start and end at multiples of 16 bytes, a vector is a single element. Loads beyond the end of the row return a
-//! neutral value, so that computations on a chunk need few conditions. If a thread holds only one row, 16-bit elements
-//! stay packed and are converted at each use, so that twice as many elements fit.
+//! start and end on 16-byte boundaries, a vector is a single element. Loads beyond the end of the row return a neutral
+//! value, so that computations on a chunk need few conditions. If a thread holds only one row, 16-bit elements stay
+//! packed and are converted at each use, so that twice as many elements fit.
 
 use gpu_std::scalar::Scalar;
 use gpu_std::vectorized::{load_or, opaque, store};
 
 use crate::thread_group::{ThreadGroup, each, lanewise};
 
-/// Const argument of the instances for rows that fit in a thread group with this number of vectors per thread. These
-/// instances contain no code for longer rows.
+/// Const argument that selects the instances for rows that fit in a thread group with this number of vectors per
+/// thread. These instances contain no code for longer rows.
 pub const FEW: usize = 2;
-/// Const argument of the instances for longer rows.
+/// Const argument that selects the instances for longer rows.
 pub const MANY: usize = 8;
 /// Counterpart of [`FEW`] for instances that hold two rows.
 pub const BACKWARD_FEW: usize = 1;
 /// Counterpart of [`MANY`] for instances that hold two rows.
 pub const BACKWARD_MANY: usize = 4;
 
-/// Returns the number of 16-byte vectors of a row that each thread holds. The number is `items`, or half as many in two
-/// cases: for f64, whose functions need more registers, and for 16-bit elements of two rows, which are held in f32.
+/// Returns how many of a row's 16-byte vectors each thread holds. The number is `items`, or half as many in two cases:
+/// for f64, whose functions need more registers, and for 16-bit elements of two rows, which are held in f32.
 pub const fn resident_vectors<T>(items: usize) -> usize {
     let is_whole = size_of::<T>() == 4 || is_packed::<T>() && (items == FEW || items == MANY);
     if is_whole || items == 1 { items } else { items / 2 }
 }
 
-/// Returns whether elements stay packed, two per register, and are converted at each use, if a thread holds one row.
+/// Returns whether the elements stay packed, two per register, and are converted at each use. Applies to threads that
+/// hold one row.
 pub(crate) const fn is_packed<T>() -> bool {
     size_of::<T>() == 2
 }
 
-/// Returns the number of elements that each thread holds of a row without vectors, for an instance with this const
-/// argument.
+/// Returns how many elements of a row that is not accessed in vectors each thread holds, for an instance with this
+/// const argument.
 pub const fn resident_elements(items: usize) -> usize {
     if items == FEW || items == MANY { 8 } else { 4 }
 }
@@ -109,7 +110,7 @@ impl<const N: usize> Part<N> {
     }
 
     /// Loads vector `item` of the chunk from an array that has the row's length and that all rows share, such as a
-    /// weight. Returns `otherwise` beyond the end of the array, and if there is no array.
+    /// weight. Returns `otherwise` beyond the end of the array, and if the array is absent.
     ///
     /// # Safety
     ///
@@ -208,7 +209,7 @@ pub(crate) fn converted<T: Scalar, const N: usize>(vector: [T; N]) -> [T::Accumu
     lanewise(|lane| vector[lane].to_acc())
 }
 
-/// Folds values in a fixed order: for each lane, it folds over the vectors first.
+/// Folds values in a fixed order: first over the vectors, separately for each lane, and then over the lanes.
 #[inline(always)]
 pub(crate) fn fold<A: Copy, const V: usize, const N: usize>(
     values: &[[A; N]; V],

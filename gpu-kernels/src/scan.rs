@@ -18,7 +18,7 @@ pub use gpu_std::scan::max_tiles;
 
 /// The operator of a scan, which combines accumulators.
 trait Combine<T: Scalar> {
-    /// The identity, which does not change any bit of the other operand.
+    /// The identity. Combining it with another operand does not change any bit of that operand.
     const IDENTITY: T;
 
     fn combine(a: T::Accumulator, b: T::Accumulator) -> T::Accumulator;

@@ -64,7 +64,7 @@ impl<T: Zero> Operation for Runs<T> {
     }
 }
 
-/// The keys, values and results, which have `len` elements each.
+/// The arrays of keys, values and results, each with `len` elements.
 #[derive(Clone, Copy)]
 struct Pairs<T, K> {
     keys: *const K,
@@ -167,8 +167,8 @@ unsafe impl<T: Zero, K: Scalar, const N: usize> Arrays<Runs<T>, N> for Pairs<T, 
 /// # Safety
 ///
 /// `keys` must have the same length as `x`. `workspace` must point to `workspace_len` words that meet the requirements
-/// of [`TileQueue::new`](gpu_std::look_back::TileQueue::new). The words must suffice for the tiles, with values of two
-/// accumulators.
+/// of [`TileQueue::new`](gpu_std::look_back::TileQueue::new). The words must suffice for the tiles, where each value
+/// consists of two accumulators.
 #[kernel(
     types(T = f32, f64, f16, bf16, u32, u64; K = u32, u64),
     consts(ITEMS = 2; VECTOR = 16),

@@ -7,7 +7,7 @@ use crate::key_transform::{Bits, KeyTransform};
 
 /// Number of threads per block of [`merge_sorted()`].
 pub const MERGE_THREADS: usize = 256;
-/// Number of keys that a thread of [`merge_sorted()`] merges at a time.
+/// Number of keys that each thread merges at a time in [`merge_sorted()`].
 const MERGE_ITEMS: usize = 8;
 
 /// Number of keys per tile of [`merge_sorted()`].

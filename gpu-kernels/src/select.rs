@@ -11,7 +11,7 @@ use gpu_std::{block, shared_array, thread};
 
 use crate::key_transform::{Bits, KeyTransform};
 
-/// Number of threads per block, which is also the number of values of a digit.
+/// Number of threads per block, which is also the number of values that a digit can have.
 pub const BLOCK: u32 = 256;
 const DIGIT_BITS: u32 = 8;
 
@@ -21,7 +21,7 @@ pub const MAX_K: usize = 1024;
 /// Maximum number of elements per row of [`sample()`].
 pub const MAX_VOCABULARY: usize = 1 << 22;
 
-/// A number type with order-preserving unsigned keys.
+/// A number type whose values map to unsigned keys in the same order.
 pub trait Ordered: Scalar {
     /// Number of bits in a key.
     const KEY_BITS: u32 = 8 * size_of::<Self>() as u32;
@@ -55,7 +55,7 @@ ordered! { f32, u32; f64, u64; f16, u16; bf16, u16; }
 struct Selected {
     /// Smallest selected key.
     threshold: u64,
-    /// Weight that is still needed from keys equal to the threshold. This weight is at least 1.
+    /// Weight that keys equal to the threshold must still contribute. This weight is at least 1.
     rest: u64,
     /// Total weight of the keys that are equal to the threshold.
     equal: u64,

@@ -131,10 +131,9 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
 ///
 /// # Safety
 ///
-/// The launch must be as the `thread_group` module requires, with blocks of at most 512 threads. `x` and `out` must
-/// have the same shape. If `in_vectors` is 1, the rows of both views must start at multiples of 16 bytes, and their
-/// size must be a multiple of 16 bytes. In an instance for few vectors, a thread group must be able to hold a whole
-/// row.
+/// The launch must meet the requirements of the `thread_group` module, with blocks of at most 512 threads. `x` and
+/// `out` must have the same shape. If `in_vectors` is 1, the rows of both views must start and end on 16-byte
+/// boundaries. In an instance for a small number of vectors, a thread group must be able to hold a whole row.
 #[kernel(
     types(T = f32, f64, f16, bf16),
     consts(ITEMS = 2, 8),

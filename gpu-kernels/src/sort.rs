@@ -21,15 +21,15 @@ use gpu_std::vectorized::{each, opaque};
 use crate::key_transform::{Bits, KeyTransform};
 use crate::queue::queue;
 
-/// Number of values of a digit.
+/// Number of values that a digit can have.
 pub const DIGITS: usize = 256;
 /// Bits per digit.
 pub const DIGIT_BITS: u32 = 8;
 /// Number of threads per block for every kernel of this module except [`radix_starts()`].
 pub const THREADS: usize = 384;
 const WARPS: usize = THREADS / 32;
-/// Returns the number of items per thread for keys and values of these sizes. Without values, the value size is 0. With
-/// this number of items, two blocks fit on an SM.
+/// Returns the number of items per thread for keys and values with these sizes. Without values, the value size is 0.
+/// With this number of items, two blocks fit on an SM.
 const fn items(key_bytes: usize, value_bytes: usize) -> usize {
     match (key_bytes, value_bytes) {
         (4, 0) => 23,
@@ -37,7 +37,7 @@ const fn items(key_bytes: usize, value_bytes: usize) -> usize {
         _ => 11,
     }
 }
-/// Maximum size, in bytes, of a thread's keys in a tile, or of its values.
+/// Maximum total size, in bytes, of the keys (or of the values) that a thread holds in a tile.
 const ITEM_BYTES: usize = 4 * items(4, 0);
 /// Number of keys per thread in a tile of a segment.
 const SEGMENT_ITEMS: usize = 8;
@@ -57,8 +57,8 @@ macro_rules! by_size {
     };
 }
 
-/// Returns the number of items per tile. Keys must have 4 or 8 bytes. Values must have 4 or 8 bytes, or 0 if there are
-/// none.
+/// Returns the number of items per tile. Keys must have 4 or 8 bytes. Values must have 4 or 8 bytes, or 0 for a sort
+/// without values.
 pub const fn tile_len(key_bytes: usize, value_bytes: usize) -> usize {
     THREADS * items(key_bytes, value_bytes)
 }
@@ -139,14 +139,14 @@ pub fn radix_starts(mut counts: DisjointMut<u32>) {
 #[derive(Clone, Copy)]
 struct Pairs<K, V> {
     keys: *const K,
-    /// Values, of which there are as many as keys, or null.
+    /// As many values as keys, or null for a sort without values.
     values: *const V,
     keys_out: *mut K,
     values_out: *mut V,
     len: usize,
 }
 
-/// Shared memory of a tile, which contains its items and the destination of each digit's run.
+/// Shared memory for a tile, which contains the tile's items and the destination of each digit's run.
 #[derive(Clone, Copy)]
 struct Stage {
     items: *mut u8,
@@ -170,8 +170,8 @@ type Counters<'a> = Shared<'a, [[Atomic<u32, scope::Block>; DIGITS]; WARPS]>;
 ///
 /// # Safety
 ///
-/// All threads of the block must call this function, and none may still be using the items of the stage. The ranks must
-/// be a permutation of the numbers below the tile's length.
+/// All threads of the block must call this function, and no thread may still be using the items of the stage. The ranks
+/// must be a permutation of the numbers below the tile's length.
 #[inline(always)]
 #[track_caller]
 unsafe fn exchange<T: Copy, const ITEMS: usize>(
@@ -191,7 +191,7 @@ unsafe fn exchange<T: Copy, const ITEMS: usize>(
     sorted
 }
 
-/// Runs one pass of the sort by the digit that starts at bit `shift`.
+/// Runs the sort pass for the digit that starts at bit `shift`.
 ///
 /// # Safety
 ///
@@ -223,8 +223,8 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
         let tile = tile as u32;
         let first = tile as usize * tile_len;
         let rest = if len - first < tile_len { (len - first) as u32 } else { tile_len as u32 };
-        // The number of items that are in the array, from the thread's first item on: in warp-striped order, and in
-        // striped order.
+        // Numbers of items from the thread's first item to the end of the array: in warp-striped order, and in striped
+        // order.
         let own_place = radix::place::<ITEMS>(0) as u32;
         let (in_warps, in_block) = (rest.saturating_sub(own_place), rest.saturating_sub(own as u32));
         let is_whole = rest == tile_len as u32;
@@ -422,7 +422,7 @@ pub unsafe fn radix_pass<K: Bits>(
 ///
 /// # Safety
 ///
-/// The conditions of [`radix_pass()`] apply, and `values` and `values_out` must have the length of `keys`.
+/// The conditions of [`radix_pass()`] apply, and `values` and `values_out` must be as long as `keys`.
 #[kernel(
     types(K = u32, u64; V = u32, u64),
     block(384),

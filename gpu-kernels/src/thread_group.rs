@@ -21,7 +21,7 @@ pub(crate) use crate::tile::{aligned, lanes, load, with_lanes};
 use crate::tile::{load_or, store};
 
 /// Calls `f(0)` to `f(N - 1)`. On a GPU, the calls are unrolled, so that arrays indexed in `f` stay in registers. On
-/// the emulated device, they are a loop, which compiles in a fraction of the time.
+/// the emulated device, the calls are made in a loop, which compiles in a fraction of the time.
 #[inline(always)]
 pub(crate) fn each<const N: usize>(mut f: impl FnMut(usize)) {
     #[cfg(target_arch = "nvptx64")]
@@ -32,7 +32,7 @@ pub(crate) fn each<const N: usize>(mut f: impl FnMut(usize)) {
     }
 }
 
-/// Returns an array of the results of `f` for all indices, with calls as in [`each`].
+/// Returns an array with the results of `f` for all indices. The calls are unrolled as in [`each`].
 #[inline(always)]
 pub(crate) fn lanewise<U: Copy, const N: usize>(f: impl Fn(usize) -> U) -> [U; N] {
     let mut out = [f(0); N];
@@ -46,21 +46,21 @@ pub(crate) fn lanewise<U: Copy, const N: usize>(f: impl Fn(usize) -> U) -> [U; N
 
 /// Size of a shared memory slot, in bytes. A slot holds the value of a warp or a block.
 const SLOT: usize = 48;
-/// Number of slots for the warps of a block and for the blocks of a cluster.
+/// Number of slots: one per warp of a block, and one per block of a cluster.
 const SLOTS: usize = 32 + 8;
 
 /// Initial phase of a group, in which the first set of slots is used.
 const BEGIN: u32 = 2;
 
-/// The thread group that processes a row, from the view of one of its threads.
+/// The thread group that processes a row, as seen by one of its threads.
 pub(crate) struct ThreadGroup {
     /// Number of threads in the group.
     pub size: usize,
     /// The thread's index in the group.
     pub rank: usize,
-    /// Number of lanes of a warp that are in the group.
+    /// Number of lanes per warp that belong to the group.
     lanes: u32,
-    /// Number of blocks in the group. The number is also 1 for a group of lanes.
+    /// Number of blocks in the group. For a group of lanes, the number is 1.
     blocks: u32,
     /// The thread's index in its block. `block` is the block size.
     thread: u32,
@@ -305,7 +305,7 @@ impl Cut {
     }
 }
 
-/// An elementwise function of `K` rows.
+/// An elementwise function over `K` rows.
 pub(crate) trait RowMap<T, const K: usize> {
     /// Returns the results for `M` positions that start at `place`.
     fn apply<const M: usize>(&self, values: [[T; M]; K], place: usize) -> [T; M];
@@ -316,8 +316,8 @@ const STREAMED: usize = 4;
 
 /// Visits the thread's part of a row of any length. Thread `rank` of `size` threads visits vectors `rank`, `rank +
 /// size`, …. It issues the loads of `ITEMS` vectors before it uses the first of them. `vector(i, is_there)` loads the
-/// vector that starts at element i if it exists, and otherwise returns any value. `element(i)` loads a single element.
-/// The visitors receive the position of the first element and the `state`.
+/// vector that starts at element i if the vector exists, and otherwise returns an arbitrary value. `element(i)` loads a
+/// single element. The visitors receive the position of the first element and the `state`.
 #[inline(always)]
 pub(crate) fn stream<S, V: Copy, W: Copy, const ITEMS: usize, const N: usize>(
     cut: &Cut,
@@ -381,7 +381,7 @@ pub(crate) fn divided(work: usize, parts: u32) -> (usize, usize) {
     ((work as u32 / several) as usize, (work as u32 % several) as usize)
 }
 
-/// Loads the vector at an address if `is_there`, and otherwise returns any value.
+/// Loads the vector at an address if `is_there` is true, and otherwise returns an arbitrary value.
 ///
 /// # Safety
 ///
@@ -392,7 +392,8 @@ pub(crate) unsafe fn load_or_any<T: KernelType, const N: usize>(ptr: *const T, i
     unsafe { load_or::<T, N, false>(ptr, is_there, MaybeUninit::zeroed().assume_init()) }
 }
 
-/// Writes the results of `map` for `K` rows to `target`, for the part of thread `rank` of `size` threads.
+/// Writes the results of `map` for `K` rows to `target`, in the positions assigned to thread `rank` out of `size`
+/// threads.
 ///
 /// # Safety
 ///

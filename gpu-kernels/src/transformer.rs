@@ -24,8 +24,8 @@ impl<T: Float> RowMap<T, 2> for SwiGlu {
 ///
 /// # Safety
 ///
-/// The launch must be as the `thread_group` module requires, with blocks of at most 256 threads and without clusters.
-/// If `parts` is greater than one, the thread group must be a block. All views must have the same shape. If
+/// The launch must meet the requirements of the `thread_group` module, with blocks of at most 256 threads and without
+/// clusters. If `parts` is greater than one, the thread group must be a block. All views must have the same shape. If
 /// `has_vectors` is 1, the addresses of corresponding rows must be equal modulo 16 bytes.
 #[kernel(
     types(T = f32, f64, f16, bf16),
@@ -57,16 +57,16 @@ pub unsafe fn swiglu<T: Float>(
 }
 
 /// Rotary position embedding, which rotates pairs (a, b) of each head to (a cos - b sin, a sin + b cos). The position
-/// of a row of `x` selects the row of the tables. If there are no positions, the row's own index is its position. A
+/// of a row of `x` selects the row of the tables. If no positions are passed, each row's own index is its position. A
 /// head must be twice as wide as `cos`. Pair i consists of elements i and i + half or, if `is_interleaved` is 1, of
 /// elements 2i and 2i + 1. Rows whose position is beyond the tables are skipped.
 ///
 /// # Safety
 ///
-/// The launch must be as the `thread_group` module requires, with blocks of at most 256 threads and without clusters.
-/// If `parts` is greater than one, the thread group must be a block. `x` and `out` must have the same shape, and their
-/// width must be a multiple of the head width. `cos` and `sin` must have the same shape, and there must be one position
-/// per row.
+/// The launch must meet the requirements of the `thread_group` module, with blocks of at most 256 threads and without
+/// clusters. If `parts` is greater than one, the thread group must be a block. `x` and `out` must have the same shape,
+/// and their width must be a multiple of the head width. `cos` and `sin` must have the same shape, and there must be
+/// one position per row.
 #[kernel(
     types(T = f32, f64, f16, bf16; I = u32, u64),
     launch_bounds(256, 1),
@@ -84,7 +84,7 @@ pub unsafe fn rotary<T: Float, I: Scalar>(
     parts: u32,
 ) {
     let (pairs, out_pitch) = (x.columns() / 2, out.row_stride());
-    // The maximum avoids a panic because of a division by zero.
+    // The maximum avoids a division by zero, which would panic.
     let half = (cos.columns() as u32).max(1);
     let out = out.as_mut_ptr();
     for_parts(group_size, parts, x.rows(), |row, (rank, size)| {

@@ -1,13 +1,13 @@
 //! `transpose`: transposes one matrix, or a batch of matrices of the same shape.
 //!
 //! A block processes square tiles, whose rows consist of 16-byte accesses. A thread reads as many rows as an access has
-//! elements, transposes this square in registers, and writes the resulting rows to shared memory, with one access per
-//! row. An XOR swizzle distributes the accesses over the banks, so that neither reads nor writes have bank conflicts.
+//! elements, transposes this square in registers, and writes each resulting row to shared memory in one access. An XOR
+//! swizzle distributes the accesses over the banks, so that neither reads nor writes have bank conflicts.
 //!
 //! If a tile is at an edge or its rows are not aligned to 16 bytes, it is moved element by element, and adjacent
-//! threads access adjacent elements. The output rows of a tile start at multiples of 32 bytes, which is the size of a
-//! sector. Partial sectors, which two blocks would have to write, would take twice the memory time. To avoid partial
-//! sectors, each tile reads a few more rows than its own.
+//! threads access adjacent elements. The output rows of a tile start on 32-byte sector boundaries. A partial sector
+//! would have to be written by two blocks, which would take twice as long. To avoid partial sectors, each tile reads a
+//! few more rows than its own.
 
 use core::mem::MaybeUninit;
 use core::num::NonZeroUsize;
@@ -44,14 +44,14 @@ const fn pitch(size: usize) -> usize {
     side(size) + if size < 4 { 4 / size } else { 1 }
 }
 
-/// Returns the number of threads that move one row of a tile that is moved element by element. The other threads move
+/// Returns how many threads move one row of a tile, if the tile is moved element by element. The other threads move
 /// other rows.
 const fn in_row(size: usize) -> usize {
     let threads = threads(size) as usize;
     if threads < side(size) { threads } else { side(size) }
 }
 
-/// Returns the shared memory of a tile, which both ways of moving the tile use.
+/// Returns the shared memory for a tile. It is used whether the tile is moved in whole accesses or element by element.
 #[inline(always)]
 fn shared_tile<T>() -> *mut T {
     const fn accesses(size: usize) -> usize {
@@ -176,7 +176,7 @@ struct Part {
     rows: usize,
     /// Number of elements per row of the tile.
     width: usize,
-    /// True for the first tile of its rows, which no other tile precedes.
+    /// True if the tile is the first in its rows.
     is_first: bool,
     /// True if the output rows start at the first sector boundary of the tile and end within the first sector after the
     /// tile.

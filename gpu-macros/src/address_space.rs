@@ -1,4 +1,4 @@
-//! `#[address_space(shared)]` declares a static in shared memory, with the syntax of Rust-CUDA.
+//! `#[address_space(shared)]` declares a static in shared memory, using the same syntax as Rust-CUDA.
 
 use proc_macro2::TokenStream;
 use quote::quote;

@@ -113,7 +113,7 @@ fn implement(
     }
 }
 
-/// The layout of a struct according to its `repr` attribute.
+/// A struct's layout, as its `repr` attribute specifies.
 #[derive(Clone, Copy, PartialEq)]
 enum Layout {
     /// `repr(C)`.

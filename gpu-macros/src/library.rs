@@ -58,7 +58,7 @@ fn name_of(manifest: &str, package: &str, root: &dyn Fn() -> Option<String>) -> 
             }
         };
         if is_it {
-            // A dependency that is not renamed has the name of its library.
+            // A dependency that is not renamed has the same name as its library.
             let name = if dependency.name == PACKAGE { "gpu_std" } else { &dependency.name };
             found = Some(name.replace('-', "_"));
         }
@@ -91,7 +91,7 @@ fn dependencies(manifest: &str) -> Vec<Dependency> {
             _ => {}
         }
     };
-    // The table to which the current lines belong: the table of all dependencies, or the table of one.
+    // The table to which the current lines belong: the table of all dependencies, or the table of a single dependency.
     let mut table: Option<Option<String>> = None;
     for line in split(manifest, '\n') {
         let line = line.trim();

@@ -9,7 +9,7 @@ use bytemuck::{AnyBitPattern, NoUninit};
 /// structs that derive gpu-std's `KernelType`. `bool` and enums can be stored as gpu-std's `Checked`, which implements
 /// this trait.
 ///
-/// Padding is excluded because its bytes contain whatever was in memory before, such as data of freed host memory. A
+/// Padding is excluded because its bytes contain earlier contents of memory, such as data from freed host memory. A
 /// copy to the device would transfer these bytes, and kernels, files and other hosts could then read them.
 ///
 /// # Safety
@@ -23,7 +23,7 @@ use bytemuck::{AnyBitPattern, NoUninit};
     note = "bytes of padding would carry what lay there before: write a field for them"
 )]
 pub unsafe trait DeviceCopy: AnyBitPattern + Send + Sync {
-    /// Does not compile for a generic struct if it has padding with these type arguments.
+    /// Does not compile for a generic struct that has padding for these type arguments.
     #[doc(hidden)]
     const CHECKED: () = ();
 }

@@ -1,4 +1,4 @@
-//! Extents of 2-D and 3-D views as a launch passes them, and the launch shapes that a kernel's views require.
+//! Extents of 2-D and 3-D views, as a launch passes them, and the launch shapes that a kernel's views require.
 
 /// Maximum number of elements along one side of a view: 2^31 - 1. With this limit, a 32-bit index, signed or unsigned,
 /// is out of range if and only if it is negative or too large.
@@ -53,7 +53,7 @@ impl Extents2 {
         self.columns == 0 || self.rows == 0
     }
 
-    /// Returns the number of elements from the first to the last, including the padding between rows.
+    /// Returns the number of elements from the first to the last element, including the padding between rows.
     pub const fn span(self) -> usize {
         if self.is_empty() { 0 } else { self.offset([self.rows - 1, self.columns - 1]) + 1 }
     }
@@ -91,7 +91,7 @@ impl Extents3 {
         [planes, rows, columns]: [usize; 3],
         [plane_stride, row_stride]: [usize; 2],
     ) -> Option<Self> {
-        // If rows have no elements, their stride may be 0, in which case the plane stride is 0 too.
+        // If rows have no elements, their stride may be 0, in which case the plane stride is also 0.
         let plane_rows = match plane_stride.checked_div(row_stride) {
             Some(plane_rows) if plane_rows * row_stride == plane_stride => plane_rows,
             None if plane_stride == 0 => rows,
@@ -143,7 +143,8 @@ impl Extents3 {
         self.columns == 0 || self.rows == 0 || self.planes == 0
     }
 
-    /// Returns the number of elements from the first to the last, including the padding between rows and planes.
+    /// Returns the number of elements from the first to the last element, including the padding between rows and
+    /// planes.
     pub const fn span(self) -> usize {
         if self.is_empty() { 0 } else { self.offset([self.planes - 1, self.rows - 1, self.columns - 1]) + 1 }
     }
@@ -166,7 +167,7 @@ impl Extents3 {
 /// meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claims {
-    /// No requirement: the launch can have any shape.
+    /// No requirement. The launch can have any shape.
     Any,
     /// One dimension: the linear index determines a thread's elements.
     Linear,
@@ -200,7 +201,7 @@ impl Claims {
         claims
     }
 
-    /// Returns the maximum number of dimensions of a launch.
+    /// Returns the maximum number of dimensions that a launch can have.
     pub const fn dimensions(self) -> usize {
         match self {
             Claims::Linear => 1,

@@ -9,7 +9,7 @@ use core::fmt::{self, Write};
 pub enum FindingKind {
     /// Two threads access the same memory, at least one of them writes, and nothing orders the accesses.
     Race,
-    /// Atomic operations race because their scope is only one block.
+    /// Atomic operations from different blocks race because their scope is only one block.
     NarrowScope,
     /// Two launches, or a launch and a copy, access the same memory on streams that are not ordered, and at least one
     /// of them writes.
@@ -55,7 +55,7 @@ impl FindingKind {
     }
 }
 
-/// One of a finding's accesses.
+/// One of the accesses in a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
     /// The operation: `read`, `write`, `atomic read` or `atomic update`.
@@ -183,7 +183,7 @@ impl Finding {
 pub struct Findings {
     /// Findings in order of occurrence. Each pair of source locations occurs once per launch.
     pub findings: Vec<Finding>,
-    /// Number of findings beyond the limit.
+    /// Number of findings that were dropped because they exceeded the limit.
     pub more: u64,
 }
 

@@ -49,19 +49,19 @@ pub struct ImageSpec {
     /// Other packages whose kernels may be in the image. This list is only read if there is no code, because otherwise
     /// the kernel records name the packages.
     pub dependencies: &'static [Package],
-    /// Source locations of the image's packages, as far as they are known. A kernel whose package has the same name but
-    /// was compiled in a different location belongs to a different package.
+    /// Known source locations of the image's packages. If a kernel's package has the same name but was compiled in a
+    /// different location, it is a different package.
     pub sources: &'static [Source],
     /// Reason why the image contains no code, or `None` if it contains code.
     pub missing: Option<&'static str>,
     /// Toolchains with which the image was built.
     pub compilers: Compilers,
-    /// The code of the image. The list is empty if there is no code.
+    /// The code of the image. The list is empty if the image contains no code.
     pub parts: &'static [ImagePart],
     /// The kernels, sorted by symbol.
     pub kernels: &'static [KernelRecord],
-    /// NVIDIA's device runtime, `libcudadevrt.a`, for parts that must be linked with it, or `None` if there are no such
-    /// parts.
+    /// NVIDIA's device runtime, `libcudadevrt.a`, for parts that must be linked with it, or `None` if no part requires
+    /// it.
     pub device_runtime: Option<Packed>,
 }
 
@@ -74,12 +74,12 @@ pub struct Package {
     pub version: &'static str,
 }
 
-/// The location of a package when it was compiled.
+/// The location at which a package was compiled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Source {
     /// The located package.
     pub package: Package,
-    /// Hash (see [`hash`]) of the path of the package's folder with symbolic links resolved. There are several hashes
+    /// Hash (see [`hash`]) of the path of the package's folder, with symbolic links resolved. There are several hashes
     /// if the folder was moved.
     pub folders: &'static [u64],
 }
@@ -97,17 +97,17 @@ pub struct Compilers {
 /// One module of an image.
 #[derive(Debug, Clone, Copy)]
 pub struct ImagePart {
-    /// Rust module of the part's kernels, such as `elementwise`. For kernels in the crate root, the name is that of the
+    /// Rust module of the part's kernels, such as `elementwise`. For kernels in the crate root, this is the name of the
     /// kernel crate.
     pub name: &'static str,
     /// True if the code is relocatable and must be linked with the device runtime when it is loaded. This is the case
     /// for kernels that launch kernels or set a graph's conditions.
     pub is_linked: bool,
-    /// The forms of the code, of which there is at least one.
+    /// The forms of the code. There is at least one form.
     pub forms: &'static [CodeForm],
 }
 
-/// The code of a part for one architecture.
+/// A part's code for one architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CodeForm {
     /// Architecture, as `10 * major + minor`.
@@ -154,7 +154,7 @@ pub struct KernelRecord {
     pub part: usize,
     /// Origin and parameters, or `None` for a kernel that was not written with `#[kernel]`.
     pub abi: Option<KernelAbi>,
-    /// Stack that each thread needs, as far as it is known.
+    /// Bytes of stack that each thread needs, if known.
     pub stack: StackUse,
     /// Bytes of stack per thread that `#[kernel(stack = BYTES)]` requests, or 0 without this option.
     pub requested_stack: u32,
@@ -165,7 +165,7 @@ pub struct KernelRecord {
     /// Resource use, with one entry per architecture for which the kernel was assembled. The list is empty if `ptxas`
     /// was not available.
     pub resources: &'static [KernelResources],
-    /// Panics that the compiler could not rule out, on any of the architectures.
+    /// Panics that the compiler could not rule out on at least one architecture.
     pub panics: &'static [PanicPlace],
 }
 
@@ -207,17 +207,17 @@ pub struct KernelAbi {
     pub params: &'static [AbiParam],
 }
 
-/// Stack that each thread of a kernel needs, as far as it is known.
+/// How much stack each thread of a kernel needs, if known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StackUse {
-    /// At most this many bytes on every architecture, including callees. The number is 0 if `ptxas` was not available
-    /// to measure it.
+    /// Each thread needs at most this many bytes on every architecture, including callees. The number is 0 if `ptxas`
+    /// was not available to measure it.
     Known(u32),
-    /// Not known before execution, because the kernel recurses or calls through a pointer.
+    /// The stack size is unknown before execution, because the kernel recurses or calls through a pointer.
     Unknown,
 }
 
-/// The resource report of `ptxas` for one kernel and one architecture.
+/// The resources that `ptxas` reports for one kernel on one architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelResources {
     /// Architecture, as `10 * major + minor`.

@@ -38,13 +38,13 @@ pub struct KernelInfo {
     pub module: &'static str,
     /// Hash of the path of that package's folder, as in [`Source`](crate::image::Source), or 0 if unknown.
     pub folder: u64,
-    /// Type arguments of this instance, in declaration order. The list is empty if there are none.
+    /// Type arguments of this instance, in declaration order. The list is empty if the kernel has no type parameters.
     pub types: &'static [TypeArgument],
     /// Const arguments of this instance, in declaration order.
     pub consts: &'static [ConstArgument],
     /// Parameters as written in the source.
     pub params: &'static [ParamSpec],
-    /// Limits declared with `launch_bounds`, or `None` if there are none.
+    /// Limits declared with `launch_bounds`, or `None` if no limits are declared.
     pub launch_bounds: Option<LaunchBounds>,
     /// Block size that every launch must have, from `block(16, 16)`.
     pub block: Option<[u32; 3]>,
@@ -56,10 +56,10 @@ pub struct KernelInfo {
     pub static_shared: u32,
     /// Launch shapes in which each index of the kernel's mutable views belongs to one thread.
     pub claims: Claims,
-    /// Bytes of stack that each thread needs, from `stack = BYTES`. With `None`, the builder's analysis determines
-    /// them.
+    /// Bytes of stack that each thread needs, from `stack = BYTES`. With `None`, the builder's analysis determines the
+    /// number.
     pub stack: Option<u32>,
-    /// Minimum compute capability for this kernel, as `10 * major + minor`. 0 means any.
+    /// Minimum compute capability for this kernel, as `10 * major + minor`. 0 means any compute capability.
     pub min_arch: u32,
     /// True if only this exact compute capability can run the kernel, from `arch = "90a"`.
     pub is_arch_specific: bool,
@@ -85,7 +85,7 @@ pub struct KernelSpec {
     /// Function that computes the bytes that a launch transfers, for the bandwidth in traces, or `None` if the kernel
     /// does not declare them.
     pub bytes: Option<BytesOfLaunch>,
-    /// Function that checks the lengths of the arguments, or `None` if there are no length requirements.
+    /// Function that checks the lengths of the arguments, or `None` if the kernel has no length requirements.
     pub lengths: Option<CheckLengths>,
 }
 
@@ -112,8 +112,8 @@ impl KernelSpec {
 }
 
 impl KernelInfo {
-    /// Creates the data of a handwritten kernel: a safe function with the name of its symbol, without type or const
-    /// arguments, limits or requirements.
+    /// Creates the data of a handwritten kernel: a safe function whose name is its symbol and that has no type
+    /// arguments, const arguments, limits or requirements.
     pub const fn new(
         package: &'static str,
         version: &'static str,
@@ -209,7 +209,7 @@ impl ParamSpec {
     }
 }
 
-/// One parameter of a kernel as a compiler sees it: its kind, size, alignment and signature.
+/// One kernel parameter, as a compiler sees it: its kind, size, alignment and signature.
 ///
 /// The host compiler stores this record in [`KernelInfo::params`]. The device compiler stores it in the GPU code. Next
 /// to the entry with symbol `S`, the GPU code contains a constant `[AbiParam; N]` with the symbol `__warpsmith_abi.S`.
@@ -228,7 +228,7 @@ pub struct AbiParam {
     pub align: u32,
     /// The [`signature`](crate::signature()) of the type's name and contents. For an enum, the contents are its
     /// variants and their numbers. The signature also covers the mapping of a view or the dimensions of a tensor,
-    /// whether the parameter is optional, and what the kernel declares about itself.
+    /// whether the parameter is optional, and the kernel's own declarations.
     pub signature: u32,
 }
 
@@ -244,8 +244,8 @@ impl AbiParam {
         Self { kind: kind as u32, size: clamp(size), align: clamp(align), signature }
     }
 
-    /// Returns the total bytes of the kernel parameters for `params`, where each is at the next multiple of its
-    /// alignment.
+    /// Returns the total bytes of the kernel parameters for `params`, where each parameter is stored at the next
+    /// multiple of its alignment.
     pub const fn ptx_param_bytes(params: &[Self]) -> usize {
         let mut bytes = 0usize;
         let mut i = 0;

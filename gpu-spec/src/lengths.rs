@@ -6,7 +6,7 @@ use core::fmt;
 
 /// A function that compares the lengths of a launch's arguments. `args` has the same format as for a
 /// [`HostEntry`](crate::HostEntry). The function does not read the memory to which the arguments point. `extent` is the
-/// number of threads along x, y and z that the launch requested, or `None` if it requested none.
+/// number of threads along x, y and z that the launch requested, or `None` if the launch did not request an extent.
 pub type CheckLengths =
     unsafe fn(args: *const *const c_void, extent: Option<[u64; 3]>) -> Result<(), WrongLength>;
 

@@ -2,7 +2,7 @@
 
 use crate::extents::Claims;
 
-/// The promise that `launch_bounds(max_threads, min_blocks)` makes to the compiler (CUDA `__launch_bounds__`).
+/// The limits that `launch_bounds(max_threads, min_blocks)` promises to the compiler (CUDA `__launch_bounds__`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaunchBounds {
     /// Maximum number of threads per block.
@@ -85,12 +85,12 @@ impl LaunchLimits {
         }
     }
 
-    /// Returns the required block size, if there is one.
+    /// Returns the required block size, if any.
     pub const fn block(self) -> Option<[u32; 3]> {
         if self.block[0] == 0 { None } else { Some(self.block) }
     }
 
-    /// Returns the required cluster size, if there is one.
+    /// Returns the required cluster size, if any.
     pub const fn cluster(self) -> Option<[u32; 3]> {
         if self.cluster[0] == 0 { None } else { Some(self.cluster) }
     }

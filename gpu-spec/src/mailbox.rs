@@ -17,7 +17,7 @@ pub const READY: u32 = 2;
 
 /// Maximum size of a message in bytes. Longer messages are truncated.
 pub const MESSAGE_BYTES: usize = 512;
-/// Maximum size of a file name in bytes. Of a longer name, only the end is kept.
+/// Maximum size of a file name in bytes. If a name is longer, only its end is kept.
 pub const FILE_BYTES: usize = 256;
 
 /// The data of one panic, which the GPU writes.

@@ -2,7 +2,7 @@
 
 /// The length, in elements, that a launch passes for a kernel parameter `Shared<[T]>` or `DoubleBuffer<[T]>`.
 ///
-/// The arrays of a kernel follow one another in the dynamic shared memory of each block, in parameter order. Each
+/// The arrays of a kernel follow one another in the dynamic shared memory of each block, in parameter order. Each array
 /// starts at a multiple of [`Self::ALIGN`] bytes.
 ///
 /// ```

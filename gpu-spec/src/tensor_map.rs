@@ -5,7 +5,7 @@
 
 /// Maximum number of dimensions of a tensor map.
 pub const MAX_RANK: usize = 5;
-/// Maximum number of elements of a box along each dimension.
+/// Maximum number of elements in a box along each dimension.
 pub const MAX_BOX: u32 = 256;
 
 /// The bytes of a tensor map (`CUtensorMap`), which a launch passes by value.
@@ -13,7 +13,7 @@ pub const MAX_BOX: u32 = 256;
 #[repr(C, align(64))]
 pub struct TensorMapData(pub [u64; 16]);
 
-/// A swizzle mode, which permutes the 16-byte chunks of a box in shared memory. The numbers of the modes are those of
+/// A swizzle mode, which permutes the 16-byte chunks of a box in shared memory. The modes have the same numbers as in
 /// the CUDA driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -85,7 +85,7 @@ pub struct TensorMapSpec {
     pub swizzle: Swizzle,
 }
 
-/// Error for a field of a tensor map that the hardware does not support. The message states the remedy.
+/// Error for a tensor map field that the hardware does not support. The message states the remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TensorMapError {
     /// Unsupported rank.

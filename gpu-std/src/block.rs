@@ -3,8 +3,8 @@
 //! [`reduce`] and the scans combine one value per thread; [`scan_warps`] combines one value per warp. [`broadcast`]
 //! passes the value of one thread to all threads. Every thread of the block must call these functions, because they
 //! synchronize the block. These functions use shared memory for 32 values. The combination order depends only on the
-//! block size, so the same values always give bit-identical results. Values can be of any [`KernelType`] of at most 256
-//! bytes without padding.
+//! block size, so the same values always give bit-identical results. Values can be of any [`KernelType`] that has no
+//! padding and at most 256 bytes.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -46,7 +46,7 @@ pub use crate::thread::{
     block_dim as dim, block_idx as index, sync_threads, sync_threads_and, sync_threads_count, sync_threads_or,
 };
 
-/// Returns the number of threads in a block; at most 1024.
+/// Returns the number of threads in a block, which is at most 1024.
 #[inline(always)]
 pub fn threads() -> u32 {
     thread::block_dim_x() * thread::block_dim_y() * thread::block_dim_z()
@@ -61,7 +61,7 @@ pub fn linear_index() -> usize {
 }
 
 /// Combines the values of all threads in the order of their linear indices. `combine` must be associative. Approximate
-/// associativity, as of float addition, is sufficient. Every thread receives the same result, bit for bit.
+/// associativity, such as that of float addition, is sufficient. Every thread receives the same result, bit for bit.
 #[inline(always)]
 #[track_caller]
 pub fn reduce<T: KernelType>(value: T, combine: impl Fn(T, T) -> T) -> T {
@@ -79,7 +79,7 @@ pub fn reduce<T: KernelType>(value: T, combine: impl Fn(T, T) -> T) -> T {
 }
 
 /// Combines the values of the threads up to and including the caller, in the order of their linear indices. `combine`
-/// must be associative. Approximate associativity, as of float addition, is sufficient.
+/// must be associative. Approximate associativity, such as that of float addition, is sufficient.
 #[inline(always)]
 #[track_caller]
 pub fn inclusive_scan<T: KernelType>(value: T, combine: impl Fn(T, T) -> T) -> T {
@@ -152,7 +152,7 @@ pub fn broadcast<T: KernelType>(value: T, source: u32) -> T {
 }
 
 /// Combines `identity` and the values of the threads below the caller, in the order of their linear indices. `combine`
-/// must be associative. Approximate associativity, as of float addition, is sufficient.
+/// must be associative. Approximate associativity, such as that of float addition, is sufficient.
 #[inline(always)]
 #[track_caller]
 pub fn exclusive_scan<T: KernelType>(value: T, identity: T, combine: impl Fn(T, T) -> T) -> T {
@@ -218,8 +218,8 @@ impl Warp {
         self.across(within, self.lane + 1 == self.lanes, combine).0
     }
 
-    /// Combines one value per warp, supplied by the lane for which `is_shown` is true. Returns two values: the
-    /// combination of all lower warps, and the combination of all warps.
+    /// Combines one value per warp, supplied by the lane for which `is_shown` is true. Returns the combination of all
+    /// lower warps and the combination of all warps.
     #[inline(always)]
     #[track_caller]
     fn across<T: KernelType>(self, value: T, is_shown: bool, combine: impl Fn(T, T) -> T) -> (Option<T>, T) {
@@ -253,7 +253,7 @@ impl Warp {
         found
     }
 
-    /// Publishes one lane's value of each warp to the whole block.
+    /// Publishes one value per warp, supplied by one of its lanes, to the whole block.
     #[inline(always)]
     #[track_caller]
     fn share<T: KernelType>(self, value: T, is_shown: bool) -> Totals<T> {

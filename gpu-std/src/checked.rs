@@ -1,4 +1,4 @@
-//! [`Checked`]: `bool` and enums in memory that may hold arbitrary bytes.
+//! [`Checked`]: `bool` and enums in memory that may contain arbitrary bytes.
 
 use core::fmt;
 
@@ -10,15 +10,15 @@ use crate::element::{KernelType, KernelValue};
 ///
 /// # Safety
 ///
-/// The type must have the size, alignment and bytes of `Bits`, and `is_valid` must return true only for the bits of a
-/// valid value.
+/// The type must have the same size, alignment and byte representation as `Bits`, and `is_valid` must return true only
+/// for the bits of a valid value.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is neither `bool` nor an enum of kernels",
     label = "not a `KernelEnum`",
     note = "an enum without fields is one with `#[derive(Clone, Copy, KernelValue)]` and the type of its numbers, as in `#[repr(u8)]`"
 )]
 pub unsafe trait KernelEnum: KernelValue {
-    /// Integer type with the size, alignment and bytes of the type.
+    /// Integer type with the same size, alignment and byte representation as the type.
     type Bits: KernelType + Pod + PartialEq + fmt::Debug;
 
     /// Returns whether the bits represent a valid value.
@@ -36,7 +36,7 @@ unsafe impl KernelEnum for bool {
     }
 }
 
-/// The bytes of a `bool` or enum, for use as a buffer element or as a field of one.
+/// The bytes of a `bool` or enum, for use as a buffer element or as a field of a buffer element.
 ///
 /// A buffer can be uninitialized or contain data of another type, so the bytes may not represent a valid `T`. [`get`]
 /// checks them. Otherwise, a `Checked<T>` behaves like a `T` and has its size.

@@ -3,15 +3,15 @@
 #[cfg(target_arch = "nvptx64")]
 use crate::nvvm;
 
-/// Returns the number of cycles of the multiprocessor's (SM's) clock since an arbitrary start. Each SM has its own
-/// start, and the rate follows the clock frequency. On the emulated device, the unit is nanoseconds instead.
+/// Returns the cycle count of the multiprocessor's (SM's) clock since an arbitrary starting point. Each SM has its own
+/// starting point, and the rate follows the clock frequency. On the emulated device, the unit is nanoseconds instead.
 #[inline(always)]
 pub fn cycles() -> u64 {
     gpu_or_host!(nvvm::clock64(), nanoseconds())
 }
 
-/// Returns the nanoseconds since an arbitrary start that is the same for all threads of the device. The counter may
-/// advance in steps of up to a microsecond.
+/// Returns the nanoseconds since an arbitrary starting point that is the same for all threads of the device. The
+/// counter may advance in steps of up to a microsecond.
 #[inline(always)]
 pub fn nanoseconds() -> u64 {
     #[cfg(target_arch = "nvptx64")]

@@ -109,7 +109,7 @@ pub fn threads() -> u32 {
     blocks() * block::threads()
 }
 
-/// Returns the thread's linear index in its cluster, in which the blocks follow one another.
+/// Returns the thread's linear index in its cluster. Threads are numbered block by block.
 #[inline(always)]
 pub fn thread_rank() -> u32 {
     block_rank() * block::threads() + thread::linear_in_block()
@@ -136,9 +136,9 @@ pub fn sync() {
 /// First half of [`sync`]: signals that the thread has arrived, without waiting. Between `arrive` and [`wait`], the
 /// thread can do work that neither writes data that other threads read nor reads data that other threads write.
 ///
-/// Every thread of the cluster that has not exited must call `arrive` and then `wait`, with no other synchronization of
-/// this module in between. The emulated device reports threads that break this rule. On a GPU, the behavior is
-/// undefined in that case, as with incorrect masks in [`warp`](crate::warp).
+/// Every thread of the cluster that has not exited must call `arrive` and then `wait`, and must not call other
+/// synchronization functions of this module in between. The emulated device reports threads that break this rule. On a
+/// GPU, the behavior is undefined in that case, as with incorrect masks in [`warp`](crate::warp).
 #[inline(always)]
 #[track_caller]
 pub fn arrive() {
@@ -189,7 +189,7 @@ pub unsafe fn map_shared<T>(pointer: *mut T, rank: u32) -> *mut T {
 ///
 /// # Safety
 ///
-/// `pointer` must point into shared memory of a block of the cluster.
+/// `pointer` must point into the shared memory of one of the cluster's blocks.
 #[inline(always)]
 #[track_caller]
 pub unsafe fn shared_rank<T>(pointer: *const T) -> u32 {

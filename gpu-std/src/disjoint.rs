@@ -14,18 +14,19 @@
 //!    an index belong to the same thread. (On the host, a `thread_local!` could carry an index to the next emulated
 //!    thread on the same OS thread, or into another launch. For this reason, the host's `get_mut` checks that the index
 //!    belongs to the caller.)
-//! 3. *All threads divide the memory in the same way.* The elements of index i depend only on i, the length and the
-//!    mapping `M`. `M` is part of the parameter's type. No safe function changes the mapping, takes a subview, or
-//!    creates a view from something else, so two threads always use the same mapping. For any one `M`, the element sets
-//!    of different indices do not overlap.
+//! 3. *All threads divide the memory in the same way.* The elements that index i owns depend only on i, the length and
+//!    the mapping `M`. `M` is part of the parameter's type. No safe function changes the mapping, takes a subview, or
+//!    creates a view from other data, so two threads always use the same mapping. For any one `M`, the element sets of
+//!    different indices do not overlap.
 //! 4. *The borrow checker applies within a thread.* A view is neither `Clone` nor `Copy`. `get_mut` borrows it mutably
 //!    for as long as the reference lives, so a thread cannot hold two references to an element.
-//! 5. *The shape of a launch makes claims unique.* The linear index t of point 1 is unique to each thread in any
+//! 5. *The shape of a launch makes claims unique.* The linear index t from point 1 is unique to each thread in any
 //!    launch. A claim from [`unique_2d`] or [`unique_3d`] belongs to the thread whose index along each axis is the
 //!    coordinate modulo the launch's threads along that axis. These claims are unique only if the launch has no more
 //!    dimensions than the claim, and at most 2^32 threads along each axis. Each view declares the launch shapes in
 //!    which its claims are unique ([`MutableView::CLAIMS`]). `#[kernel]` records the requirements of all views in the
-//!    kernel's `KernelInfo`. The runtime refuses launches of other shapes. The kernel itself does not check the shape.
+//!    kernel's `KernelInfo`. The runtime rejects launches with other shapes. The kernel itself does not check the
+//!    shape.
 //! 6. *Nothing else accesses the memory.* The runtime creates a view from a buffer that the launch borrows mutably.
 //!    Until the launch ends, the runtime prevents all other reads and writes of the buffer. Therefore, two parameters
 //!    of one launch never overlap.
@@ -152,7 +153,7 @@ pub(crate) fn linear_in_launch() -> usize {
 /// [`index_1d`](crate::thread::index_1d).
 ///
 /// In two and three dimensions, threads are numbered block by block, so index i is not element i of a row-major array.
-/// For row-major arrays, use [`unique_2d`] with a [`DisjointMut2`]. The runtime refuses multi-dimensional launches of a
+/// For row-major arrays, use [`unique_2d`] with a [`DisjointMut2`]. The runtime rejects multi-dimensional launches of a
 /// kernel if all of its mutable views are one-dimensional.
 #[inline(always)]
 pub fn unique_index() -> UniqueIndex {
@@ -331,7 +332,8 @@ impl<'a, T, M> DisjointMut<'a, T, M> {
     }
 }
 
-/// Types that can index a mutable view, as in `y[i]`. There are none, because any thread could use the same index.
+/// Types that can index a mutable view, as in `y[i]`. No type implements this trait, because any thread could use the
+/// same index.
 #[diagnostic::on_unimplemented(
     message = "a mutable view is not indexed by `[…]`: any thread could name the same element",
     label = "take the element by `get_mut`, with a claim that only the calling thread has",

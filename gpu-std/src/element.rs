@@ -89,8 +89,8 @@ pub unsafe trait KernelValue: Copy + Send + Sync + 'static {
     const SIGNATURE: u32 = 0;
 }
 
-/// A type that can be passed to a kernel by value. A type that can also be an element of a slice or of a
-/// [`DisjointMut`](crate::DisjointMut) view, and that threads of a warp or block can exchange.
+/// A type that a kernel can take by value, that can be an element of a slice or of a
+/// [`DisjointMut`](crate::DisjointMut) view, and whose values the threads of a warp or block can exchange.
 ///
 /// Implemented for numbers, `f16`, `bf16`, arrays and [`Checked`](crate::Checked). With the feature `glam`, the trait
 /// is also implemented for glam's types. Structs can derive it. They must be `#[repr(C)]` or `#[repr(transparent)]`,
@@ -204,7 +204,7 @@ unsafe impl<T: Send + Sync + 'static> KernelType for PhantomData<T> {
 }
 
 /// A type that can be an element of a slice parameter `&[T]`, `Slice2<T>` or `Slice3<T>`. The trait is implemented for
-/// every [`KernelType`]. It is also implemented for [`Atomic`](crate::atomic::Atomic) of device or system scope, for
+/// every [`KernelType`]. It is also implemented for [`Atomic`](crate::atomic::Atomic) with device or system scope, for
 /// which a launch borrows the buffer mutably.
 ///
 /// # Safety
@@ -218,7 +218,7 @@ unsafe impl<T: Send + Sync + 'static> KernelType for PhantomData<T> {
     note = "some bytes are no `bool` and no variant of an enum: use `Checked<bool>`, `Checked<Enum>`"
 )]
 pub unsafe trait SliceElement: Sync + 'static {
-    /// Marker of a slice of elements of this type.
+    /// Marker type for a slice whose elements have this type.
     type Param: param::SliceMarker;
 
     /// Compiles only for types with a valid layout (see [`KernelType`]).

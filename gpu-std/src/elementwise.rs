@@ -24,7 +24,7 @@ pub unsafe trait Sources: Copy {
     /// Size of the largest element type, in bytes.
     const LARGEST: usize;
 
-    /// Returns true if element `first` is aligned for a vector of `N` elements in all arrays.
+    /// Returns true if, in all arrays, element `first` is aligned for an `N`-element vector.
     fn aligned<const N: usize>(self, first: usize) -> bool;
 
     /// Reads element `i` of each array.
@@ -99,7 +99,8 @@ const fn largest<S: Sources, U>() -> usize {
 /// Computes `out[i] = f((a[i], b[i], …))` for `i` below `len`, with all threads of a launch. Each element is written
 /// once. Threads and blocks with a nonzero y or z index do nothing.
 ///
-/// Each thread keeps `ITEMS` accesses in flight. Each accesses `VECTOR` bytes of the array with the largest elements.
+/// Each thread keeps `ITEMS` accesses in flight. Each access covers `VECTOR` bytes of the array with the largest
+/// elements.
 ///
 /// ```
 /// use gpu_std::elementwise::map;

@@ -71,7 +71,7 @@ pub const fn check_padding(place: &str, bytes: usize) {
     }
 }
 
-/// Buffer for the text of a compile-time error, because constants cannot be formatted in any other way.
+/// Buffer in which the text of a compile-time error is built, because constants cannot be formatted in any other way.
 struct PaddingText {
     bytes: [u8; 512],
     len: usize,
@@ -170,7 +170,7 @@ pub unsafe fn slice<'a, T>(data: *const T, len: usize) -> &'a [T] {
     unsafe { core::slice::from_raw_parts(data, len) }
 }
 
-/// Returns the planes for a parameter.
+/// Returns the view for a planes parameter.
 ///
 /// # Safety
 ///
@@ -181,7 +181,7 @@ pub unsafe fn planes<'a, T, const K: usize>(data: *const T, len: usize) -> Slice
     SlicePlanes::new(unsafe { slice(data, len) })
 }
 
-/// Returns the view for a parameter.
+/// Returns the view for a view parameter.
 ///
 /// # Safety
 ///
@@ -223,7 +223,7 @@ pub const fn claims<V: MutableView>() -> (Claims, u32) {
 /// Defines functions that create a view from two kernel parameters, on the GPU and on the host.
 macro_rules! views {
     ($($make:ident, $read:ident: $view:ident<$($mapping:ident)?>, $pointer:ty, $extents:ident;)*) => { $(
-        /// Returns the view for a parameter.
+        /// Returns the view for a view parameter.
         ///
         /// # Safety
         ///
@@ -421,7 +421,7 @@ pub unsafe fn read_view<'a, T, M>(
     unsafe { view(read_value(args, index), read_value(args, index + 1)) }
 }
 
-/// Returns a reference to kernel parameter `index`, a tensor map, in the memory of the launch.
+/// Returns a reference to the tensor map that the launch stores as kernel parameter `index`.
 ///
 /// # Safety
 ///
@@ -436,7 +436,7 @@ pub unsafe fn read_tensor_map<'a, T: KernelType, const RANK: usize>(
     unsafe { &*(*args.add(index)).cast() }
 }
 
-/// Returns whether kernel parameter `index`, a pointer, is null.
+/// Returns whether the pointer that is kernel parameter `index` is null.
 ///
 /// # Safety
 ///

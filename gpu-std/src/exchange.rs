@@ -78,7 +78,7 @@ pub fn load_blocked<T: KernelType, const ITEMS: usize>(data: &[T], first: usize,
 
 /// Rearranges a tile from blocked to striped order. Returns the calling thread's items in striped order.
 ///
-/// The function synchronizes the block through the block's array `tile`, as the operations of [`Shared`] do.
+/// The function synchronizes the block through the array `tile`, as [`Shared`] operations do.
 ///
 /// # Panics
 ///
@@ -103,8 +103,8 @@ pub fn blocked_to_striped<T: KernelType, const ITEMS: usize, const THREADS: usiz
 
 /// Rearranges a tile from striped to blocked order. Returns the calling thread's items in blocked order.
 ///
-/// The function synchronizes the block through the block's array `tile`, as the operations of [`Shared`] do. If `ITEMS`
-/// is odd, the reads are free of bank conflicts.
+/// The function synchronizes the block through the array `tile`, as [`Shared`] operations do. If `ITEMS` is odd, the
+/// reads are free of bank conflicts.
 ///
 /// # Panics
 ///

@@ -1,4 +1,4 @@
-//! Conditions of conditional graph nodes, which kernels set.
+//! Conditions that kernels set for conditional graph nodes.
 //!
 //! A *condition* is a number that determines whether, or how often, a conditional node runs its body. Kernels that
 //! precede the node or run in its body set the condition with [`set_condition`]. Kernels receive the host's handle of
@@ -24,7 +24,7 @@
 //! }
 //! ```
 
-/// Sets the value of a condition of the running graph. The next conditional node that reads the condition uses the
+/// Sets the value of a condition in the running graph. The next conditional node that reads the condition uses the
 /// value that was set.
 ///
 /// # Panics
@@ -33,8 +33,8 @@
 ///
 /// # Safety
 ///
-/// `condition` must be the handle of a condition of the graph in which the calling kernel runs. No two threads may set
-/// the condition at the same time.
+/// `condition` must be the handle of a condition that belongs to the graph in which the calling kernel runs. No two
+/// threads may set the condition at the same time.
 #[inline(always)]
 pub unsafe fn set_condition(condition: u64, value: u32) {
     #[cfg(target_arch = "nvptx64")]

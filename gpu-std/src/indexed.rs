@@ -43,12 +43,12 @@ use crate::scalar::Scalar;
 #[repr(C)]
 pub struct Indexed<T> {
     key: T,
-    /// Stored as bytes, so that the struct has no padding whatever the key type.
+    /// Stored as bytes, so that the struct has no padding for any key type.
     index: [u8; 8],
 }
 
 impl<T: Scalar> Indexed<T> {
-    /// The absence of an element.
+    /// Represents the absence of an element.
     pub const NONE: Self = Self { key: T::ZERO, index: [u8::MAX; 8] };
 
     /// Creates a pair of an element's index and key. The index must be less than `u64::MAX`.
@@ -97,8 +97,8 @@ impl<T: Scalar> Indexed<T> {
     }
 }
 
-/// Rejects key types that would misalign the index. Threads exchange whole 32-bit words, so a value that does not
-/// consist of words would be passed through memory.
+/// Rejects key types that would misalign the index. Threads exchange whole 32-bit words, so a value whose size is not a
+/// multiple of 32 bits would be passed through memory.
 const fn check_key<T>() {
     assert!(
         size_of::<T>() >= 4,

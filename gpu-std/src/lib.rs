@@ -33,7 +33,7 @@
 //! | [`disjoint`] | mutable views that assign each thread its own elements |
 //! | [`view`] | read-only 2-D and 3-D views |
 //! | [`shared`] | block-shared arrays: [`Shared`], [`DoubleBuffer`]; [`shared_array!`] for unsafe code |
-//! | [`tensor`] | TMA copies and tensor-core matrix products of compute capability 9.0 |
+//! | [`tensor`] | TMA copies and tensor-core matrix products for compute capability 9.0 |
 //! | [`atomic`] | atomic operations with an ordering and a scope |
 //! | [`dynamic`] | dynamic parallelism: kernels that launch kernels |
 //! | [`graph`] | conditions of conditional graph nodes |
@@ -249,7 +249,7 @@ pub use shape::Shape;
 /// | `DisjointMut2<T, M>`, `DisjointMut3<T>` | a mutable 2-D or 3-D view that assigns each thread its own elements | `buffer.as_2d_mut(rows, columns)?`, `as_3d_mut` |
 /// | `Slice2<Atomic<T>>`, `Slice3<Atomic<T>>` | a view that all threads read and update atomically | `buffer.as_2d_mut(rows, columns)?`, `as_3d_mut` |
 /// | `Option` of one of these, such as `Option<&[T]>` or `Option<DisjointMut2<T, M>>` | an optional slice or view | `Some` of the corresponding argument, or `None::<&DeviceBuffer<T>>`, `None::<DeviceSliceMut2<T>>` |
-/// | [`Shared<[T; N]>`](Shared), [`DoubleBuffer<[T; N]>`](DoubleBuffer) | an array in the block's shared memory | none, because it is not a parameter of the launch |
+/// | [`Shared<[T; N]>`](Shared), [`DoubleBuffer<[T; N]>`](DoubleBuffer) | an array in the block's shared memory | no argument, because the array is not a parameter of the launch |
 /// | `Shared<[T]>`, `DoubleBuffer<[T]>` | an array of launch-time length in the block's dynamic shared memory | [`SharedLen(length)`](SharedLen) |
 /// | [`&TensorMap<T, RANK>`](TensorMap) | a tensor that TMA copies in boxes | a tensor map of a buffer |
 /// | `*const T`, `*mut T` | a pointer, only in an `unsafe fn` | a buffer or device pointer |
@@ -275,8 +275,8 @@ pub use shape::Shape;
 ///   The arguments of these three options can be constants, including those of `consts(…)`: `consts(TILE = 16, 32),
 ///   block(TILE, TILE)`.
 /// - `arch = 90`: the kernel requires compute capability 9.0 and is left out of images for lower compute capabilities.
-///   `arch = "90a"`: the kernel uses instructions that only GPUs of compute capability 9.0 support ([`tensor`]), and is
-///   compiled only for `sm_90a`.
+///   `arch = "90a"`: the kernel uses instructions that only GPUs with compute capability 9.0 support ([`tensor`]), and
+///   is compiled only for `sm_90a`.
 /// - `stack = 16384`: each thread needs this many bytes of stack. Specify the stack size only for kernels whose stack
 ///   use the compiler cannot compute. These kernels recurse, call through pointers or `dyn`, or format with
 ///   `core::fmt`.
@@ -359,7 +359,7 @@ pub use gpu_macros::kernel;
 
 /// Turns a scalar function into an elementwise kernel over arrays: `out[i] = f(x[i], y[i], …)`.
 ///
-/// The function takes up to four elements by value and returns one element. The elements can have any kernel types. The
+/// The function takes up to four elements by value and returns one element. Elements can be of any kernel type. The
 /// kernel uses vectorized accesses at any alignment. The kernel has instances with 1 and with 4 accesses in flight per
 /// thread.
 ///
@@ -387,8 +387,9 @@ pub use gpu_macros::kernel;
 /// ```
 ///
 /// To launch it, call `warpsmith::ops::map::<scaled_relu>(&stream, &KERNELS, (&x, &y, &mut out))`. The call is safe,
-/// checks the lengths, and uses the tuned configuration, or the default if there is none. The kernel's name is
-/// `scaled_relu<ITEMS, VECTOR>`. A direct launch processes as many elements as the shortest array contains.
+/// checks the lengths, and uses the tuned configuration, or the default configuration if the kernel has not been tuned.
+/// The kernel's name is `scaled_relu<ITEMS, VECTOR>`. A direct launch processes as many elements as the shortest array
+/// contains.
 ///
 /// # Options
 ///
@@ -404,7 +405,7 @@ pub use gpu_macros::elementwise;
 
 /// Turns an associative and commutative operator into a kernel that reduces an array to one value.
 ///
-/// The operator combines two values of a kernel type without padding. A value has at most 256 bytes.
+/// The operator combines two values of a kernel type without padding. A value can have at most 256 bytes.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -497,7 +498,7 @@ pub use gpu_macros::scan;
 /// | `%c` | a `char` or `u8` |
 /// | `%s` | a `&CStr`, such as `c"text"` |
 /// | `%p` | a pointer or reference |
-/// | `%%` | none; prints a percent sign |
+/// | `%%` | no argument; prints a percent sign |
 ///
 /// Flags, width and precision work as in C, except that `*` is not supported. Length modifiers such as `l` are not
 /// needed. On a GPU, the text appears when the host waits for the stream. If the buffer is full, the oldest text is

@@ -1,13 +1,14 @@
 //! Single-pass scans over all blocks of a launch by decoupled look-back.
 //!
-//! For any grid size, a [`TileQueue`] assigns tiles to blocks in order until none is left. A [`LookBack`] computes the
-//! exclusive prefix of a block's tile while the blocks of earlier tiles are still working.
+//! For any grid size, a [`TileQueue`] assigns tiles to blocks in order until no tile is left. A [`LookBack`] computes
+//! the exclusive prefix of a block's tile while the blocks of earlier tiles are still working.
 //!
 //! # Bit-identical results
 //!
-//! Classic look-back (Merrill, Garland: "Single-pass Parallel Prefix Scan with Decoupled Look-back", 2016) adds tile
-//! totals, back to the nearest published prefix. The number of added totals depends on timing, and so does the rounding
-//! of floats. In this module, the tile's index determines the association, in three levels of 32:
+//! Classic look-back (Merrill, Garland: "Single-pass Parallel Prefix Scan with Decoupled Look-back", 2016) adds the
+//! totals of the preceding tiles, back to the nearest published prefix. The number of added totals depends on timing,
+//! and so does the rounding of floats. In this module, the tile's index determines the association, in three levels of
+//! 32:
 //!
 //! - each *tile* publishes its total;
 //! - the last tile of each *group* of 32 adds up the 32 totals and publishes the group's total;
@@ -23,9 +24,9 @@
 //!
 //! The workspace is a slice of [`workspace_len`] atomics that must be zeroed before its first use. It need not be
 //! cleared between launches, because each launch publishes its values with a new tag. Launches on one stream can share
-//! a workspace, whatever they scan. This includes a graph that is launched many times. Launches that may overlap must
-//! not share a workspace. Always pass the whole workspace. After 2³¹ launches the tags wrap, and the slice that was
-//! passed is cleared.
+//! a workspace, regardless of what they scan. This includes a graph that is launched many times. Launches that may
+//! overlap must not share a workspace. Always pass the whole workspace. After 2³¹ launches the tags wrap, and the slice
+//! that was passed is cleared.
 //!
 //! ```
 //! use gpu_std::atomic::Atomic;
@@ -129,8 +130,8 @@ impl<'a> TileQueue<'a> {
     }
 
     /// Returns the tag of this launch, from 1 to 2³¹ − 1. No other launch has used this tag with this workspace since
-    /// the workspace was cleared. Use the tag in kernels that publish in words of their own, which start at
-    /// [`words`](Self::words).
+    /// the workspace was cleared. Use the tag in kernels that publish values in their own words of the workspace, which
+    /// start at [`words`](Self::words).
     #[inline(always)]
     pub fn tag(&self) -> u32 {
         self.tag
@@ -154,7 +155,7 @@ impl<'a> TileQueue<'a> {
         }
     }
 
-    /// Returns the block's next tile, or `None` if none is left. All threads of the block wait for each other and
+    /// Returns the block's next tile, or `None` if no tile is left. All threads of the block wait for each other and
     /// receive the same tile.
     #[inline(always)]
     #[track_caller]
@@ -252,7 +253,7 @@ impl<'a, T: KernelType> LookBack<'a, T> {
         tiles + tiles.div_ceil(LEVEL) + section
     }
 
-    /// Returns a word of the published values.
+    /// Returns one of the words that hold published values.
     ///
     /// # Safety
     ///
@@ -298,7 +299,7 @@ impl<'a, T: KernelType> LookBack<'a, T> {
     fn place(&self, tile: usize) -> (usize, u32, u32) {
         let tiles = self.tiles as usize;
         check(tile < tiles, "the tile is none of the queue's");
-        // All slots below are derived from this tile, so none is out of range.
+        // All slots below are derived from this tile, so all of them are in range.
         let tile = if tile < tiles { tile } else { 0 };
         (tile, (tile % LEVEL) as u32, (tile / LEVEL % LEVEL) as u32)
     }
@@ -311,8 +312,8 @@ impl<'a, T: KernelType> LookBack<'a, T> {
     ///
     /// # Panics
     ///
-    /// Panics on the emulated device if the queue has no such tile. On a GPU, the prefixes of all tiles are unspecified
-    /// in this case.
+    /// Panics on the emulated device if `tile` is not a tile of the queue. On a GPU, the prefixes of all tiles are
+    /// unspecified in this case.
     #[inline(always)]
     #[track_caller]
     pub fn publish(&self, tile: usize, total: T) {

@@ -157,9 +157,9 @@ unsafe extern "C" {
 
     /// Resolved by LLVM's NVVMReflect pass.
     pub fn __nvvm_reflect(name: *const u8) -> i32;
-    /// Prints from the GPU. The driver links it.
+    /// Prints from the GPU. The driver links this function.
     pub fn vprintf(format: *const u8, arguments: *const c_void) -> i32;
-    /// Prints the text and stops the context. The driver links it.
+    /// Prints the text and stops the context. The driver links this function.
     pub fn __assertfail(
         message: *const u8,
         file: *const u8,

@@ -104,37 +104,37 @@ impl CChar for char {
     }
 }
 
-/// Converts an argument of `%d`.
+/// Converts an argument for `%d`.
 #[inline(always)]
 pub fn c_signed(value: impl CInteger) -> i64 {
     value.signed()
 }
 
-/// Converts an argument of `%u`.
+/// Converts an argument for `%u`.
 #[inline(always)]
 pub fn c_unsigned(value: impl CInteger) -> u64 {
     value.unsigned()
 }
 
-/// Converts an argument of `%f`.
+/// Converts an argument for `%f`.
 #[inline(always)]
 pub fn c_float(value: impl CFloat) -> f64 {
     value.float()
 }
 
-/// Converts an argument of `%c`.
+/// Converts an argument for `%c`.
 #[inline(always)]
 pub fn c_char(value: impl CChar) -> u32 {
     value.byte()
 }
 
-/// Converts an argument of `%s`.
+/// Converts an argument for `%s`.
 #[inline(always)]
 pub fn c_string(value: &CStr) -> *const core::ffi::c_char {
     value.as_ptr()
 }
 
-/// Converts an argument of `%p`.
+/// Converts an argument for `%p`.
 #[inline(always)]
 pub fn c_pointer<T: ?Sized>(value: *const T) -> *const core::ffi::c_void {
     value.cast()

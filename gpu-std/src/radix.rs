@@ -38,7 +38,7 @@ use crate::{block, thread};
 /// Result of [`rank()`].
 #[derive(Debug, Clone, Copy)]
 pub struct Ranks<const ITEMS: usize> {
-    /// Rank of each of the thread's items, which is the item's index in the sorted tile.
+    /// Ranks of the thread's items. An item's rank is its index in the sorted tile.
     pub ranks: [u32; ITEMS],
     /// In thread d, the first index of digit d in the sorted tile. In threads beyond the last digit, 0.
     pub start: u32,
@@ -46,7 +46,7 @@ pub struct Ranks<const ITEMS: usize> {
     pub count: u32,
 }
 
-/// Returns the tile index of the calling thread's item `item`, in warp-striped order.
+/// Returns the index in the tile of the calling thread's item `item`, in warp-striped order.
 #[inline(always)]
 pub fn place<const ITEMS: usize>(item: usize) -> usize {
     let thread = thread::linear_in_block();
@@ -57,14 +57,14 @@ pub fn place<const ITEMS: usize>(item: usize) -> usize {
 /// Ranks the digits of the block's items, which must be in warp-striped order ([`place`]). Only the lowest log2(`BINS`)
 /// bits of each digit are used, so `BINS` must be a power of two.
 ///
-/// The function synchronizes the block at [`sync_threads`](crate::thread::sync_threads) and through the block's array
-/// `counters`, as the operations of [`Shared`] do. If the caller writes memory after this call that other threads read
-/// before it, the caller must synchronize the block itself in between.
+/// The function synchronizes the block at [`sync_threads`](crate::thread::sync_threads) and through the array
+/// `counters`, as [`Shared`] operations do. If the caller writes memory after this call that other threads read before
+/// it, the caller must synchronize the block itself in between.
 ///
 /// # Panics
 ///
 /// Panics if the block does not have exactly 32 threads for each of `WARPS` warps, or has fewer threads than `BINS`.
-/// Specify the block shape with `#[kernel(block(…))]`. Does not compile if `BINS` is not a power of two of at least 2,
+/// Specify the block shape with `#[kernel(block(…))]`. Does not compile if `BINS` is less than 2 or not a power of two,
 /// or if `ITEMS` exceeds 32.
 #[inline(always)]
 #[track_caller]
@@ -87,7 +87,7 @@ pub fn rank<const ITEMS: usize, const BINS: usize, const WARPS: usize>(
 /// for kernels that publish the count to other blocks. It then calls `ranked` with each of the thread's items and the
 /// item's rank, so that ranks need not be stored either. Returns the thread's `start` and `count`, as in [`Ranks`].
 ///
-/// Before the function calls `counted`, all threads pass a barrier inside it.
+/// All threads pass a barrier inside this function before it calls `counted`.
 ///
 /// # Panics
 ///

@@ -87,7 +87,7 @@ fn multiply<const BY: u32>(word: u32) -> (u32, u32) {
     }
 }
 
-/// Philox 4x32-10 generator at a position of a subsequence, with the parameters of `curand_init`. A seed has 2⁶⁴
+/// Philox 4x32-10 generator at a position in a subsequence, with the same parameters as `curand_init`. A seed has 2⁶⁴
 /// subsequences of 2⁶⁶ words each.
 ///
 /// ```
@@ -106,14 +106,14 @@ pub struct Philox {
 }
 
 impl Philox {
-    /// Creates a generator at word `offset` of a subsequence of the seed. Words come in blocks of four, so the offset
-    /// is rounded down to a multiple of four.
+    /// Creates a generator that starts at word `offset` in a subsequence of the seed. Words come in blocks of four, so
+    /// the offset is rounded down to a multiple of four.
     #[inline(always)]
     pub const fn new(seed: u64, subsequence: u64, offset: u64) -> Self {
         Self::at_block(seed, subsequence, offset / 4)
     }
 
-    /// Creates a generator at block `block` (of four words) of a subsequence of the seed.
+    /// Creates a generator that starts at four-word block `block` in a subsequence of the seed.
     #[inline(always)]
     pub const fn at_block(seed: u64, subsequence: u64, block: u64) -> Self {
         Self { key: [seed as u32, (seed >> 32) as u32], block, subsequence }
@@ -177,7 +177,7 @@ pub fn normal2([first, second]: [u32; 2]) -> [f32; 2] {
     [radius * fast::sin(angle), radius * fast::cos(angle)]
 }
 
-/// Applies [`normal2`] to both halves of a block of words.
+/// Applies [`normal2`] to both halves of a four-word block.
 #[inline(always)]
 pub fn normal4([a, b, c, d]: [u32; 4]) -> [f32; 4] {
     let ([x, y], [z, w]) = (normal2([a, b]), normal2([c, d]));
@@ -220,7 +220,7 @@ fn sin_cos_pi(x: f64) -> (f64, f64) {
     if quarter & 2 == 0 { (sine, cosine) } else { (-sine, -cosine) }
 }
 
-/// A float type of random numbers: `f32` or `f64`.
+/// A float type for random numbers: `f32` or `f64`.
 pub trait Draw: Math {
     /// Number of results per block of four words: 4 or 2.
     const LANES: usize;

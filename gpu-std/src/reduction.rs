@@ -22,8 +22,8 @@ use crate::{shared_array, thread, warp};
 #[cfg(not(target_arch = "nvptx64"))]
 pub use crate::family::Reduce;
 
-/// The partial value (accumulator) of a reduction. The value can be of any [`KernelType`] without padding and of at
-/// most [`MAX_BYTES`].
+/// The partial value (accumulator) of a reduction. The value can be of any [`KernelType`] that has no padding and at
+/// most [`MAX_BYTES`] bytes.
 pub trait Partial: Copy {
     /// Returns the value from the lane that is `delta` higher. All lanes in `mask` must call it.
     fn shuffle_down(self, mask: u32, delta: u32) -> Self;
@@ -196,7 +196,7 @@ fn block_combine<R: Reduction>(value: R::Partial) -> R::Partial {
         unsafe { slots.byte_add(index as usize * slot_bytes::<R::Partial>()).write(total) };
     }
     thread::sync_threads();
-    // All warps continue, so that none diverges, but only the first warp's result is used.
+    // All warps continue to avoid divergence, but only the first warp's result is used.
     let warps = threads.div_ceil(warp::WARP_SIZE);
     let value = if lane < warps {
         // SAFETY: warp `lane` wrote its slot before the barrier.
@@ -207,7 +207,7 @@ fn block_combine<R: Reduction>(value: R::Partial) -> R::Partial {
     warp_combine::<R>(value, lane, lanes)
 }
 
-/// Combines the values of the first `lanes` lanes of a warp that has only these lanes. Lane 0 returns the result.
+/// Combines the values of all lanes of a warp that has only `lanes` lanes. Lane 0 returns the result.
 #[inline(always)]
 fn warp_combine<R: Reduction>(mut value: R::Partial, lane: u32, lanes: u32) -> R::Partial {
     let mask = if lanes == warp::WARP_SIZE { warp::FULL_MASK } else { (1 << lanes) - 1 };

@@ -173,13 +173,13 @@ bits! { i8: -1; u8: u8::MAX; i16: -1; u16: u16::MAX; i32: -1; u32: u32::MAX; i64
 /// assert_eq!((bytes(1.0_f64), bytes(Checked::from(true))), (8, 1));
 /// ```
 pub trait Element: Sealed + KernelType + DeviceCopy {
-    /// Type with which kernels process the elements: the type itself, or `u8` for `Checked<bool>`.
+    /// Type that kernels use to process the elements: the type itself, or `u8` for `Checked<bool>`.
     type Scalar: Scalar;
-    /// True if a cast to this type tests for nonzero.
+    /// True if casting a number to this type tests whether the number is nonzero.
     #[doc(hidden)]
     const IS_BOOL: bool = false;
 
-    /// Returns the number with the same bytes.
+    /// Returns the number that has the same bytes as this element.
     fn to_scalar(self) -> Self::Scalar;
 }
 

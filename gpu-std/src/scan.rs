@@ -3,11 +3,11 @@
 //! [`#[scan]`](macro@crate::scan) generates such a kernel from an associative operator. The generated kernels call
 //! [`scan_slice`]. Use [`scan()`] for kernels that do more, such as scans of several arrays.
 //!
-//! A scan reads each element once and writes each result once. A tile consists of `ITEMS` rows of vectors of `N`
-//! elements per thread. The warps' parts of a tile follow one another. A row of a warp consists of 32 adjacent vectors,
-//! so that all accesses cover whole cache lines. Each thread combines the elements of its vectors. The lanes of a warp
-//! scan their rows with shuffles, and the warps of a block scan their totals in shared memory. The blocks scan their
-//! totals by [decoupled look-back](crate::look_back).
+//! A scan reads each element once and writes each result once. In each tile, a thread processes `ITEMS` vectors of `N`
+//! elements, one per row. The warps' parts of a tile follow one another. A row of a warp consists of 32 adjacent
+//! vectors, so that all accesses cover whole cache lines. Each thread combines the elements of its vectors. The lanes
+//! of a warp scan their rows with shuffles, and the warps of a block scan their totals in shared memory. The blocks
+//! scan their totals by [decoupled look-back](crate::look_back).
 //!
 //! The combination order of the elements, and therefore the bits of the result, depend only on a few parameters. These
 //! parameters are the length, the alignment of the first element, the number of threads per block, `ITEMS` and `N`. The
@@ -27,7 +27,7 @@ pub use crate::family::Scan;
 
 /// An associative operation.
 pub trait Operation {
-    /// Type of an element as loaded.
+    /// Type of an element as loaded from memory.
     type Item: Copy;
     /// Type in which elements are combined.
     type Value: KernelType;
@@ -94,7 +94,7 @@ pub unsafe trait Arrays<O: Operation, const N: usize> {
     unsafe fn store(&self, i: usize, value: O::Value);
 }
 
-/// Returns the number of elements per tile of a [`scan()`] with blocks of `threads` threads.
+/// Returns the number of elements per tile in a [`scan()`] whose blocks have `threads` threads.
 #[inline(always)]
 pub const fn tile_len(threads: usize, items: usize, lanes: usize) -> usize {
     threads * items * lanes
@@ -152,16 +152,16 @@ impl Tiling {
     }
 }
 
-/// Returns the maximum number of tiles, over all alignments, of a scan of `len` elements of `bytes` bytes with accesses
-/// of `vector` bytes.
+/// Returns the maximum number of tiles, over all alignments, in a scan of `len` elements. Each element has `bytes`
+/// bytes, and each access covers `vector` bytes.
 pub const fn max_tiles(len: usize, bytes: usize, threads: usize, items: usize, vector: usize) -> usize {
     let lanes = crate::vectorized::lanes_of(bytes, vector);
     tiles(len, lanes - 1, tile_len(threads, rows(bytes, items), lanes))
 }
 
-/// Returns the number of accesses per thread and tile of [`scan_slice`], computed from `ITEMS`. For elements that are
-/// not 4 bytes large, the number is halved if possible. Such elements take more registers, so fewer blocks would fit on
-/// an SM.
+/// Returns the number of accesses per thread and tile of [`scan_slice`], computed from `ITEMS`. If the element size is
+/// not 4 bytes, the number is halved if possible. Elements of other sizes take more registers, so fewer blocks would
+/// fit on an SM.
 const fn rows(bytes: usize, items: usize) -> usize {
     if bytes != 4 && items > 1 && items.is_power_of_two() { items / 2 } else { items }
 }

@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use gpu_spec::{Extents2, Extents3, Length, ParamKind, WrongLength};
 
 /// The shape of a slice or view that is passed to a launch. In the expression of `#[kernel(bytes = …)]`, which runs on
-/// the host, it represents the parameter.
+/// the host, this type represents the parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     planes: usize,
@@ -58,7 +58,7 @@ pub unsafe fn read_argument<T>(args: *const *const c_void, index: usize) -> T {
 /// Reads the shape of a slice or view of `T` whose kernel parameters start at `index`.
 ///
 /// # Safety
-/// The conditions of [`read_argument`] must hold for all kernel parameters of this kind of parameter.
+/// The conditions of [`read_argument`] must hold for all kernel parameters that the slice or view takes.
 pub unsafe fn read_shape<T>(args: *const *const c_void, index: usize, kind: ParamKind) -> Shape {
     let element = size_of::<T>();
     // SAFETY: guaranteed by the caller.

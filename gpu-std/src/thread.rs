@@ -76,7 +76,7 @@ pub fn grid_dim() -> [u32; 3] {
 
 /// Returns the thread's index in a one-dimensional launch: `block_idx_x * block_dim_x + thread_idx_x`.
 ///
-/// The index wraps at 2³²; that of [`unique_index`] does not.
+/// The index wraps at 2³²; the result of [`unique_index`] does not.
 #[inline(always)]
 pub fn index_1d() -> u32 {
     block_idx_x().wrapping_mul(block_dim_x()).wrapping_add(thread_idx_x())

@@ -91,7 +91,7 @@ impl<const N: u32> Tile<N> {
         warp::sync_warp(self.mask());
     }
 
-    /// Returns the value passed by the thread of rank `rank` modulo the tile size.
+    /// Returns the value passed by the thread whose rank is `rank` modulo the tile size.
     #[inline(always)]
     #[track_caller]
     pub fn shuffle<T: KernelType>(&self, value: T, rank: u32) -> T {
@@ -136,15 +136,15 @@ impl<const N: u32> Tile<N> {
         warp::any(self.mask(), predicate)
     }
 
-    /// Returns a mask of the threads in which `predicate` is true. Bit `r` represents the thread of rank `r`.
+    /// Returns a mask of the threads in which `predicate` is true. Bit `r` represents the thread with rank `r`.
     #[inline(always)]
     #[track_caller]
     pub fn ballot(&self, predicate: bool) -> u32 {
         warp::ballot(self.mask(), predicate) >> self.first_lane()
     }
 
-    /// Returns a mask of the threads whose `value` has the same bits as the caller's. Bit `r` represents the thread of
-    /// rank `r`.
+    /// Returns a mask of the threads whose `value` has the same bits as the caller's. Bit `r` represents the thread
+    /// with rank `r`.
     #[inline(always)]
     #[track_caller]
     pub fn match_any<T: KernelType>(&self, value: T) -> u32 {
@@ -159,7 +159,8 @@ impl<const N: u32> Tile<N> {
     }
 
     /// Combines the values of all threads of the tile. `combine` must be commutative and associative. Approximate
-    /// associativity, as of float addition, is sufficient. Every thread receives the same result, bit for bit.
+    /// associativity, such as that of float addition, is sufficient. Every thread receives the same result, bit for
+    /// bit.
     ///
     /// The values are combined in a tree whose levels combine threads with ranks that differ by `N / 2`, …, 2, 1.
     #[inline(always)]
@@ -205,7 +206,7 @@ impl<const N: u32> Tile<N> {
         self.reduce(value, T::max_propagate)
     }
 
-    /// Returns true if a GPU can reduce values of type `T`, in a warp or a part of one, with one instruction.
+    /// Returns true if a GPU can reduce values of type `T` across a warp or part of a warp with one instruction.
     #[inline(always)]
     fn is_one_instruction<T: KernelType>() -> bool {
         T::INTEGER != 0 && size_of::<T>() == 4

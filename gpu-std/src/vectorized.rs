@@ -1,5 +1,5 @@
-//! Vectorized distribution of an array over the threads of a launch, with whole vectors in tiles and single elements at
-//! the edges.
+//! Vectorized distribution of an array over the threads of a launch. Whole vectors are distributed in tiles, and the
+//! elements at the edges one by one.
 //!
 //! [`elementwise`](mod@crate::elementwise) and [`reduction`](mod@crate::reduction) are built on these functions. You
 //! can also call them from your own kernels. For any grid and block, each element of `0..len` is visited by exactly one
@@ -44,7 +44,7 @@ pub const fn lanes<T>(vector: usize) -> usize {
     lanes_of(size_of::<T>(), vector)
 }
 
-/// Returns the number of elements of `size` bytes per access of `vector` bytes, like [`lanes`].
+/// Like [`lanes`], but for elements that are `size` bytes each.
 pub const fn lanes_of(size: usize, vector: usize) -> usize {
     let lanes = if size.is_power_of_two() && size < vector { vector / size } else { 1 };
     if lanes > 16 { 16 } else { lanes }
@@ -116,7 +116,7 @@ pub fn in_first_row() -> bool {
     thread::thread_idx_y() | thread::thread_idx_z() | thread::block_idx_y() | thread::block_idx_z() == 0
 }
 
-/// Returns true if `ptr` is aligned to the size of a vector of `N` elements.
+/// Returns true if `ptr` is aligned to the size of an `N`-element vector.
 #[inline(always)]
 pub fn aligned<T, const N: usize>(ptr: *const T) -> bool {
     ptr.addr().is_multiple_of(N * size_of::<T>())
@@ -145,9 +145,10 @@ pub unsafe fn load<T: Copy, const N: usize>(ptr: *const T) -> [T; N] {
     }
 }
 
-/// Returns the result of [`load`] if `is_there`, otherwise `otherwise`. On a GPU, the load is one predicated
-/// instruction without a branch, so that several loads can be issued back to back. Use it only for memory that nothing
-/// writes during the launch. Unless `KEPT` is true, 16-byte accesses do not allocate lines in the L1 cache.
+/// Returns the result of [`load`] if `is_there` is true, and the value `otherwise` if it is false. On a GPU, the load
+/// is one predicated instruction without a branch, so that several loads can be issued back to back. Use it only for
+/// memory that nothing writes during the launch. Unless `KEPT` is true, 16-byte accesses do not allocate lines in the
+/// L1 cache.
 ///
 /// # Safety
 ///

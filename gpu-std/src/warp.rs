@@ -196,7 +196,7 @@ pub fn match_all<T: KernelType>(mask: u32, value: T) -> bool {
     match_any(mask, value) == mask
 }
 
-/// Returns the value of `lane`, in the same way as [`gather`].
+/// Returns the value of lane `lane`, obtained in the same way as in [`gather`].
 #[cfg(not(target_arch = "nvptx64"))]
 #[track_caller]
 fn of_lane<T: KernelType>(mask: u32, operation: &'static str, value: T, lane: u32) -> T {
@@ -236,7 +236,7 @@ fn matching(mask: u32, operation: &'static str, bits: u64, wanted: u64) -> u32 {
 }
 
 /// Combines the values of all lanes of the mask. `combine` must be commutative and associative. Approximate
-/// associativity, as of float addition, is sufficient. Every lane receives the same result, bit for bit.
+/// associativity, such as that of float addition, is sufficient. Every lane receives the same result, bit for bit.
 ///
 /// For the full mask, the values are combined in a tree whose levels combine lanes that are 16, 8, 4, 2 and 1 apart.
 /// For any other mask, the values are combined from the lowest lane to the highest.
@@ -318,7 +318,8 @@ pub fn reduce_first<T: KernelType>(count: u32, value: T, combine: impl Fn(T, T) 
 }
 
 /// Returns the lanes of the mask whose `value` has the same lowest `BITS` bits as the caller's value. The function is a
-/// variant of [`match_any`] for a few bits. Each bit takes one vote, which is faster on a GPU.
+/// variant of [`match_any`] for a few bits. Each bit takes one vote, so on a GPU the function is faster than
+/// [`match_any`].
 #[inline(always)]
 #[track_caller]
 pub fn match_bits<const BITS: u32>(mask: u32, value: u32) -> u32 {

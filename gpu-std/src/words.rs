@@ -54,7 +54,7 @@ pub(crate) fn map<T: KernelType>(value: T, mut f: impl FnMut(u32) -> u32) -> T {
     unsafe { result.assume_init() }
 }
 
-/// Returns the bits of a value of at most 8 bytes. Unused high bits are 0.
+/// Returns the bits of a value that has at most 8 bytes. Unused high bits are 0.
 #[inline(always)]
 pub(crate) fn bits<T: KernelType>(value: T) -> u64 {
     const { check::<T>() };

@@ -36,8 +36,8 @@ impl DataType {
     }
 }
 
-/// An element type of the libraries. Each corresponds to a value of [`DataType`]. The emulated device converts elements
-/// to `f64` and back.
+/// An element type of the libraries. Each element type corresponds to a value of [`DataType`]. The emulated device
+/// converts elements to `f64` and back.
 pub trait LibraryType: DeviceCopy {
     const TYPE: DataType;
     /// Converts exactly to `f64`.
@@ -74,7 +74,7 @@ elements! {
     bf16, Bf16, |x| x.to_f64(), |x| bf16::from_f64(x);
 }
 
-/// A floating-point type of cuDNN and cuSPARSE: `f32`, `f64`, `f16` or `bf16`. The trait is sealed.
+/// A floating-point type that cuDNN and cuSPARSE support: `f32`, `f64`, `f16` or `bf16`. The trait is sealed.
 #[cfg(any(feature = "dnn", feature = "sparse"))]
 pub trait FloatType: LibraryType {
     /// Type of accumulation, scales and normalization parameters: `f64` for `f64`, and `f32` for all others.

@@ -1,4 +1,4 @@
-//! [`LibraryError`]: errors of NVIDIA's libraries. [`VendorVersion`]: the version of a library.
+//! [`LibraryError`]: errors from NVIDIA's libraries. [`VendorVersion`]: the version of a library.
 
 use std::fmt;
 
@@ -37,7 +37,7 @@ impl fmt::Display for VendorVersion {
     }
 }
 
-/// An error of one of NVIDIA's libraries, or an error in a request to one.
+/// An error from one of NVIDIA's libraries, or an error in a request to a library.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LibraryError {
@@ -75,7 +75,7 @@ pub enum LibraryError {
         library: &'static str,
         /// Function name.
         call: &'static str,
-        /// The returned status, under NVIDIA's name for it.
+        /// NVIDIA's name for the returned status.
         status: String,
         /// The request and a possible remedy.
         context: Option<String>,
@@ -126,7 +126,7 @@ pub enum LibraryError {
 }
 
 impl LibraryError {
-    /// Creates the error of a call that failed. An empty context becomes `None`.
+    /// Creates the error for a failed library call. An empty context becomes `None`.
     #[cold]
     pub(crate) fn of_call(
         library: &'static str,

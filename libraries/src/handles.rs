@@ -1,8 +1,8 @@
 //! [`HandlePool`]: handles of a library on one device, each of which is used by one thread at a time.
 //!
-//! A handle is created if none is free, and returns to the pool when its guard is dropped. The pool prefers a handle
-//! that was last used on the same stream, because that handle needs no setup. The number of handles never exceeds the
-//! maximum number of concurrent calls. The handles are destroyed together with the device.
+//! A handle is created if no handle is free, and returns to the pool when its guard is dropped. The pool prefers a
+//! handle that was last used on the same stream, because that handle needs no setup. The number of handles never
+//! exceeds the maximum number of concurrent calls. The handles are destroyed together with the device.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! NVIDIA's libraries with the conventions of the runtime. Calls run on streams, buffers cannot be freed or overwritten
+//! NVIDIA's libraries with the runtime's conventions. Calls run on streams, buffers cannot be freed or overwritten
 //! while they are in use, and workspaces come from the caching allocator.
 //!
 //! | module | library | implementation on the emulated device |
@@ -7,7 +7,7 @@
 //! | [`dnn`] | cuDNN: convolution, pooling, softmax, batch normalization | plain Rust |
 //! | [`fft`] | cuFFT | all operations, with `rustfft` |
 //! | [`sparse`] | cuSPARSE | all operations, sequentially |
-//! | [`rand`] | cuRAND | none; calls return an error |
+//! | [`rand`] | cuRAND | not available; calls return an error |
 //!
 //! On the emulated device, captured library work becomes a host function. On that device, a graph that contains such
 //! work cannot be the body of a conditional node ([`Graph::add_if`](warpsmith_runtime::Graph::add_if) and similar

@@ -1,4 +1,4 @@
-//! [`PlanCache`]: a device's cached plans of a library, with LRU eviction.
+//! [`PlanCache`]: a device's cached plans for one library, with LRU eviction.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -207,8 +207,7 @@ impl<K: Eq + Hash + Clone, V> Lru<K, V> {
 }
 
 /// Hash function for the keys, which takes one rotation and one multiplication per word. The hash function is several
-/// times as fast as that of the standard library. Its quality is sufficient because the keys are not chosen by an
-/// adversary.
+/// times as fast as the standard library's. Its quality is sufficient because the keys are not chosen by an adversary.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Words(u64);
 

@@ -9,7 +9,7 @@ use warpsmith_runtime::extension::{WeakDevice, drop_elsewhere, in_host_function}
 /// state does not keep the device alive, because the device may own the state as an extension.
 #[derive(Debug)]
 pub(crate) struct OnDevice<T: Send + 'static> {
-    /// The state, which is present until this is dropped.
+    /// The state, which is present until this value is dropped.
     value: Option<T>,
     device: WeakDevice,
 }

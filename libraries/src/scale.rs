@@ -10,7 +10,7 @@ use warpsmith_runtime::driver::DevicePtr;
 use warpsmith_runtime::error::Result;
 use warpsmith_runtime::stream::Stream;
 
-/// A long array is scaled mostly as a matrix with this number of rows.
+/// Most of a long array is scaled as a matrix with this number of rows.
 const ROWS: usize = 8192;
 /// Minimum number of elements for which `geam` saves more time than its additional launch costs.
 const LONG: usize = 1 << 18;

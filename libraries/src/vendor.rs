@@ -1,4 +1,4 @@
-//! [`Vendor`]: NVIDIA's libraries, and the versions in which they are installed.
+//! [`Vendor`]: NVIDIA's libraries and their installed versions.
 //!
 //! Each library is searched for once per process. No function of this module panics. The bindings' own loader panics if
 //! a library is missing, so it is called only for a library that has already been loaded.

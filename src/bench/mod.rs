@@ -1,9 +1,9 @@
-//! Benchmarking and tuning of kernels: the kernels of [`ops`](crate::ops), and your program's own kernels. The module
-//! is available with the feature `bench`.
+//! Benchmarks and tunes kernels: those of [`ops`](crate::ops), and your program's own. The module is available with the
+//! feature `bench`.
 //!
 //! This module re-exports everything from `warpsmith_tuner`. [`bench_main!`](crate::bench_main) defines a benchmark
-//! program with the commands of `warpsmith`. [`suite`] adds the benchmarks of this crate's operations, and the probes
-//! that measure the device's peaks.
+//! program that accepts the same commands as `warpsmith`. [`suite`] adds the benchmarks of this crate's operations, and
+//! the probes that measure the device's peaks.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -66,7 +66,8 @@ pub fn suite(own: Vec<Box<dyn Benchmark>>) -> Suite {
     Suite { benchmarks, left_out: left_out.collect(), probes }
 }
 
-/// Features that add operations: the feature's name, whether it is enabled, and the prefixes of its operations' names.
+/// Features that add operations. Each entry contains the feature's name, whether the feature is enabled, and the
+/// prefixes of its operations' names.
 const FEATURES: [(&str, bool, &[&str]); 5] = [
     ("histogram", cfg!(feature = "histogram"), &["histogram_"]),
     ("rows", cfg!(feature = "rows"), &["sum_", "argmax_", "softmax_", "layer_norm_", "rms_norm_", "swiglu_"]),
@@ -80,9 +81,9 @@ pub fn only(own: Vec<Box<dyn Benchmark>>) -> Suite {
     Suite { benchmarks: own, left_out: Vec::new(), probes }
 }
 
-/// Defines the `main` function of a program that measures and tunes these benchmarks, with the commands of `warpsmith`.
-/// With `; ops` at the end, the program also includes the operations of [`ops`](crate::ops). The macro is available
-/// with the feature `command`.
+/// Defines `main` for a program that runs and tunes these benchmarks and accepts the same commands as `warpsmith`. With
+/// `; ops` at the end, the program also includes the operations of [`ops`](crate::ops). The macro requires the feature
+/// `command`.
 ///
 /// For example, in `benches/tune.rs`, with `harness = false` in `Cargo.toml`:
 ///

@@ -1,4 +1,4 @@
-//! Benchmarks of the operations of [`ops`](crate::ops): their names, types, tuning spaces and bytes moved.
+//! Benchmarks of the operations in [`ops`](crate::ops): their names, types, tuning spaces and bytes moved.
 //!
 //! Each name is the kernel's name in the source, so that the report of the GPU image contains it. A type is listed only
 //! if the kernel has an instance for it.
@@ -14,7 +14,7 @@ use warpsmith_tuner::value::Configuration;
 use super::prepare::prepare;
 use crate::ops::{self, Config};
 
-/// Names of the element types, with their sizes in bytes.
+/// Names and sizes, in bytes, of the element types.
 const DTYPES: [(&str, u64); 8] =
     [("f32", 4), ("f64", 8), ("f16", 2), ("bf16", 2), ("i32", 4), ("u32", 4), ("i64", 8), ("u64", 8)];
 
@@ -29,8 +29,8 @@ pub struct Operation {
     reads: u64,
     /// Number of elements written per element of the problem size.
     writes: u64,
-    /// Number of arrays of the problem size that one launch accesses. It is one less than reads plus writes if an array
-    /// is updated in place.
+    /// Number of problem-size arrays that one launch accesses. It is one less than reads plus writes if an array is
+    /// updated in place.
     arrays: u64,
     /// True if only half of the output is written.
     writes_half: bool,

@@ -17,7 +17,7 @@ use crate::ops;
 #[cfg(feature = "scan")]
 use crate::ops::{Comparison, Config};
 
-/// Number of bins of the histogram.
+/// Number of bins in the histogram.
 #[cfg(feature = "histogram")]
 const BINS: usize = 256;
 
@@ -52,7 +52,7 @@ pub(super) fn scan<T: Number>(
     Ok(Some(Box::new(Arrays::new(setup.stream, setup.copies, parts)?)))
 }
 
-/// Prepares a selection of about half of the elements.
+/// Prepares a selection of about half the elements.
 #[cfg(feature = "scan")]
 pub(super) fn select<T: Number>(setup: &Setup<'_>) -> Prepared {
     let limit = T::from_f64(if T::IS_SIGNED { 0.0 } else { 49.0 });

@@ -27,13 +27,13 @@ type Launch<I, O> = Box<
         + Sync,
 >;
 
-/// The kind of check for the output.
+/// How the output is checked.
 enum Check<I> {
     Each(fn([f64; 3]) -> f64),
     Whole(fn(&[I]) -> f64),
 }
 
-/// A benchmark of the user's own function or operator.
+/// A benchmark of a user-defined function or operator.
 struct Own<I: Scalar, O: Scalar> {
     image: &'static GpuImage,
     variants: &'static [Variant],
@@ -86,7 +86,7 @@ pub fn map<F: Elementwise, I: Scalar, O: Scalar>(
     }
 }
 
-/// Returns the benchmark of an operator, like [`map`]. `reference` computes the result in f64.
+/// Like [`map`], but returns the benchmark of an operator. `reference` computes the result in f64.
 ///
 /// ```
 /// use warpsmith::bench::{self, benchmark::{Benchmark, Setup}};
@@ -127,7 +127,7 @@ impl<I: Scalar, O: Scalar> Own<I, O> {
         self.variants.iter().map(|variant| (variant.spec)()).collect()
     }
 
-    /// Returns two sums over the arrays: the bytes read per element, and the bytes written per element.
+    /// Returns the bytes read and the bytes written per element, each summed over all arrays.
     fn bytes(&self) -> [u64; 2] {
         let params = self.specs().first().map_or(&[][..], |spec| spec.params);
         let of = |kind: ParamKind| {

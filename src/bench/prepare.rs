@@ -19,14 +19,14 @@ use super::ordered;
 use crate::ops::{self, Config};
 use crate::random::{Layout, fixed};
 
-/// Tolerance of one more rounding than in the reference, because results are rounded first to f32 and then to a half
-/// type.
+/// Tolerance that allows for one more rounding than in the reference, because results are rounded first to f32 and then
+/// to a half type.
 const ROUNDED: Tolerance = Tolerance { relative: 1.0, absolute: 0.0 };
 /// Tolerance for functions that are not correctly rounded, some of which suffer from cancellation in the argument.
 const FUNCTION: Tolerance = Tolerance { relative: 4.0, absolute: 2.0 };
 /// Maximum absolute error of normal numbers that are computed with approximate functions: 6·10⁻⁴, reached near 0.
 const NORMAL_ERROR: f64 = 6.1e-4;
-/// Factor of axpy, and value that fill writes. It is exact in every float type.
+/// Factor used by axpy, and value written by fill. Every float type represents it exactly.
 const FACTOR: f64 = 1.5;
 const FILLED: f64 = 3.0;
 
@@ -75,7 +75,7 @@ type Launch<I, O> =
 type DrawFn<T> = fn(&Stream, Config, (u64, Layout), DeviceSliceMut<'_, T>) -> warpsmith_runtime::Result<()>;
 
 impl Setting<'_> {
-    /// Prepares kernels that exist only for float types, or for all types.
+    /// Prepares a kernel that exists either only for float types or for all types.
     fn real<T: Float<Accumulator: Draw>>(&self, kernel: &str) -> Prepared {
         match kernel {
             "axpy" => self.axpy::<T>(),
@@ -306,8 +306,8 @@ impl Setting<'_> {
         self.arrays(inputs, initial, launch, Expected::Each(reference, Vec::new()), tolerance)
     }
 
-    /// Prepares random numbers with a fixed seed, which the host generates too. `numbers` computes the numbers of a
-    /// block of words.
+    /// Prepares random numbers with a fixed seed. The host generates the same numbers. `numbers` computes the numbers
+    /// from a block of words.
     fn drawn<T: Float>(
         &self,
         launch: DrawFn<T>,
@@ -371,7 +371,7 @@ impl Setting<'_> {
     }
 }
 
-/// Enqueues a unary operation in the given configuration.
+/// Enqueues a unary operation with this configuration.
 fn unary<T: Number>(
     stream: &Stream,
     config: Config,
@@ -382,7 +382,7 @@ fn unary<T: Number>(
     ops::unary_with(stream, Some(config), operation, inputs[0].as_slice(), out.into())
 }
 
-/// Enqueues a binary operation in the given configuration.
+/// Enqueues a binary operation with this configuration.
 fn binary<T: Number>(
     stream: &Stream,
     config: Config,

@@ -14,7 +14,7 @@ use warpsmith_tuner::verify::Check;
 
 use super::operations::{OPERATIONS, Operation};
 
-/// Number of rounds of multiplications per thread.
+/// Number of multiplication rounds per thread.
 const ROUNDS: u32 = 4096;
 
 /// Creates the probes: `copy`, `read` and, on a real device, `fma`. On the emulated device, `fma` is omitted because

@@ -18,7 +18,7 @@ use warpsmith_tuner::verify::Tolerance;
 
 use crate::tensor::{self, Epilogue, Matrix, Schedule, matmul_with};
 
-/// Tolerance for a different order of additions and one rounding.
+/// Tolerance that allows for reordered additions and one rounding.
 const SUMS: Tolerance = Tolerance { relative: 2.0, absolute: 64.0 };
 
 /// A GEMM of 16-bit matrices, with row-major `a` and transposed `b`.
@@ -26,11 +26,11 @@ const SUMS: Tolerance = Tolerance { relative: 2.0, absolute: 64.0 };
 pub struct Product {
     name: &'static str,
     summary: &'static str,
-    /// Number of rows of `a`, or `None` for a square GEMM.
+    /// Number of rows in `a`, or `None` for a square GEMM.
     rows: Option<u64>,
 }
 
-/// GEMMs that can be measured.
+/// All GEMMs that can be measured.
 pub const PRODUCTS: &[Product] = &[
     Product { name: "matmul", summary: "products of square matrices", rows: None },
     Product { name: "matmul_64", summary: "products of 64 rows and a square matrix", rows: Some(64) },
@@ -38,7 +38,7 @@ pub const PRODUCTS: &[Product] = &[
 ];
 
 impl Product {
-    /// Returns m and the side of `b`.
+    /// Returns m (the number of rows of `a`) and the side length of `b`.
     fn sides(&self, n: u64) -> [u64; 2] {
         let side = (n.isqrt() / 8 * 8).max(8);
         [self.rows.unwrap_or(side), side]
@@ -88,7 +88,7 @@ impl Benchmark for Product {
     }
 
     fn instance(&self, _: &str, _: &Configuration) -> Option<&'static KernelSpec> {
-        // No launch looks up a tuned schedule, so there is no instance to store one for.
+        // No launch looks up a tuned schedule, so the result is not stored for any instance.
         None
     }
 

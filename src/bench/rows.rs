@@ -34,7 +34,7 @@ enum Kind {
     Swiglu,
 }
 
-/// A row operation at one row length.
+/// A row operation, measured at one row length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowOperation {
     name: &'static str,
@@ -89,7 +89,7 @@ impl RowOperation {
         let row_of = |data: &[T], row: usize| {
             data[row * columns..][..columns].iter().map(|value| value.cast::<f64>()).collect::<Vec<_>>()
         };
-        // Concatenates the results of `of` for each row of the arrays.
+        // Calls `of` for each row of the arrays and concatenates the results.
         let of_rows = |arrays: &[Vec<T>], of: &(dyn Fn(&[Vec<f64>]) -> Vec<f64> + Sync)| -> Vec<f64> {
             let one = |row| of(&arrays.iter().map(|array| row_of(array, row)).collect::<Vec<_>>());
             (0..rows).into_par_iter().flat_map_iter(one).collect()
@@ -248,7 +248,7 @@ impl Benchmark for RowOperation {
         Work { bytes: moved, flops: 0, footprint: moved, spare: array.saturating_mul(writes) }
     }
 
-    /// The instance depends only on the row length, so there is no tuned choice to store.
+    /// The instance depends only on the row length, so no tuning result is stored.
     fn instance(&self, _: &str, _: &Configuration) -> Option<&'static KernelSpec> {
         None
     }

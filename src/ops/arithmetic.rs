@@ -123,7 +123,7 @@ pub fn select<'c, 'x, 'y, 'o, T: Element>(
     select_with(stream, None, condition.into(), x.into(), y.into(), out.into())
 }
 
-/// Like [`select()`], with an optional configuration.
+/// Like [`select()`], but takes an optional configuration.
 pub(crate) fn select_with<T: Element>(
     stream: &Stream,
     config: Option<Config>,
@@ -214,7 +214,7 @@ pub fn clamp<'x, 'o, T: Scalar>(
     clamp_with(stream, None, x.into(), (low, high), out.into())
 }
 
-/// Like [`clamp()`], with an optional configuration.
+/// Like [`clamp()`], but takes an optional configuration.
 pub(crate) fn clamp_with<T: Scalar>(
     stream: &Stream,
     config: Option<Config>,
@@ -259,7 +259,7 @@ pub fn lerp<'x, 'y, 'o, T: Float>(
     lerp_with(stream, None, (x.into(), y.into()), weight, out.into())
 }
 
-/// Like [`lerp()`], with an optional configuration.
+/// Like [`lerp()`], but takes an optional configuration.
 pub(crate) fn lerp_with<T: Float>(
     stream: &Stream,
     config: Option<Config>,

@@ -21,8 +21,8 @@ pub(super) struct BitLayout {
     /// as unsigned integers, the results have the same order as the numbers.
     pub negative: u64,
     pub always: u64,
-    /// The bits of a float's magnitude, and the largest magnitude that is not NaN. For an integer, both values contain
-    /// all bits.
+    /// A mask of the bits that form a float's magnitude, and the largest magnitude that is not NaN. For an integer, all
+    /// bits of both values are set.
     pub magnitude: u64,
     pub most: u64,
 }

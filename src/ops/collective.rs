@@ -1,4 +1,4 @@
-//! Operations on buffers of several devices.
+//! Operations on buffers that are on several devices.
 
 use gpu_std::scalar::Number;
 use warpsmith_runtime::extension::site;
@@ -74,9 +74,9 @@ pub fn reduce_add<'s, T: Number, S: Into<DeviceSlice<'s, T>>>(
 ///
 /// # Errors
 /// Returns [`EmptyList`](warpsmith_runtime::Error::EmptyList) if there are no lists, and
-/// [`LengthMismatch`](warpsmith_runtime::Error::LengthMismatch) if the lists differ in the number or the lengths of
-/// their buffers. Returns [`DifferentDevices`](warpsmith_runtime::Error::DifferentDevices) if the buffers of one list
-/// are on several devices. Also returns the errors of [`reduce_add`].
+/// [`LengthMismatch`](warpsmith_runtime::Error::LengthMismatch) if the lists differ in the number of buffers or in
+/// their lengths. Returns [`DifferentDevices`](warpsmith_runtime::Error::DifferentDevices) if the buffers of one list
+/// are on several devices. Also returns the same errors as [`reduce_add`].
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*, emulated::EmulatedDriver, transfer::collective::COALESCE_BYTES};

@@ -58,7 +58,7 @@ impl<T: DeviceCopy> Outputs<'_, T> {
     }
 }
 
-/// Plans a launch over `x` of a kernel from `gpu_kernels::compact`, and calls `launch` with the plan and a workspace.
+/// Plans the launch of a `gpu_kernels::compact` kernel over `x`, and calls `launch` with the plan and a workspace.
 fn with_plan<T: Scalar>(
     (operation, kernel): (&'static str, &'static str),
     stream: &Stream,
@@ -148,7 +148,7 @@ struct Keys {
 }
 
 impl Keys {
-    /// Returns the keys of all numbers whose comparison with `with` is true.
+    /// Returns the keys of all numbers for which the comparison with `with` is true.
     #[allow(clippy::eq_op, reason = "NaN is not equal to itself")]
     fn of<T: Scalar>(comparison: Comparison, with: T) -> Self {
         let BitLayout { sign, is_float, negative, always, .. } = BitLayout::of::<T>();
@@ -167,7 +167,7 @@ impl Keys {
             Comparison::GreaterOrEqual => Some((low, largest)),
             Comparison::Equal | Comparison::NotEqual => Some((low, high)),
         };
-        // `None` means an empty range.
+        // `None` represents an empty range.
         let (first, last) = range.filter(|(first, last)| first <= last).unwrap_or((1, 0));
         Self { transform: [negative, always], first, last, is_inverted: comparison == Comparison::NotEqual }
     }
@@ -514,7 +514,7 @@ pub fn unique_with<'x, 's, 'c, T: Number>(
 /// Run-length encoding: like [`unique()`], but also writes the length of run i to `lengths[i]`. `lengths` must also
 /// have the same length as `x`.
 ///
-/// The operation takes two launches, and temporary memory for one array of the size of `lengths`.
+/// The operation takes two launches, and a temporary array of the same size as `lengths`.
 ///
 /// # Errors
 /// Returns [`OpError::Unsupported`] for 2³² elements or more. Also returns [`OpError::LengthMismatch`] and the [enqueue

@@ -19,15 +19,16 @@ use warpsmith_runtime::{Device, DeviceProperties};
 use crate::op_error::OpError;
 use warpsmith_runtime::{Error, Result};
 
-/// Rule for the number of blocks in a launch.
+/// Rule that determines the number of blocks in a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum GridRule {
-    /// One block per tile. For reductions, at most one wave of blocks.
+    /// Launches one block per tile, but for reductions at most one wave of blocks.
     Auto,
-    /// As many waves of blocks as specified, but at most one block per tile.
+    /// Launches the specified number of waves, but at most one block per tile.
     Waves(u32),
-    /// As many blocks as specified. For random numbers, whose blocks form rows, the number is rounded up to whole rows.
+    /// Launches the specified number of blocks. For random numbers, whose blocks form rows, the number is rounded up to
+    /// whole rows.
     Blocks(u32),
 }
 
@@ -84,7 +85,7 @@ impl From<GridRule> for String {
 pub struct Config {
     /// Threads per block.
     pub block: u32,
-    /// The rule for the number of blocks.
+    /// The rule that determines the number of blocks.
     pub grid: GridRule,
     /// Number of accesses that each thread keeps in flight.
     pub items: u32,
@@ -111,7 +112,8 @@ pub struct Variant {
 }
 
 /// Returns the sorted instances of `kernel` (its source name, such as `reduce_sum`) for `dtype` (such as `f32`). The
-/// list is empty if there are none. For `copy` and `fill`, types are distinguished only by their size.
+/// list is empty if the kernel has no instances for this type. For `copy` and `fill`, types are distinguished only by
+/// their size.
 ///
 /// ```
 /// let variants = warpsmith::ops::variants("axpy", "f32");
@@ -247,14 +249,14 @@ fn of_kernel(kernel: &str) -> Option<&'static OfKernel> {
 pub(super) fn instances(kernel: &str, dtype: &str) -> Option<(&'static str, &'static ByVariant)> {
     let by_types = &of_kernel(kernel)?.by_types;
     let found = by_types.get_key_value(dtype).or_else(|| match dtype.split_once(',') {
-        // Conversions to signed and unsigned integers of the same size give the same bits.
+        // Conversions to signed and unsigned integers of the same size produce the same bits.
         Some((from, to)) => by_types.get_key_value(&format!("{from},{}", same_size(to)?)),
         None => by_types.get_key_value(same_size(dtype)?),
     });
     found.map(|(types, by_variant)| (types.as_str(), by_variant))
 }
 
-/// Returns the unsigned integer type of the size of `dtype`.
+/// Returns the unsigned integer type that has the same size as `dtype`.
 fn same_size(dtype: &str) -> Option<&'static str> {
     match dtype {
         "i8" | "u8" => Some("u8"),
@@ -265,8 +267,9 @@ fn same_size(dtype: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns the default configuration of `kernel` over `n` elements of `element_bytes` bytes on `device`. This
-/// configuration is used if none is specified and none was [tuned](super::tuned_config).
+/// Returns the default configuration for `kernel` over `n` elements of `element_bytes` bytes each on `device`. This
+/// configuration is used if the caller specifies no configuration and no [tuned configuration](super::tuned_config)
+/// exists.
 ///
 /// On a GPU, each block has one eighth of the threads that fit on an SM ([`usual_block`]).
 ///
@@ -327,7 +330,8 @@ pub(super) fn takes_tiles_in_order(kernel: &str) -> bool {
 }
 
 fn gpu_config(kernel: Instances<'_>, element_bytes: usize, n: usize, device: &DeviceProperties) -> Config {
-    // For unary functions of many 16-bit elements, compute time equals memory time. Small blocks interleave the two.
+    // For unary functions over many 16-bit elements, computation takes as long as memory access. Small blocks
+    // interleave the two.
     let is_unary_of_many = kernel.own_name() == "unary" && element_bytes == 2 && n >= 1 << 24;
     let block = if is_unary_of_many { usual_block(device).min(64) } else { usual_block(device) };
     let (items, grid) = match kernel.own_name() {
@@ -357,8 +361,8 @@ fn gpu_config(kernel: Instances<'_>, element_bytes: usize, n: usize, device: &De
     Config { block: spread_block(device, block, threads), vector, ..config }
 }
 
-/// Returns the number of waves with which each thread computes about `of_thread` of `n` elements, for kernels at half
-/// the maximum occupancy of an SM.
+/// Returns the number of waves with which each thread computes about `of_thread` of `n` elements, for kernels that run
+/// at half the maximum occupancy of an SM.
 fn waves_of_threads(n: usize, of_thread: usize, device: &DeviceProperties) -> GridRule {
     let resident =
         device.multiprocessors as usize * (device.max_threads_per_multiprocessor as usize / 2).max(1);
@@ -366,12 +370,12 @@ fn waves_of_threads(n: usize, of_thread: usize, device: &DeviceProperties) -> Gr
     GridRule::Waves(waves.clamp(1, 1 << 16) as u32)
 }
 
-/// The set of a kernel's instances from which a configuration is chosen.
+/// A kernel's instances, from which a configuration is selected.
 #[derive(Clone, Copy)]
 pub(crate) enum Instances<'a> {
-    /// Instances of a kernel of this crate: the kernel's name, and the variants that all types have.
+    /// Instances of one of this crate's kernels: the kernel's name, and the variants that exist for every type.
     Own(&'a str, &'a [(u32, u32)]),
-    /// Instances of a user's `#[elementwise]` function or `#[reduction]` operator.
+    /// Instances of a user-defined `#[elementwise]` function or `#[reduction]` operator.
     Family {
         /// All variants that exist for the types.
         variants: &'static [FamilyVariant],
@@ -381,13 +385,13 @@ pub(crate) enum Instances<'a> {
 }
 
 impl<'a> Instances<'a> {
-    /// Returns the instances of a kernel of this crate.
+    /// Returns the instances of one of this crate's kernels.
     pub fn own(kernel: &'a str) -> Self {
         Self::Own(kernel, of_kernel(kernel).map_or(&[], |of_kernel| &of_kernel.variants))
     }
 
-    /// Returns the name of a kernel of this crate. The name is empty for a user's kernel, whose amount of work is not
-    /// known.
+    /// Returns the kernel's name if the kernel belongs to this crate. The name is empty for a user-defined kernel,
+    /// because its amount of work is unknown.
     fn own_name(self) -> &'a str {
         match self {
             Instances::Own(kernel, _) => kernel,
@@ -413,7 +417,7 @@ impl<'a> Instances<'a> {
     }
 
     /// Returns the largest number of items among the instances that is at most `preferred`, or the smallest number if
-    /// there is none.
+    /// every instance exceeds `preferred`.
     fn nearest_items(self, preferred: u32) -> u32 {
         let all = || self.variants().map(|(items, _)| items);
         all().filter(|&items| items <= preferred).max().or_else(|| all().min()).unwrap_or(1)
@@ -485,7 +489,7 @@ mod tests {
         assert!(variants("no_such_kernel", "f32").is_empty());
     }
 
-    /// A kernel with the same name in another package.
+    /// A kernel in another package that has the same name.
     #[gpu_std::__private::linkme::distributed_slice(gpu_std::registry::KERNELS)]
     #[linkme(crate = gpu_std::__private::linkme)]
     static FORGED: &KernelInfo = &KernelInfo {
@@ -525,7 +529,7 @@ mod tests {
         assert_eq!(nearest("reduce_prod", 1), 4);
     }
 
-    /// Returns the properties of the emulated device, with the SM and thread counts of a GPU.
+    /// Returns the properties of the emulated device, except that the SM and thread counts are those of a GPU.
     fn gpu(multiprocessors: u32, threads: u32) -> DeviceProperties {
         let mut properties = Device::emulated(0).unwrap().properties().clone();
         (properties.multiprocessors, properties.max_threads_per_multiprocessor) = (multiprocessors, threads);

@@ -1,6 +1,6 @@
 //! Doctests for operations that macros define, so that each operation has its own example.
 
-/// Lines of a doctest that create `stream`, a stream of the emulated device.
+/// Doctest lines that create `stream`, a stream on the emulated device.
 macro_rules! example {
     ($($line:expr),+ $(,)?) => {
         concat!(
@@ -12,7 +12,7 @@ macro_rules! example {
     };
 }
 
-/// Statement of a doctest that creates the buffer `$name` from an array.
+/// Doctest statement that creates the buffer `$name` from an array.
 macro_rules! buffer {
     ($name:ident, $elements:tt) => {
         concat!(
@@ -25,8 +25,8 @@ macro_rules! buffer {
     };
 }
 
-/// Statement of a doctest that compares the buffer `$name` with an array, or with a text with three decimals per
-/// element.
+/// Doctest statement that compares the buffer `$name` with an array, or with a text that shows each element with three
+/// decimals.
 macro_rules! holds {
     ($name:ident, [$($element:tt)*]) => {
         concat!("assert_eq!(", stringify!($name), ".to_host()?, [", stringify!($($element)*), "]);")

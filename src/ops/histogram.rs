@@ -16,11 +16,11 @@ use crate::IMAGE;
 use crate::op_error::OpError;
 use warpsmith_runtime::Result;
 
-/// Shared memory budget, in bytes, for all copies of the counters together.
+/// Shared memory budget per block, in bytes, for all counter copies together.
 const COPIES_BYTES: usize = 16 << 10;
-/// Maximum number of copies of the counters.
+/// Maximum number of counter copies per block.
 const MAX_COPIES: usize = 8;
-/// Maximum amount of shared memory, in bytes, for one copy of the counters, or for the edges.
+/// Maximum amount of shared memory, in bytes, for one counter copy, or for the edges.
 const MAX_BYTES: usize = 24 << 10;
 /// Maximum number of equal-width bins. With more bins, the estimated bin of an element could be wrong by more than one.
 const MAX_BINS: usize = 1 << 20;
@@ -156,7 +156,7 @@ pub fn histogram_even<'x, 'c, T: Element<Scalar = T> + Binned>(
 /// channels`. The counts of a channel are adjacent.
 ///
 /// # Errors
-/// Returns the errors of [`histogram_even()`], and [`OpError::Unsupported`] if the length is not a multiple of
+/// Returns the same errors as [`histogram_even()`], and [`OpError::Unsupported`] if the length is not a multiple of
 /// `channels`.
 ///
 /// ```
@@ -271,7 +271,7 @@ pub fn histogram_edges<'x, 'e, 'c, T: Number>(
 /// Like [`histogram_edges()`], but for each of `channels` interleaved channels, which share the edges.
 ///
 /// # Errors
-/// Returns the errors of [`histogram_edges()`], and [`OpError::Unsupported`] if the length is not a multiple of
+/// Returns the same errors as [`histogram_edges()`], and [`OpError::Unsupported`] if the length is not a multiple of
 /// `channels`.
 ///
 /// ```

@@ -110,8 +110,8 @@ impl<'a, I: Index> Indices<'a, I> {
     /// index below `limit`.
     ///
     /// # Errors
-    /// Returns the errors of [`new`](Self::new), and [`OpError::DuplicateIndex`](crate::OpError::DuplicateIndex), which
-    /// names the smallest duplicate index.
+    /// Returns the same errors as [`new`](Self::new), and [`OpError::DuplicateIndex`](crate::OpError::DuplicateIndex),
+    /// which names the smallest duplicate index.
     #[track_caller]
     pub fn unique(stream: &Stream, elements: impl Into<DeviceSlice<'a, I>>, limit: usize) -> Result<Self> {
         let _site = site();

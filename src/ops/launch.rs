@@ -47,12 +47,13 @@ pub(crate) struct Operation<'a> {
     /// Common alignment of all arrays, in bytes, up to 16.
     alignment: u32,
     config: Option<Config>,
-    /// Number of threads per row of blocks, for a grid with rows.
+    /// Number of threads per row of blocks, if the grid has rows.
     row: Option<u32>,
 }
 
 impl<'a> Operation<'a> {
-    /// Creates the operation of a kernel that has one element type, over `n` elements of the arrays at these addresses.
+    /// Creates an operation for a kernel that has one element type. The operation covers `n` elements of the arrays at
+    /// these addresses.
     pub fn new<T: Scalar>(
         stream: &'a Stream,
         kernel: &'static str,
@@ -64,7 +65,7 @@ impl<'a> Operation<'a> {
         Self { stream, kernel, code, element_bytes: size_of::<T>(), n, alignment, config, row: None }
     }
 
-    /// Creates the operation of a kernel that converts from one element type to another.
+    /// Creates an operation for a kernel that converts from one element type to another.
     pub fn between<T: Scalar, U: Scalar>(
         stream: &'a Stream,
         kernel: &'static str,
@@ -78,7 +79,7 @@ impl<'a> Operation<'a> {
         Self { stream, kernel, code, element_bytes, n, alignment, config, row: None }
     }
 
-    /// Creates the operation of a kernel that moves elements of type `T` by indices of type `I`.
+    /// Creates an operation for a kernel that moves elements of type `T` according to indices of type `I`.
     pub fn by_indices<T: Scalar, I: Scalar>(
         stream: &'a Stream,
         kernel: &'static str,
@@ -89,8 +90,8 @@ impl<'a> Operation<'a> {
         Self { element_bytes: size_of::<T>(), ..Self::between::<T, I>(stream, kernel, n, arrays, config) }
     }
 
-    /// Creates the operation of a user's function or operator, whose code is in `image`. `element_bytes` is the size of
-    /// the operation's largest elements.
+    /// Creates an operation for a user-defined function or operator whose code is in `image`. `element_bytes` is the
+    /// size of the operation's largest elements.
     pub fn of_family(
         stream: &'a Stream,
         image: &'static GpuImage,
@@ -105,8 +106,8 @@ impl<'a> Operation<'a> {
         Self { stream, kernel, code, element_bytes, n, alignment, config, row: None }
     }
 
-    /// Selects a 2-D grid that consists of rows of blocks (along y) with `threads` threads per row. The number of
-    /// blocks is rounded up to whole rows.
+    /// Selects a 2-D grid whose blocks form rows along y, each with `threads` threads. The number of blocks is rounded
+    /// up to whole rows.
     pub fn in_rows_of(self, threads: u32) -> Self {
         Self { row: Some(threads), ..self }
     }
@@ -149,7 +150,7 @@ impl<'a> Operation<'a> {
         Ok(Plan { stream: self.stream, function, grid: [blocks.div_ceil(rows), rows], config })
     }
 
-    /// Returns the configuration for this operation from the device's store.
+    /// Returns the tuned configuration for this operation from the device's store.
     fn tuned(&self, module: &Module) -> Option<Config> {
         let store = LaunchStore::of(module.device());
         if !store.has_tuned() {
@@ -199,13 +200,13 @@ impl<'a> Operation<'a> {
     }
 }
 
-/// Returns the instance of a user's function or operator that a configuration specifies.
+/// Returns the instance that a configuration specifies, for a user-defined function or operator.
 fn of_config(variants: &[Variant], config: &Config) -> Option<&'static KernelSpec> {
     let is_it = |variant: &&Variant| (variant.items, variant.vector) == (config.items, config.vector);
     variants.iter().find(is_it).map(|variant| (variant.spec)())
 }
 
-/// Returns the type arguments of a user's function or operator, joined by commas.
+/// Returns the type arguments of a user-defined function or operator, joined by commas.
 fn family_types(variants: &[Variant]) -> String {
     let types = variants.first().map_or(&[][..], |variant| (variant.spec)().types);
     types.iter().map(|argument| argument.name).collect::<Vec<_>>().join(",")

@@ -134,7 +134,7 @@ pub fn transpose<T: DeviceCopy>(
 /// Like [`transpose()`], but for each plane: `to[[plane, column, row]] = from[[plane, row, column]]`.
 ///
 /// # Errors
-/// Returns the errors of [`transpose()`], and [`OpError::Shape`] if the number of planes differs.
+/// Returns the same errors as [`transpose()`], and [`OpError::Shape`] if the number of planes differs.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};

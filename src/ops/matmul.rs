@@ -74,13 +74,13 @@ by_library!(bf16, f16, i8);
 /// batch. Sums are accumulated in `f32` (for `i8`, in `i32`) and rounded once. For [`F8E4M3`], the tensor cores add
 /// products with about 14 mantissa bits.
 ///
-/// Rust kernels run on GPUs of compute capability 9.0 and on the emulated device. The kernels require the address, row
-/// stride and plane stride of each matrix to be multiples of 16 bytes. For 8-bit types, `a` must not be transposed, and
-/// `b` must be transposed. If `a` is not transposed and the type is not `i8`, `c` can have any alignment.
+/// Rust kernels run on GPUs with compute capability 9.0 and on the emulated device. The kernels require the address,
+/// row stride and plane stride of each matrix to be multiples of 16 bytes. For 8-bit types, `a` must not be transposed,
+/// and `b` must be transposed. If `a` is not transposed and the type is not `i8`, `c` can have any alignment.
 ///
-/// Skinny GEMM: if `a` has up to 16 rows of 16-bit elements and `b` is transposed, Rust kernels run from compute
-/// capability 8.0 on. Unsupported layouts, alignments and devices fall back to cuBLAS (feature `blas`), except for
-/// [`F8E4M3`]. Without that feature, such calls return an error.
+/// Skinny GEMM: if `a` has up to 16 rows of 16-bit elements and `b` is transposed, Rust kernels run on GPUs with
+/// compute capability 8.0 or later. Unsupported layouts, alignments and devices fall back to cuBLAS (feature `blas`),
+/// except for [`F8E4M3`]. Without that feature, such calls return an error.
 ///
 /// # Errors
 /// Returns [`TensorError::Shape`], the [enqueue errors](crate::Error#enqueue-errors) and cuBLAS errors. Without cuBLAS,
@@ -119,8 +119,8 @@ pub fn matmul<'a, 'b, 'c, T: MatrixNumber>(
 /// pass over `c`. Otherwise like [`matmul()`].
 ///
 /// # Errors
-/// Returns the errors of [`matmul()`], and [`TensorError::Shape`] if the length of the bias is not the number of
-/// columns of `c`.
+/// Returns the same errors as [`matmul()`], and [`TensorError::Shape`] if the length of the bias differs from the
+/// number of columns of `c`.
 ///
 /// ```
 /// # use warpsmith::{bf16, ops, prelude::*};
@@ -156,7 +156,7 @@ pub fn matmul_fused<'a, 'b, 'c, T: MatrixNumber<Sum = f32>>(
 /// up to 2^-9. If `b` is not transposed, cuBLAS computes the GEMM.
 ///
 /// # Errors
-/// Returns the errors of [`matmul_fused()`].
+/// Returns the same errors as [`matmul_fused()`].
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};

@@ -17,7 +17,7 @@ macro_rules! methods {
                 #[doc = concat!("Calls [`ops::", stringify!($name), "()`](super::", stringify!($name), "()).")]
                 ///
                 /// # Errors
-                /// Returns the errors of the function of the same name.
+                /// Returns the same errors as the function of the same name.
                 #[track_caller]
                 fn $name(&self) -> Result<$value>
                 where

@@ -4,7 +4,7 @@
 //! return a value to the host. Inputs and outputs are [`DeviceBuffer`](crate::DeviceBuffer)s or slices of them, at any
 //! alignment. Buffers must be on the stream's device, except for the inputs of [`reduce_add()`]. Mismatched lengths are
 //! an error. In this case, nothing is enqueued. Operations on zero elements are valid and launch nothing. Only a
-//! minimum or maximum of zero elements is an error.
+//! minimum or maximum over zero elements is an error.
 //!
 //! An operation uses the configuration that was tuned for the type, size, alignment and device ([`tuned_config`]). If
 //! no tuned configuration exists, the operation uses the default ([`default_config`]). [`variants`] lists the available
@@ -13,8 +13,8 @@
 //!
 //! All operations take their arguments in the same order: the stream, options, inputs (first arrays, then numbers), and
 //! outputs. A full reduction such as `sum` waits for its value. Its counterpart with the suffix `_into` is asynchronous
-//! and leaves the value on the device. Positions in, and element counts of, a whole array are `u64`. Indices that a
-//! caller passes can be of any [`Index`] type.
+//! and leaves the value on the device. Positions and element counts that refer to a whole array are `u64`. Indices that
+//! a caller passes can be of any [`Index`] type.
 //!
 //! Copies, elementwise operations, full reductions and random numbers are always available. The features `histogram`,
 //! `rows`, `scan` and `sort` of this crate add the other families of operations. `families` enables all four.
@@ -41,7 +41,7 @@
 //! | [`count_if()`], [`any()`], [`all()`] | every [`Element`], including `bool` |
 //! | [`variance()`], [`l1_norm()`], [`l2_norm()`] | every [`Float`] |
 //! | [`swiglu()`], [`rotary()`], [`sample()`] | every [`Float`] |
-//! | [`top_k()`] of each row | every [`Number`] |
+//! | [`top_k()`] for each row | every [`Number`] |
 //! | [`append_to_cache()`] | every [`Element`], with every [`Index`] |
 //! | [`mean_rows()`], [`mean_columns()`], [`mean_segments()`] | every [`Float`] |
 //! | [`map()`], [`reduce()`], [`inclusive_scan()`], [`exclusive_scan()`] | the types of your own function or operator, which a one-line attribute in a kernel crate turns into a kernel |

@@ -117,7 +117,7 @@ impl<'a, T: DeviceCopy> Operand<'a, T> {
         }
     }
 
-    /// Returns the row width of an output of `len` elements if the operand determines this width.
+    /// Returns the row width of an output of `len` elements, or `None` if the operand does not determine this width.
     ///
     /// # Errors
     /// Returns an error if the length does not match.
@@ -189,7 +189,7 @@ pub(super) fn common_width(
     Ok(common.unwrap_or(1))
 }
 
-/// Returns the unsigned integer that has the bytes of a number.
+/// Returns the unsigned integer that has the same bytes as a number.
 pub(super) fn bits<T: Element, S: bytemuck::Pod>(value: T) -> S {
     let number = value.to_scalar();
     bytemuck::pod_read_unaligned(bytemuck::bytes_of(&number))

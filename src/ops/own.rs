@@ -1,5 +1,5 @@
 //! Launches of user-defined functions and operators that `#[elementwise]` and `#[reduction]` turned into kernels. As in
-//! this crate's own operations, the tuned configuration applies, or the default if there is none.
+//! this crate's own operations, the tuned configuration applies, or the default configuration if none has been tuned.
 
 use gpu_spec::{KernelSpec, ParamKind};
 use gpu_std::elementwise::Elementwise;
@@ -15,8 +15,8 @@ use super::launch::{Operation, same_length};
 use super::reduce::{element, value};
 
 /// Computes `out[i] = f(x[i], y[i], …)` with a function `F` that [`#[elementwise]`](macro@gpu_std::elementwise) turned
-/// into a kernel. Its code is in `image`. The arguments are those of the function: a buffer or slice for each array,
-/// and a value for each scalar. The output follows the inputs, unless the function updates its last array.
+/// into a kernel. Its code is in `image`. The arguments correspond to the function's parameters: a buffer or slice for
+/// each array, and a value for each scalar. The output follows the inputs, unless the function updates its last array.
 ///
 /// # Errors
 /// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) if an array and the output have different
@@ -55,7 +55,7 @@ pub fn map<F: Elementwise>(
 /// Like [`map()`], but with an explicit configuration. The kernel crate declares the available instances.
 ///
 /// # Errors
-/// Returns the errors of [`map()`], and [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
+/// Returns the same errors as [`map()`], and [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
 ///
 /// ```
 /// use warpsmith::gpu_std::prelude::*;
@@ -176,7 +176,7 @@ where
     unsafe { value(stream, &operation, x, value_bytes::<R>(), of_nothing::<R>()) }
 }
 
-/// Like [`reduce()`], but leaves the result on the device in `out`, a single element.
+/// Like [`reduce()`], but leaves the result on the device, in the single-element buffer `out`.
 ///
 /// # Errors
 /// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) unless `out` has one element. Also returns the
@@ -217,7 +217,7 @@ where
 /// Like [`reduce_into()`], but with an explicit configuration.
 ///
 /// # Errors
-/// Returns the errors of [`reduce_into()`], and [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
+/// Returns the same errors as [`reduce_into()`], and [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
 ///
 /// ```
 /// use warpsmith::gpu_std::prelude::*;

@@ -32,7 +32,7 @@ fn to_host<T: Number, D: DeviceCopy>(
     unsafe { value(stream, &operation, x, VALUE_BYTES, of_nothing) }
 }
 
-/// Launches `kernel` over `x`. It stores its result in `out`. If `x` is empty, the result is `of_nothing`.
+/// Launches `kernel` over `x`; the kernel stores its result in `out`. If `x` is empty, the result is `of_nothing`.
 fn to_element<T: Number, D: DeviceCopy>(
     stream: &Stream,
     kernel: &'static str,
@@ -132,7 +132,7 @@ pub fn sum<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> 
     to_host(stream, "reduce_sum", x.into(), T::SumAccumulator::ZERO).map(Scalar::cast)
 }
 
-/// Returns the product of the elements, with the same types as [`sum()`]. The product of zero elements is 1.
+/// Returns the product of the elements, computed in the same types as [`sum()`]. The product of zero elements is 1.
 ///
 /// # Errors
 /// Returns the [enqueue errors](crate::Error#enqueue-errors).
@@ -150,8 +150,8 @@ pub fn prod<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) ->
     to_host(stream, "reduce_prod", x.into(), T::SumAccumulator::ONE).map(Scalar::cast)
 }
 
-/// Returns the mean, which is rounded once from the accumulated sum. If all elements are in range, the mean is in range
-/// too, even if the sum is not. The mean of zero elements is NaN.
+/// Returns the mean, which is rounded once from the accumulated sum. If all elements are in range, the mean is also in
+/// range, even if the sum is not. The mean of zero elements is NaN.
 ///
 /// # Errors
 /// Returns the [enqueue errors](crate::Error#enqueue-errors).
@@ -210,7 +210,8 @@ pub fn max<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> 
     to_host(stream, "reduce_max", x, T::Accumulator::MAX_IDENTITY).map(T::from_acc)
 }
 
-/// Returns the index of the minimum. It is the first of equal elements, or the first NaN if there is one.
+/// Returns the index of the minimum. If several elements are equal, returns the first index. If any element is NaN,
+/// returns the index of the first NaN.
 ///
 /// # Errors
 /// Returns [`OpError::Empty`] and the [enqueue errors](crate::Error#enqueue-errors).
@@ -230,7 +231,8 @@ pub fn argmin<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) 
     to_host(stream, "reduce_argmin", x, 0)
 }
 
-/// Returns the index of the maximum. It is the first of equal elements, or the first NaN if there is one.
+/// Returns the index of the maximum. If several elements are equal, returns the first index. If any element is NaN,
+/// returns the index of the first NaN.
 ///
 /// # Errors
 /// Returns [`OpError::Empty`] and the [enqueue errors](crate::Error#enqueue-errors).

@@ -1,5 +1,5 @@
-//! Prefix scans. Each of them is one launch that reads and writes every element once. The same configuration, data and
-//! alignment give bit-identical results.
+//! Prefix scans. Each scan is a single launch that reads and writes every element once. The same configuration, data
+//! and alignment give bit-identical results.
 
 use gpu_kernels::scan::{max_tiles, workspace_len};
 use gpu_spec::param::{PointerMut, Slice, SliceMut, Value};
@@ -56,11 +56,11 @@ fn launch<T: Number>(
     }
 }
 
-/// Element type of a user's scan.
+/// Element type of a user-defined scan.
 type Item<S> = <<S as Scan>::Operator as scan::Operation>::Item;
-/// Accumulator type of a user's scan.
+/// Accumulator type of a user-defined scan.
 type Combined<S> = <<S as Scan>::Operator as scan::Operation>::Value;
-/// Result type of a user's scan.
+/// Result type of a user-defined scan.
 type Output<S> = <<S as Scan>::Operator as scan::Operation>::Output;
 
 /// Inclusive scan of `x` to `out`, which must have the same length. [`#[scan]`](macro@gpu_std::scan) turned the
@@ -107,7 +107,7 @@ where
 /// position. `out[0]` is `initial`.
 ///
 /// # Errors
-/// Returns the errors of [`inclusive_scan()`].
+/// Returns the same errors as [`inclusive_scan()`].
 ///
 /// ```
 /// use warpsmith::gpu_std::prelude::*;
@@ -141,7 +141,8 @@ where
     own::<S>(stream, image, (true, initial), x.into(), out.into())
 }
 
-/// Launches a user's scan. It uses the configuration of our own scans if such an instance exists.
+/// Launches a user-defined scan. If the scan has an instance with the configuration of this crate's own scans, that
+/// instance is used.
 fn own<S: Scan>(
     stream: &Stream,
     image: &'static GpuImage,
@@ -285,7 +286,7 @@ pub fn inclusive_sum_by_key<'k, 'x, 'o, K: Element, T: Number>(
 /// [`inclusive_sum_by_key()`].
 ///
 /// # Errors
-/// Returns the errors of [`inclusive_sum_by_key()`].
+/// Returns the same errors as [`inclusive_sum_by_key()`].
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};

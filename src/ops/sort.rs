@@ -1,5 +1,5 @@
-//! Radix sorts, binary searches in sorted arrays, and merges. All operations are asynchronous. Each uses temporary
-//! memory of the size of its outputs.
+//! Radix sorts, binary searches in sorted arrays, and merges. All operations are asynchronous. Each operation uses as
+//! much temporary memory as its outputs occupy.
 
 use gpu_kernels::key_transform::{self, Bits, KeyTransform};
 use gpu_kernels::search::{MERGE_THREADS, MERGE_TILE};
@@ -24,7 +24,7 @@ use warpsmith_runtime::Result;
 /// Sort order.
 ///
 /// The order is total. For floats, the ascending order is −∞, …, −0, +0, …, +∞, NaN. NaNs count as greater than all
-/// numbers, whatever their sign and payload, and keep their bits. NaNs whose sign bit is set come after NaNs whose sign
+/// numbers, regardless of sign and payload, and keep their bits. NaNs whose sign bit is set come after NaNs whose sign
 /// bit is clear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Order {
@@ -212,7 +212,7 @@ keys! {
     f64 as u64: !(1 << 63), 1 << 63, (1 << 52) - 1;
 }
 
-/// Returns the key transform of a type for a sort order.
+/// Returns a type's key transform for a sort order.
 fn transform_of<T: SortKey>(order: Order) -> KeyTransform<T::Bits> {
     match order {
         Order::Ascending => T::TRANSFORM,
@@ -385,7 +385,7 @@ pub fn sort_pairs<'k, 'v, 'o, 'p, K: SortKey, V: Element>(
 /// `out`. `out` must have the same length as `x`. Elements of `out` outside all segments stay unchanged.
 ///
 /// One block sorts each segment, so throughput grows with the number of segments. For a few long segments, call
-/// [`sort()`] on each.
+/// [`sort()`] for each segment.
 ///
 /// The operation waits for the stream because it checks the offsets.
 ///
@@ -533,7 +533,7 @@ pub fn lower_bound<'s, 'k, 'o, T: Number>(
 /// last insertion position. Otherwise like [`lower_bound()`].
 ///
 /// # Errors
-/// Returns the errors of [`lower_bound()`].
+/// Returns the same errors as [`lower_bound()`].
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};

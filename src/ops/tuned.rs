@@ -1,8 +1,8 @@
 //! [`tuned_config`]: the configuration that a tuner found for an operation, provided that it can be launched.
 //!
-//! A record in the store was written by another program, and may be damaged or belong to an older build. If a record
-//! names no existing instance, or a configuration that an operation cannot launch, it is skipped. Such a record never
-//! causes an error.
+//! A record in the store was written by another program, and may be damaged or belong to an older build. A record is
+//! skipped, without an error, if it names an instance that does not exist or a configuration that an operation cannot
+//! launch.
 
 use gpu_spec::KernelSpec;
 use warpsmith_runtime::store::{LaunchStore, TunedConfiguration, TuningKey};
@@ -11,24 +11,24 @@ use warpsmith_runtime::{Device, DevicePtr, Module};
 use super::config::{self, Config, GridRule};
 use crate::IMAGE;
 
-/// Maximum number of waves in a stored configuration of a reduction. The number is limited because each block needs its
-/// own memory.
+/// Maximum number of waves in a stored configuration for a reduction. The number is limited because each block needs
+/// its own memory.
 const MAX_WAVES: u32 = 64;
-/// Maximum number of blocks in a stored configuration, whatever the number of elements. Only elementwise kernels can
-/// have more blocks, up to one per element. Without this limit, a corrupt number could keep the device busy without
+/// Maximum number of blocks in a stored configuration, regardless of the number of elements. Only elementwise kernels
+/// can have more blocks, up to one per element. Without this limit, a corrupt number could keep the device busy without
 /// work.
 const MAX_BLOCKS: u32 = 1 << 16;
 
 /// Returns the fastest configuration that a tuner found for `kernel` and `dtype`. `kernel` is a source name, such as
 /// `reduce_sum`. `dtype` is `f32` or, for a cast, `f32,f64`, as in [`variants`](super::variants). The configuration
 /// applies to `n` elements on `device`, the current kernel code, and arrays that are all aligned to at least
-/// `alignment` bytes. Alignments above 16 count as 16. Returns `None` if nothing was tuned or the result cannot be
-/// launched.
+/// `alignment` bytes. Alignments above 16 count as 16. Returns `None` if no configuration was tuned or the tuned
+/// configuration cannot be launched.
 ///
-/// Every operation uses this configuration if none is specified. If there is none, the operation falls back to
-/// [`default_config`](super::default_config). The search in the device's [`LaunchStore`] uses the instance's own type
-/// arguments. For `copy` and `fill`, the type argument is the unsigned integer of the type's size. For a reduction,
-/// `alignment` is the alignment of the input.
+/// Every operation uses this configuration if the caller does not specify one. If no tuned configuration exists, the
+/// operation falls back to [`default_config`](super::default_config). The search in the device's [`LaunchStore`] uses
+/// the instance's own type arguments. For `copy` and `fill`, the type argument is the unsigned integer of the type's
+/// size. For a reduction, `alignment` is the alignment of the input.
 ///
 /// ```
 /// use warpsmith::Device;
@@ -73,7 +73,7 @@ pub(super) struct Known<'a> {
     pub is_reduction: bool,
 }
 
-/// Returns the tuned configuration for a kernel of an image if `instance` finds an instance for it.
+/// Returns the tuned configuration for a kernel in an image, if `instance` finds an instance for that configuration.
 pub(super) fn find(
     store: &LaunchStore,
     module: &Module,
@@ -104,8 +104,8 @@ pub(super) fn find(
         .then_some(config)
 }
 
-/// Returns the configuration with these values, or `None` if a value is missing or there is an axis that operations do
-/// not support.
+/// Returns the configuration with these values, or `None` if a value is missing or an axis is not supported by
+/// operations.
 fn from_values(tuned: &TunedConfiguration) -> Option<Config> {
     let (mut block, mut grid, mut items, mut vector) = (None, None, None, None);
     for (axis, value) in &tuned.values {

@@ -12,7 +12,7 @@ use warpsmith_runtime::Result;
 
 /// Bytes at the start of the memory, reserved for a value that is copied to the host.
 const RESULT_BYTES: usize = MAX_BYTES;
-/// All grids of up to this number of blocks fit in the first allocation.
+/// The first allocation is large enough for grids of up to this number of blocks.
 const MIN_BLOCKS: u32 = 1024;
 
 /// Scratch memory of one stream.
@@ -21,8 +21,8 @@ pub(super) struct Workspace {
     memory: DevicePtr,
 }
 
-/// Runs `work` with the stream's workspace, which is allocated or grown for `blocks` blocks with values of
-/// `value_bytes` bytes. In the meantime, no other thread can enqueue work that uses the workspace.
+/// Runs `work` with the stream's workspace, which is first allocated or enlarged for `blocks` blocks with one value of
+/// `value_bytes` bytes each. In the meantime, no other thread can enqueue work that uses the workspace.
 ///
 /// # Safety
 /// `work` must use the workspace only in work on this stream, for grids of up to `blocks` blocks, and its kernels must

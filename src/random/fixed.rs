@@ -1,5 +1,5 @@
-//! Random numbers from the start of a seed's sequence with an explicit configuration, and the same numbers on the host,
-//! for benchmarks.
+//! For benchmarks: generates random numbers from the start of a seed's sequence, with an explicit configuration, and
+//! computes the same numbers on the host.
 
 use gpu_std::random::Philox;
 use gpu_std::scalar::Float;
@@ -27,7 +27,7 @@ pub(crate) fn uniform<T: Float>(
     draw.run_with(&numbers(of), out, uniform_launch(T::ZERO, T::ONE))
 }
 
-/// Like [`normal`](super::normal()), but with a new generator, mean 0 and standard deviation 1.
+/// Like [`normal`](super::normal()), but with a new generator, a mean of 0 and a standard deviation of 1.
 pub(crate) fn normal<T: Float>(
     stream: &Stream,
     config: Config,
@@ -38,7 +38,8 @@ pub(crate) fn normal<T: Float>(
     draw.run_with(&numbers(of), out, normal_launch(0.0, 1.0))
 }
 
-/// Returns the numbers that these operations write to `n` elements. `numbers` computes the numbers of a block of words.
+/// Returns the numbers that these operations write to `n` elements. `numbers` computes the numbers from a block of
+/// words.
 pub(crate) fn expected<T: Float>(
     (seed, layout): (u64, Layout),
     n: usize,

@@ -86,10 +86,10 @@ impl Generator {
         self.change("Generator::manual_seed", |state| (state.seed, state.offset) = (seed, 0))
     }
 
-    /// Sets a new seed from the operating system, resets the offset to 0, and returns the seed. Returns the seed.
+    /// Sets a new seed from the operating system, resets the offset to 0, and returns the seed.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::manual_seed`].
+    /// Returns the same errors as [`Self::manual_seed`].
     pub fn seed(&self) -> Result<u64> {
         let seed = fresh_seed();
         self.change("Generator::seed", |state| (state.seed, state.offset) = (seed, 0))?;
@@ -104,17 +104,17 @@ impl Generator {
     /// Returns the offset, which is the number of words of each subsequence that are already used.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::manual_seed`].
+    /// Returns the same errors as [`Self::manual_seed`].
     pub fn offset(&self) -> Result<u64> {
         self.change("Generator::offset", |state| state.offset)
     }
 
     /// Sets the offset, which must be a multiple of 4. An operation fails if its numbers would pass offset 2⁶³, whereas
-    /// a graph launch wraps to 0.
+    /// the offset of a graph launch wraps to 0.
     ///
     /// # Errors
-    /// Returns [`OpError::Random`] if the offset is not a multiple of 4 or not below 2⁶³. Also returns the errors of
-    /// [`Self::manual_seed`].
+    /// Returns [`OpError::Random`] if the offset is not a multiple of 4 or not below 2⁶³. Also returns the same errors
+    /// as [`Self::manual_seed`].
     pub fn set_offset(&self, offset: u64) -> Result<()> {
         let call = "Generator::set_offset";
         check_offset(call, offset)?;
@@ -124,7 +124,7 @@ impl Generator {
     /// Returns the state in PyTorch's format: the seed and the offset as little-endian numbers of 8 bytes each.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::manual_seed`].
+    /// Returns the same errors as [`Self::manual_seed`].
     pub fn state(&self) -> Result<[u8; 16]> {
         self.change("Generator::state", |state| state.bytes())
     }
@@ -134,7 +134,7 @@ impl Generator {
     ///
     /// # Errors
     /// Returns [`OpError::Random`] for any other number of bytes or an offset that [`Self::set_offset`] rejects. Also
-    /// returns the errors of [`Self::manual_seed`].
+    /// returns the same errors as [`Self::manual_seed`].
     pub fn set_state(&self, state: &[u8]) -> Result<()> {
         let call = "Generator::set_state";
         let parts = seed_and_offset(call, state)?;
@@ -150,7 +150,7 @@ impl Generator {
     /// offset produce the same numbers on any device.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::manual_seed`].
+    /// Returns the same errors as [`Self::manual_seed`].
     pub fn set_layout(&self, layout: Layout) -> Result<()> {
         self.change("Generator::set_layout", |state| state.layout = layout)
     }
@@ -246,7 +246,7 @@ impl State {
     }
 }
 
-/// Extracts the seed and the offset from a state's bytes.
+/// Parses the seed and the offset from the bytes of a state.
 fn seed_and_offset(call: &'static str, state: &[u8]) -> Result<(u64, u64)> {
     let (seed, offset) = match state.as_chunks() {
         ([seed], []) => (*seed, [0; 8]),
@@ -355,10 +355,10 @@ pub fn manual_seed_all(seed: u64) -> Result<()> {
 }
 
 /// Sets one new seed from the operating system for the default generators of all devices, including devices that are
-/// opened later, and returns it. Returns the seed.
+/// opened later, and returns this seed.
 ///
 /// # Errors
-/// Returns the errors of [`manual_seed_all`].
+/// Returns the same errors as [`manual_seed_all`].
 ///
 /// ```
 /// use warpsmith::random;
@@ -410,8 +410,8 @@ pub fn states(devices: &[Device]) -> Result<Vec<[u8; 16]>> {
 /// Sets the states of the devices' default generators, as [`Generator::set_state`] does for one generator.
 ///
 /// # Errors
-/// Returns the errors of [`states`] and [`Generator::set_state`], and an error unless there is exactly one state per
-/// device. In these cases, no state is changed.
+/// Returns the same errors as [`states`] and [`Generator::set_state`], and an error unless there is exactly one state
+/// per device. In these cases, no state is changed.
 ///
 /// ```
 /// use warpsmith::random;
@@ -435,7 +435,7 @@ pub fn set_states(devices: &[Device], states: &[impl AsRef<[u8]>]) -> Result<()>
     of_devices(call, devices, |index, state| (state.seed, state.offset) = parts[index])
 }
 
-/// Calls `change` with the index of each device and the state of its default generator.
+/// Calls `change` for each device, with the device's index and the state of its default generator.
 fn of_devices(call: &'static str, devices: &[Device], change: impl FnMut(usize, &mut State)) -> Result<()> {
     let of = |device: &Device| default_generator(device).shared;
     let generators: Vec<Arc<Shared>> = devices.iter().map(of).collect();

@@ -1,4 +1,4 @@
-//! Launches of operations with the numbers that are reserved for them.
+//! Launches operations with the random numbers that are reserved for them.
 
 use gpu_kernels::random::COLUMNS;
 use gpu_std::scalar::Scalar;
@@ -32,8 +32,7 @@ pub(super) struct Draw<'a> {
 }
 
 impl Draw<'_> {
-    /// Takes numbers for all of `out`, and launches the kernel once, or once per part if the array is too large for one
-    /// launch.
+    /// Takes numbers for all of `out` and launches the kernel, once per part if the array is too large for one launch.
     pub fn run<T: Scalar>(
         &self,
         generator: &Generator,

@@ -78,8 +78,8 @@ impl Layout {
         ((n as u64).div_ceil(BLOCK).min(self.max_blocks()) * BLOCK) as u32
     }
 
-    /// Returns the advance of the offset for `n` elements with `lanes` numbers per block of words. `n` must be at
-    /// least 1.
+    /// Returns how far the offset advances for `n` elements if each block of words yields `lanes` numbers. `n` must be
+    /// at least 1.
     pub(crate) fn increment(&self, n: usize, lanes: usize) -> u64 {
         ((n as u64 - 1) / (u64::from(self.threads(n)) * lanes as u64) + 1) * 4
     }

@@ -96,7 +96,7 @@ pub fn uniform_with<'o, T: Float>(
 }
 
 /// Fills `out` with uniform numbers in `range`, like PyTorch's `uniform_`. A number is low + u (high − low), rounded,
-/// for u in (0, 1], and high is replaced by low.
+/// for u in (0, 1]; a result equal to high is replaced by low.
 ///
 /// As in PyTorch, the length high − low is first rounded to the type. If the rounding increases the length, which can
 /// happen if the ends differ greatly in magnitude, numbers may exceed high. The excess is at most half the spacing of
@@ -217,8 +217,8 @@ pub(super) fn normal_launch<T: Float>(
 /// largest `f16` numbers become infinite. `f32` and `bf16` leave the range only at rates above 10³⁷ or below 10⁻³⁷.
 ///
 /// # Errors
-/// Returns [`OpError::Random`] if the rate is not positive and finite, or if its mean is not representable in `f32`
-/// (for `f64` results, in `f64`). Also returns the [enqueue errors](crate::Error#enqueue-errors).
+/// Returns [`OpError::Random`] if the rate is not positive and finite, or if the mean (1 / rate) is not representable
+/// in `f32` (for `f64` results, in `f64`). Also returns the [enqueue errors](crate::Error#enqueue-errors).
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*, random::{self, Generator}};
@@ -372,8 +372,8 @@ pub fn dropout<'x, 'y, 'm, T: Float>(
 /// Fills `out` with the integers from 0 to n − 1 in random order, where n is its length.
 ///
 /// The order is computed rather than sorted, so the operation takes one launch and no temporary memory. There are at
-/// most 2¹²⁸ different orders, so for more than 34 elements, not every order can occur. The order differs from that of
-/// PyTorch's `randperm`. The order does not depend on the [layout](super::Layout).
+/// most 2¹²⁸ different orders, so for more than 34 elements, not every order can occur. The order differs from the
+/// order that PyTorch's `randperm` produces. The order does not depend on the [layout](super::Layout).
 ///
 /// # Errors
 /// Returns [`OpError::Random`] if n − 1 does not fit in the type. Also returns the [enqueue

@@ -11,7 +11,8 @@ use warpsmith_runtime::{DeviceBuffer, Launch, Stream};
 use super::generator::State;
 use crate::IMAGE;
 
-/// A generator's state for one capture. The callback that runs before each launch of the graph owns this state.
+/// The state that a generator keeps for one capture. The callback that runs before each launch of the graph owns this
+/// state.
 pub(super) struct Replay {
     capture: CaptureId,
     /// Seed and offset of the current launch, in device memory.

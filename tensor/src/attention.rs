@@ -1,4 +1,4 @@
-//! `out = softmax(scale * q * k^T) * v`: checks the sizes of the heads and launches the kernel.
+//! `out = softmax(scale * q * k^T) * v`: checks the head sizes and launches the kernel.
 
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
@@ -57,7 +57,7 @@ pub struct Attention<'a> {
 pub struct Offsets<'a> {
     /// Offsets of q, `out` and `sums` in ascending order; the length is the number of sequences plus one.
     pub q: DeviceSlice<'a, u32>,
-    /// Offsets of k and v; the length must equal that of the offsets of q.
+    /// Offsets of k and v; the array must have the same length as the offsets of q.
     pub k: DeviceSlice<'a, u32>,
 }
 
@@ -143,8 +143,8 @@ pub fn attention<T: HeadElement>(
 /// needed to merge split-KV partial results.
 ///
 /// # Errors
-/// The errors of [`attention()`]; [`TensorError::Heads`] if the length of `sums` is not the total number of rows of all
-/// heads.
+/// The same errors as [`attention()`]; [`TensorError::Heads`] if the length of `sums` is not the total number of rows
+/// of all heads.
 ///
 /// ```
 /// use half::bf16;
@@ -219,7 +219,7 @@ pub(crate) fn factor(scale: f32) -> f32 {
     (scale * std::f32::consts::LOG2_E).clamp(f32::MIN_POSITIVE, f32::MAX)
 }
 
-/// Fails if the sizes of the heads do not match.
+/// Fails if the head sizes do not match.
 pub(crate) fn check_sizes(
     operation: &'static str,
     options: &Attention<'_>,
@@ -291,14 +291,14 @@ pub(crate) fn check_alignment<T>(
     Ok(())
 }
 
-/// Returns how many of the `all` heads are scheduled together. Blocks of one head read two operands of the size `read`;
-/// each group of `group` heads shares the same operands.
+/// Returns how many of the `all` heads are scheduled together. The blocks of one head read two operands of `read` bytes
+/// each, and each group of `group` heads shares the same operands.
 pub(crate) fn raster_group<T>(read: &Extents, group: usize, all: usize) -> u32 {
     let bytes = (2 * read.rows * read.dim * size_of::<T>()).max(1);
     (group * (RASTER_GROUP_BYTES / bytes).max(1)).min(all) as u32
 }
 
-/// Validated arguments of an attention call.
+/// Validated arguments for an attention call.
 #[doc(hidden)]
 pub struct Call<'a, 'c, T: DeviceCopy> {
     stream: &'a Stream,
@@ -311,7 +311,7 @@ pub struct Call<'a, 'c, T: DeviceCopy> {
     sums: Option<DeviceSliceMut<'c, f32>>,
 }
 
-/// Parameters of the kernel.
+/// Kernel parameters.
 type Params<T> = (
     param::TensorMap<T, 4>,
     param::TensorMap<T, 4>,
@@ -345,7 +345,7 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
                 format!("q has {tiles} tiles of {TILE_Q} rows, and fewer than {MAX_TILES} are worked on");
             return Err(TensorError::Heads { operation: OPERATION, what }.into());
         }
-        // Without rows of k, the kernel reads neither k nor v, and no valid tensor map exists for them.
+        // If k has no rows, the kernel reads neither k nor v, and no valid tensor map exists for them.
         let (k, v) = if of_k.rows == 0 { (q, q) } else { (k, v) };
         let inputs = [(q, TILE_Q), (k, H::KEYS), (v, BOX)];
         let rows_first =

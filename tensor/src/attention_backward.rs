@@ -21,7 +21,7 @@ use crate::matmul::check_device;
 
 const OPERATION: &str = "attention_backward";
 
-/// Inputs and outputs of the forward pass, [`attention_with_lse()`](crate::attention_with_lse()).
+/// Inputs and outputs of the forward pass, which [`attention_with_lse()`](crate::attention_with_lse()) computed.
 #[derive(Debug, Clone, Copy)]
 pub struct Attended<'a, T: DeviceCopy> {
     /// Queries.
@@ -36,7 +36,7 @@ pub struct Attended<'a, T: DeviceCopy> {
     pub sums: DeviceSlice<'a, f32>,
 }
 
-/// Gradients that the call writes. Each has the same shape as its operand, but may have a different layout.
+/// Gradients that the call writes. Each has the same shape as its operand, but can have a different layout.
 #[derive(Debug)]
 pub struct Gradients<'a, T: DeviceCopy> {
     /// Gradient of q.
@@ -188,7 +188,7 @@ fn check_gradients<T: DeviceCopy>(
     Err(TensorError::Heads { operation: OPERATION, what }.into())
 }
 
-/// Validated arguments of a call.
+/// Validated arguments for a call.
 #[doc(hidden)]
 pub struct Call<'a, 'c, T: DeviceCopy> {
     stream: &'a Stream,

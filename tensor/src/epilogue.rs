@@ -1,4 +1,4 @@
-//! [`Epilogue`]: the operations on a GEMM's sums before they are stored.
+//! [`Epilogue`]: the operations that are applied to a GEMM's sums before they are stored.
 
 use warpsmith_runtime::{DeviceCopy, DeviceSlice, Result};
 use warpsmith_tensor_kernels::epilogue::EpilogueParams;
@@ -26,9 +26,9 @@ pub struct Epilogue<'a, C: DeviceCopy> {
     /// Scale (alpha), 1 by default. For FP8, pass the product of the scales of `a` and `b`.
     pub scale: f32,
     /// Bias: one element per column of `c`, added to every row. For a grouped GEMM, one element per column of each
-    /// group. None by default.
+    /// group. By default, no bias is added.
     pub bias: Option<DeviceSlice<'a, C>>,
-    /// Activation, applied last. None by default.
+    /// Activation, applied last. By default, no activation is applied.
     pub activation: Activation,
 }
 
@@ -39,7 +39,7 @@ impl<C: DeviceCopy> Default for Epilogue<'_, C> {
 }
 
 impl<C: DeviceCopy> Epilogue<'_, C> {
-    /// Fails if the length of the bias is not the number of columns.
+    /// Fails if the length of the bias differs from the number of columns.
     pub(crate) fn check_bias(&self, operation: &'static str, columns: usize) -> Result<()> {
         match self.bias {
             Some(bias) if bias.len() != columns => {

@@ -1,8 +1,9 @@
-//! [`TensorError`]: the errors of this crate's operations.
+//! [`TensorError`]: errors from this crate's operations.
 
 use warpsmith_runtime::{Device, Error};
 
-/// Error of a GEMM or attention function, with its remedy. To get it from an [`Error`], call [`Error::downcast_ref`].
+/// An error from a GEMM or attention function. The message states the remedy. To extract it from an [`Error`], call
+/// [`Error::downcast_ref`].
 ///
 /// ```
 /// use half::bf16;
@@ -61,7 +62,8 @@ pub enum TensorError {
         scale: String,
     },
 
-    /// The address or a stride of a matrix or of attention heads is not aligned as the kernel requires.
+    /// The address or a stride of a matrix or of attention heads is not aligned to the boundary that the kernel
+    /// requires.
     #[error(
         "{operation}: the rows of {matrix} begin every {bytes} bytes from {address:#x}; the kernel needs multiples of 16 of \
          both: pad the rows{}",
@@ -122,14 +124,14 @@ pub enum TensorError {
 }
 
 impl TensorError {
-    /// Returns the error for a device whose compute capability is not one of those in `needed`.
+    /// Returns the error for a device whose compute capability is not listed in `needed`.
     pub(crate) fn device(operation: &'static str, device: &Device, needed: &'static str) -> Error {
         let capability = device.properties().capability;
         Self::Device { operation, device: device.id().to_string(), capability, needed }.into()
     }
 }
 
-/// Returns an additional remedy for GEMMs: cuBLAS.
+/// Returns an additional remedy for GEMMs: using cuBLAS.
 fn or_library(operation: &str) -> &'static str {
     if operation == "matmul" {
         ", or have cuBLAS multiply: `warpsmith::ops` does, with the feature `blas`"

@@ -24,7 +24,7 @@ const MAX_BLOCKS: u64 = i32::MAX as u64;
 /// Maximum number of tile rows per raster group. The blocks of a raster group proceed together from one tile column to
 /// the next.
 const MAX_RASTER_GROUP: usize = 16;
-/// Mean number of rows per group up to which 64-row tiles are used.
+/// Maximum mean number of rows per group for which 64-row tiles are used.
 const MAX_SMALL_ROWS: usize = 64;
 
 /// Element types of [`matmul_grouped()`]: `bf16` and `f16`.
@@ -38,8 +38,8 @@ pub trait GroupedElement: DeviceCopy {
 /// `b` contains one k×n matrix per group, and `c` is m×n.
 ///
 /// The number of offsets is the number of groups plus one. Offsets are `u32`, because a view has fewer than 2^31 rows.
-/// The offsets are in device memory; the host does not read them. A group ends where the next one starts. Whatever the
-/// offsets are, no row belongs to two groups. Rows of `c` that belong to no group are left unchanged. The bias has n
+/// The offsets are in device memory; the host does not read them. A group ends where the next one starts. For any
+/// offsets, no row belongs to two groups. Rows of `c` that belong to no group are left unchanged. The bias has n
 /// elements per group. `c` does not have to be aligned. Products are accumulated in `f32`, and each result is rounded
 /// once.
 ///
@@ -142,7 +142,7 @@ pub fn matmul_grouped<'a, 'b, 'c, T: GroupedElement>(
     T::launch(Product { stream, epilogue: *epilogue, a, offsets, b, c, groups, tile })
 }
 
-/// Validated arguments of a grouped GEMM.
+/// Validated arguments for a grouped GEMM.
 #[doc(hidden)]
 pub struct Product<'a, 'c, T: DeviceCopy> {
     stream: &'a Stream,
@@ -152,7 +152,7 @@ pub struct Product<'a, 'c, T: DeviceCopy> {
     b: Matrix<'a, T>,
     c: MatrixMut<'c, T>,
     groups: Groups,
-    /// Rows and columns of a tile.
+    /// Numbers of rows and columns of a tile.
     tile: [u32; 2],
 }
 

@@ -4,13 +4,12 @@
 //! | --- | --- |
 //! | [`matmul()`] | `c = a * b`, for a matrix or a batch |
 //! | [`matmul_fused()`] | `c = activation(scale * a * b + bias)` |
-//! | [`matmul_f32()`] | `matmul_fused` for `f32` in full precision, without tensor cores |
-//! | [`matmul_tf32x3()`] | `matmul_fused` for `f32` in nearly full precision, on tensor cores (3xTF32) |
+//! | [`matmul_f32()`] | `matmul_fused` for `f32`, computed in full precision without tensor cores |
+//! | [`matmul_tf32x3()`] | `matmul_fused` for `f32`, computed in nearly full precision on tensor cores (3xTF32) |
 //! | [`matmul_grouped()`] | grouped GEMM: each group of rows has its own matrix |
 //! | [`matmul_scaled()`] | block-scaled FP8 GEMM |
 //! | [`matmul_4bit()`] | weight-only int4 GEMM (W4A16) |
-//! | [`attention()`], [`attention_with_lse()`] | `softmax(scale * q * k^T) * v`; the latter also stores the log-sum-exp
-//! |
+//! | [`attention()`], [`attention_with_lse()`] | `softmax(scale * q * k^T) * v`; the latter also stores the log-sum-exp |
 //! | [`attention_backward()`] | gradients of attention |
 //!
 //! [`matmul_with()`] accepts a [`Schedule`]. [`GemmElement`] lists the types. The kernels support compute capability

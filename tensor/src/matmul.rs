@@ -37,20 +37,20 @@ pub trait GemmElement: kernels::GemmOperand<Output: DeviceCopy> + DeviceCopy {
     #[doc(hidden)]
     fn launch(product: Product<'_, '_, Self>) -> Result<()>;
     /// Function that enqueues the GEMM with the non-persistent kernel, which computes one tile per cluster. `None` if
-    /// there is no such kernel for the type.
+    /// no such kernel exists for the type.
     #[doc(hidden)]
     const BY_CLUSTERS: Option<fn(Product<'_, '_, Self>) -> Result<()>>;
-    /// Function that enqueues the epilogue of a GEMM with k = 0. `None` if there are no epilogues for the type.
+    /// Function that enqueues the epilogue of a GEMM with k = 0. `None` if the type does not support epilogues.
     #[doc(hidden)]
     const OF_NOTHING: Option<fn(Product<'_, '_, Self>) -> Result<()>>;
-    /// Enqueues a skinny GEMM. `None` if there is no such kernel for the type.
+    /// Enqueues a skinny GEMM. `None` if no such kernel exists for the type.
     #[doc(hidden)]
     const SKINNY: Option<skinny::Enqueue<Self, Self::Output>>;
 }
 
 /// GEMM: `c = a * b`, with `a` m×k, `b` k×n and `c` m×n, for each matrix of a batch. Each sum is rounded once. An
 /// unbatched `a` or `b` is broadcast over the batch. The order of the additions depends on the sizes, the device, and
-/// whether `c` starts at a multiple of 16 bytes. With k = 0, `c` is set to zero.
+/// whether `c` starts on a 16-byte boundary. With k = 0, `c` is set to zero.
 ///
 /// # Errors
 /// [`TensorError::Shape`]; [`TensorError::Alignment`] for a matrix whose address or row stride is not a multiple of 16
@@ -89,7 +89,8 @@ pub fn matmul<'a, 'b, 'c, T: GemmElement>(
 /// zero.
 ///
 /// # Errors
-/// The errors of [`matmul()`]; [`TensorError::Shape`] if the length of the bias is not the number of columns of `c`.
+/// The same errors as [`matmul()`]; [`TensorError::Shape`] if the length of the bias differs from the number of columns
+/// of `c`.
 ///
 /// ```
 /// use half::bf16;
@@ -118,10 +119,10 @@ pub fn matmul_fused<'a, 'b, 'c, T: GemmElement<Sum = f32>>(
     run(stream, None, epilogue, a.into(), b.into(), c.into())
 }
 
-/// Like [`matmul_fused()`], but with a given schedule. `None` selects the default schedule.
+/// Like [`matmul_fused()`], but with an explicit schedule. `None` selects the default schedule.
 ///
 /// # Errors
-/// The errors of [`matmul_fused()`]; [`TensorError::Schedule`] if no kernel exists for the schedule.
+/// The same errors as [`matmul_fused()`]; [`TensorError::Schedule`] if no kernel exists for the schedule.
 ///
 /// ```
 /// use half::bf16;
@@ -216,7 +217,7 @@ fn run<T: GemmElement>(
     };
     let product = Product { stream, a, b, c, epilogue: *epilogue, work, schedule };
     match (T::BY_CLUSTERS, T::OF_NOTHING) {
-        // No valid tensor map exists for matrices without columns.
+        // No valid tensor map exists for a matrix that has no columns.
         (_, Some(of_nothing)) if k == 0 => of_nothing(product),
         (Some(by_clusters), _) if has_clusters && !work.is_persistent(&schedule) => by_clusters(product),
         _ => T::launch(product),
@@ -241,7 +242,7 @@ fn zero<T: DeviceCopy>(stream: &Stream, c: &mut MatrixMut<'_, T>) -> Result<()> 
     Ok(())
 }
 
-/// Validated arguments of a GEMM.
+/// Validated arguments for a GEMM.
 #[doc(hidden)]
 pub struct Product<'a, 'c, T: GemmElement> {
     stream: &'a Stream,
@@ -268,7 +269,7 @@ macro_rules! elements {
     )* };
 }
 
-/// Selects the kernel instance for the tile of the schedule.
+/// Selects the kernel instance for the schedule's tile size.
 macro_rules! by_tile {
     ($product:ident, $kernel:ident<$($ty:ty),*>) => {
         match $product.schedule.tile {
@@ -361,7 +362,7 @@ type NonPersistent<T, C> = (
     param::Value<EpilogueParams>,
 );
 
-/// Parameters of the kernel for k = 0.
+/// Parameters of the kernel that handles k = 0.
 type OfNothing<C> = (
     param::SliceMut<C>,
     param::Optional<param::Slice<C>>,
@@ -422,7 +423,7 @@ fn rows(stored: Stored) -> RowStrides {
     RowStrides { pitch: stored.row_stride as u64, plane: stored.plane_stride as u64 }
 }
 
-/// Inputs of the GEMM kernels.
+/// Inputs that all GEMM kernels take.
 struct Inputs<'a, T: DeviceCopy> {
     stream: &'a Stream,
     a: Matrix<'a, T>,
@@ -446,7 +447,7 @@ impl<'a, T: GemmElement> Inputs<'a, T> {
         let maps = [a_map(self.a, TILE_M)?, b_map(self.b, TILE_N / cluster)?];
         let c = c.elements.tensor_map_mut(&c_layout)?;
         let tiles = self.tiles()?;
-        // The shared memory of an SM is enough for only one block.
+        // An SM has enough shared memory for only one block.
         let resident = (self.work.multiprocessors / cluster).max(1);
         let grid = tiles.min(resident) * cluster;
         let launch = Launch::grid_block(grid, THREADS).shared(SHARED_BYTES).cluster(cluster).dependent();
@@ -458,7 +459,7 @@ impl<'a, T: GemmElement> Inputs<'a, T> {
         unsafe { kernel.launch_unsafe(self.stream, launch, arguments) }
     }
 
-    /// Returns the problem size in the form of the kernel parameter.
+    /// Returns the problem size as the kernel parameter represents it.
     fn sizes(&self) -> Sizes {
         Sizes {
             m: self.work.m,
@@ -510,7 +511,7 @@ fn operand_map<T: DeviceCopy>(
 
 fn layout<T>(stored: Stored, [width, height]: [u32; 2]) -> TensorLayout<3> {
     // The kernel does not use the stride of a dimension of size 1, so the stride may not be a multiple of 16 bytes.
-    // Tensor maps require such a multiple, so the stride is rounded up.
+    // Tensor maps require a multiple of 16 bytes, so the stride is rounded up.
     let unit = 16 / size_of::<T>();
     let stride = |elements: usize| elements.next_multiple_of(unit).max(unit);
     TensorLayout {

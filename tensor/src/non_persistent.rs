@@ -1,4 +1,4 @@
-//! [`Clusters`]: the schedule of a GEMM for types whose tiles have one size.
+//! [`Clusters`]: the GEMM schedule for types that support only one tile size.
 
 use warpsmith_runtime::{DeviceCopy, Launch, Result, Stream};
 use warpsmith_tensor_kernels::matmul::Sizes;
@@ -11,7 +11,7 @@ use crate::schedule::{MIDDLE, Schedule, Work, multiprocessors};
 /// Maximum number of blocks per launch.
 const MAX_BLOCKS: u64 = i32::MAX as u64;
 
-/// Launch schedule in clusters, with tiles of `ROWS` x `COLUMNS`.
+/// Schedule of a kernel launched in thread block clusters, with tiles of `ROWS` x `COLUMNS`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clusters {
     /// Problem size, as passed to the kernel.
@@ -65,7 +65,7 @@ impl Clusters {
         Ok(Self { sizes, schedule, blocks: blocks as u32 })
     }
 
-    /// Returns the launch configuration of a kernel with `stages` pipeline stages of `parts` tiles per operand.
+    /// Returns the launch configuration of a kernel that has `stages` pipeline stages with `parts` tiles per operand.
     pub fn launch(&self, stages: usize, parts: u32) -> Launch {
         Launch::grid_block(self.blocks, THREADS_ALONE)
             .shared(shared_bytes(ROWS, COLUMNS, stages, parts))

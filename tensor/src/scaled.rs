@@ -15,8 +15,9 @@ use crate::matmul::{a_map, b_map, check_device};
 use crate::matrix::{Matrix, MatrixMut, check_rows, check_sides};
 use crate::non_persistent::Clusters;
 
-/// Relative duration of tiles whose clusters share tiles of `b`, as in [`schedule::SHARED`](crate::schedule::SHARED).
-/// The values were measured on an H200; in this kernel, sharing also pays off with several waves.
+/// Relative duration of tiles that are computed by clusters that share tiles of `b`, as in
+/// [`schedule::SHARED`](crate::schedule::SHARED). The values were measured on an H200; in this kernel, sharing also
+/// pays off if the launch has several waves.
 const SHARED: [f64; 2] = [0.97; 2];
 
 const OPERATION: &str = "matmul_scaled";
@@ -37,10 +38,10 @@ pub struct BlockScales<'a> {
 /// scales and accumulated in `f32`; the result is rounded once. k must not be 0.
 ///
 /// # Errors
-/// [`TensorError::Shape`] if the sizes do not match, for a batch, and if k is 0; [`TensorError::Layout`] for a
+/// [`TensorError::Shape`] if the sizes do not match, an operand is a batch, or k is 0; [`TensorError::Layout`] for a
 /// transposed `a` or a `b` that is not transposed; [`TensorError::Alignment`] for an `a` or `b` whose address or row
-/// stride is not a multiple of 16 bytes; [`TensorError::Device`] if the compute capability is not 9.0;
-/// [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
+/// stride is not a multiple of 16 bytes; [`TensorError::Device`] if the compute capability is not 9.0; [enqueue
+/// errors](warpsmith_runtime::Error#enqueue-errors).
 ///
 /// ```
 /// use half::bf16;

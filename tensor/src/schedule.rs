@@ -1,11 +1,11 @@
-//! [`Schedule`]: tile, cluster and split-K of a GEMM.
+//! [`Schedule`]: tile size, cluster size and split-K factor of a GEMM.
 
 use warpsmith_runtime::Device;
 use warpsmith_tensor_kernels::matmul::{ROW_BYTES, TILE_M, TILE_N};
 use warpsmith_tensor_kernels::non_persistent;
 
-/// GEMM schedule: tile, cluster size and split-K. The default depends on the sizes, the element type and the number of
-/// SMs.
+/// GEMM schedule: tile size, cluster size and split-K factor. The default depends on the sizes, the element type and
+/// the number of SMs.
 ///
 /// ```
 /// use warpsmith_tensor::Schedule;
@@ -17,8 +17,8 @@ use warpsmith_tensor_kernels::non_persistent;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Schedule {
-    /// Rows and columns of a tile of `c`. Tiles have 128 or 64 rows and 256, 192 or 128 columns. For a transposed `a`
-    /// and for i8, the tile must be 128 x 256.
+    /// Numbers of rows and columns of a tile of `c`. Tiles have 128 or 64 rows and 256, 192 or 128 columns. For a
+    /// transposed `a` and for i8, the tile must be 128 x 256.
     pub tile: [u32; 2],
     /// Number of vertically adjacent tiles per cluster that share tiles of `b` by TMA multicast: 1 or 2. Must be 1 for
     /// tiles of 192 columns.
@@ -31,15 +31,15 @@ pub struct Schedule {
 
 /// Tile size of the kernels in [`matmul`](mod@warpsmith_tensor_kernels::matmul).
 pub(crate) const LARGE: [u32; 2] = [TILE_M, TILE_N];
-/// Tile size of the kernels that support only one.
+/// Tile size of kernels that support only one tile size.
 pub(crate) const MIDDLE: [u32; 2] = [non_persistent::ROWS as u32, non_persistent::COLUMNS as u32];
 
 /// Number of blocks per cluster if the blocks share tiles (TMA multicast).
 pub(crate) const CLUSTER: u32 = 2;
 
-/// Returns the microseconds that one SM needs per stage of a tile. They do not depend on the element type, because a
-/// stage has the same number of bytes for each type. This and the following constants were fitted to measurements on an
-/// H100. `run-tensor DEVICE schedules` of the bundle repeats the measurements.
+/// Returns how many microseconds one SM takes per stage of a tile. The time does not depend on the element type,
+/// because a stage has the same number of bytes for each type. This and the following constants were fitted to
+/// measurements on an H100. The bundle's `run-tensor DEVICE schedules` command repeats the measurements.
 const fn stage_us(tile: [u32; 2]) -> f64 {
     match tile {
         LARGE => 0.65,
@@ -50,16 +50,17 @@ const fn stage_us(tile: [u32; 2]) -> f64 {
     }
 }
 
-/// Relative duration of 64 x 128 tiles if only one of them is resident on an SM that has room for two.
+/// Relative duration of a 64 x 128 tile if it is the only tile on an SM that has room for two.
 const ALONE: f64 = 0.79;
-/// Relative duration of non-persistent kernels whose blocks share tiles of `b`: with one wave, and with several.
+/// Relative durations of non-persistent kernels whose blocks share tiles of `b`: for launches of one wave, and for
+/// launches of several waves.
 pub(crate) const SHARED: [f64; 2] = [0.97, 1.08];
-/// Relative duration of persistent kernels whose blocks share tiles of `b`, and their fixed cost in microseconds.
+/// Relative duration and fixed cost (in microseconds) of persistent kernels whose blocks share tiles of `b`.
 const PERSISTENT_SHARED: (f64, f64) = (0.985, 1.0);
 /// Launch latency in microseconds: the time until the first block starts, and the additional time if that block has to
 /// wait for the end of the preceding launch.
 const BEGIN_US: (f64, f64) = (2.0, 2.3);
-/// Fixed cost of a persistent kernel, including the launch latency, in microseconds: prologue and epilogue.
+/// Fixed cost of a persistent kernel in microseconds: its launch latency, prologue and epilogue.
 const PERSISTENT_US: f64 = 3.0;
 /// Cost of a non-persistent kernel's prologue and epilogue, in microseconds per wave.
 const NON_PERSISTENT_US: f64 = 2.0;
@@ -67,12 +68,12 @@ const NON_PERSISTENT_US: f64 = 2.0;
 const ADD_US: (f64, f64) = (0.5, 0.5);
 /// Memory bandwidth in bytes per microsecond.
 const BYTES_PER_US: f64 = 2.4e6;
-/// Weight of the compute time in the cost estimate of memory-bound schedules. Of several such schedules, it favors the
-/// one with the most compute headroom.
+/// Weight of the compute time in the cost estimate of memory-bound schedules. Among memory-bound schedules, this weight
+/// favors the one with the most compute headroom.
 const SPARE: f64 = 0.02;
 
-/// Returns how many of 132 SMs can be occupied by clusters of this number of blocks. A cluster must fit in one GPC. The
-/// values for 3 and 6 blocks are estimates.
+/// Returns how many of 132 SMs can be occupied by clusters that consist of this number of blocks. A cluster must fit in
+/// one GPC. The values for 3 and 6 blocks are estimates.
 const fn in_clusters(blocks: u32) -> u32 {
     match blocks {
         1 => 132,
@@ -101,12 +102,12 @@ pub(crate) struct Work {
     pub is_persistent: bool,
     /// Duration of a stage relative to a stage of a single GEMM.
     pub slower: f64,
-    /// [`SHARED`], or the corresponding values of a kernel with different memory behavior.
+    /// [`SHARED`], or the corresponding values for a kernel whose memory behavior differs.
     pub shared: [f64; 2],
 }
 
-/// Returns the number of SMs that schedules are selected for. For emulated devices it is small, so that small GEMMs in
-/// tests cover all schedules.
+/// Returns the number of SMs for which schedules are selected. For emulated devices, this number is small, so that
+/// small GEMMs in tests cover all schedules.
 pub(crate) fn multiprocessors(device: &Device) -> u32 {
     if device.is_emulated() { 16 } else { device.properties().multiprocessors }
 }
@@ -119,7 +120,7 @@ impl Schedule {
     pub const SPLIT_K: [u32; 5] = [1, 2, 3, 4, 8];
 
     /// Returns the default schedule of a GEMM with 16-bit elements and more than 16 rows. `a` is m×k and `b` is k×n,
-    /// both contiguous along k, and the rows of `c` start at multiples of 16 bytes.
+    /// both contiguous along k, and the rows of `c` start on 16-byte boundaries.
     ///
     /// ```
     /// use warpsmith_runtime::Device;
@@ -152,8 +153,8 @@ impl Schedule {
     }
 
     /// Returns whether blocks of a non-persistent kernel start while blocks of the preceding launch are still running.
-    /// With larger clusters, or several blocks per SM, blocks would be placed unevenly in the freed slots, which was
-    /// slower in measurements.
+    /// With larger clusters, or several blocks per SM, blocks would be placed unevenly in the freed slots, which
+    /// measurements showed to be slower.
     pub(crate) fn starts_early(&self) -> bool {
         let [height, width] = self.tile;
         self.cluster * self.split_k <= 2 && non_persistent::resident(height as usize, width as usize) == 1
@@ -198,7 +199,7 @@ impl Schedule {
 }
 
 impl Work {
-    /// Returns the number of stages in each of `split_k` parts except the last.
+    /// Returns the number of stages in each of the `split_k` parts except the last part.
     pub fn split_stages(&self, split_k: u32) -> u32 {
         self.stages.div_ceil(split_k).max(1)
     }

@@ -21,8 +21,8 @@ const MAX_TILES: u64 = i32::MAX as u64;
 /// Full-precision `f32` GEMM without tensor cores: `c = activation(scale * a * b + bias)`, with `a` m×k, `b` k×n and
 /// `c` m×n, for each matrix of a batch. An unbatched `a` or `b` is broadcast over the batch. The absolute error is at
 /// most k * 2^-24 times the sum of the absolute products. The products are added in order of increasing k. `a` and `b`
-/// can be transposed. Matrices can have any alignment and stride; accesses are faster if both are multiples of 16
-/// bytes. With k = 0 the sums are zero.
+/// can be transposed. Matrices can have any alignment and stride; accesses are faster if addresses and strides are
+/// multiples of 16 bytes. With k = 0 the sums are zero.
 ///
 /// # Errors
 /// [`TensorError::Shape`]; [`TensorError::Device`] for a compute capability below 8.0; [enqueue
@@ -74,7 +74,7 @@ pub fn matmul_f32<'a, 'b, 'c>(
     }
 }
 
-/// Validated arguments of a GEMM.
+/// Validated arguments for a GEMM.
 struct Product<'a, 'c> {
     stream: &'a Stream,
     epilogue: &'a Epilogue<'a, f32>,

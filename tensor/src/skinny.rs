@@ -27,7 +27,7 @@ pub(crate) fn check_device(operation: &'static str, device: &Device) -> Result<(
     Err(TensorError::device(operation, device, "8.0 and later"))
 }
 
-/// Returns whether a GEMM is skinny and its operands are laid out as these kernels require.
+/// Returns whether a GEMM is skinny and whether its operands have the layout that these kernels require.
 pub(crate) fn is_product<T: DeviceCopy>(a: &Matrix<'_, T>, b: &Matrix<'_, T>) -> bool {
     a.rows() <= MAX_M as usize && !a.is_transposed && b.is_transposed
 }
@@ -47,10 +47,10 @@ pub trait Element4: Number4 + DeviceCopy {
 /// such values once, before the first GEMM.
 #[derive(Debug, Clone, Copy)]
 pub struct Int4Weights<'a, T: DeviceCopy> {
-    /// Codes: n columns of k codes, with two codes per byte, the first in the lower four bits. The slice must have n *
-    /// k / 2 bytes, and its address must be a multiple of 16 bytes.
+    /// Codes: n columns of k codes. Each byte contains two codes, the first in the lower four bits. The slice must have
+    /// n * k / 2 bytes, and its address must be a multiple of 16 bytes.
     pub codes: DeviceSlice<'a, u8>,
-    /// Scale of each group: n columns of k / 128 scales.
+    /// Scales of the groups: n columns, each with k / 128 scales.
     pub scales: DeviceSlice<'a, T>,
     /// Zero point of each group, between 0 and 127, because only the lower seven bits are used. `None` means a zero
     /// point of 8 for all groups.
@@ -60,15 +60,15 @@ pub struct Int4Weights<'a, T: DeviceCopy> {
 const OPERATION: &str = "matmul_4bit";
 
 /// Weight-only int4 GEMM (W4A16): `c = activation(scale * a * weights + bias)`, with `a` m×k, the weights k×n and `c`
-/// m×n. The weights are dequantized to the type of `a` without their scales; the `f32` sum of each group is then
-/// multiplied by the scale of the group. The result is rounded once. For up to 16 rows, the kernel is memory-bound and
-/// reads the weights only once. The order of the additions depends only on the sizes.
+/// m×n. The weights are converted to the type of `a` without applying their scales; the `f32` sum of each group is then
+/// multiplied by the group's scale. The result is rounded once. For up to 16 rows, the kernel is memory-bound and reads
+/// the weights only once. The order of the additions depends only on the sizes.
 ///
 /// # Errors
 /// [`TensorError::Shape`] if the sizes do not match or k is not a multiple of 128; [`TensorError::Layout`] for a
-/// transposed `a`; [`TensorError::Alignment`] for an `a` or codes whose address or row stride is not a multiple of 16
-/// bytes; [`TensorError::Device`] for a compute capability below 8.0;
-/// [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
+/// transposed `a`; [`TensorError::Alignment`] if the address of the codes, or the address or row stride of `a`, is not
+/// a multiple of 16 bytes; [`TensorError::Device`] for a compute capability below 8.0; [enqueue
+/// errors](warpsmith_runtime::Error#enqueue-errors).
 ///
 /// ```
 /// use half::bf16;
@@ -141,7 +141,7 @@ pub fn matmul_4bit<'a, 'c, T: Element4>(
     T::launch_4bit(Product4 { stream, epilogue: *epilogue, a, weights: *weights, c })
 }
 
-/// Validated arguments of a W4A16 GEMM.
+/// Validated arguments for a W4A16 GEMM.
 #[doc(hidden)]
 pub struct Product4<'a, 'c, T: Element4> {
     stream: &'a Stream,
@@ -183,7 +183,7 @@ macro_rules! elements {
 }
 elements!(bf16, f16);
 
-/// Validated arguments of a skinny GEMM with 16-bit operands.
+/// Validated arguments for a skinny GEMM with 16-bit operands.
 #[doc(hidden)]
 pub struct Product<'a, 'c, T: DeviceCopy, C: DeviceCopy> {
     pub(crate) operation: &'static str,
@@ -229,8 +229,8 @@ struct Blocks {
 }
 
 impl Blocks {
-    /// Selects two column tiles per block if this leaves enough blocks. With two tiles, A is read half as often, which
-    /// matters for 4-bit weights and if A has many rows.
+    /// Selects two column tiles per block if the grid still has enough blocks. With two tiles, A is read half as often,
+    /// which matters if the weights have 4 bits or A has many rows.
     fn new(sizes: &SkinnySizes, multiprocessors: u32, is_4bit: bool) -> Self {
         let groups = if sizes.m > GROUP_M { 2 } else { 1 };
         let has_two = (is_4bit || groups == 2) && 8 * sizes.n.div_ceil(2 * TILE_N) >= 7 * multiprocessors;
@@ -291,8 +291,8 @@ fn launch<K: Kernel<Params = Plain<T>>, T: Element4>(
     let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
     let c: DeviceSliceMut<'_, T> = c.elements;
     let arguments = (a.elements, b.elements, c, epilogue.bias, sizes, epilogue.finish());
-    // SAFETY: the sizes describe the matrices, whose rows start at multiples of 16 bytes. `c` is borrowed exclusively,
-    // the bias has n elements, and the grid covers C.
+    // SAFETY: the sizes describe the matrices, whose rows start on 16-byte boundaries. `c` is borrowed exclusively, the
+    // bias has n elements, and the grid covers C.
     unsafe { kernel.launch_unsafe(stream, launch, arguments) }
 }
 

@@ -22,14 +22,14 @@ const OPERATION: &str = "matmul_tf32x3";
 const MAX_TILES: u64 = i32::MAX as u64;
 
 /// Computes [`matmul_f32()`] on tensor cores (3xTF32). Each `f32` is split into a high and a low part of 11 bits each,
-/// and the results of three GEMMs of these parts are added. The error is about as large as for [`matmul_f32()`], but
+/// and the results of three GEMMs with these parts are added. The error is about as large as for [`matmul_f32()`], but
 /// the results are not bit-identical. Numbers below 2^-103 lose some of their bits. An infinity in `a` or `b` makes its
 /// row or column of `c` infinite or NaN, as does a product that overflows. The parts are stored in temporary memory
 /// that is twice as large as `a` and `b`. With k = 0 the sums are zero.
 ///
 /// # Errors
-/// The errors of [`matmul_f32()`], except that [`TensorError::Device`] is returned if the compute capability is not
-/// 9.0.
+/// The same errors as [`matmul_f32()`], except that [`TensorError::Device`] is returned if the compute capability is
+/// not 9.0.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
@@ -79,7 +79,7 @@ pub fn matmul_tf32x3<'a, 'b, 'c>(
     unsafe { kernel.launch_unsafe(stream, clusters.launch(STAGES, 2), arguments) }
 }
 
-/// Matrix or batch to split; each of its rows along K becomes two.
+/// Matrix or batch to split. Each row along K becomes two rows.
 struct Divided<'a> {
     from: DeviceSlice<'a, f32>,
     whole: Whole,

@@ -5,7 +5,7 @@
 
 use super::text;
 
-/// Returns the line with `convergent` on its call, if that is inline assembly or an indirect call.
+/// Returns the line with `convergent` on its call, if the call is inline assembly or indirect.
 pub fn mark_convergent(line: &str, instruction: &str) -> Option<String> {
     let start = line.len() - instruction.len();
     let open = match instruction.find(" asm ") {

@@ -3,9 +3,10 @@
 //! A product and a sum in Rust code may become one `fma`. The flag is set per instruction, because libdevice must not
 //! have it: its functions compute rounding errors with sums and products that must stay separate.
 //!
-//! `half` converts with integer arithmetic if it knows no instruction, which is a page of code per operator. Here each
-//! conversion becomes one LLVM cast. LLVM then also turns "widen, operate, narrow" into the operation on the narrow
-//! type if the result is the same. The only difference: the bits of a NaN are the hardware's.
+//! `half` converts with integer arithmetic if it knows no conversion instruction for the target, which produces a page
+//! of code per operator. Here each conversion becomes one LLVM cast. LLVM then also turns "widen, operate, narrow" into
+//! the operation on the narrow type if the result is the same. The only difference is that the hardware determines the
+//! bits of a NaN.
 
 use super::mangled;
 
@@ -59,7 +60,7 @@ pub fn replacement(symbol: &str) -> Option<String> {
     })
 }
 
-/// Returns `line` with permission to contract, if its instruction is a sum or a product of floats.
+/// Returns `line` with the flag that permits contraction, if its instruction is a sum or a product of floats.
 pub fn contract(line: &str, instruction: &str) -> Option<String> {
     let operator = ["fmul ", "fadd ", "fsub "].into_iter().find(|name| instruction.starts_with(name))?;
     let operands = &instruction[operator.len()..];

@@ -1,8 +1,9 @@
 //! Kernel metadata that `#[kernel]` passes to the builder.
 //!
 //! Architecture and stack are encoded in a section name: `section ".warpsmith,MAX_THREADS,MIN_BLOCKS,MIN_ARCH,STACK"`.
-//! Zero, or an absent stack, means not given; `90a` means that only this architecture has the kernel. The launch limits
-//! are a constant ([`gpu_spec::LaunchLimits`]; without it, the numbers of the section are used) and become attributes:
+//! A zero, or an absent stack size, means that no value was specified. `90a` means that the kernel is compiled only for
+//! this architecture. The launch limits are a constant ([`gpu_spec::LaunchLimits`]; without it, the numbers of the
+//! section are used) and become attributes:
 //!
 //! | limit | attribute | PTX |
 //! | --- | --- | --- |
@@ -12,7 +13,7 @@
 //! | required cluster | `"nvvm.cluster_dim"` | `.explicitcluster`, `.reqnctapercluster` |
 //!
 //! Origin and parameters are constants, too ([`gpu_spec::image::ORIGIN_PREFIX`], [`gpu_spec::AbiParam`]). Nothing
-//! refers to any of these constants, so none remain after the module has been reduced.
+//! refers to any of these constants, so no constant remains after the module has been reduced.
 
 use std::collections::HashMap;
 
@@ -28,13 +29,13 @@ use crate::arch::Arch;
 pub struct Kernel {
     /// Symbol of the kernel.
     pub symbol: String,
-    /// Minimum compute capability, `10 * major + minor`; 0 means any.
+    /// Minimum compute capability, as `10 * major + minor`. 0 means any compute capability.
     pub min_arch: u32,
-    /// True if only that capability has it, for example because it uses instructions of `sm_90a`.
+    /// True if only that compute capability can run the kernel, for example because it uses instructions of `sm_90a`.
     pub is_arch_specific: bool,
-    /// Requested stack in bytes; 0 if none is requested.
+    /// Requested stack in bytes, or 0 if no stack size is requested.
     pub stack: u32,
-    /// Maximum number of threads per block; 0 if none is given.
+    /// Maximum number of threads per block, or 0 if no maximum is specified.
     pub max_threads: u32,
     /// Block dimensions that every launch must have.
     pub block: Option<[u32; 3]>,
@@ -42,12 +43,12 @@ pub struct Kernel {
     pub cluster: Option<[u32; 3]>,
     /// True if a remaining panic is an error.
     pub no_panic: bool,
-    /// Origin and parameters; `None` if `#[kernel]` did not write them.
+    /// Origin and parameters, or `None` if `#[kernel]` did not write them.
     pub abi: Option<Abi>,
 }
 
 impl Kernel {
-    /// Returns true if the code for `arch` contains it.
+    /// Returns true if the code for `arch` contains the kernel.
     pub fn is_in(&self, arch: Arch) -> bool {
         match self.is_arch_specific {
             true => arch.is_specific() && arch.capability() == self.min_arch,
@@ -69,7 +70,7 @@ pub struct Abi {
     pub params: Vec<AbiParam>,
 }
 
-/// Constants about kernels: by symbol, the bytes as LLVM writes them.
+/// Constants about kernels: their bytes as LLVM writes them, keyed by symbol.
 #[derive(Debug, Default)]
 pub struct Records<'a>(HashMap<&'a str, &'a str>);
 
@@ -89,12 +90,12 @@ impl<'a> Records<'a> {
         self.0.contains_key(&*format!("{NO_PANIC_PREFIX}{symbol}"))
     }
 
-    /// Returns the constant of a kind for a kernel.
+    /// Returns a kernel's constant of this kind.
     fn get(&self, prefix: &str, symbol: &str) -> Option<Vec<u8>> {
         self.0.get(&*format!("{prefix}{symbol}")).map(|text| text::unescape(text))
     }
 
-    /// Returns the launch limits of a kernel; `None` if it has no record of them.
+    /// Returns the launch limits of a kernel, or `None` if it has no record of them.
     pub fn limits(&self, symbol: &str) -> Result<Option<LaunchLimits>, RewriteError> {
         match self.get(LaunchLimits::PREFIX, symbol) {
             None => Ok(None),
@@ -143,7 +144,7 @@ pub fn is_kernel(line: &str) -> bool {
     line.find('@').is_some_and(|at| line[..at].contains(" ptx_kernel "))
 }
 
-/// Rewrites the `define` line of a kernel; also returns its requests.
+/// Rewrites the `define` line of a kernel; also returns the settings that the kernel requests.
 pub fn rewrite(line: &str, records: &Records<'_>) -> Result<(String, Kernel), RewriteError> {
     let name = text::function(line).map_or("", |(name, _)| name);
     let symbol = name.trim_matches('"').to_owned();
@@ -184,7 +185,7 @@ pub fn rewrite(line: &str, records: &Records<'_>) -> Result<(String, Kernel), Re
     if bounds.min_blocks > 0 {
         attribute("minctasm", bounds.min_blocks.to_string());
     }
-    // Every launch without clusters has clusters of one block.
+    // A launch without clusters counts as a launch with clusters of one block.
     if let Some(cluster) = cluster.filter(|cluster| *cluster != [1; 3]) {
         attribute("cluster_dim", sides(cluster));
     }

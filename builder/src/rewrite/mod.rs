@@ -1,7 +1,7 @@
 //! Rewrites the linked LLVM IR of a kernel crate so that LLVM generates good GPU code from it.
 //!
-//! It maps text to text, with one pass over the headers and one over the lines. It needs no toolchain, and its time is
-//! linear in the text. Unknown constructs are left unchanged. Each file implements one change:
+//! The rewrite maps text to text in two passes: one over the headers, and one over the lines. It needs no toolchain,
+//! and its time is linear in the text. Unknown constructs are left unchanged. Each file implements one change:
 //!
 //! | file | change |
 //! | --- | --- |
@@ -53,7 +53,7 @@ pub struct Rewritten {
     pub visible: Vec<String>,
 }
 
-/// Reason for which a module cannot be rewritten.
+/// Reason why a module cannot be rewritten.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum RewriteError {
     /// A section that `#[kernel]` does not write.
@@ -84,7 +84,7 @@ pub enum RewriteError {
         /// Module of both.
         module: String,
     },
-    /// A shared static of an unknown form.
+    /// A shared static whose form is unknown.
     #[error("shared static `{symbol}` has a form that the builder does not know: {line}")]
     SharedStatic {
         /// Symbol of the static.
@@ -221,7 +221,7 @@ struct Output {
     ir: String,
     constants: String,
     messages: usize,
-    /// Functions that instructions were replaced with, by symbol.
+    /// Functions that replace instructions, keyed by symbol.
     functions: BTreeMap<String, String>,
 }
 
@@ -290,7 +290,8 @@ impl Output {
         }
     }
 
-    /// Follows format strings into panics: records `Arguments::new`, rewrites calls of inlined entry points.
+    /// Tracks format strings that are passed to panics: records `Arguments::new`, and rewrites calls of inlined entry
+    /// points.
     fn panic_call<'a>(
         &mut self,
         line: &'a str,

@@ -1,8 +1,8 @@
 //! Assigns symbols to kernels.
 //!
 //! `#[kernel]` cannot know whether another kernel has the same name. It therefore writes a unique symbol, with
-//! [`ENTRY_MARK`] after the name. Here all kernels are known: each gets its name as its symbol, followed by its module
-//! path if the name is taken ([`qualified`]). The host finds a kernel by name and module.
+//! [`ENTRY_MARK`] after the name. At this point all kernels are known, so each kernel receives its name as its symbol,
+//! followed by its module path if the name is taken ([`qualified`]). The host finds a kernel by name and module.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -85,7 +85,7 @@ fn symbols(ir: &str) -> Result<HashMap<&str, String>, RewriteError> {
 mod tests {
     use super::*;
 
-    /// Writes a kernel as `#[kernel]` does, with one that calls it.
+    /// Writes a kernel as `#[kernel]` does, and another kernel that calls it.
     fn kernel(name: &str, id: &str, module: &str) -> String {
         format!(
             "@__warpsmith_origin.{name}.entry.{id} = constant [9 x i8] c\"k 0.1.0 {module}\", align 1\n\

@@ -1,4 +1,4 @@
-//! Makes panics report their text without `core::fmt`.
+//! Makes panics report their text without using `core::fmt`.
 //!
 //! core formats a panic's message, which pulls its formatting machinery into every kernel that indexes a slice:
 //! hundreds of lines of PTX, stack and spills. Here the bodies of core's panic entry points become calls of three
@@ -75,7 +75,7 @@ pub enum Entry {
     Formatted,
 }
 
-/// Returns the panic entry point that `symbol` is, if any.
+/// Returns the panic entry point with this symbol, if any.
 pub fn entry(symbol: &str) -> Option<Entry> {
     let path = mangled::path_in(symbol, "4core")?;
     let table = [
@@ -94,13 +94,13 @@ pub fn entry(symbol: &str) -> Option<Entry> {
 }
 
 impl Entry {
-    /// Returns true if its calls are always inlined, so that the message known at the call can be used.
+    /// Returns true if calls of the entry point are always inlined, so that the message known at the call can be used.
     pub fn is_inlined(self) -> bool {
         matches!(self, Entry::Formatted | Entry::Assert)
     }
 
-    /// Returns the definition that replaces `symbol`, whose parameters have the types `types`; `None` if these do not
-    /// match the entry point.
+    /// Returns the definition that replaces `symbol`, whose parameters have the types `types`. Returns `None` if the
+    /// types do not match the entry point.
     pub fn replacement(self, symbol: &str, types: &[&str]) -> Option<String> {
         let fits = match self {
             Entry::BoundsCheck => types == ["i64", "i64", "ptr"],

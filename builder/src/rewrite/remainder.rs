@@ -23,7 +23,7 @@ pub fn call(line: &str, instruction: &str, functions: &mut BTreeMap<String, Stri
     Some(format!("{head}call {ty} @{callee}({ty} {x}, {ty} {y}){rest}"))
 }
 
-/// Fast-math flags. The call gets none: they would allow an incorrect remainder.
+/// Fast-math flags. The call does not keep these flags, because they would allow an incorrect remainder.
 const FLAGS: [&str; 8] = ["nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc", "fast"];
 
 /// Scalar types, with the libdevice function that each uses.

@@ -29,7 +29,7 @@ pub fn parse(line: &str) -> Option<ByteString<'_>> {
     })
 }
 
-/// Returns the line with a NUL appended to its string; `None` if it ends with one already.
+/// Returns the line with a NUL appended to its string, or `None` if the string already ends with NUL.
 pub fn terminate(string: &ByteString<'_>) -> Option<String> {
     if string.text.ends_with("\\00") && text::unescape(string.text).last() == Some(&0) {
         return None;

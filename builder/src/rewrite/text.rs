@@ -1,9 +1,9 @@
 //! Reads LLVM's text form one line at a time: symbols, parameter lists, byte strings.
 //!
-//! It covers only the part of the grammar that rustc's output uses. Every function is linear in its input.
+//! This module covers only the part of the grammar that rustc's output uses. Every function is linear in its input.
 
-/// Returns the symbol at the start of `text`, which follows an `@`: the name (with its quotes, if any) and the rest of
-/// the text.
+/// Parses the symbol at the start of `text`, which follows an `@`, and returns two parts: the name (with its quotes, if
+/// any) and the rest of the text.
 pub fn symbol(text: &str) -> Option<(&str, &str)> {
     let bytes = text.as_bytes();
     let end = if bytes.first() == Some(&b'"') {
@@ -122,7 +122,7 @@ pub fn unescape(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// Does the reverse of [`unescape`].
+/// Inverse of [`unescape`].
 pub fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for &byte in bytes {

@@ -1,4 +1,4 @@
-//! Makes casts of floats to 128-bit integers saturate by comparisons.
+//! Uses comparisons to make casts from floats to 128-bit integers saturate.
 //!
 //! On this target LLVM 22 has no code for the saturating casts that Rust's `as` uses. `llc` expands the plain casts, in
 //! both directions, with an option (`codegen.rs`).

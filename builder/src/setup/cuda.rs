@@ -1,7 +1,7 @@
 //! Installs NVIDIA's ptxas, libdevice and libcudadevrt: PyPI wheels, downloaded by pip and unpacked into the user's
 //! data folder.
 //!
-//! Guarantee: only files with the hashes in [`WHEELS`] are unpacked, whatever Python, pip or the package index do.
+//! Only files with the hashes in [`WHEELS`] are unpacked, regardless of what Python, pip or the package index does.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -15,10 +15,10 @@ use crate::toolchain::{CudaTools, cuda_tools_in};
 
 /// Wheels, with their hashes.
 pub const WHEELS: &str = include_str!("cuda-tools.txt");
-/// Prefix of the names of temporary folders.
+/// Name prefix for temporary folders.
 const TEMPORARY: &str = ".cuda-tools-";
 
-/// Downloads `wheels` into `cuda-tools` in `data`. On an error nothing is left there.
+/// Downloads `wheels` into `cuda-tools` in `data`. On an error, no file remains there.
 pub fn install(say: &mut dyn FnMut(&str), data: &Path, wheels: &str) -> Result<(), SetupError> {
     let _lock = super::lock(data)?;
     let temporary = Temporary::new(data)?;
@@ -57,7 +57,7 @@ pub fn install(say: &mut dyn FnMut(&str), data: &Path, wheels: &str) -> Result<(
     tools.become_folder(&data.join("cuda-tools")).map_err(SetupError::folder(data))
 }
 
-/// Unpacks the downloads into `packages`: for each of `wheels` one file, with one of the listed hashes.
+/// Unpacks the downloads into `packages`: for each of `wheels`, one file that has one of the listed hashes.
 fn unpack(wheels: &str, downloads: &Path, packages: &Path) -> Result<(), SetupError> {
     let mut missing = requirements(wheels);
     let entries = fs::read_dir(downloads).map_err(SetupError::folder(downloads))?;
@@ -99,7 +99,7 @@ fn requirements(wheels: &str) -> Vec<(String, Vec<String>)> {
 /// A Python interpreter that can fetch wheels.
 enum Python {
     WithPip(PathBuf),
-    /// Python without pip, which creates an environment that has it.
+    /// A Python interpreter without pip, which first creates an environment that contains pip.
     Bare(PathBuf),
 }
 
@@ -110,7 +110,7 @@ fn python(say: &mut dyn FnMut(&str), empty: &Path) -> Result<Python, SetupError>
     }
     if is_root_on_debian() {
         say("ptxas, libdevice, libcudadevrt: installing Debian's python3-venv, which downloads them");
-        // Its messages go to standard error; the search decides.
+        // The installer's messages go to standard error. The search that follows determines whether it succeeded.
         let _ = install_debian_packages(&["python3-venv"], true);
     }
     find_python(empty).ok_or_else(|| SetupError::NoPip {
@@ -127,7 +127,7 @@ fn find_python(empty: &Path) -> Option<Python> {
     if has("pip") {
         return Some(Python::WithPip(python));
     }
-    // Debian has `venv` without its dependency `ensurepip`.
+    // Debian ships `venv` without its dependency `ensurepip`.
     (has("venv") && has("ensurepip")).then_some(Python::Bare(python))
 }
 
@@ -217,7 +217,7 @@ fn missing(tools: &CudaTools) -> String {
 struct Temporary(PathBuf);
 
 impl Temporary {
-    /// Creates a new one in `folder`, which is locked. Folders left by a killed run are deleted.
+    /// Creates a new temporary folder in `folder`, which is locked. Folders left by a killed run are deleted.
     fn new(folder: &Path) -> Result<Temporary, SetupError> {
         for entry in fs::read_dir(folder).map_err(SetupError::folder(folder))?.filter_map(Result::ok) {
             if entry.file_name().to_string_lossy().starts_with(TEMPORARY) {
@@ -229,7 +229,7 @@ impl Temporary {
         Ok(Temporary(path))
     }
 
-    /// Renames it, replacing an incomplete folder.
+    /// Renames the folder to its final path, replacing an incomplete folder.
     fn become_folder(self, folder: &Path) -> std::io::Result<()> {
         if folder.exists() {
             fs::remove_dir_all(folder)?;
@@ -240,7 +240,7 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // A folder that cannot be deleted now is deleted by the next run.
+        // If a folder cannot be deleted now, the next run deletes it.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

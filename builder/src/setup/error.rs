@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use crate::toolchain::INSTALL_COMMANDS;
 
-/// Reason for which something could not be installed. The text says what to do.
+/// Reason why a tool could not be installed. The text states the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
-    /// There is no folder for the user's data.
+    /// The user's data folder could not be determined.
     #[error(
         "there is no folder for the tools: neither WARPSMITH_DATA_DIR, XDG_DATA_HOME nor HOME is set to an absolute path; set WARPSMITH_DATA_DIR to a folder that can be written"
     )]
@@ -46,13 +46,13 @@ pub enum SetupError {
         list(tried)
     )]
     NoToolchain {
-        /// Attempts, and how each failed.
+        /// All attempts, and why each attempt failed.
         tried: Vec<String>,
-        /// Candidates found before, each with the reason for its rejection.
+        /// Candidates that an earlier search found, each with the reason for its rejection.
         looked: String,
     },
 
-    /// There is no Python with pip, which is needed to download NVIDIA's wheels.
+    /// No Python with pip was found, which is required to download NVIDIA's wheels.
     #[error(
         "NVIDIA's ptxas and libdevice are downloaded by pip, and {reason}; install it (Debian and Ubuntu: apt-get install \
          python3-venv), or set WARPSMITH_CUDA_TOOLS to a CUDA toolkit, then run this again"
@@ -100,7 +100,7 @@ pub enum SetupError {
 }
 
 impl SetupError {
-    /// Creates the error of a file operation in `path`, for use with `map_err`.
+    /// Creates the error for a file operation on `path`, for use with `map_err`.
     pub(crate) fn folder(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> SetupError {
         let path = path.into();
         move |source| SetupError::Folder { path, source }

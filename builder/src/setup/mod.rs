@@ -1,16 +1,16 @@
 //! Installs missing tools for compiling GPU kernels: `warpsmith setup`, and `cargo xtask setup` in the repository.
 //!
-//! Two things are installed, each only if a search does not find it:
+//! The following are installed unless a search finds them:
 //!
 //! - the device toolchain: a rustc of the tested version with its sources and LLVM tools, as Debian packages (when run as root
 //!   on Debian) or as a rustup toolchain. The user's default toolchain is not changed;
 //! - ptxas, libdevice and libcudadevrt: NVIDIA's wheels from PyPI, whose SHA-256 hashes are part of this crate. They go
 //!   into [`cuda_tools_folder`](crate::toolchain::cuda_tools_folder), where builds of all projects find them.
 //!
-//! NVIDIA's tools are complete or absent: they are downloaded and checked in a temporary folder, which is then renamed.
-//! Installers do not run in the folder in which setup was started, and are looked up only in absolute folders of
-//! `PATH`. No file of that folder is therefore executed. Wheels are unpacked here, after their hashes have been
-//! verified. Two concurrent runs wait for each other.
+//! NVIDIA's tools are either complete or absent, because they are downloaded and checked in a temporary folder, which
+//! is then renamed. Installers do not run in the folder in which setup was started, and are looked up only in absolute
+//! folders of `PATH`. No file of that folder is therefore executed. Wheels are unpacked here, after their hashes have
+//! been verified. Two concurrent runs wait for each other.
 
 mod cuda;
 mod error;
@@ -37,7 +37,7 @@ pub use process::{install_debian_packages, is_root_on_debian};
 ///
 /// # Errors
 ///
-/// [`SetupError`], whose text says what to do. Anything installed before the error stays.
+/// [`SetupError`], whose text states the remedy. Tools that were installed before the error remain installed.
 pub fn install(say: &mut dyn FnMut(&str)) -> Result<(), SetupError> {
     toolchain::check_variables()?;
     let mut installed = false;
@@ -59,8 +59,8 @@ pub fn install(say: &mut dyn FnMut(&str)) -> Result<(), SetupError> {
     }
     describe_tools(&tools).iter().for_each(|line| say(line));
     if installed && let Some(stamp) = toolchain::setup_stamp() {
-        // A build that found no toolchain searches again if this file is newer. Without it, it does so when its sources
-        // change.
+        // A build that found no toolchain searches again if this file is newer. Without this file, the build searches
+        // again only when its sources change.
         let _ = stamp.parent().map(fs::create_dir_all).and_then(|_| fs::write(&stamp, "").ok());
     }
     Ok(())

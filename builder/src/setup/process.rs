@@ -23,19 +23,20 @@ pub fn command(program: &Path, folder: &Path) -> Command {
 ///
 /// # Errors
 ///
-/// A message that there is no such program.
+/// Returns the message for a program that does not exist.
 pub fn system(program: &str) -> Result<Command, String> {
     let found = find(program).ok_or_else(|| format!("there is no {program}"))?;
     Ok(command(&found, Path::new("/")))
 }
 
-/// Returns the standard output of a short query; `None` if the program is missing or fails.
+/// Returns the standard output of a short query, or `None` if the program is missing or fails.
 pub fn ask(command: &mut Command) -> Option<String> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Runs an installer to completion. Its output goes to standard error; standard output is reserved for our own.
+/// Runs an installer to completion. Its output goes to standard error; standard output is reserved for the command's
+/// own output.
 ///
 /// # Errors
 ///
@@ -67,7 +68,7 @@ pub fn is_root_on_debian() -> bool {
 /// The command that failed.
 pub fn install_debian_packages(packages: &[&str], update: bool) -> Result<(), String> {
     if update {
-        // An old list may be good enough.
+        // An outdated package list may be sufficient.
         let _ = run(apt_get()?.arg("update"));
     }
     run(apt_get()?.args(["install", "--yes", "--no-install-recommends", "--no-remove"]).args(packages))

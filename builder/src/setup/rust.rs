@@ -11,7 +11,7 @@ const PACKAGES: [&str; 4] = ["rustc-web", "rust-web-src", "cargo-web", "llvm-22"
 /// Minimum version of `rust-web-src`.
 const MIN_VERSION: (u32, u32) = (1, 96);
 
-/// Installs a device toolchain, and returns what a search now finds.
+/// Installs a device toolchain, and returns the toolchain that a search now finds.
 pub fn install(say: &mut dyn FnMut(&str), looked: &str) -> Result<DeviceToolchain, SetupError> {
     for variable in ["WARPSMITH_DEVICE_RUSTC", "WARPSMITH_LLVM_BIN"] {
         if std::env::var_os(variable).is_some_and(|value| !value.is_empty()) {
@@ -37,12 +37,12 @@ pub fn install(say: &mut dyn FnMut(&str), looked: &str) -> Result<DeviceToolchai
     Err(SetupError::NoToolchain { tried, looked: looked.to_owned() })
 }
 
-/// Installs the Debian packages; `None` if that is not possible.
+/// Installs the Debian packages. Returns `None` if that is not possible.
 fn from_debian(say: &mut dyn FnMut(&str)) -> Option<Result<(), String>> {
     if !is_root_on_debian() {
         return None;
     }
-    // A fresh machine has no package list, or an old one.
+    // A fresh machine has no package list, or an outdated one.
     let update = !candidate_serves();
     if update {
         let _ = system("apt-get").map(|mut apt| run(apt.args(["--quiet=2", "update"])));
@@ -61,15 +61,15 @@ fn candidate_serves() -> bool {
     policy.and_then(|policy| candidate(&policy)).is_some_and(|version| version >= MIN_VERSION)
 }
 
-/// Returns the major and minor version of the candidate that `apt-cache policy` prints.
+/// Returns the major and minor version of the package that `apt-cache policy` prints.
 fn candidate(policy: &str) -> Option<(u32, u32)> {
     let version = policy.lines().find_map(|line| line.trim().strip_prefix("Candidate:"))?.trim();
     let mut parts = version.split(['.', '+', '-', '~']);
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// Installs the toolchain next to the user's own, or its missing components; `None` without rustup. rustup rolls back
-/// an installation that fails.
+/// Installs the toolchain next to the user's own, or its missing components. Returns `None` if rustup is not installed.
+/// rustup rolls back an installation that fails.
 fn from_rustup(say: &mut dyn FnMut(&str)) -> Option<Result<(), String>> {
     let mut rustup = system("rustup").ok()?;
     say(&format!("device toolchain: installing Rust {RUST_TO_INSTALL} with rustup"));

@@ -1,4 +1,4 @@
-//! Tests with scripts as installers, in processes whose search path has nothing else.
+//! Tests that use scripts as installers, in processes whose search path contains only these scripts.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -128,7 +128,7 @@ fn a_download_that_fails_leaves_nothing() {
         ("touch part; echo 'ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.' >&2; exit 1".to_owned(), &wheels, "not the file it should be"),
         ("touch part; echo 'ERROR: No matching distribution found for nvidia-nvvm==13.0.88' >&2; exit 1".to_owned(), &wheels, "check the network"),
         ("touch part; echo 'No space left on device' >&2; exit 1".to_owned(), &wheels, "No space left"),
-        // Cases of unexpected downloads: none, another file, one too many.
+        // Cases of unexpected downloads: no file, a different file, and one file too many.
         (String::new(), &wheels, "nvidia-tools==13.0 was not downloaded"),
         (format!("cp {part} ."), &wheels, "part.whl: its SHA-256 is"),
         (format!("cp {whole} {part} ."), &wheels, "part.whl: its SHA-256 is"),

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path};
 
-/// A member of an archive: its name, and its bytes as stored.
+/// A member of an archive: its name and its stored bytes.
 struct Member<'a> {
     name: &'a str,
     is_program: bool,
@@ -136,7 +136,8 @@ fn add_block(state: &mut [u32; 8], block: &[u8; 64]) {
     }
 }
 
-/// Creates an archive of files: name, contents, and whether it is a program. Text of more than 100 bytes is compressed.
+/// Creates an archive from a list of files, each with its name, its contents, and whether it is a program. Text of more
+/// than 100 bytes is compressed.
 #[cfg(test)]
 pub fn archive(files: &[(&str, &[u8], bool)]) -> Vec<u8> {
     let (mut archive, mut directory) = (Vec::new(), Vec::new());

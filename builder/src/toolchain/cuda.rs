@@ -15,11 +15,11 @@ pub struct CudaTools {
     pub libdevice: Option<PathBuf>,
     /// Path of `libcudadevrt.a`.
     pub cudadevrt: Option<PathBuf>,
-    /// Places that were searched and lack one of them.
+    /// Searched places in which at least one of the tools is missing.
     pub rejected: Vec<Rejected>,
     /// Rejected places that are relative paths.
     pub(crate) relative: Vec<Rejected>,
-    /// Places searched, with how each was chosen.
+    /// Places that were searched, each with a description of how it was chosen.
     pub(crate) places: Vec<(String, PathBuf)>,
 }
 
@@ -40,13 +40,13 @@ impl CudaTools {
 pub struct Ptxas {
     /// Path of ptxas.
     pub path: PathBuf,
-    /// Version, which is the CUDA toolkit's.
+    /// Version of the tool, which is the CUDA toolkit's version.
     pub version: Version,
 }
 
 /// Looks for ptxas, libdevice and libcudadevrt in `WARPSMITH_CUDA_TOOLS`, `CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`,
-/// and the [folder](super::cuda_tools_folder) that setup installs them into. For each tool, the first place that has it
-/// wins.
+/// and the [folder](super::cuda_tools_folder) that setup installs them into. For each tool, the first place that
+/// contains the tool is used.
 ///
 /// A variable with a relative path is ignored.
 ///
@@ -132,7 +132,7 @@ fn roots_of(place: &Path) -> Vec<PathBuf> {
     roots
 }
 
-/// Returns the folders in `folder`, sorted; empty if it cannot be read.
+/// Returns the sorted folders in `folder`, or an empty list if `folder` cannot be read.
 fn folders(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut found: Vec<PathBuf> =

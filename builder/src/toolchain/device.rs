@@ -85,11 +85,11 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Tools that a folder of LLVM tools must have.
+/// Tools that an LLVM tools folder must contain.
 const TOOLS: [&str; 4] = ["llvm-ar", "llvm-link", "opt", "llc"];
 
 /// Looks for a device toolchain: `WARPSMITH_DEVICE_RUSTC`, then rustup's toolchains, then rustc on the `PATH` and in
-/// `/usr/bin`. If `WARPSMITH_DEVICE_RUSTC` is set (with `WARPSMITH_LLVM_BIN` for the LLVM tools), nothing else is
+/// `/usr/bin`. If `WARPSMITH_DEVICE_RUSTC` is set (with `WARPSMITH_LLVM_BIN` for the LLVM tools), no other toolchain is
 /// tried.
 pub fn find_device_toolchain() -> Search<DeviceToolchain> {
     let mut rejected = Vec::new();
@@ -113,7 +113,7 @@ fn candidates(rejected: &mut Vec<Rejected>) -> Vec<(PathBuf, Origin)> {
                 .map(|entries| entries.filter_map(Result::ok).map(|entry| entry.path()).collect())
                 .unwrap_or_default();
             toolchains.sort();
-            // The exact version first: its folder name starts with the version.
+            // The exact version is tried first; its folder name starts with the version.
             toolchains.sort_by_key(|path| {
                 !path
                     .file_name()

@@ -1,8 +1,9 @@
 //! Finds the compilers: a rustc that can target the GPU with its LLVM tools, and NVIDIA's ptxas,
 //! libdevice and libcudadevrt.
 //!
-//! Nothing here installs or changes anything, and only tested versions are used: the pipeline reads LLVM's text form
-//! and core's internals, which change between versions. Every search reports each rejected candidate with the reason.
+//! This module does not install or change anything, and accepts only tested versions because the pipeline reads LLVM's
+//! text form and core's internals, which change between versions. Every search reports each rejected candidate with the
+//! reason.
 //!
 //! ```no_run
 //! let search = warpsmith_builder::toolchain::find_device_toolchain();
@@ -27,7 +28,7 @@ pub use version::Version;
 
 /// Minor versions of Rust 1 that the pipeline is tested with.
 pub const TESTED_RUST: &[u32] = &[96];
-/// Version that setup installs and that messages name.
+/// Version that setup installs and that messages mention.
 pub const RUST_TO_INSTALL: &str = "1.96.0";
 /// LLVM major version that the pipeline is tested with.
 pub const TESTED_LLVM: u32 = 22;
@@ -47,7 +48,7 @@ and set WARPSMITH_CUDA_TOOLS=DIR (a CUDA toolkit in CUDA_HOME or /usr/local/cuda
 pub struct Search<T> {
     /// First suitable candidate.
     pub found: Option<T>,
-    /// Candidates tried before it, in order.
+    /// Candidates that were tried before this result, in order.
     pub rejected: Vec<Rejected>,
 }
 
@@ -61,7 +62,7 @@ pub struct Rejected {
 }
 
 impl<T> Search<T> {
-    /// Lists the rejected candidates, one per line, or states that there were none.
+    /// Lists the rejected candidates, one per line, or states that no candidates were found.
     pub fn explain(&self) -> String {
         if self.rejected.is_empty() {
             return "nothing was found to look at".to_owned();
@@ -88,11 +89,11 @@ pub struct RelativePath {
     pub path: PathBuf,
 }
 
-/// Variables of this library that choose tools.
+/// This library's environment variables that select tools.
 const TOOL_VARIABLES: [&str; 4] =
     ["WARPSMITH_DEVICE_RUSTC", "WARPSMITH_LLVM_BIN", "WARPSMITH_CUDA_TOOLS", "WARPSMITH_DATA_DIR"];
 
-/// Rejects relative paths in the variables of this library that choose tools.
+/// Rejects relative paths in this library's environment variables that select tools.
 ///
 /// # Errors
 ///
@@ -105,7 +106,7 @@ pub fn check_variables() -> Result<(), RelativePath> {
     relative.map_or(Ok(()), Err)
 }
 
-/// Returns the path in a variable, if it is set.
+/// Returns the path in an environment variable, if the variable is set.
 fn path_in(variable: &str) -> Option<PathBuf> {
     env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
@@ -145,7 +146,7 @@ pub fn setup_stamp() -> Option<PathBuf> {
 }
 
 /// Returns cargo's target folder of the package being built: the topmost folder above `out_dir` that cargo marked as
-/// its own; `out_dir` itself if there is none.
+/// its own; or `out_dir` itself if no such folder exists.
 pub fn target_dir_of(out_dir: &Path) -> PathBuf {
     out_dir
         .ancestors()
@@ -225,7 +226,7 @@ mod tests {
     #[test]
     fn tools_in_relative_folders_are_not_run() {
         only_alone!();
-        // The current folder, with programs that record that they ran.
+        // This folder becomes the current folder. Its programs record that they ran.
         let folder = env::temp_dir().join(format!("warpsmith-relative-{}", std::process::id()));
         let programs = ["rustc", "cargo", "opt", "llc", "llvm-ar", "llvm-link", "ptxas", "nvidia-smi"];
         for place in ["", "bin", "toolchains/t/bin"] {

@@ -14,8 +14,8 @@ pub struct Version {
 }
 
 impl Version {
-    /// Returns the first `a.b` or `a.b.c` in `text` whose numbers stand at the start of a word; a suffix (`-nightly`,
-    /// `+deb`) is ignored.
+    /// Returns the first `a.b` or `a.b.c` in `text` whose numbers are at the start of a word. Suffixes (`-nightly`,
+    /// `+deb`) are ignored.
     ///
     /// ```
     /// use warpsmith_builder::toolchain::Version;

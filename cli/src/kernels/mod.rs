@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | this one | the kernels in this program |
 //! | [`package`] | the kernels of a package, by the reports that its builds leave in the target folder |
-//! | [`table`] | the table of kernels, and the document |
+//! | [`table`] | the table of kernels, and the JSON document |
 
 pub mod package;
 mod table;
@@ -35,7 +35,7 @@ pub fn run(args: &KernelsArgs) -> Result<(), Failure> {
     Ok(print_form(&text, args.json)?)
 }
 
-/// Returns the output about the kernels in this program.
+/// Returns the output that lists the kernels in this program.
 fn own_text(args: &KernelsArgs) -> Result<String, Failure> {
     let arch = match args.arch.as_deref() {
         None => image::archs().last().copied(),
@@ -58,10 +58,10 @@ fn own_text(args: &KernelsArgs) -> Result<String, Failure> {
     Ok(format!("{head}\n\n{}", table::as_text(&instances, arch, args.block, args.all)))
 }
 
-/// Describes an image without figures.
+/// Describes an image that contains no resource data.
 const NO_FIGURES: &str = "no figures: ptxas was not there when it was built";
 
-/// Describes the figures of a table.
+/// Describes which resource data a table shows.
 fn figures(arch: u32, block: u32) -> String {
     format!("figures for sm_{arch}, occupancy at {block} threads per block")
 }
@@ -76,7 +76,7 @@ fn chosen_arch(text: &str, archs: &[u32]) -> Result<u32, Failure> {
     })
 }
 
-/// Fails if no instance has one of `names`.
+/// Fails if a name in `names` matches no instance.
 fn check_names(names: &[String], instances: &[Instance]) -> Result<(), Failure> {
     let unknown = names.iter().find(|name| !instances.iter().any(|instance| instance.is(name)));
     unknown.map_or(Ok(()), |name| {
@@ -86,7 +86,7 @@ fn check_names(names: &[String], instances: &[Instance]) -> Result<(), Failure> 
     })
 }
 
-/// Keeps the instances with one of `names`; all if there are no names.
+/// Keeps the instances whose name is in `names`, or all instances if `names` is empty.
 fn retain(names: &[String], instances: &mut Vec<Instance>) {
     if !names.is_empty() {
         instances.retain(|instance| names.iter().any(|name| instance.is(name)));

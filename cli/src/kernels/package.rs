@@ -1,4 +1,4 @@
-//! The kernels of a package: its builds leave a report of each image in cargo's target folder.
+//! Lists the kernels of a package from the reports that its builds leave for each image in cargo's target folder.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,17 +14,18 @@ use super::table::{self, Array, Code, Instance};
 use super::{NO_FIGURES, check_names, chosen_arch, figures, retain};
 use crate::args::KernelsArgs;
 
-/// Packages whose `PtxBuilder` and `CudaBuilder` make images.
+/// Packages whose `PtxBuilder` and `CudaBuilder` build images.
 const BUILDERS: [&str; 2] = ["warpsmith-builder", "warpsmith-cuda-builder"];
 
 /// An image of a package.
 pub struct Image {
-    /// Builds of the image, newest first; at least one.
+    /// Builds of the image, newest first. There is at least one build.
     builds: Vec<ImageReport>,
 }
 
 impl Image {
-    /// Returns the newest build that has figures for `arch`, otherwise the newest that has code, otherwise the newest.
+    /// Returns the newest build that has resource data for `arch`, otherwise the newest build that has code, otherwise
+    /// the newest build.
     fn build(&self, arch: Option<u32>) -> &ImageReport {
         let has_figures = |build: &&ImageReport| archs(build).iter().any(|(other, _)| Some(*other) == arch);
         let has_code = |build: &&ImageReport| build.reason.is_none();
@@ -37,7 +38,7 @@ impl Image {
         format!("{} {}", self.builds[0].package, self.builds[0].version)
     }
 
-    /// Describes the newest build with code; `Err` holds the reason if there is none.
+    /// Describes the newest build that has code. `Err` contains the reason if no build has code.
     pub fn describe(&self) -> Result<String, &str> {
         let build = self.build(None);
         match &build.reason {
@@ -46,13 +47,14 @@ impl Image {
         }
     }
 
-    /// Describes why that build is stale, and the command that repeats it; `None` if it is up to date.
+    /// Describes why that build is stale, and the command that repeats the build. Returns `None` if the build is up to
+    /// date.
     pub fn stale(&self) -> Option<(String, String)> {
         stale(self.build(None))
     }
 }
 
-/// Returns the output about the kernels of the package in `folder`.
+/// Returns the output that lists the kernels of the package in `folder`.
 pub fn text(folder: &Path, args: &KernelsArgs) -> Result<String, Failure> {
     let images = images(folder)?;
     let without = images.iter().filter_map(|image| Some((image, image.describe().err()?)));
@@ -120,14 +122,14 @@ fn describe(build: &ImageReport) -> String {
     format!("{archs}; {} kernel instance{plural}", build.kernels.len())
 }
 
-/// Describes why a build is stale, and the command that repeats it.
+/// Describes why a build is stale, and the command that repeats the build.
 fn stale(build: &ImageReport) -> Option<(String, String)> {
     let changed = build.changed_source()?.display().to_string();
     let release = if build.is_release { " --release" } else { "" };
     Some((format!("{changed} changed after this build"), format!("cargo build{release}")))
 }
 
-/// Returns the architectures with figures, ascending, with their names.
+/// Returns the architectures for which resource data exists, in ascending order, with their names.
 fn archs(build: &ImageReport) -> Vec<(u32, &str)> {
     let resources = build.kernels.iter().flat_map(|kernel| &kernel.resources);
     let all: BTreeSet<(u32, &str)> = resources.map(|r| (r.capability, r.arch.as_str())).collect();
@@ -140,7 +142,8 @@ fn instances(build: &ImageReport, arch: Option<u32>) -> Vec<Instance> {
     all
 }
 
-/// Makes an instance. The symbol has the arguments, as in `axpy__f32_4_16`, but not the names of the parameters.
+/// Creates an instance. The symbol contains the arguments, as in `axpy__f32_4_16`, but not the names of the generic
+/// parameters.
 fn instance(kernel: &KernelReport, arch: Option<u32>) -> Instance {
     let (name, arguments) = match kernel.symbol.split_once("__") {
         Some((name, arguments)) if !name.is_empty() => (name, arguments),
@@ -153,7 +156,7 @@ fn instance(kernel: &KernelReport, arch: Option<u32>) -> Instance {
         types.pop();
     }
     let number = |(index, value)| (format!("const{}", index + 1), value);
-    // `sm_90a` is what a device of that capability runs, not `sm_90`.
+    // A device with that capability runs `sm_90a` code, not `sm_90` code.
     let on = |r: &&ArchReport| Some(r.capability) == arch;
     let found = kernel.resources.iter().filter(on).max_by_key(|r| r.arch.len());
     Instance {
@@ -204,7 +207,7 @@ fn number(text: &str) -> Option<i64> {
 struct Metadata {
     packages: Vec<Package>,
     target_directory: PathBuf,
-    /// Folder of build scripts' output; newer cargos can separate it from the target folder.
+    /// Folder for build script output, which recent versions of cargo can separate from the target folder.
     build_directory: Option<PathBuf>,
 }
 
@@ -227,7 +230,7 @@ impl Package {
         real(self.manifest_path.parent().unwrap_or(&self.manifest_path))
     }
 
-    /// Returns true if its build script can make images.
+    /// Returns true if the package's build script can build images.
     fn has_builder(&self) -> bool {
         let is_builder =
             |d: &Dependency| d.kind.as_deref() == Some("build") && BUILDERS.contains(&d.name.as_str());
@@ -235,11 +238,12 @@ impl Package {
     }
 }
 
-/// Returns the images of the package in `folder`: those that it embeds, or, for a kernel crate, those made of it.
+/// Returns the images of the package in `folder`: the images that the package embeds or, for a kernel crate, the images
+/// built from it.
 ///
 /// # Errors
 ///
-/// A usage error that says what to do if there is none.
+/// A usage error that states the remedy if no image exists.
 pub fn images(folder: &Path) -> Result<Vec<Image>, Failure> {
     let metadata = metadata(folder)?;
     let own_folder = real(folder);
@@ -275,7 +279,7 @@ pub fn images(folder: &Path) -> Result<Vec<Image>, Failure> {
     if images.is_empty() { Err(Failure::Use(nothing(package, folder, &metadata))) } else { Ok(images) }
 }
 
-/// Says why a package has no report, and what to do.
+/// Explains why a package has no report, and states the remedy.
 fn nothing(package: &Package, folder: &Path, metadata: &Metadata) -> String {
     let (name, folder) = (&package.name, folder.display());
     let is_kernel_crate = package.dependencies.iter().any(|d| d.name == "warpsmith-gpu-std");
@@ -304,7 +308,7 @@ fn metadata(folder: &Path) -> Result<Metadata, Failure> {
             "{shown} is no folder with a Cargo.toml: name the folder of a package, for example `-p .`"
         )));
     }
-    // In the folder, whose `.cargo/config.toml` may choose another target folder.
+    // Cargo runs in this folder because its `.cargo/config.toml` may select a different target folder.
     let mut cargo = Command::new("cargo");
     cargo.args(["metadata", "--no-deps", "--format-version=1"]).current_dir(folder);
     let output = cargo.output().map_err(|error| Failure::Failed(format!("cannot run cargo: {error}")))?;

@@ -1,9 +1,9 @@
-//! The table of kernels, and the same as a JSON document.
+//! The table of kernels, and the same data as a JSON document.
 //!
-//! By default there is one line per kernel and type; it joins the instances that differ in items, vector and further
-//! type parameters. Instances with a stack frame or spilled registers are always listed individually: there should be
-//! none, so each is an exception to know about. The same holds for panics that the compiler could not rule out, which
-//! are listed with their source locations.
+//! By default there is one line per kernel and type; the line combines the instances that differ in items, vector bytes
+//! and further type arguments. Instances with a stack frame or spilled registers are always listed individually:
+//! because such instances are exceptions that the user should know about. The same holds for panics that the compiler
+//! could not rule out, which are listed with their source locations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -21,13 +21,13 @@ use crate::occupancy::occupancy;
 pub struct Instance {
     /// Name of the kernel.
     pub kernel: String,
-    /// Package that defines it.
+    /// Package that defines the kernel.
     pub package: String,
     /// Symbol of the instance.
     pub symbol: String,
-    /// First type argument, by which the lines are grouped; empty if there is none.
+    /// First type argument, by which the lines are grouped. The text is empty if the kernel has no type arguments.
     pub dtype: String,
-    /// Further type arguments, joined.
+    /// Further type arguments, joined into one text.
     pub more_types: String,
     /// Const arguments, by name.
     pub consts: Vec<(String, i64)>,
@@ -35,17 +35,18 @@ pub struct Instance {
     pub max_block: u32,
     /// Block and cluster dimensions that every launch must have.
     pub required: (Option<[u32; 3]>, Option<[u32; 3]>),
-    /// Minimum compute capability; 0 means any.
+    /// Minimum compute capability. 0 means any compute capability.
     pub min_arch: u32,
-    /// True if only that capability has it.
+    /// True if only exactly that compute capability can run the kernel.
     pub is_arch_specific: bool,
-    /// Static shared memory of its parameters per block, in bytes, independent of the launch; `None` if it is unknown.
+    /// Static shared memory per block for the kernel's parameters, in bytes, or `None` if it is unknown. It does not
+    /// depend on the launch.
     pub static_shared: Option<u32>,
     /// Dynamic shared-memory arrays.
     pub dynamic_shared: Vec<Array>,
     /// Resources on the shown architecture.
     pub resources: Option<KernelResources>,
-    /// Properties of its code; `None` without a GPU image.
+    /// Properties of the kernel's code, or `None` without a GPU image.
     pub code: Option<Code>,
 }
 
@@ -54,7 +55,7 @@ pub struct Instance {
 pub struct Code {
     /// False if the kernel recurses or calls through pointers.
     pub stack_is_known: bool,
-    /// Requested stack in bytes; 0 if none is requested.
+    /// Requested stack in bytes, or 0 if no stack size is requested.
     pub requested_stack: u32,
     /// Remaining panics.
     pub panics: Vec<PanicPath>,
@@ -82,28 +83,28 @@ impl std::fmt::Display for Array {
 }
 
 impl Instance {
-    /// Returns true if `name` is its kernel or its symbol.
+    /// Returns true if `name` is the instance's kernel name or symbol.
     pub fn is(&self, name: &str) -> bool {
         self.kernel == name || self.symbol == name
     }
 
-    /// Returns true if the stack size is unknown before it runs.
+    /// Returns true if the stack size is unknown before the kernel runs.
     fn has_unknown_stack(&self) -> bool {
         self.code.as_ref().is_some_and(|code| !code.stack_is_known)
     }
 
-    /// Static shared memory in bytes: as reported by `ptxas`, or otherwise that of its parameters.
+    /// Static shared memory in bytes: as reported by `ptxas`, or otherwise the size that the kernel's parameters take.
     fn static_shared(&self) -> Option<u32> {
         self.resources.map(|resources| resources.static_shared).or(self.static_shared)
     }
 
-    /// Returns the remaining panics in its code.
+    /// Returns the panics that remain in the instance's code.
     fn panics(&self) -> &[PanicPath] {
         self.code.as_ref().map_or(&[], |code| &code.panics)
     }
 
-    /// Returns the share of an SM's threads that are resident with blocks of `block` threads, or of the nearest number
-    /// that the kernel allows.
+    /// Returns the share of an SM's threads that are resident with blocks of `block` threads, or of the nearest block
+    /// size that the kernel allows.
     fn occupancy(&self, arch: Option<u32>, block: u32) -> Option<f64> {
         let resources = self.resources?;
         let block = match self.required.0 {
@@ -114,7 +115,7 @@ impl Instance {
     }
 }
 
-/// Sorts instances so that those of one line are adjacent.
+/// Sorts instances so that instances shown on the same line are adjacent.
 pub fn sort(instances: &mut [Instance]) {
     instances.sort_by(|a, b| {
         let key = |i: &Instance| (i.package.clone(), i.kernel.clone(), i.dtype.clone());
@@ -122,7 +123,8 @@ pub fn sort(instances: &mut [Instance]) {
     });
 }
 
-/// Returns the table of `instances`, one line each if `one_by_one`, and the lists of exceptions.
+/// Returns the table of `instances` and the lists of exceptions. If `one_by_one` is true, each instance has its own
+/// line.
 pub fn as_text(instances: &[Instance], arch: Option<u32>, block: u32, one_by_one: bool) -> String {
     let mut text = String::new();
     let mut rows = Vec::new();
@@ -177,7 +179,7 @@ pub fn as_text(instances: &[Instance], arch: Option<u32>, block: u32, one_by_one
     text
 }
 
-/// Lists the dynamic shared-memory arrays, with the kernels or instances that have them.
+/// Lists the arrays in dynamic shared memory, and the kernels or instances that use them.
 fn dynamic_shared(instances: &[Instance], one_by_one: bool) -> String {
     let with_arrays = instances.iter().filter(|i| !i.dynamic_shared.is_empty());
     let lines: BTreeSet<String> = with_arrays
@@ -235,7 +237,7 @@ fn place_of(place: &PanicPath) -> String {
     }
 }
 
-/// Returns a line for instances of one kernel and type, with ranges where they differ.
+/// Returns a line for the instances of one kernel and type. Values that differ between instances are shown as ranges.
 fn row(group: &[Instance], name: &str, arch: Option<u32>, block: u32) -> Vec<Cell> {
     let first = &group[0];
     let more: BTreeSet<&str> =
@@ -285,7 +287,8 @@ fn row(group: &[Instance], name: &str, arch: Option<u32>, block: u32) -> Vec<Cel
     ]
 }
 
-/// Formats the static shared memory, with `+` if the launch requests more for arrays.
+/// Formats the size of the static shared memory, followed by `+` if launches also request dynamic shared memory for
+/// arrays.
 fn shared(group: &[Instance]) -> String {
     let bytes =
         range(group.iter().filter_map(Instance::static_shared)).map_or("-".to_owned(), |range| span(&range));
@@ -293,7 +296,7 @@ fn shared(group: &[Instance]) -> String {
     bytes + more
 }
 
-/// Returns the required block of all instances, or otherwise the maximum number of threads per block.
+/// Returns the block size that all instances require, or otherwise the maximum number of threads per block.
 fn largest_block(group: &[Instance]) -> String {
     let blocks: BTreeSet<Option<[u32; 3]>> = group.iter().map(|i| i.required.0).collect();
     if blocks.contains(&None) {
@@ -334,7 +337,7 @@ fn panic_json(place: &PanicPath) -> Value {
     })
 }
 
-/// Returns the document of `instances`; `missing` is the reason for a missing GPU image.
+/// Returns the JSON document for `instances`. `missing` is the reason why no GPU image exists.
 pub fn as_json(instances: &[Instance], arch: Option<u32>, block: u32, missing: Option<&str>) -> Value {
     let kernels: Vec<_> = instances
         .iter()
@@ -461,7 +464,7 @@ mod tests {
     fn occupancy_is_of_a_block_that_the_kernel_allows() {
         let resources = KernelResources { arch: 90, registers: 64, static_shared: 0, stack: 0, spills: 0 };
         let kernel = Instance { resources: Some(resources), max_block: 32, ..Instance::default() };
-        // At most 32 blocks fit, each of one warp.
+        // At most 32 blocks of one warp each can be resident.
         assert_eq!(kernel.occupancy(Some(90), 256), Some(0.5));
         let shaped = Instance { required: (Some([32, 32, 1]), None), ..kernel };
         assert_eq!(shaped.occupancy(Some(90), 128), Some(0.5));

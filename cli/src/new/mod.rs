@@ -1,7 +1,7 @@
 //! `warpsmith new`: creates a project with its own kernels, which builds, tests and runs at once.
 //!
-//! Guarantee: the project is complete or absent. It is written into a temporary folder next to its destination, which
-//! is then renamed.
+//! The project is either complete or absent. It is written into a temporary folder next to its destination, which is
+//! then renamed.
 
 mod name;
 mod source;
@@ -16,8 +16,8 @@ use crate::args::NewArgs;
 use name::Name;
 use source::Source;
 
-/// Files of every project, by their path in it. The template manifests have other names, since cargo leaves folders
-/// with a manifest out of a package.
+/// Files in every project, keyed by their path in the project. The template manifests have other names because cargo
+/// excludes folders that contain a manifest from a package.
 const FILES: [(&str, &str); 8] = [
     ("Cargo.toml", include_str!("../../template/manifest.toml")),
     (".gitignore", "/target\n"),
@@ -28,12 +28,12 @@ const FILES: [(&str, &str); 8] = [
     ("kernels/Cargo.toml", include_str!("../../template/kernels/manifest.toml")),
     ("kernels/src/lib.rs", include_str!("../../template/kernels/lib.rs")),
 ];
-/// Additional files of a program.
+/// Additional files in a program project.
 const OF_PROGRAM: [(&str, &str); 2] = [
     ("src/main.rs", include_str!("../../template/main.rs")),
     ("README.md", include_str!("../../template/README.program.md")),
 ];
-/// Additional files of a library.
+/// Additional files in a library project.
 const OF_LIBRARY: [(&str, &str); 1] = [("README.md", include_str!("../../template/README.library.md"))];
 
 /// Writes the project.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// A name that cargo accepts for a package, and that no other crate of the project has.
+/// A name that cargo accepts for a package and that no other crate in the project has.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Name {
     /// Package name.
@@ -17,10 +17,10 @@ const KEYWORDS: [&str; 54] = [
     "struct", "super", "trait", "true", "try", "type", "typeof", "unsafe", "unsized", "use", "virtual",
     "where", "while", "yield", "_", "union",
 ];
-/// Crates of every Rust program, and folder names of cargo.
+/// Names of crates that every Rust program contains, and folder names that cargo uses.
 const RESERVED: [&str; 9] =
     ["std", "core", "alloc", "test", "proc_macro", "build", "deps", "examples", "incremental"];
-/// Crates that the project uses.
+/// Names of crates that the project uses.
 const USED: [&str; 3] = ["warpsmith", "gpu_std", "gpu_kernels"];
 
 impl Name {
@@ -28,7 +28,7 @@ impl Name {
     ///
     /// # Errors
     ///
-    /// The problem with the name, and how to fix it.
+    /// An error that describes the problem with the name and how to fix it.
     pub fn of(path: &Path, given: Option<&str>) -> Result<Name, String> {
         let last = path.file_name().map(|name| name.to_string_lossy().into_owned());
         let Some(package) = given.map(str::to_owned).or(last) else {
@@ -42,13 +42,13 @@ impl Name {
         }
     }
 
-    /// Returns the package name of its kernels. It is unique to the project: cargo confuses packages of the same name
-    /// if two projects share a target folder.
+    /// Returns the package name of the project's kernels. The name is unique to the project because cargo confuses
+    /// packages of the same name if two projects share a target folder.
     pub fn kernels(&self) -> String {
         format!("{}-kernels", self.package)
     }
 
-    /// Returns the Rust name of its library.
+    /// Returns the Rust name of the project's library.
     pub fn library(&self) -> String {
         self.package.replace('-', "_")
     }

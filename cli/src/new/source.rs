@@ -4,14 +4,14 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::args::NewArgs;
 
-/// Source of the dependencies.
+/// Source from which the dependencies are taken.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The registry, with this version.
+    /// This version from the registry.
     Version(String),
     /// A git repository.
     Git(String),
-    /// A local copy of the repository, with the path as given.
+    /// A local copy of the repository, at the path that the user specified.
     Path(PathBuf),
 }
 
@@ -20,7 +20,7 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// The path is not a copy of the repository.
+    /// An error if the path is not a copy of the repository.
     pub fn of(args: &NewArgs) -> Result<Source, String> {
         match (args.registry, &args.path_to_warpsmith) {
             (true, _) => Ok(Source::Version(env!("CARGO_PKG_VERSION").to_owned())),
@@ -40,8 +40,8 @@ impl Source {
         }
     }
 
-    /// Returns the dependency fields for the package in the folder `package` of the repository. The manifest lies
-    /// `depth` folders below the project's `folder`.
+    /// Returns the dependency fields for the package in the folder `package` of the repository. The manifest is `depth`
+    /// folders below the project's `folder`.
     pub fn dependency(&self, package: &str, folder: &Path, depth: usize) -> String {
         match self {
             Source::Version(version) => format!("version = {version:?}"),

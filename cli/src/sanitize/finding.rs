@@ -1,4 +1,4 @@
-//! Findings, with the fields and the text of `warpsmith check`'s.
+//! Findings with the same fields and text as the findings of `warpsmith check`.
 
 use serde::Serialize;
 use warpsmith_check::Frame;
@@ -64,7 +64,7 @@ pub struct Access {
     pub thread: Option<[u32; 3]>,
     /// Index of the frame to show first.
     pub place: usize,
-    /// Call stack, innermost first, up to the kernel.
+    /// Call stack, from the innermost frame to the kernel.
     pub frames: Vec<Frame>,
 }
 
@@ -72,23 +72,23 @@ pub struct Access {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub kind: Kind,
-    /// Name of the kernel; empty for a finding of the host.
+    /// Name of the kernel, or an empty string for a finding in host code.
     pub kernel: String,
-    /// Memory, or the call with its error.
+    /// The affected memory, or the failed call with its error.
     pub memory: String,
-    /// Access of the first report.
+    /// The access in the first report.
     pub access: Option<Access>,
-    /// Other access of a race.
+    /// The other access of a race.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub other: Option<Access>,
-    /// Number of reports; for a race, of hazards (bytes).
+    /// Number of reports. For a race, the number of hazards (bytes).
     pub count: u64,
     /// Full text.
     pub text: String,
 }
 
 impl Finding {
-    /// Returns true if two findings are the same but for addresses and threads.
+    /// Returns true if two findings differ only in addresses and threads.
     pub fn is_same(&self, other: &Finding) -> bool {
         let places = |finding: &Finding| {
             let access = [&finding.access, &finding.other];
@@ -132,7 +132,7 @@ impl Finding {
         self.text = text;
     }
 
-    /// The finding with its kernel, as one paragraph.
+    /// Returns the finding and its kernel as one paragraph.
     pub fn paragraph(&self) -> String {
         if self.kernel.is_empty() {
             return format!("{}\n\n", self.text);

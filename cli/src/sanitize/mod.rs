@@ -20,7 +20,7 @@ use self::report::Report;
 use crate::args::SanitizeArgs;
 use crate::child;
 
-/// Reports that compute-sanitizer writes at most; repeated ones are then grouped.
+/// Maximum number of reports that compute-sanitizer writes. Repeated reports are grouped afterwards.
 const REPORTS: u32 = 10_000;
 
 /// Runs the program, and prints the findings to standard error, or as JSON to standard output.
@@ -34,12 +34,12 @@ pub fn run(args: &SanitizeArgs) -> Result<(), Failure> {
     let mut command = Command::new(&sanitizer);
     command.args(["--tool", args.tool.name(), "--strip-paths", "no", "--print-limit", &REPORTS.to_string()]);
     if args.tool == Tool::Memcheck {
-        // Other settings than `explicit` also report calls that the driver makes by itself.
+        // Settings other than `explicit` also report calls that the driver makes internally.
         command.args(["--report-api-errors", "explicit"]);
         command.args(args.leaks.then_some(["--leak-check", "full"]).into_iter().flatten());
     }
     command.arg("--log-file").arg(log.path()).arg(&target).args(arguments);
-    // Each buffer is then an allocation of its own, whose end compute-sanitizer knows.
+    // Each buffer is then a separate allocation, so compute-sanitizer can detect accesses beyond its end.
     command.env("WARPSMITH_NO_MEMORY_CACHING", "1");
     if args.json {
         command.stdout(io::stderr());
@@ -78,7 +78,7 @@ pub fn run(args: &SanitizeArgs) -> Result<(), Failure> {
     }
 }
 
-/// Returns the message about a report that is not understood.
+/// Returns the message for a report that could not be parsed.
 fn unreadable(report: &Report, program: &str, code: u8) -> String {
     if report.used_no_gpu {
         return format!(
@@ -91,16 +91,16 @@ fn unreadable(report: &Report, program: &str, code: u8) -> String {
     )
 }
 
-/// A tool of compute-sanitizer.
+/// A compute-sanitizer tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Tool {
-    /// Invalid accesses, failed CUDA calls, leaks.
+    /// Finds invalid accesses, failed CUDA calls and leaks.
     Memcheck,
-    /// Data races in shared memory.
+    /// Finds data races in shared memory.
     Racecheck,
-    /// Reads of uninitialized global memory.
+    /// Finds reads of uninitialized global memory.
     Initcheck,
-    /// Invalid barriers and warp masks.
+    /// Finds invalid barriers and warp masks.
     Synccheck,
 }
 
@@ -115,7 +115,7 @@ impl Tool {
     }
 }
 
-/// The report's file, in a folder of its own that is removed with this value.
+/// The report file, in a separate folder that is removed when this value is dropped.
 struct Log {
     folder: PathBuf,
 }
@@ -141,7 +141,7 @@ impl Log {
         Path::join(&self.folder, "report")
     }
 
-    /// Content of the file; empty if compute-sanitizer wrote none.
+    /// Content of the file, or an empty string if compute-sanitizer wrote no file.
     fn read(&self) -> String {
         fs::read(self.file())
             .map_or_else(|_| String::new(), |bytes| String::from_utf8_lossy(&bytes).into_owned())

@@ -1,10 +1,10 @@
-//! Places and threads in compute-sanitizer's words.
+//! Parses places and threads as compute-sanitizer writes them.
 
 use std::path::Path;
 
 use warpsmith_check::Frame;
 
-/// Parses the place of an access. The versions of compute-sanitizer write it in these ways:
+/// Parses the place of an access. Versions of compute-sanitizer write the place in these formats:
 ///
 /// ```text
 /// smooth+0x90 in /home/me/kernels/src/lib.rs:27
@@ -34,14 +34,15 @@ pub fn frame(text: &str, folder: &Path) -> Frame {
     Frame { function: named(if function.is_empty() { rest } else { function }), file, line }
 }
 
-/// Parses a frame of the host: `main in main.rs:8 [0x8a04] in program`, of which the name alone may be there.
+/// Parses a host frame: `main in main.rs:8 [0x8a04] in program`, of which only the name may be present.
 pub fn host_frame(text: &str, folder: &Path) -> Frame {
     let text = text.trim();
     let (place, _) = text.split_once(" [0x").unwrap_or((text, ""));
     frame(place, folder)
 }
 
-/// Returns the index of the frame to show first: the innermost with a line outside Warpsmith's and Rust's libraries.
+/// Returns the index of the frame to show first: the innermost frame that has a line outside of Warpsmith's and Rust's
+/// libraries.
 pub fn first_of(frames: &[Frame]) -> usize {
     let is_library =
         |file: &str| ["gpu-std/src/", "/library/core/src/", "/rustc/"].iter().any(|part| file.contains(part));

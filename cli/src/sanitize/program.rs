@@ -26,7 +26,7 @@ pub fn sanitizer() -> Result<PathBuf, Failure> {
         })
 }
 
-/// Returns the path of the program with this path, or of this name in PATH.
+/// Returns the path of the program, given its path or its name in PATH.
 pub fn executable(name: &OsStr) -> Result<PathBuf, Failure> {
     let shown = name.to_string_lossy();
     let path = Path::new(name);

@@ -1,8 +1,8 @@
 //! Reads the text that compute-sanitizer writes: one paragraph per report, each line after a prefix of equals signs.
 //!
-//! The first line of a paragraph says what is wrong; the lines after it say where. Words decide what a line is, not its
-//! indentation, which differs between versions. A first line with unknown words is a finding with these words, so that
-//! no report is lost. The summaries tell whether all reports were read.
+//! The first line of a paragraph states the error, and the following lines state where it occurred. A line is
+//! classified by its words, not by its indentation, which differs between versions. A first line that is not recognized
+//! becomes a finding with the same text, so that no report is lost. The summaries show whether all reports were read.
 
 use std::path::Path;
 
@@ -11,9 +11,9 @@ use warpsmith_check::Frame;
 use super::finding::{Access, Finding, Kind};
 use super::place::{first_of, frame, host_frame, index};
 
-/// Errors of calls on a context that a fault of a kernel has already ended.
+/// Errors of calls on a context that a kernel fault has already destroyed.
 const AFTER_A_FAULT: [&str; 8] = ["700", "710", "714", "715", "716", "717", "718", "719"];
-/// First words of messages about the run itself.
+/// Words with which messages about the run itself start.
 const NOTES: [&str; 8] = [
     "Warning",
     "Error:",
@@ -28,9 +28,9 @@ const NOTES: [&str; 8] = [
 /// Content of a report.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Findings, each once.
+    /// Distinct findings.
     pub findings: Vec<Finding>,
-    /// Number of reports beyond the limit, which were not written.
+    /// Number of reports that were not written because they exceeded the limit.
     pub more: u64,
     /// Messages about the run itself.
     pub notes: Vec<String>,
@@ -38,11 +38,11 @@ pub struct Report {
     pub used_no_gpu: bool,
     /// Number of reports that were read.
     read: u64,
-    /// Number of reports according to the summaries, if there is one.
+    /// Number of reports according to the summaries, or `None` if there is no summary.
     summary: Option<u64>,
 }
 
-/// The first line of a report, and the lines after it.
+/// The first line of a report and the lines that follow it.
 struct Paragraph<'a> {
     head: &'a str,
     lines: Vec<&'a str>,
@@ -76,7 +76,7 @@ impl Report {
             && !self.notes.iter().any(|note| note.starts_with("Internal"))
     }
 
-    /// The findings and their number as text.
+    /// Returns the findings and their number as text.
     pub fn text(&self, tool: &str) -> String {
         let mut text: String = self.findings.iter().map(Finding::paragraph).collect();
         for note in &self.notes {
@@ -126,7 +126,7 @@ impl Report {
         }
     }
 
-    /// Adds a report of racecheck: one finding per access that races with the first.
+    /// Adds a report from racecheck: one finding per access that races with the first access.
     fn add_races(&mut self, head: &str, lines: &[&str], folder: &Path) {
         let text = head.split_once("between").map_or(head, |(_, rest)| rest);
         let (first, joined) = text.split_once(" and ").unwrap_or((text, ""));
@@ -156,13 +156,13 @@ impl Report {
     }
 }
 
-/// Returns the line without the prefix; `None` if it has no prefix.
+/// Returns the line without the prefix, or `None` if it has no prefix.
 fn content(line: &str) -> Option<&str> {
     let rest = line.trim_start().strip_prefix("========")?;
     Some(rest.trim_start_matches('=').trim())
 }
 
-/// Returns true for a line that says where something happened.
+/// Returns true for a line that states where an error occurred.
 fn is_continuation(line: &str) -> bool {
     let words = [
         "at ",
@@ -215,7 +215,7 @@ fn kind(head: &str) -> Kind {
     }
 }
 
-/// Reads a report of memcheck, initcheck or synccheck.
+/// Reads a report from memcheck, initcheck or synccheck.
 fn finding(head: &str, lines: &[&str], folder: &Path) -> Finding {
     let mut kind = kind(head);
     let of = |word: &'static str| lines.iter().filter_map(move |line| line.strip_prefix(word)).map(str::trim);
@@ -331,7 +331,7 @@ fn kernel_of(frames: &[Frame]) -> String {
     frames.last().map_or_else(String::new, |frame| frame.function.clone())
 }
 
-/// Returns true for a frame of the host that is neither the driver's, nor Rust's or Warpsmith's.
+/// Returns true for a host frame that belongs to neither the driver nor Rust's or Warpsmith's libraries.
 fn is_of_program(frame: &Frame) -> bool {
     let foreign = ["cu", "core::", "std::", "alloc::", "warpsmith_", "cudarc::", "__", "/", "an unknown"];
     !foreign.iter().any(|start| frame.function.trim_start_matches('<').starts_with(start))
@@ -342,7 +342,7 @@ fn is_after_a_fault(finding: &Finding) -> bool {
         && AFTER_A_FAULT.iter().any(|code| finding.memory.contains(&format!("(error {code})")))
 }
 
-/// Returns the first number of a text, which may have commas; 0 if there is none.
+/// Returns the first number in a text, or 0 if the text contains no number. The number may contain commas.
 fn number(text: &str) -> u64 {
     let digits =
         text.chars().skip_while(|c| !c.is_ascii_digit()).take_while(|c| c.is_ascii_digit() || *c == ',');

@@ -23,10 +23,10 @@ use gpu_std::scalar::From64;
 use super::Place;
 use crate::tile::{each, opaque};
 
-/// Number of virtual threads whose numbers a thread computes at once.
+/// Number of virtual threads for which a thread computes numbers at once.
 pub const COLUMNS: usize = 4;
 
-/// Size of the range from which on [`integers()`] uses two words per number. With one word, the smallest numbers would
+/// Smallest range size for which [`integers()`] uses two words per number. With one word, the smallest numbers would
 /// occur up to a sixteenth more often than the others.
 pub const WIDE_RANGE: u64 = 1 << 28;
 
@@ -148,7 +148,7 @@ fn accumulator<T: Scalar>(value: f64) -> T::Accumulator {
     T::Accumulator::from_f64(value)
 }
 
-/// Fills `out` in the order that the [module](self) describes, with the first `lanes` results of `sample` for each
+/// Fills `out` in the order that the [module](self) describes, using the first `lanes` results of `sample` for each
 /// block of words. A result that equals the first element of `instead` is replaced by the second element, which rarely
 /// happens.
 #[inline(always)]
@@ -199,7 +199,7 @@ unsafe fn columns<T: Scalar, const N: usize>(
     let of_step = lanes * threads;
     let mut column = first;
     while column < columns {
-        // Returns the results of `sample` for one block of words of a virtual thread.
+        // Returns the results of `sample` for one of a virtual thread's blocks of words.
         let sampled = |step: usize, n: usize| {
             let subsequence = (column * N + n) as u64;
             sample(Philox::at_block(place.seed, subsequence, place.block.wrapping_add(step as u64)).next4())

@@ -23,8 +23,8 @@ const ROUNDS: u32 = 12;
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 
 /// Writes a permutation of 0 to n − 1 to `out`, which has n elements. `a` and `b` must be the result of [`sides`] for
-/// n. Nothing is written if their product is less than n, or exceeds n by `a` or more, because pairs could then need
-/// very many repetitions.
+/// n. Nothing is written if their product is less than n, or exceeds n by `a` or more, because a pair could then need a
+/// large number of repetitions.
 #[kernel(types(T = u32, u64), consts(ITEMS = 1; VECTOR = 16), launch_bounds(512), bytes = out.bytes())]
 pub fn permutation<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     seed: u64,
@@ -88,7 +88,7 @@ pub fn permuted_at(key: [u32; 4], [a, b]: [u32; 2], n: u64, index: u64) -> u64 {
     permuted(key, [a, b], n, [(index / b as u64) as u32, (index % b as u64) as u32])
 }
 
-/// Maps a pair to the index to which it is permuted. `a · b` must be at least `n`, and the pair must represent an index
+/// Returns the index to which a pair is permuted. `a · b` must be at least `n`, and the pair must represent an index
 /// below `n`.
 #[inline(always)]
 fn permuted(key: [u32; 4], [a, b]: [u32; 2], n: u64, [mut l, mut r]: [u32; 2]) -> u64 {

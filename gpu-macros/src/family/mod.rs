@@ -17,7 +17,7 @@ use syn::{Error, FnArg, Generics, Ident, ItemFn, Pat, Result, ReturnType, Safety
 use crate::kernel::instances::{Argument, Instance};
 use crate::kernel::options::{Const, List, Options};
 
-/// The items of a family's kernel that a plain `#[kernel]` does not have.
+/// The items that a family's kernel has in addition to the items of a plain `#[kernel]`.
 pub(crate) struct Family {
     /// The user's function, which is emitted in place of the kernel's function.
     pub function: TokenStream,
@@ -27,13 +27,13 @@ pub(crate) struct Family {
     pub of_host: fn(&Ident, &[OfTypes]) -> TokenStream,
 }
 
-/// Instances with the same types.
+/// Instances that have the same types.
 pub(crate) struct OfTypes {
     /// All generic arguments except the last two.
     pub types: Vec<TokenStream>,
     /// One `Variant` per instance.
     pub variants: Vec<TokenStream>,
-    /// One of the instances, as a type.
+    /// One of the instances, written as a type.
     pub instance: TokenStream,
 }
 
@@ -70,8 +70,8 @@ impl OfTypes {
 /// Options that all families support. The options have the same meaning as in `#[kernel]`.
 const SHARED: [&str; 6] = ["types", "consts", "launch_bounds", "arch", "no_panic", "crate"];
 
-/// Reads a family's options. `own` reads the options that are specific to the family, and returns whether it recognized
-/// one. The kernel's parser reads all other options.
+/// Reads a family's options. `own` reads a family-specific option, and returns whether it recognized the option. The
+/// kernel's parser reads all other options.
 fn options(
     attribute: &str,
     names: &str,
@@ -106,7 +106,8 @@ fn options(
     syn::parse2(rest)
 }
 
-/// Adds the constants `ITEMS` and `VECTOR` to the generic parameters, with default values if none are listed.
+/// Adds the constants `ITEMS` and `VECTOR` to the generic parameters, with default values if the attribute does not
+/// list any.
 fn add_constants(
     generics: &mut Generics,
     options: &mut Options,

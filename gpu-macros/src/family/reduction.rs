@@ -138,7 +138,7 @@ fn finishing(finish: Option<ExprClosure>, partial: &Type) -> Result<(Type, Token
     Ok(((**result).clone(), quote!(let #value = __partial; #body)))
 }
 
-/// Returns the body of a closure in the form of a function body.
+/// Returns a closure's body as a function body.
 fn statements(body: &Expr) -> TokenStream {
     match body {
         Expr::Block(block) if block.label.is_none() && block.attrs.is_empty() => {

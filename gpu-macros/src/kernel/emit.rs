@@ -71,7 +71,7 @@ pub(crate) fn kernel(kernel: &Kernel) -> TokenStream {
 }
 
 /// Returns a statement that gives a debugger the variables `block_idx` and `thread_idx` in the frame of the kernel. The
-/// kernel's own code does not see them. Optimized code does not have them.
+/// kernel's own code cannot access these variables. They do not exist in optimized code.
 fn indices_for_debugger() -> syn::Stmt {
     let (block, thread) =
         (Ident::new("block_idx", Span::mixed_site()), Ident::new("thread_idx", Span::mixed_site()));
@@ -145,7 +145,7 @@ fn instances(kernel: &Kernel) -> TokenStream {
         #[cfg(not(target_arch = "nvptx64"))]
         #[allow(dead_code)]
         impl<#(#declared),*> #name<#(#used),*> {
-            /// Returns all instances of the kernel, whatever the generic arguments of this type.
+            /// Returns all instances of the kernel, regardless of this type's generic arguments.
             pub fn instances() -> impl ::core::iter::Iterator<Item = &'static ::gpu_std::KernelSpec> {
                 let specs: [fn() -> &'static ::gpu_std::KernelSpec; #count] = [#(#specs),*];
                 specs.into_iter().map(|spec| spec())
@@ -219,7 +219,7 @@ fn as_kernel(kernel: &Kernel) -> TokenStream {
 /// Emits checks of the parameters: each type at its location, all types together, and their lifetimes. The checks
 /// define two constants: `__CLAIMED` for the mutable views, and `__SIGNATURES` for all parameters.
 fn checks(kernel: &Kernel, instance: &Instance) -> TokenStream {
-    // Properties on which a launch relies in addition to the parameters.
+    // Properties, other than the parameters, on which a launch relies.
     let promises = [!kernel.is_safe, kernel.options.cooperative, kernel.options.dependent];
     let promises = promises.into_iter().rev().fold(0u32, |bits, promise| bits << 1 | u32::from(promise));
     let (mut claimed, mut signatures) = (Vec::new(), Vec::new());
@@ -283,7 +283,7 @@ fn static_shared(kernel: &Kernel, instance: &Instance) -> TokenStream {
 }
 
 /// Emits a check that compiles only if the kernel accepts slices and views of any lifetime. If a kernel required a
-/// lifetime that is longer than the launch, in whatever form, it could keep the data.
+/// lifetime that is longer than the launch, in any form, it could retain the data.
 fn any_lifetime(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let params = forms(kernel, instance).into_iter().map(|form| form.ty);
     let safety = (!kernel.is_safe).then(|| quote!(unsafe));
@@ -322,7 +322,7 @@ fn callee(kernel: &Kernel, instance: &Instance) -> TokenStream {
     if arguments.is_empty() { quote!(#name) } else { quote!(#name::<#(#arguments),*>) }
 }
 
-/// Emits the kernel's entry for the GPU image.
+/// Emits the kernel's entry point for the GPU image.
 fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let symbol = instance.symbol(&kernel.function.sig.ident.unraw().to_string());
     let symbol = format!("{symbol}{}{}", gpu_spec::image::ENTRY_MARK, unique());
@@ -375,8 +375,8 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     }
 }
 
-/// Returns a text that is unique in the program. It consists of the crate and the number of kernels that this process
-/// has emitted.
+/// Returns a text that is unique in the program. The text consists of the crate's name and the number of kernels that
+/// this process has emitted.
 fn unique() -> String {
     static WRITTEN: AtomicUsize = AtomicUsize::new(0);
     let mut of_crate = std::hash::DefaultHasher::new();

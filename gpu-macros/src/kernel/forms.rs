@@ -15,8 +15,8 @@ use super::instances::{Argument, Instance};
 use super::params::{Kind, Param};
 use super::shared::Ahead;
 
-/// Emits the parameter types of all instances. They have the visibility of the function, because the types in it may
-/// not be more visible.
+/// Emits the parameter types of all instances, with the same visibility as the function, because the types in its
+/// signature may not be more visible.
 pub(crate) fn types(kernel: &Kernel) -> TokenStream {
     let (vis, generics) = (&kernel.function.vis, &kernel.function.sig.generics);
     let (declared, used) = plain_generics(generics);
@@ -95,15 +95,15 @@ fn projection(instance: &Instance, param: &Param, name: &Ident) -> TokenStream {
     quote_spanned!(at=> <__Types<#(#arguments),*> as __ParamTypes>::#name)
 }
 
-/// Emits the number of planes of a `SlicePlanes`.
+/// Emits the number of planes in a `SlicePlanes`.
 pub(crate) fn planes_of(instance: &Instance, param: &Param, index: usize) -> TokenStream {
     projection(instance, param, &planes_name(index))
 }
 
 /// Representation of one parameter in one instance.
 pub(crate) struct Form {
-    /// Type of the value, of an element of a slice or view, or of the array in shared memory. For a shared slice, the
-    /// type is the one that the length counts.
+    /// Type of the value, of a slice or view element, or of the array in shared memory. For a shared slice, the type is
+    /// the one that the length counts.
     pub element: TokenStream,
     /// Variant of `gpu_spec::ParamKind`. The kind is not used for an array in static shared memory.
     pub kind: Ident,

@@ -28,7 +28,7 @@ impl Argument {
         }
     }
 
-    /// Returns the text of the argument in a symbol.
+    /// Returns the text that represents the argument in a symbol.
     fn label(&self) -> String {
         match self {
             Argument::Type { name, .. } => symbol_part(name),
@@ -38,7 +38,7 @@ impl Argument {
     }
 }
 
-/// The arguments of one instance, in the order of the generic parameters.
+/// The arguments of one instance, in the same order as the generic parameters.
 #[derive(Clone, Default)]
 pub(crate) struct Instance(pub Vec<Argument>);
 
@@ -139,7 +139,7 @@ fn find<'a, V>(lists: &'a [List<V>], name: &Ident) -> Option<&'a List<V>> {
     lists.iter().find(|list| list.parameter == *name)
 }
 
-/// Returns the last segment of a path with its arguments, or the whole type if it is not a path, without spaces.
+/// Returns the last segment of a path with its arguments, or the whole type if it is not a path. Removes all spaces.
 fn type_name(ty: &Type) -> String {
     let tokens = match ty {
         Type::Path(path) => path.path.segments.last().map(ToTokens::to_token_stream).unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! `same_len(x, y)`: lengths of a launch that must agree. The host checks them before the launch. The same function
+//! `same_len(x, y)`: lengths that must agree in a launch. The host checks them before the launch. The same function
 //! checks that the length of each planes view is a multiple of its number of planes.
 
 use proc_macro2::{Literal, TokenStream};
@@ -10,7 +10,7 @@ use super::instances::Instance;
 use super::params::{Kind, Param};
 use super::{Errors, Kernel};
 
-/// The name that represents the launch.
+/// The name that represents the launch in a list of names.
 const LAUNCH: &str = "launch";
 
 /// Returns whether a parameter has a length.
@@ -19,7 +19,7 @@ fn has_length(param: &Param) -> bool {
     matches!(param.kind, Slice | Planes(_) | SliceMut(_) | View(_) | ViewMut(..))
 }
 
-/// Checks that every name is that of a slice or view, or the name of the launch.
+/// Checks that every name refers to a slice or view, or to the launch.
 pub(crate) fn check_names(groups: &[Vec<Ident>], params: &[Param], errors: &mut Errors) {
     for name in groups.iter().flatten() {
         match params.iter().find(|param| param.name == *name) {
@@ -34,7 +34,7 @@ pub(crate) fn check_names(groups: &[Vec<Ident>], params: &[Param], errors: &mut 
     }
 }
 
-/// Emits the field of the spec, and the function to which it refers.
+/// Emits the spec's field, and the function to which the field refers.
 pub(crate) fn lengths(kernel: &Kernel, instance: &Instance) -> [TokenStream; 2] {
     let mut slot = 0usize;
     let (mut lengths, mut planes) = (Vec::new(), Vec::new());

@@ -38,7 +38,7 @@ pub(crate) fn constant(kernel: &Kernel, instance: &Instance) -> TokenStream {
     }
 }
 
-/// Emits constants for the const parameters.
+/// Emits one constant per const parameter.
 pub(crate) fn constants(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let generics = &kernel.function.sig.generics;
     let of = |argument: &Argument| {

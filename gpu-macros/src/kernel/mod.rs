@@ -1,4 +1,4 @@
-//! `#[kernel]`: generates entries for the GPU, entries for the emulated device, and a type that launches name.
+//! `#[kernel]`: generates entries for the GPU, entries for the emulated device, and a type that launches refer to.
 //!
 //! All errors in the function are detected before anything is emitted, and every error points to the token to change.
 
@@ -25,7 +25,7 @@ use params::Param;
 pub(crate) struct Kernel {
     /// Function, unchanged.
     pub function: ItemFn,
-    /// The options of the attribute.
+    /// The attribute's options.
     pub options: Options,
     /// Parameters, in order.
     pub params: Vec<Param>,
@@ -56,7 +56,7 @@ impl Errors {
         }
     }
 
-    /// Returns an error if any errors were collected.
+    /// Returns the collected errors, if any.
     pub fn finish(self) -> Result<()> {
         self.0.map_or(Ok(()), Err)
     }

@@ -36,7 +36,7 @@ pub(crate) struct Options {
     pub block: Option<Vec<Expr>>,
     /// `cluster(2, 1)`: one to three sides.
     pub cluster: Option<Vec<Expr>>,
-    /// `arch = 90`. The value is 0 if the option is not specified.
+    /// `arch = 90`. The value is 0 if the option is absent.
     pub arch: u32,
     /// `arch = "90a"`: only this architecture can run the kernel.
     pub is_arch_specific: bool,
@@ -261,7 +261,7 @@ fn literal(expr: &Expr) -> Result<Option<u64>> {
     }
 }
 
-/// Parses `= 90`, or `= "90a"` for a kernel that uses instructions of a single architecture.
+/// Parses `= 90`, or `= "90a"` for a kernel that uses instructions that only one architecture supports.
 fn arch(input: ParseStream) -> Result<(u32, bool)> {
     input.parse::<Token![=]>()?;
     let literal: Lit = input.parse()?;

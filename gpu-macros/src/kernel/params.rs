@@ -1,4 +1,4 @@
-//! The parameters of a kernel, and errors about them.
+//! A kernel's parameters, and the errors in them.
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;
@@ -9,7 +9,7 @@ use syn::{
 
 use super::{Errors, shared};
 
-/// Kind of a parameter: one of the kinds of `gpu_spec::ParamKind`, or an array in shared memory.
+/// Kind of a parameter: one of the `gpu_spec::ParamKind` kinds, or an array in shared memory.
 pub(crate) enum Kind {
     /// `T`.
     Value,
@@ -17,12 +17,12 @@ pub(crate) enum Kind {
     Slice,
     /// `SlicePlanes<T, K>`, with the value of `K`.
     Planes(TokenStream),
-    /// `DisjointMut<T, M>`, with the mapping `M` if it is written.
+    /// `DisjointMut<T, M>`, with the mapping `M` if the type specifies it.
     SliceMut(Option<Box<Type>>),
     /// `Slice2<T>` or `Slice3<T>`, with the number of dimensions.
     View(u8),
-    /// `DisjointMut2<T, M>` or `DisjointMut3<T, M>`, with the number of dimensions, and with the mapping `M` if it is
-    /// written.
+    /// `DisjointMut2<T, M>` or `DisjointMut3<T, M>`, with the number of dimensions, and with the mapping `M` if the
+    /// type specifies it.
     ViewMut(u8, Option<Box<Type>>),
     /// `Shared<A>` or `DoubleBuffer<A>`.
     Shared(shared::Array),
@@ -40,7 +40,7 @@ pub(crate) struct Param {
     pub name: Ident,
     /// Type as written.
     pub ty: Type,
-    /// Type of the value, of an element, or of an array in shared memory.
+    /// Type of the value, of an array element, or of an array in shared memory.
     pub element: Type,
     /// Kind of the parameter, which determines how it is passed.
     pub kind: Kind,
@@ -55,7 +55,7 @@ impl Param {
     }
 }
 
-/// Reads all parameters. Parameters with errors are omitted from the result.
+/// Reads all parameters. The result omits parameters that contain errors.
 pub(crate) fn read(sig: &Signature, is_safe: bool, errors: &mut Errors) -> Vec<Param> {
     let mut params = Vec::new();
     for input in &sig.inputs {
@@ -199,7 +199,8 @@ fn classify(ty: &Type, is_safe: bool) -> Result<(Kind, Type), Wrong<'_>> {
     }
 }
 
-/// Returns the `'static` lifetime of a slice or view, with which a kernel could keep the data beyond the launch.
+/// Returns a slice's or view's `'static` lifetime, if present. With this lifetime, a kernel could keep the data beyond
+/// the launch.
 fn static_lifetime(ty: &Type) -> Option<&Lifetime> {
     let lifetime = match ty {
         Type::Reference(reference) => reference.lifetime.as_ref(),
@@ -270,7 +271,7 @@ fn is_tensor_map(path: &TypePath) -> bool {
     path.path.segments.last().is_some_and(|segment| segment.ident == "TensorMap")
 }
 
-/// Reads the arguments of `TensorMap<T, RANK>`. If `RANK` is not written, the tensor has two dimensions.
+/// Reads the arguments of `TensorMap<T, RANK>`. If `RANK` is omitted, the tensor has two dimensions.
 fn tensor_map(path: &TypePath) -> Result<(Kind, Type), Wrong<'_>> {
     let form = || -> Wrong<'_> {
         (path, "name the element type and the dimensions, a number: `&TensorMap<bf16, 2>`".to_owned())

@@ -9,11 +9,11 @@ use syn::{GenericArgument, Ident, PathArguments, Type, TypePath};
 use super::Errors;
 use super::params::{Kind, Param};
 
-/// Maximum number of arrays per kernel. Each array needs a barrier of its own, and a block has 15 barriers in addition
-/// to the one that `sync_threads` uses.
+/// Maximum number of arrays per kernel. Each array needs its own barrier, and a block has 15 barriers in addition to
+/// the barrier that `sync_threads` uses.
 const MAX: usize = 15;
 
-/// The kind of a shared array parameter.
+/// The kind of shared array that a parameter represents.
 #[derive(Clone, Copy)]
 pub(crate) struct Array {
     /// True if the parameter is a `DoubleBuffer`.
@@ -22,12 +22,12 @@ pub(crate) struct Array {
     pub is_slice: bool,
 }
 
-/// The arrays of a kernel that precede a given array.
+/// A kernel's arrays that precede a given array.
 #[derive(Default)]
 pub(crate) struct Ahead {
     /// Number of arrays.
     count: usize,
-    /// Expressions for the size of each of these arrays in dynamic shared memory, in bytes.
+    /// Expressions for the sizes, in bytes, of those arrays that are in dynamic shared memory.
     bytes: Vec<TokenStream>,
 }
 
@@ -129,7 +129,7 @@ pub(crate) fn classify(path: &TypePath) -> Option<Result<(Kind, Type), String>> 
     })
 }
 
-/// Checks that a kernel does not have more arrays than a block has barriers.
+/// Checks that a kernel has no more arrays than a block has barriers.
 pub(crate) fn check_count(params: &[Param], errors: &mut Errors) {
     let arrays = params.iter().filter(|param| matches!(param.kind, Kind::Shared(_)));
     if let Some(first_too_many) = arrays.skip(MAX).map(|param| param.ty.to_token_stream()).next() {

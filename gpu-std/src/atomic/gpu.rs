@@ -1,7 +1,7 @@
 //! GPU implementation of the atomic operations: PTX instructions with an explicit ordering and scope.
 //!
 //! The instructions are written as inline assembly because LLVM drops the ordering of `core::sync::atomic` operations
-//! and does not support scopes. LLVM would emit relaxed operations of device scope instead. Where relaxed operations
+//! and does not support scopes. LLVM would instead emit relaxed operations with device scope. Where relaxed operations
 //! are sufficient, this module uses LLVM's atomics. For relaxed operations, LLVM infers the address space
 //! (`atom.shared`, `atom.global`), which is faster than generic addressing. The LLVM atomics are called through rustc's
 //! intrinsics, which take the ordering as a const parameter. All LLVM atomics from this module are therefore
@@ -40,7 +40,7 @@ fn fence_if_sequential<S: Scope>(order: Ordering) {
     }
 }
 
-/// Passes the PTX name of the scope to a macro.
+/// Passes the scope's PTX name to a macro.
 macro_rules! with_scope {
     ($emit:ident!($sem:literal, $($rest:tt)*)) => {
         match S::LEVEL {
@@ -51,7 +51,7 @@ macro_rules! with_scope {
     };
 }
 
-/// Passes the PTX names of the ordering and scope of a read-modify-write operation to a macro.
+/// Passes to a macro the PTX names for a read-modify-write operation's ordering and scope.
 macro_rules! with_order {
     ($order:expr, $emit:ident!($($rest:tt)*)) => {
         match $order {
@@ -131,7 +131,7 @@ macro_rules! integer_atoms {
     )* };
 }
 
-/// Functions that have the same form for every type. Relaxed loads and stores of block scope access shared memory in
+/// Functions that have the same form for every type. Relaxed loads and stores with block scope access shared memory in
 /// nearly all cases, so they use LLVM's atomics.
 macro_rules! common {
     ($class:ident, $bits_ty:literal, $exch:literal, $cas:literal, $bits:ty, $to:expr, $from:expr) => {

@@ -30,7 +30,7 @@ fn checked_scope<S: Scope>() -> crate::host::check::Scope {
 }
 
 /// Defines read-modify-write operations. `$same` takes the old value and the argument and computes whether the
-/// operation leaves the memory unchanged. A loop of operations that change nothing waits for another thread, so the
+/// operation leaves the memory unchanged. A loop whose operations change nothing is waiting for another thread, so the
 /// emulator must let that thread run.
 macro_rules! same_name {
     ($atomic:ident: $($name:ident = $method:ident, |$old:ident, $value:ident| $same:expr;)*) => { $(

@@ -6,10 +6,10 @@
 //! form (`.acquire` for a load, `.relaxed` for a store), as PTX's memory model prescribes. Wider scopes cost more; the
 //! default is [`scope::Device`]. On the emulated device every scope covers the whole process.
 //!
-//! A safe kernel can take a `&[Atomic<T>]`, for which the launch passes a mutably borrowed buffer of `T`. An atomic of
-//! [`scope::Block`] cannot be a kernel parameter, because all blocks share the buffer. Use such an atomic in shared
-//! memory. If the result of an operation is unused, the compiler emits a reduction (`red`), which does not wait for the
-//! result.
+//! A safe kernel can take a `&[Atomic<T>]`, for which the launch passes a mutably borrowed buffer of `T`. An atomic
+//! with scope [`scope::Block`] cannot be a kernel parameter, because all blocks share the buffer. Use such an atomic in
+//! shared memory. If the result of an operation is unused, the compiler emits a reduction (`red`), which does not wait
+//! for the result.
 //!
 //! ```
 //! use gpu_std::atomic::{Atomic, Ordering};
@@ -76,14 +76,14 @@ macro_rules! slice_elements {
 }
 slice_elements!(scope::Device, scope::System);
 
-/// A type with atomic operations: `i32`, `u32`, `i64`, `u64`, `f32` or `f64`.
+/// A type that supports atomic operations: `i32`, `u32`, `i64`, `u64`, `f32` or `f64`.
 #[diagnostic::on_unimplemented(
     message = "there are no atomic operations on `{Self}`",
     note = "there are on i32, u32, i64, u64, f32 and f64"
 )]
 pub trait AtomicValue: Raw + Scalar {}
 
-/// An integer type with atomic bit operations.
+/// An integer type that supports atomic bit operations.
 #[diagnostic::on_unimplemented(
     message = "there are no atomic bit operations on `{Self}`",
     note = "there are on i32, u32, i64 and u64"
@@ -102,7 +102,8 @@ impl<T, S> Atomic<T, S> {
         Self { value: UnsafeCell::new(value), _scope: PhantomData }
     }
 
-    /// Returns a reference to an atomic at `ptr`, for memory that is not declared as `Atomic`, such as shared memory.
+    /// Returns a reference to an atomic at `ptr`. Use this function for memory that is not declared as `Atomic`, such
+    /// as shared memory.
     ///
     /// ```
     /// use gpu_std::atomic::{Atomic, Ordering, scope};

@@ -22,7 +22,7 @@ pub enum Block {}
 #[derive(Debug, Clone, Copy)]
 pub enum Device {}
 
-/// All threads of all devices, and the host.
+/// The host and all threads on all devices.
 #[derive(Debug, Clone, Copy)]
 pub enum System {}
 

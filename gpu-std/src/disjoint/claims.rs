@@ -2,7 +2,7 @@
 //!
 //! The parent module explains why a claim is unique. Claims in two or three dimensions also require a launch in which x
 //! and y (and z) distinguish all threads. A kernel whose view needs such claims declares this requirement
-//! ([`gpu_spec::Claims`]), and the runtime refuses other launches.
+//! ([`gpu_spec::Claims`]), and the runtime rejects other launches.
 
 use core::marker::PhantomData;
 
@@ -24,7 +24,7 @@ macro_rules! claim {
 
         impl $name {
             /// Creates the claim to coordinates that must belong to the calling thread. Along each axis, the coordinate
-            /// modulo the number of threads of the launch must be the thread's index.
+            /// modulo the launch's number of threads must equal the thread's index.
             #[inline(always)]
             pub(super) fn at([$($side),*]: [u32; $dimensions]) -> Self {
                 Self { $($side,)* _of_this_thread: PhantomData }
@@ -45,7 +45,7 @@ macro_rules! claim {
                 }
             )*
 
-            /// Returns the coordinates as stored.
+            /// Returns the stored coordinates.
             #[inline(always)]
             pub(super) fn raw(self) -> [u32; $dimensions] {
                 [$(self.$side),*]
@@ -90,7 +90,7 @@ claim! {
     ]
 }
 
-/// Returns the number of threads of the launch along x, y and z.
+/// Returns the number of threads in the launch along x, y and z.
 #[inline(always)]
 pub(super) fn launch_threads() -> [u64; 3] {
     let along = |blocks: u32, threads: u32| u64::from(blocks) * u64::from(threads);
@@ -101,8 +101,8 @@ pub(super) fn launch_threads() -> [u64; 3] {
     ]
 }
 
-/// Returns the calling thread's claim in a launch of at most two dimensions. The claim's column is the x of
-/// [`index_2d`](crate::thread::index_2d), and its row is the y.
+/// Returns the calling thread's claim in a launch of at most two dimensions. The claim's column is the x index from
+/// [`index_2d`](crate::thread::index_2d), and its row is the y index.
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -121,8 +121,8 @@ pub fn unique_2d() -> Unique2d {
     Unique2d::at([y, x])
 }
 
-/// Returns the calling thread's claim in the launch. The claim's column is the x of
-/// [`index_3d`](crate::thread::index_3d), its row is the y, and its plane is the z.
+/// Returns the calling thread's claim in the launch. The claim's column is the x index from
+/// [`index_3d`](crate::thread::index_3d), its row is the y index, and its plane is the z index.
 ///
 /// ```
 /// use gpu_std::prelude::*;

@@ -16,7 +16,7 @@ use super::{DisjointMut, MutableView, OwnIndex};
 /// plane. The mapping passes a structure of `K` arrays as one parameter. Adjacent threads own adjacent elements in
 /// every plane.
 ///
-/// A launch refuses a buffer whose length is not a multiple of `K`. The read-only counterpart is [`SlicePlanes`].
+/// The launch fails if the buffer's length is not a multiple of `K`. The read-only counterpart is [`SlicePlanes`].
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -51,7 +51,7 @@ impl<T, const K: usize> DisjointMut<'_, T, Planes<K>> {
         self.len / K
     }
 
-    /// Returns the element of `index` in each plane, or `None` if the index is out of range.
+    /// Returns the elements that `index` owns, one in each plane, or `None` if the index is out of range.
     #[inline(always)]
     #[track_caller]
     pub fn get_mut<I: OwnIndex>(&mut self, index: I) -> Option<Column<'_, T, K>> {
@@ -129,8 +129,8 @@ impl<T: fmt::Debug, const K: usize> fmt::Debug for Column<'_, T, K> {
 /// Read-only view of `K` consecutive planes of equal length, as a kernel parameter. `[plane, index]` selects element
 /// `index` of a plane.
 ///
-/// A launch passes a buffer, as for `&[T]`, and refuses a buffer whose length is not a multiple of `K`. Kernels write
-/// such a buffer through the mapping [`Planes`].
+/// The launch argument is a buffer, as for `&[T]`. The launch fails if the buffer's length is not a multiple of `K`.
+/// Kernels write such a buffer through the mapping [`Planes`].
 pub struct SlicePlanes<'a, T, const K: usize> {
     elements: &'a [T],
     plane_len: usize,

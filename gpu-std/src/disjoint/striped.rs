@@ -27,11 +27,12 @@ use crate::block;
 /// ```
 pub enum Striped<const N: usize> {}
 
-/// Returns the position of element `item` of an index, for blocks of `threads` threads with `items` elements each.
-/// Returns `None` beyond the address space.
+/// Returns the position of element `item` of an index, for blocks of `threads` threads that own `items` elements each.
+/// Returns `None` if the position exceeds the address space.
 #[inline(always)]
 fn place(index: usize, item: usize, threads: usize, items: usize) -> Option<usize> {
-    // A tile has at most 1024 threads of 65536 elements, so only the tile's start and the final sum can overflow.
+    // A tile belongs to at most 1024 threads with 65536 elements each, so only the tile's start and the final sum can
+    // overflow.
     let tile = (index / threads).checked_mul(threads * items)?;
     tile.checked_add(item * threads + index % threads)
 }

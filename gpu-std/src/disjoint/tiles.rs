@@ -6,8 +6,8 @@
 //! block's tile starts at multiples of the tile's sides, at an origin that no other block has. Tiles of different
 //! blocks therefore do not overlap. Within a tile, element i in row-major order belongs to the thread of the block
 //! whose linear index is i modulo the block's threads. Point 4 of the parent module's documentation applies to these
-//! references as it does to those of `get_mut`. The view stays borrowed while the kernel holds a reference to an
-//! element, so the kernel holds at most one such reference.
+//! references as it does to the references that `get_mut` returns. The view stays borrowed while the kernel holds a
+//! reference to an element, so the kernel holds at most one such reference.
 
 use super::DisjointMut2;
 use crate::thread;

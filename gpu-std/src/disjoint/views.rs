@@ -81,9 +81,9 @@ view! {
     /// | --- | --- | --- |
     /// | [`Elements`] | the element at its row and column | [`unique_2d`](crate::thread::unique_2d), [`grid_stride_2d`](crate::thread::grid_stride_2d) |
     /// | [`Rows`] | the row at its index | [`unique_index`](crate::thread::unique_index), [`grid_stride`](crate::thread::grid_stride) |
-    /// | [`Tiles`](super::Tiles), [`TransposedTiles`](super::TransposedTiles) | its share of the block's tile | none; use [`write_tile`](Self::write_tile) |
+    /// | [`Tiles`](super::Tiles), [`TransposedTiles`](super::TransposedTiles) | its share of the block's tile | no claim; use [`write_tile`](Self::write_tile) |
     ///
-    /// A launch passes `buffer.as_2d_mut(rows, columns)?`. The runtime refuses three-dimensional launches because
+    /// A launch passes `buffer.as_2d_mut(rows, columns)?`. The runtime rejects three-dimensional launches because
     /// threads that differ only in z would share the same claim.
     ///
     /// ```
@@ -109,8 +109,8 @@ view! {
 }
 
 view! {
-    /// A mutable 3-D view that assigns every thread of the launch its own element, as a kernel parameter. A thread's
-    /// element is at its [`unique_3d`](crate::thread::unique_3d).
+    /// A mutable 3-D view that assigns every thread of the launch its own element, as a kernel parameter. A thread owns
+    /// the element at its claim [`unique_3d`](crate::thread::unique_3d).
     ///
     /// A launch passes `buffer.as_3d_mut(planes, rows, columns)?`.
     DisjointMut3, Extents3, Slice3,

@@ -28,7 +28,8 @@ use crate::view::{Slice2, Slice3};
 /// Maximum size of a launch's parameters, in bytes.
 pub const MAX_PARAMETER_BYTES: usize = 4096;
 
-/// Kernel parameters (PTX `.param`) of a launch. Each is at the next address that is aligned for its type.
+/// Kernel parameters (PTX `.param`) of a launch. Each parameter is stored at the next address that is aligned for its
+/// type.
 #[derive(Debug)]
 pub struct Parameters<'a> {
     base: *mut u8,

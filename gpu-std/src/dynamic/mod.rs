@@ -192,8 +192,8 @@ enum When {
     Tail,
 }
 
-/// Launches kernel `K` as a child of the running grid: `grid` blocks of `block` threads. Each block receives
-/// `shared_bytes` of dynamic shared memory, in addition to the memory of its arrays `Shared<[T]>` (at most 48 KiB in
+/// Launches kernel `K` as a child of the running grid, with `grid` blocks of `block` threads each. Each block receives
+/// `shared_bytes` of dynamic shared memory, in addition to the memory for its `Shared<[T]>` arrays (at most 48 KiB in
 /// total). Each calling thread launches its own child.
 ///
 /// `arguments` is a tuple with one [`Argument`] for each parameter of `K`.
@@ -212,7 +212,7 @@ enum When {
 ///   atomics.
 /// - Nothing else may access the memory of a [`DisjointMut`](crate::DisjointMut) parameter of `K`. The launch must have
 ///   a shape that the mutable views of `K` allow: for example, at most two dimensions for a
-///   [`DisjointMut2`](crate::DisjointMut2). The emulated device refuses other shapes with
+///   [`DisjointMut2`](crate::DisjointMut2). The emulated device rejects other shapes with
 ///   [`LaunchError::INVALID_CONFIGURATION`].
 #[inline(always)]
 pub unsafe fn launch<K: Kernel>(

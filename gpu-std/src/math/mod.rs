@@ -8,7 +8,7 @@
 //! On the GPU, the implementations come from CUDA's libdevice, except for `sin` and `cos`, whose implementations in
 //! this module need no stack. On the emulated device, the implementations come from the standard library and `libm`.
 //! Inherent methods of the standard library, which take precedence, have the error bounds of the system's C library.
-//! The errors of both implementations are within the following bounds of the CUDA programming guide, in units in the
+//! The errors of both implementations are within the following bounds from the CUDA programming guide, in units in the
 //! last place (ULP). GPU results and emulated results may differ within these bounds:
 //!
 //! | functions | maximum error for `f32` | maximum error for `f64` |

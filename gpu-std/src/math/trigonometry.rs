@@ -211,7 +211,7 @@ mod tests {
         (found - expected).abs() / f64::exp2(f64::from(exponent - bits))
     }
 
-    /// Returns arguments of all magnitudes, including neighbors of multiples of π / 2.
+    /// Returns arguments of all magnitudes, including the neighbors of multiples of π / 2.
     fn arguments() -> impl Iterator<Item = f64> {
         let mut random = fastrand::Rng::with_seed(7);
         (0..200_000).flat_map(move |i| {

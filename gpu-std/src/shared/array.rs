@@ -47,7 +47,7 @@ use super::own::{clear_own, for_each_own, reference, sync};
 /// ```
 pub struct Shared<'a, A: ?Sized> {
     array: *mut A,
-    /// Number of the hardware barrier, which only this array uses.
+    /// Number of the hardware barrier that only this array uses.
     barrier: u32,
     /// True if the block has written the array. Until the block has written the array, no thread may read it.
     is_written: bool,
@@ -59,7 +59,7 @@ pub struct Shared<'a, A: ?Sized> {
 }
 
 impl<A: ?Sized> Shared<'_, A> {
-    /// Creates the calling thread's handle of an array.
+    /// Creates the calling thread's handle to an array.
     ///
     /// # Safety
     ///
@@ -250,7 +250,7 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
         self.end(OPERATION)
     }
 
-    /// Calls `write` with a pointer to the array to store the calling thread's elements.
+    /// Passes a pointer to the array to `write`, which stores the calling thread's elements.
     ///
     /// # Safety
     ///

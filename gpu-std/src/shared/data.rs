@@ -3,8 +3,9 @@
 use crate::atomic::{Atomic, AtomicValue};
 use crate::element::KernelType;
 
-/// A type that shared memory can contain: every [`KernelType`], arrays of them, and arrays of [`Atomic`]s of any scope.
-/// Arrays have up to three dimensions. The outermost dimension can be a slice: `[T]`, `[[T; C]]`, `[[[T; C]; R]]`.
+/// A type that shared memory can contain: every [`KernelType`], arrays of them, and arrays of [`Atomic`]s with any
+/// scope. Arrays have up to three dimensions. The outermost dimension can be a slice: `[T]`, `[[T; C]]`, `[[[T; C];
+/// R]]`.
 ///
 /// # Safety
 ///

@@ -6,8 +6,8 @@ use super::data::{SharedArray, SharedData};
 use super::own::{clear_own, for_each_own, reference, sync};
 
 /// Two arrays that the threads of a block share, as a kernel parameter. The threads read one array while they write the
-/// other. It supports the types and follows the rules of [`Shared`](super::Shared). It is a launch argument only if it
-/// is in dynamic shared memory, such as `DoubleBuffer<[T]>`.
+/// other. It supports the same types and follows the same rules as [`Shared`](super::Shared). It is a launch argument
+/// only if it is in dynamic shared memory, such as `DoubleBuffer<[T]>`.
 ///
 /// It takes twice the memory of a [`Shared`](super::Shared), but a write synchronizes the block only once. With
 /// [`step`](Self::step), each new value can depend on all old values.
@@ -35,7 +35,7 @@ pub struct DoubleBuffer<'a, A: ?Sized> {
     first: *mut A,
     /// Distance from the first array to the second, in bytes.
     distance: usize,
-    /// Number of the hardware barrier, which only these arrays use.
+    /// Number of the hardware barrier that only these arrays use.
     barrier: u32,
     /// Index of the array to write next.
     next: u32,
@@ -49,7 +49,7 @@ pub struct DoubleBuffer<'a, A: ?Sized> {
 }
 
 impl<A: ?Sized> DoubleBuffer<'_, A> {
-    /// Creates the calling thread's handle of two arrays.
+    /// Creates the calling thread's handle to the two arrays.
     ///
     /// # Safety
     ///

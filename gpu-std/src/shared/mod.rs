@@ -46,7 +46,7 @@
 //!    not wait for it. Its elements keep their previous bytes, which are a valid value of every [`SharedData`] type.
 //!    Shared memory belongs to the device, so it always contains some bytes.
 //! 6. *Panics.* On a GPU, a panic ends the launch. On the emulated device, a function called by an operation may panic
-//!    between two arrivals, and the kernel may catch the panic. The array then refuses all further operations.
+//!    between two arrivals, and the kernel may catch the panic. All further operations on the array then panic.
 //!
 //! The emulated device reports more faults than soundness requires. It also reports a thread that reaches the same
 //! array from a different source location than the other threads, or that has returned. In these cases, the contents of

@@ -9,9 +9,9 @@ use crate::host::copies;
 /// A barrier in shared memory (`mbarrier`). A phase completes when all arrivals that [`Barrier::init`] specified have
 /// occurred and all expected bytes have been copied. The next phase then starts.
 ///
-/// A wait names a phase by its parity: 0 for the first phase, 1 for the second, 0 for the third, and so on. A wait for
-/// parity 1 returns immediately if the first phase is not yet complete. Therefore, a producer does not block on a stage
-/// that is still empty.
+/// A wait identifies a phase by its parity: 0 for the first phase, 1 for the second, 0 for the third, and so on. A wait
+/// for parity 1 returns immediately if the first phase is not yet complete. Therefore, a producer does not block on a
+/// stage that is still empty.
 #[derive(Debug, Clone, Copy)]
 pub struct Barrier(pub(super) SharedAddress);
 

@@ -1,7 +1,7 @@
 //! Warp-level matrix products for compute capability 8.0 and later: [`mma`].
 //!
-//! For memory-bound products, a warp can multiply operands that it has just loaded into registers. No data passes
-//! through shared memory, and no thread waits for another thread.
+//! For memory-bound products, a warp can multiply operands that it has just loaded into registers. Data does not pass
+//! through shared memory, and threads do not wait for each other.
 
 use crate::scalar::Float;
 use crate::{bf16, f16};
@@ -99,7 +99,7 @@ fn host<T: WarpOperand>(mut sums: [f32; 4], a: [u32; 4], b: [u32; 2]) -> [f32; 4
     let exchange = |low: u32, high: u32| {
         crate::host::collective::warp_exchange(!0, "mma", u64::from(low) | u64::from(high) << 32)
     };
-    // Gathers, from each lane, its registers of rows `row` and `row + 8` of `a`, and its registers of `b`.
+    // Gathers from each lane the registers that hold rows `row` and `row + 8` of `a`, and the registers that hold `b`.
     let (a_rows, b_column) = ([exchange(a[0], a[2]), exchange(a[1], a[3])], exchange(b[0], b[1]));
     let numbers = |registers: u64| {
         [0, 16, 32, 48].map(|shift| -> f32 { T::of_bits((registers >> shift) as u16).to_sum() })

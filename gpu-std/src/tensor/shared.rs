@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 use super::barrier::{Barrier, Barriers, PipelineState};
 use crate::{KernelType, shared};
 
-/// An address in the shared memory of the calling block, in the form that instructions require.
+/// An address in the shared memory of the calling block, encoded as the instructions require.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SharedAddress(
     #[cfg(target_arch = "nvptx64")] pub u32,

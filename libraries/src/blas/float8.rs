@@ -1,4 +1,4 @@
-//! [`F8E4M3`] and [`F8E5M2`]: 8-bit floating-point types that GPUs of compute capability 8.9 and later can multiply.
+//! [`F8E4M3`] and [`F8E5M2`]: 8-bit floating-point types that GPUs with compute capability 8.9 or later can multiply.
 
 use bytemuck::{Pod, Zeroable};
 

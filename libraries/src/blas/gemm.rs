@@ -1,4 +1,4 @@
-//! [`gemm`]: GEMM, and batched GEMM of matrices of the same shape.
+//! [`gemm`]: GEMM, and batched GEMM for matrices of the same shape.
 
 use std::ffi::c_void;
 
@@ -20,7 +20,7 @@ use warpsmith_runtime::extension::site;
 use warpsmith_runtime::memory::{DeviceBuffer, DeviceCopy};
 use warpsmith_runtime::stream::Stream;
 
-/// The scalars of a GEMM, and the precision of its computation.
+/// The scalars and the compute precision of a GEMM.
 ///
 /// ```
 /// use warpsmith_libraries::blas::Gemm;
@@ -30,10 +30,10 @@ use warpsmith_runtime::stream::Stream;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Gemm<S> {
-    /// Factor of the product. The default is 1.
+    /// Factor by which the product is multiplied. The default is 1.
     pub alpha: S,
-    /// Factor of the old output, which is added to the product. The default is 0, with which the old output is not
-    /// read.
+    /// Factor by which the old output is multiplied before it is added to the product. With 0, which is the default,
+    /// the old output is not read.
     pub beta: S,
     /// Precision, or `None` to use the device's default ([`math`](super::math)).
     pub math: Option<Math>,
@@ -74,7 +74,7 @@ impl<S: Sum> Default for Gemm<S> {
 /// - [`LibraryError::Unsupported`] if this GPU cannot multiply the operands. For 8-bit integers, strides and addresses
 ///   must be multiples of 4. [`matmul`](super::matmul) lists the requirements for 8-bit floating point.
 /// - [`LibraryError::Missing`], [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices), and any error
-///   of the library or the driver.
+///   from the library or the driver.
 #[track_caller]
 pub fn gemm<'a, 'b, 'c, A, B, C>(
     stream: &Stream,
@@ -99,7 +99,7 @@ where
     if problem.is_zero(options.alpha) {
         let zeros = Zeros::<A, B>::new(stream, &problem)?;
         let (a, b) = zeros.matrices()?;
-        // The product is zero whatever the scales are.
+        // The product is zero for any scales.
         return gemm(stream, Gemm { alpha: Scale::<A>::from_f64(1.0), ..options }, a, b, c);
     }
     if is_float8(A::TYPE) {
@@ -157,7 +157,7 @@ impl<A: GemmType, B: GemmType> Zeros<A, B> {
     }
 }
 
-/// A matrix operand in the form that cuBLAS takes.
+/// A matrix operand, as cuBLAS represents it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Operand {
     pub ptr: u64,
@@ -390,7 +390,7 @@ pub(super) fn is_float8(data: DataType) -> bool {
     matches!(data, DataType::F8E4M3 | DataType::F8E5M2)
 }
 
-/// Returns the compute type for products of elements of a data type.
+/// Returns the compute type for products of elements that have this data type.
 pub(super) fn compute_type(data: DataType, math: Math, device: &Device) -> cublasComputeType_t {
     match data {
         DataType::F32 if uses_tf32(math, device) => cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,

@@ -23,15 +23,15 @@ const WITH_GROUPS: VendorVersion = VendorVersion { major: 12, minor: 5, patch: 0
 /// Enqueues one product `c = alpha * a * b + beta * c` per tuple `(a, b, c)`. Each of these products has its own shape.
 ///
 /// If the shapes of any product do not match, nothing is enqueued. Other products may already have been enqueued if
-/// cuBLAS rejects a product, or if the zero operands of a product without an inner dimension cannot be allocated. 8-bit
-/// floating point is not supported.
+/// cuBLAS rejects a product, or if a product's inner dimension is 0 and the zero operands that replace its inputs
+/// cannot be allocated. 8-bit floating point is not supported.
 ///
 /// On a GPU with cuBLAS 12.5 or later, this is one call of `cublasGemmGroupedBatchedEx` for `f32` and `f64`, and for
 /// `f16` and `bf16` if all addresses are multiples of 16. In all other cases, and during stream capture, there is one
-/// call per product. In all other respects, the rules of [`gemm`] apply.
+/// call per product. In all other respects, the rules for [`gemm`] apply.
 ///
 /// # Errors
-/// Returns the errors of [`gemm`].
+/// Returns the same errors as [`gemm`].
 #[track_caller]
 pub fn gemm_grouped<A, B, C>(
     stream: &Stream,

@@ -17,7 +17,7 @@ use warpsmith_runtime::stream::Stream;
 
 use cublas::sys::{self, cublasMath_t, cublasPointerMode_t};
 
-/// Key of the cuBLAS workspace of a stream.
+/// Key of a stream's cuBLAS workspace.
 const WORKSPACE: &str = "cuBLAS";
 
 /// A cuBLAS handle.
@@ -77,7 +77,7 @@ impl Handle {
         Ok(())
     }
 
-    /// Sets the precision with which products of this element type are computed.
+    /// Sets the compute precision for products of this element type.
     pub fn set_math(&mut self, math: Math, elements: DataType) -> Result<()> {
         let may_reduce = match elements {
             DataType::F16 => math.allow_fp16_reduced_precision_reduction,

@@ -1,4 +1,4 @@
-//! Implementation for the emulated device. It computes the same products in plain Rust, sums in the type of the
+//! Implementation for the emulated device. It computes the same products in plain Rust, accumulates in the type of the
 //! scalars, and rounds once.
 //!
 //! This module creates no references to device memory. It reads and writes elements one by one.

@@ -102,8 +102,8 @@ impl Layout {
     }
 
     /// Returns the leading dimension to pass to cuBLAS, which requires at least 1. The stride of a single row is
-    /// irrelevant and may be too large to pass. In its place, the number of columns is rounded up to a multiple of 16.
-    /// A multiple of 16 is valid for every type.
+    /// irrelevant and may be too large to pass, so the function instead returns the number of columns, rounded up to a
+    /// multiple of 16. A multiple of 16 is valid for every type.
     pub(super) fn leading(&self) -> i64 {
         let stride = if self.stored_rows > 1 { self.stride } else { self.stored_cols.next_multiple_of(16) };
         stride.max(1) as i64

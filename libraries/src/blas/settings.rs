@@ -1,4 +1,4 @@
-//! [`Math`]: precision settings. [`Workspaces`]: workspace sizes of cuBLAS.
+//! [`Math`]: precision settings. [`Workspaces`]: cuBLAS workspace sizes.
 
 use std::sync::PoisonError;
 
@@ -17,7 +17,7 @@ use warpsmith_runtime::device::Device;
 /// The emulated device always computes as if every flag were false.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Math {
-    /// True if `f32` inputs may be rounded to TF32 (10 mantissa bits) for tensor cores of compute capability 8.0 and
+    /// True if `f32` inputs may be rounded to TF32 (10 mantissa bits) for tensor cores on compute capability 8.0 and
     /// later. TF32 is about 8 times as fast, but has relative errors of about 1e-3. The default is false.
     pub allow_tf32: bool,
     /// True if partial sums of `f16` products may be added in `f16`. The default is true.
@@ -74,7 +74,8 @@ pub struct Workspaces {
     /// Maximum size of the cuBLASLt workspace in bytes, from `CUBLASLT_WORKSPACE_SIZE` (in KiB). The default is the
     /// size of the cuBLAS workspace.
     pub cublas_lt: usize,
-    /// Describes a problem with the environment variables, if there is one. In this case, the defaults are used.
+    /// Describes a problem with the environment variables, in which case the defaults are used. `None` if there is no
+    /// problem.
     pub warning: Option<String>,
 }
 
@@ -119,8 +120,8 @@ impl Workspaces {
     }
 }
 
-/// Returns the total bytes of all `:KIB:COUNT` pairs at any position in the text, or `None` if there are none or the
-/// total overflows.
+/// Returns the total bytes of all `:KIB:COUNT` pairs at any position in the text, or `None` if the text contains no
+/// pair or the total overflows.
 fn sum_of_pairs(text: &str) -> Option<usize> {
     let number = |text: &str| -> Option<(usize, usize)> {
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();

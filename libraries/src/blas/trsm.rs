@@ -25,8 +25,8 @@ pub enum Side {
     Right,
 }
 
-/// The triangle of the matrix that is read. The triangle is that of the matrix as passed, so a transposed view of a
-/// lower triangular matrix is upper triangular.
+/// The triangle of the matrix that is read. It refers to the matrix as passed, so a transposed view of a lower
+/// triangular matrix is upper triangular.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Triangle {
     /// The diagonal and the elements below it.
@@ -39,9 +39,9 @@ pub enum Triangle {
 /// Options of a triangular system. `torch.linalg.solve_triangular` has the same options.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Trsm<S> {
-    /// Factor of the right-hand sides. The default is 1.
+    /// Factor by which the right-hand sides are multiplied. The default is 1.
     pub alpha: S,
-    /// Side on which the triangular matrix stands. The default is left.
+    /// Side of the unknowns on which the triangular matrix stands. The default is left.
     pub side: Side,
     /// Triangle of the matrix that is read. The default is lower.
     pub triangle: Triangle,
@@ -55,7 +55,7 @@ impl<S: Sum> Default for Trsm<S> {
     }
 }
 
-/// An element type of triangular systems: `f32` or `f64`.
+/// An element type for triangular systems: `f32` or `f64`.
 pub trait Solve: VectorType {}
 
 impl Solve for f32 {}
@@ -82,8 +82,8 @@ impl Solve for f64 {}
 ///
 /// # Errors
 /// Returns [`LibraryError::Shape`] if `a` is not square or does not match `b`. Also returns [`LibraryError::Missing`],
-/// [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices), any [error of the
-/// library](crate::LibraryError::Call), and the [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
+/// [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices), any [library
+/// error](crate::LibraryError::Call), and the [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]
 pub fn trsm<'a, 'b, T: Solve>(
     stream: &Stream,

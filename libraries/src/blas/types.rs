@@ -17,7 +17,7 @@ pub mod sealed {
     pub trait Sum: LibraryType + Send + Sync + PartialEq + 'static {
         /// Computes `alpha * product + beta * before`.
         fn scaled(alpha: Self, product: Self, beta: Self, before: Self) -> Self;
-        /// Computes the product of packed row-major matrices of m x k and k x n.
+        /// Computes the product of two packed row-major matrices with the shapes m x k and k x n.
         fn product(m: usize, k: usize, n: usize, a: &[Self], b: &[Self], c: &mut [Self]);
     }
 }
@@ -47,7 +47,7 @@ impl<T: Summed> GemmType for T {}
 /// | `F8E5M2` | `F8E4M3` | `bf16`, `f16`, `f32` | `f32` |
 pub trait Multiply<B: GemmType<Sum = Self::Sum>, C: GemmType<Sum = Self::Sum>>: GemmType {}
 
-/// A type of the vector operations: `f32`, `f64`, `f16` or `bf16`. The trait is sealed.
+/// An element type for vector operations: `f32`, `f64`, `f16` or `bf16`. The trait is sealed.
 pub trait VectorType: Multiply<Self, Self> {}
 
 impl VectorType for f32 {}

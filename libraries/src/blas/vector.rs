@@ -125,8 +125,8 @@ impl<T: VectorType> VectorMut<'_, T> {
 /// ```
 ///
 /// # Errors
-/// Returns [`LibraryError::Shape`] if lengths do not match or `a` is a batch. Also returns the other errors of
-/// [`gemm`](super::gemm).
+/// Returns [`LibraryError::Shape`] if lengths do not match or `a` is a batch. Also returns the other errors that
+/// [`gemm`](super::gemm) returns.
 #[track_caller]
 pub fn gemv<'a, 'x, 'y, T: VectorType>(
     stream: &Stream,
@@ -204,8 +204,8 @@ pub fn gemv<'a, 'x, 'y, T: VectorType>(
 ///
 /// # Errors
 /// Returns [`LibraryError::Shape`] if the vectors have different lengths. Also returns [`LibraryError::Missing`],
-/// [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices), any [error of the
-/// library](crate::LibraryError::Call), and the [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
+/// [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices), any [library
+/// error](crate::LibraryError::Call), and the [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]
 pub fn axpy<'x, 'y, T: VectorType>(
     stream: &Stream,
@@ -256,7 +256,7 @@ pub fn axpy<'x, 'y, T: VectorType>(
 /// Enqueues `x = alpha * x`. The call can be captured in a graph.
 ///
 /// # Errors
-/// Returns the errors of [`axpy`].
+/// Returns the same errors as [`axpy`].
 #[track_caller]
 pub fn scal<'x, T: VectorType>(
     stream: &Stream,
@@ -306,7 +306,7 @@ pub fn scal<'x, T: VectorType>(
 /// ```
 ///
 /// # Errors
-/// Returns the errors of [`axpy`], and [`LibraryError::Shape`] if `result` does not have exactly one element.
+/// Returns the same errors as [`axpy`], and [`LibraryError::Shape`] if `result` does not have exactly one element.
 #[track_caller]
 pub fn dot<'x, 'y, 'r, T: VectorType>(
     stream: &Stream,
@@ -345,7 +345,7 @@ pub fn dot<'x, 'y, 'r, T: VectorType>(
 /// vector, the result is 0. The squares do not overflow. The call can be captured in a graph.
 ///
 /// # Errors
-/// Returns the errors of [`dot`].
+/// Returns the same errors as [`dot`].
 #[track_caller]
 pub fn nrm2<'x, 'r, T: VectorType>(
     stream: &Stream,

@@ -1,5 +1,5 @@
-//! The steps with which every cuDNN call starts: it loads the library, acquires a handle, and performs the checks that
-//! all operations share.
+//! The steps with which every cuDNN call starts: loading the library, acquiring a handle, and performing the checks
+//! that all operations share.
 
 use std::ffi::c_void;
 use std::ops::{Deref, DerefMut};
@@ -87,7 +87,7 @@ pub(super) fn check_same(
 
 /// An operand: a tensor, or one value per channel.
 pub(super) struct Operand<'a> {
-    /// Name for error messages.
+    /// Name of the operand in error messages.
     pub name: &'static str,
     /// The part of a buffer that is used, or `None` if the operand is omitted.
     pub part: Option<BufferUse<'a>>,
@@ -169,7 +169,8 @@ impl Place {
     }
 }
 
-/// Returns an error if any operand is not on the stream's device. Otherwise, returns the operands' parts and places.
+/// Returns an error if any operand is not on the stream's device. Otherwise, returns the buffer parts and the places of
+/// the operands.
 pub(super) fn check<'a, const N: usize>(
     operation: &'static str,
     stream: &Stream,

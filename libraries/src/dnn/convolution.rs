@@ -38,10 +38,11 @@ pub struct Convolution {
     pub dilation: Axes,
     /// Number of independent channel groups. The default is 1.
     pub groups: usize,
-    /// Factor of the result. The factor is rounded to `f32` unless the elements are `f64`. The default is 1.
+    /// Factor by which the result is multiplied. The factor is rounded to `f32` unless the elements are `f64`. The
+    /// default is 1.
     pub alpha: f64,
-    /// Factor of the old output, which is added to the result. With 0, which is the default, the old output is not
-    /// read.
+    /// Factor by which the old output is multiplied before it is added to the result. With 0, which is the default, the
+    /// old output is not read.
     pub beta: f64,
     /// Computation options, or `None` to use the device's [`options`](super::options).
     pub options: Option<Options>,
@@ -79,8 +80,8 @@ impl Convolution {
 /// # Errors
 /// - [`LibraryError::Shape`], [`LibraryError::Missing`], [`LibraryError::WorkspaceTooSmall`], [`Error::OutOfMemory`],
 ///   [`Error::DifferentDevices`].
-/// - [`LibraryError::Unsupported`] if cuDNN has no engine for the convolution with these options.
-/// - Any other error of the library or the driver.
+/// - [`LibraryError::Unsupported`] if cuDNN has no engine that supports the convolution with these options.
+/// - Any other error from the library or the driver.
 #[track_caller]
 pub fn convolution<T: FloatType>(
     stream: &Stream,
@@ -109,7 +110,7 @@ pub fn convolution<T: FloatType>(
 /// known as a transposed convolution.
 ///
 /// # Errors
-/// Returns the errors of [`convolution`].
+/// Returns the same errors as [`convolution`].
 #[track_caller]
 pub fn convolution_backward_data<T: FloatType>(
     stream: &Stream,
@@ -137,7 +138,7 @@ pub fn convolution_backward_data<T: FloatType>(
 /// Enqueues `dw = alpha * (gradient of the weights) + beta * dw`, given the gradient `dy` of the output.
 ///
 /// # Errors
-/// Returns the errors of [`convolution`].
+/// Returns the same errors as [`convolution`].
 #[track_caller]
 pub fn convolution_backward_weights<T: FloatType>(
     stream: &Stream,
@@ -219,7 +220,7 @@ impl Call<'_> {
     }
 }
 
-/// Enqueues `target = beta * target` on a GPU, for a sum without terms.
+/// Enqueues `target = beta * target` on a GPU, if the sum has no terms.
 fn scale_only<T: FloatType>(
     name: &'static str,
     stream: &Stream,
@@ -245,7 +246,7 @@ fn scale_only<T: FloatType>(
     })
 }
 
-/// Returns the error for a geometry for which the library has no plan with these options.
+/// Returns the error that reports that the library has no plan for a geometry with these options.
 fn no_plan<T: FloatType>(
     operation: &'static str,
     geometry: &Geometry,

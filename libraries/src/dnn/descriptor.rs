@@ -136,7 +136,7 @@ impl Descriptor {
         }
     }
 
-    /// Sets an attribute to other descriptors, which must outlive this one.
+    /// Sets an attribute that refers to other descriptors, which must outlive this one.
     pub fn set_descriptors(&mut self, name: Name, descriptors: &[&Descriptor]) -> Result<()> {
         let raw: Vec<_> = descriptors.iter().map(|descriptor| descriptor.0).collect();
         // SAFETY: the type matches the values.

@@ -18,7 +18,7 @@ pub(super) struct Status(u32);
 
 impl Status {
     pub const SUCCESS: Self = Self(0);
-    /// `CUDNN_STATUS_NOT_SUPPORTED`, which is also reported for a function that the library does not have.
+    /// `CUDNN_STATUS_NOT_SUPPORTED`, which is also reported for functions that the library lacks.
     const NOT_SUPPORTED: Self = Self(3000);
 }
 

@@ -39,7 +39,8 @@ pub enum Activation {
 /// before it have been enqueued.
 ///
 /// # Errors
-/// Returns the errors of [`convolution`], and [`LibraryError::Shape`] unless there is one bias per output channel.
+/// Returns the same errors as [`convolution`], and [`LibraryError::Shape`] unless there is one bias per output
+/// channel.
 #[track_caller]
 pub fn convolution_fused<T: FloatType>(
     stream: &Stream,
@@ -112,7 +113,7 @@ fn is_for_workspace(error: &Error) -> bool {
 struct Passes {
     bias: OldDescriptor<TensorKind>,
     y: OldDescriptor<TensorKind>,
-    /// ReLU descriptor, or `None` if there is no activation.
+    /// ReLU descriptor, or `None` if no activation is applied.
     relu: Option<OldDescriptor<ActivationKind>>,
 }
 

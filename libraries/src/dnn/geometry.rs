@@ -1,4 +1,5 @@
-//! [`Geometry`]: the checked parameters of a convolution that determine its plan. [`Key`]: the same as plain words.
+//! [`Geometry`]: the checked parameters of a convolution that determine its plan. [`Key`]: the same parameters as plain
+//! words.
 
 use super::convolution::Convolution;
 use super::options::Options;

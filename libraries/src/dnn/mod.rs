@@ -4,10 +4,9 @@
 //! | --- | --- | --- |
 //! | [`convolution`], [`convolution_backward_data`], [`convolution_backward_weights`] | 1 to 3 spatial dimensions, groups, dilation | yes |
 //! | [`convolution_fused`] | convolution with fused bias and ReLU | yes |
+//! | [`pooling`], [`pooling_backward`] | max and average pooling | yes |
 //! | [`softmax`], [`softmax_backward`] | softmax and log-softmax over the channels | yes |
-//! | [`softmax`], [`softmax_backward`] | softmax and log-softmax, over the channels | yes |
-//! | [`batch_norm_training`], [`batch_norm_inference`], [`batch_norm_backward`] | over all dimensions but the channels
-//! | yes |
+//! | [`batch_norm_training`], [`batch_norm_inference`], [`batch_norm_backward`] | batch normalization over all dimensions except the channels | yes |
 //!
 //! Tensors are [`Tensor`] and [`TensorMut`] views of [`FloatType`] elements in either [`Layout`]. All tensors of a call
 //! must have the same layout. Sums are accumulated in `f32` (for `f64` elements, in `f64`) and rounded once. As in

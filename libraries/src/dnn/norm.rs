@@ -54,9 +54,9 @@ pub struct BatchStatistics<'a, R: FloatType> {
 pub struct BatchNormGradients<'a, T: FloatType> {
     /// Gradient of the input.
     pub input: TensorMut<'a, T>,
-    /// Gradient of the scale of each channel.
+    /// Gradient of each channel's scale.
     pub scale: DeviceSliceMut<'a, T::Real>,
-    /// Gradient of the bias of each channel.
+    /// Gradient of each channel's bias.
     pub bias: DeviceSliceMut<'a, T::Real>,
 }
 
@@ -118,8 +118,8 @@ fn descriptors(
 ///
 /// # Errors
 /// Returns [`LibraryError::Shape`] if shapes do not match or a batch has fewer than two elements per channel. Also
-/// returns [`LibraryError::Missing`], [`warpsmith_runtime::Error::DifferentDevices`], any [error of the
-/// library](crate::LibraryError::Call), and the [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
+/// returns [`LibraryError::Missing`], [`warpsmith_runtime::Error::DifferentDevices`], any [library
+/// error](crate::LibraryError::Call), and the [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]
 pub fn batch_norm_training<T: FloatType>(
     stream: &Stream,
@@ -192,10 +192,11 @@ pub fn batch_norm_training<T: FloatType>(
     )
 }
 
-/// Enqueues `y = scale * (x - mean) / sqrt(variance + epsilon) + bias`, with the given statistics of each channel.
+/// Enqueues `y = scale * (x - mean) / sqrt(variance + epsilon) + bias`, with the statistics of each channel that the
+/// caller passes.
 ///
 /// # Errors
-/// Returns the errors of [`batch_norm_training`].
+/// Returns the same errors as [`batch_norm_training`].
 #[track_caller]
 pub fn batch_norm_inference<T: FloatType>(
     stream: &Stream,
@@ -245,7 +246,7 @@ pub fn batch_norm_inference<T: FloatType>(
 /// saved. The gradients of scale and bias are sums, so they are 0 for an empty batch.
 ///
 /// # Errors
-/// Returns the errors of [`batch_norm_training`], except that an empty batch is allowed.
+/// Returns the same errors as [`batch_norm_training`], except that an empty batch is allowed.
 #[track_caller]
 pub fn batch_norm_backward<T: FloatType>(
     stream: &Stream,

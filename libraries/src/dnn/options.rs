@@ -26,7 +26,7 @@ pub struct Options {
     pub benchmark: bool,
     /// Maximum number of plans to time, or 0 to time all of them (PyTorch: `benchmark_limit`). The default is 10.
     pub benchmark_limit: u32,
-    /// Maximum workspace of a call in bytes. With `None` (the default), only the available memory limits it.
+    /// Maximum workspace per call, in bytes. With `None` (the default), only the available memory limits the workspace.
     pub workspace_limit: Option<u64>,
 }
 

@@ -96,7 +96,7 @@ pub(super) struct Request<'a, 'p> {
     key: Key,
     data: cudnnDataType_t,
     geometry: &'a Geometry,
-    /// Parts of x, w, y and, if there is one, the bias.
+    /// Buffer parts of x, w, y and, if present, the bias.
     parts: &'a [BufferUse<'p>],
     addresses: Vec<DevicePtr>,
 }
@@ -109,11 +109,11 @@ pub(super) enum Outcome {
     NoPlan(Option<Error>),
 }
 
-/// Cached choice that means that no plan exists.
+/// Cached value that records that no plan exists.
 const NONE: usize = usize::MAX;
 
 impl<'a, 'p> Request<'a, 'p> {
-    /// Creates a request from the parts and places of x, w, y and, if there is one, the bias.
+    /// Creates a request from the buffer parts and places of x, w, y and, if present, the bias.
     pub fn new<T: FloatType>(
         name: &'static str,
         stream: &'a Stream,
@@ -172,8 +172,8 @@ impl<'a, 'p> Request<'a, 'p> {
     }
 
     /// Finds a plan that needs at most `limit` bytes of workspace, and enqueues it. `lost` is the error that makes the
-    /// cached plan unusable, if any. If `lost` is set, the new plan is not cached, and `lost` is returned if there is
-    /// no other plan.
+    /// cached plan unusable, if any. If `lost` is set, the new plan is not cached, and `lost` is returned if no other
+    /// plan exists.
     fn search(&self, state: &State, handle: &RawHandle, limit: u64, lost: Option<Error>) -> Result<Found> {
         let keep = lost.is_none();
         let chosen = if keep { state.choices().get(&self.key).copied() } else { None };
@@ -226,7 +226,7 @@ impl<'a, 'p> Request<'a, 'p> {
         }
     }
 
-    /// Enqueues a plan with a workspace of its own.
+    /// Enqueues a plan with its own workspace.
     fn execute(&self, handle: &RawHandle, plan: &Arc<OnDevice<Plan>>) -> Result<()> {
         self.execute_in(handle, plan, &self.addresses, self.workspace(plan)?.as_mut())
     }
@@ -407,7 +407,7 @@ impl Search<'_, '_, '_> {
         Ok(None)
     }
 
-    /// Measures the time of a plan on the device, in microseconds.
+    /// Measures how long a plan runs on the device, in microseconds.
     fn time(&self, plan: &Arc<OnDevice<Plan>>, addresses: &[DevicePtr]) -> Result<f64> {
         const ROUNDS: u32 = 4;
         let request = self.request;

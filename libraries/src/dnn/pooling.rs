@@ -15,7 +15,7 @@ use warpsmith_runtime::error::Result;
 use warpsmith_runtime::extension::site;
 use warpsmith_runtime::stream::Stream;
 
-/// Reduction of the elements of a window.
+/// How the elements of a window are reduced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum PoolingMode {
     /// Maximum, or NaN if any element is NaN.
@@ -30,13 +30,13 @@ pub enum PoolingMode {
 /// Pooling windows over the spatial dimensions, like PyTorch's `max_pool2d` and `avg_pool2d` without `ceil_mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pooling {
-    /// Reduction of the elements of a window.
+    /// How the elements of a window are reduced.
     pub mode: PoolingMode,
     /// Extents of the window. The default is 2.
     pub window: Axes,
     /// Padding before and after the input. The padding is at most half a window. The default is 0.
     pub padding: Axes,
-    /// Stride of the window in elements. With `None` (the default), it is the window's extent.
+    /// Stride of the window in elements. With `None` (the default), the stride equals the window's extent.
     pub stride: Option<Axes>,
 }
 
@@ -144,8 +144,7 @@ struct Descriptors {
 ///
 /// # Errors
 /// Returns [`LibraryError::Shape`], [`LibraryError::Missing`], [`warpsmith_runtime::Error::DifferentDevices`], any
-/// [error of the library](crate::LibraryError::Call), and the [enqueue
-/// errors](warpsmith_runtime::Error#enqueue-errors).
+/// [library error](crate::LibraryError::Call), and the [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]
 pub fn pooling<T: FloatType>(
     stream: &Stream,
@@ -180,7 +179,7 @@ pub fn pooling<T: FloatType>(
 /// a window tie for the maximum, one of them receives the gradient.
 ///
 /// # Errors
-/// Returns the errors of [`pooling`].
+/// Returns the same errors as [`pooling`].
 #[track_caller]
 pub fn pooling_backward<T: FloatType>(
     stream: &Stream,

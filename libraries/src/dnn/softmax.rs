@@ -53,8 +53,8 @@ impl Softmax {
 ///
 /// # Errors
 /// Returns [`LibraryError::Shape`](crate::LibraryError::Shape) unless both tensors have the same shape. Also returns
-/// [`LibraryError::Missing`](crate::LibraryError::Missing), [`warpsmith_runtime::Error::DifferentDevices`], any [error
-/// of the library](crate::LibraryError::Call), and the [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
+/// [`LibraryError::Missing`](crate::LibraryError::Missing), [`warpsmith_runtime::Error::DifferentDevices`], any
+/// [library error](crate::LibraryError::Call), and the [enqueue errors](warpsmith_runtime::Error#enqueue-errors).
 #[track_caller]
 pub fn softmax<T: FloatType>(
     stream: &Stream,
@@ -87,7 +87,7 @@ pub fn softmax<T: FloatType>(
 /// Enqueues `dx = gradient of softmax(x)`, given `y = softmax(x)` and the gradient `dy` of `y`.
 ///
 /// # Errors
-/// Returns the errors of [`softmax`].
+/// Returns the same errors as [`softmax`].
 #[track_caller]
 pub fn softmax_backward<T: FloatType>(
     stream: &Stream,

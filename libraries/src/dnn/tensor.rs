@@ -156,7 +156,7 @@ impl<T: FloatType> TensorMut<'_, T> {
     }
 }
 
-/// One value per spatial dimension, as in `[2, 1].into()`, or one value for all of them, as in `1.into()`.
+/// One value per spatial dimension, as in `[2, 1].into()`, or one value for all spatial dimensions, as in `1.into()`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Axes {
     values: [usize; 3],
@@ -165,8 +165,8 @@ pub struct Axes {
 }
 
 impl Axes {
-    /// Returns the values for depth, height and width. The last `spatial` of them are the given values, and the others
-    /// are `neutral`.
+    /// Returns the values for depth, height and width. The last `spatial` values are those that the caller specified,
+    /// and the others are `neutral`.
     pub(super) fn spread(
         &self,
         operation: &'static str,

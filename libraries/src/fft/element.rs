@@ -5,7 +5,7 @@ use rustfft::FftNum;
 
 use crate::element::LibraryType;
 
-/// A type of real numbers, and of the parts of complex numbers: `f32`, `f64` or `f16`. The trait is sealed.
+/// A type for real numbers and for the parts of complex numbers: `f32`, `f64` or `f16`. The trait is sealed.
 pub trait FftScalar: LibraryType + bytemuck::Pod {
     /// Type in which the host computes.
     #[doc(hidden)]

@@ -152,7 +152,7 @@ impl<C: Computed> Transform<'_, C> {
         }
     }
 
-    /// Returns the first halves of the transforms of all rows.
+    /// Returns the first half of each row's transform.
     fn first_halves(&self, mut data: Vec<Complex<C>>, last: usize) -> Vec<Complex<C>> {
         if let Some(line) = self.lines.last() {
             line.of(self.direction).process(&mut data);
@@ -160,7 +160,7 @@ impl<C: Computed> Transform<'_, C> {
         data.chunks_exact(last).flat_map(|row| &row[..last / 2 + 1]).copied().collect()
     }
 
-    /// Returns the whole transforms of all rows, computed from their first halves.
+    /// Returns the whole transform of each row, computed from its first half.
     fn whole_rows(&self, halves: &[Complex<C>], last: usize) -> Vec<Complex<C>> {
         let mut data = Vec::with_capacity(halves.len() / (last / 2 + 1) * last);
         for half in halves.chunks_exact(last / 2 + 1) {

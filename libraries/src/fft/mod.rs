@@ -18,9 +18,9 @@
 //! | complex to complex | [`forward`], [`forward_in_place`] | [`inverse`], [`inverse_in_place`] |
 //! | real to half spectrum, and back | [`forward_real`] | [`inverse_real`] |
 //!
-//! Elements can be `f32`, `f64` or `f16`. Half precision requires that all sizes are powers of two and, on GPUs,
-//! compute capability 5.3 or later. In half precision, values above 65504 overflow, which can happen in the
-//! unnormalized result before it is divided.
+//! Elements can be `f32`, `f64` or `f16`. Half precision requires that all sizes be powers of two and, on GPUs, compute
+//! capability 5.3 or later. In half precision, values above 65504 overflow, which can happen in the unnormalized result
+//! before it is divided.
 //!
 //! ```
 //! use warpsmith_libraries::fft::{self, Complex, Shape};
@@ -147,7 +147,7 @@ pub fn forward<'i, 'o, T: FftScalar>(
 /// Enqueues the inverse complex transform after all earlier work on both buffers.
 ///
 /// # Errors
-/// Returns the errors of [`forward`].
+/// Returns the same errors as [`forward`].
 #[track_caller]
 pub fn inverse<'i, 'o, T: FftScalar>(
     stream: &Stream,
@@ -163,7 +163,7 @@ pub fn inverse<'i, 'o, T: FftScalar>(
 /// Enqueues the forward complex transform in place.
 ///
 /// # Errors
-/// Returns the errors of [`forward`].
+/// Returns the same errors as [`forward`].
 #[track_caller]
 pub fn forward_in_place<'d, T: FftScalar>(
     stream: &Stream,
@@ -179,7 +179,7 @@ pub fn forward_in_place<'d, T: FftScalar>(
 /// Enqueues the inverse complex transform in place.
 ///
 /// # Errors
-/// Returns the errors of [`forward`].
+/// Returns the same errors as [`forward`].
 #[track_caller]
 pub fn inverse_in_place<'d, T: FftScalar>(
     stream: &Stream,
@@ -198,7 +198,7 @@ pub fn inverse_in_place<'d, T: FftScalar>(
 /// The input must start at an even element of its buffer, as cuFFT requires.
 ///
 /// # Errors
-/// Returns the errors of [`forward`].
+/// Returns the same errors as [`forward`].
 #[track_caller]
 pub fn forward_real<'i, 'o, T: FftScalar>(
     stream: &Stream,
@@ -221,7 +221,7 @@ pub fn forward_real<'i, 'o, T: FftScalar>(
 /// The output must start at an even element of its buffer, as cuFFT requires.
 ///
 /// # Errors
-/// Returns the errors of [`forward`].
+/// Returns the same errors as [`forward`].
 #[track_caller]
 pub fn inverse_real<'i, 'o, T: FftScalar>(
     stream: &Stream,
@@ -240,7 +240,7 @@ pub fn inverse_real<'i, 'o, T: FftScalar>(
     call.enqueue::<T>(stream, shape, key, &[spectrum.used(), output.used()], ends, output.len())
 }
 
-/// Describes one of the transform functions of this module.
+/// Describes one of this module's transform functions.
 #[derive(Debug, Clone, Copy)]
 struct Call {
     operation: &'static str,

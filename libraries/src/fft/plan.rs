@@ -1,4 +1,4 @@
-//! [`Plan`]: the reusable state of transforms of one shape.
+//! [`Plan`]: reusable state for transforms of one shape.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -12,11 +12,11 @@ pub enum Norm {
     /// Divides the result of the inverse by `n`.
     #[default]
     Backward,
-    /// Divides the result of each direction by the square root of `n`.
+    /// Divides the result of each transform, in either direction, by the square root of `n`.
     Ortho,
     /// Divides the result of the forward transform by `n`.
     Forward,
-    /// No normalization, as in cuFFT.
+    /// Does not normalize, like cuFFT.
     None,
 }
 

@@ -8,8 +8,8 @@
 //! - Lengths and parameters are checked before anything is enqueued. Outputs can have any length and can be any part of
 //!   a buffer. If cuRAND requires an even number of elements (for normal and log-normal numbers) or an aligned address,
 //!   the numbers are generated in a temporary buffer from the caching allocator.
-//! - **Calls cannot be captured in a graph**, because cuRAND stores a generator's position on the host. Each launch
-//!   would therefore generate the same numbers. During a capture, the calls fail, but the capture continues.
+//! - **Calls cannot be captured in a graph**, because cuRAND stores a generator's position on the host. Each graph
+//!   launch would therefore generate the same numbers. During a capture, the calls fail, but the capture continues.
 //!
 //! ```
 //! use warpsmith_libraries::rand::{Generator, Pseudo};
@@ -72,7 +72,7 @@ impl Generator {
     /// dimension.
     ///
     /// # Errors
-    /// Returns [`LibraryError::Shape`] unless there are 1 to 20000 dimensions. Also returns the errors of
+    /// Returns [`LibraryError::Shape`] unless there are 1 to 20000 dimensions. Also returns the same errors as
     /// [`Self::pseudo`].
     pub fn quasi(device: &Device, kind: Quasi, dimensions: u32, offset: u64) -> Result<Self> {
         let operation = "rand::Generator::quasi";
@@ -127,7 +127,7 @@ impl Generator {
     ///
     /// # Errors
     /// Returns [`LibraryError::Shape`] if a parameter is not finite or the deviation is negative. Also returns the
-    /// errors of [`Self::uniform`].
+    /// same errors as [`Self::uniform`].
     #[track_caller]
     pub fn normal<'o, T: RandomFloat>(
         &mut self,
@@ -145,7 +145,7 @@ impl Generator {
     /// Enqueues log-normal numbers. The logarithms of these numbers have this mean and standard deviation.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::normal`].
+    /// Returns the same errors as [`Self::normal`].
     #[track_caller]
     pub fn log_normal<'o, T: RandomFloat>(
         &mut self,
@@ -163,7 +163,7 @@ impl Generator {
     /// Enqueues Poisson numbers with this mean.
     ///
     /// # Errors
-    /// Returns [`LibraryError::Shape`] unless the mean is positive and finite. Also returns the errors of
+    /// Returns [`LibraryError::Shape`] unless the mean is positive and finite. Also returns the same errors as
     /// [`Self::uniform`].
     #[track_caller]
     pub fn poisson<'o>(

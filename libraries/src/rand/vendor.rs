@@ -93,7 +93,7 @@ impl Raw {
         check("curandSetStream", unsafe { sys::curandSetStream(self.0, stream.0 as *mut _) })
     }
 
-    /// Generates numbers with the given distribution.
+    /// Generates numbers that follow this distribution.
     ///
     /// # Safety
     /// The address must refer to `len` elements and be aligned to 16 bytes, and the use of the elements must be
@@ -138,7 +138,7 @@ impl Drop for Raw {
     }
 }
 
-/// The distribution of the numbers.
+/// Distribution of the generated numbers.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Distribution {
     Uniform,
@@ -158,7 +158,7 @@ impl RandomType for f64 {
     const IS_DOUBLE: bool = true;
 }
 
-/// A floating-point output type of cuRAND: `f32` or `f64`. The trait is sealed.
+/// A floating-point type that cuRAND can output: `f32` or `f64`. The trait is sealed.
 pub trait RandomFloat: RandomType {}
 
 impl RandomFloat for f32 {}

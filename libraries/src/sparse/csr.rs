@@ -31,7 +31,7 @@ impl<T: FloatType, I: Index> Csr<T, I> {
     /// # Errors
     /// - [`LibraryError::Shape`] if lengths do not match, if offsets decrease or do not run from 0 to the number of
     ///   elements, or if a column is out of range.
-    /// - The errors of [`DeviceBuffer::from_host`].
+    /// - The same errors as [`DeviceBuffer::from_host`].
     #[track_caller]
     pub fn from_host(
         stream: &Stream,
@@ -53,7 +53,7 @@ impl<T: FloatType, I: Index> Csr<T, I> {
     /// call downloads the copies to check them, so it waits.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::from_host`], or the fault of a kernel that was still running.
+    /// Returns the same errors as [`Self::from_host`], or the fault of a kernel that was still running.
     #[track_caller]
     pub fn new<'o, 'c>(
         stream: &Stream,
@@ -114,7 +114,7 @@ impl<T: FloatType, I: Index> Csr<T, I> {
         self.values.device()
     }
 
-    /// Returns the row offsets, which are the start of each row, and the end of the last row.
+    /// Returns the row offsets, which are the start offsets of all rows and the end offset of the last row.
     pub fn offsets(&self) -> DeviceSlice<'_, I> {
         self.offsets.as_slice()
     }
@@ -148,7 +148,7 @@ impl<T: FloatType, I: Index> Csr<T, I> {
         if product.transpose { [self.columns, self.rows] } else { [self.rows, self.columns] }
     }
 
-    /// Returns the buffer parts that a product uses.
+    /// Returns the parts of buffers that a product uses.
     pub(super) fn parts<'a>(&'a self, input: BufferUse<'a>, output: BufferUse<'a>) -> [BufferUse<'a>; 5] {
         let read = Access::Read;
         let [offsets, indices] = [&self.offsets, &self.indices].map(|buffer| buffer.as_slice().used(read));

@@ -10,7 +10,7 @@
 //!   Operands at other addresses are copied to memory from the caching allocator, which takes one copy of the input and
 //!   one or two copies of the output.
 //! - For each stream, the [`Csr`] caches cuSPARSE's analysis of the matrix, its descriptors and its workspace. Two
-//!   streams never share a workspace. A captured call uses a workspace of its own, which the graph owns.
+//!   streams never share a workspace. A captured call uses a separate workspace, which the graph owns.
 //!
 //! Values can be `f32`, `f64`, `f16` or `bf16`. On GPUs, `f16` and `bf16` are accumulated in single precision, and
 //! cuSPARSE may round the partial sums of a row. Indices can be `i32` or `i64`, and start at 0. On the emulated device,
@@ -77,9 +77,10 @@ const ALIGNMENT: u64 = 16;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Product {
-    /// Factor of the product. The default is 1. The factor is rounded to single precision unless the values are `f64`.
+    /// Factor by which the product is multiplied. The default is 1. The factor is rounded to single precision unless
+    /// the values are `f64`.
     pub alpha: f64,
-    /// Factor of the old output. The default is 0, with which the old output is not read.
+    /// Factor by which the old output is multiplied. With 0, which is the default, the old output is not read.
     pub beta: f64,
     /// True if the sparse matrix is transposed.
     pub transpose: bool,
@@ -147,7 +148,7 @@ pub fn spmv<'x, 'y, T: FloatType, I: Index>(
 /// ```
 ///
 /// # Errors
-/// Returns the errors of [`spmv`].
+/// Returns the same errors as [`spmv`].
 #[track_caller]
 pub fn spmm<T: FloatType, I: Index>(
     stream: &Stream,

@@ -1,5 +1,5 @@
-//! [`Plans`]: cuSPARSE's descriptors and workspaces for the products of a matrix, which are cached per stream and kind
-//! of product.
+//! [`Plans`]: cuSPARSE's descriptors and workspaces for products with a matrix. They are cached per stream and kind of
+//! product.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -20,7 +20,7 @@ use warpsmith_runtime::stream::Stream;
 /// The first cuSPARSE version with `cusparseSpMV_preprocess`.
 const PREPROCESSES: VendorVersion = VendorVersion { major: 12, minor: 3, patch: 0 };
 
-/// Operation of the dense matrices, which are never transposed.
+/// cuSPARSE operation code for dense matrices, which are never transposed.
 const AS_IT_IS: cusparseOperation_t = cusparseOperation_t::CUSPARSE_OPERATION_NON_TRANSPOSE;
 
 /// The dense operand of a product.
@@ -144,7 +144,7 @@ pub(super) fn run<'a, T: FloatType, I: Index>(
         };
         let mut plan = plan.lock().unwrap_or_else(PoisonError::into_inner);
         let prepare = !capturing && !plan.prepared;
-        // Nothing else holds the plan at this time, so this is the only use of the workspace.
+        // No other code holds the plan at this time, so this is the only use of the workspace.
         let locked = &*plan;
         let workspace = locked.workspace.as_slice();
         let [offsets, indices, values, input, output] = matrix.parts(input, output);
@@ -222,7 +222,7 @@ impl Plan {
     fn matrix_algorithm(&self) -> cusparseSpMMAlg_t {
         match (self.deterministic, self.operation) {
             (true, _) => cusparseSpMMAlg_t::CUSPARSE_SPMM_CSR_ALG3,
-            // This algorithm is meant for row-major matrices.
+            // This algorithm is intended for row-major matrices.
             (false, cusparseOperation_t::CUSPARSE_OPERATION_NON_TRANSPOSE) => {
                 cusparseSpMMAlg_t::CUSPARSE_SPMM_CSR_ALG2
             }

@@ -62,9 +62,10 @@ fn single<O: DeviceCopy>(operation: &'static str, out: &DeviceSliceMut<'_, O>) -
     check_len(operation, ("out", out.len()), (1, "the value"))
 }
 
-/// Returns the dot product, which is the sum of `x[i] * y[i]`, with the same types as [`sum()`](crate::ops::sum()).
-/// `f16` and `bf16` are accumulated in `f32`, and integers in 64 bits with wraparound. The result for zero elements
-/// is 0. As in a sum, the result is infinite or NaN if a floating-point product or intermediate sum overflows.
+/// Returns the dot product, which is the sum of `x[i] * y[i]`, computed in the same types as
+/// [`sum()`](crate::ops::sum()). `f16` and `bf16` are accumulated in `f32`, and integers in 64 bits with wraparound.
+/// The result for zero elements is 0. As in a sum, the result is infinite or NaN if a floating-point product or
+/// intermediate sum overflows.
 ///
 /// # Errors
 /// Returns [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) and the [enqueue
@@ -88,10 +89,10 @@ pub fn dot<'x, 'y, T: Number>(
     value(stream, |out| dot_into(stream, x, y, out)).map(Scalar::cast)
 }
 
-/// Like [`dot()`], but leaves the result on the device in `out`, a single element.
+/// Like [`dot()`], but leaves the result on the device, in the single-element buffer `out`.
 ///
 /// # Errors
-/// Returns the errors of [`dot()`], and [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element.
+/// Returns the same errors as [`dot()`], and [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -167,7 +168,7 @@ pub fn count_if<'x, T: Element>(
     value(stream, |out| count_if_into(stream, x, predicate, out))
 }
 
-/// Like [`count_if()`], but leaves the result on the device in `out`, a single element.
+/// Like [`count_if()`], but leaves the result on the device, in the single-element buffer `out`.
 ///
 /// # Errors
 /// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element. Also returns the [enqueue
@@ -235,7 +236,7 @@ pub fn any<'x, T: Element>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) ->
     Ok(count_if(stream, x, Predicate::NonZero)? > 0)
 }
 
-/// Like [`any()`], but leaves the result on the device in `out`, a single element.
+/// Like [`any()`], but leaves the result on the device, in the single-element buffer `out`.
 ///
 /// # Errors
 /// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element. Also returns the [enqueue
@@ -284,7 +285,7 @@ pub fn all<'x, T: Element>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) ->
     Ok(count_if(stream, x, Predicate::NonZero)? == x.len() as u64)
 }
 
-/// Like [`all()`], but leaves the result on the device in `out`, a single element.
+/// Like [`all()`], but leaves the result on the device, in the single-element buffer `out`.
 ///
 /// # Errors
 /// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element. Also returns the [enqueue
@@ -313,7 +314,7 @@ pub fn all_into<'x, 'o, T: Element>(
     eq::<u64>(stream, &found, x.len() as u64, out)
 }
 
-/// Like [`mean()`](crate::ops::mean()), but leaves the result on the device in `out`, a single element.
+/// Like [`mean()`](crate::ops::mean()), but leaves the result on the device, in the single-element buffer `out`.
 ///
 /// # Errors
 /// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element. Also returns the [enqueue
@@ -362,7 +363,7 @@ pub fn l1_norm<'x, T: Float>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) 
     value(stream, |out| l1_norm_into(stream, x, out)).map(rounded::<T>)
 }
 
-/// Like [`l1_norm()`], but leaves the result on the device in `out`, a single element.
+/// Like [`l1_norm()`], but leaves the result on the device, in the single-element buffer `out`.
 ///
 /// # Errors
 /// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element. Also returns the [enqueue
@@ -407,7 +408,7 @@ pub fn l2_norm<'x, T: Float>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) 
     value(stream, |out| l2_norm_into(stream, x, out)).map(rounded::<T>)
 }
 
-/// Like [`l2_norm()`], but leaves the result on the device in `out`, a single element.
+/// Like [`l2_norm()`], but leaves the result on the device, in the single-element buffer `out`.
 ///
 /// # Errors
 /// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element. Also returns the [enqueue
@@ -454,9 +455,9 @@ fn vector_norm<T: Float>(
 /// `correction`. A correction of 1 gives the unbiased sample estimate, and a correction of 0 gives the population
 /// variance. The result is NaN unless the number of elements exceeds `correction`.
 ///
-/// The variance is computed from differences from means, so it does not suffer from the cancellation in a difference of
-/// two sums. The variance of equal elements is 0. The variance is correct whenever it is in range, even if squares and
-/// sums are not.
+/// The variance is computed from differences from means, so it does not suffer from the cancellation that occurs when
+/// two sums are subtracted. The variance of equal elements is 0. The variance is correct whenever it is in range, even
+/// if squares and sums are not.
 ///
 /// # Errors
 /// Returns the [enqueue errors](crate::Error#enqueue-errors).
@@ -478,7 +479,7 @@ pub fn variance<'x, T: Float>(
     value(stream, |out| variance_into(stream, x, correction, out)).map(rounded::<T>)
 }
 
-/// Like [`variance()`], but leaves the result on the device in `out`, a single element.
+/// Like [`variance()`], but leaves the result on the device, in the single-element buffer `out`.
 ///
 /// # Errors
 /// Returns [`OpError::Shape`](crate::OpError::Shape) unless `out` has one element. Also returns the [enqueue

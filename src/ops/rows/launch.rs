@@ -42,8 +42,8 @@ fn all_instances() -> Vec<&'static KernelSpec> {
     all
 }
 
-/// Returns the instance of a kernel for type arguments, joined by commas, and for the value of its const parameter,
-/// which is 0 if it has none.
+/// Returns the instance of a kernel for its type arguments (joined by commas) and its const argument. The const
+/// argument is 0 if the kernel has no const parameter.
 fn find(kernel: &str, types: &str, constant: u32) -> Option<&'static KernelSpec> {
     type Table = HashMap<&'static str, HashMap<(String, i64), &'static KernelSpec>>;
     static TABLE: OnceLock<Table> = OnceLock::new();
@@ -97,7 +97,7 @@ impl<'a> RowKernel<'a> {
     }
 }
 
-/// The grid of a launch, and the size of the thread group that processes a row (`group_size`).
+/// The grid of a launch, and the size (`group_size`) of the thread group that processes a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape {
     pub grid: u32,
@@ -133,14 +133,14 @@ pub(super) struct ResidentShape {
     pub shape: Shape,
     /// Const parameter of the instance: vectors or elements per thread.
     pub items: u32,
-    /// True if rows are accessed in vectors. This requires that all rows and parameters start at multiples of 16 bytes
-    /// and that the row length is a multiple of 16 bytes.
+    /// True if rows are accessed in vectors. This requires that all rows and parameters start and end on 16-byte
+    /// boundaries.
     pub in_vectors: bool,
 }
 
 impl ResidentShape {
-    /// Returns the shape for views of the same size at these addresses and pitches, and for a kernel with these two
-    /// instances.
+    /// Returns the launch shape of a kernel with these two instances, for views that have the same size and these
+    /// addresses and pitches.
     pub fn new<T: DeviceCopy>(
         views: &[(DevicePtr, usize)],
         (width, height): (usize, usize),
@@ -199,7 +199,7 @@ impl ResidentShape {
     }
 }
 
-/// Returns an error unless two views, given by name and (rows, columns), have the same shape.
+/// Returns an error unless two views, each described by its name and (rows, columns), have the same shape.
 pub(super) fn same_sides(
     operation: &'static str,
     (first_name, first): (&'static str, (usize, usize)),
@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     /// Returns the block, cluster, thread group and vectors per thread, for `height` rows of `width` elements on a
-    /// device of the size of an H200.
+    /// device with as many SMs as an H200.
     fn of<T: DeviceCopy>(width: usize, height: usize) -> (u32, u32, u32, u32) {
         let mut properties = Device::emulated(0).unwrap().properties().clone();
         (properties.multiprocessors, properties.max_threads_per_multiprocessor) = (132, 2048);

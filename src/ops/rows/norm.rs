@@ -19,8 +19,8 @@ use crate::ops::data::fill;
 ///
 /// The variance is biased: the sum of squares is divided by the row length. For `f16` and `bf16`, the result is
 /// computed in `f32` and rounded once. A block, or a cluster on devices that support clusters, keeps a row in registers
-/// and reads it only once. This is possible for rows of up to 262 144 elements of `f16` and `bf16`, 131 072 of `f32`,
-/// and 32 768 of `f64`. If rows do not start and end at multiples of 16 bytes, the limit is 32 768 elements for all
+/// and reads it only once. This is possible for rows of up to 262 144 `f16` or `bf16` elements, 131 072 `f32` elements,
+/// or 32 768 `f64` elements. If rows do not start and end on 16-byte boundaries, the limit is 32 768 elements for all
 /// types. Longer rows are read twice. Rows whose squares overflow the compute type are read one more time.
 ///
 /// The results are in range for any finite row. A row of equal elements is normalized to 0, so its result is the bias.
@@ -53,10 +53,10 @@ pub fn layer_norm<T: Float>(
     forward(stream, Norm { operation: "layer_norm", is_rms: false, epsilon }, x, weight, bias, out)
 }
 
-/// RMS norm: `out[row, i]` = x\[row, i\] / √(mean of squares + epsilon) · weight\[i\]. Otherwise like [`layer_norm()`].
+/// RMS norm: `out[row, i]` = x\[row, i\] / √(mean square + epsilon) · weight\[i\]. Otherwise like [`layer_norm()`].
 ///
 /// # Errors
-/// Returns the errors of [`layer_norm()`].
+/// Returns the same errors as [`layer_norm()`].
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -86,7 +86,7 @@ pub fn rms_norm<T: Float>(
 /// accumulated in `f32` for `f16` and `bf16`.
 ///
 /// # Errors
-/// Returns the errors of [`layer_norm()`].
+/// Returns the same errors as [`layer_norm()`].
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -120,7 +120,7 @@ pub fn layer_norm_backward<T: Float>(
 /// like [`layer_norm_backward()`].
 ///
 /// # Errors
-/// Returns the errors of [`layer_norm()`].
+/// Returns the same errors as [`layer_norm()`].
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};

@@ -20,7 +20,8 @@ const ITEMS: usize = 4;
 /// Maximum number of vectors per lane and row in a launch with one warp per row, if the rows fill the device.
 const OF_LANE: usize = 128;
 
-/// Runs `work` with a workspace of the stream for this number of partial results, or with null if there are none.
+/// Runs `work` with the stream's workspace for this number of partial results, or with a null pointer if the number is
+/// 0.
 ///
 /// # Safety
 /// `work` must enqueue only kernels of `axis_reduce`, and only on this stream.
@@ -61,7 +62,7 @@ fn rows_shape<T: DeviceCopy>(x: &DeviceSlice2<'_, T>, device: &DeviceProperties)
         let rows = SLOTS / units.div_ceil(lanes).next_power_of_two();
         let shape = Shape::of_lanes(lanes, MAX_BLOCK, rows, height);
         // Each block processes several rounds of rows, because a thread executes more instructions before its first
-        // load than in a round.
+        // load than in each round.
         let grid = shape.grid.min(4 * resident(device, MAX_BLOCK) as u32);
         return (Shape { grid, ..shape }, 1);
     }
@@ -101,8 +102,8 @@ enum Axis {
     Columns,
 }
 
-/// Launches the kernel of an operation on rows or columns. `of_nothing` is the result for zero elements, if there is
-/// one.
+/// Launches the kernel of an operation on rows or columns. `of_nothing` is the result for zero elements, or `None` if
+/// that result is undefined.
 fn along<T: Number, O: Element>(
     stream: &Stream,
     operation: &'static str,
@@ -210,7 +211,7 @@ fn of_segments<T: Number, O: Element>(
     rows(stream, kernel, (x, sides, Some(offsets)), out, (shape, 1))
 }
 
-/// Doctest of a reduction of rows or columns.
+/// Doctest for a reduction of rows or columns.
 macro_rules! rows_example {
     ($name:ident, $count:literal, $out:tt) => {
         example!(
@@ -223,7 +224,7 @@ macro_rules! rows_example {
     };
 }
 
-/// Doctest of a reduction of segments.
+/// Doctest for a reduction of segments.
 macro_rules! segments_example {
     ($name:ident, $out:tt) => {
         example!(

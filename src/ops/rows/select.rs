@@ -1,4 +1,4 @@
-//! Top-k of rows, and sampling from logits.
+//! Top-k selection per row, and sampling from logits.
 
 use gpu_kernels::select::{BLOCK, MAX_K, MAX_VOCABULARY};
 use gpu_spec::param::{PointerMut, Slice, Slice2, SliceMut2, Value};
@@ -21,7 +21,7 @@ use crate::random::{Generator, Numbers, with_base};
 ///
 /// # Errors
 /// Returns [`OpError::Shape`](crate::OpError::Shape) if k is 0, above 1024 or above the number of columns of `x`, or if
-/// the outputs differ in shape or do not have as many rows as `x`. Also returns the [enqueue
+/// the outputs differ from each other in shape, or from `x` in the number of rows. Also returns the [enqueue
 /// errors](crate::Error#enqueue-errors).
 ///
 /// ```
@@ -111,15 +111,15 @@ pub struct Sampling {
     pub top_p: Option<f64>,
 }
 
-/// Returns a temperature of 1, with no limit on the logits.
+/// Returns a temperature of 1 and no limits on the logits.
 impl Default for Sampling {
     fn default() -> Self {
         Self { temperature: 1.0, top_k: None, top_p: None }
     }
 }
 
-/// Samples one index for each row of logits, with the probabilities of the row's softmax. `out` must have one element
-/// per row.
+/// Samples one index for each row of logits, with the probabilities that the row's softmax defines. `out` must have one
+/// element per row.
 ///
 /// Probabilities are computed in `f32` and rounded to integer multiples of 2⁻⁴⁰ of the row's largest probability.
 /// Integer sums are deterministic, so the same generator, logits and options give the same indices on every device. Row

@@ -15,8 +15,9 @@ use super::launch::{ResidentShape, RowKernel, same_sides};
 /// results are NaN.
 ///
 /// A block, or a cluster on devices that support clusters, keeps a row in registers and reads it only once. This is
-/// possible for rows of up to 262 144 elements of `f16` and `bf16`, 131 072 of `f32`, and 32 768 of `f64`. If rows do
-/// not start and end at multiples of 16 bytes, the limit is 32 768 elements for all types. Longer rows are read twice.
+/// possible for rows of up to 262 144 `f16` or `bf16` elements, 131 072 `f32` elements, or 32 768 `f64` elements. If
+/// rows do not start and end on 16-byte boundaries, the limit is 32 768 elements for all types. Longer rows are read
+/// twice.
 ///
 /// # Errors
 /// Returns [`OpError::Shape`](crate::OpError::Shape) if the shapes of the views differ. Also returns the [enqueue
@@ -40,7 +41,7 @@ pub fn softmax<T: Float>(stream: &Stream, x: DeviceSlice2<'_, T>, out: DeviceSli
 /// Log-softmax: `out[row, i]` = x\[row, i\] - ln Σⱼ exp(x\[row, j\]). Otherwise like [`softmax()`].
 ///
 /// # Errors
-/// Returns the errors of [`softmax()`].
+/// Returns the same errors as [`softmax()`].
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -88,10 +89,10 @@ fn forward<T: Float>(
 /// that output.
 ///
 /// `dx[row, i]` = y\[row, i\] (dy\[row, i\] - Σⱼ y\[row, j\] dy\[row, j\]). The maximum length of register-resident
-/// rows is half of that of [`softmax()`].
+/// rows is half the limit of [`softmax()`].
 ///
 /// # Errors
-/// Returns the errors of [`softmax()`].
+/// Returns the same errors as [`softmax()`].
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -118,7 +119,7 @@ pub fn softmax_backward<T: Float>(
 /// [`softmax_backward()`].
 ///
 /// # Errors
-/// Returns the errors of [`softmax()`].
+/// Returns the same errors as [`softmax()`].
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};

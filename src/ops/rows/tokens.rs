@@ -1,4 +1,4 @@
-//! Operations of language models other than GEMM and norms: rotary position embedding, KV cache and SwiGLU.
+//! Language-model operations other than GEMM and norms: rotary position embedding, KV cache and SwiGLU.
 
 use gpu_spec::param::{Optional, Slice, Slice2, Slice3, SliceMut2, SliceMut3, Value};
 use gpu_std::scalar::{Element, Float};
@@ -173,7 +173,7 @@ pub fn swiglu<T: Float>(
     }
 }
 
-/// The pairing of the elements of a head in [`rotary()`].
+/// How [`rotary()`] pairs the elements of a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RotaryPairs {
     /// Pairs element i of the first half of a head with element i of the second half, as in GPT-NeoX and Llama.
@@ -182,7 +182,7 @@ pub enum RotaryPairs {
     Interleaved,
 }
 
-/// Rotary position embedding, which rotates pairs (a, b) of elements of each head to (a cos - b sin, a sin + b cos).
+/// Rotary position embedding, which rotates each pair (a, b) of a head's elements to (a cos - b sin, a sin + b cos).
 ///
 /// A row of `x` contains a token's heads, which are stored consecutively. Row p of `cos` and `sin` applies to position
 /// p. It has one column per pair, so a head is twice as wide as the tables. For `f16` and `bf16`, the tables are `f32`,

@@ -30,7 +30,7 @@ pub const TILE_Q: u32 = 128;
 pub const STAGES: usize = 2;
 /// Number of threads per block.
 pub const THREADS: u32 = 3 * warpgroup::THREADS;
-/// Number of elements per row of a TMA box, and number of rows of the boxes of v.
+/// Number of elements per row of a TMA box, and number of rows per box of v.
 pub const BOX: u32 = 64;
 
 /// Number of rows of q per warpgroup.
@@ -46,7 +46,7 @@ const ROW_BYTES: u32 = 2 * BOX;
 pub struct Shape {
     /// Sequences, and the number of heads of q.
     pub sequences: Sequences,
-    /// Number of heads of q per head of k and v.
+    /// Number of q heads per k and v head.
     pub group: u32,
     /// 1 for a causal mask. With a causal mask, row i of q attends only to the rows of k up to and including row i + m
     /// - n, in a sequence with n rows of q and m rows of k.
@@ -127,22 +127,22 @@ heads! {
     Head64: 64, 128;
     /// Head dimension 128.
     Head128: 128, 128;
-    /// Head dimension 256. The accumulator of this head leaves enough registers for the scores of only 64 rows of k.
+    /// Head dimension 256. Its accumulator leaves only enough registers for the scores of 64 rows of k.
     Head256: 256, 64;
 }
 
-/// Attention. `sums` receives the log-sum-exp of each row's scores. For a row that attends to no rows, `sums` receives
-/// `-inf`, and the row of `out` is zero.
+/// Computes attention. `sums` receives the log-sum-exp of each row's scores. For a row that attends to no rows, `sums`
+/// receives `-inf`, and the row of `out` is zero.
 ///
 /// # Safety
 ///
 /// - The launch must have `H::SHARED_BYTES` of dynamic shared memory, and one block per tile of [`Sequences::tiles`].
-///   The maps must describe the elements, rows, heads and planes of `shape`; k and v have one head per group of heads
-///   of q. The dimensions are in this order, or with rows and heads swapped as `shape.rows_first` states. The boxes use
-///   `Swizzle::Bytes128` and contain [`BOX`] elements of one head. Each box has [`TILE_Q`] rows for q, `H::KEYS` rows
-///   for k and [`BOX`] rows for v. `out` starts at a multiple of 16 bytes and contains the rows that `shape` describes.
-///   `sums` has one element per row of each head of each plane. The offsets are either both present or both absent, and
-///   the length of each array is the number of sequences plus one.
+///   The maps must describe the elements, rows, heads and planes of `shape`; k and v have one head per group of q
+///   heads. The dimensions are in this order, or with rows and heads swapped as `shape.rows_first` states. The boxes
+///   use `Swizzle::Bytes128` and contain [`BOX`] elements of one head. Each box has [`TILE_Q`] rows for q, `H::KEYS`
+///   rows for k and [`BOX`] rows for v. `out` starts on a 16-byte boundary and contains the rows that `shape`
+///   describes. `sums` has one element per row of each head of each plane. The offsets are either both present or both
+///   absent, and the length of each array is the number of sequences plus one.
 #[kernel(
     types(T = bf16, f16; H = Head64, Head128, Head256),
     arch = "90a",
@@ -167,12 +167,12 @@ pub unsafe fn attention<T: Half, H: Head>(
 /// Circular buffer of tiles of k or v.
 type Ring<T, const ROWS: usize> = gpu_std::tensor::SharedTiles<T, ROWS, STAGES>;
 
-/// Body of [`attention()`] for heads of `D` elements and blocks of `KEYS` rows of k. A tile consists of `D / 64` boxes;
-/// all its boxes together have `Q_ROWS` rows for q, and `KV_ROWS` rows for k or v.
+/// Body of [`attention()`] for heads with `D` elements per row and blocks with `KEYS` rows of k. A tile consists of `D
+/// / 64` boxes; all its boxes together have `Q_ROWS` rows for q, and `KV_ROWS` rows for k or v.
 ///
 /// # Safety
 ///
-/// The requirements of [`attention()`].
+/// The requirements of [`attention()`] apply.
 #[inline(always)]
 #[allow(clippy::too_many_arguments, reason = "they are the kernel's")]
 unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usize, const KV_ROWS: usize>(
@@ -330,7 +330,7 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
     let lane = warp::lane_id();
     let group_row = place.row + group * GROUP_ROWS;
     let row = group_row + warp % 4 * 16 + lane / 4;
-    // End of the blocks to which all rows of the warpgroup attend in full.
+    // Exclusive end of the blocks to which all rows of the warpgroup attend in full.
     let whole = keys.before(group_row) / KEYS as u32;
     let limits = [keys.before(row), keys.before(row + 8)].map(|limit| limit as i32 - (lane % 4 * 2) as i32);
     let is_ping_pong = D <= 128;
@@ -447,8 +447,8 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
     );
 
     // The output is staged in the tile of q, which the warpgroup has finished reading. SAFETY: 128 threads of the block
-    // synchronize, and each warpgroup has its own barrier. The rows of `out` are in bounds, start at multiples of 16
-    // bytes, and belong to no other block.
+    // synchronize, and each warpgroup has its own barrier. The rows of `out` are in bounds, start on 16-byte
+    // boundaries, and belong to no other block.
     unsafe {
         warpgroup::sync(1 + group, warpgroup::THREADS);
         if group_row < place.q.1 {
@@ -487,8 +487,8 @@ pub(crate) unsafe fn own_rows<T: Half, const ROWS: usize>(
 /// # Safety
 ///
 /// All threads of the warpgroup must call this function, and nothing else may use the warpgroup's rows of the tile.
-/// `to` must point to the warpgroup's first row and be aligned to 16 bytes. At `to`, there must be `rows` rows with a
-/// stride of `pitch` elements, a multiple of 8.
+/// `to` must point to the warpgroup's first row and be aligned to 16 bytes. `to` must be valid for `rows` rows whose
+/// stride is `pitch` elements, a multiple of 8.
 #[inline(always)]
 pub(crate) unsafe fn write_rows<T: Half, const D: usize, const ROWS: usize>(
     sums: &[f32],
@@ -526,7 +526,7 @@ pub(crate) unsafe fn write_rows<T: Half, const D: usize, const ROWS: usize>(
     }
 }
 
-/// Splits a pair of barriers.
+/// Splits a pair of barriers into its two barriers.
 #[inline(always)]
 fn both(barriers: Barriers<2>) -> [Barrier; 2] {
     let (first, mut second) = (PipelineState::new(), PipelineState::new());

@@ -36,13 +36,13 @@ use crate::tiles::divide;
 
 /// Number of rows per block.
 pub const TILE: u32 = 128;
-/// Number of rows per step of a block's loop, and of the boxes of all maps.
+/// Number of rows per step of a block's loop, which is also the number of rows per box in all tensor maps.
 pub const STEP: u32 = 64;
 /// Number of stages of the circular buffer.
 pub const STAGES: usize = 2;
 /// Number of threads per block.
 pub const THREADS: u32 = 3 * warpgroup::THREADS;
-/// Number of threads per block of the kernel for `delta`.
+/// Number of threads per block in the kernel that computes `delta`.
 pub const DELTA_THREADS: u32 = 256;
 /// Threads per row of `delta`; each processes chunks of 8 elements.
 pub const DELTA_LANES: u32 = 16;
@@ -64,7 +64,7 @@ pub const fn shared_bytes(dim: u32) -> u32 {
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct Backward {
-    /// Sequences, with q before k in both kernels.
+    /// The sequences. In both kernels, the q sizes come before the k sizes.
     pub sequences: Sequences,
     /// Number of heads of q per head of k and v.
     pub group: u32,
@@ -75,11 +75,11 @@ pub struct Backward {
     /// [`Shape::scale`](crate::attention::Shape::scale): the scale times log2(e).
     pub factor: f32,
     /// Bit mask of the tensor maps whose row dimension comes before the head dimension: bit 0 for q, 1 for k, 2 for v,
-    /// 3 for the gradient of out.
+    /// 3 for the gradient of `out`.
     pub rows_first: u32,
-    /// Strides of the gradient of q or, in the kernel for k and v, of the gradient of k.
+    /// Strides of the q gradient or, in the kernel for k and v, of the k gradient.
     pub first: HeadStrides,
-    /// Strides of the gradient of v.
+    /// Strides of the v gradient.
     pub second: HeadStrides,
 }
 
@@ -97,7 +97,7 @@ impl Backward {
     }
 }
 
-/// Head dimensions with backward kernels: [`Head64`], [`Head128`].
+/// Head dimensions that have backward kernels: [`Head64`], [`Head128`].
 pub trait BackwardHead: Send + Sync + 'static {
     /// Number of elements per row of a head.
     const DIM: u32;
@@ -123,7 +123,7 @@ pub trait BackwardHead: Send + Sync + 'static {
     );
 }
 
-/// Tensor maps of q, k, v and the gradient of out.
+/// Tensor maps of q, k, v and the gradient of `out`.
 #[doc(hidden)]
 #[derive(Clone, Copy)]
 pub struct Maps<'a, T> {
@@ -177,9 +177,9 @@ heads! {
 ///
 /// # Safety
 ///
-/// The grid must be one-dimensional. Both matrices must start at multiples of 16 bytes and have the strides `of_out`
-/// and `of_dout`, respectively. They must have `planes` planes with the heads and rows of q that `sequences` describes.
-/// A row has `dim` elements, a multiple of 8 up to 128. `delta` has one element per row.
+/// The grid must be one-dimensional. Both matrices must start on 16-byte boundaries and have the strides `of_out` and
+/// `of_dout`, respectively. They must have `planes` planes with the heads and rows of q that `sequences` describes. A
+/// row has `dim` elements, a multiple of 8 up to 128. `delta` has one element per row.
 #[kernel(types(T = bf16, f16), arch = 80, block(DELTA_THREADS), no_panic)]
 #[allow(clippy::too_many_arguments, reason = "they are a kernel's")]
 pub unsafe fn attention_delta<T: Half + Float>(
@@ -205,7 +205,7 @@ pub unsafe fn attention_delta<T: Half + Float>(
             let (head, row) = divide_64(index, sequences.q_rows);
             let (plane, head) = divide(head, sequences.heads);
             let at = |of: HeadStrides| (of.at(plane, head, row) + u64::from(8 * lane)) as usize;
-            // SAFETY: these elements are within the row, and start at a multiple of 16 bytes.
+            // SAFETY: these elements are within the row, and start on a 16-byte boundary.
             let (x, y) = unsafe {
                 (load::<T, 8>(out.as_ptr().add(at(of_out))), load::<T, 8>(dout.as_ptr().add(at(of_dout))))
             };
@@ -245,9 +245,9 @@ fn divide_64(a: u64, b: u32) -> (u32, u32) {
 ///   rows of [`Sequences::tiles`].
 /// - The maps must describe the elements, rows, heads and planes of `of`, in boxes of [`BOX`] elements and [`STEP`]
 ///   rows with `Swizzle::Bytes128`. `rows_first` defines the order of their dimensions. `sums` and `delta` have one
-///   element per row of each head of each plane of q. `dq` starts at a multiple of 16 bytes and has the strides
-///   `of.first`. The offsets are either both present or both absent, and the length of each array is the number of
-///   sequences plus one.
+///   element per row of each head of each plane of q. `dq` starts on a 16-byte boundary and has the strides `of.first`.
+///   The offsets are either both present or both absent, and the length of each array is the number of sequences plus
+///   one.
 #[kernel(
     types(T = bf16, f16; H = Head64, Head128),
     arch = "90a",
@@ -276,8 +276,8 @@ pub unsafe fn attention_backward_queries<T: Half, H: BackwardHead>(
 ///
 /// # Safety
 ///
-/// The requirements of [`attention_backward_queries()`], but with one block per tile of [`TILE`] rows of the heads of
-/// k. `dk` has the strides `of.first`, and `dv` has the strides `of.second`.
+/// The requirements of [`attention_backward_queries()`] apply, but with one block per tile of [`TILE`] rows of the
+/// heads of k. `dk` has the strides `of.first`, and `dv` has the strides `of.second`.
 #[kernel(
     types(T = bf16, f16; H = Head64, Head128),
     arch = "90a",
@@ -310,13 +310,13 @@ fn base_of(sum: f32) -> f32 {
     if sum == f32::NEG_INFINITY { 0.0 } else { sum * LOG2_E }
 }
 
-/// Starts the TMA copy of a tile that consists of `ROWS / (64 * high)` columns of boxes, each column `high` boxes of
-/// [`STEP`] rows high. A single thread must call it. `at` maps the first column and row of a box in the tile to its
-/// coordinates in the tensor.
+/// Starts the TMA copy of a tile that consists of `ROWS / (64 * high)` columns of boxes. Each column consists of `high`
+/// boxes with [`STEP`] rows each. A single thread must call it. `at` maps the first column and row of a box in the tile
+/// to its coordinates in the tensor.
 ///
 /// # Safety
 ///
-/// The requirements of [`TensorMap::load`].
+/// The requirements of [`TensorMap::load`] apply.
 #[inline(always)]
 unsafe fn load_boxes<T: Half, const ROWS: usize>(
     map: &TensorMap<T, 4>,

@@ -15,7 +15,7 @@ use crate::non_persistent::RowStrides;
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct EpilogueParams {
-    /// Scale of the sums.
+    /// Factor by which the sums are scaled.
     pub scale: f32,
     /// Discriminant of the [`Activation`].
     pub activation: u32,
@@ -86,7 +86,7 @@ impl EpilogueParams {
         self.scale == 1.0 && self.activation == Activation::None as u32
     }
 
-    /// Applies the epilogue to the sums of a thread. `at` contains the coordinates of the thread's first sums.
+    /// Applies the epilogue to a thread's sums. `at` contains the coordinates of the thread's first sums.
     #[inline(always)]
     pub(crate) fn apply<C: KernelType + Into<f32>, const COUNT: usize>(
         self,
@@ -114,7 +114,7 @@ impl EpilogueParams {
     }
 }
 
-/// Replaces each sum of a thread by `of(sum, column)`, where `column` is relative to the column of the first sum.
+/// Replaces each of a thread's sums by `of(sum, column)`, where `column` is relative to the column of the first sum.
 #[inline(always)]
 pub fn for_each<S: Sum, const COUNT: usize>(sums: &mut [S; COUNT], of: impl Fn(S, u32) -> S) {
     let mut i = 0;

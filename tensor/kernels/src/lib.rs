@@ -11,13 +11,11 @@
 //! | [`grouped`] | grouped GEMM |
 //! | [`mod@matmul`] | persistent GEMM; `product` is the body for kernels with other epilogues |
 //! | [`number4`] | no kernel: converts 4-bit codes to 16-bit numbers |
-//! | [`non_persistent`] | non-persistent GEMM with split-K, for few or partial tiles, with `product` for kernels with
-//! other accumulators |
+//! | [`non_persistent`] | non-persistent GEMM with split-K, for few or partial tiles; `product` is the body for kernels with other accumulators |
 //! | [`scaled`] | block-scaled FP8 GEMM |
 //! | [`simt`] | `f32` GEMM in full precision, without tensor cores; requires compute capability 8.0 |
 //! | [`tf32x3`] | `f32` GEMM as three TF32 GEMMs (3xTF32) |
-//! | [`tile_epilogue`] | no kernel: the epilogue that stores sums to rows of C, for kernels that call
-//! `non_persistent::product` |
+//! | [`tile_epilogue`] | no kernel: the epilogue that stores sums to rows of C, for kernels that call `non_persistent::product` |
 //!
 //! To run the kernels through a safe, typed API, use `warpsmith::ops`.
 #![no_std]

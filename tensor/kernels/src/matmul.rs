@@ -29,7 +29,7 @@ pub const TILE_M: u32 = 128;
 pub const TILE_N: u32 = 256;
 /// Number of bytes per row of a tile in shared memory.
 pub const ROW_BYTES: u32 = 128;
-/// Number of rows (along K) and of columns of the boxes of an MN-major operand.
+/// Number of rows (along K) and number of columns per box of an MN-major operand.
 pub const BOX: u32 = 64;
 /// Number of stages of the circular buffer.
 pub const STAGES: usize = 4;
@@ -38,7 +38,7 @@ pub const RASTER_GROUP: u32 = 8;
 /// Number of threads per block.
 pub const THREADS: u32 = 3 * warpgroup::THREADS;
 
-/// Number of tile rows per warpgroup, and of rows of the boxes of C.
+/// Number of tile rows per warpgroup, which is also the number of rows per box of C.
 pub const GROUP_ROWS: u32 = 64;
 /// Number of consumer warpgroups.
 const CONSUMERS: u32 = TILE_M / GROUP_ROWS;
@@ -60,22 +60,22 @@ pub struct Sizes {
     pub m: u32,
     /// Number of columns of B and C.
     pub n: u32,
-    /// Number of columns of A and of rows of B.
+    /// Number of columns of A, which is also the number of rows of B.
     pub k: u32,
     /// Number of matrices in the batch.
     pub batches: u32,
-    /// Number of matrices A: as many as `batches`, or one to broadcast.
+    /// Number of A matrices: `batches`, or 1 if A is broadcast.
     pub a_planes: u32,
-    /// Number of matrices B: as many as `batches`, or one to broadcast.
+    /// Number of B matrices: `batches`, or 1 if B is broadcast.
     pub b_planes: u32,
-    /// Number of stages per block of a cluster, for split-K. The last block may process fewer stages, or none.
+    /// Number of stages per block of a cluster, for split-K. The last block may process fewer stages or no stages.
     pub split_stages: u32,
 }
 
-/// Position in C of two horizontally adjacent sums.
+/// Position of two horizontally adjacent sums in C.
 #[derive(Clone, Copy)]
 pub struct At {
-    /// Index in the batch.
+    /// Index of the matrix in the batch.
     pub batch: u32,
     /// Row, which may be out of bounds.
     pub row: u32,
@@ -83,7 +83,7 @@ pub struct At {
     pub column: u32,
 }
 
-/// Element types of A and B, with the corresponding type of C.
+/// Element types of A and B, each with the corresponding type of C.
 pub trait GemmOperand: Multiply {
     /// Type of C.
     type Output: Output<Self::Sum>;
@@ -99,11 +99,11 @@ macro_rules! elements {
 elements!(bf16 => bf16, f16 => f16, f32 => f32, F8E4M3 => bf16, i8 => i32);
 
 /// GEMM of 16-bit elements, `c = activation(scale * a * b + bias)`, for each matrix of a batch. A cluster has `CLUSTER`
-/// blocks. A is row-major for [`KMajor`] and column-major for [`MnMajor`]; for B it is the other way round.
+/// blocks. A is row-major for [`KMajor`] and column-major for [`MnMajor`]; for B, the layouts are reversed.
 ///
 /// # Safety
 ///
-/// The requirements of [`product`]; `bias` must have n elements.
+/// The requirements of [`product`] apply; `bias` must have n elements.
 #[kernel(
     types(T = bf16, f16; A = KMajor, MnMajor; B = KMajor, MnMajor),
     consts(CLUSTER = 1, 2),
@@ -132,7 +132,7 @@ pub unsafe fn matmul<T, A: Major, B: Major, const CLUSTER: u32>(
 ///
 /// # Safety
 ///
-/// The requirements of [`matmul()`].
+/// The requirements of [`matmul()`] apply.
 #[kernel(
     types(T = f32, F8E4M3),
     consts(CLUSTER = 1, 2),
@@ -161,7 +161,7 @@ pub unsafe fn matmul_tn<T: GemmOperand<Sum = f32>, const CLUSTER: u32>(
 ///
 /// # Safety
 ///
-/// The requirements of [`product`].
+/// The requirements of [`product`] apply.
 #[kernel(
     types(T = i8),
     consts(CLUSTER = 1, 2),
@@ -182,7 +182,7 @@ pub unsafe fn matmul_integers<T: GemmOperand<Sum = i32, Output = i32>, const CLU
 }
 
 /// Body of a GEMM kernel that computes `c = a * b` for each matrix of a batch, in clusters of `CLUSTER` blocks along x.
-/// All threads of the launch must call it. `finish` is the epilogue; it is called with the sums of a thread before they
+/// All threads of the launch must call it. `finish` is the epilogue; it is called with each thread's sums before they
 /// are stored. Sum `4 * j + 2 * h + i` belongs to row `at.row + 8 * h` and column `at.column + 8 * j + i`.
 ///
 /// # Safety
@@ -386,7 +386,7 @@ fn sync_cluster<const CLUSTER: u32>() {
     if CLUSTER > 1 { cluster::sync() } else { thread::sync_threads() }
 }
 
-/// Releases a stage to its producers in `shared_by` blocks of the cluster, starting at rank `first`. The barrier of
+/// Releases a stage to its producers in the `shared_by` cluster blocks whose ranks start at `first`. The barrier of
 /// each of these blocks receives one arrival per warpgroup.
 ///
 /// # Safety

@@ -11,7 +11,7 @@
 //!
 //! If the tiles do not fill a wave of blocks, or are partial, this kernel is faster than [`matmul`](mod@crate::matmul).
 //! Otherwise `matmul` is faster, because its persistent blocks overlap the epilogue of a tile with the mainloop of the
-//! next.
+//! next tile.
 
 use gpu_std::prelude::*;
 use gpu_std::tensor::{
@@ -28,8 +28,8 @@ use crate::tiles::{Tiles, divide};
 pub const ROWS: usize = 128;
 /// Tile columns of kernels that support only one tile size.
 pub const COLUMNS: usize = 128;
-/// Returns the number of stages of the circular buffer with one tile per operand and stage: as many as fit in shared
-/// memory, with one or two blocks per SM.
+/// Returns the number of stages in a circular buffer that has one tile per operand and stage. The number is the maximum
+/// that fits in shared memory with one or two blocks per SM.
 pub const fn stages(rows: usize, columns: usize) -> usize {
     match (rows, columns) {
         (128, 128) => 6,
@@ -56,7 +56,7 @@ pub const fn shared_bytes(rows: usize, columns: usize, stages: usize, parts: u32
     SharedMemory::bytes(stages as u32 * parts * ROW_BYTES * (rows + columns) as u32, 2 * stages as u32)
 }
 
-/// Returns the number of resident blocks per SM: as many as fit in shared memory. This number limits the registers per
+/// Returns how many blocks can be resident per SM, as limited by shared memory. This number limits the registers per
 /// thread.
 pub const fn resident(rows: usize, columns: usize) -> u32 {
     if rows + columns <= 192 { 2 } else { 1 }
@@ -65,29 +65,28 @@ pub const fn resident(rows: usize, columns: usize) -> u32 {
 /// Position of a tile, and the range of stages along K that the calling block sums.
 #[derive(Clone, Copy)]
 pub struct TileCoord {
-    /// First row in the planes of A.
+    /// Index of the tile's first row in the planes of A.
     pub row: u32,
-    /// First column in the planes of B.
+    /// Index of the tile's first column in the planes of B.
     pub column: u32,
     /// Plane of A.
     pub a_plane: u32,
     /// Plane of B.
     pub b_plane: u32,
-    /// First stage, and exclusive end of the stages.
+    /// Index of the first stage, and exclusive end of the stages.
     pub stages: (u32, u32),
     /// Number of vertically adjacent tiles per cluster: 1 or 2. Their blocks have consecutive ranks.
     pub shared_by: u32,
 }
 
-/// Operands of a stage, and the way in which its sums are accumulated.
+/// Operands of a stage, and how its sums are accumulated.
 pub trait Stage: Copy {
     /// Number of tiles per operand and stage: 1, or 2 for numbers that are split into two parts; the second part is in
     /// the next plane.
     const PARTS: u32 = 1;
     /// True if the tensor cores add only products within a stage, and the sums of the stages are accumulated in `f32`.
     const IS_ALONE: bool = false;
-    /// Returns the scales of the sums of a stage: one for each of two rows that are 8 rows apart, and one that applies
-    /// to all columns.
+    /// Returns a stage's scales: one for each of two rows that are 8 rows apart, and one that applies to all columns.
     #[inline(always)]
     fn scales(self, stage: u32, row: u32) -> ([f32; 2], f32) {
         let _ = (stage, row);
@@ -116,9 +115,10 @@ pub struct RowStrides {
 ///
 /// # Safety
 ///
-/// The requirements of [`product`]. The grid must be one-dimensional, with one cluster per `shared_by` tiles of each
-/// matrix of the batch. `sizes.split_stages` must be the number of stages of each block of a cluster except the last.
-/// `c` must contain the matrices with the strides `rows` and overlap neither `a` nor `b`; `bias` must have n elements.
+/// The requirements of [`product`] apply. The grid must be one-dimensional, with one cluster per `shared_by` tiles of
+/// each matrix of the batch. `sizes.split_stages` must be the number of stages of each block of a cluster except the
+/// last. `c` must contain the matrices with the strides `rows` and overlap neither `a` nor `b`; `bias` must have n
+/// elements.
 #[kernel(
     types(T = bf16, f16; B = KMajor, MnMajor),
     consts(ROWS = 64, 128; COLUMNS = 128, 192, 256),
@@ -158,7 +158,7 @@ pub unsafe fn matmul_non_persistent<T, B: Major, const ROWS: usize, const COLUMN
 ///
 /// # Safety
 ///
-/// The requirements of [`matmul_non_persistent()`].
+/// The requirements of [`matmul_non_persistent()`] apply.
 #[kernel(
     types(T = f32, F8E4M3),
     consts(ROWS = 64, 128; COLUMNS = 128, 192, 256),
@@ -414,7 +414,7 @@ pub unsafe fn product<
                         let mut batch = $sums.pending().begin();
                         let (x, y) = (a_tiles.at(slot).rows::<64>(group), b_tiles.at(slot));
                         if S::PARTS == 2 {
-                            // The smallest products are added first.
+                            // The products that involve a low part are smaller, so they are added first.
                             let (x_second, y_second) =
                                 (a_second.at(slot).rows::<64>(group), b_second.at(slot));
                             batch.mma_of::<KMajor, B, T, T>(x_second, y, false);

@@ -1,5 +1,5 @@
-//! [`Number4`]: conversion of 4-bit codes to 16-bit numbers. The codes become the mantissa of a power of two, as in
-//! Marlin (Frantar et al. 2024) and FasterTransformer.
+//! [`Number4`]: conversion of 4-bit codes to 16-bit numbers. The codes become the low mantissa bits of a power of two,
+//! as in Marlin (Frantar et al. 2024) and FasterTransformer.
 
 use gpu_std::prelude::*;
 use gpu_std::tensor::mma::WarpOperand;

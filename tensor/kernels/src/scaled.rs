@@ -13,7 +13,7 @@ use crate::epilogue::EpilogueParams;
 use crate::matmul::Sizes;
 use crate::non_persistent::{COLUMNS, ROWS, RowStrides, Stage, THREADS_ALONE, TileCoord, product, target};
 
-/// Number of elements along K, and of columns of B, that share a scale.
+/// Number of elements along K that share a scale, and number of columns of B that share a scale.
 pub const BLOCK: u32 = COLUMNS as u32;
 /// Number of stages of the circular buffer.
 pub const STAGES: usize = 6;
@@ -21,7 +21,7 @@ pub const STAGES: usize = 6;
 /// Scales of a tile.
 #[derive(Clone, Copy)]
 struct Scales {
-    /// Scales of A: for each row of A, one scale per block along K.
+    /// Scales of A. Each row of A has one scale per block along K.
     a: *const f32,
     /// First row of the tile.
     first: u32,
@@ -54,10 +54,10 @@ impl Stage for Scales {
 ///
 /// # Safety
 ///
-/// The requirements of [`product`]. The grid must be one-dimensional, with one cluster per `shared_by` tiles. There is
-/// no batch. `sizes.split_stages` must be the number of stages of each block of a cluster except the last. `c` has the
-/// strides `rows`, and overlaps neither `a` nor `b`. `bias` has n elements. `a_scales` has one element per row and
-/// block along K, and `b_scales` has one element per [`BLOCK`] columns and block along K.
+/// The requirements of [`product`] apply. The grid must be one-dimensional, with one cluster per `shared_by` tiles.
+/// There is no batch. `sizes.split_stages` must be the number of stages of each block of a cluster except the last. `c`
+/// has the strides `rows`, and overlaps neither `a` nor `b`. `bias` has n elements. `a_scales` has one element per row
+/// and block along K, and `b_scales` has one element per [`BLOCK`] columns and block along K.
 #[kernel(arch = "90a", block(THREADS_ALONE), no_panic)]
 pub unsafe fn matmul_scaled(
     a: &TensorMap<F8E4M3, 3>,

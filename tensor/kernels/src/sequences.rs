@@ -4,8 +4,8 @@ use gpu_std::prelude::*;
 
 use crate::tiles::divide;
 
-/// Sequences, which either have the same length and a plane each, or have variable lengths and are packed into one
-/// plane. All sizes, and the number of tiles of all heads together, must be less than 2^31.
+/// Sequences that either all have the same length, with one plane each, or have variable lengths and are packed into
+/// one plane. All sizes, and the number of tiles of all heads together, must be less than 2^31.
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct Sequences {
@@ -127,7 +127,7 @@ impl Sequences {
         let (mut q_end, mut k_end) = (at(q_offsets, 0).min(self.q_rows), at(k_offsets, 0).min(self.k_rows));
         let (mut sequence, mut tiles_before) = (0, 0);
         while sequence < self.count {
-            // Each lane handles one sequence. Whatever the offsets are, no row belongs to two sequences.
+            // Each lane handles one sequence. For any offsets, no row belongs to two sequences.
             let i = sequence + lane + 1;
             let q = extent(at(q_offsets, i).min(self.q_rows), q_end);
             let k = extent(at(k_offsets, i).min(self.k_rows), k_end);

@@ -30,9 +30,9 @@ pub const THREADS: u32 = 256;
 const PITCH: usize = TILE as usize + 4;
 /// Number of elements per buffer of an operand.
 const BUFFER: usize = STEP_K as usize * PITCH;
-/// Number of sums per thread along a row or a column: two squares of 4.
+/// Number of sums per thread along a row or a column: two squares of 4 x 4 sums contribute 4 each.
 const SUMS: usize = 8;
-/// Distance from the first square of a thread to its second.
+/// Distance from a thread's first square to its second square.
 const HALF: u32 = TILE / 2;
 
 /// Row stride and matrix stride of each operand and of C, in elements. A matrix stride of 0 broadcasts the matrix over
@@ -49,7 +49,7 @@ pub struct Strides {
 }
 
 /// GEMM, `c = activation(scale * a * b + bias)`, for each matrix of a batch. A is row-major for [`KMajor`] and
-/// column-major for [`MnMajor`]; for B it is the other way round.
+/// column-major for [`MnMajor`]; for B, the layouts are reversed.
 ///
 /// # Safety
 ///
@@ -90,7 +90,7 @@ pub unsafe fn matmul_simt<A: Major, B: Major>(
         b.put::<B>(stage.add(BUFFER), number, b.fetch::<B>(number, 0));
         thread::sync_threads();
         let (mut at, mut current) = (0, 0);
-        // Full steps of full tiles need no bounds checks.
+        // Full steps of full tiles do not need bounds checks.
         let is_inner = first_row + TILE <= sizes.m && first_column + TILE <= sizes.n;
         let whole = if is_inner && a.is_aligned && b.is_aligned { sizes.k / STEP_K * STEP_K } else { 0 };
         let (mut from_a, mut from_b) = (a.address::<A>(number, STEP_K), b.address::<B>(number, STEP_K));
@@ -236,7 +236,7 @@ impl Operand {
         self.from.wrapping_add((u64::from(row) * self.pitch + u64::from(first)) as usize)
     }
 
-    /// Returns the distance from a thread's elements to those of the next step, in elements.
+    /// Returns the distance, in elements, from a thread's elements to its elements in the next step.
     #[inline(always)]
     fn stride<M: Major>(&self) -> usize {
         if M::IS_TRANSPOSED { STEP_K as usize * self.pitch as usize } else { STEP_K as usize }
@@ -258,7 +258,7 @@ impl Operand {
         };
         let from = self.address::<M>(thread, at);
         let is_whole = self.is_aligned && row < rows && first + 4 <= columns;
-        // SAFETY: if `is_whole`, all four elements exist, and they start at a multiple of 16 bytes.
+        // SAFETY: if `is_whole`, all four elements exist, and they start on a 16-byte boundary.
         let mut four = unsafe { load_or::<f32, 4, true>(from, is_whole, [0.0; 4]) };
         if !is_whole && row < rows {
             let mut i = 0;

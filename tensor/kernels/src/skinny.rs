@@ -3,8 +3,8 @@
 //!
 //! Each lane prefetches its own 16-byte pieces of columns of B to shared memory with `cp.async`, several K-steps ahead
 //! (multistage), and multiplies them with `mma.m16n8k16`. The operands are swapped, so B is the operand with 16 rows
-//! and A the operand with 8 columns. Each warp of a block accumulates an interleaved part of K, and the partial sums of
-//! the warps are added in warp order. Elements of A are loaded to registers one step ahead.
+//! and A the operand with 8 columns. Each warp of a block accumulates an interleaved part of K, and the warps' partial
+//! sums are added in warp order. Elements of A are loaded to registers one step ahead.
 //!
 //! The order of elements along K in an instruction does not matter as long as both operands agree. Each lane therefore
 //! uses only data that it copied itself, and no barrier is needed between copies and `mma`.
@@ -65,7 +65,7 @@ pub struct SkinnySizes {
     pub m: u32,
     /// Number of columns of B and C.
     pub n: u32,
-    /// Number of columns of A and of rows of B.
+    /// Number of columns of A, which is also the number of rows of B.
     pub k: u32,
     /// Row stride of A.
     pub a_pitch: u64,
@@ -73,11 +73,11 @@ pub struct SkinnySizes {
     pub b_pitch: u64,
     /// Row stride of C.
     pub c_pitch: u64,
-    /// Stride between matrices A, or 0 to broadcast.
+    /// Stride between A matrices, or 0 to broadcast A.
     pub a_plane: u64,
-    /// Stride between matrices B, or 0 to broadcast.
+    /// Stride between B matrices, or 0 to broadcast B.
     pub b_plane: u64,
-    /// Stride between matrices C.
+    /// Stride between C matrices.
     pub c_plane: u64,
 }
 
@@ -88,7 +88,7 @@ pub struct SkinnySizes {
 /// # Safety
 ///
 /// - The slices must contain the matrices that `sizes` describes; m and n must be at least 1. Rows of A and columns of
-///   B must start at multiples of 16 bytes.
+///   B must start on 16-byte boundaries.
 /// - `bias` has n elements. `c` must overlap neither `a` nor `b`.
 /// - The grid must be one-dimensional and cover all columns, rows and matrices, and the launch must have
 ///   [`shared_bytes`] of dynamic shared memory.
@@ -122,8 +122,9 @@ pub unsafe fn matmul_skinny<T: WarpOperand, const GROUPS: usize, const TILES: us
 ///
 /// # Safety
 ///
-/// The requirements of [`matmul_skinny()`]; k must be a multiple of [`GROUP_K`]. `codes` must have n * k / 2 bytes and
-/// start at a multiple of 16 bytes. `scales` and `zeros` must have n * k / [`GROUP_K`] elements, in column-major order.
+/// The requirements of [`matmul_skinny()`] apply; k must be a multiple of [`GROUP_K`]. `codes` must have n * k / 2
+/// bytes and start on a 16-byte boundary. `scales` and `zeros` must have n * k / [`GROUP_K`] elements, in column-major
+/// order.
 #[kernel(
     types(T = bf16, f16),
     consts(GROUPS = 1, 2; TILES = 1, 2),
@@ -200,7 +201,7 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
     let place = |stage: usize, tile: usize, half: usize| {
         places.wrapping_add(((stage * TILES + tile) * 2 + half) * B::LOADS * THREADS as usize)
     };
-    // One branch decides for all copies of a step.
+    // A single branch covers all copies of a step.
     let copy = |at: u32, stage: usize| {
         let copy = |is_inside: bool| {
             let mut i = 0;

@@ -1,4 +1,4 @@
-//! [`Keys`] is the attention mask of rows of q; [`Rows`] is the online softmax of their scores.
+//! [`Keys`]: the attention mask for rows of q. [`Rows`]: the online softmax over their scores.
 
 use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;
@@ -33,7 +33,7 @@ impl Keys {
 
 /// Online softmax state of two rows of scores; each thread holds a quarter of each row.
 pub(crate) struct Rows {
-    /// Running maximum of the scores; `-inf` if there are no scores yet.
+    /// Running maximum of the scores; `-inf` before the first score.
     largest: [f32; 2],
     /// Running sums of this thread's `exp2` values, relative to the maximum.
     sums: [f32; 2],

@@ -49,7 +49,7 @@ pub struct Whole {
 }
 
 impl Whole {
-    /// Returns the number of tiles of all matrices.
+    /// Returns the total number of tiles in all matrices.
     pub const fn tiles(&self) -> u64 {
         self.rows.div_ceil(SIDE) as u64 * self.columns.div_ceil(SIDE) as u64 * self.planes as u64
     }
@@ -154,8 +154,8 @@ fn rounded(x: f32) -> f32 {
 ///
 /// # Safety
 ///
-/// The requirements of [`product`]. Matrix i of `a` and of `b` consists of planes `2 * i` and `2 * i + 1` of its map.
-/// The grid must be one-dimensional, with one cluster per `shared_by` tiles of each matrix of the batch.
+/// The requirements of [`product`] apply. Matrix i of `a` and of `b` consists of planes `2 * i` and `2 * i + 1` of its
+/// map. The grid must be one-dimensional, with one cluster per `shared_by` tiles of each matrix of the batch.
 /// `sizes.split_stages` must be the number of stages of each block of a cluster except the last. `c` must have the
 /// strides `rows` and overlap neither `a` nor `b`; `bias` must have n elements.
 #[kernel(arch = "90a", block(THREADS_ALONE), no_panic)]

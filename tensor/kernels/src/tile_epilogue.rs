@@ -2,8 +2,8 @@
 //! C.
 //!
 //! Each warp processes 16 rows of the tile. It converts these rows to the type of C, stages them in its own rows of
-//! shared memory, and stores 16-byte pieces that are adjacent in a row of C. No warp has to wait for another. Where C
-//! does not start at a multiple of 16 bytes, or ends within a piece, elements are stored one by one.
+//! shared memory, and stores 16-byte pieces that are adjacent in a row of C. Warps do not have to wait for each other.
+//! Where C does not start on a 16-byte boundary, or ends within a piece, elements are stored one by one.
 //!
 //! With split-K, each block finishes a share of the columns of the tile. Each block writes its partial sums to shared
 //! memory in the order of its threads. The corresponding threads of the other blocks read these sums.
@@ -18,7 +18,7 @@ use crate::epilogue::EpilogueParams;
 use crate::matmul::At;
 use crate::tiles::divide;
 
-/// Maximum number of tiles, with rows of 128 bytes, for the sums of a tile of C.
+/// Maximum number of shared memory tiles, with 128-byte rows, that the sums of one tile of C occupy.
 pub(crate) const SUM_TILES: usize = 8;
 /// Number of 16-byte pieces that a thread reads in one batch.
 const PIECES: usize = 4;
@@ -42,10 +42,11 @@ pub struct OutputTile<'a, C> {
     pub finish: EpilogueParams,
 }
 
-/// Sums of a thread in 16 columns of a warp's rows, in accumulator order.
+/// A thread's sums in 16 columns of its warp's rows, in accumulator order.
 type Eight = [f32; 8];
 
-/// Finishes and stores the sums of a warp, which cover all columns of 16 rows from `row` on.
+/// Applies the epilogue to a warp's sums and stores them. The sums cover all columns of the 16 rows that start at
+/// `row`.
 ///
 /// # Safety
 ///
@@ -106,8 +107,8 @@ pub(crate) unsafe fn leave<const ROWS: usize, const COLUMNS: usize>(
     }
 }
 
-/// Returns where the tiles contain a thread's sums from `4 * four` on: the tile, its row, and the chunk in the row.
-/// Consecutive threads use consecutive chunks.
+/// Returns the location in the tiles of the four sums of a thread that start at `4 * four`: the tile, the row in the
+/// tile, and the chunk in the row. Consecutive threads use consecutive chunks.
 #[inline(always)]
 fn place<const ROWS: usize>(thread: u32, four: u32) -> (u32, u32, u32) {
     (four / 4, four % 4 * (ROWS as u32 / 4) + thread / 8, thread % 8)
@@ -119,7 +120,7 @@ fn place<const ROWS: usize>(thread: u32, four: u32) -> (u32, u32, u32) {
 ///
 /// # Safety
 ///
-/// The requirements of [`store_own`], except that other blocks store the other columns. The blocks with the ranks
+/// The requirements of [`store_own`] apply, except that other blocks store the other columns. The blocks with the ranks
 /// `which`, `which + shared_by` and so on must have written their sums to `left`, which must not overlap `staged`. None
 /// of these blocks may exit, or write there, before all have arrived.
 #[inline(always)]
@@ -202,7 +203,7 @@ pub(crate) unsafe fn add<
 ///
 /// # Safety
 ///
-/// The requirements of [`store_own`].
+/// The requirements of [`store_own`] apply.
 #[inline(always)]
 unsafe fn put<C: Output<f32>, const ROWS: usize>(
     tiles: SharedTiles<C, ROWS, SUM_TILES>,
@@ -220,7 +221,7 @@ unsafe fn put<C: Output<f32>, const ROWS: usize>(
 ///
 /// # Safety
 ///
-/// The requirements of [`store_own`].
+/// The requirements of [`store_own`] apply.
 #[inline(always)]
 unsafe fn store_staged<C: Output<f32> + Into<f32>, const ROWS: usize>(
     tiles: SharedTiles<C, ROWS, SUM_TILES>,

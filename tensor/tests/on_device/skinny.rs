@@ -26,7 +26,7 @@ const SHAPES: [[usize; 3]; 12] = [
     [16, 1001, 71],
 ];
 
-/// Rows of `a` and `b` start at multiples of 16 bytes, and rows of `c` are unaligned. Gaps must be unchanged.
+/// Rows of `a` and `b` start on 16-byte boundaries, and rows of `c` are unaligned. Gaps must be unchanged.
 fn exact<T: TestNumber<Output = T> + Element4>([m, n, k]: [usize; 3], planes: usize) {
     let stream = Stream::new(&under_test::device()).unwrap();
     let (pitch, c_pitch) = (k.next_multiple_of(8) + 8, n + 3);

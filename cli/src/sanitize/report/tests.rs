@@ -1,4 +1,5 @@
-//! Reports written after NVIDIA's manual, in the layouts of several versions, and reports recorded on an H100.
+//! Tests with reports that follow NVIDIA's manual, in the layouts of several versions, and with reports recorded on an
+//! H100.
 
 use super::*;
 
@@ -130,7 +131,7 @@ cuStreamSynchronize.
         "failed CUDA call: cuMemAlloc_v2: CUDA_ERROR_INVALID_VALUE (error 1) due to \"invalid argument\"\n  call\n    at \
          src/main.rs:31 in heat::upload\n\n"
     );
-    // Without the fault, the failed launch is shown.
+    // If the report contains no fault, the failed launch is shown.
     let alone = format!("{calls}========= ERROR SUMMARY: 2 errors\n");
     assert_eq!(read(&alone).findings.len(), 2);
 }

@@ -28,7 +28,7 @@ pub use major::{KMajor, Major, MnMajor};
 pub use operand::{Half, Multiply, Operand, Output, Sum};
 pub use width::{Columns, Width};
 
-/// Number of instructions for a product of rows of 128 bytes.
+/// Number of instructions per product of tiles with 128-byte rows.
 #[cfg(target_arch = "nvptx64")]
 const STEPS: u64 = 4;
 

@@ -58,7 +58,7 @@ impl Sum for i32 {
 pub trait Operand: KernelType {
     /// Accumulator type.
     type Sum: Sum;
-    /// Converts the element to the number that is multiplied.
+    /// Converts the element to the value that the product uses.
     #[doc(hidden)]
     #[cfg(not(target_arch = "nvptx64"))]
     fn to_sum(self) -> Self::Sum;
@@ -66,7 +66,7 @@ pub trait Operand: KernelType {
 
 /// A supported product: two matrices of one type, of two 8-bit floating-point types, or of two 8-bit integer types.
 pub trait Multiply<B: Operand<Sum = Self::Sum> = Self>: Operand {
-    /// Issues a product of 32 bytes of each row of two tiles, which are given by their descriptors.
+    /// Issues a product of two tiles over 32 bytes of each row. The arguments include the tiles' descriptors.
     #[doc(hidden)]
     #[cfg(target_arch = "nvptx64")]
     unsafe fn issue<const N: usize, AM: Major, BM: Major>(
@@ -132,7 +132,7 @@ products! {
 pub trait Half: Multiply<Sum = f32> + Output<f32> + half_sealed::Sealed {
     /// Packs two numbers, rounded to nearest even, with the first in the low half.
     fn pack(low: f32, high: f32) -> u32;
-    /// Issues a product of 16 columns of fragments with 32 bytes of each row of a tile, which is given by its
+    /// Issues a product of 16 columns of fragments and 32 bytes of each row of a tile. The arguments include the tile's
     /// descriptor.
     #[doc(hidden)]
     #[cfg(target_arch = "nvptx64")]
@@ -204,7 +204,7 @@ macro_rules! halves {
 }
 halves!(bf16 "cvt.rn.bf16x2.f32" bf16_fragment, f16 "cvt.rn.f16x2.f32" f16_fragment);
 
-/// An output type for sums of type `S`, which can be stored from an accumulator's registers to a tile.
+/// An output type that sums of type `S` can be converted to when an accumulator's registers are stored to a tile.
 pub trait Output<S: Sum>: KernelType {
     /// Stores the 16 rows that start at `row`, in the 16 columns that start at `16 * block`. Each thread of a warp
     /// passes eight of the sums, in the order of eight consecutive registers of an [`Accumulator`](super::Accumulator).

@@ -1,4 +1,4 @@
-//! [`matmul`]: GEMM with an epilogue of bias and activation, computed by cuBLASLt.
+//! [`matmul`]: GEMM with a bias and activation epilogue, computed by cuBLASLt.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -83,7 +83,7 @@ pub enum Search {
     Heuristic,
     /// Uses the fastest of the first `candidates` algorithms that the heuristics suggest. Each of them runs `repeats`
     /// times with the operands of the call. The first such call for a shape waits for the timed runs. The runs write to
-    /// a temporary buffer of the size of the output. The output itself is written once. The search falls back to
+    /// a temporary buffer that is as large as the output. The output itself is written once. The search falls back to
     /// [`Self::Heuristic`] during stream capture, with [`Math::deterministic`], or if the temporary buffer cannot be
     /// allocated.
     Timed {
@@ -97,10 +97,10 @@ pub enum Search {
 /// The scalars of a GEMM, its epilogue, and the strategy for choosing its algorithm.
 #[derive(Debug, Clone, Copy)]
 pub struct Matmul<'a, S, C: DeviceCopy> {
-    /// Factor of the product. The default is 1.
+    /// Factor by which the product is multiplied. The default is 1.
     pub alpha: S,
-    /// Factor of the old output, which is added to the product. The default is 0, with which the old output is not
-    /// read.
+    /// Factor by which the old output is multiplied before it is added to the product. With 0, which is the default,
+    /// the old output is not read.
     pub beta: S,
     /// Bias vector, which is added to each row. The vector has one element per column of the output. The default is
     /// `None`.
@@ -139,7 +139,7 @@ impl<S: Sum, C: DeviceCopy> Default for Matmul<'_, S, C> {
 const OPERATION: &str = "matmul";
 
 /// Enqueues `c = activation(alpha * a * b + beta * c + bias)` for each matrix of a batch. In all other respects, the
-/// rules of [`gemm`](super::gemm) apply.
+/// rules for [`gemm`](super::gemm) apply.
 ///
 /// The algorithm that the heuristics choose for a shape is cached ([`plan_cache`]). For 8-bit integers, this function
 /// calls [`gemm`](super::gemm), and supports neither bias nor activation. 8-bit floating point requires:
@@ -168,7 +168,7 @@ const OPERATION: &str = "matmul";
 /// ```
 ///
 /// # Errors
-/// - The errors of [`gemm`](super::gemm).
+/// - The same errors as [`gemm`](super::gemm).
 /// - [`LibraryError::Shape`] if the bias or a scale has the wrong length.
 /// - [`LibraryError::WorkspaceTooSmall`] if every algorithm needs a larger workspace than the limit.
 /// - [`LibraryError::Unsupported`] if no algorithm exists.
@@ -203,7 +203,7 @@ where
     if problem.is_zero(alpha) {
         let zeros = Zeros::<A, B>::new(stream, &problem)?;
         let (a, b) = zeros.matrices()?;
-        // The product is zero whatever the scales are.
+        // The product is zero for any scales.
         let one = Scale::<A>::from_f64(1.0);
         let unscaled = Matmul { alpha: one, scale_a: None, scale_b: None, ..*options };
         return matmul(stream, &unscaled, a, b, c);

@@ -46,7 +46,7 @@ pub(crate) struct Pointers {
     pub b: u64,
     pub c: u64,
     pub d: u64,
-    /// Address of the bias, or 0 if there is none. The same applies to the scales.
+    /// Address of the bias, or 0 if the call has no bias. The same applies to the scales.
     pub bias: u64,
     pub scale_a: u64,
     pub scale_b: u64,
@@ -57,7 +57,7 @@ fn alignment(ptr: u64) -> u32 {
 }
 
 impl Key {
-    /// Creates the key of a problem whose output is not transposed.
+    /// Creates the key for a problem whose output is not transposed.
     pub fn new(
         problem: &Problem,
         pointers: &Pointers,
@@ -344,7 +344,7 @@ impl Plan {
         self.candidates.first().map_or(0, |(_, bytes)| *bytes)
     }
 
-    /// Returns the number of algorithms, and the size of their largest workspace.
+    /// Returns the number of algorithms, and the largest workspace size among them.
     pub fn choices(&self) -> (usize, usize) {
         let bytes = self.candidates.iter().map(|(_, bytes)| *bytes).max();
         (self.candidates.len(), bytes.unwrap_or(0))

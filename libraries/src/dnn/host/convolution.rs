@@ -50,7 +50,7 @@ pub unsafe fn run_fused<T: FloatType>(geometry: &Geometry, places: [Place; 4], a
     });
 }
 
-/// Writes `last(alpha * sum + beta * target, index)`. A value whose factor is 0 is not read.
+/// Writes `last(alpha * sum + beta * target, index)`. If a factor is 0, the value that it multiplies is not read.
 fn finish<T: FloatType>(
     geometry: &Geometry,
     sums: &[T::Real],
@@ -95,7 +95,7 @@ unsafe fn sums<T: FloatType>(
     sums
 }
 
-/// Value that marks an input element as padding, instead of its index.
+/// Value that replaces the index of an input element that is padding.
 const OUTSIDE: usize = usize::MAX;
 
 /// A convolution expressed as products of rows (im2col). For each output, a row contains the input of one tap in one

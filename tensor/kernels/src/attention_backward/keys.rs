@@ -1,5 +1,6 @@
-//! Gradients of k and v. ! Each block processes a tile of rows of k and v, and loops over the rows of q of all heads
-//! that attend to them.
+//! Gradients of k and v.
+//!
+//! Each block processes a tile of rows of k and v, and loops over the rows of q of all heads that attend to them.
 
 use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;
@@ -68,7 +69,7 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
         unsafe {
             once.init(1);
             partial.init(1);
-            // One arrival signals the TMA copies, and one the writes by the threads of the warp.
+            // One arrival signals the TMA copies, and the other signals the writes by the warp's threads.
             full.init(2);
             // Each warp releases the stage separately.
             empty.init(4 * CONSUMERS);
@@ -120,7 +121,7 @@ pub(super) unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
                             load_boxes(maps.dout, dout_tile, 1, at(3), loaded);
                         }
                         // Half of the lanes load log-sum-exps, the other half `delta`. Each lane loads a chunk whose
-                        // values are later read together by one thread of a quad.
+                        // values are later read by a single thread of a quad.
                         let (which, chunk) = (lane / 16, lane % 16);
                         let columns = chunk % 4 * 16 + chunk / 4 * 2;
                         let value = |column: u32| {
@@ -291,7 +292,7 @@ struct Queries {
 }
 
 impl Queries {
-    /// Creates the mask of a tile whose rows are rows of k.
+    /// Creates the mask for a tile whose rows are rows of k.
     #[inline(always)]
     fn new(place: &Place, is_causal: bool) -> Self {
         Self { count: place.k.1, is_causal, ahead: place.q.1 as i32 - place.k.1 as i32 }

@@ -1,4 +1,6 @@
-//! Gradient of q. ! Each block processes a tile of rows of q and loops over the rows of k and v.
+//! Gradient of q.
+//!
+//! Each block processes a tile of rows of q and loops over the rows of k and v.
 
 use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;
@@ -136,7 +138,7 @@ pub(super) unsafe fn queries<T: Half, const D: usize, const ROWS: usize>(
     let lane = warp::lane_id();
     let group_row = place.row + group * GROUP_ROWS;
     let row = group_row + warp % 4 * 16 + lane / 4;
-    // End of the steps to which all rows of the warpgroup attend in full.
+    // Exclusive end of the steps to which all rows of the warpgroup attend in full.
     let whole = keys.before(group_row) / STEP;
     let limits = [keys.before(row), keys.before(row + 8)].map(|limit| limit as i32 - (lane % 4 * 2) as i32);
     let of_row = |values: &[f32], row: u32| {

@@ -10,7 +10,7 @@ use gpu_std::vectorized::{load, load_or};
 use super::{CHUNK_K, GROUP_K, THREADS};
 use crate::number4::Number4;
 
-/// Columns of B, in the form in which warps load them.
+/// Columns of B, as warps load them.
 pub(super) trait Columns<T>: Copy {
     /// Number of chunks per step.
     const CHUNKS: usize;
@@ -18,9 +18,9 @@ pub(super) trait Columns<T>: Copy {
     const LOADS: usize;
     /// True if k must be a multiple of the step size.
     const IS_WHOLE: bool;
-    /// Additional data of a column in a step, such as scale and zero point.
+    /// A column's additional data for a step, such as its scale and zero point.
     type Beside: Copy;
-    /// Data of a column that has been loaded for a step, or its address.
+    /// A column's data that has been loaded for a step, or the data's address.
     type Loaded: Copy;
 
     /// Returns which column of `A`, relative to the step, contains the first of the lane's 8 elements in `chunk`.
@@ -157,8 +157,8 @@ impl<T: Number4> Columns<T> for Codes<'_, T> {
     #[inline(always)]
     unsafe fn copy(self, column: u32, at: u32, quarter: u32, is_inside: bool, to: *mut [u32; 4]) {
         let first = u64::from(column) * u64::from(self.k / 2) + u64::from((at + CHUNK_K * quarter) / 2);
-        // SAFETY: each step covers exactly one group, so either all of its elements exist or none. Codes start at
-        // multiples of 16 bytes.
+        // SAFETY: each step covers exactly one group, so either all of its elements exist or none. Codes start on
+        // 16-byte boundaries.
         unsafe {
             if is_inside {
                 copy_async(self.codes.as_ptr().wrapping_add(first as usize).cast(), to);
@@ -259,7 +259,7 @@ fn halves<const UPPER: u32>(x: u32, y: u32) -> u32 {
 ///
 /// # Safety
 ///
-/// The row must have k elements and start at a multiple of 16 bytes, and `at` must be a multiple of 8.
+/// The row must have k elements and start on a 16-byte boundary, and `at` must be a multiple of 8.
 #[inline(always)]
 pub(super) unsafe fn eight<T: WarpOperand, const KEPT: bool>(row: *const T, at: u32, k: u32) -> [u32; 4] {
     let from = row.wrapping_add(at as usize);
