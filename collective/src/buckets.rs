@@ -77,7 +77,7 @@ impl<T: Reducible> Buckets<T> {
         let _site = site();
         let (alignment, room) = (ALIGNMENT / size_of::<T>(), bucket_bytes / size_of::<T>());
         let mut places: Vec<Place> = Vec::with_capacity(lens.len());
-        // Each entry contains the number of elements and the number of gradients of a bucket.
+        // Each entry contains a bucket's number of elements and number of gradients.
         let mut sizes: Vec<(usize, usize)> = Vec::new();
         for &len in lens.iter().rev() {
             let start = sizes.last().map_or(0, |(elements, _)| elements.next_multiple_of(alignment));
@@ -106,7 +106,7 @@ impl<T: Reducible> Buckets<T> {
         self.buckets.len()
     }
 
-    /// Returns the number of elements of a gradient.
+    /// Returns the number of elements in a gradient.
     ///
     /// # Panics
     /// Panics if the gradient does not exist. The methods below also panic in this case.

@@ -116,9 +116,9 @@ pub enum ReduceOp<T: Reducible> {
     Sum,
     /// Product.
     Prod,
-    /// Minimum. Minimum; any number is less than NaN.
+    /// Minimum. Any number counts as less than NaN.
     Min,
-    /// Maximum. Maximum; any number is greater than NaN.
+    /// Maximum. Any number counts as greater than NaN.
     Max,
     /// Sum divided by the number of ranks; for integers, the quotient is rounded towards zero.
     Avg,

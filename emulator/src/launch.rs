@@ -86,7 +86,7 @@ pub unsafe fn run(launch: &Launch<'_>) -> Result<(), Fault> {
 /// Runs one grid and returns the grids that it launched.
 ///
 /// # Safety
-/// The requirements are those of [`run`].
+/// The requirements are the same as for [`run`].
 pub(crate) unsafe fn run_grid(launch: &Launch<'_>, children: Children) -> Result<Children, Fault> {
     let mut grid =
         Grid::new(launch).map_err(|message| Fault::InvalidLaunch { kernel: launch.kernel.name, message })?;

@@ -64,7 +64,7 @@ impl Checked {
     /// they occurred. Each pair of source locations in a launch yields one finding.
     ///
     /// # Errors
-    /// Returns the fault if a kernel that was running caused one.
+    /// If a running kernel caused a fault, returns that fault.
     pub fn findings(&self) -> Result<Vec<Finding>> {
         self.device.wait()?;
         Ok(self.scope.take().findings)

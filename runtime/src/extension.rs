@@ -126,7 +126,7 @@ impl Stream {
     /// Returns the same errors as [`Self::enqueue`].
     ///
     /// # Safety
-    /// The requirements are those of [`Self::enqueue`].
+    /// The requirements are the same as for [`Self::enqueue`].
     #[track_caller]
     pub unsafe fn enqueue_named<E: Into<Error>>(
         &self,
@@ -171,7 +171,7 @@ impl Stream {
     /// Returns the same errors as [`Self::enqueue`].
     ///
     /// # Safety
-    /// The requirements are those of [`Self::enqueue_host`].
+    /// The requirements are the same as for [`Self::enqueue_host`].
     #[track_caller]
     pub unsafe fn enqueue_host_named(
         &self,

@@ -37,7 +37,7 @@ impl Entry {
 
 static DEVICES: Mutex<Option<HashMap<DeviceId, Entry>>> = Mutex::new(None);
 
-/// Opens a device, or returns the open device if there is one.
+/// Opens a device, or returns the device if it is already open.
 fn open(id: DeviceId) -> Result<Device> {
     let driver = drivers::driver(id)?;
     let count = driver.device_count()?;
@@ -63,7 +63,7 @@ fn open(id: DeviceId) -> Result<Device> {
     Ok(device)
 }
 
-/// Returns the open device, if there is one. If the device is lost, removes the process's handle of it.
+/// Returns the device if it is open. If the device is lost, removes the process's handle to it.
 fn find_open(id: DeviceId) -> Option<Device> {
     let lock = || DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
     let lost = match lock().as_mut()?.get_mut(&id)? {

@@ -1,4 +1,4 @@
-//! Communicators of a subset of the ranks: [`Communicator::split`] and [`Communicator::shrink`].
+//! Communicators for a subset of the ranks: [`Communicator::split`] and [`Communicator::shrink`].
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -83,7 +83,7 @@ impl Communicator {
         self.part(format!("without {names}"), place, self.world_size() - excluded.len())
     }
 
-    /// Creates a communicator of a subset of the ranks, in which this rank is `rank`.
+    /// Creates a communicator for a subset of the ranks. In the new communicator, this rank is `rank`.
     fn part(&self, name: String, rank: usize, world_size: usize) -> Result<Self> {
         // The new run ID keeps ranks that have left the old communicator out of the new one.
         let run_id = format!("{}/{}/{name}", self.launch.run_id, self.mesh.id);

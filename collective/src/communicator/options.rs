@@ -106,7 +106,7 @@ impl CommunicatorOptions {
         self
     }
 
-    /// Sets the timeout of the rendezvous of all ranks. The default is 5 minutes.
+    /// Sets the timeout for the rendezvous of all ranks. The default is 5 minutes.
     pub fn init_timeout(mut self, timeout: Duration) -> Self {
         self.init_timeout = timeout;
         self

@@ -8,7 +8,7 @@ use crate::store::Token;
 /// First of the Slurm step IDs that are reserved for pseudo-steps, such as batch scripts and interactive shells of
 /// salloc.
 const NO_STEPS: u64 = 0xffff_fff0;
-/// Maximum length of the name of a run, in bytes.
+/// Maximum length of a run's name, in bytes.
 const LONGEST_RUN_ID: usize = 256;
 
 /// Identity of a process according to one launcher.

@@ -94,7 +94,7 @@ pub struct Launch {
     pub restart_count: u32,
     /// Launcher of the process.
     pub launcher: Launcher,
-    /// Secret of the run, if it has one.
+    /// Secret of the run, if any.
     pub token: Option<Token>,
 }
 

@@ -33,7 +33,7 @@ use crate::store::{PrefixStore, Store, Token, is_end, resolve};
 
 /// Key under which a rank publishes why it has given up.
 const BROKEN: &str = "broken";
-/// Time that a rank is given to publish why it has given up.
+/// Time that a rank has to publish why it gave up.
 const CAUSE_TIME: Duration = Duration::from_millis(500);
 /// Interval at which a waiting rank checks whether other ranks have given up or ended.
 const LOOK: Duration = Duration::from_millis(100);

@@ -100,7 +100,7 @@ fn init_failed(mesh: &Mesh, reason: &dyn std::fmt::Display) -> Failure {
     }
 }
 
-/// Returns the failure for an NCCL call that was refused before a [`Rank`] exists.
+/// Returns the failure for an NCCL call that failed before a [`Rank`] existed.
 fn refused(making: Making<'_>, refused: Refused, comm: sys::Comm) -> Failure {
     let reason = making.nccl.explain(refused.call, refused.status, comm);
     rank::failure_of(making.mesh, making.stream.device(), refused, reason, None)

@@ -159,7 +159,7 @@ impl State {
 
     fn host_frees(&mut self, call: Call, range: Range<u64>, goes: bool) {
         if self.way == Way::Accesses {
-            // Frees are not compared, because the driver refuses to free memory that work still uses, and the kernel
+            // Frees are not compared, because the driver rejects frees of memory that work still uses, and the kernel
             // check detects uses of freed buffers.
             if goes {
                 self.history.forget(range);

@@ -169,7 +169,7 @@ impl Timeline {
     /// Runs an action and advances the clock by its duration. A kernel of an idle driver only advances the clock.
     ///
     /// # Safety
-    /// The requirements are those of [`Action::run`].
+    /// The requirements are the same as for [`Action::run`].
     pub(super) unsafe fn run(&self, action: &Action, context: &EmulatedContext, ran: Ran<'_>) {
         let start = if ran.is_recorded() { self.now_ns() } else { 0 };
         // SAFETY: guaranteed by the caller.
@@ -196,7 +196,7 @@ impl Timeline {
     }
 
     /// # Safety
-    /// The requirements are those of [`Action::run`].
+    /// The requirements are the same as for [`Action::run`].
     unsafe fn do_action(&self, action: &Action, context: &EmulatedContext) {
         if !(self.is_idle() && matches!(action, Action::Launch(_))) {
             // SAFETY: guaranteed by the caller.

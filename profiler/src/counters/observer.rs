@@ -22,7 +22,7 @@ use super::tally::{Key, Tally, What};
 use crate::names;
 use crate::recording::address_of;
 
-/// Maximum time for which an operation waits for another operation that is being counted.
+/// Maximum time that an operation waits for another operation whose counters are being collected.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// Key of a device: the address of its driver, and its ordinal within that driver.

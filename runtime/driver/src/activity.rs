@@ -115,12 +115,12 @@ pub struct ActivityLoss {
     pub dropped: u64,
     /// Number of records without times.
     pub zero_time: u64,
-    /// Number of buffer requests that were refused because [`ActivityOptions::memory`] was exhausted. The driver counts
-    /// the affected records as dropped.
+    /// Number of buffer requests that failed because [`ActivityOptions::memory`] was exhausted. The driver counts the
+    /// affected records as dropped.
     pub refused_buffers: u64,
 }
 
-/// Device, stream and enqueuing call of a piece of work.
+/// Device and stream of device work, and the call that enqueued it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ActivityPlace {
     /// Ordinal of the device.
@@ -129,9 +129,10 @@ pub struct ActivityPlace {
     pub stream: u32,
     /// Correlation ID of the call that enqueued the work.
     pub correlation: u64,
-    /// Executable graph to which the node belongs; 0 if there is none.
+    /// Executable graph that contains the work; 0 if the work was not launched by a graph.
     pub graph: u32,
-    /// Graph node ID, unique in the process; 0 if there is none. See [`ActivityDriver::activity_node`].
+    /// ID of the graph node, unique in the process; 0 if the work was not launched by a graph. See
+    /// [`ActivityDriver::activity_node`].
     pub node: u64,
 }
 

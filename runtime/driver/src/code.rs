@@ -13,7 +13,7 @@ use crate::{
 /// Methods of a [`Driver`](crate::Driver) for images, their kernels, and launches.
 ///
 /// # Safety
-/// The requirements are those of [`Driver`](crate::Driver).
+/// The requirements are the same as for [`Driver`](crate::Driver).
 pub unsafe trait CodeDriver {
     /// Returns the newest PTX version that the driver compiles, as `10 * major + minor`; `None` if the version is
     /// irrelevant.

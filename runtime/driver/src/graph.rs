@@ -331,7 +331,7 @@ pub unsafe trait GraphDriver {
     /// not always detected. [`NodeWork::Empty`] is not supported.
     ///
     /// # Safety
-    /// The requirements are those of [`Self::graph_add`].
+    /// The requirements are the same as for [`Self::graph_add`].
     unsafe fn graph_exec_set(
         &self,
         context: Context,

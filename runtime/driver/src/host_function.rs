@@ -67,7 +67,7 @@ pub struct HostWork {
 impl HostWork {
     /// Wraps a function that is called once, or once per launch of a graph. The function must follow the rules of
     /// [`StreamDriver::host_function`](super::StreamDriver::host_function). In recordings, the work appears as a kernel
-    /// with this name and no threads.
+    /// that has this name and no threads.
     pub fn new(name: &'static str, uses: Vec<HostAccess>, function: Box<dyn Fn() + Send + Sync>) -> Self {
         Self { name, uses, function: Some(function) }
     }

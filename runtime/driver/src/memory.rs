@@ -15,7 +15,7 @@ pub struct ExportedMemory(
 /// Methods of a [`Driver`](crate::Driver) for device memory and page-locked host memory.
 ///
 /// # Safety
-/// The requirements are those of [`Driver`](crate::Driver).
+/// The requirements are the same as for [`Driver`](crate::Driver).
 pub unsafe trait MemoryDriver {
     /// Returns the number of free bytes and the total number of bytes of device memory.
     fn memory_info(&self, context: Context) -> Result<(u64, u64)>;

@@ -9,7 +9,7 @@ pub const IPC_EVENT_BYTES: usize = 64;
 /// Methods of a [`Driver`](crate::Driver) for streams, events and host functions.
 ///
 /// # Safety
-/// The requirements are those of [`Driver`](crate::Driver).
+/// The requirements are the same as for [`Driver`](crate::Driver).
 pub unsafe trait StreamDriver {
     /// Returns the range of stream priorities: (least urgent, most urgent). Lower numbers are more urgent.
     fn stream_priorities(&self, context: Context) -> Result<(i32, i32)>;

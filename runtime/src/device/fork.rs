@@ -82,7 +82,7 @@ pub(crate) fn begin_use(kind: DeviceId) -> Result<()> {
     Ok(())
 }
 
-/// Undoes [`begin_use`]after the driver could not be initialized, so none of its devices are in use.
+/// Undoes [`begin_use`] after the driver failed to initialize. No device of this kind is in use at that point.
 pub(super) fn end_use(kind: DeviceId) {
     USED.fetch_and(!bit(kind), Ordering::Relaxed);
 }

@@ -413,10 +413,10 @@ pub(crate) struct Watch<'a>(Option<Watching<'a>>);
 
 struct Watching<'a> {
     observed: Observed<'a>,
-    /// The observers to call; `None` if there are none.
+    /// The observers to call; `None` if no observer is registered.
     entries: Option<Entries>,
     succeeded: bool,
-    /// The note of the operation, if it captures work.
+    /// The note of the operation, if the operation captures work.
     note: Option<(Note, Arc<dyn Noted>)>,
 }
 

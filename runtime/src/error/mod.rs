@@ -77,7 +77,7 @@ pub enum Error {
     #[error(transparent)]
     Driver(#[from] DriverError),
 
-    /// An error of a crate built on this one, for example from a library call.
+    /// An error from a crate built on this one, for example from a library call.
     #[error(transparent)]
     Extension(ExtensionError),
 
@@ -113,7 +113,7 @@ pub enum Error {
         reason: String,
     },
 
-    /// The image contains GPU code, but none for this device.
+    /// The image contains GPU code, but not for this device.
     #[error(
         "the GPU image `{image}` has no code for {device} (compute capability {}.{}): it has {has}; \
          add the architecture to the builder's `archs`; a program that was built for development on another machine has \
@@ -385,7 +385,7 @@ pub enum Error {
     #[error("{0}")]
     Graph(GraphError),
 
-    /// The driver refused to allocate memory because a thread is capturing a graph.
+    /// The driver rejected an allocation because a thread is capturing a graph.
     #[error(
         "no memory while another thread captures a graph in a mode that forbids it; allocate before the capture, or capture in the relaxed or thread-local mode ({source_error})"
     )]
@@ -545,7 +545,7 @@ pub enum Error {
     Timeout {
         /// The device.
         device: DeviceId,
-        /// Time for which the call waited, in milliseconds.
+        /// How long the call waited, in milliseconds.
         waited_ms: u64,
         /// The most recently launched kernels that have not finished, oldest first.
         kernels: Vec<String>,

@@ -14,9 +14,9 @@ use crate::stream::Stream;
 /// Future that completes when the stream has reached the last recording of an event. Created by `event.await` and
 /// `(&event).await`.
 ///
-/// The future blocks no thread, works with any executor, and can be polled from any thread. A fault of the device wakes
-/// the future. The future can be dropped at any time; enqueued work continues, and the memory that the work uses stays
-/// allocated.
+/// The future does not block a thread, works with any executor, and can be polled from any thread. A fault of the
+/// device wakes the future. The future can be dropped at any time; enqueued work continues, and the memory that the
+/// work uses stays allocated.
 ///
 /// For the first 50 microseconds, the future requests to be polled again immediately, so that waiting for short work
 /// requires no thread switch. After that, one thread of the process wakes all futures. An emulated device with a
@@ -95,7 +95,7 @@ impl Future for Completed {
 
 impl Stream {
     /// Returns a future that completes when all work enqueued so far has run. The future does not wait for work
-    /// enqueued after this call. Like [`Reached`], the future blocks no thread and works with any executor.
+    /// enqueued after this call. Like [`Reached`], the future does not block a thread and works with any executor.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Result, Stream};

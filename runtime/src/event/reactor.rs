@@ -30,7 +30,7 @@ use crate::driver::{EventHandle, host_function};
 use crate::error::Result;
 use crate::stream::clock::Done;
 
-/// Time for which a future requests to be polled again.
+/// How long a future keeps requesting to be polled again.
 const PATIENCE: Duration = Duration::from_micros(50);
 /// Minimum and maximum pause between two queries of an event.
 const PAUSES: (Duration, Duration) = (Duration::from_micros(10), Duration::from_micros(250));
@@ -95,7 +95,7 @@ impl Wait {
 }
 
 impl Waiting {
-    /// Returns the time at which to query next after a query at `now`.
+    /// Returns the time of the query that follows a query at `now`.
     fn next_look(&self, now: Instant) -> Instant {
         let next = now + (now.duration_since(self.registered) / PART).clamp(PAUSES.0, PAUSES.1);
         self.early.map_or(next, |early| early.min(next))

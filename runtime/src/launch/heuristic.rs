@@ -16,7 +16,7 @@ use super::occupancy::Occupancy;
 use super::policy::GridChoice;
 use crate::driver::DeviceProperties;
 
-/// Number of blocks of the usual size that fill an SM.
+/// Number of blocks, each of the usual size, that fill an SM.
 const BLOCKS_TO_FILL: u32 = 8;
 /// Number of waves above which the hardware's block scheduler leaves only a small part of the last wave idle.
 const MANY_WAVES: u64 = 8;

@@ -11,7 +11,7 @@ use crate::driver::{DeviceProperties, FunctionAttributes};
 
 /// Granularity in which registers are allocated to warps.
 const REGISTER_UNIT: u64 = 256;
-/// Number of partitions of an SM. Each partition has its share of the registers. A warp stays in one partition.
+/// Number of partitions per SM. Each partition has its share of the registers. A warp stays in one partition.
 const PARTITIONS: u64 = 4;
 
 /// Occupancy of an SM on which as many blocks of a kernel as possible are resident.

@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicU64;
 use crate::device::source::Source;
 use crate::driver::DeviceProperties;
 
-/// Rule for the number of blocks of a loop over items.
+/// Rule that determines how many blocks run a loop over items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GridChoice {
     /// One block for each group of items that fills a block.

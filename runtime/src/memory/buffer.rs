@@ -165,7 +165,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Copies a host slice to a new buffer. The copy has finished when the call returns.
     ///
     /// # Errors
-    /// Returns the errors of [`Self::uninit`], or the fault if a kernel that was running on the stream caused one.
+    /// Returns the errors of [`Self::uninit`], or the fault that a kernel running on the stream caused.
     #[track_caller]
     pub fn from_host(stream: &Stream, host: &[T]) -> Result<Self> {
         let _site = site();
@@ -184,7 +184,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         self.len == 0
     }
 
-    /// Returns the device that contains the memory.
+    /// Returns the device that owns the memory.
     pub fn device(&self) -> &Device {
         self.storage.device()
     }
@@ -256,7 +256,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Copies the elements to a new vector on the host; see [`DeviceSlice::to_host`].
     ///
     /// # Errors
-    /// Returns the fault if a kernel that was running caused one.
+    /// If a running kernel caused a fault, returns that fault.
     #[track_caller]
     pub fn to_host(&self) -> Result<Vec<T>> {
         let _site = site();
@@ -266,8 +266,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Copies the elements to a host slice; see [`DeviceSlice::copy_to_host`].
     ///
     /// # Errors
-    /// Returns [`Error::LengthMismatch`](crate::Error::LengthMismatch), or the fault if a kernel that was running
-    /// caused one.
+    /// Returns [`Error::LengthMismatch`](crate::Error::LengthMismatch), or the fault that a running kernel caused.
     #[track_caller]
     pub fn copy_to_host(&self, host: &mut [T]) -> Result<()> {
         let _site = site();
@@ -277,8 +276,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Copies the elements from a host slice; see [`DeviceSliceMut::copy_from_host`].
     ///
     /// # Errors
-    /// Returns [`Error::LengthMismatch`](crate::Error::LengthMismatch), or the fault if a kernel that was running
-    /// caused one.
+    /// Returns [`Error::LengthMismatch`](crate::Error::LengthMismatch), or the fault that a running kernel caused.
     #[track_caller]
     pub fn copy_from_host(&mut self, host: &[T]) -> Result<()> {
         let _site = site();

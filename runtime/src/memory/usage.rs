@@ -35,7 +35,7 @@ const PRECISE: usize = 32;
 /// another stream covers it.
 const MINIMISED: usize = 8;
 
-/// Access of a piece of work to a range of a buffer.
+/// How work accesses a range of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// The work reads the range.

@@ -184,7 +184,7 @@ fn extents_3(shape: [usize; 3], strides: [usize; 2], len: usize) -> Result<Exten
     }
 }
 
-/// Returns the strides of planes of rows without padding. The product cannot overflow for a shape that a view can have.
+/// Returns the strides of a 3-D view without padding. The product cannot overflow for a shape that a view can have.
 fn packed([_, rows, columns]: [usize; 3]) -> [usize; 2] {
     [rows.saturating_mul(columns), columns]
 }
@@ -435,7 +435,7 @@ macro_rules! view {
                 self.extents.is_empty()
             }
 
-            /// Returns the device that contains the memory.
+            /// Returns the device that owns the memory.
             pub fn device(&self) -> &Device {
                 self.elements.device()
             }
@@ -516,7 +516,7 @@ views! {
     ];
 }
 
-/// Returns the extents of a part of a 2-D view, and the range of its elements.
+/// Returns the extents and the element range of a part of a 2-D view.
 fn part(
     extents: Extents2,
     rows: &impl RangeBounds<usize>,

@@ -39,7 +39,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 pub use crate::error::SnapshotError;
 
-/// State of the memory of all devices at one point in time, and the history that led to it.
+/// Memory state of all devices at one point in time, with the history that led to it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "forms::AnySnapshot")]
 pub struct Snapshot {
@@ -143,7 +143,7 @@ pub struct Frame {
     pub name: String,
 }
 
-/// An operation of the allocator.
+/// An allocator operation.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(from = "forms::AnyEntry")]
 pub struct TraceEntry {
@@ -178,7 +178,7 @@ impl Serialize for TraceEntry {
     }
 }
 
-/// Kind of an operation of the allocator.
+/// Kind of allocator operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TraceAction {
@@ -194,7 +194,7 @@ pub enum TraceAction {
     SegmentFree,
     /// Mapped memory to a part of an expandable segment.
     SegmentMap,
-    /// Unmapped the memory of a part of an expandable segment.
+    /// Unmapped memory from a part of an expandable segment.
     SegmentUnmap,
     /// Took a snapshot.
     Snapshot,

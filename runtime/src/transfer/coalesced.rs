@@ -14,7 +14,7 @@ use crate::stream::Stream;
 /// Recommended buffer size for [`broadcast_coalesced`], in bytes. It is 10 MiB, as in PyTorch.
 pub const COALESCE_BYTES: usize = 10 << 20;
 
-/// Alignment of every slice in bytes, which is the same as for buffers.
+/// Alignment of every slice, in bytes. Buffers have the same alignment.
 const ALIGNMENT: usize = 256;
 
 /// Ranges of slices in a buffer, in order.

@@ -22,7 +22,7 @@ struct Job {
     target: *mut u8,
     source: *const u8,
     bytes: usize,
-    /// The next piece that no thread has started.
+    /// Index of the next piece to start.
     next: AtomicUsize,
     done: AtomicUsize,
 }

@@ -62,7 +62,7 @@ impl EmulatedDriver {
     /// Returns the operation of a node that is to be added.
     ///
     /// # Safety
-    /// The requirements are those of [`GraphDriver::graph_add`](warpsmith_driver::GraphDriver::graph_add).
+    /// The requirements are the same as for [`GraphDriver::graph_add`](warpsmith_driver::GraphDriver::graph_add).
     pub(super) unsafe fn step(
         &self,
         call: Call,

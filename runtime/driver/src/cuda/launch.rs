@@ -99,7 +99,7 @@ fn cluster([x, y, z]: [u32; 3]) -> Value {
 /// Enqueues a plain launch.
 ///
 /// # Safety
-/// The requirements are those of [`CodeDriver::launch`](crate::CodeDriver::launch).
+/// The requirements are the same as for [`CodeDriver::launch`](crate::CodeDriver::launch).
 #[inline]
 pub(super) unsafe fn launch_plain(
     function: FunctionHandle,
@@ -134,7 +134,7 @@ pub(super) unsafe fn launch_plain(
 /// Enqueues a launch with attributes.
 ///
 /// # Safety
-/// The requirements are those of [`CodeDriver::launch`](crate::CodeDriver::launch).
+/// The requirements are the same as for [`CodeDriver::launch`](crate::CodeDriver::launch).
 pub(super) unsafe fn launch(
     function: FunctionHandle,
     config: &LaunchConfig,

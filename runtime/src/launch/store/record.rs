@@ -14,14 +14,14 @@ use super::{cannot, lines};
 
 /// Version of the line format. Lines of other versions are ignored.
 const VERSION: u32 = 2;
-/// Maximum length, in characters, of the description of a damaged line.
+/// Maximum length of a damaged line's description, in characters.
 const MAX_SAID: usize = 160;
 
-/// A record of a store.
+/// A record in a store.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Record<'a> {
-    /// Block and grid of open launches of an instance.
+    /// The block and grid for launches of an instance that do not specify them.
     Launch {
         #[serde(rename = "for")]
         subject: LaunchSubject<'a>,

@@ -62,7 +62,7 @@ pub struct Code<'a> {
     pub runtime: Cow<'a, str>,
 }
 
-/// Subject of a record that stores the block and grid of open launches.
+/// Subject of a record that stores a block and a grid for launches that do not specify them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LaunchSubject<'a> {
     pub device: DeviceClass<'a>,

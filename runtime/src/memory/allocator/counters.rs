@@ -108,7 +108,7 @@ struct Waiting {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counters {
     by_kind: [[Track; COUNTED]; 2],
-    /// Peaks of the sum of both kinds.
+    /// For each quantity, the peak of the sum over both kinds of blocks.
     peaks: [u64; COUNTED],
     /// Counter of waiting blocks, followed by the counter of their bytes.
     waiting: [Waiting; 2],

@@ -203,7 +203,7 @@ impl CachingAllocator {
     /// Frees an uncacheable block, which returns to the driver immediately.
     ///
     /// # Safety
-    /// The requirements are those of [`free`](super::free).
+    /// The requirements are the same as for [`free`](super::free).
     pub(super) unsafe fn free_uncached(
         &self,
         stream: &Stream,

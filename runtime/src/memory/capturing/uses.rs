@@ -26,7 +26,7 @@ pub(crate) struct CapturedUse {
 }
 
 impl CapturedUse {
-    /// Creates the use of a part of a buffer.
+    /// Creates a captured use from a use of a buffer range.
     pub fn of(part: &BufferUse<'_>) -> Self {
         let BufferUse { storage, range, access, ordered } = part;
         Self {

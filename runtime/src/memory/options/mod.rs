@@ -110,7 +110,7 @@ impl Backend {
 /// Size of the address range that an expandable segment reserves. At most 9/8 of the device's memory is used.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Reserve {
-    /// A fraction of the device's memory, for example 0.5. It must be greater than 0 and at most 1.125..
+    /// A fraction of the device's memory, for example 0.5. It must be greater than 0 and at most 1.125.
     Fraction(f64),
     /// A number of bytes. In text, the number has a unit, as in `40G`. Units are `B`, `K`, `M`, `G` and `T`, in powers
     /// of 1024.

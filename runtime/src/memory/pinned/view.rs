@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::memory::options::PinnedOptions;
 use crate::memory::statistics::HostMemoryStatistics;
 
-/// A device's page-locked host memory: gives access to its statistics and caching options, and releases cached memory.
+/// A device's page-locked host memory. The methods read statistics, set caching options and release cached memory.
 #[derive(Debug, Clone, Copy)]
 pub struct PinnedMemory<'a> {
     device: &'a Device,

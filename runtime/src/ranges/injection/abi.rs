@@ -47,7 +47,7 @@ pub struct EventAttributes {
 
 const _: () = assert!(size_of::<usize>() != 8 || size_of::<EventAttributes>() == 48);
 
-/// The slots of a module of the interface, numbered from 1.
+/// The slots of one NVTX module, numbered from 1.
 pub struct Slots<const N: usize>([AtomicPtr<c_void>; N]);
 
 impl<const N: usize> Slots<N> {
