@@ -38,7 +38,7 @@ pub const MAX_RESIDENT_THREADS: u32 = MAX_STACKS;
 /// Maximum number of blocks per cluster.
 pub const MAX_CLUSTER_BLOCKS: u32 = 16;
 
-/// Maximum number of threads of a launch that runs only on the calling core.
+/// Maximum number of threads in a launch that runs only on the calling core.
 const SMALL_LAUNCH: u64 = 2048;
 /// Maximum number of sets that a thread takes from the counter at once.
 const MAX_CHUNK: u64 = 64;
@@ -229,7 +229,7 @@ impl Grid {
         wanted.min(rayon::current_num_threads() as u64 - 1)
     }
 
-    /// Runs sets of blocks until none is left.
+    /// Runs sets of blocks until no set is left.
     fn work(&self) {
         let registers = registers();
         registers.block_dim.set(self.block);

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 
 use crate::wait::{Queue, Waiter};
 
-/// Number of barriers of a block. Barrier 0 belongs to `sync_threads`.
+/// Number of barriers per block. Barrier 0 belongs to `sync_threads`.
 const BARRIERS: u32 = 16;
 /// Number of threads per warpgroup.
 const GROUP: u32 = 128;

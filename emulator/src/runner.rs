@@ -34,7 +34,7 @@ pub(crate) enum Command {
 pub(crate) enum Progress {
     /// Its GPU thread waits or yields to others.
     Suspended,
-    /// Its GPU thread must not continue, and none of the thread's data may be used or dropped again.
+    /// Its GPU thread must not continue, and the thread's data must not be used or dropped again.
     Abandoned,
     /// All threads of the block have started.
     Idle,

@@ -24,7 +24,7 @@ use crate::samples;
 /// Interval at which records are written to the file.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// ID of the process that is recording or counting; 0 if there is none.
+/// ID of the process that is recording or counting; 0 if no process is.
 static RECORDING_IN: AtomicU32 = AtomicU32::new(0);
 
 /// Exclusive right of one recorder to record or count in this process.

@@ -34,13 +34,13 @@ use crate::profiler::Profiler;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Schedule {
-    /// Number of steps at the start of the loop that belong to no cycle.
+    /// Number of steps at the start of the loop that do not belong to a cycle.
     pub skip: u64,
     /// Number of steps at the start of each cycle that are not recorded.
     pub wait: u64,
-    /// Number of steps after those of `wait` that are recorded and discarded.
+    /// Number of steps, after the `wait` steps, that are recorded and discarded.
     pub warm_up: u64,
-    /// Number of steps after those of `warm_up` that are recorded and kept; at least 1.
+    /// Number of steps, after the `warm_up` steps, that are recorded and kept; at least 1.
     pub record: u64,
     /// Number of cycles; 0 means no limit.
     pub repeat: u64,

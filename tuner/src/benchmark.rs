@@ -148,7 +148,7 @@ pub trait Benchmark: Send + Sync {
         vec!["f32"]
     }
 
-    /// Returns the sizes that are measured if the user specifies none. An empty list selects the default sizes.
+    /// Returns the sizes that are measured if the user specifies no sizes. An empty list selects the default sizes.
     fn sizes(&self, device: &Device) -> Vec<u64> {
         let _ = device;
         Vec::new()
@@ -190,7 +190,8 @@ pub struct Probe {
 pub struct Suite {
     /// Benchmarks in the order in which they are listed. Their names must be distinct.
     pub benchmarks: Vec<Box<dyn Benchmark>>,
-    /// Benchmarks of disabled cargo features: the prefix of their names, and the name of the feature.
+    /// Benchmarks that disabled Cargo features exclude: for each feature, the prefix of their names and the feature's
+    /// name.
     pub left_out: Vec<(&'static str, &'static str)>,
     /// Function that creates the probes with which results are compared.
     pub probes: fn(&Stream) -> Result<Vec<Probe>>,

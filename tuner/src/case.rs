@@ -52,7 +52,7 @@ pub type LaunchFn<I, O, C> =
 
 /// Expected output of a case.
 pub enum Expected<I> {
-    /// Function of the elements that have the same index in up to three host arrays.
+    /// Function that is applied to the elements with the same index in up to three host arrays.
     Each(fn([f64; 3]) -> f64, Vec<Vec<I>>),
     /// Single value.
     One(f64),

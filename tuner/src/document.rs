@@ -119,11 +119,11 @@ pub struct Condition {
 pub struct ProbeResult {
     /// Name: `copy`, `read` or `fma`.
     pub name: String,
-    /// GB/s (10^9 bytes per second); 0 for a probe that only computes.
+    /// Throughput in GB/s (10^9 bytes per second); 0 for a probe that only computes.
     pub gbps: f64,
-    /// GFLOP/s; 0 for a probe that only moves data.
+    /// Arithmetic rate in GFLOP/s; 0 for a probe that only moves data.
     pub gflops: f64,
-    /// Number of samples, which were interleaved with those of the kernels.
+    /// Number of samples. They were interleaved with the samples of the kernels.
     pub samples: usize,
 }
 
@@ -181,7 +181,8 @@ pub struct Record {
     pub outcome: Outcome,
     /// Error text; empty if there was no error.
     pub problem: String,
-    /// Largest difference from the reference; `null` if there is none, or if the difference is NaN or infinite.
+    /// Largest difference from the reference; `null` if the output was not compared, or if the difference is NaN or
+    /// infinite.
     pub max_error: Option<f64>,
     /// Minimum number of bytes that the kernel reads and writes.
     pub bytes: u64,
@@ -309,7 +310,7 @@ impl Document {
     }
 
     /// Returns the best record for each kernel, type, size and mode, in the order in which they were measured. The best
-    /// record is the winner of a tuning run or, if there is none, the fastest correct configuration.
+    /// record is the winner of a tuning run or, if no record is a winner, the fastest correct configuration.
     pub fn best(&self) -> Vec<&Record> {
         self.cases().iter().filter_map(|case| best(case)).collect()
     }
@@ -381,7 +382,8 @@ impl Document {
     }
 }
 
-/// Returns the best usable record of a case: the winner of a tuning run or, if there is none, the fastest record.
+/// Returns the best usable record of a case: the winner of a tuning run or, if no record is a winner, the fastest
+/// record.
 pub fn best<'a>(case: &[&'a Record]) -> Option<&'a Record> {
     case.iter().copied().rfind(|record| record.is_winner && record.is_usable()).or_else(|| fastest(case))
 }

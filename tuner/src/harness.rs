@@ -26,7 +26,7 @@ pub(crate) struct Harness<'a> {
     stop: &'a Arc<AtomicBool>,
     instruments: Option<Instruments>,
     ready: Option<Ready>,
-    /// Error of the probes. Error of a probe; after an error, no probe is timed.
+    /// Error from a probe. After an error, probes are no longer timed.
     problem: Option<Error>,
 }
 
@@ -72,7 +72,7 @@ impl<'a> Harness<'a> {
         self.instruments.as_ref().map_or_else(Vec::new, |instruments| instruments.probes.results())
     }
 
-    /// Takes the error of the probes, if there was one.
+    /// Takes the error that a probe returned, if any.
     pub fn problem(&mut self) -> Option<Error> {
         self.problem.take()
     }

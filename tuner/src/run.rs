@@ -255,7 +255,7 @@ pub(crate) fn seed() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
 }
 
-/// Returns the sizes to be measured: those in `given` or, if there are none, the default sizes.
+/// Returns the sizes to be measured: the sizes in `given` or, if `given` is empty, the default sizes.
 fn sizes(benchmark: &dyn Benchmark, device: &Device, given: &[u64]) -> Vec<u64> {
     let usual: &[u64] = if device.is_emulated() {
         &[1 << 12, 1 << 16, 1 << 20]

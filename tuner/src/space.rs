@@ -14,7 +14,7 @@ use gpu_spec::KernelSpec;
 use crate::error::{Error, Result};
 use crate::value::{Configuration, Value, parse_block};
 
-/// Maximum number of combinations of values before restrictions.
+/// Maximum number of value combinations before restrictions are applied.
 const MAX_CONFIGURATIONS: usize = 1_000_000;
 
 /// Rule that determines the number of blocks.
@@ -22,7 +22,7 @@ const MAX_CONFIGURATIONS: usize = 1_000_000;
 pub enum Grid {
     /// The kernel's default.
     Auto,
-    /// This multiple of the number of blocks that can be resident on the device at the same time.
+    /// This many waves: a multiple of the number of blocks that can be resident on the device concurrently.
     Waves(u32),
     /// Exactly this number of blocks.
     Blocks(u32),
@@ -192,7 +192,7 @@ impl Space {
         Ok(())
     }
 
-    /// Returns the name of the first restriction that excludes a configuration, if there is one.
+    /// Returns the name of the first restriction that excludes a configuration, if any.
     pub fn refused_by(&self, configuration: &Configuration) -> Option<&str> {
         self.restrictions.iter().find(|(_, rule)| !rule(configuration)).map(|(name, _)| &**name)
     }

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use crate::data::CHUNK;
 
-/// Allowed difference between a result and the reference, in units of the epsilon of the element type.
+/// Allowed difference between a result and the reference, in multiples of the element type's epsilon.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tolerance {
     /// Part of the tolerance that is multiplied by the magnitude of the reference.

@@ -51,7 +51,7 @@ impl Token {
         &self.0
     }
 
-    /// Returns the proof that the end `end` of a connection knows the token, for the nonces of both ends.
+    /// Returns the proof, for the nonces of both ends, that the end `end` of a connection knows the token.
     pub(super) fn proof(&self, end: End, client: &[u8], server: &[u8]) -> [u8; PROOF] {
         self.mac(end, client, server).finalize().into_bytes().into()
     }

@@ -82,7 +82,7 @@ impl PeerMemory {
         Ok(Self { of_ranks, rank: mesh.rank() })
     }
 
-    /// Returns the address of the memory of rank `rank`, as mapped by this rank.
+    /// Returns the address at which this rank has mapped the memory of rank `rank`.
     pub fn address(&self, rank: usize) -> DevicePtr {
         self.of_ranks[rank].address()
     }
@@ -96,7 +96,7 @@ impl PeerMemory {
         self.of_ranks.len()
     }
 
-    /// Returns the size of the memory of each rank, in bytes.
+    /// Returns the size of each rank's memory, in bytes.
     pub fn bytes(&self) -> usize {
         self.of_ranks[self.rank].bytes()
     }

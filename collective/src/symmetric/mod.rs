@@ -105,7 +105,7 @@ impl Operations {
     }
 }
 
-/// Source of information on whether operations of a communicator have failed.
+/// Object that reports whether operations of a communicator have failed.
 pub(crate) trait Failing: fmt::Debug + Send + Sync {
     /// Returns whether any of the operations that have ended has failed.
     fn has_failed(&self) -> bool;
@@ -165,7 +165,7 @@ impl Common {
         (start.checked_add(bytes)? <= self.bytes).then_some(start)
     }
 
-    /// Returns the address of the array, in device memory, of the addresses of all ranks' elements.
+    /// Returns the device address of the array that contains the addresses of all ranks' elements.
     pub fn peers(&self) -> DevicePtr {
         self.peers.as_device_ptr()
     }
@@ -187,7 +187,7 @@ impl Common {
         }
     }
 
-    /// Determines for good whether the elements can still be used. Called after the communicator has failed.
+    /// Makes the final decision whether the elements can still be used. Called after the communicator has failed.
     pub fn settle(&self) {
         if self.operations.have_failed() {
             self.operations.have_failed.store(true, Ordering::Release);
@@ -252,7 +252,7 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
         &self.common
     }
 
-    /// Returns the address of the elements of rank `rank`, for kernels of this rank.
+    /// Returns the address of the elements of rank `rank`, for kernels that this rank launches.
     ///
     /// # Panics
     /// Panics if the rank does not exist.
@@ -260,7 +260,7 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
         elements(self.common.placed.address(rank))
     }
 
-    /// Returns the addresses of the elements of all ranks, in rank order, for kernels of this rank. Work that uses
+    /// Returns the addresses of all ranks' elements, in rank order, for kernels that this rank launches. Work that uses
     /// these addresses must also name the buffer itself ([`DeviceBuffer::as_slice`]), so that the memory stays
     /// allocated.
     pub fn peers(&self) -> &DeviceBuffer<u64> {
@@ -275,7 +275,7 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
         self.common.placed.address(rank)
     }
 
-    /// Returns the addresses of the signal pads of all ranks, in rank order, for kernels of this rank.
+    /// Returns the addresses of all ranks' signal pads, in rank order, for kernels that this rank launches.
     pub fn signals(&self) -> &DeviceBuffer<u64> {
         &self.common.signals
     }

@@ -12,7 +12,7 @@ use super::agree::{Agreement, MAX_SAID};
 use super::memory::{PeerMemory, clear};
 use crate::error::Result;
 
-/// Alignment of the start of each part, in bytes.
+/// Alignment of each part's start, in bytes.
 const ALIGNMENT: usize = 512;
 
 /// Part of the memory of each rank, at the same offset on all ranks. The part is returned to the pool when the last
@@ -24,7 +24,7 @@ pub(crate) struct Placed {
 }
 
 impl Placed {
-    /// Returns the address of the part in the memory of rank `rank`, as mapped by this rank.
+    /// Returns the address at which this rank has mapped the part in the memory of rank `rank`.
     pub fn address(&self, rank: usize) -> DevicePtr {
         self.memory.address(rank).offset(self.start)
     }
@@ -44,7 +44,7 @@ impl Placed {
 struct Part {
     start: usize,
     bytes: usize,
-    /// Reference of this rank to the part. The reference is dangling if this rank has dropped the part.
+    /// This rank's reference to the part. The reference is dangling if this rank has dropped the part.
     placed: Weak<Placed>,
 }
 

@@ -92,7 +92,7 @@ impl Action {
         freeze();
     }
 
-    /// Returns the kind and number of bytes of a copy or memset.
+    /// Returns the kind of a copy or memset, and its number of bytes.
     pub(super) fn transfer(&self) -> Option<(ActivityTransfer, u64)> {
         match self {
             Self::Copy { kind, bytes, .. } => Some((*kind, *bytes as u64)),

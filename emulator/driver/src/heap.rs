@@ -293,7 +293,7 @@ fn host_block(bytes: usize) -> Option<u64> {
 /// Freed blocks of checked programs, in the order in which they were freed, with their total size in bytes. They are
 /// kept so that a kernel that still uses one of them is detected.
 static FREED: Mutex<(VecDeque<(u64, usize)>, usize)> = Mutex::new((VecDeque::new(), 0));
-/// Maximum number of bytes of freed blocks that are kept.
+/// Maximum total size of freed blocks that are kept, in bytes.
 const KEPT_FREED: usize = 64 << 20;
 
 /// # Safety

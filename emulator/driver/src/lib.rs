@@ -92,7 +92,7 @@ use warpsmith_driver::activity::ActivityTransfer;
 use warpsmith_driver::error::{Result, code};
 use warpsmith_driver::{Context, DevicePtr, Driver, Fault, FunctionHandle, StreamHandle};
 
-/// Table of the handles of one kind and their objects. Handles are never reused.
+/// Table that maps handles of one kind to their objects. Handles are never reused.
 #[derive(Debug)]
 struct Table<T> {
     kind: &'static str,

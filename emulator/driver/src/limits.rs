@@ -48,7 +48,7 @@ impl EmulatedDriver {
         if self.time.is_some() { SIMULATED_MULTIPROCESSORS } else { host_threads() }
     }
 
-    /// Returns the number of blocks of a launch that can be resident on the device concurrently.
+    /// Returns how many blocks of a launch can be resident on the device concurrently.
     fn resident(&self, config: &LaunchConfig) -> u64 {
         let threads = product(config.block).min(u64::from(u32::MAX)) as u32;
         u64::from(occupancy(threads, config.shared_bytes)) * u64::from(self.multiprocessors())
@@ -96,8 +96,8 @@ impl EmulatedDriver {
         self.large_clusters.lock().unwrap_or_else(PoisonError::into_inner).insert(function);
     }
 
-    /// Returns the number of clusters of a launch that can be resident on the device concurrently. The result is at
-    /// least one, because the blocks of a cluster run on a single host thread.
+    /// Returns how many clusters of a launch can be resident on the device concurrently. The result is at least one,
+    /// because the blocks of a cluster run on a single host thread.
     pub(super) fn resident_clusters(
         &self,
         call: Call,

@@ -135,7 +135,7 @@ mod host {
 
     pub(super) const SUPPORTED: bool = true;
 
-    /// Mapping flag with which memory counts only after it was written, on systems that support this.
+    /// Mapping flag that makes memory count against limits only after it was written, on systems that support this.
     #[cfg(target_os = "linux")]
     const NO_RESERVE: i32 = libc::MAP_NORESERVE;
     #[cfg(not(target_os = "linux"))]

@@ -54,7 +54,7 @@ pub(super) fn record(ran: Ran<'_>, device: u32, action: &Action, times: (u64, u6
             let kernel = call.kernel();
             ran.kernel(device, (kernel.symbol, kernel.static_shared), &call.config(), times);
         }
-        // On a GPU, this work consists of kernels of a library.
+        // On a GPU, this work consists of library kernels.
         Action::HostWork(work) => ran.kernel(device, (work.name(), 0), &NO_THREADS, times),
         Action::Copy { .. } | Action::Rows(_) | Action::Set { .. } | Action::Host(_) => {
             if let Some(transfer) = action.transfer() {

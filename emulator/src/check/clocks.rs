@@ -30,7 +30,7 @@ struct Log {
     of: HashMap<Id, Vec<u32>>,
     /// For each other log, the number of entries that this log contains.
     contains: HashMap<u32, u32>,
-    /// For each block, what its threads knew about other blocks when they released.
+    /// For each block, the prefixes of other blocks' logs that its threads knew when they released.
     known_by: HashMap<u32, Vec<Prefix>>,
 }
 
@@ -44,7 +44,7 @@ impl Log {
         }
     }
 
-    /// Returns the last clock value of `id` in the first `upto` entries; 0 if there is none.
+    /// Returns the last clock value of `id` in the first `upto` entries; 0 if these entries contain no value of `id`.
     fn clock(&self, id: Id, upto: u32) -> u32 {
         let Some(positions) = self.of.get(&id) else { return 0 };
         let count = match positions.last() {
@@ -72,7 +72,7 @@ fn learn(known: &mut Vec<Prefix>, new: Prefix) {
     }
 }
 
-/// Snapshot of what a thread knows at one point in time, including its own clock.
+/// Snapshot of a thread's knowledge at one point in time, including its own clock.
 #[derive(Clone)]
 struct Snapshot {
     block: u32,
@@ -135,7 +135,7 @@ pub enum Operation {
     Update,
 }
 
-/// Clocks of the threads of a running block.
+/// Thread clocks of a running block.
 #[derive(Default)]
 pub(super) struct Block {
     /// Linear index of the block in the grid.
@@ -154,7 +154,7 @@ pub(super) struct Block {
     known: Vec<Prefix>,
     /// Mask of the synchronized warps, for which `lanes` is valid.
     synced: u32,
-    /// For each thread, the clock values that it knows of the lanes of its warp.
+    /// For each thread, the clock values that it knows for the lanes of its warp.
     lanes: Vec<[u32; 32]>,
 }
 
@@ -411,7 +411,8 @@ impl Clocks {
         let block = &mut self.blocks[number as usize];
         let known = &mut block.threads[thread as usize].known;
         learn(known, prefix);
-        // The thread also learns what the threads of its own block knew about other blocks when they released.
+        // The thread also learns the prefixes of other blocks' logs that the threads of its own block knew when they
+        // released.
         if prefix.own_block
             && let Some(of_block) = self.logs[prefix.log as usize].known_by.get(&block.linear)
         {

@@ -22,7 +22,7 @@ use std::time::Duration;
 /// Backtrace of an interrupted kernel.
 pub(crate) type Interrupted = Box<Backtrace>;
 
-/// Time for which the watcher attempts to interrupt a kernel before it terminates the process.
+/// How long the watcher attempts to interrupt a kernel before it terminates the process.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn give_up() -> ! {

@@ -44,7 +44,7 @@ pub(super) struct Counting {
     tally: Mutex<Tally>,
 }
 
-/// Right of one operation to enqueue kernels.
+/// Turn: the right of one operation to enqueue kernels.
 #[derive(Default)]
 struct Turn {
     holder: Option<Holder>,

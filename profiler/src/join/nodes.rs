@@ -43,7 +43,7 @@ pub(crate) enum Work {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Place {
     pub(crate) line: Name,
-    /// ID of the range; 0 if there is none; `None` if the work was captured before the recording.
+    /// ID of the range; 0 outside of all ranges; `None` if the work was captured before the recording started.
     pub(crate) range: Option<u64>,
     /// Names of the ranges, outermost first.
     pub(crate) ranges: Name,
@@ -59,7 +59,7 @@ pub(crate) struct Entry {
     /// ID of the original node.
     pub(crate) number: Option<u64>,
     pub(crate) work: Work,
-    /// Place of the capture, or `None` if it was not observed.
+    /// Place of the capture, or `None` if the capture was not observed.
     pub(crate) place: Option<Place>,
 }
 
@@ -177,7 +177,7 @@ impl Nodes {
         let (own, mut within): (Vec<&Entry>, Vec<&Entry>) =
             self.entries.iter().partition(|entry| entry.part == 0);
         if within.iter().any(|entry| entry.number.is_none()) {
-            // Without the number, the count of nodes is unknown.
+            // Without the part's number, the number of nodes is unknown.
             return None;
         }
         let mut line = numbered(&own)?;

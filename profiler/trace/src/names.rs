@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// few thousand bytes.
 pub(crate) const LONGEST: usize = 16 << 10;
 
-/// Maximum total size of the texts of a trace, in bytes.
+/// Maximum total size of a trace's texts, in bytes.
 const MAX_BYTES: usize = 512 << 20;
 
 /// Approximate overhead of each text in the list and the map, in bytes.

@@ -226,7 +226,7 @@ pub struct Range {
     pub category: Name,
     /// Thread.
     pub thread: ThreadId,
-    /// ID by which records refer to the range; 0 if no record refers to it.
+    /// ID by which records refer to this range; 0 if the range has no ID.
     pub id: u64,
     /// ID of the enclosing range; 0 for an outermost range.
     pub parent: u64,
@@ -262,7 +262,7 @@ pub struct Wait {
     pub at: u64,
     /// Stream that waits.
     pub stream: StreamId,
-    /// Stream for which the waiting stream waits.
+    /// Stream on which the waiting stream waits.
     pub on: StreamId,
     /// Buffer that requires the wait.
     pub buffer: Name,

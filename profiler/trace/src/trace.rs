@@ -268,7 +268,7 @@ fn read_plain(mut input: impl BufRead, sink: &mut dyn Sink) -> Result<Result<u64
 /// Byte order mark, which some editors write at the start of text files.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Decompressed content of a file. Reading fails if the content is larger than that of a trace could be.
+/// Decompressed content of a file. Reading fails if the content is larger than any trace can be.
 struct Unpacked<R> {
     inner: BufReader<MultiGzDecoder<Counted<R>>>,
     bytes: u64,

@@ -8,7 +8,7 @@ use super::{Context, DevicePtr, FunctionHandle, LaunchConfig, Place, StreamHandl
 use crate::error::Result;
 
 handle!(
-    /// Handle of a graph, that is, work with its dependencies.
+    /// Handle of a graph, which consists of work and its dependencies.
     GraphHandle
 );
 handle!(

@@ -154,7 +154,7 @@ pub fn inside(work: impl FnOnce()) {
     RUNNING.set(before);
 }
 
-/// Runs `work` and discards its panic, including a panic of dropping the payload.
+/// Runs `work` and discards its panic, including a panic that occurs when the payload is dropped.
 fn forgive(work: impl FnOnce()) {
     // An inconsistent state after a panic cannot be observed, because everything that `work` owns has been dropped.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(work))

@@ -71,7 +71,7 @@ handle!(
     EventHandle
 );
 handle!(
-    /// A loaded image of kernels.
+    /// A loaded kernel image.
     ModuleHandle
 );
 handle!(
@@ -231,7 +231,7 @@ pub enum ContextLimit {
 /// Form of a GPU image.
 #[derive(Debug, Clone, Copy)]
 pub enum ModuleSource<'a> {
-    /// PTX text, without the terminating zero, which the driver compiles.
+    /// PTX text without a terminating zero. The driver compiles the text.
     Ptx(&'a [u8]),
     /// Machine code for one architecture (cubin) or several architectures (fatbin).
     Cubin(&'a [u8]),
@@ -391,7 +391,7 @@ pub unsafe trait Driver:
     }
     /// Waits for all work enqueued on the context.
     fn context_synchronize(&self, context: Context) -> Result<()>;
-    /// Returns the stack limit, that is, the number of bytes of stack that each thread of a kernel can use at least.
+    /// Returns the stack limit in bytes, which is the minimum stack size that each thread of a kernel can use.
     fn context_stack_limit(&self, context: Context) -> Result<usize>;
     /// Sets the stack limit for subsequent launches. The driver may round the limit up. The call may wait for the
     /// context's work, and it allocates `bytes` bytes of device memory for each thread that can be resident on the
@@ -403,7 +403,7 @@ pub unsafe trait Driver:
     /// Sets a limit of the context other than the stack limit. The driver may round the value. Some limits can be set
     /// only before the first launch of a kernel to which they apply.
     fn context_set_limit(&self, context: Context, limit: ContextLimit, value: usize) -> Result<()>;
-    /// Takes the fault report of the kernel that made this context unusable, if there is one.
+    /// Takes the fault report of the kernel that made this context unusable, if any.
     fn take_fault(&self, context: Context) -> Option<Fault>;
 
     /// Takes the findings of the kernel check for completed launches that the calling thread enqueued. Findings that a

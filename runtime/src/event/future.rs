@@ -14,9 +14,9 @@ use crate::stream::Stream;
 /// Future that completes when the stream has reached the last recording of an event. Created by `event.await` and
 /// `(&event).await`.
 ///
-/// The future does not block a thread, works with any executor, and can be polled from any thread. A fault of the
-/// device wakes the future. The future can be dropped at any time; enqueued work continues, and the memory that the
-/// work uses stays allocated.
+/// The future does not block a thread, works with any executor, and can be polled from any thread. A device fault wakes
+/// the future. The future can be dropped at any time; enqueued work continues, and the memory that the work uses stays
+/// allocated.
 ///
 /// For the first 50 microseconds, the future requests to be polled again immediately, so that waiting for short work
 /// requires no thread switch. After that, one thread of the process wakes all futures. An emulated device with a

@@ -47,8 +47,8 @@ pub enum Access {
 /// The uses of a buffer after which later work may have to be ordered.
 #[derive(Debug)]
 pub(crate) struct Usage {
-    /// Epochs of the newest write and the newest read of the entire buffer on the home stream; 0 if there is none after
-    /// which work must be ordered.
+    /// Epochs of the newest write and the newest read of the entire buffer on the home stream; 0 if later work need not
+    /// be ordered after such a use.
     home_write: AtomicU64,
     home_read: AtomicU64,
     /// All other uses. The list is allocated for its first entry, so that moving a buffer without such uses copies few

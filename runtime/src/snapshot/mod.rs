@@ -69,7 +69,7 @@ pub struct Segment {
     pub requested_size: u64,
     /// Stream to which the memory belongs; 0 is the default stream.
     pub stream: u64,
-    /// The size of requests for which the segment is used.
+    /// The class of request sizes that the segment serves.
     pub segment_type: SegmentType,
     /// ID of the pool: (0, 0) is the default pool, (0, n) a pool that the program created, (n, 0) the pool of a graph.
     pub segment_pool_id: (u64, u64),
@@ -81,7 +81,7 @@ pub struct Segment {
     pub blocks: Vec<Block>,
 }
 
-/// The size of requests for which a segment is used.
+/// The class of request sizes that a segment serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SegmentType {

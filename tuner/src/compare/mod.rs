@@ -147,12 +147,12 @@ pub struct Row {
     pub change: Change,
 }
 
-/// Geometric mean of the ratios of a kernel.
+/// Geometric mean of a kernel's ratios.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Mean {
     /// Name of the kernel.
     pub kernel: String,
-    /// Geometric mean of the ratios (new divided by old) in the rows of the kernel.
+    /// Geometric mean of the ratios (new time divided by old time) in the kernel's rows.
     pub ratio: f64,
     /// Number of rows.
     pub rows: usize,
@@ -188,7 +188,7 @@ pub struct Comparison {
     pub missing: Vec<String>,
     /// Rows in the order of the old document.
     pub rows: Vec<Row>,
-    /// One mean per kernel that has ratios, sorted by name.
+    /// Means of all kernels that have ratios, sorted by kernel name.
     pub means: Vec<Mean>,
 }
 

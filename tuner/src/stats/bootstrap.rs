@@ -15,7 +15,7 @@ use super::{percentile, sorted};
 pub const RESAMPLES: usize = 2000;
 /// Minimum number of samples from which an interval is computed.
 pub const FEWEST: usize = 6;
-/// Seed of every interval, so that the same samples always result in the same interval.
+/// Seed for every interval, so that the same samples always result in the same interval.
 const SEED: u64 = 0x5EED_0F5A_3D1E;
 
 /// 95 % confidence interval.
@@ -208,7 +208,7 @@ fn draw(random: &mut Rng, n: usize, block: usize, mut each: impl FnMut(usize)) {
 fn block_length(ranks: &[u32]) -> usize {
     let n = ranks.len();
     let side = |index: usize| if (ranks[index] as usize) < n / 2 { -1.0 } else { 1.0 };
-    // Twice the standard error of the correlation of independent samples.
+    // Twice the standard error of the correlation between independent samples.
     let noise = 2.0 / (n as f64).sqrt();
     let correlation = |lag: usize| {
         let products = (0..n - lag).map(|index| side(index) * side(index + lag));

@@ -42,7 +42,7 @@ pub enum Event<'a> {
         case: &'a PlannedCase<'a>,
         /// Record of the configuration, as it is so far.
         record: &'a Record,
-        /// Number of trials of the case so far.
+        /// Number of trials for the case so far.
         trials: usize,
     },
     /// A kernel, type and size has been finished or was ended early.
@@ -63,7 +63,7 @@ pub enum Event<'a> {
 pub struct Tuned {
     /// Records in order. The winner is marked ([`Record::is_winner`]).
     pub records: Vec<Record>,
-    /// For each record, the median of the medians of its trials, in microseconds; `None` for a record without a time.
+    /// For each record, the median of its trials' medians, in microseconds; `None` for a record without a time.
     pub medians_us: Vec<Option<f64>>,
     /// Index of the winner in `records`; `None` if no configuration was usable.
     pub winner: Option<usize>,

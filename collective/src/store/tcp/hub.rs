@@ -330,7 +330,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Ends the wait of a client, if there is one.
+    /// Ends the client's wait, if it is waiting.
     fn cancel(&mut self, client: Client) {
         let Some(state) = self.clients.get_mut(&client) else { return };
         state.missing = 0;

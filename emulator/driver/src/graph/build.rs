@@ -102,7 +102,7 @@ impl EmulatedDriver {
         Ok(self.piece(call, context, action, touched))
     }
 
-    /// Returns the address of one side of a copy, or of the destination of a memset.
+    /// Returns the address of one side of a copy, or the destination address of a memset.
     fn place(&self, call: Call, context: &Arc<EmulatedContext>, place: Place, bytes: usize) -> Result<u64> {
         if bytes == 0 {
             return Err(invalid(call, "zero bytes are nothing to copy or to set"));

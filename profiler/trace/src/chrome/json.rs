@@ -12,7 +12,7 @@ use super::event::Loose;
 use super::number::Number;
 use crate::names::LONGEST;
 
-/// Reason for which a value could not be read.
+/// Reason why a value could not be read.
 #[derive(Debug)]
 pub(super) enum Fault {
     /// The file ends inside the value.
@@ -262,7 +262,8 @@ impl<R: BufRead> Json<R> {
         }
     }
 
-    /// Reads a text. Of a text that is longer than [`LONGEST`], only the start and a little more is kept.
+    /// Reads a text. If the text is longer than [`LONGEST`], only slightly more than its first [`LONGEST`] bytes are
+    /// kept.
     fn text(&mut self) -> Result<String, Fault> {
         self.take(1);
         self.held.clear();

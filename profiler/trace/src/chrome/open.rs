@@ -40,7 +40,7 @@ impl Open {
         self.tracks.entry(track(event)).or_default().push(begun);
     }
 
-    /// Processes an end event at the given time. Returns the record of the slice that ends, if there is one.
+    /// Processes an end event at the given time. Returns the record of the slice that ends, if any.
     pub(super) fn end(&mut self, event: &Event, at: Option<u64>) -> Option<Record> {
         let track = track(event);
         let name = short(event.name.text());

@@ -36,7 +36,7 @@ const MAX_BYTES: u64 = 64 << 20;
 /// Hardware counter report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CounterReport {
-    /// Version of the schema of this document, which is 1.
+    /// Version of this document's schema, which is 1.
     pub schema: u32,
     /// Facts about the report, for example the name of the program.
     pub about: BTreeMap<String, String>,

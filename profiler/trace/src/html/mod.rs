@@ -27,7 +27,7 @@ const SCRIPT: [&str; 6] = [
     include_str!("js/page.js"),
 ];
 
-/// Input of the page's script.
+/// Input to the page's script.
 #[derive(Serialize)]
 struct Data<'a> {
     timeline: Timeline,

@@ -223,7 +223,7 @@ impl<'a> Builder<'a> {
         id
     }
 
-    /// Returns the number that a call and the work enqueued by it share; 0 if there is none.
+    /// Returns the number that a call shares with the work that it enqueued; 0 if they share no number.
     fn flow(&mut self, record: &Record, event: &Event) -> u32 {
         let correlation = match record {
             Record::Wait(wait) => wait.correlation,

@@ -1,4 +1,4 @@
-//! [`Digest`]: tables of traces of any size, in bounded memory.
+//! [`Digest`]: computes the tables of a trace of any size in bounded memory.
 
 use std::io;
 use std::path::Path;

@@ -29,7 +29,7 @@ pub struct MemoryRow {
     pub allocated: u64,
 }
 
-/// Allocations of one source line.
+/// Allocations made by one source line.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct AllocationRow {
     /// Source line; may be empty.
@@ -66,7 +66,7 @@ pub struct GraphRow {
 pub struct WaitRow {
     /// Stream that waits, identified by device and ID.
     pub stream: (u32, i64),
-    /// Stream for which the waiting stream waits.
+    /// Stream on which the waiting stream waits.
     pub on: (u32, i64),
     /// Buffer; may be empty.
     pub buffer: String,

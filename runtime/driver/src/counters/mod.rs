@@ -34,7 +34,7 @@ pub enum CounterKind {
     /// Achieved occupancy: the resident warps as a percentage of the SM's maximum, averaged over the time in which the
     /// SM had resident warps.
     Occupancy,
-    /// Percentage of the cycles with resident warps on an SM in which tensor cores were active.
+    /// Percentage of cycles in which tensor cores were active, among the cycles in which warps were resident on an SM.
     TensorActive,
     /// Number of warps stalled for this reason, averaged over the cycles in which an instruction was issued. The sum
     /// over all reasons is the average number of cycles between two instructions of a warp. `selected` is not a stall;

@@ -177,7 +177,7 @@ pub(super) fn max_cluster(ordinal: u32, function: FunctionHandle, config: &Launc
     Ok(blocks.max(0) as u32)
 }
 
-/// Returns the number of clusters of a configuration that can be resident on device `ordinal` concurrently.
+/// Returns how many clusters of a configuration can be resident on device `ordinal` concurrently.
 pub(super) fn resident_clusters(
     ordinal: u32,
     function: FunctionHandle,

@@ -188,7 +188,8 @@ impl Device<'_> {
     pub(super) fn processes(&self) -> Option<Vec<(u32, u64)>> {
         let library = &self.library.0;
         let mut count = 0;
-        // With an empty buffer, the call fails and returns the number of processes; it succeeds if there are none.
+        // With an empty buffer, the call fails and returns the number of processes; it succeeds if there are no
+        // processes.
         let empty = std::ptr::null_mut();
         if called!(library, nvmlDeviceGetComputeRunningProcesses_v3(self.handle, &mut count, empty)).is_some()
         {

@@ -85,7 +85,7 @@ impl Drop for Buffer {
 #[derive(Debug)]
 pub(super) struct Filled {
     buffer: Buffer,
-    /// Number of bytes of the buffer that contain records.
+    /// Number of bytes in the buffer that contain records.
     valid: usize,
 }
 
@@ -116,7 +116,8 @@ struct State {
     bytes: usize,
     /// Maximum number of buffers.
     most: usize,
-    /// Number of buffers of this recording that exist, whether free, lent, full or being read.
+    /// Number of existing buffers of this recording, including free, lent and full buffers and buffers that are being
+    /// read.
     made: usize,
     free: Vec<Buffer>,
     full: VecDeque<Filled>,

@@ -308,7 +308,7 @@ impl Reader {
     /// Returns the name of a driver function, and true if its calls are delivered.
     fn function(&mut self, number: u32) -> (&'static str, bool) {
         const UNKNOWN: (&str, bool) = ("unknown driver function", true);
-        /// Upper bound of the IDs of driver functions.
+        /// Upper bound of driver function IDs.
         const MAX: usize = 1 << 14;
         let index = number as usize;
         if index >= MAX {

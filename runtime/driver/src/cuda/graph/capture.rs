@@ -49,7 +49,7 @@ fn try_end(stream: sys::CUstream) -> Result<Option<GraphHandle>> {
     Ok((!graph.is_null()).then_some(GraphHandle(graph as u64)))
 }
 
-/// Returns the error of a capture that ended without failure but produced no graph.
+/// Returns the error for a capture that ended without failure but produced no graph.
 fn invalidated() -> DriverError {
     let (code, name) = (code::STREAM_CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED");
     let text = format!("the driver gave no graph; {}", capture_advice(code).unwrap_or_default());
