@@ -16,7 +16,7 @@
 //! | --- | --- |
 //! | [`launch`] | describes and validates a launch, and distributes its blocks over the cores |
 //! | `set` | blocks that run concurrently: starting, suspending and exiting their threads |
-//! | `block` | shared state of the threads of a running block |
+//! | `block` | state that a running block's threads share |
 //! | `scheduler` | selects the next thread; stops blocks whose kernel has failed |
 //! | `diagnosis` | faults, with the source locations where threads wait |
 //! | `runner` | coroutines that run threads and are reused from block to block |

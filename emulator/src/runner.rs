@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn the_pool_keeps_the_stacks_of_a_thread_that_ends() {
-        // This is more than the other tests of this program use meanwhile.
+        // This is more than other tests in this program use at the same time.
         const COUNT: usize = 3000;
         let fill = || {
             let mut runners = Runners::default();

@@ -214,7 +214,7 @@ impl Suite {
     ///
     /// # Errors
     /// [`Error::LeftOut`], which names the feature that provides the benchmark. [`Error::UnknownKernel`], which
-    /// suggests similar names, or lists all names if none is similar. Also the errors of [`Self::check`].
+    /// suggests similar names, or lists all names if no name is similar. Also the errors of [`Self::check`].
     pub fn find(&self, name: &str) -> Result<&dyn Benchmark> {
         self.check()?;
         let all = || self.benchmarks.iter().map(|benchmark| &**benchmark);

@@ -1,8 +1,8 @@
 //! [`Document`]: the results of a run.
 //!
-//! After [`Document::write`], the file contains either the whole new document or what it contained before. Times that
-//! have been read from a document are positive and finite. Fields can be added within a [`SCHEMA`] version, but are
-//! neither changed nor removed.
+//! After [`Document::write`], the file contains either the whole new document or its previous contents. Times that have
+//! been read from a document are positive and finite. Fields can be added within a [`SCHEMA`] version, but are neither
+//! changed nor removed.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -233,8 +233,8 @@ impl Record {
         Some(self.gbps()? / device.memory_gbps?)
     }
 
-    /// Returns the throughput as a fraction of that of the interleaved probe. Returns `None` if there are no times, or
-    /// if the kernel neither moves bytes nor computes.
+    /// Returns the throughput as a fraction of the interleaved probe's throughput. Returns `None` if there are no
+    /// times, or if the kernel neither moves bytes nor computes.
     pub fn of_probe(&self) -> Option<f64> {
         if self.bytes.max(self.flops) == 0 {
             return None;
@@ -315,8 +315,8 @@ impl Document {
         self.cases().iter().filter_map(|case| best(case)).collect()
     }
 
-    /// Returns the median clock of all samples and the maximum clock of the device in MHz, provided that the former is
-    /// below 95 % of the latter. In this case, the device ran below its peak, for whatever reason.
+    /// Returns the median clock of all samples and the maximum clock of the device in MHz, provided that the median is
+    /// below 95 % of the maximum. In this case, the device ran below its peak, for whatever reason.
     pub fn low_clock(&self) -> Option<(u32, u32)> {
         let highest = self.device.after.max_sm_clock_mhz.or(self.device.before.max_sm_clock_mhz)?;
         let timings = self.results.iter().filter_map(|record| record.timing.as_ref());

@@ -1,7 +1,7 @@
 //! Reads files of bounded size, and writes files atomically.
 //!
-//! After a write, the path contains either the whole new file or what it contained before. Writing does not follow
-//! symbolic links.
+//! After a write, the path contains either the whole new file or the previous file. Writing does not follow symbolic
+//! links.
 
 #[cfg(any(test, feature = "command"))]
 use std::ffi::OsString;

@@ -197,8 +197,8 @@ impl<'a> Plan<'a> {
         self.effort
     }
 
-    /// Returns whether the user specified values for axes, in which case spaces may be smaller than those of the
-    /// benchmarks.
+    /// Returns whether the user specified values for axes, in which case spaces may be smaller than the benchmarks'
+    /// own.
     pub fn is_narrowed(&self) -> bool {
         self.is_narrowed
     }

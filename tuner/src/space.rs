@@ -1,8 +1,8 @@
 //! Configuration space of a kernel: axes, and restrictions on the combinations of their values.
 //!
 //! [`Space::configurations`] is the product of the axes without the configurations that a restriction excludes. It
-//! contains no duplicates; its order is that of the axes, with the last axis varying fastest. A value that is invalid
-//! on its axis is an error and is never silently ignored; an empty space is an error, too.
+//! contains no duplicates; its order follows the order of the axes, with the last axis varying fastest. A value that is
+//! invalid on its axis is an error and is never silently ignored; an empty space is an error, too.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
@@ -122,9 +122,9 @@ impl Space {
         self
     }
 
-    /// Adds an axis for each constant of the instances of a kernel; its name is in lower case (`ITEMS` becomes
-    /// `items`). The axes are restricted to the combinations that were compiled, and block sizes are restricted to the
-    /// launch bounds of the instances.
+    /// Adds an axis for each constant parameter of a kernel. The axis name is in lower case (`ITEMS` becomes `items`).
+    /// The axes are restricted to the combinations that were compiled, and block sizes are restricted to the launch
+    /// bounds of the instances.
     #[must_use]
     pub fn instances(mut self, instances: &[&'static KernelSpec]) -> Self {
         let Some(first) = instances.first() else { return self };

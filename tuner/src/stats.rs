@@ -13,7 +13,7 @@ pub(crate) fn normal(random: &mut fastrand::Rng) -> f64 {
     (-2.0 * (1.0 - random.f64()).ln()).sqrt() * (std::f64::consts::TAU * random.f64()).cos()
 }
 
-/// Percentiles of a set of samples.
+/// Percentiles of samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
     /// Number of samples.

@@ -1,4 +1,4 @@
-//! Comparison of the output of a kernel with a float64 reference.
+//! Compares a kernel's output with a float64 reference.
 //!
 //! Every element is compared. An element is correct if it equals the reference rounded to the element type,
 //! or if it differs from the exact reference by no more than the [`Tolerance`] of the operation. NaN is correct only if

@@ -8,7 +8,7 @@ use crate::element::{ReduceOp, Reducible};
 use crate::error::Result;
 
 /// Operations of [`Communicator::group`](super::Communicator::group). Each call is checked immediately but enqueued
-/// only after the closure returns. The methods correspond to those of [`Communicator`](super::Communicator).
+/// only after the closure returns. The methods correspond to the methods of [`Communicator`](super::Communicator).
 pub struct Group<'a> {
     pub(super) place: Place,
     pub(super) calls: Vec<Prepared<'a>>,

@@ -29,11 +29,11 @@ use crate::store::{MemoryStore, Store};
 use crate::symmetric::{self, Agreement, Pool, SymmetricBuffer};
 use crate::work::{Work, WorkState};
 
-/// One rank of a group of ranks that run collective operations; each rank uses its own stream.
+/// One rank in a group of ranks that run collective operations. Each rank uses its own stream.
 ///
 /// All operations run on the communicator's stream in call order, and each is ordered after earlier work on its
 /// buffers. Later work on the buffers, on any stream, is ordered after the operation. A call enqueues the operation and
-/// returns without blocking the host. If a communicator has a stream of its own, its operations overlap with kernels on
+/// returns without blocking the host. If a communicator has its own stream, its operations overlap with kernels on
 /// other streams.
 ///
 /// All ranks must call the same operations in the same order, with the same element type, length, operator and root. If

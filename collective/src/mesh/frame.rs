@@ -1,6 +1,6 @@
 //! [`Frame`]: messages between ranks, and their encoding on a socket.
 //!
-//! On a socket, a frame consists of a header of 20 bytes, then the text (JSON), then the data. The header is
+//! On a socket, a frame consists of a 20-byte header, the text (JSON) and the data, in this order. The header is
 //! little-endian: kind, lane, 2 zero bytes, text length in bytes, data length in bytes, and the message's total length
 //! in bytes or 0. Both lengths are checked against limits before memory is allocated.
 

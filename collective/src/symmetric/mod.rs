@@ -48,7 +48,7 @@ const SIGNALS: usize = 4096;
 /// communicator of the remaining ranks.
 ///
 /// The memory stays allocated until all enqueued work that uses it has run and every rank has dropped the buffer.
-/// Dropping the buffer is not a collective call and does not block, regardless of the state of the other ranks.
+/// Dropping the buffer is not a collective call and does not block, regardless of the other ranks' state.
 ///
 /// Small buffers share pages (2 MiB on GPUs). Once all ranks have dropped a part of a page, the next call can reuse
 /// this part, as long as the page contains another buffer. A page is freed together with its last buffer.

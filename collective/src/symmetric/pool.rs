@@ -2,7 +2,7 @@
 //!
 //! All ranks divide their memory in the same way, so a part has the same offset on each rank. A part is reused after
 //! all ranks have dropped it; in collective calls, the ranks report which parts they have dropped. The pool itself does
-//! not keep memory allocated. Memory is freed together with its last part, regardless of the state of other ranks.
+//! not keep memory allocated. Memory is freed together with its last part, regardless of the other ranks' state.
 
 use std::sync::{Arc, Weak};
 
@@ -15,7 +15,7 @@ use crate::error::Result;
 /// Alignment of each part's start, in bytes.
 const ALIGNMENT: usize = 512;
 
-/// Part of the memory of each rank, at the same offset on all ranks. The part is returned to the pool when the last
+/// Part of each rank's memory, at the same offset on all ranks. The part is returned to the pool when the last
 /// reference is dropped.
 #[derive(Debug)]
 pub(crate) struct Placed {

@@ -78,8 +78,8 @@ impl EmulatedDriverBuilder {
         self
     }
 
-    /// Makes the driver accept launches, including graph launches, without running them, for benchmarks of the cost of
-    /// enqueueing. With [`Self::simulated_time`], launches still take their simulated time. The bodies of `while` nodes
+    /// Makes the driver accept launches, including graph launches, without running them, for benchmarks of enqueue
+    /// overhead. With [`Self::simulated_time`], launches still take their simulated time. The bodies of `while` nodes
     /// count as running once.
     pub fn idle(mut self) -> Self {
         self.idle = true;

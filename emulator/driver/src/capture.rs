@@ -50,7 +50,7 @@ struct State {
 /// Captures of a driver.
 #[derive(Debug, Default)]
 pub(super) struct Captures {
-    /// Number of capturing streams, so that a driver without captures acquires no lock.
+    /// Number of capturing streams, so that a driver without captures does not acquire the lock.
     streams: AtomicUsize,
     state: Mutex<State>,
 }

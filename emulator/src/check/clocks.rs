@@ -1,8 +1,8 @@
-//! Happens-before order of a launch's accesses, represented by a clock for each thread and by what each thread knows
-//! about the other threads' clocks.
+//! Happens-before order of a launch's accesses, represented by a clock for each thread and by each thread's knowledge
+//! of the other threads' clocks.
 //!
 //! A thread's clock advances at each release: at barriers, releasing atomics and fences. Access A happens before access
-//! B if the thread of B knows a clock value of the thread of A that is at least the clock value at access A.
+//! B if B's thread knows a clock value of A's thread that is at least the value at access A.
 //!
 //! | source of order | representation |
 //! | --- | --- |
@@ -14,7 +14,7 @@
 
 use std::collections::HashMap;
 
-/// Value of a thread index that stands for all threads of a block.
+/// Thread index value that represents all threads of a block.
 const ALL: u16 = u16::MAX;
 
 /// Identifies a thread of the grid by the linear index of its block and its linear index in the block.
@@ -111,7 +111,7 @@ struct ClusterBarrier {
 pub enum Scope {
     /// Threads of the block.
     Block,
-    /// Threads of the launch. This value also stands for wider scopes.
+    /// Threads of the launch. This value also represents wider scopes.
     Device,
 }
 

@@ -90,7 +90,7 @@ pub fn found(findings: Findings) {
     }
 }
 
-/// Takes the findings of completed launches that the calling thread enqueued, except those of a scope that has not
+/// Takes the findings of completed launches that the calling thread enqueued, except findings of a scope that has not
 /// ended.
 pub fn take_findings() -> Findings {
     if !is_on() {

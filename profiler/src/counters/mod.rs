@@ -79,8 +79,8 @@ impl CounterOptions {
 }
 
 /// Reads hardware counters per kernel until it is stopped: bytes read and written in memory, L2 hit rate, achieved
-/// occupancy, and stall reasons. Only one instance can run per process, and none while a [profiler](crate::Profiler) is
-/// recording.
+/// occupancy, and stall reasons. Only one instance can run per process, and no instance can run while a
+/// [profiler](crate::Profiler) is recording.
 ///
 /// Each counted kernel is replayed several times, and its memory is restored between the replays (kernel replay). The
 /// results of the program do not change, but the kernels take much longer, and launches are serialized. A graph is

@@ -37,8 +37,8 @@ pub(crate) struct Log {
 pub(crate) struct Taken {
     pub(crate) log: Arc<Log>,
     pub(crate) chunks: VecDeque<Vec<Raw>>,
-    /// Start time of the outermost operation that has not ended yet (see [`Log::open_since`]); `u64::MAX` if there is
-    /// none.
+    /// Start time of the outermost operation that has not ended yet (see [`Log::open_since`]); `u64::MAX` if no
+    /// operation is running.
     pub(crate) open_since: u64,
 }
 

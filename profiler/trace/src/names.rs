@@ -17,7 +17,7 @@ const EACH: usize = 96;
 /// Suffix of a shortened text.
 const MORE: &str = "…";
 
-/// Text that replaces texts for which there is no memory.
+/// Text that replaces texts that do not fit in memory.
 const OTHERS: &str = "others";
 
 /// Reference to a text in [`Names`]. The default refers to the empty text, which means "unknown" or "none".

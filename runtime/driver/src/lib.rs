@@ -9,7 +9,7 @@
 //! the handles, keep them alive while they are in use, and release each handle once.
 //!
 //! Work on one stream runs in the order in which it was enqueued. Two streams are ordered only by an event that is
-//! recorded on one of them and for which the other one waits. Errors of earlier asynchronous work may be returned by
+//! recorded on one stream and on which the other stream waits. Errors of earlier asynchronous work may be returned by
 //! any later call on the same context, after which the context is unusable. [`Driver::take_fault`] returns the report
 //! that the failed kernel wrote.
 
@@ -419,8 +419,8 @@ pub unsafe trait Driver:
 
     /// Returns true if device `ordinal` can access the memory of device `peer`.
     fn peer_can_access(&self, ordinal: u32, peer: u32) -> Result<bool>;
-    /// Returns the number of NVLinks that connect two devices, directly or through a switch; 0 if there are none or the
-    /// system does not report them. The call requires no context.
+    /// Returns the number of NVLinks that connect two devices, directly or through a switch; 0 if there are no NVLinks
+    /// or the system does not report them. The call requires no context.
     fn peer_nvlinks(&self, _ordinal: u32, _peer: u32) -> u32 {
         0
     }
@@ -478,7 +478,7 @@ pub unsafe trait Driver:
         stream: StreamHandle,
     ) -> Result<()>;
     /// Enqueues a copy between two devices, or within one device. Peer access is not required. The stream must belong
-    /// to `context`, which must be the context of one of the two devices. The ranges must not overlap.
+    /// to `context`, and `context` must belong to one of the two devices. The ranges must not overlap.
     ///
     /// # Safety
     /// Both ranges must be valid for `bytes` bytes until the copy has run.

@@ -17,7 +17,7 @@ pub struct ExportedMemory(
 /// # Safety
 /// The requirements are the same as for [`Driver`](crate::Driver).
 pub unsafe trait MemoryDriver {
-    /// Returns the number of free bytes and the total number of bytes of device memory.
+    /// Returns the free and the total device memory, in bytes.
     fn memory_info(&self, context: Context) -> Result<(u64, u64)>;
     /// Allocates device memory, aligned to at least 256 bytes. `bytes` must not be 0.
     fn memory_allocate(&self, context: Context, bytes: usize) -> Result<DevicePtr>;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::observe::Operation;
 use crate::driver::{Edge, NodeHandle, StreamHandle};
 
-/// Nodes of an executable graph, including those of its child graphs.
+/// Nodes of an executable graph, including nodes in its child graphs.
 #[derive(Debug)]
 pub struct GraphNodes {
     /// ID of the list, unique in the process; 0 for an unknown list.

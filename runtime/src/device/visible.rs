@@ -4,7 +4,7 @@
 //! unambiguous prefixes. The first entry determines the form of the list. The process numbers its devices in the order
 //! of the list. The list ends before the first invalid entry; a negative index can be used to end it deliberately. If
 //! an entry repeats a device, all devices are hidden. If the variable is unset, all devices are visible; if it is
-//! empty, none are.
+//! empty, no devices are.
 //!
 //! An index is parsed as by C's `strtol`: leading whitespace, a sign, and digits; the rest is ignored.
 

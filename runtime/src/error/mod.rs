@@ -159,7 +159,7 @@ pub enum Error {
         count: u32,
     },
 
-    /// The package, version or parameters that the image records for this kernel differ from those of the kernel type.
+    /// The package, version or parameters that the image records for this kernel differ from the kernel type's.
     #[error(
         "kernel `{kernel}` of {wanted} is not in the image of {image}, which has {holds}; load the image that is built \
          from the kernel's crate, with the features that the program has"
@@ -271,7 +271,7 @@ pub enum Error {
         total: usize,
         /// Number of streams.
         streams: usize,
-        /// Number of elements of the source.
+        /// Number of elements in the source.
         len: usize,
     },
 

@@ -5,7 +5,7 @@
 //! registers with the thread. The thread queries only the earliest event of each stream, because the other events are
 //! reached later. The pause between queries is proportional to the time that a future has waited. The thread sleeps
 //! while no future is registered. Host functions of the driver would require no queries, but each one stops its stream
-//! for some microseconds, and the driver calls none after a fault.
+//! for some microseconds, and the driver does not call host functions after a fault.
 //!
 //! Waking a thread takes longer than the driver's own wait. If a stream's work was awaited before, its future is
 //! therefore woken shortly before the work is likely to finish ([`Lengths`](crate::stream::lengths::Lengths)). The

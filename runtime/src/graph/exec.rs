@@ -123,9 +123,9 @@ impl GraphExec {
     /// # Errors
     /// Returns [`Error::DifferentDevices`] for a stream of another device, [`GraphError::BufferDropped`],
     /// [`GraphError::HostBufferInUse`], or [`GraphError::Invalidated`]. Returns [`GraphError::NotCapturable`] on a
-    /// stream that is being captured; use [`Graph::add_child`] to add the graph to another graph. Returns the error of
-    /// a callback registered with [`Stream::on_graph_launch`], and [`GraphError::LaunchInHook`] if called within such a
-    /// callback. If earlier work caused a fault, returns that fault.
+    /// stream that is being captured; use [`Graph::add_child`] to add the graph to another graph. Returns the error
+    /// from a callback registered with [`Stream::on_graph_launch`], and [`GraphError::LaunchInHook`] if called within
+    /// such a callback. If earlier work caused a fault, returns that fault.
     #[track_caller]
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         let _site = site();

@@ -106,7 +106,7 @@ impl Limits<'_> {
         Occupancy::theoretical(self.device, self.attributes, block, shared_bytes)
     }
 
-    /// Returns the block size for `threads` threads of a kernel of unspecified kind.
+    /// Returns the block size for `threads` threads of a kernel whose kind is not specified.
     pub fn block_for_any(&self, threads: u64, shared_bytes: u32) -> u32 {
         let usual = usual_block(self.device);
         let sizes = [usual, usual * 2, usual / 2].map(|block| self.clamp_block(block));

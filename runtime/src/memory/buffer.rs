@@ -21,8 +21,8 @@ const FILL_BYTES: usize = 64 << 10;
 ///
 /// A buffer is created on a stream. Its own copies run on that stream, but it can be used on any stream of the same
 /// device and copied to and from other devices. If it is used on a different stream than before, the required wait is
-/// inserted automatically. The copy methods of this type from and to host memory block until the copy has finished;
-/// those of [`Stream`] do not block, as described in [`transfer`](crate::transfer). Dropping a buffer does not wait.
+/// inserted automatically. This type's methods that copy from and to host memory block until the copy has finished.
+/// [`Stream`]'s methods do not block, as described in [`transfer`](crate::transfer). Dropping a buffer does not wait.
 /// The memory is reused when the work that uses it has finished or, on the same stream, after that work in stream
 /// order.
 ///

@@ -524,7 +524,7 @@ fn part(
 ) -> (Extents2, std::ops::Range<usize>) {
     let columns = resolve_or_panic(columns, extents.columns() as usize);
     let rows = resolve_or_panic(rows, extents.rows() as usize);
-    // Sides and stride do not exceed those of an existing view.
+    // The sides and the stride do not exceed the sides and the stride of an existing view.
     let part = Extents2::new(rows.len(), columns.len(), extents.row_stride() as usize).unwrap_or(extents);
     let start = if part.is_empty() { 0 } else { extents.offset([rows.start as u32, columns.start as u32]) };
     (part, start..start + part.span())

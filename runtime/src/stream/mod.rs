@@ -1,9 +1,9 @@
 //! Streams: queues of work on a device.
 //!
 //! **Ordering.** Work on one stream runs in the order in which it was enqueued. Work on two streams is ordered only by
-//! an [`Event`](crate::Event) that is recorded on one stream and for which the other stream waits. When a buffer is
-//! used on a different stream than before, the runtime inserts the recording and the wait, unless the program has
-//! already ordered the streams. Work is not ordered with respect to CUDA's legacy default stream.
+//! an [`Event`](crate::Event) that is recorded on one stream and on which the other stream waits. When a buffer is used
+//! on a different stream than before, the runtime inserts the recording and the wait, unless the program has already
+//! ordered the streams. Work is not ordered with respect to CUDA's legacy default stream.
 //!
 //! **Threads.** Any number of threads can use a stream. Their calls take effect one after another.
 //!

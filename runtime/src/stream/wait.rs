@@ -50,7 +50,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Waits until no enqueued work of the stream is running, regardless of the state of the device. Captured work is
+    /// Waits until no work enqueued on the stream is running, regardless of the device's state. Captured work is
     /// ignored. The call does not wait in a [host function](Stream::host_function), or for an adopted stream that its
     /// owner has destroyed.
     #[cold]
@@ -203,8 +203,8 @@ impl Stream {
     }
 
     /// Makes later work on this stream wait for running work that is enqueued on another stream. If the other stream is
-    /// being captured, this stream waits for the work before the capture. In that case, `epoch` is the last epoch for
-    /// which to wait; `None` means all epochs. `buffer` is the buffer whose uses must be ordered; `None` if the program
+    /// being captured, this stream waits for the work before the capture. In that case, `epoch` is the last epoch to
+    /// wait for; `None` means all epochs. `buffer` is the buffer whose uses must be ordered; `None` if the program
     /// requested the wait.
     ///
     /// # Errors

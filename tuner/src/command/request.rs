@@ -15,7 +15,7 @@ use crate::value::Value;
 /// Maximum number of values in a range.
 const MAX_VALUES: u64 = 4096;
 
-/// Opens the requested device or, if none is requested, the best available one.
+/// Opens the requested device or, if no device is requested, the best available one.
 ///
 /// # Errors
 /// If the device does not exist, this is a usage error.

@@ -1,7 +1,7 @@
 //! Compares two documents to determine which kernels have become faster or slower.
 //!
-//! A kernel is reported as faster or slower only if the whole 95 % confidence interval of the ratio of medians is
-//! beyond the threshold. If there are too few samples, or a time comes from a throttled device, the verdict is
+//! A kernel is reported as faster or slower only if the ratio of medians has a 95 % confidence interval that lies
+//! entirely beyond the threshold. If there are too few samples, or a time comes from a throttled device, the verdict is
 //! ambiguous. Records are compared only if they have the same kernel, type, size and mode. Unless the comparison is
 //! forced, documents are compared only if they come from the same kind of device. If a configuration was correct and no
 //! longer is, this counts as a regression. [`Comparison::missing`] lists the records that the newer document lacks.
@@ -27,7 +27,7 @@ pub const THRESHOLD: f64 = 0.01;
 
 /// Maximum difference, in microseconds, between the launch times of the same kernel in two processes on a GPU, in 95 of
 /// 100 pairs of processes. The difference is constant within a process, so no sample of the process reveals it. On an
-/// H200, the times of kernels of 3 to 50 µs differed by 0 to 0.3 µs between five processes.
+/// H200, the times of kernels that run for 3 to 50 µs differed by 0 to 0.3 µs between five processes.
 pub const BETWEEN_PROCESSES_US: f64 = 0.3;
 
 /// Options of a comparison.
@@ -37,9 +37,9 @@ pub struct Options {
     pub threshold: f64,
     /// True if documents from different devices are also compared.
     pub force: bool,
-    /// True if only the best configuration of each case is compared: the winner of a tuning run or, if there is none,
-    /// the fastest configuration. If false, every configuration is compared with the same configuration in the other
-    /// document.
+    /// True if only the best configuration of each case is compared: the winner of a tuning run or, if no record is a
+    /// winner, the fastest configuration. If false, every configuration is compared with the same configuration in the
+    /// other document.
     pub best: bool,
 }
 
@@ -402,8 +402,8 @@ fn is_of_single_launches(mode: Mode) -> bool {
     matches!(mode, Mode::Cold | Mode::Hot)
 }
 
-/// Widens the interval of a ratio of medians from two processes, whose launch times can differ by `between_us` for
-/// reasons outside the kernels.
+/// Widens the confidence interval of a ratio whose medians come from two processes, whose launch times can differ by
+/// `between_us` for reasons outside the kernels.
 fn between_processes(Ratio { value, interval }: Ratio, old_us: f64, between_us: f64) -> Ratio {
     let between = between_us / old_us;
     let low = (value - (value - interval.low).hypot(between)).max(0.0);

@@ -219,9 +219,9 @@ impl Taken {
     }
 
     /// Rejects samples that were taken while the device was throttled, according to all clock readings so far,
-    /// including those of earlier batches. Returns whether there were any. If more than `most` samples are rejected in
-    /// total, the timing counts as throttled. From then on, samples are rejected only if at least `minimum` samples
-    /// remain.
+    /// including readings from earlier batches. Returns whether there were any. If more than `most` samples are
+    /// rejected in total, the timing counts as throttled. From then on, samples are rejected only if at least `minimum`
+    /// samples remain.
     fn reject(&mut self, clocks: &Clocks, most: u32, minimum: usize) -> bool {
         let low = self.samples.iter().filter(|sample| !clocks.accepts(sample.mhz)).count();
         self.throttled |= self.rejected + low as u32 > most;

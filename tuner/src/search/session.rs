@@ -74,8 +74,8 @@ impl<'a> Session<'a> {
         self.estimate(candidate)
     }
 
-    /// Times a candidate, unless it has already been measured. Returns the median of its times, or `None` if it has
-    /// none.
+    /// Times a candidate, unless it has already been measured. Returns the median of its times, or `None` if it has no
+    /// times.
     pub fn time_once(&mut self, candidate: usize) -> Option<f64> {
         if self.is_new(candidate) { self.time(candidate) } else { self.estimate(candidate) }
     }

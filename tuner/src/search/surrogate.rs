@@ -21,7 +21,7 @@ pub struct Surrogate<'a> {
     reach: Vec<usize>,
     mean: f64,
     variance: f64,
-    /// Cholesky factor of the covariance of the timed candidates, in row-major order.
+    /// Cholesky factor of the timed candidates' covariance, in row-major order.
     factor: Vec<Vec<f64>>,
     /// Inverse of the covariance, multiplied by the values.
     weights: Vec<f64>,
@@ -129,8 +129,8 @@ fn likeness(points: &Points, reach: &[usize], a: usize, b: usize) -> f64 {
     }
 }
 
-/// Replaces a symmetric matrix, of which only the lower rows are given, by its lower Cholesky factor. Returns `None` if
-/// the matrix has no such factor.
+/// Replaces a symmetric matrix, given by its lower triangle, with its lower Cholesky factor. Returns `None` if the
+/// matrix has no such factor.
 fn cholesky(rows: &mut [Vec<f64>]) -> Option<()> {
     for i in 0..rows.len() {
         for j in 0..=i {

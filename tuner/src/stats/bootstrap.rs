@@ -1,4 +1,4 @@
-//! Bootstrap confidence intervals of medians and of ratios of medians.
+//! Bootstrap confidence intervals for medians and for ratios of medians.
 //!
 //! All intervals are 95 % confidence intervals. They are deterministic and make no assumptions about the distribution
 //! of the samples. Their ends are percentiles of [`RESAMPLES`] resamples. Consecutive samples can depend on each other.
@@ -49,8 +49,8 @@ pub struct Ratio {
     pub interval: Interval,
 }
 
-/// Returns the confidence interval of the median of samples, which must be in the order in which they were taken.
-/// Returns `None` if there are fewer than [`FEWEST`] samples.
+/// Returns the confidence interval for the median of the samples. The samples must be in the order in which they were
+/// taken. Returns `None` if there are fewer than [`FEWEST`] samples.
 ///
 /// ```
 /// use warpsmith_tuner::stats::median_interval;
@@ -73,9 +73,8 @@ fn resampled(samples: &[f64], resamples: usize) -> Option<Interval> {
     })))
 }
 
-/// Returns the ratio of the median of `first` to the median of `second`, for two sets of samples that were taken one
-/// after the other. The two sets are resampled independently. Returns `None` if either set has fewer than [`FEWEST`]
-/// samples.
+/// Returns the ratio of the two medians, `first` divided by `second`, for two sets of samples that were taken one after
+/// the other. The two sets are resampled independently. Returns `None` if either set has fewer than [`FEWEST`] samples.
 pub fn ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
     let (mut first, mut second) = (Resampler::new(first)?, Resampler::new(second)?);
     let value = first.whole() / second.whole();
@@ -89,9 +88,9 @@ pub fn ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
     Some(Ratio { value, interval: interval(ratios) })
 }
 
-/// Returns the ratio of the median of `first` to the median of `second`, for interleaved samples. Samples are drawn in
-/// pairs, so that a simultaneous change of both does not widen the interval. Unpaired samples at the end are ignored.
-/// Returns `None` if there are fewer than [`FEWEST`] pairs.
+/// Returns the ratio of the two medians, `first` divided by `second`, for interleaved samples. Samples are drawn in
+/// pairs, so that a change that affects both samples of a pair does not widen the interval. Unpaired samples at the end
+/// are ignored. Returns `None` if there are fewer than [`FEWEST`] pairs.
 pub fn paired_ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
     let pairs = first.len().min(second.len());
     let (first, second) = (&first[..pairs], &second[..pairs]);

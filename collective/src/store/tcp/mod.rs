@@ -27,7 +27,7 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(1
 
 /// Client of a [`StoreServer`], or of PyTorch's `TCPStore`.
 ///
-/// Threads can use it concurrently, because each operation uses a connection of its own, which is then kept for reuse.
+/// Threads can use it concurrently, because each operation uses its own connection, which is then kept for reuse.
 ///
 /// If the server and its clients have the same [`Token`], they prove this to each other when they connect. Data sent
 /// after that is neither encrypted nor authenticated, so the network must be trusted.

@@ -69,7 +69,7 @@ impl<R: BufRead> Json<R> {
         self.ahead()?.first().copied().ok_or(Fault::End)
     }
 
-    /// Skips all leading bytes for which `skipped` returns true. Returns the byte that follows, or `None` at the end of
+    /// Skips leading bytes as long as `skipped` returns true. Returns the byte that follows, or `None` at the end of
     /// the file.
     fn skip_all(&mut self, skipped: impl Fn(u8) -> bool) -> Result<Option<u8>, Fault> {
         loop {
@@ -354,7 +354,7 @@ impl<R: BufRead> Json<R> {
     }
 }
 
-/// Returns the value that a word stands for.
+/// Returns the value that a word represents.
 fn meaning(word: &[u8]) -> Result<Loose, Fault> {
     if let Some(number) = Number::of(word) {
         return Ok(Loose::Number(number));

@@ -45,7 +45,7 @@ impl Open {
         let track = track(event);
         let name = short(event.name.text());
         let open = self.tracks.get_mut(&track);
-        // An end event may omit the name. If its name differs from that of the innermost slice, it ends the slice with
+        // An end event may omit the name. If its name differs from the innermost slice's name, it ends the slice with
         // the given name, and the slices inside that one never end.
         let found = open.as_ref().and_then(|open| match name.as_str() {
             "" => open.len().checked_sub(1),

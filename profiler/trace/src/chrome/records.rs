@@ -11,8 +11,8 @@ use crate::event::category;
 use crate::record::*;
 use crate::sink::Sink;
 
-/// Maximum number of kinds of unread events that are counted separately; it is enough for any program. A damaged file,
-/// however, could contain more.
+/// Maximum number of event kinds for which unread events are counted separately. It is sufficient for any program. A
+/// damaged file, however, could contain more.
 const MAX_KINDS: usize = 100;
 /// Maximum number of track names, of words that stand for processes and threads, and of events at time 0.
 const MAX_HELD: usize = 1 << 16;

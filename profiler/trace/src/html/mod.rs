@@ -1,7 +1,7 @@
 //! A trace as a single HTML page that contains a timeline and tables.
 //!
 //! The guarantees of [`Page`] apply. A page has at most [`MAX_SLICES`](reduce::MAX_SLICES) slices. For a larger trace,
-//! the remaining slices are joined or omitted, and a note on the page reports this. The tables are those of [`Summary`]
+//! the remaining slices are joined or omitted, and a note on the page reports this. The tables come from [`Summary`]
 //! and cover all records.
 
 mod reduce;

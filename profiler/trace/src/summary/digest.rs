@@ -10,8 +10,8 @@ use crate::record::Record;
 use crate::sink::Sink;
 use crate::trace::{Trace, read_into};
 
-/// Digest of a trace of any size: the totals of all records, and the first of the records themselves. Records are added
-/// to it as to any [`Sink`].
+/// Digest of a trace, which may have any size: the totals of all records, and the first records. Records are added to
+/// it as to any [`Sink`].
 ///
 /// ```
 /// use warpsmith_trace::summary::Digest;

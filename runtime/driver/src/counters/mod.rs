@@ -1,8 +1,8 @@
 //! Hardware counters of kernels: memory traffic in bytes, hit rates, occupancy, stalls.
 //!
 //! The hardware counts only a few metrics at a time, so each kernel is replayed several times. Memory is restored
-//! before each pass, so the results equal those of one run, but the elapsed time does not. While counters are read,
-//! kernels run one after another.
+//! before each pass, so the results equal the results of a single run, but the elapsed time does not. While counters
+//! are read, kernels run one after another.
 //!
 //! [`CounterDriver::counters_open`] prepares a context. Work enqueued between [`CounterDriver::counters_begin`] and
 //! [`CounterDriver::counters_end`] is counted, and has run when [`CounterDriver::counters_end`] returns. Contexts are

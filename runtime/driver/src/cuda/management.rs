@@ -20,7 +20,7 @@ const LIBRARY: &str = "libnvidia-ml.so.1";
 /// Buffer size, in bytes, that is sufficient for any text of the library.
 const TEXT_BYTES: usize = 96;
 
-/// Returns the result of a call of the library function with these arguments; `None` if the function is missing or the
+/// Calls the library function with these arguments and returns the result; `None` if the function is missing or the
 /// call fails.
 macro_rules! called {
     ($library:expr, $function:ident($($argument:expr),*)) => {{

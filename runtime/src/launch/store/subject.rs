@@ -39,7 +39,7 @@ pub struct TuningKey<'a> {
     pub alignment: u32,
 }
 
-/// Identity of a class of devices that share measurements.
+/// Identifies a class of devices that share measurements.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DeviceClass<'a> {
     pub name: Cow<'a, str>,
@@ -69,7 +69,7 @@ pub struct LaunchSubject<'a> {
     pub code: Code<'a>,
     pub symbol: Cow<'a, str>,
     pub is_loop: bool,
-    /// The [`size_class`] of the number of threads or items.
+    /// The thread or item count, as a [`size_class`].
     pub bucket: u32,
 }
 
@@ -80,7 +80,7 @@ pub struct TunedSubject<'a> {
     pub code: Code<'a>,
     pub kernel: Cow<'a, str>,
     pub types: Cow<'a, str>,
-    /// The [`size_class`] of the number of elements.
+    /// The element count, as a [`size_class`].
     pub bucket: u32,
     /// Smallest alignment of the arrays in bytes, at most 16.
     pub alignment: u32,

@@ -82,7 +82,7 @@ impl Track {
         self.add_with_peak(self.peak, sum);
     }
 
-    /// Returns the sum of both kinds of blocks, except for the peak.
+    /// Returns the sum over both kinds of blocks, except for the peak.
     fn and(&self, other: &Track) -> Track {
         Track {
             current: self.current + other.current,

@@ -45,7 +45,7 @@ pub struct AllocatorOptions {
     /// Segment size for requests over 1 MiB and under 10 MiB, and page size of expandable segments for large requests
     /// (`large_segment_size_mb`). Default: 20 MiB.
     pub large_segment_size: u64,
-    /// Number of steps into which each doubling of the size is divided when a request is rounded up; 0 and 1 round to
+    /// Number of steps into which each power-of-two size range is divided for rounding requests up; 0 and 1 round to
     /// multiples of 512 bytes. Entry `i` applies to sizes from 2^i MiB to below 2^(i+1) MiB. The first entry also
     /// applies to smaller sizes, and the last one to larger sizes. Default: 0 for all entries.
     ///

@@ -49,7 +49,7 @@ impl<'a> PinnedMemory<'a> {
     ///
     /// # Errors
     /// Returns any [driver error](crate::Error::Driver), in which case memory that was not released stays cached, or
-    /// the fault if a kernel caused one.
+    /// the fault that a kernel caused.
     pub fn empty_cache(&self) -> Result<u64> {
         self.allocator().empty_cache(self.device)
     }

@@ -136,7 +136,8 @@ fn status_of(status: u32, id: u64) -> CaptureStatus {
 /// Adds a host function call to the capture of a stream.
 ///
 /// # Safety
-/// The function must be kept until no executable of the graph, or of a copy of the graph, can still run.
+/// The function must be kept until no executable that was instantiated from the graph or from a copy of it can still
+/// run.
 pub(in super::super) unsafe fn host_function(
     stream: sys::CUstream,
     function: &Arc<GraphFunction>,
