@@ -24,7 +24,7 @@ pub struct Visible {
     pub mistake: Option<usize>,
 }
 
-/// Returns the devices that are visible if the variable's value is `text`; `None` stands for an unset variable.
+/// Returns the devices that are visible if the variable's value is `text`; `None` means that the variable is unset.
 /// `machine` contains the machine's UUIDs: GPUs in index order, then MIG instances, which are not indexed.
 ///
 /// ```

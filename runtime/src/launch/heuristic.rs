@@ -165,9 +165,9 @@ impl Limits<'_> {
     }
 }
 
-/// Returns the grid for a loop over items that fill `tiles` blocks. The grid has one block per tile if all blocks can
-/// be resident concurrently or run in many waves. Otherwise, the grid is chosen such that all blocks have about the
-/// same amount of work.
+/// Returns the grid for a loop over `tiles` tiles, where a tile is the items that one block processes at a time. The
+/// grid has one block per tile if all blocks can be resident concurrently or run in many waves. Otherwise, the grid is
+/// chosen such that all blocks have about the same amount of work.
 pub(super) fn grid_for_bandwidth(tiles: u64, capacity: u64) -> GridChoice {
     if tiles <= capacity || tiles >= capacity.saturating_mul(MANY_WAVES) {
         GridChoice::All

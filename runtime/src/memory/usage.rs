@@ -1,10 +1,10 @@
 //! [`Usage`]: the uses of a buffer, per stream, and the ordering of later work after these uses.
 //!
 //! The protocol has two steps around each piece of work on a range of the buffer. [`Usage::begin`] reports the uses
-//! after which the work must be ordered, except for those after which it is known to be ordered already; the work's
-//! stream then waits for these uses ([`Waits`]). [`Usage::end`] records the work *after* it was enqueued. Reads are
-//! ordered after the last write, and writes after every use. The protocol is correct with several host threads for the
-//! following reasons:
+//! after which the work must be ordered, except uses that are already known to precede it. The work's stream then waits
+//! for the reported uses ([`Waits`]). [`Usage::end`] records the work *after* it was enqueued. Reads are ordered after
+//! the last write, and writes after every use. The protocol is correct with several host threads for the following
+//! reasons:
 //!
 //! - Two threads perform these steps for the same bytes at the same time only if both read the bytes. The borrows of a
 //!   launch or a copy last until it has been enqueued and recorded.

@@ -174,9 +174,9 @@ impl<H> Pending<H> {
 
 /// Future that returns the host memory when the copy has finished. Created by `pending.await`.
 ///
-/// Like [`Reached`](crate::event::Reached), the future does not block a thread. Dropping the future has the same effect
-/// as dropping the [`Pending`]. After an error, the future blocks until the device no longer uses the memory, and then
-/// returns the memory with the error.
+/// Like [`Reached`](crate::event::Reached), the future does not block a thread, except after an error. Dropping the
+/// future has the same effect as dropping the [`Pending`]. In that case, the future blocks until the device no longer
+/// uses the memory, and then returns the memory with the error.
 ///
 /// # Panics
 /// Like [`Pending::wait`], panics if polled in a [host function](Stream::host_function). In that case, the memory is
