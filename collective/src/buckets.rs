@@ -71,7 +71,7 @@ impl<T: Reducible> Buckets<T> {
     /// is larger than a bucket is allocated in its own bucket.
     ///
     /// # Errors
-    /// [`OutOfMemory`](warpsmith_runtime::Error::OutOfMemory).
+    /// Returns [`OutOfMemory`](warpsmith_runtime::Error::OutOfMemory) if the buckets do not fit in device memory.
     #[track_caller]
     pub fn new(stream: &Stream, lens: &[usize], bucket_bytes: usize) -> Result<Self> {
         let _site = site();
@@ -134,8 +134,8 @@ impl<T: Reducible> Buckets<T> {
     /// step; in the next step, every gradient must be computed again.
     ///
     /// # Errors
-    /// [`CollectiveError::Argument`] if the gradient has already been marked in this step; otherwise the errors of
-    /// [`Communicator::all_reduce`].
+    /// Returns [`CollectiveError::Argument`] if the gradient has already been marked in this step; otherwise, returns
+    /// the errors of [`Communicator::all_reduce`].
     #[track_caller]
     pub fn ready(&mut self, ranks: &mut Communicator, gradient: usize) -> Result<()> {
         let place = &mut self.places[gradient];

@@ -10,7 +10,7 @@
 //! include lanes that disagree about a warp operation, and threads that disagree about an operation on a shared array.
 //! A few errors still terminate the process with the usual message: a stack overflow (see [`settings`]), a destructor
 //! that panics during another panic, and a failed precondition check of an unsafe function. In a program that was built
-//! with `panic = "abort"`, any panic does. A kernel that never ends fails after a time limit.
+//! with `panic = "abort"`, any panic terminates the process. A kernel that never ends fails after a time limit.
 //!
 //! | module | purpose |
 //! | --- | --- |

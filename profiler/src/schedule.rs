@@ -66,7 +66,7 @@ impl Schedule {
     /// the trace and the zero-based number of the cycle.
     ///
     /// # Errors
-    /// [`ProfilerError::EmptySchedule`]; the errors of [`Profiler::start`].
+    /// Returns [`ProfilerError::EmptySchedule`], or the errors of [`Profiler::start`].
     pub fn start<H: FnMut(Trace, u64)>(self, options: ProfilerOptions, handler: H) -> Result<Scheduled<H>> {
         if self.record == 0 {
             return Err(ProfilerError::EmptySchedule.into());
@@ -112,8 +112,8 @@ impl<H: FnMut(Trace, u64)> Scheduled<H> {
     /// Ends the current step of the loop. After the last step of a cycle, waits for the devices and calls the handler.
     ///
     /// # Errors
-    /// The errors of [`Profiler::start`] and [`Profiler::stop`]. After an error, the loop can continue, and later
-    /// cycles are still recorded.
+    /// Returns the errors of [`Profiler::start`] and [`Profiler::stop`]. After an error, the loop can continue, and
+    /// later cycles are still recorded.
     pub fn step(&mut self) -> Result<()> {
         let (before, cycle) = self.schedule.phase(self.step);
         let is_same_cycle = self.schedule.phase(self.step + 1).1 == cycle;

@@ -329,7 +329,7 @@ impl Document {
     /// Reads a document.
     ///
     /// # Errors
-    /// [`Error::Read`] if the file does not exist or is larger than 128 MiB, or if [`Self::from_json`] fails.
+    /// Returns [`Error::Read`] if the file does not exist or is larger than 128 MiB, or if [`Self::from_json`] fails.
     pub fn read(path: &Path) -> Result<Self> {
         let text = read_text(path, MAX_BYTES)?;
         Self::from_json(&text).map_err(|reason| Error::Read { path: path.to_path_buf(), reason })
@@ -338,7 +338,7 @@ impl Document {
     /// Parses a document from JSON text.
     ///
     /// # Errors
-    /// A message with the cause: malformed JSON, a different schema, or an impossible launch time.
+    /// Returns a message with the cause: malformed JSON, a different schema, or an impossible launch time.
     pub fn from_json(text: &str) -> std::result::Result<Self, String> {
         let no_document = |error: serde_json::Error| format!("it is no document of results: {error}");
         match serde_json::from_str(text).map_err(no_document)? {
@@ -376,7 +376,7 @@ impl Document {
     /// Writes the document to `path`, creating missing parent folders.
     ///
     /// # Errors
-    /// [`Error::Write`], which contains the path and the system's error.
+    /// Returns [`Error::Write`], which contains the path and the system's error.
     pub fn write(&self, path: &Path) -> Result<()> {
         write_text(path, &self.to_json())
     }

@@ -171,7 +171,7 @@ impl Space {
     /// Replaces the values of an axis. Duplicate values count once.
     ///
     /// # Errors
-    /// [`Error::Axis`] for an unknown axis, for an empty list, and for a value that is invalid on the axis.
+    /// Returns [`Error::Axis`] for an unknown axis, for an empty list, and for a value that is invalid on the axis.
     pub fn set(&mut self, kernel: &str, name: &str, values: &[Value]) -> Result<()> {
         let fail =
             |text: &str, reason: String| Error::Axis { axis: name.to_owned(), text: text.to_owned(), reason };
@@ -200,8 +200,8 @@ impl Space {
     /// Returns every configuration.
     ///
     /// # Errors
-    /// [`Error::EmptySpace`], which contains the number of configurations before restrictions, and the restrictions
-    /// that exclude them. [`Error::Axis`] if there are more than a million combinations.
+    /// Returns [`Error::EmptySpace`], which contains the number of configurations before restrictions, and the
+    /// restrictions that exclude them. Returns [`Error::Axis`] if there are more than a million combinations.
     pub fn configurations(&self, kernel: &str) -> Result<Vec<Configuration>> {
         let lengths = self.axes.iter().map(|axis| axis.values.len());
         let product = lengths.fold(1usize, usize::saturating_mul);

@@ -131,8 +131,8 @@ impl Launch {
     /// process.
     ///
     /// # Errors
-    /// [`CollectiveError::Variable`](crate::CollectiveError::Variable),
-    /// [`CollectiveError::MissingVariable`](crate::CollectiveError::MissingVariable),
+    /// Returns [`CollectiveError::Variable`](crate::CollectiveError::Variable),
+    /// [`CollectiveError::MissingVariable`](crate::CollectiveError::MissingVariable), or
     /// [`CollectiveError::Contradiction`](crate::CollectiveError::Contradiction). Each error names the variables and
     /// their values.
     pub fn from_env() -> Result<Self> {
@@ -159,7 +159,7 @@ impl Launch {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`Self::from_env`].
+    /// Returns the errors of [`Self::from_env`].
     pub fn from_variables(variables: &BTreeMap<String, String>, parent: Option<u32>) -> Result<Self> {
         Variables::new(variables, parent).launch()
     }

@@ -59,7 +59,7 @@ impl NcclBackend {
     /// Creates the NCCL communicator for the ranks of the mesh. The ranks must use different devices.
     ///
     /// # Errors
-    /// The cause of the failure, which is the same on all ranks.
+    /// Returns the cause of the failure, which is the same on all ranks.
     pub fn new(making: Making<'_>) -> Result<Self> {
         let Making { nccl, mesh, stream, timeout, is_checked } = making;
         let failed = |failure: Failure| {

@@ -75,8 +75,8 @@ pub struct Rendezvous {
 /// [`uuid`](warpsmith_runtime::Device::uuid) of the GPU that the rank will use. Emulated devices have no UUID.
 ///
 /// # Errors
-/// [`RendezvousError`]; if another rank detects the problem, waiting ranks return [`RendezvousError::Refused`]. Store
-/// errors.
+/// Returns [`RendezvousError`]; if another rank detects the problem, waiting ranks return [`RendezvousError::Refused`].
+/// Also returns store errors.
 pub fn join(
     launch: &Launch,
     store: Arc<dyn Store>,

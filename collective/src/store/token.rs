@@ -35,7 +35,7 @@ impl Token {
     /// Generates a token from 256 random bits provided by the operating system.
     ///
     /// # Errors
-    /// [`CollectiveError::NoRandomness`] if the operating system provides no random numbers.
+    /// Returns [`CollectiveError::NoRandomness`] if the operating system provides no random numbers.
     pub fn generate() -> Result<Self> {
         Ok(Self(nonce()?.iter().map(|byte| format!("{byte:02x}")).collect()))
     }

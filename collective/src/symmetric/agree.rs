@@ -26,7 +26,7 @@ impl Agreement<'_> {
     /// data.
     ///
     /// # Errors
-    /// [`CollectiveError::Symmetric`] on all ranks, which names the first rank without data;
+    /// Returns [`CollectiveError::Symmetric`] on all ranks, which names the first rank without data, or
     /// [`CommunicatorError`](crate::CommunicatorError).
     pub fn share(&self, own: Result<Vec<u8>, String>) -> Result<Vec<Vec<u8>>> {
         let (rank, world) = (self.mesh.rank(), self.mesh.world());

@@ -122,7 +122,7 @@ const FREED_WITHIN: Duration = Duration::from_secs(1);
 /// If this function is not called, the memory is still freed, but in the background, after the last work that uses it.
 ///
 /// # Errors
-/// The errors of [`Device::synchronize`].
+/// Returns the errors of [`Device::synchronize`].
 ///
 /// ```
 /// use warpsmith_collective::{Communicator, CommunicatorOptions, ipc_collect};
@@ -302,7 +302,7 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
     /// Copies elements from the host, like [`DeviceBuffer::copy_from_host`].
     ///
     /// # Errors
-    /// The errors of [`DeviceBuffer::copy_from_host`].
+    /// Returns the errors of [`DeviceBuffer::copy_from_host`].
     #[track_caller]
     pub fn copy_from_host(&mut self, elements: &[T]) -> Result<(), warpsmith_runtime::Error> {
         let _site = site();

@@ -81,8 +81,8 @@ impl Pool {
     /// with the part. All ranks must call it.
     ///
     /// # Errors
-    /// The errors of [`Agreement::share`], which name the first rank with a problem. If an error is returned, no rank
-    /// keeps the part.
+    /// Returns the errors of [`Agreement::share`], which name the first rank with a problem. If an error is returned,
+    /// no rank keeps the part.
     pub fn place<R>(
         &mut self,
         agreement: &Agreement<'_>,
@@ -149,8 +149,7 @@ impl Pool {
         said
     }
 
-    /// Returns how many of the regions that the ranks have reported remain. Returns the number of remaining regions
-    /// among the regions that the ranks reported.
+    /// Returns how many of the regions that the ranks reported still exist.
     fn forget(&mut self, known: usize, of_ranks: &[Vec<u8>]) -> usize {
         let mut bit = 0;
         let mut dropped_by = || {

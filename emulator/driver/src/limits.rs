@@ -1,6 +1,6 @@
 //! Properties and limits of an emulated device.
 //!
-//! The values are those of a GPU of compute capability 9.0, except that there is one SM per hardware thread of the
+//! The values match a GPU of compute capability 9.0, except that the device has one SM per hardware thread of the
 //! machine.
 
 use std::sync::{LazyLock, PoisonError};

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Maximum length of a text, in bytes. Of a longer text, only the start is kept. Kernel names have a length of up to a
-/// few thousand bytes.
+/// Maximum length of a text, in bytes. If a text is longer, only its start is kept. Kernel names have a length of up to
+/// a few thousand bytes.
 pub(crate) const LONGEST: usize = 16 << 10;
 
 /// Maximum total size of a trace's texts, in bytes.
@@ -34,8 +34,8 @@ impl Name {
     }
 }
 
-/// Interned texts, in bounded memory. Of a text that is longer than 16 KiB, only the start is kept. As soon as the
-/// texts occupy 512 MiB in total, new texts are replaced by the text `others`.
+/// Interned texts, in bounded memory. If a text is longer than 16 KiB, only its start is kept. As soon as the texts
+/// occupy 512 MiB in total, new texts are replaced by the text `others`.
 ///
 /// ```
 /// use warpsmith_trace::Names;

@@ -262,7 +262,7 @@ pub struct Wait {
     pub at: u64,
     /// Stream that waits.
     pub stream: StreamId,
-    /// Stream on which the waiting stream waits.
+    /// Stream for which the waiting stream waits.
     pub on: StreamId,
     /// Buffer that requires the wait.
     pub buffer: Name,

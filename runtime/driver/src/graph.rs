@@ -307,8 +307,8 @@ pub unsafe trait GraphDriver {
     /// Launches an executable graph. Returns an error on a stream that is being captured.
     ///
     /// # Safety
-    /// Each node must meet the requirements of the same work on a stream; in particular, its memory must be valid until
-    /// it has run.
+    /// Each node must meet the requirements that apply to the same work on a stream; in particular, its memory must be
+    /// valid until it has run.
     unsafe fn graph_launch(
         &self,
         context: Context,

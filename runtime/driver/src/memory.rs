@@ -32,7 +32,7 @@ pub unsafe trait MemoryDriver {
         false
     }
     /// Reports a new buffer in device memory. Its address must be a multiple of 512. Work that is enqueued later may
-    /// access the `bytes` bytes of the buffer, none of which counts as initialized.
+    /// access the `bytes` bytes of the buffer. The bytes do not count as initialized.
     fn buffer_allocated(&self, _ptr: DevicePtr, _bytes: usize) {}
     /// Reports that the buffer at `ptr` was freed, so work that is enqueued later must not use it.
     fn buffer_freed(&self, _ptr: DevicePtr, _bytes: usize) {}

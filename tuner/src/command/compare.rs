@@ -19,7 +19,7 @@ type Outcome<T> = std::result::Result<T, Failure>;
 /// message.
 ///
 /// # Errors
-/// A usage error, documents that cannot be compared, or a regression.
+/// Fails on a usage error, on documents that cannot be compared, or on a regression.
 pub fn run(args: &CompareArgs) -> Outcome<()> {
     let options = Options { threshold: args.threshold, force: args.force, best: args.best };
     let found = compare::documents(&Document::read(&args.old)?, &Document::read(&args.new)?, &options)?;

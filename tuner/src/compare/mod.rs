@@ -245,8 +245,8 @@ impl Comparison {
 /// ```
 ///
 /// # Errors
-/// [`Error::Incomparable`] for documents with different schemas or from different devices, for an invalid threshold,
-/// and if no record of either document has a counterpart in the other.
+/// Returns [`Error::Incomparable`] for documents with different schemas or from different devices, for an invalid
+/// threshold, and if no record of either document has a counterpart in the other.
 pub fn documents(old: &Document, new: &Document, options: &Options) -> Result<Comparison> {
     check_threshold(options.threshold)?;
     let mut notes = check_documents(old, new, options.force)?;

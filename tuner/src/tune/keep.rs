@@ -26,7 +26,7 @@ pub struct Code {
 
 impl Code {
     /// # Errors
-    /// The [enqueue errors](warpsmith_runtime::Error#enqueue-errors) that loading the code can cause.
+    /// Returns the [enqueue errors](warpsmith_runtime::Error#enqueue-errors) that loading the code can cause.
     pub fn of(device: &Device, image: &'static GpuImage) -> Result<Self> {
         let module = device.load(image)?;
         Ok(Self { hash: module.image_hash(), toolchain: module.toolchain() })
@@ -120,8 +120,8 @@ fn is_same(
     is_code && known.values == values(configuration)
 }
 
-/// Stores a winner where launches on the device look it up, and returns whether launches now use it. Of the cases that
-/// share an entry of the store, only the winner of the largest is stored. A configuration without a kernel instance is
+/// Stores a winner where launches on the device look it up, and returns whether launches now use it. If several cases
+/// share a store entry, only the winner of the largest case is stored. A configuration without a kernel instance is
 /// useful only to its benchmark and is not stored. The [`kept`] configuration must have been timed together with the
 /// others.
 ///

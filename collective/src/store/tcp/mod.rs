@@ -45,8 +45,8 @@ impl TcpStore {
     /// so clients can start before the server.
     ///
     /// # Errors
-    /// [`CollectiveError::StoreUnreachable`]; [`CollectiveError::StoreClosed`] if the server has no room for the
-    /// connection or requires a token; [`CollectiveError::NotAStore`] if a different program answers;
+    /// Returns [`CollectiveError::StoreUnreachable`]; [`CollectiveError::StoreClosed`] if the server has no room for
+    /// the connection or requires a token; [`CollectiveError::NotAStore`] if a different program answers; or
     /// [`CollectiveError::WrongToken`].
     pub fn connect(address: &str, token: Option<&Token>, deadline: Instant) -> Result<Self> {
         let began = Instant::now();

@@ -70,8 +70,9 @@ impl StoreServer {
     /// Starts a server that listens on an address of this machine. Port 0 selects a free port.
     ///
     /// # Errors
-    /// [`CollectiveError::Listen`]: the port is in use, the address does not belong to this machine, or it is a
-    /// wildcard address. Wildcard addresses are rejected because they would expose the store to unintended networks.
+    /// Returns [`CollectiveError::Listen`] if the port is in use, if the address does not belong to this machine, or if
+    /// it is a wildcard address. Wildcard addresses are rejected because they would expose the store to unintended
+    /// networks.
     pub fn start(address: SocketAddr, options: ServerOptions) -> Result<Self> {
         Self::start_at(&[address], options)
     }

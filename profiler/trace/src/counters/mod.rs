@@ -187,7 +187,7 @@ impl CounterReport {
     /// Parses a document.
     ///
     /// # Errors
-    /// [`TraceError`], which names the cause.
+    /// Returns [`TraceError`], which names the cause.
     pub fn parse(document: &[u8]) -> Result<Self> {
         Self::of_document(document).map_err(|reason| TraceError::of(None, reason))
     }
@@ -207,7 +207,7 @@ impl CounterReport {
     /// Reads a report from a file.
     ///
     /// # Errors
-    /// [`TraceError`], which names the cause.
+    /// Returns [`TraceError`], which names the cause.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let failed = |reason| TraceError::of(Some(path), reason);
@@ -223,7 +223,7 @@ impl CounterReport {
     /// Writes the report to a file.
     ///
     /// # Errors
-    /// [`TraceError`], which names the cause.
+    /// Returns [`TraceError`], which names the cause.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         std::fs::write(path, self.json()).map_err(|error| not_written(path, &error.to_string()))

@@ -41,7 +41,7 @@ impl Trace {
     /// a network. `title` is the heading of the page.
     ///
     /// # Errors
-    /// [`TraceError`](crate::TraceError) if the file cannot be written.
+    /// Returns [`TraceError`](crate::TraceError) if the file cannot be written.
     pub fn write_html(&self, path: impl AsRef<Path>, title: &str) -> Result<()> {
         let path = path.as_ref();
         std::fs::write(path, self.html(title)).map_err(|error| crate::trace::unwritable(path, &error))
@@ -62,7 +62,7 @@ impl Digest {
     /// Writes an HTML page, like [`Trace::write_html`]. The timeline shows the records that were kept.
     ///
     /// # Errors
-    /// [`TraceError`](crate::TraceError) if the file cannot be written.
+    /// Returns [`TraceError`](crate::TraceError) if the file cannot be written.
     pub fn write_html(&self, path: impl AsRef<Path>, title: &str) -> Result<()> {
         let (path, summary) = (path.as_ref(), self.summary());
         let mut notes = Vec::new();

@@ -47,7 +47,7 @@ impl Digest {
     /// Reads a file and keeps its first [`Self::MAX`] records. The readable part of a damaged file is kept.
     ///
     /// # Errors
-    /// The errors of [`Trace::read`].
+    /// Returns the errors of [`Trace::read`].
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         Self::read_by(|sink| read_into(path, sink))
     }

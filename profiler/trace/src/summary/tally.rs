@@ -66,7 +66,7 @@ pub struct GraphRow {
 pub struct WaitRow {
     /// Stream that waits, identified by device and ID.
     pub stream: (u32, i64),
-    /// Stream on which the waiting stream waits.
+    /// Stream for which the waiting stream waits.
     pub on: (u32, i64),
     /// Buffer; may be empty.
     pub buffer: String,
