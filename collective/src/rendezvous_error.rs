@@ -1,4 +1,4 @@
-//! [`RendezvousError`]: errors of a rendezvous.
+//! [`RendezvousError`]: errors that a rendezvous returns.
 
 use std::fmt;
 

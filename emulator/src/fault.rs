@@ -146,7 +146,7 @@ pub enum Fault {
         kernel: &'static str,
         /// Findings, one per pair of source locations, in order of occurrence.
         findings: Vec<Finding>,
-        /// Number of findings in excess of the limit.
+        /// Number of findings beyond the limit.
         more: u64,
         /// Additional fault with which the launch ended.
         then: Option<Box<Fault>>,

@@ -30,10 +30,10 @@
 //! | `wait` | waiting and ready threads |
 //! | `watch` | time limit of a block |
 //! | [`dynamic`] | kernels that are launched by kernels |
-//! | [`shared`] | shared memory of a block, and of the other blocks of its cluster |
+//! | [`shared`] | shared memory of a block and of the other blocks in its cluster |
 //! | [`redzone`] | detects out-of-bounds writes |
 //! | [`output`] | text printed by kernels, and its capture |
-//! | [`fault`] | errors of a launch |
+//! | [`fault`] | errors that a launch returns |
 //! | [`check`] | finds races and invalid memory accesses in instrumented programs |
 //! | `panics` | suppresses the output of panics in kernels and records their locations |
 //! | `order` | sequential and seeded orders |

@@ -43,7 +43,7 @@ impl PartBarriers {
         self.arrive_at(number, threads, waiter, queue)
     }
 
-    /// Counts an arrival at the barrier of `waiter`'s warpgroup, for operations of the warpgroup.
+    /// Counts an arrival at the barrier of `waiter`'s warpgroup, for warpgroup operations.
     pub fn arrive_of_group(&self, waiter: Waiter, queue: &Queue) -> bool {
         self.arrive_at(BARRIERS + waiter.thread / GROUP, GROUP, waiter, queue).unwrap_or(false)
     }

@@ -161,7 +161,8 @@ impl Device {
         Ok(drivers::driver(DeviceId::Cuda(0))?.device_count()?)
     }
 
-    /// Opens a device of a custom driver, for tests. The device is not shared, so each call retains the context again.
+    /// Opens a device that belongs to a custom driver, for tests. The device is not shared, so each call retains the
+    /// context again.
     ///
     /// # Errors
     /// Returns [`Error::NoSuchDevice`] if `ordinal` is out of range, or any [driver error](crate::Error::Driver).
@@ -179,7 +180,7 @@ impl Device {
         Self::on_driver(driver, id)
     }
 
-    /// Creates a device of a driver whose hooks have been called.
+    /// Creates a device whose driver's hooks have been called.
     fn on_driver(driver: Arc<dyn Driver>, id: DeviceId) -> Result<Self> {
         let ordinal = id.ordinal();
         let options = AllocatorOptions::from_environment()?;

@@ -13,7 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, Result};
 
-/// Reads the text of a file with a size of at most `most` bytes.
+/// Reads the text of a file whose size is at most `most` bytes.
 ///
 /// # Errors
 /// Returns [`Error::Read`] if the file does not exist, is too large, or is not UTF-8.

@@ -1,4 +1,4 @@
-//! Errors of tasks, with their exit codes.
+//! Errors that tasks return, with their exit codes.
 
 use std::path::PathBuf;
 use std::process::ExitStatus;

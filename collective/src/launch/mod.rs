@@ -15,8 +15,8 @@
 //!
 //! The launcher that applies is the first one in this table whose variables are set. Launchers can be nested: srun or
 //! mpirun can start torchrun, and mpirun starts its processes through srun. If two launchers could both have started
-//! this process and they disagree, an error is returned. Two exceptions apply. The variables of `warpsmith launch` and
-//! of torchrun, which identify their launcher, take precedence over all others. The variables of all other launchers
+//! this process and they disagree, an error is returned. Two exceptions apply. The variables that `warpsmith launch`
+//! and torchrun set identify their launcher and take precedence over all others. The variables of all other launchers
 //! take precedence over Slurm's.
 
 mod address;

@@ -61,7 +61,7 @@ fn garbage(what: impl Into<String>) -> Error {
 }
 
 fn json(value: &impl Serialize) -> Vec<u8> {
-    // Every value of a frame can be represented in JSON, so encoding cannot fail.
+    // Every value in a frame can be represented in JSON, so encoding cannot fail.
     serde_json::to_vec(value).unwrap_or_default()
 }
 

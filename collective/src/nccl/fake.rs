@@ -320,7 +320,7 @@ impl Op {
     }
 }
 
-/// Enqueues operations of one communicator on the stream of the communicator.
+/// Enqueues one communicator's operations on its stream.
 fn enqueue(ops: Vec<Op>) -> Status {
     let Some(first) = ops.first().copied() else { return status::SUCCESS };
     let comm = FakeComm::of(std::ptr::with_exposed_provenance_mut(first.comm));

@@ -26,7 +26,7 @@ pub(crate) struct PeerMemory {
     rank: usize,
 }
 
-/// Memory of ranks in this process, which other ranks of the same process look up here.
+/// Memory of the ranks in this process. Other ranks in the same process look it up here.
 static OFFERED: Mutex<Option<HashMap<u64, Weak<SharedMemory>>>> = Mutex::new(None);
 
 /// Registration of memory in [`OFFERED`].
@@ -270,7 +270,7 @@ impl Own {
     }
 }
 
-/// Makes the memory of another rank in this process accessible to this rank's device.
+/// Makes another rank's memory, in this process, accessible to this rank's device.
 fn reached(device: &Device, theirs: Arc<SharedMemory>) -> warpsmith_runtime::Result<Arc<SharedMemory>> {
     match theirs.allow(device) {
         Ok(()) => Ok(theirs),

@@ -33,7 +33,7 @@ const SIGNALS: usize = 4096;
 ///
 /// The elements of this rank form a [`DeviceBuffer`], with all its operations. To access the memory of other ranks, a
 /// kernel uses the addresses of all ranks' elements ([`Self::peers`]) and signal pads ([`Self::signals`]). A signal pad
-/// consists of 4096 words of 32 bits that are initially zero and that the program can use as it likes. A kernel sets a
+/// consists of 4096 32-bit words that are initially zero and that the program can use as it likes. A kernel sets a
 /// signal with a release store and waits for it with acquire loads, using atomics of
 /// [`scope::System`](https://docs.rs/gpu-std/latest/gpu_std/atomic/scope/). The runtime does not order accesses to the
 /// memory of other ranks. Order them with [`Communicator::barrier`](crate::Communicator::barrier) between kernels, and
@@ -267,7 +267,7 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
         &self.common.peers
     }
 
-    /// Returns the address of the signal pad of rank `rank`, for kernels of this rank.
+    /// Returns the address of rank `rank`'s signal pad, for kernels that this rank launches.
     ///
     /// # Panics
     /// Panics if the rank does not exist.

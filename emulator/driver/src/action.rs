@@ -32,7 +32,7 @@ pub(super) enum Action {
     Launch(KernelCall),
     /// A function that is kept alive by the code that captured or added it, as the driver's contract requires.
     Host(Weak<GraphFunction>),
-    /// Host work that replaces a call of a GPU library.
+    /// Host work that replaces a GPU library call.
     HostWork(Arc<HostWork>),
 }
 

@@ -190,7 +190,7 @@ impl Captures {
         })
     }
 
-    /// Returns the error of a call that is not permitted on a stream that is being captured, and invalidates the
+    /// Returns the error for a call that is not permitted on a stream that is being captured, and invalidates the
     /// capture.
     pub(super) fn refuse(&self, call: Call, stream: u64, why: &str) -> Result<()> {
         if !self.any() {

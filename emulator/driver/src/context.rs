@@ -187,7 +187,7 @@ impl EmulatedContext {
         streams.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Permits work of this context to use the memory of another context.
+    /// Permits this context's work to use another context's memory.
     pub(super) fn add_peer(self: &Arc<Self>, peer: &Arc<EmulatedContext>) {
         add(&self.peers, peer);
         peer.add_visitor(self);

@@ -107,8 +107,8 @@ impl Reserved {
         self.host && self.contains(address, bytes) && unsafe { memory.map(address, bytes) }
     }
 
-    /// Removes the memory of a range. Returns false if the range is not in this reservation or if the system call
-    /// fails.
+    /// Removes the memory that is mapped to a range. Returns false if the range is not in this reservation or if the
+    /// system call fails.
     ///
     /// # Safety
     /// No code may use the range.

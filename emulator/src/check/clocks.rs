@@ -339,8 +339,8 @@ impl Clocks {
             Some(Prefix { log, upto, own_block: false });
     }
 
-    /// Returns true if an access that a thread of the grid's block `linear` made at this clock value happens before the
-    /// current access of thread `now` of this block.
+    /// Returns true if an earlier access happens before the current access by thread `now` of this block. A thread in
+    /// the grid's block `linear` made the earlier access, at this clock value.
     #[inline(always)]
     pub fn is_ordered(&self, block: &Block, now: u32, linear: u32, thread: u32, clock: u32) -> bool {
         if block.is_past(linear, clock) {

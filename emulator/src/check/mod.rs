@@ -144,7 +144,7 @@ pub(crate) struct Checker {
     has_accesses: bool,
     seen: HashSet<(FindingKind, u16, u16)>,
     findings: Vec<Finding>,
-    /// Number of findings in excess of the limit.
+    /// Number of findings beyond the limit.
     more: u64,
     /// Recipient of the findings, if the launch was enqueued.
     collector: Option<Arc<Collector>>,

@@ -103,7 +103,7 @@ pub enum NodeWork<'a> {
         /// Number of bytes, which must not be 0.
         bytes: usize,
     },
-    /// A call of a function on the host.
+    /// A function call on the host.
     Host(&'a Arc<GraphFunction>),
     /// The entire work of another graph, which the call copies.
     Child(GraphHandle),
@@ -131,7 +131,7 @@ pub enum NodeInfo {
         /// Number of bytes.
         bytes: usize,
     },
-    /// A call of a function on the host.
+    /// A function call on the host.
     Host,
     /// A child graph.
     Child(GraphHandle),

@@ -34,8 +34,8 @@ pub unsafe trait StreamDriver {
     /// Makes later work on `stream` wait for `event`.
     fn stream_wait_event(&self, context: Context, stream: StreamHandle, event: EventHandle) -> Result<()>;
 
-    /// Enqueues a call of a function on one of the driver's threads. Later work on the stream waits until the function
-    /// has returned.
+    /// Enqueues a function call on one of the driver's threads. Later work on the stream waits until the function has
+    /// returned.
     ///
     /// The function must not call the driver, nor own a value that does so when it is dropped. Such calls fail with
     /// `CUDA_ERROR_NOT_PERMITTED`. If the context becomes unusable first, the function is dropped without being called,

@@ -66,7 +66,7 @@ type Directions = HashMap<[usize; 2], Direction>;
 
 static DIRECTIONS: Mutex<Option<Directions>> = Mutex::new(None);
 
-/// Returns the state of a direction, creating it if necessary.
+/// Returns the state for a direction of access, creating it if necessary.
 fn direction(from: &Device, to: &Device) -> Arc<Mutex<Option<bool>>> {
     let ends = [&from.0, &to.0];
     let key = ends.map(|end| Arc::as_ptr(end).addr());

@@ -1,6 +1,6 @@
 //! `CUDA_VISIBLE_DEVICES`: the devices of a machine that are visible to a process. It is parsed as in CUDA and PyTorch.
 //!
-//! The variable is a comma-separated list of indices (`0,2`) or of UUIDs (`GPU-8f12`), which may be abbreviated to
+//! The variable is a comma-separated list of either indices (`0,2`) or UUIDs (`GPU-8f12`). UUIDs may be abbreviated to
 //! unambiguous prefixes. The first entry determines the form of the list. The process numbers its devices in the order
 //! of the list. The list ends before the first invalid entry; a negative index can be used to end it deliberately. If
 //! an entry repeats a device, all devices are hidden. If the variable is unset, all devices are visible; if it is
@@ -68,7 +68,7 @@ fn by_identity(entry: &str, kind: &str, machine: &[String]) -> Option<usize> {
     }
 }
 
-/// Parses an entry as an index. Returns whether it is negative, and its absolute value.
+/// Parses an entry as an index. Returns whether the index is negative, and the absolute value of the index.
 fn index(entry: &str) -> Option<(bool, usize)> {
     let entry = entry.trim_start_matches([' ', '\t', '\n', '\x0b', '\x0c', '\r']);
     let unsigned = entry.strip_prefix(['+', '-']).unwrap_or(entry);

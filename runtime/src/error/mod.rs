@@ -447,8 +447,7 @@ pub enum Error {
         asked: u64,
         /// Page-locked bytes in the device's buffers and cache.
         held: u64,
-        /// The part of `held` that belongs to no buffer and is not used by a stream, that is, the unused part of the
-        /// reserve segment.
+        /// The part of `held` that neither a buffer nor a stream uses, that is, the unused part of the reserve segment.
         cached: u64,
         /// The limit that was reached; `None` if the system could not provide more page-locked memory.
         limit: Option<u64>,

@@ -27,7 +27,7 @@ pub(super) struct Content {
     shared: Vec<Arc<dyn Any + Send + Sync>>,
     /// Hooks that are called before each launch.
     pub hooks: LaunchHooks,
-    /// Kernels that the graph launches, for the message of a fault.
+    /// Kernels that the graph launches, for fault messages.
     pub kernels: Vec<Launched>,
 }
 

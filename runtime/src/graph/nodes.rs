@@ -377,7 +377,7 @@ impl Graph {
         unsafe { self.add_work(after, Vec::new(), NodeWork::Empty) }
     }
 
-    /// Adds a copy of the current work of another graph as a child graph.
+    /// Adds a copy of another graph's current work as a child graph.
     ///
     /// Callbacks that were registered with [`Stream::on_graph_launch`](crate::Stream::on_graph_launch) while the child
     /// graph was captured are called once before each launch of this graph, regardless of how often the child graph was
@@ -474,7 +474,7 @@ pub(super) fn uses_of<'p, 'a: 'p>(parts: impl Iterator<Item = &'p BufferUse<'a>>
     parts.filter(|part| !part.range.is_empty()).map(CapturedUse::of).collect()
 }
 
-/// Returns the work of a copy, or of an empty node if there are no bytes to copy.
+/// Returns the node work for a copy, or for an empty node if there are no bytes to copy.
 pub(super) fn copy_work<'a>(dst: Place, src: Place, bytes: usize) -> NodeWork<'a> {
     if bytes == 0 { NodeWork::Empty } else { NodeWork::Copy { dst, src, bytes } }
 }

@@ -3,7 +3,7 @@
 //!
 //! | work | rule |
 //! | --- | --- |
-//! | any | the block has an eighth of an SM's threads, or half or twice that number if this increases the number of resident threads |
+//! | any | the block has an eighth of an SM's threads, or half or twice that number if that increases the number of resident threads |
 //! | compute-bound | the block has the size with the highest occupancy |
 //! | memory-bound | the block keeps enough bytes in flight ([`bytes_needed`]), and the grid is a number of waves ([`GridChoice`]) |
 //! | small | the block is halved until the busiest SM has at most 25 % more threads than the average SM |

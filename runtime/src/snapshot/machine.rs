@@ -71,7 +71,7 @@ impl Class {
     }
 }
 
-/// Interpreter state of a pickle.
+/// Interpreter state while a pickle runs.
 #[derive(Default)]
 pub struct Machine<'a> {
     bytes: &'a [u8],

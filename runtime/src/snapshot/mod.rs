@@ -239,7 +239,7 @@ pub struct AllocatorSettings {
     pub garbage_collection_threshold: f64,
     /// True if segments can grow in place.
     pub expandable_segments: bool,
-    /// Number of steps into which the range between two powers of two is divided for rounding, keyed by size in MiB.
+    /// Number of rounding steps between two consecutive powers of two, keyed by size in MiB.
     pub roundup_power2_divisions: BTreeMap<String, i64>,
     /// Size in bytes above which requests for page-locked memory are not rounded up to a size class; -1 for no limit.
     pub max_round_threshold: i64,

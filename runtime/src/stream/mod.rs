@@ -17,7 +17,7 @@
 //! | `clock`, `lengths` | known order of streams, and durations of waits, tracked without driver calls |
 //! | `captures` | capture state of streams |
 //! | `stable_capture` | work that depends on whether its stream is being captured |
-//! | `wait` | waits of streams for streams and events, and of the host for streams |
+//! | `wait` | waits: a stream waits for a stream or an event, or the host waits for a stream |
 //! | `pool` | the default stream, the pools and the adopted streams of a device |
 //! | `current` | the thread's current stream of each device, and guards |
 //! | `launch_hook` | callbacks that are called before each launch of a graph |

@@ -119,7 +119,7 @@ pub fn broadcast_coalesced<'s, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
 /// Packs several lists of buffers in the same way and combines the packed lists. `combine` receives one slice per list.
 /// All slices have the same length and contain the buffers with the same indices of their lists. `combine` must return
 /// a buffer of that length. This way, an operation on many small buffers of several devices runs on a few large
-/// buffers; `ops::reduce_add_coalesced` of the crate `warpsmith` is an example.
+/// buffers; `ops::reduce_add_coalesced` in the crate `warpsmith` is an example.
 ///
 /// `lists` contains one list per device, and buffers at the same index in all lists must have the same length.
 /// Consecutive buffers are packed into a buffer of up to `buffer_bytes`, on the home stream of the first buffer in the

@@ -1,4 +1,4 @@
-//! Steps that precede the measurements of `bench` and `tune`: the plan, the path of the results, and the document.
+//! Steps that precede the measurements in `bench` and `tune`: creating the plan, the results path and the document.
 //!
 //! Nothing is launched and no buffer is filled before three checks have passed. The request must be valid, the device
 //! must have code and enough memory for it, and the results file must be writable.

@@ -68,7 +68,8 @@ impl<'a> Session<'a> {
         ranking
     }
 
-    /// Times a candidate once. Returns the median of all its times so far, or `None` if the candidate has no times.
+    /// Times a candidate once. Returns the median of all the candidate's times so far, or `None` if the candidate has
+    /// no times.
     pub fn time(&mut self, candidate: usize) -> Option<f64> {
         self.race(&[candidate], 1);
         self.estimate(candidate)

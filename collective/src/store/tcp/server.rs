@@ -371,7 +371,7 @@ impl Connection {
         self.owes.into_iter().chain(self.stalls).min().map(|since| since + patience)
     }
 
-    /// Reads data of a client and executes its requests.
+    /// Reads data from a client and executes the client's requests.
     fn turn(&mut self, client: Client, hub: &mut Hub) -> Turn {
         let mut chunk = [0; CHUNK];
         for _ in 0..TURN / CHUNK {

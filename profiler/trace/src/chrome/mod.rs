@@ -55,7 +55,7 @@ const OLD_CATEGORIES: [(&str, &str); 13] = [
 ];
 /// Name that identifies traces written by this crate.
 const OURS: &str = "warpsmith";
-/// Key for the rank, which is part of traces of multi-process programs.
+/// Key for the rank, which traces of multi-process programs contain.
 const RANK: &str = "rank";
 /// Kineto's categories of ranges. A range keeps its category if the category is one of these.
 const RANGES: [&str; 3] = ["cpu_op", "python_function", "user_annotation"];

@@ -74,7 +74,7 @@ impl Open {
         Some(record)
     }
 
-    /// Returns the number of begin events without an end event, and of end events without a begin event.
+    /// Returns the number of begin events without an end event, and the number of end events without a begin event.
     pub(super) fn unmatched(&self) -> (u64, u64) {
         let open = self.tracks.values().flatten().filter(|begun| begun.record.is_some()).count();
         (self.begins + open as u64, self.ends)

@@ -14,7 +14,7 @@ use crate::sink::Sink;
 /// Maximum number of event kinds for which unread events are counted separately. It is sufficient for any program. A
 /// damaged file, however, could contain more.
 const MAX_KINDS: usize = 100;
-/// Maximum number of track names, of words that stand for processes and threads, and of events at time 0.
+/// Maximum number, each, of track names, of words that identify processes and threads, and of events at time 0.
 const MAX_HELD: usize = 1 << 16;
 /// Upper bound of the IDs that are assigned to processes and threads identified by a word instead of a number.
 const WORDS: i64 = -1_000_000;

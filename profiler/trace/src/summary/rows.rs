@@ -43,7 +43,7 @@ pub(super) struct Sum {
     bytes: u64,
     /// Total time of the occurrences with a known number of bytes.
     timed: u64,
-    /// Total time, by device, of the occurrences that are limited by the memory of a device.
+    /// Total time, by device, of the occurrences that are limited by that device's memory.
     limited: BTreeMap<u32, u64>,
 }
 

@@ -292,7 +292,7 @@ impl Tally {
     }
 }
 
-/// Returns the index of the table for calls of a library. Runtime and library calls contain driver calls.
+/// Returns the index of the table for a library's calls. Runtime and library calls contain driver calls.
 fn level(library: Library) -> usize {
     match library {
         Library::Runtime | Library::Other => 0,

@@ -94,7 +94,7 @@ pub fn append(file: &Path, record: &Record<'_>) -> Result<(), String> {
     line.and_then(|line| lines::append(file, &line)).map_err(|error| cannot("write", file, &error))
 }
 
-/// Parses the record of a line.
+/// Parses the record in a line.
 pub fn from_line(line: &[u8]) -> Result<Record<'static>, Unusable> {
     let damaged = |error: serde_json::Error| Unusable::Damaged(shorten(&error.to_string()));
     let Version { version } = serde_json::from_slice(line).map_err(damaged)?;

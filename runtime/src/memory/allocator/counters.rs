@@ -104,7 +104,7 @@ struct Waiting {
     peak: [u64; 3],
 }
 
-/// The counters of an arena, or of a device.
+/// Counters for an arena or a device.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counters {
     by_kind: [[Track; COUNTED]; 2],

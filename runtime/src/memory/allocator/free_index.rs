@@ -8,7 +8,7 @@
 use super::block::{BlockId, Blocks, NONE, State};
 use super::size::MIN_BLOCK;
 
-/// Sizes below this number of 512-byte units each have a bin of their own.
+/// Each size below this number of 512-byte units has its own bin.
 const EXACT: u64 = 64;
 /// Number of bins per power of two, for larger sizes.
 const PER_DOUBLING: usize = 32;

@@ -1,4 +1,4 @@
-//! Uses of buffers by captured work, and waits between the streams of a capture.
+//! Buffer uses by captured work, and waits between a capture's streams.
 
 use std::any::Any;
 use std::collections::hash_map::Entry;

@@ -75,7 +75,7 @@ pub(super) type ContextDevices = Arc<Mutex<HashMap<u32, u32>>>;
 /// Records that were lost while buffers were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct ReadLoss {
-    /// Number of records that could not be read, or that came after a panic of the sink.
+    /// Number of records that could not be read, or that came after the sink panicked.
     pub dropped: u64,
     /// Number of records without times.
     pub zero_time: u64,
