@@ -52,8 +52,8 @@ impl FromStr for Grid {
 pub enum AxisKind {
     /// Values that are compiled in or otherwise fixed; only the declared ones are valid.
     Fixed,
-    /// Threads per block, such as `128`, `16x16` or `8x8x4`. The product may be any multiple of 32, up to the limit of
-    /// the device.
+    /// Threads per block, such as `128`, `16x16` or `8x8x4`. The product may be any multiple of 32, up to the device's
+    /// limit.
     Block,
     /// Number of blocks; see [`Grid`].
     Grid,
@@ -156,7 +156,7 @@ impl Space {
         self
     }
 
-    /// Sets the maximum number of threads per block of the device, which limits the values on the axis `block`.
+    /// Sets the device's maximum number of threads per block, which limits the values on the axis `block`.
     #[must_use]
     pub fn max_block(mut self, threads: u32) -> Self {
         self.max_block = threads;

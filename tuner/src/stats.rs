@@ -1,4 +1,4 @@
-//! Statistics of samples: percentiles, confidence intervals of medians, and ratios of medians.
+//! Statistics for samples: percentiles, confidence intervals for medians, and ratios of medians.
 //!
 //! All functions are deterministic. Percentiles interpolate linearly between order statistics, as numpy does by
 //! default. No sample is discarded.

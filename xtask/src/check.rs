@@ -166,8 +166,8 @@ pub fn target_dir(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |folder| root.join(folder))
 }
 
-/// Returns the path of an example built by `cargo test`. `cargo run` would rebuild the example's dependencies with the
-/// features of one package instead of those of the workspace.
+/// Returns the path of an example built by `cargo test`. `cargo run` would rebuild the example's dependencies with one
+/// package's features instead of the workspace's.
 fn built_example(root: &Path, name: &str) -> PathBuf {
     target_dir(root).join("debug/examples").join(name)
 }

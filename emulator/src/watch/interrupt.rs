@@ -22,7 +22,7 @@ use std::time::Duration;
 /// Backtrace of an interrupted kernel.
 pub(crate) type Interrupted = Box<Backtrace>;
 
-/// How long the watcher attempts to interrupt a kernel before it terminates the process.
+/// Time that the watcher attempts to interrupt a kernel before it terminates the process.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn give_up() -> ! {

@@ -1,4 +1,4 @@
-//! [`ExtensionError`]: errors of crates built on this one, wrapped in [`Error`].
+//! [`ExtensionError`]: an error from a crate built on this one, wrapped in [`Error`].
 
 use std::fmt;
 use std::sync::Arc;

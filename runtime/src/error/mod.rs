@@ -544,7 +544,7 @@ pub enum Error {
     Timeout {
         /// The device.
         device: DeviceId,
-        /// How long the call waited, in milliseconds.
+        /// Duration of the wait, in milliseconds.
         waited_ms: u64,
         /// The most recently launched kernels that have not finished, oldest first.
         kernels: Vec<String>,

@@ -35,7 +35,7 @@ const PRECISE: usize = 32;
 /// another stream covers it.
 const MINIMISED: usize = 8;
 
-/// How work accesses a range of a buffer.
+/// Kind of access that work makes to a range of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// The work reads the range.

@@ -54,7 +54,7 @@ impl Job {
     }
 }
 
-/// How long a helper polls for the next copy before it sleeps. Waking takes tens of microseconds, and more on virtual
+/// Time that a helper polls for the next copy before it sleeps. Waking takes tens of microseconds, and more on virtual
 /// machines. The chunks of a large copy follow each other within this time.
 const AWAKE: Duration = Duration::from_micros(150);
 
