@@ -77,7 +77,7 @@ impl EmulatedDriver {
         }
     }
 
-    /// Runs `wait` and records it as a wait of the host.
+    /// Runs `wait` and records it as a host wait.
     pub(super) fn host_waits<R>(
         &self,
         kind: ActivityWait,

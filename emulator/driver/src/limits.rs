@@ -23,7 +23,7 @@ const MAX_BLOCKS_PER_MULTIPROCESSOR: u32 = 32;
 const MAX_CLUSTER: u32 = 8;
 const LARGE_CLUSTER: u32 = 16;
 
-/// Number of SMs of a device with simulated time, which is the same on all machines.
+/// Number of SMs in a device with simulated time. The number is the same on all machines.
 const SIMULATED_MULTIPROCESSORS: u32 = 2;
 
 fn host_threads() -> u32 {

@@ -207,7 +207,7 @@ impl<'a> Ran<'a> {
         self.record(&Activity::Transfer { start, end, place: self.place(device), kind, bytes });
     }
 
-    /// Records a wait of the host.
+    /// Records a host wait.
     pub(super) fn host_waited(self, device: u32, kind: ActivityWait, (start, end): (u64, u64)) {
         self.record(&Activity::Wait { start, end, place: self.place(device), kind });
     }

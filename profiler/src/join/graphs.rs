@@ -86,7 +86,7 @@ impl Graphs {
         true
     }
 
-    /// Records that the call of an operation has launched an executable graph.
+    /// Records that an operation's call has launched an executable graph.
     pub(super) fn launched(&mut self, origin: Origin) {
         if let Some(list) = self.lists.get_mut(&origin.nodes) {
             list.launch = match list.launch {
