@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::process::{ask, cargo, metadata, run, run_lines, step};
 use crate::setup::setup;
 
-/// Name that selects the facade. The facade's tests are called `ops`.
+/// Name that selects the facade, whose tests cover `ops`.
 const FACADE: &str = "ops";
 /// Name of the program that contains random kernels.
 const DIFFTEST: &str = "difftest";

@@ -98,7 +98,7 @@ struct Crate {
     /// Modules that are compiled for tests only.
     tests: Vec<Vec<String>>,
     imports: Vec<Import>,
-    /// For each module, the names that it imports, with their paths.
+    /// Imported names: the module path followed by the name, mapped to the path that the name stands for.
     names: BTreeMap<Vec<String>, Vec<String>>,
 }
 
